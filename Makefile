@@ -1,0 +1,101 @@
+# `make` or `make help` lists what there is. Everything runs in .venv, which is made on first use.
+
+# The first interpreter that fits; `make PYTHON=/path/to/python3.12 test` names another.
+PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11; do \
+	"$$python" -c 'import ensurepip, sys, venv; sys.exit(not (3, 11) <= sys.version_info < (3, 15))' \
+		2>/dev/null && { echo "$$python"; break; }; done)
+
+BIN := .venv/bin
+INSTALLED := .venv/.installed
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export PIP_ROOT_USER_ACTION := ignore
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+.PHONY: help
+help: ## List the targets
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+
+.PHONY: demo
+demo: $(INSTALLED) ## See it work: embedded Postgres, two workers, many tenants, a summary
+	@$(BIN)/holdfast demo $(ARGS)
+
+.PHONY: test
+test: $(INSTALLED) ## Run the tests; ARGS="-k lease -x" goes to pytest
+	@$(BIN)/pytest $(ARGS)
+
+.PHONY: check
+check: $(INSTALLED) ## Lint, formatting, types, layers, schema drift
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+	$(BIN)/python tools/dump_schema.py --check
+
+.PHONY: format
+format: $(INSTALLED) ## Sort imports, apply safe fixes, format
+	$(BIN)/ruff check --fix-only
+	$(BIN)/ruff format
+
+.PHONY: schema
+schema: $(INSTALLED) ## Write the schema file anew from the migrations
+	$(BIN)/python tools/dump_schema.py
+
+.PHONY: bench
+bench: $(INSTALLED) ## Measure throughput and latency; ARGS="--json" for programs
+	@$(BIN)/holdfast bench $(ARGS)
+
+.PHONY: lock
+lock: python ## Pin requirements/dev.txt; ARGS="--upgrade" for newer versions
+	@lock=$$(mktemp -d) && trap 'rm -rf "$$lock"' EXIT && \
+	$(PYTHON) -m venv "$$lock" && \
+	"$$lock/bin/pip" install -q uv && \
+	"$$lock/bin/uv" pip compile -q --universal --python-version 3.11 --generate-hashes \
+		--no-emit-index-url --no-annotate --custom-compile-command 'make lock' \
+		--all-extras --output-file requirements/dev.txt $(ARGS) pyproject.toml requirements/dev.in && \
+	echo "requirements/dev.txt: $$(grep -c '==' requirements/dev.txt) packages pinned"
+
+.PHONY: clean
+clean: ## Remove .venv, caches and build output; .holdfast, with its data, stays
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist bench/out
+	find . \( -name .git -o -name .holdfast \) -prune -o -name __pycache__ -prune -exec rm -rf {} +
+
+# An environment that still runs is brought up to date; one that does not is made anew.
+$(INSTALLED): requirements/dev.txt pyproject.toml
+	@$(MAKE) --no-print-directory python PYTHON="$(PYTHON)"
+	@$(BIN)/python -c 'import pip, sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
+		$(PYTHON) -m venv --clear .venv
+	@echo "Installing into .venv: a minute or so, once (details in .venv/install.log) ..."
+	@{ $(BIN)/python -m pip install -q --require-hashes -r requirements/dev.txt && \
+	   $(BIN)/python -m pip install -q --no-deps --no-build-isolation -e .; } >.venv/install.log 2>&1 || \
+		{ cat .venv/install.log >&2; echo "error: .venv is incomplete; run make again once this is mended" >&2; exit 1; }
+	@touch $@
+	@echo "Ready: .venv has $$($(BIN)/python --version)"
+
+# Says what to install when no interpreter fits.
+.PHONY: python
+python:
+	@chosen="$(PYTHON)"; python="$${chosen:-python3}"; \
+	if ! command -v "$$python" >/dev/null 2>&1; then \
+		found="there is no $$python here"; \
+	elif ! "$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
+		found="$$python is $$("$$python" --version 2>&1)"; \
+	elif ! "$$python" -c 'import ensurepip, venv' 2>/dev/null; then \
+		version=$$("$$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])'); \
+		echo "error: $$python cannot create virtual environments: the venv module is incomplete" >&2; \
+		echo "  Debian, Ubuntu:  apt install python$$version-venv" >&2; \
+		echo "  elsewhere:       install a Python that has the venv and ensurepip modules" >&2; \
+		exit 1; \
+	elif [ -z "$$chosen" ]; then \
+		found="$$python is $$("$$python" --version 2>&1)"; \
+	else \
+		exit 0; \
+	fi; \
+	echo "error: Holdfast needs Python 3.11 to 3.14, and $$found" >&2; \
+	echo "  Debian, Ubuntu:  apt install python3 python3-venv" >&2; \
+	echo "  Fedora:          dnf install python3.13" >&2; \
+	echo "  macOS:           brew install python@3.13" >&2; \
+	echo "  installed elsewhere:  make PYTHON=/path/to/python3.13 ..." >&2; \
+	exit 1

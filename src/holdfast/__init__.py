@@ -1,0 +1,47 @@
+"""Holdfast: a PostgreSQL-backed job system. Accepted means committed; every job reaches exactly one final status."""
+
+from holdfast.client import Dedupe, Enqueuer, Handle, Holdfast, Task
+from holdfast.errors import (
+    ConfigurationError,
+    DatabaseUnavailable,
+    DuplicateJob,
+    HoldfastError,
+    InvalidPayload,
+    LeaseLost,
+    SchemaError,
+    UnknownTask,
+    UsageError,
+)
+from holdfast.model.context import CONTEXT, Context
+from holdfast.model.job import JobInfo, Status
+from holdfast.model.outcome import Cancel, Dead, Fail, RetryLater, Snooze
+from holdfast.model.retry import Retry
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "CONTEXT",
+    "Cancel",
+    "ConfigurationError",
+    "Context",
+    "DatabaseUnavailable",
+    "Dead",
+    "Dedupe",
+    "DuplicateJob",
+    "Enqueuer",
+    "Fail",
+    "Handle",
+    "Holdfast",
+    "HoldfastError",
+    "InvalidPayload",
+    "JobInfo",
+    "LeaseLost",
+    "Retry",
+    "RetryLater",
+    "SchemaError",
+    "Snooze",
+    "Status",
+    "Task",
+    "UnknownTask",
+    "UsageError",
+]

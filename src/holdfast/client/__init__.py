@@ -1,0 +1,6 @@
+"""The client: the application object, its tasks, and what enqueue returns."""
+
+from holdfast.client.app import Holdfast
+from holdfast.client.task import Dedupe, Enqueuer, Handle, Task
+
+__all__ = ["Dedupe", "Enqueuer", "Handle", "Holdfast", "Task"]

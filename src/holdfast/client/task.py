@@ -1,0 +1,271 @@
+"""Tasks: a handler with a name, and the ways to enqueue it."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
+
+from holdfast.errors import ConfigurationError, UsageError
+from holdfast.model import payload
+from holdfast.model.job import JobInfo, NewJob, ids, parse_id
+from holdfast.model.retry import Retry
+from holdfast.model.signature import Signature
+from holdfast.store import pools
+from holdfast.store.calls import Accepted, Call
+
+if TYPE_CHECKING:
+    from holdfast.client.app import Holdfast
+
+P = ParamSpec("P")
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Dedupe:
+    """How long a task's dedupe key is held, and what happens to a second job with the same key.
+
+    scope: "queued" until the job first starts, "running" until it ends, "success" also after success, for ever or for
+    `keep` seconds. on_conflict: "existing" answers with the holder's id, "replace" also gives the holder the new
+    payload if it still waits, "raise" raises DuplicateJob.
+    """
+
+    scope: str = "running"
+    keep: float | None = None
+    on_conflict: str = "existing"
+
+    def __post_init__(self) -> None:
+        if self.scope not in ("queued", "running", "success"):
+            raise ConfigurationError(f"dedupe scope is 'queued', 'running' or 'success', got {self.scope!r}")
+        if self.on_conflict not in ("existing", "replace", "raise"):
+            raise ConfigurationError(f"on_conflict is 'existing', 'replace' or 'raise', got {self.on_conflict!r}")
+        if self.keep is not None and self.scope != "success":
+            raise ConfigurationError(f"keep goes with scope='success', not with {self.scope!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class Handle(Generic[R_co]):
+    """An accepted job. `existing` says that it had been accepted before, by its id or its dedupe key."""
+
+    id: str
+    outcome: str
+    _hf: Holdfast
+
+    @property
+    def existing(self) -> bool:
+        return self.outcome != "created"
+
+    def info(self) -> JobInfo | None:
+        """The job as it is now."""
+        return self._hf.get(self.id)
+
+    async def ainfo(self) -> JobInfo | None:
+        """The job as it is now."""
+        return await self._hf.aget(self.id)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What `using(...)` sets for one enqueue; None means the task's own."""
+
+    tenant: str | None = None
+    queue: str | None = None
+    priority: int | None = None
+    delay: float | None = None
+    run_at: datetime | None = None
+    max_attempts: int | None = None
+    retry: Retry | None = None
+    dedupe: str | Dedupe | None = None
+    on_conflict: str | None = None
+    id: str | None = None
+    conn: Any = None
+
+    def __post_init__(self) -> None:
+        if self.delay is not None and self.run_at is not None:
+            raise UsageError("give delay or run_at, not both")
+        if self.delay is not None and self.delay < 0:
+            raise UsageError(f"delay is seconds from now, 0 or more, got {self.delay!r}")
+        if self.run_at is not None and self.run_at.tzinfo is None:
+            raise UsageError(f"run_at {self.run_at} has no time zone; use datetime.now(timezone.utc) or zoneinfo")
+        if self.priority is not None and self.priority not in range(4):
+            raise UsageError(f"priority is 0 (critical), 1 (high), 2 (normal) or 3 (low), got {self.priority!r}")
+
+
+class Enqueuer(Generic[P, R]):
+    """A task with options for the enqueues made through it; `task.using(...)` makes one."""
+
+    def __init__(self, task: Task[Any, R], options: Options) -> None:
+        self._task = task
+        self._options = options
+
+    def using(
+        self,
+        *,
+        tenant: str | None = None,
+        queue: str | None = None,
+        priority: int | None = None,
+        delay: float | None = None,
+        run_at: datetime | None = None,
+        max_attempts: int | None = None,
+        retry: Retry | None = None,
+        dedupe: str | Dedupe | None = None,
+        on_conflict: str | None = None,
+        id: str | None = None,
+        conn: Any = None,
+    ) -> Enqueuer[P, R]:
+        """The same task with these options on top of those already set.
+
+        dedupe is a key of the caller's, or a Dedupe to derive the key from the arguments. With conn= the job is
+        enqueued in that connection's transaction: rolled back means never queued.
+        """
+        given = {k: v for k, v in locals().items() if k not in ("self",) and v is not None}
+        return Enqueuer(self._task, replace(self._options, **given))
+
+    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
+        """Accepts one job; it is committed when this returns (with conn=, when that transaction commits)."""
+        call = self._enqueue_call(args, kwargs)
+        conn = self._options.conn
+        return self._handle(pools.run_on(conn, call) if conn is not None else self._hf.sync_pool.run(call))
+
+    async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
+        """Accepts one job; it is committed when this returns (with conn=, when that transaction commits)."""
+        call = self._enqueue_call(args, kwargs)
+        conn = self._options.conn
+        told = await (pools.arun_on(conn, call) if conn is not None else self._hf.async_pool.run(call))
+        return self._handle(told)
+
+    def enqueue_many(self, calls: Iterable[Any]) -> list[Handle[R]]:
+        """Accepts many jobs, all or none. Each call is a tuple of arguments, a dict by name, or the one argument."""
+        jobs = self._jobs(calls)
+        conn, hf = self._options.conn, self._hf
+        if not jobs:
+            return []
+        if all(job.plain for job in jobs):
+            told = pools.copy_on(conn, hf.calls, jobs) if conn is not None else hf.sync_pool.copy(jobs)
+        else:
+            call = hf.calls.enqueue_many(jobs, self._on_conflict)
+            told = pools.run_on(conn, call) if conn is not None else hf.sync_pool.run(call)
+        return [self._handle(each) for each in told]
+
+    async def aenqueue_many(self, calls: Iterable[Any]) -> list[Handle[R]]:
+        """Accepts many jobs, all or none. Each call is a tuple of arguments, a dict by name, or the one argument."""
+        jobs = self._jobs(calls)
+        conn, hf = self._options.conn, self._hf
+        if not jobs:
+            return []
+        if all(job.plain for job in jobs):
+            told = await (pools.acopy_on(conn, hf.calls, jobs) if conn is not None else hf.async_pool.copy(jobs))
+        else:
+            call = hf.calls.enqueue_many(jobs, self._on_conflict)
+            told = await (pools.arun_on(conn, call) if conn is not None else hf.async_pool.run(call))
+        return [self._handle(each) for each in told]
+
+    @property
+    def _hf(self) -> Holdfast:
+        return self._task.hf
+
+    @property
+    def _dedupe(self) -> Dedupe:
+        given = self._options.dedupe
+        return given if isinstance(given, Dedupe) else self._task.dedupe or Dedupe()
+
+    @property
+    def _on_conflict(self) -> str:
+        return self._options.on_conflict or self._dedupe.on_conflict
+
+    def _enqueue_call(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Call[Accepted]:
+        given = self._options.id
+        job = self._job(parse_id(given) if given else ids.make(), self._task.encode(args, kwargs))
+        return self._hf.calls.enqueue(job, self._on_conflict, fresh=given is None)
+
+    def _jobs(self, calls: Iterable[Any]) -> list[NewJob]:
+        if self._options.id is not None or isinstance(self._options.dedupe, str):
+            raise UsageError("one id or dedupe key cannot be given to many jobs; enqueue them one by one")
+        payloads = [self._task.encode(*_call(each)) for each in calls]
+        return [self._job(id_, data) for id_, data in zip(ids.make_many(len(payloads)), payloads, strict=True)]
+
+    def _job(self, id_: str, data: bytes) -> NewJob:
+        task, options = self._task, self._options
+        job = NewJob(
+            id_, task.name, data, options.queue or task.queue, options.tenant,
+            task.priority if options.priority is None else options.priority, options.delay, options.run_at,
+            options.max_attempts or (options.retry or task.retry).max_attempts,
+            options.retry and options.retry.as_json(),
+        )  # fmt: skip
+        if options.dedupe is not None or task.dedupe is not None:
+            self._add_key(job)
+        return job
+
+    def _add_key(self, job: NewJob) -> None:
+        given, dedupe = self._options.dedupe, self._dedupe
+        text = given if isinstance(given, str) else payload.sorted_json(job.payload)
+        job.dedupe_key = payload.dedupe_key(job.task, job.tenant, text)
+        job.dedupe_scope, job.dedupe_keep = dedupe.scope, dedupe.keep
+
+    def _handle(self, told: Accepted) -> Handle[R]:
+        return Handle(told.id, told.outcome, self._hf)
+
+
+class Task(Enqueuer[P, R]):
+    """A handler with a name. Calling it runs the plain function; enqueue makes a job of the call."""
+
+    def __init__(
+        self,
+        hf: Holdfast,
+        handler: Callable[..., Any],
+        *,
+        name: str,
+        queue: str,
+        priority: int,
+        retry: Retry,
+        timeout: float | None,
+        dedupe: Dedupe | None,
+    ) -> None:
+        super().__init__(self, Options(priority=priority))
+        if timeout is not None and timeout <= 0:
+            raise ConfigurationError(f"task {name!r} has timeout {timeout!r}; it is seconds, more than 0")
+        self.hf = hf
+        self.handler = handler
+        self.name = name
+        self.queue = queue
+        self.priority = priority
+        self.retry = retry
+        self.timeout = timeout
+        self.dedupe = dedupe
+        self.is_async = inspect.iscoroutinefunction(handler)
+        self.signature = Signature(name, handler)
+        functools.update_wrapper(self, handler)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """The handler itself, as a plain function."""
+        return self.handler(*args, **kwargs)
+
+    def encode(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bytes:
+        """The payload of one call, checked."""
+        limits = self.hf.settings
+        return self.signature.encode(args, kwargs, max_size=limits.max_payload, max_depth=limits.max_depth)
+
+    def describe(self) -> dict[str, Any]:
+        """What the database keeps of a task."""
+        return {
+            "name": self.name,
+            "queue": self.queue,
+            "max_attempts": self.retry.max_attempts,
+            "retry": self.retry.as_json(),
+            "timeout": self.timeout,
+        }
+
+    def __repr__(self) -> str:
+        return f"<task {self.name!r} on queue {self.queue!r}>"
+
+
+def _call(given: Any) -> tuple[Sequence[Any], Mapping[str, Any]]:
+    if isinstance(given, tuple | list):
+        return given, {}
+    if isinstance(given, Mapping):
+        return (), given
+    return (given,), {}

@@ -1,0 +1,62 @@
+"""The tree of errors, branched by who must act.
+
+HoldfastError
+├── ConfigurationError      whoever sets Holdfast up: a DSN, a setting, a right, a schema version
+│   ├── SchemaError         the database's schema does not fit this release; run `holdfast migrate`
+│   └── UnknownTask         a task name nobody registered
+├── UsageError              whoever wrote the call: it cannot work as written
+│   ├── InvalidPayload      the arguments cannot be carried, or do not fit the handler
+│   └── DuplicateJob        a dedupe key is held and the caller asked for an error
+├── DatabaseUnavailable     whoever runs the database; trying again may help
+└── LeaseLost               nobody: another worker has the job, this attempt's result is void
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class HoldfastError(Exception):
+    """Everything Holdfast raises on purpose."""
+
+
+class ConfigurationError(HoldfastError):
+    """Something about the setup is wrong; the message says what to change."""
+
+
+class SchemaError(ConfigurationError):
+    """The schema is missing, older or newer than this release expects."""
+
+
+class UnknownTask(ConfigurationError):
+    """No task of this name is registered here."""
+
+    def __init__(self, name: str, known: Iterable[str]) -> None:
+        near = difflib.get_close_matches(name, list(known), n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        super().__init__(f"no task named {name!r} is registered in this process{hint}")
+
+
+class UsageError(HoldfastError):
+    """The call cannot work as written."""
+
+
+class InvalidPayload(UsageError):
+    """The arguments cannot be carried as JSON or do not fit the handler's signature."""
+
+
+class DuplicateJob(UsageError):
+    """Another job holds the dedupe key and the caller asked for an error."""
+
+    def __init__(self, key: str, message: str) -> None:
+        super().__init__(message)
+        self.key = key
+
+
+class DatabaseUnavailable(HoldfastError):
+    """The database cannot be reached or went away; the same call may succeed later."""
+
+
+class LeaseLost(HoldfastError):
+    """The job's lease is gone: another worker may have it, and this attempt's result will not be accepted."""

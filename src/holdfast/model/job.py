@@ -1,0 +1,143 @@
+"""Jobs as the client sees them and as the worker holds them."""
+
+from __future__ import annotations
+
+import enum
+import os
+import threading
+import time
+import uuid
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+
+class Status(str, enum.Enum):
+    """Where a job is in its life; the last four are final."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    RETRYING = "retrying"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    DEAD = "dead"
+    CANCELED = "canceled"
+
+    @property
+    def final(self) -> bool:
+        """Whether only an operator can move the job on from here."""
+        return self in (Status.SUCCEEDED, Status.FAILED, Status.DEAD, Status.CANCELED)
+
+    def __str__(self) -> str:
+        return self.value
+
+
+@dataclass(frozen=True, slots=True)
+class JobInfo:
+    """One row of the `jobs` view."""
+
+    id: str
+    task: str
+    tenant: str | None
+    queue: str
+    priority: int
+    payload: dict[str, Any]
+    status: Status
+    attempts: int
+    max_attempts: int
+    run_at: datetime
+    last_error: dict[str, Any] | None
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    result: Any
+    dedupe_key: str | None
+    locked_by: str | None
+    locked_at: datetime | None
+    heartbeat_at: datetime | None
+    lease_expires_at: datetime | None
+
+
+@dataclass(slots=True)
+class NewJob:
+    """One job to be enqueued: what travels to the database."""
+
+    id: str
+    task: str
+    payload: bytes
+    queue: str = "default"
+    tenant: str | None = None
+    priority: int = 2
+    delay: float | None = None
+    run_at: datetime | None = None
+    max_attempts: int | None = None
+    retry: dict[str, Any] | None = None
+    dedupe_key: str | None = None
+    dedupe_scope: str = "running"
+    dedupe_keep: float | None = None
+
+    @property
+    def plain(self) -> bool:
+        """Due at once and without a dedupe key: nothing to decide, so it may be copied straight into live."""
+        return self.dedupe_key is None and self.delay is None and self.run_at is None
+
+
+class Job:
+    """One claimed job in a worker's hand. `lease` is the claim it came with, shared by the whole batch."""
+
+    __slots__ = (
+        "attempt", "id", "lease", "max_attempts", "payload", "priority", "queue", "run_at", "task", "tenant",
+    )  # fmt: skip
+
+    def __init__(self, row: tuple[Any, ...], lease: Any) -> None:
+        (
+            self.id, _, self.task, self.payload, self.attempt, self.max_attempts, self.queue, self.priority,
+            self.tenant, self.run_at,
+        ) = row  # fmt: skip
+        self.lease = lease
+
+
+class IdMaker:
+    """UUIDv7 ids that grow within a process: 48 bits of milliseconds, a 26-bit counter, 48 random bits.
+
+    The counter keeps jobs of one millisecond in the order they were made (RFC 9562, method 1), and drawing random bits
+    in bulk keeps an id below a microsecond.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._last = 0
+        self._count = 0
+        self._noise = b""
+        self._pid = 0
+
+    def make(self) -> str:
+        """One id as text."""
+        return self.make_many(1)[0]
+
+    def make_many(self, number: int) -> list[str]:
+        """Ids in growing order."""
+        made = []
+        with self._lock:
+            noise = os.urandom(6 * number)
+            for i in range(number):
+                stamp = time.time_ns() // 1_000_000
+                if stamp > self._last:
+                    self._last, self._count = stamp, 0
+                else:
+                    self._count += 1
+                    if self._count >= 1 << 26:
+                        self._last, self._count = self._last + 1, 0
+                head = f"{self._last:012x}"
+                count = self._count
+                tail = noise[6 * i : 6 * i + 6].hex()
+                made.append(f"{head[:8]}-{head[8:]}-7{count >> 14:03x}-{0x8000 | count & 0x3FFF:04x}-{tail}")
+        return made
+
+
+ids = IdMaker()
+
+
+def parse_id(text: str | uuid.UUID) -> str:
+    """An id as canonical text."""
+    return str(text if isinstance(text, uuid.UUID) else uuid.UUID(text))

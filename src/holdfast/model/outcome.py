@@ -1,0 +1,103 @@
+"""What one attempt came to, and the words a handler may raise to choose it.
+
+An outcome's name is what SQL's settle() reads; it decides what becomes of the job.
+"""
+
+from __future__ import annotations
+
+import traceback
+from typing import Any
+
+import msgspec
+
+
+class Outcome(msgspec.Struct, omit_defaults=True, gc=False):
+    """The end of one attempt, as it is sent to the database."""
+
+    id: str
+    token: int
+    outcome: str
+    result: msgspec.Raw | None = None
+    error: dict[str, Any] | None = None
+    delay: float | None = None
+
+
+class Verdict(Exception):
+    """Raised by a handler to say what becomes of the job; see the subclasses."""
+
+    outcome = "error"
+    after: float | None = None
+
+    def __init__(self, message: str = "", *, code: str | None = None) -> None:
+        super().__init__(message or (code or type(self).__name__))
+        self.code = code
+
+
+class RetryLater(Verdict):
+    """Try again after this many seconds, in place of the policy's delay; the attempt counts."""
+
+    def __init__(self, after: float, message: str = "", *, code: str | None = None) -> None:
+        super().__init__(message or f"asked to be tried again after {after:g} s", code=code)
+        self.after = after
+
+
+class Fail(Verdict):
+    """The job can never succeed: straight to failed."""
+
+    outcome = "failed"
+
+
+class Dead(Verdict):
+    """The job must not be tried again now, whatever its policy: straight to dead."""
+
+    outcome = "dead"
+
+
+class Snooze(Verdict):
+    """Not yet: run again after this many seconds; the attempt does not count."""
+
+    outcome = "snoozed"
+
+    def __init__(self, after: float, message: str = "") -> None:
+        super().__init__(message or f"snoozed for {after:g} s")
+        self.after = after
+
+
+class Cancel(Verdict):
+    """The job is no longer wanted: straight to canceled."""
+
+    outcome = "canceled"
+
+
+def describe(error: BaseException, longest: int) -> dict[str, Any]:
+    """An error as stored in last_error: cleaned and capped, so that storing it cannot fail."""
+    kind = type(error)
+    name = kind.__qualname__ if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}.{kind.__qualname__}"
+    told: dict[str, Any] = {"type": clean(name, 200), "message": clean(_text(error), longest // 4)}
+    code = getattr(error, "code", None)
+    if isinstance(code, str | int) and not isinstance(code, bool):
+        told["code"] = clean(str(code), 200)
+    told["traceback"] = clean(_traceback(error), longest)
+    return told
+
+
+def clean(text: str, longest: int) -> str:
+    """Text that PostgreSQL can store: no NUL, no lone surrogates, the middle cut out when it is too long."""
+    if len(text) > longest:
+        half = max(longest // 2 - 20, 10)
+        text = f"{text[:half]}\n... {len(text) - 2 * half} characters cut ...\n{text[-half:]}"
+    return text.replace("\x00", "\\x00").encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception as broken:  # a handler's exception may have a broken __str__
+        return f"(its text cannot be shown: {type(broken).__name__})"
+
+
+def _traceback(error: BaseException) -> str:
+    try:
+        return "".join(traceback.format_exception(error, limit=-30))
+    except Exception as broken:  # formatting runs code of the handler's own exception classes
+        return f"(its traceback cannot be shown: {type(broken).__name__})"

@@ -1,0 +1,86 @@
+"""When a failed job runs again, as a value.
+
+The value travels to the database as JSON, and SQL's retry_delay() decides with it, so that a job whose worker has
+died is treated like one whose handler raised. `Retry.delay` says the same in Python, for people and for tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.errors import ConfigurationError
+
+DAY = 86_400.0
+_LONGEST = 315_360_000.0  # ten years: what an uncapped policy is capped at
+_HIGHEST_POWER = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """A retry policy; make one with fixed, exponential, table or none."""
+
+    kind: str
+    max_attempts: int
+    delays: tuple[float, ...] = ()
+    factor: float = 2.0
+    cap: float = _LONGEST
+    jitter: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.max_attempts <= 32_000:
+            raise ConfigurationError(f"max_attempts is 1 to 32000, got {self.max_attempts!r}")
+        if any(not 0 <= d <= _LONGEST for d in (*self.delays, self.cap)):
+            raise ConfigurationError(f"retry delays are 0 to {_LONGEST:g} seconds, got {self.delays} capped at {self.cap}")
+        if not 1 <= self.factor <= 100:
+            raise ConfigurationError(f"the factor between retry delays is 1 to 100, got {self.factor!r}")
+        if not 0 <= self.jitter <= 1:
+            raise ConfigurationError(f"jitter is a share from 0 to 1, got {self.jitter!r}")
+
+    @classmethod
+    def fixed(cls, delay: float, *, max_attempts: int = 5, jitter: float = 0.0) -> Retry:
+        """Every retry waits the same time."""
+        return cls("fixed", max_attempts, (float(delay),), jitter=jitter)
+
+    @classmethod
+    def exponential(
+        cls, base: float = 1.0, *, cap: float = DAY, factor: float = 2.0, max_attempts: int = 5, jitter: float = 0.0
+    ) -> Retry:
+        """base, base x factor, base x factor^2 ... seconds, never more than cap."""
+        return cls("exponential", max_attempts, (float(base),), float(factor), float(cap), jitter)
+
+    @classmethod
+    def table(cls, delays: Sequence[float], *, max_attempts: int | None = None, jitter: float = 0.0) -> Retry:
+        """The given delays in turn; the last one repeats. One attempt more than delays unless said otherwise."""
+        if not delays:
+            raise ConfigurationError("a table of retry delays needs at least one; use Retry.none() for no retry")
+        return cls("table", max_attempts or len(delays) + 1, tuple(map(float, delays)), jitter=jitter)
+
+    @classmethod
+    def none(cls) -> Retry:
+        """One attempt only."""
+        return cls("none", 1)
+
+    def delay(self, attempt: int) -> float:
+        """Seconds between the failure of the attempt-th attempt and the next, without jitter."""
+        step = max(attempt, 1) - 1
+        if self.kind == "none":
+            return 0.0
+        if self.kind == "exponential":
+            return min(self.cap, self.delays[0] * self.factor ** min(step, _HIGHEST_POWER))
+        return min(self.cap, self.delays[min(step, len(self.delays) - 1)])
+
+    def as_json(self) -> dict[str, Any]:
+        """The form SQL's retry_delay() reads."""
+        shape: dict[str, Any] = {"kind": self.kind, "cap": self.cap, "jitter": self.jitter}
+        if self.kind == "fixed":
+            shape["delay"] = self.delays[0]
+        elif self.kind == "exponential":
+            shape |= {"base": self.delays[0], "factor": self.factor}
+        elif self.kind == "table":
+            shape["delays"] = list(self.delays)
+        return shape
+
+
+DEFAULT = Retry.exponential(base=2, cap=3600, max_attempts=5, jitter=0.2)

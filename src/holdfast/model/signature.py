@@ -1,0 +1,113 @@
+"""A handler's signature as a payload: arguments to JSON at enqueue, JSON to arguments at run.
+
+Positional and keyword arguments become one JSON object by parameter name. The bytes are read back at enqueue with the
+decoder the worker will use, so what passes there cannot fail to fit later, unless the handler has changed since.
+"""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast.errors import ConfigurationError, InvalidPayload
+from holdfast.model import payload
+from holdfast.model.context import Context
+
+Call = tuple[tuple[Any, ...], dict[str, Any]]
+_PLAIN = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+
+
+class Signature:
+    """How one handler is called, and how its arguments travel."""
+
+    def __init__(self, name: str, handler: Callable[..., Any]) -> None:
+        self.name = name
+        hints = _hints(name, handler)
+        parameters = list(inspect.signature(handler).parameters.values())
+        self.context_name = next((p.name for p in parameters if hints.get(p.name) is Context), None)
+        carried = [p for p in parameters if p.name != self.context_name]
+        _refuse_variadic(name, carried)
+        self.context_first = bool(
+            self.context_name and parameters[0].name == self.context_name and parameters[0].kind in _PLAIN[:1]
+        )
+        self._shape = inspect.Signature(carried)
+        self._names = tuple(p.name for p in carried if p.kind is _PLAIN[0])
+        self._optional = any(p.default is not p.empty for p in carried)
+        self._positional = not self._optional and len(self._names) == len(carried)
+        self._decoder = _decoder(name, carried, hints)
+
+    def encode(self, args: Sequence[Any], kwargs: Mapping[str, Any], *, max_size: int, max_depth: int) -> bytes:
+        """The payload of one call, checked against the handler and the limits."""
+        what = f"the payload of task {self.name!r}"
+        data = payload.encode(self.bind(args, kwargs), what)
+        payload.check_limits(data, what, max_size=max_size, max_depth=max_depth)
+        self._decode(data)
+        return data
+
+    def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """Arguments by parameter name; a clear error when they do not fit."""
+        if not kwargs and self._positional and len(args) == len(self._names):
+            return dict(zip(self._names, args, strict=True))
+        if self.context_name in kwargs:
+            raise InvalidPayload(f"{self.context_name!r} is given to task {self.name!r} by the worker, not by enqueue")
+        try:
+            return dict(self._shape.bind(*args, **kwargs).arguments)
+        except TypeError as error:
+            raise InvalidPayload(f"task {self.name!r} takes {self._shape}: {error}") from None
+
+    def decode(self, data: str | bytes) -> Call:
+        """The arguments a payload stands for."""
+        held = self._decode(data)
+        if self._positional:
+            return msgspec.structs.astuple(held), {}
+        given = msgspec.structs.asdict(held)
+        return (), {k: v for k, v in given.items() if v is not msgspec.UNSET}
+
+    def _decode(self, data: str | bytes) -> msgspec.Struct:
+        try:
+            return self._decoder.decode(data)
+        except msgspec.ValidationError as error:
+            raise InvalidPayload(f"task {self.name!r} takes {self._shape}, but the payload does not fit: {error}") from None
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise InvalidPayload(f"the payload of task {self.name!r} cannot be read: {error}") from None
+
+
+def _hints(name: str, handler: Callable[..., Any]) -> dict[str, Any]:
+    try:
+        return typing.get_type_hints(handler, include_extras=True)
+    except NameError as error:
+        raise ConfigurationError(
+            f"task {name!r} has an annotation that cannot be resolved: {error}; types used in a task's signature "
+            "must be importable at module level (not only under TYPE_CHECKING)"
+        ) from None
+
+
+def _refuse_variadic(name: str, parameters: Sequence[inspect.Parameter]) -> None:
+    for each in parameters:
+        if each.kind not in _PLAIN:
+            raise ConfigurationError(
+                f"task {name!r} has the parameter {str(each)!r}; a payload is a JSON object, so every parameter of a "
+                "task needs a name of its own (no *args, no **kwargs, no positional-only)"
+            )
+
+
+def _decoder(name: str, parameters: Sequence[inspect.Parameter], hints: Mapping[str, Any]) -> Any:
+    fields: list[Any] = []
+    for each in parameters:
+        kind = hints.get(each.name, Any)
+        if each.default is each.empty:
+            fields.append((each.name, kind))
+        else:
+            fields.append((each.name, kind | msgspec.UnsetType if kind is not Any else Any, msgspec.UNSET))
+    try:
+        shape = msgspec.defstruct("Payload", fields, kw_only=True, forbid_unknown_fields=True, gc=False)
+        return msgspec.json.Decoder(shape)
+    except TypeError as error:
+        raise ConfigurationError(
+            f"task {name!r} has a parameter whose type cannot be carried as JSON: {error}; use str, int, float, bool, "
+            "None, list, dict, datetime, UUID, Enum, dataclasses, TypedDict or msgspec.Struct"
+        ) from None

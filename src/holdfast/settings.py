@@ -1,0 +1,113 @@
+"""Every setting: its name, type, default and meaning. The environment is read here and nowhere else."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from holdfast.errors import ConfigurationError
+
+PREFIX = "HOLDFAST_"
+_SCHEMA_NAME = re.compile(r"[a-z_][a-z0-9_]{0,39}")
+
+
+def _setting(default: Any, doc: str, low: float | None = None) -> Any:
+    return field(default=default, metadata={"doc": doc, "low": low})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What may be set, in code as `Holdfast(lease=300)` or in the environment as `HOLDFAST_LEASE=300`."""
+
+    dsn: str = _setting("", "PostgreSQL server: a libpq URL, or `embedded:PATH` to start one of Holdfast's own")
+    schema: str = _setting("holdfast", "schema that holds Holdfast's tables")
+    pooler: bool = _setting(False, "the DSN is a PgBouncer in transaction mode: no prepared statements, no LISTEN")
+    connect_timeout: float = _setting(10.0, "seconds to wait for a connection", 0.1)
+    call_timeout: float = _setting(30.0, "seconds any one database call may take", 0.1)
+    pool_size: int = _setting(10, "connections a client may open for enqueue and look-ups", 1)
+
+    lease: float = _setting(60.0, "seconds a claim is valid without renewal", 0.2)
+    renew: float = _setting(20.0, "seconds between renewals; at most half of the lease", 0.05)
+    poll: float = _setting(1.0, "seconds between looks at an empty queue (jittered by a quarter)", 0.01)
+    notify: bool = _setting(True, "use LISTEN/NOTIFY to cut latency; polling works without")
+    queues: str = _setting("default", "queues a worker serves, separated by commas")
+    concurrency: int = _setting(50, "jobs a worker process runs at once", 1)
+    prefetch: float = _setting(0.03, "seconds of work to claim ahead; 0 claims only what can start now", 0)
+    claim_size: int = _setting(500, "most jobs one claim takes", 1)
+    grace: float = _setting(25.0, "seconds a stopping worker lets running jobs finish", 0)
+    upkeep: float = _setting(2.0, "seconds between the leader's rounds (promote, reclaim)", 0.05)
+
+    max_payload: int = _setting(1_048_576, "largest payload in bytes", 2)
+    max_depth: int = _setting(100, "deepest nesting of a payload", 1)
+    max_error: int = _setting(16_384, "longest error text kept, in characters; the traceback's middle is cut", 100)
+
+    log_format: str = _setting("console", "worker log lines: `console` or `json`")
+    log_level: str = _setting("info", "lowest level logged: debug, info, warning or error")
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            low, value = each.metadata["low"], getattr(self, each.name)
+            if low is not None and value < low:
+                raise ConfigurationError(f"{each.name} must be at least {low}, got {value!r}; set {_env(each.name)}")
+        if not _SCHEMA_NAME.fullmatch(self.schema):
+            raise ConfigurationError(
+                f"schema {self.schema!r} is not usable: use 1 to 40 lower-case letters, digits and underscores, "
+                "not starting with a digit"
+            )
+        if self.renew * 2 > self.lease:
+            raise ConfigurationError(
+                f"renew ({self.renew:g} s) must be at most half of lease ({self.lease:g} s), or one slow renewal "
+                "loses the lease; lower HOLDFAST_RENEW or raise HOLDFAST_LEASE"
+            )
+        if self.log_format not in ("console", "json"):
+            raise ConfigurationError(f"log_format is 'console' or 'json', got {self.log_format!r}")
+
+    @property
+    def queue_list(self) -> list[str]:
+        """The queues a worker serves, in the order given."""
+        return list(dict.fromkeys(name.strip() for name in self.queues.split(",") if name.strip()))
+
+    def with_(self, **changes: object) -> Settings:
+        """A copy with some values changed; None means unchanged."""
+        return dataclasses.replace(self, **{k: v for k, v in changes.items() if v is not None})  # type: ignore[arg-type]
+
+    @classmethod
+    def load(cls, environ: Mapping[str, str] | None = None, **overrides: object) -> Settings:
+        """Settings from the environment, with overrides from code on top; None means not given."""
+        environ = os.environ if environ is None else environ
+        known = {each.name: each for each in fields(cls)}
+        values: dict[str, Any] = {k: v for k, v in overrides.items() if v is not None}
+        if unknown := set(values) - set(known):
+            raise ConfigurationError(f"no setting named {sorted(unknown)[0]!r}; see docs/reference/settings.md")
+        for name, each in known.items():
+            text = environ.get(_env(name))
+            if text is not None and text != "" and name not in values:
+                values[name] = _parse(name, str(each.type), text)
+        return cls(**values)
+
+
+def _env(name: str) -> str:
+    return PREFIX + name.upper()
+
+
+def _parse(name: str, kind: str, text: str) -> object:
+    try:
+        if kind == "bool":
+            return {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False,
+                    "off": False}[text.strip().lower()]  # fmt: skip
+        return {"int": int, "float": float, "str": str}[kind](text)
+    except (KeyError, ValueError):
+        raise ConfigurationError(f"{_env(name)} must be a {kind}, got {text!r}") from None
+
+
+def table() -> str:
+    """The reference table of all settings, as Markdown."""
+    rows = ["| setting | environment | type | default | meaning |", "|---|---|---|---|---|"]
+    for each in fields(Settings):
+        default = f"`{each.default}`" if each.default != "" else ""
+        rows.append(f"| `{each.name}` | `{_env(each.name)}` | {each.type} | {default} | {each.metadata['doc']} |")
+    return "\n".join(rows) + "\n"

@@ -1,0 +1,85 @@
+-- Claims up to p_limit due jobs of the given queues under one new token, in the order priority, run_at, id.
+-- Called by: workers, and any client in any language (p_after may be null: it is a hint, never the truth).
+-- Locks: live rows in fetch order, skipping locked ones; then a new claims row; then dedupe keys of scope "queued".
+-- Wakes: other sleepers, when this worker slept (p_asleep) and there was at least as much as it asked for.
+--
+-- p_after is the cursor: for "queue/priority" the [run_at, id] of the last job this worker claimed there. Starting
+-- after it spares the scan the dead index entries of jobs already done, which a long transaction elsewhere keeps
+-- from being removed. Jobs that land behind the cursor are found by the caller's next scan without one.
+create or replace function claim(
+    p_worker text,
+    p_queues text[] default '{default}',
+    p_limit  integer default 1,
+    p_ttl    interval default '60 seconds',
+    p_after  jsonb default null,
+    p_asleep boolean default false
+) returns table (
+    id uuid, token bigint, task text, payload json, attempt smallint, max_attempts smallint,
+    queue text, priority smallint, tenant text, run_at timestamptz, created_at timestamptz, dedupe_key text)
+language plpgsql security definer
+set search_path from current set jit = off set enable_seqscan = off set enable_bitmapscan = off
+set plan_cache_mode = force_generic_plan
+as $$
+declare
+    v_token bigint;
+    v_ids   uuid[] := '{}';
+    v_rows  tid[] := '{}';
+    v_more  uuid[];
+    v_tids  tid[];
+    v_place jsonb;
+    v_room  integer := p_limit;
+    v_queue text;
+begin
+    for v_priority in 0..3 loop
+        foreach v_queue in array p_queues loop
+            v_place := p_after -> (v_queue || '/' || v_priority);
+            select array_agg(c.id), array_agg(c.ctid) into v_more, v_tids from (
+                select l.id, l.ctid from live l
+                where l.queue = v_queue and l.priority = v_priority and l.lane = 0
+                  and (l.run_at, l.id) > (coalesce((v_place ->> 0)::timestamptz, '-infinity'),
+                                          coalesce((v_place ->> 1)::uuid, '00000000-0000-0000-0000-000000000000'))
+                  and l.token is null
+                order by l.queue, l.priority, l.lane, l.run_at, l.id
+                limit v_room for update skip locked) c;
+            if v_more is not null then
+                v_ids := v_ids || v_more;
+                v_rows := v_rows || v_tids;
+                v_room := v_room - cardinality(v_more);
+                exit when v_room <= 0;
+            end if;
+        end loop;
+        exit when v_room <= 0;
+    end loop;
+    if v_room > 0 then
+        -- What has just become due is taken here, not left for the leader: delayed jobs start on time.
+        v_more := promote(greatest(v_room, 100));
+        if v_more <> '{}' then
+            select v_ids || array_agg(c.id), v_rows || array_agg(c.ctid) into v_ids, v_rows from (
+                select l.id, l.ctid from live l where l.id = any (v_more) and l.queue = any (p_queues)
+                order by l.priority, l.run_at, l.id limit v_room for update skip locked) c;
+        end if;
+    end if;
+    if v_ids = '{}' then
+        return;
+    end if;
+    v_token := nextval('claim_token');
+    insert into claims (token, worker, claimed_at, heartbeat_at, expires_at, ids)
+    values (v_token, p_worker, clock(), clock(), clock() + p_ttl, v_ids);
+    if p_asleep then
+        delete from sleepers s where s.worker = p_worker;
+        if v_room <= 0 then
+            perform wake(q) from unnest(p_queues) q;
+        end if;
+    end if;
+    return query
+        with taken as (
+            update live l set token = v_token, claimed_at = clock(), attempt = l.attempt + 1
+            where l.ctid = any (v_rows)  -- locked above, so they cannot have moved; spares an index look-up each
+            returning l.id, l.token, l.task, l.payload, l.attempt, l.max_attempts, l.queue, l.priority, l.tenant,
+                      l.run_at, l.created_at, l.dedupe_key),
+        -- A key of scope "queued" is held only until the first start.
+        freed as (
+            delete from dedupe d using taken t
+            where t.dedupe_key is not null and d.key = t.dedupe_key and d.id = t.id and d.scope = 'queued')
+        select * from taken t order by t.priority, t.run_at, t.id;
+end $$;

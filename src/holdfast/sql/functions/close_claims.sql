@@ -1,0 +1,14 @@
+-- Removes claims none of whose jobs are held any more.
+-- Called by: finish, for callers that do not keep count of a claim's open jobs.
+-- Locks: claims, skipping locked ones: finish holds live rows here, and reclaim takes the two in the other order.
+-- Wakes: nobody.
+create or replace function close_claims(p_tokens bigint[]) returns void
+language sql
+set search_path from current set enable_seqscan = off
+as $$
+    delete from claims where token in (
+        select c.token from claims c
+        where c.token = any (p_tokens)
+          and not exists (select 1 from live l where l.id = any (c.ids) and l.token = c.token)
+        for update skip locked)
+$$;

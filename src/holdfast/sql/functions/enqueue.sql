@@ -1,0 +1,72 @@
+-- Accepts one job: into live when it is due, into later when it is not. Answers with its id and what happened:
+-- created, existing (same id, or same dedupe key), or replaced (the waiting holder of the key got this payload).
+-- Called by: clients in any language, inside their own transaction.
+-- Locks: the dedupe key, then the job's own row; it never waits for a job row while it holds a key.
+-- Wakes: sleepers of the queue, when the job is due or is now the next to come due.
+--
+-- p_fresh says that p_id was never sent before, which spares the look into later, dead and history. A caller that
+-- lost the reply repeats the call with the same id and without p_fresh; the job is then accepted once.
+create or replace function enqueue(
+    p_task         text,
+    p_payload      jsonb default '{}',
+    p_queue        text default 'default',
+    p_id           uuid default null,
+    p_tenant       text default null,
+    p_priority     integer default 2,
+    p_delay        interval default null,
+    p_run_at       timestamptz default null,
+    p_max_attempts integer default null,
+    p_retry        jsonb default null,
+    p_dedupe_key   text default null,
+    p_dedupe_scope dedupe_scope default 'running',
+    p_dedupe_keep  interval default null,
+    p_on_conflict  text default 'existing',
+    p_fresh        boolean default false,
+    out id uuid, out outcome text)
+language plpgsql security definer
+set search_path from current
+as $$
+#variable_conflict use_column
+declare
+    v_id     uuid := coalesce(p_id, uuid7());
+    v_run_at timestamptz := coalesce(p_run_at, clock() + p_delay, clock());
+    v_due    boolean := v_run_at <= clock();
+    v_max    integer := coalesce(p_max_attempts, (select t.max_attempts from tasks t where t.name = p_task), 5);
+    v_holder uuid;
+    v_taken  boolean;
+begin
+    perform check_job(p_task, p_queue, p_tenant, p_priority, v_max, p_payload);
+    if p_dedupe_key is not null then
+        select k.holder, k.taken into v_holder, v_taken
+        from take_dedupe_key(p_dedupe_key, v_id, p_dedupe_scope, p_dedupe_keep) k;
+        if v_holder <> v_id then
+            enqueue.id := v_holder;
+            enqueue.outcome := resolve_duplicate(p_dedupe_key, v_holder, p_payload, p_on_conflict);
+            return;
+        end if;
+    end if;
+    if v_due then
+        insert into live (id, queue, priority, run_at, created_at, max_attempts, task, tenant, payload, dedupe_key, retry)
+        values (v_id, p_queue, p_priority, v_run_at, clock(), v_max, p_task, p_tenant, p_payload::json, p_dedupe_key,
+                p_retry)
+        on conflict do nothing;
+    else
+        insert into later (id, queue, priority, lane, run_at, created_at, attempt, max_attempts, task, tenant, payload,
+                           dedupe_key, retry)
+        values (v_id, p_queue, p_priority, 0, v_run_at, clock(), 0, v_max, p_task, p_tenant, p_payload::json,
+                p_dedupe_key, p_retry)
+        on conflict do nothing;
+    end if;
+    enqueue.id := v_id;
+    enqueue.outcome := case when found then 'created' else 'existing' end;
+    if found and p_id is not null and not p_fresh and accepted_before(v_id) then
+        enqueue.outcome := 'existing';
+        delete from live l where v_due and l.id = v_id;
+        delete from later l where not v_due and l.id = v_id;
+        delete from dedupe d where v_taken and d.key = p_dedupe_key and d.id = v_id;
+    end if;
+    -- A delayed job that is now the first to come due must be told too: sleepers know only the one before.
+    if enqueue.outcome = 'created' and (v_due or not exists (select 1 from later l where l.run_at < v_run_at)) then
+        perform wake(p_queue);
+    end if;
+end $$;

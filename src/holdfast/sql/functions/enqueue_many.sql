@@ -1,0 +1,36 @@
+-- Accepts many jobs given as a JSON array of objects with the names of enqueue's parameters (task, payload, queue, id,
+-- tenant, priority, delay in seconds, run_at, max_attempts, retry, dedupe_key, dedupe_scope, dedupe_keep in seconds);
+-- answers in the order given.
+-- Called by: clients in any language. Without dedupe keys and repeats a client may COPY into live instead.
+-- Locks: dedupe keys in key order, then the jobs' own rows.
+-- Wakes: sleepers, through enqueue.
+create or replace function enqueue_many(
+    p_jobs jsonb, p_on_conflict text default 'existing', p_fresh boolean default false)
+returns table (id uuid, outcome text)
+language plpgsql security definer
+set search_path from current
+as $$
+begin
+    return query
+        with given as materialized (
+            select j.value as job, j.ordinality as place from jsonb_array_elements(p_jobs) with ordinality j
+            order by j.value ->> 'dedupe_key', j.ordinality),
+        accepted as materialized (
+            select g.place, e.* from given g, lateral enqueue(
+                p_task => g.job ->> 'task',
+                p_payload => coalesce(g.job -> 'payload', '{}'),
+                p_queue => coalesce(g.job ->> 'queue', 'default'),
+                p_id => (g.job ->> 'id')::uuid,
+                p_tenant => g.job ->> 'tenant',
+                p_priority => coalesce((g.job ->> 'priority')::integer, 2),
+                p_delay => make_interval(secs => (g.job ->> 'delay')::double precision),
+                p_run_at => (g.job ->> 'run_at')::timestamptz,
+                p_max_attempts => (g.job ->> 'max_attempts')::integer,
+                p_retry => nullif(g.job -> 'retry', 'null'),
+                p_dedupe_key => g.job ->> 'dedupe_key',
+                p_dedupe_scope => coalesce((g.job ->> 'dedupe_scope')::dedupe_scope, 'running'),
+                p_dedupe_keep => make_interval(secs => (g.job ->> 'dedupe_keep')::double precision),
+                p_on_conflict => p_on_conflict,
+                p_fresh => p_fresh) e)
+        select a.id, a.outcome from accepted a order by a.place;
+end $$;

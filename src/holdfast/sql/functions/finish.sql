@@ -1,0 +1,63 @@
+-- Ends claimed jobs: p_ids/p_tokens succeeded without a result; p_outcomes holds all others (see settle). Answers with
+-- the ids that were refused because their token is no longer the job's: a stale worker changes nothing.
+-- Called by: workers, in batches; by hand for one job: select finish('{ID}', '{TOKEN}').
+-- Locks: closed claims in token order, then live rows in id order, then dedupe keys in key order.
+-- Wakes: sleepers, through settle.
+--
+-- p_closed names claims whose last job this call ends; null means "find out", for callers that do not keep count.
+create or replace function finish(
+    p_ids      uuid[],
+    p_tokens   bigint[],
+    p_outcomes jsonb default null,
+    p_closed   bigint[] default null
+) returns setof uuid
+language plpgsql security definer
+set search_path from current set jit = off set enable_seqscan = off set enable_bitmapscan = off
+set enable_hashjoin = off set enable_mergejoin = off set plan_cache_mode = force_generic_plan
+as $$
+declare
+    v_token  bigint := coalesce(p_tokens[1], (p_outcomes -> 0 ->> 'token')::bigint);
+    v_worker text := (select c.worker from claims c where c.token = v_token);
+    v_ended  uuid[];
+    v_keyed  uuid[];
+    v_keys   text[];
+    v_moved  uuid[];
+begin
+    if cardinality(p_ids) is distinct from cardinality(p_tokens) then
+        raise exception 'finish needs one token for each id, got % ids and % tokens',
+            cardinality(p_ids), cardinality(p_tokens) using errcode = 'invalid_parameter_value';
+    end if;
+    if p_closed <> '{}' then
+        delete from claims c using (select t from unnest(p_closed) t order by t) closed where c.token = closed.t;
+    end if;
+    if p_ids <> '{}' then
+        with given as (select g.id, g.token from unnest(p_ids, p_tokens) as g(id, token) order by g.id),
+        ended as (
+            delete from live l using given g where l.id = g.id and l.token = g.token returning l.*),
+        kept as (
+            insert into history (id, status, priority, attempt, max_attempts, run_at, created_at, started_at,
+                                 finished_at, queue, task, worker, tenant, payload, dedupe_key, last_error)
+            select id, 'succeeded', priority, attempt, max_attempts, run_at, created_at, claimed_at,
+                   clock(), queue, task, v_worker, tenant, payload, dedupe_key, last_error
+            from ended returning id, dedupe_key)
+        select array_agg(k.id), array_agg(k.id) filter (where k.dedupe_key is not null),
+               array_agg(k.dedupe_key) filter (where k.dedupe_key is not null)
+        into v_ended, v_keyed, v_keys from kept k;
+        if v_keys is not null then
+            perform free_dedupe_keys(v_keys, v_keyed, true);
+        end if;
+    end if;
+    if p_outcomes is not null and p_outcomes <> '[]' then
+        select array_agg(s.id) into v_moved from settle(p_outcomes, v_worker) as s(id);
+    end if;
+    if p_closed is null then
+        perform close_claims(p_tokens || array(
+            select (o ->> 'token')::bigint from jsonb_array_elements(coalesce(p_outcomes, '[]')) o));
+    end if;
+    if coalesce(cardinality(v_ended), 0) + coalesce(cardinality(v_moved), 0)
+       < cardinality(p_ids) + jsonb_array_length(coalesce(p_outcomes, '[]')) then
+        return query
+            (select unnest(p_ids) union all select (o ->> 'id')::uuid from jsonb_array_elements(p_outcomes) o)
+            except all (select unnest(v_ended) union all select unnest(v_moved));
+    end if;
+end $$;

@@ -1,0 +1,25 @@
+-- Makes history's partitions for today and the days ahead. Answers how many were made.
+-- Called by: migrate, and the upkeep leader.
+-- Locks: history, for the moment of attaching; gives up after half a second rather than queue up before workers.
+-- Wakes: nobody.
+create or replace function make_partitions() returns integer
+language plpgsql security definer
+set search_path from current set lock_timeout = '500ms' set timezone = 'UTC'
+as $$
+declare
+    v_day  date;
+    v_name text;
+    v_made integer := 0;
+begin
+    for v_day in select clock()::date + i
+                 from generate_series(0, (select value::integer from settings where name = 'partitions_ahead_days')) i
+    loop
+        v_name := 'history_' || to_char(v_day, 'YYYYMMDD');
+        if to_regclass(quote_ident(current_schema()) || '.' || v_name) is null then
+            execute format('create table %I partition of history for values from (%L) to (%L)',
+                           v_name, v_day::timestamptz, (v_day + 1)::timestamptz);
+            v_made := v_made + 1;
+        end if;
+    end loop;
+    return v_made;
+end $$;

@@ -1,0 +1,24 @@
+-- Moves jobs that have become due from later into live, earliest first; answers with their ids.
+-- Called by: claim when it has room left, and the upkeep leader.
+-- Locks: later rows in order of run_at, skipping locked ones.
+-- Wakes: nobody; the caller knows whether anybody else is needed.
+create or replace function promote(p_limit integer default 1000) returns uuid[]
+language plpgsql security definer
+set search_path from current set enable_seqscan = off
+as $$
+declare
+    v_ids uuid[];
+begin
+    with due as materialized (
+        select id from later where run_at <= clock() order by run_at, id limit p_limit for update skip locked),
+    moved as (
+        delete from later l using due d where l.id = d.id returning l.*),
+    placed as (
+        insert into live (id, queue, priority, lane, run_at, created_at, attempt, max_attempts, task, tenant, payload,
+                          dedupe_key, retry, last_error)
+        select id, queue, priority, lane, run_at, created_at, attempt, max_attempts, task, tenant, payload,
+               dedupe_key, retry, last_error
+        from moved returning id)
+    select array_agg(id) into v_ids from placed;
+    return coalesce(v_ids, '{}');
+end $$;

@@ -1,0 +1,33 @@
+-- Removes what has outlived its use: history partitions past retention (dropped, never vacuumed away), expired dedupe
+-- keys, workers not heard of for an hour. Never touches live, later or dead. Answers how much it removed; call again
+-- while rows_removed is p_limit or more.
+-- Called by: the upkeep leader, in small committed steps.
+-- Locks: history for the moment of dropping; gives up after half a second rather than queue up before workers.
+-- Wakes: nobody.
+create or replace function prune(p_limit integer default 1000, out partitions_dropped integer, out rows_removed integer)
+language plpgsql security definer
+set search_path from current set lock_timeout = '500ms' set timezone = 'UTC'
+as $$
+declare
+    v_oldest date := clock()::date - (select value::integer from settings where name = 'history_retention_days');
+    v_name   text;
+begin
+    with expired as (
+        select key from dedupe where expires_at <= clock() order by key limit p_limit for update skip locked)
+    delete from dedupe d using expired e where d.key = e.key;
+    get diagnostics rows_removed = row_count;
+    delete from workers where heartbeat_at < clock() - interval '1 hour';
+    delete from sleepers s where not exists (
+        select 1 from workers w where w.id = s.worker and w.heartbeat_at > clock() - interval '5 minutes');
+    delete from history_default where finished_at < v_oldest;
+    partitions_dropped := 0;
+    for v_name in
+        select c.relname from pg_inherits i join pg_class c on c.oid = i.inhrelid
+        where i.inhparent = 'history'::regclass and c.relname ~ '^history_\d{8}$'
+          and to_date(substring(c.relname from 9), 'YYYYMMDD') < v_oldest
+        order by 1
+    loop
+        execute format('drop table %I', v_name);
+        partitions_dropped := partitions_dropped + 1;
+    end loop;
+end $$;

@@ -1,0 +1,25 @@
+-- Puts failed and dead jobs back into the queue with fresh attempts. Answers with the ids that went back; one whose
+-- dedupe key is held by a newer job stays where it is.
+-- Called by: operators.
+-- Locks: dead rows in id order, then dedupe keys.
+-- Wakes: sleepers of the jobs' queues.
+create or replace function retry_dead(p_ids uuid[]) returns setof uuid
+language plpgsql security definer
+set search_path from current set enable_seqscan = off
+as $$
+begin
+    return query
+        with held as materialized (select d.* from dead d where d.id = any (p_ids) order by d.id for update),
+        free as materialized (
+            select h.id from held h
+            where h.dedupe_key is null or (take_dedupe_key(h.dedupe_key, h.id, 'running', null)).holder = h.id),
+        gone as (delete from dead d using free f where d.id = f.id returning d.*),
+        placed as (
+            insert into live (id, queue, priority, lane, run_at, created_at, max_attempts, task, tenant, payload,
+                              dedupe_key, retry, last_error)
+            select id, queue, priority, lane, clock(), created_at, max_attempts, task, tenant, payload,
+                   dedupe_key, retry, last_error
+            from gone returning id, queue),
+        woken as (select wake(queue, count(*)) from placed group by queue)
+        select p.id from placed p where (select count(*) from woken) >= 0;
+end $$;

@@ -1,0 +1,71 @@
+-- Decides what becomes of claimed jobs that did not simply succeed, and moves them there. Each outcome is an object:
+-- {"id", "token", "outcome", "result", "error", "delay" (seconds; else by the retry policy)}, with outcome one of
+--   succeeded | canceled | failed (permanent) | dead (fatal now)   -> final
+--   error | lost (its lease expired)  -> dead when attempts are used up, else retried
+--   snoozed | released                -> waits again, attempt refunded
+-- Called by: finish, reclaim. This is the only place where retry-or-dead is decided. Answers with the ids it moved;
+--   an id whose token is no longer the job's is not among them.
+-- Locks: live rows in id order, then their dedupe keys.
+-- Wakes: sleepers of queues that got a job back at once.
+create or replace function settle(p_outcomes jsonb, p_worker text) returns setof uuid
+language plpgsql
+set search_path from current set jit = off set enable_seqscan = off set plan_cache_mode = force_generic_plan
+as $$
+begin
+    return query
+    with given as materialized (
+        select * from jsonb_to_recordset(p_outcomes)
+            as g(id uuid, token bigint, outcome text, result jsonb, error jsonb, delay double precision)),
+    held as materialized (
+        select l.id, l.task, l.attempt, l.max_attempts, l.retry, g.outcome, g.result, g.error, g.delay
+        from given g join live l on l.id = g.id and l.token = g.token
+        order by l.id for update of l),
+    decided as materialized (
+        select h.id, h.result, h.error,
+            case when h.outcome in ('error', 'lost') and h.attempt >= h.max_attempts then 'dead'
+                 when h.outcome in ('error', 'lost', 'snoozed', 'released') then 'waits'
+                 else h.outcome end as verdict,
+            (h.outcome in ('snoozed', 'released'))::integer as refund,
+            case when h.outcome = 'released' then interval '0'
+                 when h.delay is not null then make_interval(secs => greatest(h.delay, 0))
+                 -- Back at once after a first lost lease. After more, spread at random: what was claimed together
+                 -- with a job that kills its worker must not be claimed together with it every time.
+                 when h.outcome = 'lost' and h.attempt = 1 then interval '0'
+                 else retry_delay(coalesce(h.retry, t.retry), h.attempt)
+                      * case h.outcome when 'lost' then random() else 1 end
+            end as delay
+        from held h left join tasks t on t.name = h.task),
+    back as (
+        update live l set token = null, claimed_at = null, attempt = l.attempt - d.refund,
+               last_error = coalesce(d.error, l.last_error)
+        from decided d where l.id = d.id and d.verdict = 'waits' and d.delay <= interval '0'
+        returning l.queue),
+    moved as (
+        delete from live l using decided d
+        where l.id = d.id and not (d.verdict = 'waits' and d.delay <= interval '0')
+        returning l.*, d.verdict, d.delay, d.refund, d.result, coalesce(d.error, l.last_error) as error),
+    to_later as (
+        insert into later (id, queue, priority, lane, run_at, created_at, attempt, max_attempts, task, tenant, payload,
+                           dedupe_key, retry, last_error)
+        select id, queue, priority, lane, clock() + delay, created_at, attempt - refund, max_attempts, task, tenant,
+               payload, dedupe_key, retry, error
+        from moved where verdict = 'waits'),
+    to_dead as (
+        insert into dead (id, status, queue, priority, lane, run_at, created_at, started_at, finished_at, attempt,
+                          max_attempts, worker, task, tenant, payload, dedupe_key, retry, last_error)
+        select id, verdict::job_status, queue, priority, lane, run_at, created_at, claimed_at, clock(), attempt,
+               max_attempts, p_worker, task, tenant, payload, dedupe_key, retry, error
+        from moved where verdict in ('failed', 'dead')),
+    to_history as (
+        insert into history (id, status, priority, attempt, max_attempts, run_at, created_at, started_at, finished_at,
+                             queue, task, worker, tenant, payload, result, dedupe_key, last_error)
+        select id, verdict::job_status, priority, attempt, max_attempts, run_at, created_at, claimed_at, clock(),
+               queue, task, p_worker, tenant, payload, result, dedupe_key, error
+        from moved where verdict in ('succeeded', 'canceled')),
+    freed as (
+        select free_dedupe_keys(array_agg(dedupe_key), array_agg(id), verdict = 'succeeded')
+        from moved where dedupe_key is not null and verdict <> 'waits' group by verdict = 'succeeded'),
+    woken as (select wake(queue, count(*)) from back group by queue)
+    select d.id from decided d
+    where (select count(*) from freed) >= 0 and (select count(*) from woken) >= 0;
+end $$;

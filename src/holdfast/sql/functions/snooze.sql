@@ -1,0 +1,11 @@
+-- Puts one claimed job back to run after p_delay, its attempt refunded. Answers whether the token was still the job's.
+-- Called by: clients that work job by job; workers use finish.
+-- Locks: as finish.
+-- Wakes: as finish.
+create or replace function snooze(p_id uuid, p_token bigint, p_delay interval) returns boolean
+language sql security definer
+set search_path from current
+as $$
+    select not exists (select 1 from finish('{}', '{}', jsonb_build_array(jsonb_build_object(
+        'id', p_id, 'token', p_token, 'outcome', 'snoozed', 'delay', extract(epoch from p_delay)))))
+$$;

@@ -1,0 +1,26 @@
+-- Takes a dedupe key for job p_id, or answers with the job that holds it. taken says whether this call inserted it: a
+-- repeated enqueue finds its own id as the holder.
+-- Called by: enqueue, retry_dead.
+-- Locks: inserts the key's row; waits for another transaction that is inserting the same key. A key already held is
+--   read, never locked: a caller's long transaction must not hold up the worker that finishes the holder.
+-- Wakes: nobody.
+create or replace function take_dedupe_key(
+    p_key text, p_id uuid, p_scope dedupe_scope, p_keep interval, out holder uuid, out taken boolean)
+language plpgsql
+set search_path from current
+as $$
+begin
+    loop
+        insert into dedupe (key, id, scope, keep) values (p_key, p_id, p_scope, p_keep) on conflict do nothing;
+        taken := found;
+        if taken then
+            holder := p_id;
+            return;
+        end if;
+        delete from dedupe where key = p_key and expires_at <= clock();
+        select id into holder from dedupe where key = p_key;
+        if found then
+            return;
+        end if;
+    end loop;
+end $$;

@@ -1,0 +1,18 @@
+-- Forgets a worker that stopped; what it still holds is taken back when its leases expire. While it is stopping,
+-- p_gone is false: it is shown as stopping and is no longer woken.
+-- Called by: workers when they stop.
+-- Locks: the worker's rows.
+-- Wakes: nobody.
+create or replace function unregister_worker(p_worker text, p_gone boolean default true) returns void
+language plpgsql security definer
+set search_path from current
+as $$
+begin
+    delete from sleepers where worker = p_worker;
+    if p_gone then
+        delete from workers where id = p_worker;
+        update leader set expires_at = clock() where worker = p_worker;
+    else
+        update workers set stopping = true where id = p_worker;
+    end if;
+end $$;

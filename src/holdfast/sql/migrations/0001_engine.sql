@@ -1,0 +1,171 @@
+-- The engine's tables. Applied with search_path set to the product's schema, so no name here carries one.
+--
+-- A job lives in exactly one of four tables, and moves between them in one statement:
+--   live     due or running       (claimed when token is set)
+--   later    delayed or retrying  (ordered by run_at, promoted into live when due)
+--   history  succeeded, canceled or discarded (partitioned by day, dropped by retention)
+--   dead     failed or dead       (kept until a person acts)
+-- Status is where a job is, so an illegal status cannot be stored.
+
+create type job_status as enum ('queued', 'running', 'retrying', 'succeeded', 'failed', 'dead', 'canceled');
+create type dedupe_scope as enum ('queued', 'running', 'success');
+
+-- Fencing tokens: one per claim, only ever growing.
+create sequence claim_token;
+
+-- payload is json, not jsonb: it is written once and read once, and jsonb costs both ways (decision 003).
+-- fillfactor 45: a claim writes only unindexed columns, and every page has room for a second version of each of
+-- its rows, so each claim is a HOT update (decision 002). Never index token, claimed_at or attempt.
+create table live (
+    id           uuid        primary key,
+    queue        text        not null default 'default',
+    priority     smallint    not null default 2,
+    lane         bigint      not null default 0,
+    run_at       timestamptz not null default now(),
+    created_at   timestamptz not null default now(),
+    token        bigint,
+    claimed_at   timestamptz,
+    attempt      smallint    not null default 0,
+    max_attempts smallint    not null default 5,
+    task         text        not null,
+    tenant       text,
+    payload      json       not null default '{}',
+    dedupe_key   text,
+    retry        jsonb,
+    last_error   jsonb,
+    constraint live_is_sound check (
+        priority between 0 and 3 and attempt between 0 and max_attempts
+        and (token is null) = (claimed_at is null) and (token is null or attempt > 0))
+) with (fillfactor = 45, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 5000,
+        autovacuum_analyze_scale_factor = 0.2, autovacuum_analyze_threshold = 5000);
+create index live_fetch on live (queue, priority, lane, run_at, id);
+
+create table later (
+    id           uuid        primary key,
+    queue        text        not null,
+    priority     smallint    not null,
+    lane         bigint      not null,
+    run_at       timestamptz not null,
+    created_at   timestamptz not null,
+    attempt      smallint    not null,
+    max_attempts smallint    not null,
+    task         text        not null,
+    tenant       text,
+    payload      json       not null,
+    dedupe_key   text,
+    retry        jsonb,
+    last_error   jsonb,
+    constraint later_is_sound check (priority between 0 and 3 and attempt between 0 and max_attempts)
+);
+create index later_due on later (run_at, id);
+
+create table dead (
+    id           uuid        primary key,
+    status       job_status  not null check (status in ('failed', 'dead')),
+    queue        text        not null,
+    priority     smallint    not null,
+    lane         bigint      not null,
+    run_at       timestamptz not null,
+    created_at   timestamptz not null,
+    started_at   timestamptz,
+    finished_at  timestamptz not null,
+    attempt      smallint    not null,
+    max_attempts smallint    not null,
+    worker       text,
+    task         text        not null,
+    tenant       text,
+    payload      json       not null,
+    dedupe_key   text,
+    retry        jsonb,
+    last_error   jsonb
+);
+create index dead_by_time on dead (finished_at desc, id);
+
+create table history (
+    id           uuid        not null,
+    status       job_status  not null check (status in ('succeeded', 'failed', 'dead', 'canceled')),
+    priority     smallint    not null,
+    attempt      smallint    not null,
+    max_attempts smallint    not null,
+    run_at       timestamptz not null,
+    created_at   timestamptz not null,
+    started_at   timestamptz,
+    finished_at  timestamptz not null,
+    queue        text        not null,
+    task         text        not null,
+    worker       text,
+    tenant       text,
+    payload      json       not null,
+    result       jsonb,
+    dedupe_key   text,
+    last_error   jsonb
+) partition by range (finished_at);
+create index history_by_id on history (id);
+-- Catches rows when no partition has been made for their day, so that finishing can never fail for that reason.
+create table history_default partition of history default;
+
+-- One row per claim: the lease. Renewal touches this row only; live rows carry the token and every later write
+-- compares it. Rows are few, and deleted when the claim's last job is finished.
+create table claims (
+    token        bigint      primary key,
+    worker       text        not null,
+    claimed_at   timestamptz not null,
+    heartbeat_at timestamptz not null,
+    expires_at   timestamptz not null,
+    ids          uuid[]      not null
+) with (fillfactor = 50);
+
+create table workers (
+    id           text        primary key,
+    host         text        not null,
+    pid          integer     not null,
+    version      text        not null,
+    queues       text[]      not null,
+    tasks        text[]      not null,
+    concurrency  integer     not null,
+    started_at   timestamptz not null,
+    heartbeat_at timestamptz not null,
+    stopping     boolean     not null default false
+) with (fillfactor = 50);
+
+-- Workers that are waiting for work. Enqueue notifies only while a row is here: a NOTIFY in every enqueue takes a
+-- database-wide lock at commit and halves throughput at 16 clients.
+create table sleepers (
+    queue  text not null,
+    worker text not null,
+    primary key (queue, worker)
+) with (fillfactor = 50);
+
+create table dedupe (
+    key        text         primary key,
+    id         uuid         not null,
+    scope      dedupe_scope not null,
+    keep       interval,
+    expires_at timestamptz
+);
+create index dedupe_expiring on dedupe (expires_at) where expires_at is not null;
+
+-- What workers know of their tasks, so that SQL alone can decide about a job whose worker is gone.
+create table tasks (
+    name         text        primary key,
+    queue        text        not null,
+    max_attempts smallint    not null,
+    retry        jsonb       not null,
+    timeout      interval,
+    updated_at   timestamptz not null default now()
+);
+
+create table leader (
+    chore      text        primary key,
+    worker     text        not null,
+    term       bigint      not null,
+    expires_at timestamptz not null
+);
+
+create table settings (
+    name  text  primary key,
+    value jsonb not null
+);
+insert into settings (name, value) values
+    ('history_retention_days', '7'),
+    ('partitions_ahead_days', '3');

@@ -1,0 +1,25 @@
+-- Every job wherever it is, with one status, for people and tools. Reading it never blocks anybody.
+create view jobs as
+select l.id, l.task, l.tenant, l.queue, l.priority, l.payload,
+       case when l.token is not null then 'running'::job_status
+            when l.attempt > 0 or l.last_error is not null then 'retrying' else 'queued' end as status,
+       l.attempt as attempts, l.max_attempts, l.run_at, l.last_error, l.created_at,
+       l.claimed_at as started_at, null::timestamptz as finished_at, null::jsonb as result, l.dedupe_key,
+       c.worker as locked_by, c.claimed_at as locked_at, c.heartbeat_at, c.expires_at as lease_expires_at, l.token
+from live l left join claims c on c.token = l.token
+union all
+select id, task, tenant, queue, priority, payload,
+       case when attempt > 0 or last_error is not null then 'retrying'::job_status else 'queued' end,
+       attempt, max_attempts, run_at, last_error, created_at,
+       null, null, null, dedupe_key, null, null, null, null, null
+from later
+union all
+select id, task, tenant, queue, priority, payload, status,
+       attempt, max_attempts, run_at, last_error, created_at,
+       started_at, finished_at, null, dedupe_key, worker, null, null, null, null
+from dead
+union all
+select id, task, tenant, queue, priority, payload, status,
+       attempt, max_attempts, run_at, last_error, created_at,
+       started_at, finished_at, result, dedupe_key, worker, null, null, null, null
+from history;

@@ -1,0 +1,258 @@
+"""Every database call as a value: the SQL, its parameters, and how to read the answer. No I/O here.
+
+One value serves the sync client, the async client and the worker, so nothing is written twice.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from holdfast.model.job import JobInfo, NewJob, Status
+
+T = TypeVar("T")
+Rows = list[tuple[Any, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Generic[T]):
+    """One statement. `repeat` is what to run instead when the reply to it was lost."""
+
+    sql: str
+    params: Sequence[Any]
+    read: Callable[[Rows], T]
+    repeat: Call[T] | None = field(default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """What enqueue answered for one job."""
+
+    id: str
+    outcome: str
+
+
+_JOB_COLUMNS = (
+    "id::text, task, tenant, queue, priority, payload, status::text, attempts, max_attempts, run_at, last_error, "
+    "created_at, started_at, finished_at, result, dedupe_key, locked_by, locked_at, heartbeat_at, lease_expires_at"
+)
+_encode = msgspec.json.encode
+
+
+def array(items: Iterable[Any]) -> str:
+    """An array literal of plain items (ids, numbers): several times cheaper than adapting a list."""
+    return "{" + ",".join(map(str, items)) + "}"
+
+
+class Calls:
+    """The calls, for one schema."""
+
+    def __init__(self, schema: str) -> None:
+        self.schema = schema
+        self.channel = f"{schema}_wake"
+        self.copy_sql = f"COPY {schema}.live (id, queue, priority, task, tenant, payload, max_attempts, retry) FROM STDIN"
+        self._enqueue = (
+            f"SELECT id::text, outcome FROM {schema}.enqueue(%s, %s::jsonb, %s, %s::uuid, %s, %s, "
+            "make_interval(secs => %s), %s::timestamptz, %s, %s::jsonb, %s, "
+            f"%s::{schema}.dedupe_scope, make_interval(secs => %s), %s, %s)"
+        )
+        self._claim = (
+            "SELECT id::text, token, task, payload::text, attempt, max_attempts, queue, priority, tenant, run_at::text "
+            f"FROM {schema}.claim(%s, %s, %s, make_interval(secs => %s), %s::jsonb, %s)"
+        )
+        self._finish = f"SELECT finish::text FROM {schema}.finish(%s::uuid[], %s::bigint[], %s::jsonb, %s::bigint[])"
+
+    def enqueue(self, job: NewJob, on_conflict: str, *, fresh: bool = True) -> Call[Accepted]:
+        params = (
+            job.task, job.payload.decode(), job.queue, job.id, job.tenant, job.priority, job.delay, job.run_at,
+            job.max_attempts, job.retry and json.dumps(job.retry), job.dedupe_key, job.dedupe_scope, job.dedupe_keep,
+            on_conflict, fresh,
+        )  # fmt: skip
+        repeat = self.enqueue(job, on_conflict, fresh=False) if fresh else None
+        return Call(self._enqueue, params, lambda rows: Accepted(*rows[0]), repeat)
+
+    def enqueue_many(self, jobs: Sequence[NewJob], on_conflict: str, *, fresh: bool = True) -> Call[list[Accepted]]:
+        repeat = self.enqueue_many(jobs, on_conflict, fresh=False) if fresh else None
+        return Call(
+            f"SELECT id::text, outcome FROM {self.schema}.enqueue_many(%s::jsonb, %s, %s)",
+            (_encode([_as_json(job) for job in jobs]).decode(), on_conflict, fresh),
+            lambda rows: [Accepted(*row) for row in rows],
+            repeat,
+        )
+
+    def wake(self, queue: str, jobs: int) -> Call[None]:
+        return self._void("wake", "%s, %s", queue, jobs)
+
+    def claim(
+        self, worker: str, queues: list[str], limit: int, lease: float, after: str | None, asleep: bool
+    ) -> Call[Rows]:
+        return Call(self._claim, (worker, queues, limit, lease, after, asleep), lambda rows: rows)
+
+    def finish(
+        self, ids: Sequence[str], tokens: Sequence[int], outcomes: Sequence[msgspec.Struct], closed: Sequence[int]
+    ) -> Call[list[str]]:
+        told = _encode(outcomes).decode() if outcomes else None
+        return Call(self._finish, (array(ids), array(tokens), told, array(closed)), _firsts)
+
+    def sleep(self, worker: str, queues: list[str]) -> Call[float | None]:
+        return Call(f"SELECT {self.schema}.sleep(%s, %s)", (worker, queues), lambda rows: rows[0][0])
+
+    def renew(self, worker: str, tokens: Sequence[int], lease: float) -> Call[list[int]]:
+        return Call(
+            f"SELECT {self.schema}.renew(%s, %s::bigint[], make_interval(secs => %s))",
+            (worker, array(tokens), lease),
+            _firsts,
+        )
+
+    def register_worker(
+        self, worker: str, host: str, pid: int, version: str, queues: list[str], concurrency: int, tasks: list[Any]
+    ) -> Call[None]:
+        return self._void(
+            "register_worker", "%s, %s, %s, %s, %s, %s, %s::jsonb",
+            worker, host, pid, version, queues, concurrency, _encode(tasks).decode(),
+        )  # fmt: skip
+
+    def unregister_worker(self, worker: str, *, gone: bool) -> Call[None]:
+        return self._void("unregister_worker", "%s, %s", worker, gone)
+
+    def upkeep(self, worker: str, ttl: float) -> Call[Upkept]:
+        return Call(
+            f"SELECT term, promoted, reclaimed FROM {self.schema}.upkeep(%s, make_interval(secs => %s))",
+            (worker, ttl),
+            lambda rows: Upkept(*rows[0]),
+        )
+
+    def prune(self, limit: int = 1000) -> Call[tuple[int, int]]:
+        return Call(
+            f"SELECT partitions_dropped, rows_removed FROM {self.schema}.prune(%s)",
+            (limit,),
+            lambda rows: (rows[0][0], rows[0][1]),
+        )
+
+    def make_partitions(self) -> Call[int]:
+        return Call(f"SELECT {self.schema}.make_partitions()", (), lambda rows: int(rows[0][0]))
+
+    def cancel(self, ids: Sequence[str]) -> Call[dict[str, str]]:
+        return Call(
+            f"SELECT id::text, outcome FROM {self.schema}.cancel(%s::uuid[])",
+            (array(ids),),
+            lambda rows: {row[0]: row[1] for row in rows},
+        )
+
+    def retry_dead(self, ids: Sequence[str]) -> Call[list[str]]:
+        return Call(f"SELECT retry_dead::text FROM {self.schema}.retry_dead(%s::uuid[])", (array(ids),), _firsts)
+
+    def discard_dead(self, ids: Sequence[str]) -> Call[list[str]]:
+        return Call(f"SELECT discard_dead::text FROM {self.schema}.discard_dead(%s::uuid[])", (array(ids),), _firsts)
+
+    def get(self, id_: str) -> Call[JobInfo | None]:
+        return Call(
+            f"SELECT {_JOB_COLUMNS} FROM {self.schema}.jobs WHERE id = %s::uuid",  # noqa: S608 - validated schema name
+            (id_,),
+            lambda rows: _info(rows[0]) if rows else None,
+        )
+
+    def list_jobs(self, where: Filter, *, limit: int, newest_first: bool = True) -> Call[list[JobInfo]]:
+        conditions, params = where.sql()
+        order = "DESC" if newest_first else "ASC"
+        return Call(
+            f"SELECT {_JOB_COLUMNS} FROM {self.schema}.jobs WHERE {conditions} "  # noqa: S608 - fixed fragments
+            f"ORDER BY created_at {order}, id {order} LIMIT %s",
+            (*params, limit),
+            lambda rows: [_info(row) for row in rows],
+        )
+
+    def dead_ids(self, where: Filter, *, limit: int, after: str | None) -> Call[list[str]]:
+        conditions, params = where.sql()
+        return Call(
+            f"SELECT id::text FROM {self.schema}.dead WHERE {conditions} AND (%s::uuid IS NULL OR id > %s::uuid) "  # noqa: S608
+            "ORDER BY id LIMIT %s",
+            (*params, after, after, limit),
+            _firsts,
+        )
+
+    def count_dead(self, where: Filter) -> Call[int]:
+        conditions, params = where.sql()
+        return Call(f"SELECT count(*) FROM {self.schema}.dead WHERE {conditions}", params, lambda rows: int(rows[0][0]))  # noqa: S608
+
+    def queue_depth(self) -> Call[list[dict[str, Any]]]:
+        return self._table("queue_depth", "queue, ready, running, later, dead, oldest_wait", "queue")
+
+    def workers(self) -> Call[list[dict[str, Any]]]:
+        columns = "id, host, pid, version, queues, concurrency, started_at, heartbeat_at, stopping"
+        return self._table("workers", columns, "started_at")
+
+    def _table(self, name: str, columns: str, order: str) -> Call[list[dict[str, Any]]]:
+        names = columns.split(", ")
+        return Call(
+            f"SELECT {columns} FROM {self.schema}.{name} ORDER BY {order}",  # noqa: S608 - fixed fragments
+            (),
+            lambda rows: [dict(zip(names, row, strict=True)) for row in rows],
+        )
+
+    def _void(self, function: str, places: str, *params: Any) -> Call[None]:
+        return Call(f"SELECT {self.schema}.{function}({places})", params, lambda _: None)  # noqa: S608
+
+
+@dataclass(frozen=True, slots=True)
+class Upkept:
+    """What one round of upkeep did; term is None where another worker leads."""
+
+    term: int | None
+    promoted: int
+    reclaimed: list[dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filter:
+    """Which jobs a list or an operator's action is about; everything given must hold."""
+
+    status: str | None = None
+    task: str | None = None
+    queue: str | None = None
+    tenant: str | None = None
+    error: str | None = None
+
+    def sql(self) -> tuple[str, list[Any]]:
+        conditions, params = ["true"], []
+        for column in ("task", "queue", "tenant"):
+            if (value := getattr(self, column)) is not None:
+                conditions.append(f"{column} = %s")
+                params.append(value)
+        if self.status is not None:
+            conditions.append("status::text = %s")
+            params.append(self.status)
+        if self.error is not None:
+            conditions.append("(last_error ->> 'type' = %s OR last_error ->> 'code' = %s)")
+            params += [self.error, self.error]
+        return " AND ".join(conditions), params
+
+
+def copy_line(job: NewJob) -> bytes:
+    """One row in COPY's text form; escape only what can hold a special character."""
+    tenant = "\\N" if job.tenant is None else _copy_text(job.tenant)
+    retry = "\\N" if job.retry is None else _copy_text(json.dumps(job.retry))
+    head = f"{job.id}\t{_copy_text(job.queue)}\t{job.priority}\t{_copy_text(job.task)}\t{tenant}\t"
+    payload = job.payload.replace(b"\\", b"\\\\") if b"\\" in job.payload else job.payload
+    return head.encode() + payload + f"\t{job.max_attempts or 5}\t{retry}\n".encode()
+
+
+def _copy_text(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("\t", "\\t").replace("\n", "\\n").replace("\r", "\\r")
+
+
+def _as_json(job: NewJob) -> dict[str, Any]:
+    given = {name: getattr(job, name) for name in job.__slots__ if name != "payload"}
+    return {k: v for k, v in given.items() if v is not None} | {"payload": msgspec.Raw(job.payload)}
+
+
+def _firsts(rows: Rows) -> list[Any]:
+    return [row[0] for row in rows]
+
+
+def _info(row: tuple[Any, ...]) -> JobInfo:
+    return JobInfo(*row[:6], Status(row[6]), *row[7:])

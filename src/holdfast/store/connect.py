@@ -1,0 +1,119 @@
+"""Connections: how they are opened, what a fresh one must show, and errors in words people can act on."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Any
+
+import psycopg
+from psycopg import errors as pg
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from holdfast.errors import (
+    ConfigurationError, DatabaseUnavailable, DuplicateJob, HoldfastError, SchemaError, UsageError,
+)  # fmt: skip
+from holdfast.settings import Settings
+
+OLDEST_SERVER = 150000
+LOST = (psycopg.OperationalError, psycopg.InterfaceError)
+AGAIN = (pg.SerializationFailure, pg.DeadlockDetected)
+
+
+def conninfo(settings: Settings, name: str) -> str:
+    """The libpq string for these settings; starts the embedded server where the DSN asks for it."""
+    dsn = server_dsn(settings)
+    extra: dict[str, Any] = {
+        "application_name": f"holdfast {name}"[:63],
+        "connect_timeout": max(2, round(settings.connect_timeout)),
+        "keepalives": 1,
+        "keepalives_idle": 15,
+        "keepalives_interval": 5,
+        "keepalives_count": 3,
+        "tcp_user_timeout": int(settings.call_timeout * 1000),
+    }
+    if not settings.pooler:  # a pooler refuses start-up options
+        extra["options"] = f"-c statement_timeout={int(settings.call_timeout * 1000)}"
+    try:
+        given = conninfo_to_dict(dsn)
+        extra["options"] = " ".join(filter(None, [str(given.get("options") or ""), extra.get("options")]))
+        return make_conninfo(dsn, **{k: v for k, v in extra.items() if v and (k == "options" or k not in given)})
+    except psycopg.ProgrammingError as error:
+        raise ConfigurationError(
+            f"HOLDFAST_DSN {hide_password(dsn)!r} is not a PostgreSQL address ({str(error).strip()}); write it as "
+            "postgresql://USER@HOST:PORT/DATABASE or embedded:PATH"
+        ) from None
+
+
+def server_dsn(settings: Settings) -> str:
+    """The address of the server, once it runs."""
+    if not settings.dsn:
+        raise ConfigurationError(
+            "no database: set HOLDFAST_DSN to postgresql://USER@HOST:PORT/DATABASE, or to embedded:./.holdfast to "
+            "start a PostgreSQL of Holdfast's own"
+        )
+    if settings.dsn.startswith("embedded:"):
+        from holdfast.store.embedded import open_embedded  # needs a Unix; a server of the user's does not
+
+        return open_embedded(settings.dsn).start()
+    return settings.dsn
+
+
+def options(settings: Settings) -> dict[str, Any]:
+    """Connection arguments shared by sync and async connections."""
+    return {"autocommit": True, "prepare_threshold": None if settings.pooler else 0}
+
+
+def check_server(version: int) -> None:
+    """Refuses servers older than those supported."""
+    if version < OLDEST_SERVER:
+        raise ConfigurationError(
+            f"the server runs PostgreSQL {version // 10000}, but Holdfast needs 15 or newer; upgrade the server"
+        )
+
+
+def check_schema(found: int | None, expected: int, schema: str) -> None:
+    """Refuses a schema this release was not written for."""
+    if found is None:
+        raise SchemaError(f"schema {schema!r} is not set up in this database; run: holdfast migrate")
+    if found < expected:
+        raise SchemaError(
+            f"schema {schema!r} is at version {found}, this release needs {expected}; run: holdfast migrate"
+        )
+    if found > expected:
+        raise SchemaError(
+            f"schema {schema!r} is at version {found}, newer than the {expected} this release knows; upgrade holdfast"
+        )
+
+
+def explain(error: Exception, settings: Settings) -> HoldfastError:
+    """A database error as one of ours, saying what failed and what to do."""
+    text = re.sub(r"\s+", " ", str(error)).strip()
+    where = hide_password(settings.dsn)
+    state = getattr(error, "sqlstate", None) or ""
+    diag = getattr(error, "diag", None)
+    if diag is not None and diag.constraint_name == "dedupe_key":
+        return DuplicateJob(diag.message_primary.rpartition("dedupe key ")[2], f"{diag.message_primary}; nothing was enqueued")
+    if state in ("42P01", "3F000", "42883", "42704"):
+        return SchemaError(f"schema {settings.schema!r} is not set up in {where} ({text}); run: holdfast migrate")
+    if state == "42501":
+        return ConfigurationError(
+            f"the database user may not do this ({text}); grant it a role: "
+            f"GRANT {settings.schema}_worker TO <user> (or _enqueue, _reader, _admin)"
+        )
+    if state.startswith("22") or state.startswith("23"):
+        return UsageError(f"the database refused the job: {text}")
+    if re.search(r"authentication failed|no password supplied|database \".*\" does not exist|role \".*\" does not exist|"
+                 r"no pg_hba.conf entry|could not translate host name|failed to resolve host", text):  # fmt: skip
+        return ConfigurationError(f"cannot log in to {where}: {text}; check HOLDFAST_DSN")
+    return DatabaseUnavailable(f"the database at {where} cannot be reached or went away: {text}; is it running?")
+
+
+def hide_password(dsn: str) -> str:
+    """A DSN that may be shown."""
+    return re.sub(r"(//[^:/@]*:)[^@]*@", r"\1***@", re.sub(r"(password=)\S+", r"\1***", dsn))
+
+
+def process_name() -> str:
+    """What this process is called in pg_stat_activity."""
+    return f"pid {os.getpid()}"

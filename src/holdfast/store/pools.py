@@ -1,0 +1,215 @@
+"""The client's way to the database: one pool for sync callers, one for each event loop of async callers.
+
+Both run the same `Call` values. A call whose reply was lost is repeated in its safe form: ids are made by the client, so
+an enqueue that did commit is found and not done twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import threading
+import time
+import weakref
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, TypeVar
+
+import psycopg
+from psycopg.rows import tuple_row
+from psycopg_pool import AsyncConnectionPool, ConnectionPool, PoolTimeout
+
+from holdfast.model.job import NewJob
+from holdfast.settings import Settings
+from holdfast.store import connect, migrate
+from holdfast.store.calls import Accepted, Call, Calls, copy_line
+
+T = TypeVar("T")
+_TRIES = 3
+_COPY_BLOCK = 1 << 16
+Lost = (*connect.LOST, PoolTimeout)
+
+
+class SyncPool:
+    """Runs calls for threads."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._calls = Calls(settings.schema)
+        self._lock = threading.Lock()
+        self._pool: ConnectionPool[Any] | None = None
+
+    def run(self, call: Call[T]) -> T:
+        """Runs one call, again in its safe form when the connection was lost."""
+        for left in reversed(range(_TRIES)):
+            try:
+                with self._opened().connection() as conn:
+                    return run_on(conn, call)
+            except (*Lost, psycopg.Error) as error:
+                call = _next(call, error, left, self._settings)
+                time.sleep(_pause(left))
+        raise AssertionError("unreachable")
+
+    def copy(self, jobs: Sequence[NewJob]) -> list[Accepted]:
+        """Copies plain jobs into live in one transaction."""
+        try:
+            with self._opened().connection() as conn:
+                return copy_on(conn, self._calls, jobs)
+        except Lost:
+            return self.run(self._calls.enqueue_many(jobs, "existing", fresh=False))
+        except psycopg.Error as error:
+            raise connect.explain(error, self._settings) from error
+
+    def close(self) -> None:
+        """Closes the connections; the next call opens them again."""
+        with self._lock:
+            pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.close()
+
+    def _opened(self) -> ConnectionPool[Any]:
+        with self._lock:
+            if self._pool is None:
+                info = first_look(self._settings)
+                self._pool = ConnectionPool(
+                    info, kwargs=connect.options(self._settings), min_size=0, max_size=self._settings.pool_size,
+                    timeout=self._settings.connect_timeout, open=True, name="holdfast",
+                )  # fmt: skip
+                atexit.register(_close_quietly, weakref.ref(self))
+            return self._pool
+
+
+class AsyncPool:
+    """Runs calls for coroutines, with one pool for each event loop that asks."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._calls = Calls(settings.schema)
+        self._pools: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncConnectionPool[Any]] = (
+            weakref.WeakKeyDictionary()
+        )
+
+    async def run(self, call: Call[T]) -> T:
+        """Runs one call, again in its safe form when the connection was lost."""
+        for left in reversed(range(_TRIES)):
+            try:
+                async with (await self._opened()).connection() as conn:
+                    return await arun_on(conn, call)
+            except (*Lost, psycopg.Error) as error:
+                call = _next(call, error, left, self._settings)
+                await asyncio.sleep(_pause(left))
+        raise AssertionError("unreachable")
+
+    async def copy(self, jobs: Sequence[NewJob]) -> list[Accepted]:
+        """Copies plain jobs into live in one transaction."""
+        try:
+            async with (await self._opened()).connection() as conn:
+                return await acopy_on(conn, self._calls, jobs)
+        except Lost:
+            return await self.run(self._calls.enqueue_many(jobs, "existing", fresh=False))
+        except psycopg.Error as error:
+            raise connect.explain(error, self._settings) from error
+
+    async def close(self) -> None:
+        """Closes this event loop's connections."""
+        pool = self._pools.pop(asyncio.get_running_loop(), None)
+        if pool is not None:
+            await pool.close()
+
+    async def _opened(self) -> AsyncConnectionPool[Any]:
+        loop = asyncio.get_running_loop()
+        if loop not in self._pools:
+            info = await asyncio.to_thread(first_look, self._settings)
+            if loop not in self._pools:  # another coroutine may have been faster
+                pool: AsyncConnectionPool[Any] = AsyncConnectionPool(
+                    info, kwargs=connect.options(self._settings), min_size=0, max_size=self._settings.pool_size,
+                    timeout=self._settings.connect_timeout, open=False, name="holdfast",
+                )  # fmt: skip
+                self._pools[loop] = pool
+                await pool.open()
+        return self._pools[loop]
+
+
+def first_look(settings: Settings) -> str:
+    """Connects once, so that a wrong address, server or schema is told at once and in full. Answers the conninfo."""
+    info = connect.conninfo(settings, "client")
+    try:
+        with psycopg.connect(info, autocommit=True) as conn:
+            connect.check_server(conn.info.server_version)
+            connect.check_schema(
+                migrate.found_version(conn, settings.schema), migrate.expected_version(), settings.schema
+            )
+    except psycopg.Error as error:
+        raise connect.explain(error, settings) from error
+    return info
+
+
+def run_on(conn: Any, call: Call[T]) -> T:
+    """Runs a call on a given psycopg connection, inside whatever transaction it is in."""
+    with conn.cursor(row_factory=tuple_row) as cursor:
+        return call.read(cursor.execute(call.sql, call.params).fetchall())
+
+
+async def arun_on(conn: Any, call: Call[T]) -> T:
+    """Runs a call on a given async psycopg connection, inside whatever transaction it is in."""
+    async with conn.cursor(row_factory=tuple_row) as cursor:
+        await cursor.execute(call.sql, call.params)
+        return call.read(await cursor.fetchall())
+
+
+def copy_on(conn: Any, calls: Calls, jobs: Sequence[NewJob]) -> list[Accepted]:
+    """Copies jobs on a given connection and wakes their queues' sleepers when it commits."""
+    with conn.transaction(), conn.cursor(row_factory=tuple_row) as cursor:
+        with cursor.copy(calls.copy_sql) as copy:
+            for block in _blocks(jobs):
+                copy.write(block)
+        for queue, number in _queues(jobs).items():
+            run_on(conn, calls.wake(queue, number))
+    return [Accepted(job.id, "created") for job in jobs]
+
+
+async def acopy_on(conn: Any, calls: Calls, jobs: Sequence[NewJob]) -> list[Accepted]:
+    """Copies jobs on a given async connection and wakes their queues' sleepers when it commits."""
+    async with conn.transaction(), conn.cursor(row_factory=tuple_row) as cursor:
+        async with cursor.copy(calls.copy_sql) as copy:
+            for block in _blocks(jobs):
+                await copy.write(block)
+        for queue, number in _queues(jobs).items():
+            await arun_on(conn, calls.wake(queue, number))
+    return [Accepted(job.id, "created") for job in jobs]
+
+
+def _blocks(jobs: Iterable[NewJob]) -> Iterator[bytes]:
+    lines: list[bytes] = []
+    size = 0
+    for job in jobs:
+        lines.append(copy_line(job))
+        size += len(lines[-1])
+        if size > _COPY_BLOCK:
+            yield b"".join(lines)
+            lines, size = [], 0
+    yield b"".join(lines)
+
+
+def _queues(jobs: Iterable[NewJob]) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for job in jobs:
+        counts[job.queue] = counts.get(job.queue, 0) + 1
+    return counts
+
+
+def _next(call: Call[T], error: Exception, left: int, settings: Settings) -> Call[T]:
+    """What to run after a failure: the same call, its safe form, or nothing (raises)."""
+    if left and isinstance(error, connect.AGAIN):
+        return call
+    if left and isinstance(error, connect.LOST) and not isinstance(error, connect.pg.QueryCanceled):
+        return call.repeat or call
+    raise connect.explain(error, settings) from error
+
+
+def _pause(left: int) -> float:
+    return 0.05 * (_TRIES - left)
+
+
+def _close_quietly(pool: weakref.ref[SyncPool]) -> None:
+    if (alive := pool()) is not None:
+        alive.close()

@@ -1,0 +1,93 @@
+"""A worker's connection: one job each (claim, finish, upkeep, listen, renew), opened again by itself after a loss."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any, TypeVar
+
+import psycopg
+from psycopg.rows import tuple_row
+
+from holdfast.errors import DatabaseUnavailable
+from holdfast.settings import Settings
+from holdfast.store import connect
+from holdfast.store.calls import Call
+
+T = TypeVar("T")
+
+
+class Session:
+    """One async connection for one purpose. Not for concurrent use."""
+
+    def __init__(self, settings: Settings, name: str) -> None:
+        self._settings = settings
+        self._name = name
+        self._conn: psycopg.AsyncConnection[Any] | None = None
+
+    async def run(self, call: Call[T]) -> T:
+        """Runs one call within the deadline for calls; after an error the next call connects anew."""
+        try:
+            async with asyncio.timeout(self._settings.call_timeout):
+                conn = self._conn if self._conn is not None else await self._open()
+                cursor = await conn.execute(call.sql, call.params)
+                return call.read(await cursor.fetchall())
+        except connect.AGAIN:
+            return await self.run(call)
+        except (psycopg.Error, TimeoutError) as error:
+            await self.close()
+            if isinstance(error, TimeoutError):
+                raise DatabaseUnavailable(f"a call took longer than {self._settings.call_timeout:g} s") from error
+            raise connect.explain(error, self._settings) from error
+
+    async def listen(self, channel: str) -> AsyncIterator[str]:
+        """The payloads of notifications on a channel, for as long as the connection lives."""
+        try:
+            conn = await self._open()
+            await conn.execute(f"LISTEN {channel}")
+            yield ""
+            async for notification in conn.notifies():
+                yield notification.payload
+        except psycopg.Error as error:
+            raise connect.explain(error, self._settings) from error
+        finally:
+            await self.close()
+
+    async def close(self) -> None:
+        """Closes the connection, if there is one."""
+        conn, self._conn = self._conn, None
+        if conn is not None:
+            await conn.close()
+
+    async def _open(self) -> psycopg.AsyncConnection[Any]:
+        info = connect.conninfo(self._settings, self._name)
+        self._conn = await psycopg.AsyncConnection.connect(
+            info, row_factory=tuple_row, **connect.options(self._settings)
+        )
+        return self._conn
+
+
+class ThreadSession:
+    """The same for the renewal thread: a sync connection that one slow event loop cannot hold up."""
+
+    def __init__(self, settings: Settings, name: str) -> None:
+        self._settings = settings
+        self._name = name
+        self._conn: psycopg.Connection[Any] | None = None
+
+    def run(self, call: Call[T]) -> T:
+        """Runs one call; after an error the next call connects anew."""
+        try:
+            if self._conn is None:
+                info = connect.conninfo(self._settings, self._name)
+                self._conn = psycopg.connect(info, **connect.options(self._settings))
+            return call.read(self._conn.execute(call.sql, call.params).fetchall())
+        except psycopg.Error as error:
+            self.close()
+            raise connect.explain(error, self._settings) from error
+
+    def close(self) -> None:
+        """Closes the connection, if there is one."""
+        conn, self._conn = self._conn, None
+        if conn is not None:
+            conn.close()

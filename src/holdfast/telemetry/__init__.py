@@ -1,0 +1,1 @@
+"""What people watch: log lines now."""

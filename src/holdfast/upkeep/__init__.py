@@ -1,0 +1,1 @@
+"""What must be done now and then by somebody: one worker of the fleet leads."""

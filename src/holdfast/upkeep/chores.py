@@ -1,0 +1,58 @@
+"""The upkeep loop in each worker. Every few seconds it tries for the lead; the leader promotes due jobs, reclaims
+expired leases, prunes and makes partitions. Each chore is safe when two leaders overlap, so the lead only saves work."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+
+from holdfast.errors import HoldfastError
+from holdfast.settings import Settings
+from holdfast.store.calls import Calls, Upkept
+from holdfast.store.session import Session
+from holdfast.telemetry import logs
+
+log = logs.get("upkeep")
+PRUNE_EVERY = 60.0
+PRUNE_STEP = 1000
+FULL_ROUND = 1000  # promoted in one round: there is more, do not wait
+
+
+class Upkeep:
+    """One worker's part in the fleet's upkeep."""
+
+    def __init__(self, worker: str, settings: Settings, session: Session, calls: Calls) -> None:
+        self._worker = worker
+        self._every = settings.upkeep
+        self._session = session
+        self._calls = calls
+        self._prune_at = 0.0
+
+    async def run(self) -> None:
+        """Rounds for ever."""
+        while True:
+            busy = False
+            try:
+                busy = await self._round()
+            except HoldfastError as error:
+                logs.event(log, logging.WARNING, "upkeep failed", error=str(error))
+            await asyncio.sleep(0 if busy else self._every * random.uniform(0.75, 1.25))  # noqa: S311 - jitter
+
+    async def _round(self) -> bool:
+        """One round; answers whether there is more to do at once."""
+        done = await self._session.run(self._calls.upkeep(self._worker, self._every * 3))
+        if done.term is None:
+            return False
+        self._tell(done)
+        if time.monotonic() >= self._prune_at:
+            await self._session.run(self._calls.make_partitions())
+            _, removed = await self._session.run(self._calls.prune(PRUNE_STEP))
+            if removed < PRUNE_STEP:
+                self._prune_at = time.monotonic() + PRUNE_EVERY * random.uniform(0.75, 1.25)  # noqa: S311 - jitter
+        return done.promoted >= FULL_ROUND or bool(done.reclaimed)
+
+    def _tell(self, done: Upkept) -> None:
+        for each in done.reclaimed:
+            logs.event(log, logging.WARNING, "lease reclaimed", prior_worker=each["worker"], jobs=each["jobs"])

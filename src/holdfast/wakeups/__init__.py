@@ -1,0 +1,1 @@
+"""Hints that cut latency. Polling always works without them."""

@@ -1,0 +1,30 @@
+"""LISTEN: wakes this worker when an enqueue names it. A lost connection costs latency, never a job."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from holdfast.errors import HoldfastError
+from holdfast.store.calls import Calls
+from holdfast.store.session import Session
+from holdfast.telemetry import logs
+
+log = logs.get("notify")
+
+
+async def listen(session: Session, calls: Calls, worker: str, wake: Callable[[], None]) -> None:
+    """Listens for ever, connecting again after a loss."""
+    pause = 0.1
+    while True:
+        try:
+            async for payload in session.listen(calls.channel):
+                pause = 0.1
+                if payload == worker:
+                    wake()
+        except HoldfastError as error:
+            logs.event(log, logging.WARNING, "listener lost; polling goes on", error=str(error))
+        await asyncio.sleep(pause)
+        pause = min(pause * 2, 5.0)
+        wake()

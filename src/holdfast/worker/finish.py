@@ -1,0 +1,152 @@
+"""Sends outcomes to the database in batches.
+
+Results accumulate while a flush is under way, so a busy worker writes large batches and an idle one writes at once,
+without timers. A flush that fails because the database is away is repeated until it is back: nothing is lost, and the
+leases are renewed meanwhile or run out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from dataclasses import dataclass, field
+
+from holdfast.errors import DatabaseUnavailable, HoldfastError
+from holdfast.model.job import Job
+from holdfast.model.outcome import Outcome
+from holdfast.store.calls import Calls
+from holdfast.store.session import Session
+from holdfast.telemetry import logs
+from holdfast.worker.hand import Hand
+
+log = logs.get("worker")
+LARGEST = 1000
+
+
+@dataclass(slots=True)
+class Batch:
+    """Outcomes to be sent together: plain successes as ids and tokens, all others in full."""
+
+    ids: list[str] = field(default_factory=list)
+    tokens: list[int] = field(default_factory=list)
+    outcomes: list[Outcome] = field(default_factory=list)
+    closed: list[int] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.ids) + len(self.outcomes)
+
+
+class Finisher:
+    """Collects outcomes from the slots and flushes them."""
+
+    def __init__(self, session: Session, calls: Calls, hand: Hand) -> None:
+        self.session = session
+        self._calls = calls
+        self._hand = hand
+        self._batch = Batch()
+        self._full: list[Batch] = []
+        self._something = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self.succeeded = 0
+        self.failed = 0
+        self.stale = 0
+        self.on_put_back: list[asyncio.Event] = []
+
+    def add(self, job: Job, outcome: Outcome | None) -> None:
+        """Takes one attempt's outcome; one whose lease is known to be lost is void."""
+        lease = job.lease
+        if lease.lost:
+            self.stale += 1
+            return
+        batch = self._batch
+        if outcome is None:
+            batch.ids.append(job.id)
+            batch.tokens.append(lease.token)
+            self.succeeded += 1
+        else:
+            batch.outcomes.append(outcome)
+            self._note(job, outcome)
+        lease.open -= 1
+        if not lease.open:
+            batch.closed.append(lease.token)
+        if len(batch) >= LARGEST:
+            self._full.append(batch)
+            self._batch = Batch()
+        self._idle.clear()
+        self._something.set()
+
+    async def run(self) -> None:
+        """Flushes for ever; cancel it after `drained`."""
+        while True:
+            await self._something.wait()
+            while self._full or len(self._batch):
+                if not self._full:
+                    self._full, self._batch = [self._batch], Batch()
+                await self._send(self._full[0])
+                self._full.pop(0)
+            self._something.clear()
+            self._idle.set()
+
+    async def drained(self) -> None:
+        """Waits until everything added so far has been sent."""
+        await self._idle.wait()
+
+    async def _send(self, batch: Batch) -> None:
+        repeated, pause = False, 0.05
+        while True:
+            try:
+                refused = await self.session.run(
+                    self._calls.finish(batch.ids, batch.tokens, batch.outcomes, batch.closed)
+                )
+                break
+            except DatabaseUnavailable as error:
+                logs.event(log, logging.WARNING, "finish waits for database", jobs=len(batch), error=str(error))
+                await asyncio.sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311 - jitter
+                repeated, pause = True, min(pause * 2, 2.0)
+            except HoldfastError as error:
+                refused = await self._send_singly(batch, error)
+                break
+        self._close(batch, refused, repeated)
+
+    async def _send_singly(self, batch: Batch, error: HoldfastError) -> list[str]:
+        """One outcome that cannot be stored must not hold up the others: it is stored without what it carried."""
+        logs.event(log, logging.ERROR, "finish refused a batch", jobs=len(batch), error=str(error))
+        refused: list[str] = []
+        if batch.ids:
+            refused += await self.session.run(self._calls.finish(batch.ids, batch.tokens, [], []))
+        for outcome in batch.outcomes:
+            try:
+                refused += await self.session.run(self._calls.finish([], [], [outcome], []))
+            except DatabaseUnavailable:
+                raise
+            except HoldfastError as cause:
+                told = {"type": "UnstorableOutcome", "message": str(cause)[:1000]}
+                bare = Outcome(outcome.id, outcome.token, "failed", error=told)
+                refused += await self.session.run(self._calls.finish([], [], [bare], []))
+        return refused
+
+    def _close(self, batch: Batch, refused: list[str], repeated: bool) -> None:
+        for token in batch.closed:
+            self._hand.leases.pop(token, None)
+        # After a lost reply the first try may have been accepted, and then the second is refused: not a stale worker.
+        if refused and not repeated:
+            self.stale += len(refused)
+            logs.event(log, logging.WARNING, "stale results refused", jobs=len(refused), first=refused[0])
+        if batch.outcomes:
+            for event in self.on_put_back:
+                event.set()
+
+    def _note(self, job: Job, outcome: Outcome) -> None:
+        if outcome.outcome == "succeeded":
+            self.succeeded += 1
+            return
+        if outcome.outcome == "released":
+            return
+        self.failed += outcome.outcome in ("error", "failed", "dead")
+        error = outcome.error or {}
+        logs.event(
+            log, logging.WARNING, f"job {outcome.outcome}", job=job.id, task=job.task, attempt=job.attempt,
+            of=job.max_attempts, error=f"{error.get('type')}: {str(error.get('message'))[:200]}",
+        )  # fmt: skip

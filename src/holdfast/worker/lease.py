@@ -1,0 +1,82 @@
+"""Keeps the worker's leases alive, from a thread and a connection of their own.
+
+The protocol: a claim is valid for `lease` seconds and is renewed every `renew` seconds. The thread knows for each lease
+the moment by which it must have been renewed, counted from before the last successful call was sent. When that moment
+comes near and no renewal has succeeded, the lease is treated as lost before it lapses: its handlers are canceled and
+nothing is claimed until the database answers again. So no other worker can start a job while this one still believes
+it has it, unless this whole process was stopped; and then its token is old and every write it tries is refused.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+from holdfast.errors import HoldfastError
+from holdfast.settings import Settings
+from holdfast.store.calls import Calls
+from holdfast.store.session import ThreadSession
+from holdfast.telemetry import logs
+from holdfast.worker.hand import Hand, Lease
+
+log = logs.get("lease")
+
+
+class LeaseKeeper(threading.Thread):
+    """Renews until stopped; reports lost tokens through on_lost, which must be safe to call from a thread."""
+
+    def __init__(
+        self, worker: str, settings: Settings, calls: Calls, hand: Hand, on_lost: Callable[[Sequence[int]], None]
+    ) -> None:
+        super().__init__(name="holdfast-lease", daemon=True)
+        # A renewal that hangs is as bad as one that fails, so its deadline is shorter than that of other calls.
+        quick = settings.with_(call_timeout=min(settings.call_timeout, max(settings.renew, 1.0)))
+        self._session = ThreadSession(quick, "renew")
+        self._worker = worker
+        self._settings = settings
+        self._calls = calls
+        self._hand = hand
+        self._on_lost = on_lost
+        self._stop = threading.Event()
+        self._margin = min(settings.lease * 0.1, 3.0)
+        self.failing = False
+
+    def run(self) -> None:
+        pause = self._settings.renew
+        while not self._stop.wait(pause):
+            pause = self._settings.renew if self._renew() else max(self._settings.renew / 10, 0.05)
+            self._give_up_lapsing()
+        self._session.close()
+
+    def stop(self) -> None:
+        """Ends the thread after the call under way."""
+        self._stop.set()
+
+    def _renew(self) -> bool:
+        leases = list(self._hand.leases.values())
+        before = time.monotonic()
+        try:
+            held = set(self._session.run(self._calls.renew(self._worker, [x.token for x in leases], self._settings.lease)))
+        except HoldfastError as error:
+            self.failing = True
+            logs.event(log, logging.WARNING, "renewal failed", leases=len(leases), error=str(error))
+            return False
+        self.failing = False
+        for lease in leases:
+            if lease.token in held:
+                lease.deadline = before + self._settings.lease
+        self._lose([x for x in leases if x.token not in held], "reclaimed or expired in the database")
+        return True
+
+    def _give_up_lapsing(self) -> None:
+        near = time.monotonic() + self._margin
+        self._lose([x for x in list(self._hand.leases.values()) if x.deadline < near], "could not be renewed in time")
+
+    def _lose(self, leases: Sequence[Lease], why: str) -> None:
+        # A lease whose last job has just been finished is gone from the table, and from the hand a moment later.
+        lost = [x.token for x in leases if x.open and not x.lost]
+        if lost:
+            logs.event(log, logging.ERROR, "leases lost", claims=len(lost), why=why)
+            self._on_lost(lost)

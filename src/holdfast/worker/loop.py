@@ -1,0 +1,251 @@
+"""The worker: puts claiming, running, finishing, renewing and upkeep together, and stops them in order.
+
+wake -> claim -> execute -> outcome -> finish. Slots are long-lived and pull jobs from the hand; each job's way through
+this file is `_slot`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import random
+import secrets
+import signal
+import socket
+import threading
+import time
+from collections.abc import Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from holdfast import __version__
+from holdfast.client import Holdfast
+from holdfast.errors import DatabaseUnavailable, HoldfastError
+from holdfast.model.job import Job
+from holdfast.model.outcome import Outcome
+from holdfast.store.pools import first_look
+from holdfast.store.session import Session
+from holdfast.telemetry import logs
+from holdfast.upkeep.chores import Upkeep
+from holdfast.wakeups import notify
+from holdfast.worker.claim import Claimer
+from holdfast.worker.execute import Attempts
+from holdfast.worker.finish import Finisher
+from holdfast.worker.hand import Hand
+from holdfast.worker.lease import LeaseKeeper
+
+log = logs.get("worker")
+YIELD_AFTER = 32  # jobs a slot may run without a pause before it lets the loop breathe
+WINDOW = 10.0
+
+
+class Worker:
+    """Runs an application's jobs: `await Worker(hf).run()` until `stop()`, or until a signal with `handle_signals`."""
+
+    def __init__(self, hf: Holdfast, **settings: Any) -> None:
+        self.settings = hf.settings.with_(**settings)
+        self.id = f"worker-{int(time.time() * 1000)}-{secrets.token_hex(4)}"
+        self._hf = hf
+        self.hand = Hand()
+        self._threads = ThreadPoolExecutor(self.settings.concurrency, thread_name_prefix="holdfast-job")
+        self._attempts = Attempts(
+            hf.tasks, self._threads, max_error=self.settings.max_error, max_result=self.settings.max_payload
+        )
+        self._stop_asked = 0
+
+    async def run(self, *, handle_signals: bool = False) -> None:
+        """Works until stopped."""
+        self._loop = asyncio.get_running_loop()
+        self._stopping = asyncio.Event()
+        self._at_once = asyncio.Event()
+        if handle_signals:
+            self._catch_signals()
+        await self._wait_for_database()
+        self._build()
+        await self._service.run(
+            self._hf.calls.register_worker(
+                self.id, socket.gethostname(), os.getpid(), __version__, self.settings.queue_list,
+                self.settings.concurrency, self._hf.registered(),
+            )
+        )  # fmt: skip
+        logs.event(log, logging.INFO, "worker started", worker=self.id, queues=self.settings.queues,
+                   concurrency=self.settings.concurrency, tasks=len(self._hf.tasks))  # fmt: skip
+        try:
+            await self._work()
+        finally:
+            self._keeper.stop()
+            self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def stop(self) -> None:
+        """First call: claim nothing more, finish or give back what is held. Second: at once."""
+        self._stop_asked += 1
+        self._stopping.set()
+        if self._stop_asked > 1:
+            self._at_once.set()
+
+    def _build(self) -> None:
+        settings, calls = self.settings, self._hf.calls
+        self._service = Session(settings, f"{self.id} service")
+        self.finisher = Finisher(Session(settings, f"{self.id} finish"), calls, self.hand)
+        self._keeper = LeaseKeeper(self.id, settings, calls, self.hand, self._on_lost)
+        self.claimer = Claimer(
+            self.id, settings, Session(settings, f"{self.id} claim"), calls, self.hand,
+            lambda: not self._keeper.failing,
+        )  # fmt: skip
+        self.finisher.on_put_back.append(self.claimer.stir)
+
+    async def _work(self) -> None:
+        self._keeper.start()
+        claiming = self._start(self.claimer.run())
+        flushing = self._start(self.finisher.run())
+        slots = [self._start(self._slot()) for _ in range(self.settings.concurrency)]
+        helpers = [self._start(each) for each in self._helpers()]
+        stopping = self._start(self._stopping.wait())
+        try:
+            await asyncio.wait({claiming, flushing, stopping, *helpers}, return_when=asyncio.FIRST_COMPLETED)
+            for task in (claiming, flushing, *helpers):
+                if task.done():
+                    task.result()  # raises what ended it
+        finally:
+            await self._wind_down(claiming, slots)
+            await _cancel([flushing, stopping, *slots, *helpers])
+            await self._leave()
+
+    def _helpers(self) -> Sequence[Coroutine[Any, Any, Any]]:
+        settings, calls = self.settings, self._hf.calls
+        helpers: list[Coroutine[Any, Any, Any]] = [
+            Upkeep(self.id, settings, self._service, calls).run(),
+            self._watch(),
+        ]
+        if settings.notify and not settings.pooler:
+            listener = Session(settings, f"{self.id} listen")
+            helpers.append(notify.listen(listener, calls, self.id, self.claimer.stir.set))
+        return helpers
+
+    async def _slot(self) -> None:
+        hand, claimer, finisher, ready = self.hand, self.claimer, self.finisher, None
+        me = asyncio.current_task()
+        assert me is not None
+        streak = 0
+        while True:
+            ready = hand.ready
+            if not ready:
+                streak = 0
+                await hand.wait()
+                continue
+            job = ready.popleft()
+            hand.started += 1
+            hand.running[me] = job
+            try:
+                outcome = await self._attempts.execute(job)
+            except asyncio.CancelledError:
+                if not (job.lease.lost or self._at_once.is_set()):
+                    raise
+                me.uncancel()
+                outcome = Outcome(job.id, job.lease.token, "released")
+            finally:
+                del hand.running[me]
+            finisher.add(job, outcome)
+            if hand.held <= claimer.wants_room:
+                claimer.stir.set()
+            streak += 1
+            if streak >= YIELD_AFTER:
+                streak = 0
+                await asyncio.sleep(0)
+
+    async def _watch(self) -> None:
+        """Gives back what was claimed ahead and cannot start soon; tells how it goes."""
+        told, last = time.monotonic(), (0, 0, 0)
+        while True:
+            await asyncio.sleep(min(0.5, self.settings.poll / 2))
+            if self.hand.ready and time.monotonic() - self.hand.ready[0].lease.taken_at > 1 + self.settings.prefetch * 10:
+                self._give_back(self.hand.take_ready())
+            now = (self.claimer.claimed, self.finisher.succeeded, self.finisher.failed)
+            if time.monotonic() - told >= WINDOW and now != last:
+                self._tell_window(now, last, time.monotonic() - told)
+                told, last = time.monotonic(), now
+
+    def _tell_window(self, now: tuple[int, int, int], last: tuple[int, int, int], seconds: float) -> None:
+        claimed, succeeded, failed = (b - a for a, b in zip(last, now, strict=True))
+        logs.event(log, logging.INFO, "window", worker=self.id, seconds=round(seconds, 1), batch_claimed_count=claimed,
+                   success_count=succeeded, fail_count=failed, stale_count=self.finisher.stale,
+                   running=len(self.hand.running))  # fmt: skip
+
+    def _give_back(self, jobs: Sequence[Job]) -> None:
+        for job in jobs:
+            self.finisher.add(job, Outcome(job.id, job.lease.token, "released"))
+
+    def _on_lost(self, tokens: Sequence[int]) -> None:
+        """Called by the lease thread."""
+        self._loop.call_soon_threadsafe(self._lose, tokens)
+
+    def _lose(self, tokens: Sequence[int]) -> None:
+        lost = {id(job) for job in self.hand.lose(tokens)}
+        for task, job in list(self.hand.running.items()):
+            if id(job) in lost:
+                task.cancel()
+
+    async def _wind_down(self, claiming: asyncio.Task[Any], slots: Sequence[asyncio.Task[Any]]) -> None:
+        self.claimer.stop()
+        logs.event(log, logging.INFO, "worker stopping", worker=self.id, running=len(self.hand.running),
+                   grace=self.settings.grace)  # fmt: skip
+        with contextlib.suppress(HoldfastError, asyncio.CancelledError):
+            await self._service.run(self._hf.calls.unregister_worker(self.id, gone=False))
+        await asyncio.wait({claiming}, timeout=self.settings.call_timeout)
+        self._give_back(self.hand.take_ready())
+        await self._let_finish()
+        self._at_once.set()
+        for task in list(self.hand.running):
+            task.cancel()
+        await asyncio.wait(slots, timeout=0.1) if self.hand.running else None
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(max(1.0, min(self.settings.grace, 10.0))):
+                await self.finisher.drained()
+
+    async def _let_finish(self) -> None:
+        """Waits for running handlers, no longer than the grace time and not after a second stop."""
+        try:
+            async with asyncio.timeout(self.settings.grace):
+                while self.hand.running and not self._at_once.is_set():
+                    await asyncio.sleep(0.01)
+        except TimeoutError:
+            logs.event(log, logging.WARNING, "grace time is over", worker=self.id, given_back=len(self.hand.running))
+
+    async def _leave(self) -> None:
+        with contextlib.suppress(HoldfastError):
+            await self._service.run(self._hf.calls.unregister_worker(self.id, gone=True))
+        for session in (self._service, self.finisher.session, self.claimer.session):
+            await session.close()
+        logs.event(log, logging.INFO, "worker stopped", worker=self.id, succeeded=self.finisher.succeeded,
+                   failed=self.finisher.failed, stale=self.finisher.stale)  # fmt: skip
+
+    async def _wait_for_database(self) -> None:
+        """A database that is down at start is waited for; one that is set up wrongly is an error at once."""
+        pause = 0.2
+        while True:
+            try:
+                await asyncio.to_thread(first_look, self.settings)
+                return
+            except DatabaseUnavailable as error:
+                logs.event(log, logging.WARNING, "waiting for database", error=str(error))
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(pause * random.uniform(0.75, 1.25)):  # noqa: S311 - jitter
+                        await self._stopping.wait()
+                        raise
+                pause = min(pause * 2, 5.0)
+
+    def _catch_signals(self) -> None:
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGTERM, signal.SIGINT):
+                self._loop.add_signal_handler(number, self.stop)
+
+    def _start(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        return self._loop.create_task(work)
+
+
+async def _cancel(tasks: Sequence[asyncio.Task[Any]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

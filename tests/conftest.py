@@ -1,0 +1,141 @@
+"""Servers and databases for the tests: real PostgreSQL only.
+
+The embedded 18 carries every test. Tests that ask for `each_hf` also run on the embedded 16, and on a local PostgreSQL
+(HOLDFAST_TEST_LOCAL_DSN, default 127.0.0.1:5432) when one answers. Each test process has its own database on each
+server; tables are emptied between tests.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from holdfast import Holdfast
+from holdfast.store.embedded import EmbeddedPostgres
+
+ROOT = Path(__file__).parent.parent
+LOCAL = os.environ.get("HOLDFAST_TEST_LOCAL_DSN", "postgresql://postgres@127.0.0.1:5432/postgres?connect_timeout=2")
+TABLES = "live, later, dead, history, claims, workers, sleepers, dedupe, tasks, leader"
+
+# A developer's own settings must not change what the tests see.
+for _name in [name for name in os.environ if name.startswith("HOLDFAST_") and "TEST" not in name]:
+    del os.environ[_name]
+
+
+@pytest.fixture(scope="session")
+def pg18() -> Iterator[str]:
+    with EmbeddedPostgres(ROOT / ".holdfast" / "tests18", major=18) as server:
+        yield server.dsn("postgres")
+
+
+@pytest.fixture(scope="session")
+def pg16() -> Iterator[str]:
+    with EmbeddedPostgres(ROOT / ".holdfast" / "tests16", major=16) as server:
+        yield server.dsn("postgres")
+
+
+@pytest.fixture(scope="session")
+def pg_local() -> str:
+    try:
+        psycopg.connect(LOCAL).close()
+    except psycopg.OperationalError as error:
+        pytest.skip(f"NO LOCAL POSTGRESQL ANSWERS, so these tests run on the embedded ones only: {error}")
+    return LOCAL
+
+
+def make_database(admin: str, name: str) -> str:
+    """A fresh, migrated database; answers its DSN."""
+    with psycopg.connect(admin, autocommit=True) as conn:
+        conn.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
+        conn.execute(f"CREATE DATABASE {name}")
+    dsn = psycopg.conninfo.make_conninfo(admin, dbname=name)
+    with Holdfast(dsn) as hf:
+        hf.migrate()
+    return dsn
+
+
+def _database_name() -> str:
+    return f"holdfast_test_{os.environ.get('PYTEST_XDIST_WORKER', 'main')}"
+
+
+@pytest.fixture(scope="session")
+def database(pg18: str) -> str:
+    """A migrated database on the embedded 18."""
+    return make_database(pg18, _database_name())
+
+
+@pytest.fixture(scope="session", params=["pg18", "pg16", "pg_local"])
+def each_database(request: pytest.FixtureRequest) -> str:
+    """A migrated database on each server there is."""
+    if request.param == "pg18":
+        return str(request.getfixturevalue("database"))
+    return make_database(request.getfixturevalue(request.param), _database_name())
+
+
+def _emptied(dsn: str) -> str:
+    with psycopg.connect(dsn, autocommit=True, options="-c search_path=holdfast") as conn:
+        conn.execute(f"TRUNCATE {TABLES}")
+    return dsn
+
+
+@pytest.fixture
+def dsn(database: str) -> str:
+    """The embedded 18's database, emptied."""
+    return _emptied(database)
+
+
+@pytest.fixture
+def each_dsn(each_database: str) -> str:
+    return _emptied(each_database)
+
+
+@pytest.fixture
+def hf(dsn: str) -> Iterator[Holdfast]:
+    """An application on the embedded 18, its tables empty."""
+    with Holdfast(dsn) as app:
+        yield app
+
+
+@pytest.fixture
+def each_hf(each_dsn: str) -> Iterator[Holdfast]:
+    """An application on each server there is, its tables empty."""
+    with Holdfast(each_dsn) as app:
+        yield app
+
+
+@pytest.fixture
+def sql(dsn: str) -> Iterator[Callable[..., list[tuple[Any, ...]]]]:
+    """Runs SQL with Holdfast's schema on the search path: rows = sql("select ...", [params])."""
+    yield from _runner(dsn)
+
+
+@pytest.fixture
+def each_sql(each_dsn: str) -> Iterator[Callable[..., list[tuple[Any, ...]]]]:
+    yield from _runner(each_dsn)
+
+
+def _runner(dsn: str) -> Iterator[Callable[..., list[tuple[Any, ...]]]]:
+    with psycopg.connect(dsn, autocommit=True, options="-c search_path=holdfast") as conn:
+
+        def run(query: str, params: Any = None) -> list[tuple[Any, ...]]:
+            cursor = conn.execute(query, params)
+            return cursor.fetchall() if cursor.description else []
+
+        yield run
+
+
+def wait_until(condition: Callable[[], Any], seconds: float = 20.0, every: float = 0.02) -> Any:
+    """Waits for a condition and answers its value; fails when it does not come true in time."""
+    deadline = time.monotonic() + seconds
+    while True:
+        if value := condition():
+            return value
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {seconds} s: {condition}")
+        time.sleep(every)
