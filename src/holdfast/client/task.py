@@ -15,6 +15,7 @@ from holdfast.model.job import JobInfo, NewJob, ids, parse_id
 from holdfast.model.retry import Retry
 from holdfast.model.signature import Signature
 from holdfast.store import pools
+from holdfast.store.bulk import Bulk
 from holdfast.store.calls import Accepted, Call
 
 if TYPE_CHECKING:
@@ -138,31 +139,30 @@ class Enqueuer(Generic[P, R]):
         told = await (pools.arun_on(conn, call) if conn is not None else self._hf.async_pool.run(call))
         return self._handle(told)
 
-    def enqueue_many(self, calls: Iterable[Any]) -> list[Handle[R]]:
-        """Accepts many jobs, all or none. Each call is a tuple of arguments, a dict by name, or the one argument."""
-        jobs = self._jobs(calls)
-        conn, hf = self._options.conn, self._hf
-        if not jobs:
-            return []
-        if all(job.plain for job in jobs):
-            told = pools.copy_on(conn, hf.calls, jobs) if conn is not None else hf.sync_pool.copy(jobs)
-        else:
-            call = hf.calls.enqueue_many(jobs, self._on_conflict)
-            told = pools.run_on(conn, call) if conn is not None else hf.sync_pool.run(call)
-        return [self._handle(each) for each in told]
+    def enqueue_many(self, calls: Iterable[Any]) -> list[str]:
+        """Accepts many jobs, all or none; answers their ids in order.
 
-    async def aenqueue_many(self, calls: Iterable[Any]) -> list[Handle[R]]:
-        """Accepts many jobs, all or none. Each call is a tuple of arguments, a dict by name, or the one argument."""
-        jobs = self._jobs(calls)
-        conn, hf = self._options.conn, self._hf
-        if not jobs:
-            return []
-        if all(job.plain for job in jobs):
-            told = await (pools.acopy_on(conn, hf.calls, jobs) if conn is not None else hf.async_pool.copy(jobs))
-        else:
-            call = hf.calls.enqueue_many(jobs, self._on_conflict)
-            told = await (pools.arun_on(conn, call) if conn is not None else hf.async_pool.run(call))
-        return [self._handle(each) for each in told]
+        Each call is a tuple of arguments, a dict by name, or the one argument.
+        """
+        bulk, conn, hf = self._bulk(calls), self._options.conn, self._hf
+        if bulk.like.plain:
+            pools.copy_on(conn, hf.calls, bulk) if conn is not None else hf.sync_pool.copy(bulk)
+            return bulk.ids
+        call = hf.calls.enqueue_many(self._keyed(bulk), self._on_conflict)
+        return [each.id for each in (pools.run_on(conn, call) if conn is not None else hf.sync_pool.run(call))]
+
+    async def aenqueue_many(self, calls: Iterable[Any]) -> list[str]:
+        """Accepts many jobs, all or none; answers their ids in order.
+
+        Each call is a tuple of arguments, a dict by name, or the one argument.
+        """
+        bulk, conn, hf = self._bulk(calls), self._options.conn, self._hf
+        if bulk.like.plain:
+            await (pools.acopy_on(conn, hf.calls, bulk) if conn is not None else hf.async_pool.copy(bulk))
+            return bulk.ids
+        call = hf.calls.enqueue_many(self._keyed(bulk), self._on_conflict)
+        told = await (pools.arun_on(conn, call) if conn is not None else hf.async_pool.run(call))
+        return [each.id for each in told]
 
     @property
     def _hf(self) -> Holdfast:
@@ -182,11 +182,18 @@ class Enqueuer(Generic[P, R]):
         job = self._job(parse_id(given) if given else ids.make(), self._task.encode(args, kwargs))
         return self._hf.calls.enqueue(job, self._on_conflict, fresh=given is None)
 
-    def _jobs(self, calls: Iterable[Any]) -> list[NewJob]:
+    def _bulk(self, calls: Iterable[Any]) -> Bulk:
         if self._options.id is not None or isinstance(self._options.dedupe, str):
             raise UsageError("one id or dedupe key cannot be given to many jobs; enqueue them one by one")
-        payloads = [self._task.encode(*_call(each)) for each in calls]
-        return [self._job(id_, data) for id_, data in zip(ids.make_many(len(payloads)), payloads, strict=True)]
+        encode = self._task.encode
+        return Bulk(self._job("", b"{}"), calls, lambda call: encode(*_call(call)))
+
+    def _keyed(self, bulk: Bulk) -> list[NewJob]:
+        jobs = bulk.jobs()
+        if bulk.like.dedupe_key is not None:
+            for job in jobs:
+                self._add_key(job)
+        return jobs
 
     def _job(self, id_: str, data: bytes) -> NewJob:
         task, options = self._task, self._options
@@ -247,7 +254,7 @@ class Task(Enqueuer[P, R]):
     def encode(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bytes:
         """The payload of one call, checked."""
         limits = self.hf.settings
-        return self.signature.encode(args, kwargs, max_size=limits.max_payload, max_depth=limits.max_depth)
+        return self.signature.encode(args, kwargs, limits.max_payload, limits.max_depth)
 
     def describe(self) -> dict[str, Any]:
         """What the database keeps of a task."""

@@ -100,16 +100,14 @@ class Job:
 class IdMaker:
     """UUIDv7 ids that grow within a process: 48 bits of milliseconds, a 26-bit counter, 48 random bits.
 
-    The counter keeps jobs of one millisecond in the order they were made (RFC 9562, method 1), and drawing random bits
-    in bulk keeps an id below a microsecond.
+    The counter keeps jobs of one millisecond in the order they were made (RFC 9562, method 1); drawing random bits in
+    bulk keeps an id below a microsecond.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._last = 0
         self._count = 0
-        self._noise = b""
-        self._pid = 0
 
     def make(self) -> str:
         """One id as text."""
@@ -117,24 +115,21 @@ class IdMaker:
 
     def make_many(self, number: int) -> list[str]:
         """Ids in growing order."""
-        made = []
         with self._lock:
-            noise = os.urandom(6 * number)
-            for i in range(number):
-                stamp = time.time_ns() // 1_000_000
-                if stamp > self._last:
-                    self._last, self._count = stamp, 0
-                else:
-                    self._count += 1
-                    if self._count >= 1 << 26:
-                        self._last, self._count = self._last + 1, 0
-                head = f"{self._last:012x}"
-                count = self._count
-                tail = noise[6 * i : 6 * i + 6].hex()
-                made.append(f"{head[:8]}-{head[8:]}-7{count >> 14:03x}-{0x8000 | count & 0x3FFF:04x}-{tail}")
-        return made
+            stamp = time.time_ns() // 1_000_000
+            if stamp <= self._last:  # the same millisecond, or a clock set back: count on
+                stamp = self._last + (self._count + number >= _COUNTER)
+            first = 0 if stamp > self._last else self._count
+            self._last, self._count = stamp, first + number
+        head, noise = f"{stamp:012x}", os.urandom(6 * number).hex()
+        head = f"{head[:8]}-{head[8:]}"
+        return [
+            f"{head}-7{n >> 14:03x}-{0x8000 | n & 0x3FFF:04x}-{noise[12 * i : 12 * i + 12]}"
+            for i, n in enumerate(range(first, first + number))
+        ]
 
 
+_COUNTER = 1 << 26
 ids = IdMaker()
 
 

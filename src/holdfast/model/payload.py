@@ -26,7 +26,7 @@ def encode(value: object, what: str) -> bytes:
         raise InvalidPayload(f"{what} cannot be carried as JSON: {error}") from error
 
 
-def check_limits(data: bytes, what: str, *, max_size: int, max_depth: int) -> None:
+def check_limits(data: bytes, what: str, max_size: int, max_depth: int) -> None:
     """Refuses what PostgreSQL or a worker would choke on: too large, too deep, or holding a NUL."""
     if len(data) > max_size:
         raise InvalidPayload(

@@ -16,6 +16,7 @@ begin
     execute format('revoke all on all functions in schema %I from public', v_schema);
     execute format('grant execute on function enqueue, enqueue_many, wake to %I, %I, %I',
                    v_schema || '_enqueue', v_schema || '_worker', v_schema || '_admin');
+    -- A plain job may be inserted or copied; what a claim sets, nobody may.
     execute format('grant insert (id, queue, priority, task, tenant, payload, max_attempts, retry) on live to %I, %I, %I',
                    v_schema || '_enqueue', v_schema || '_worker', v_schema || '_admin');
     execute format('grant execute on function claim, sleep, finish, fail, snooze, release, renew, reclaim, promote, '
@@ -27,7 +28,7 @@ begin
     execute format('grant execute on function clock to %I, %I, %I', v_schema || '_reader',
                    v_schema || '_worker', v_schema || '_admin');
     execute format('grant insert, update on settings to %I', v_schema || '_admin');
-    execute format('grant select on schema_info to %I', v_schema || '_enqueue');
+    execute format('grant select on schema_info, sleepers to %I', v_schema || '_enqueue');
 exception when insufficient_privilege then
     raise notice 'roles were not created: %', sqlerrm;
 end $$;

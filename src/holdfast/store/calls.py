@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -20,12 +20,12 @@ Rows = list[tuple[Any, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Call(Generic[T]):
-    """One statement. `repeat` is what to run instead when the reply to it was lost."""
+    """One statement. `repeat` makes what to run instead when the reply to it was lost."""
 
     sql: str
     params: Sequence[Any]
     read: Callable[[Rows], T]
-    repeat: Call[T] | None = field(default=None)
+    repeat: Callable[[], Call[T]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +55,13 @@ class Calls:
         self.schema = schema
         self.channel = f"{schema}_wake"
         self.copy_sql = f"COPY {schema}.live (id, queue, priority, task, tenant, payload, max_attempts, retry) FROM STDIN"
+        # A plain job needs no decision, so it is inserted without a function call: a quarter off the cost (decision 004).
+        self._insert = (
+            f"WITH placed AS (INSERT INTO {schema}.live (id, queue, priority, task, tenant, payload, max_attempts, retry) "
+            "VALUES (%s, %s, %s, %s, %s, %s, %s, %s) ON CONFLICT DO NOTHING RETURNING true) "
+            f"SELECT CASE WHEN EXISTS (SELECT 1 FROM {schema}.sleepers s WHERE s.queue = %s) "
+            f"THEN {schema}.wake(%s) END FROM placed"
+        )
         self._enqueue = (
             f"SELECT id::text, outcome FROM {schema}.enqueue(%s, %s::jsonb, %s, %s::uuid, %s, %s, "
             "make_interval(secs => %s), %s::timestamptz, %s, %s::jsonb, %s, "
@@ -67,21 +74,34 @@ class Calls:
         self._finish = f"SELECT finish::text FROM {schema}.finish(%s::uuid[], %s::bigint[], %s::jsonb, %s::bigint[])"
 
     def enqueue(self, job: NewJob, on_conflict: str, *, fresh: bool = True) -> Call[Accepted]:
+        if fresh and job.plain:
+            return self._insert_plain(job, on_conflict)
         params = (
             job.task, job.payload.decode(), job.queue, job.id, job.tenant, job.priority, job.delay, job.run_at,
             job.max_attempts, job.retry and json.dumps(job.retry), job.dedupe_key, job.dedupe_scope, job.dedupe_keep,
             on_conflict, fresh,
         )  # fmt: skip
-        repeat = self.enqueue(job, on_conflict, fresh=False) if fresh else None
-        return Call(self._enqueue, params, lambda rows: Accepted(*rows[0]), repeat)
+        return Call(
+            self._enqueue, params, lambda rows: Accepted(*rows[0]),
+            lambda: self.enqueue(job, on_conflict, fresh=False),
+        )  # fmt: skip
+
+    def _insert_plain(self, job: NewJob, on_conflict: str) -> Call[Accepted]:
+        retry = None if job.retry is None else json.dumps(job.retry)
+        return Call(
+            self._insert,
+            (job.id, job.queue, job.priority, job.task, job.tenant, job.payload.decode(), job.max_attempts, retry,
+             job.queue, job.queue),  # fmt: skip
+            lambda rows: Accepted(job.id, "created" if rows else "existing"),
+            lambda: self.enqueue(job, on_conflict, fresh=False),
+        )
 
     def enqueue_many(self, jobs: Sequence[NewJob], on_conflict: str, *, fresh: bool = True) -> Call[list[Accepted]]:
-        repeat = self.enqueue_many(jobs, on_conflict, fresh=False) if fresh else None
         return Call(
             f"SELECT id::text, outcome FROM {self.schema}.enqueue_many(%s::jsonb, %s, %s)",
             (_encode([_as_json(job) for job in jobs]).decode(), on_conflict, fresh),
             lambda rows: [Accepted(*row) for row in rows],
-            repeat,
+            lambda: self.enqueue_many(jobs, on_conflict, fresh=False),
         )
 
     def wake(self, queue: str, jobs: int) -> Call[None]:
@@ -232,21 +252,8 @@ class Filter:
         return " AND ".join(conditions), params
 
 
-def copy_line(job: NewJob) -> bytes:
-    """One row in COPY's text form; escape only what can hold a special character."""
-    tenant = "\\N" if job.tenant is None else _copy_text(job.tenant)
-    retry = "\\N" if job.retry is None else _copy_text(json.dumps(job.retry))
-    head = f"{job.id}\t{_copy_text(job.queue)}\t{job.priority}\t{_copy_text(job.task)}\t{tenant}\t"
-    payload = job.payload.replace(b"\\", b"\\\\") if b"\\" in job.payload else job.payload
-    return head.encode() + payload + f"\t{job.max_attempts or 5}\t{retry}\n".encode()
-
-
-def _copy_text(text: str) -> str:
-    return text.replace("\\", "\\\\").replace("\t", "\\t").replace("\n", "\\n").replace("\r", "\\r")
-
-
 def _as_json(job: NewJob) -> dict[str, Any]:
-    given = {name: getattr(job, name) for name in job.__slots__ if name != "payload"}
+    given = {name: getattr(job, name) for name in job.__slots__}
     return {k: v for k, v in given.items() if v is not None} | {"payload": msgspec.Raw(job.payload)}
 
 

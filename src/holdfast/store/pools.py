@@ -11,21 +11,19 @@ import atexit
 import threading
 import time
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import psycopg
 from psycopg.rows import tuple_row
 from psycopg_pool import AsyncConnectionPool, ConnectionPool, PoolTimeout
 
-from holdfast.model.job import NewJob
 from holdfast.settings import Settings
 from holdfast.store import connect, migrate
-from holdfast.store.calls import Accepted, Call, Calls, copy_line
+from holdfast.store.bulk import Bulk
+from holdfast.store.calls import Call, Calls
 
 T = TypeVar("T")
 _TRIES = 3
-_COPY_BLOCK = 1 << 16
 Lost = (*connect.LOST, PoolTimeout)
 
 
@@ -49,13 +47,13 @@ class SyncPool:
                 time.sleep(_pause(left))
         raise AssertionError("unreachable")
 
-    def copy(self, jobs: Sequence[NewJob]) -> list[Accepted]:
+    def copy(self, bulk: Bulk) -> None:
         """Copies plain jobs into live in one transaction."""
         try:
             with self._opened().connection() as conn:
-                return copy_on(conn, self._calls, jobs)
+                copy_on(conn, self._calls, bulk)
         except Lost:
-            return self.run(self._calls.enqueue_many(jobs, "existing", fresh=False))
+            self.run(self._calls.enqueue_many(bulk.jobs(), "existing", fresh=False))
         except psycopg.Error as error:
             raise connect.explain(error, self._settings) from error
 
@@ -99,13 +97,13 @@ class AsyncPool:
                 await asyncio.sleep(_pause(left))
         raise AssertionError("unreachable")
 
-    async def copy(self, jobs: Sequence[NewJob]) -> list[Accepted]:
+    async def copy(self, bulk: Bulk) -> None:
         """Copies plain jobs into live in one transaction."""
         try:
             async with (await self._opened()).connection() as conn:
-                return await acopy_on(conn, self._calls, jobs)
+                await acopy_on(conn, self._calls, bulk)
         except Lost:
-            return await self.run(self._calls.enqueue_many(jobs, "existing", fresh=False))
+            await self.run(self._calls.enqueue_many(bulk.jobs(), "existing", fresh=False))
         except psycopg.Error as error:
             raise connect.explain(error, self._settings) from error
 
@@ -156,45 +154,22 @@ async def arun_on(conn: Any, call: Call[T]) -> T:
         return call.read(await cursor.fetchall())
 
 
-def copy_on(conn: Any, calls: Calls, jobs: Sequence[NewJob]) -> list[Accepted]:
-    """Copies jobs on a given connection and wakes their queues' sleepers when it commits."""
+def copy_on(conn: Any, calls: Calls, bulk: Bulk) -> None:
+    """Copies jobs on a given connection and wakes their queue's sleepers when it commits."""
     with conn.transaction(), conn.cursor(row_factory=tuple_row) as cursor:
         with cursor.copy(calls.copy_sql) as copy:
-            for block in _blocks(jobs):
+            for block in bulk.blocks():
                 copy.write(block)
-        for queue, number in _queues(jobs).items():
-            run_on(conn, calls.wake(queue, number))
-    return [Accepted(job.id, "created") for job in jobs]
+        run_on(conn, calls.wake(bulk.like.queue, len(bulk.ids)))
 
 
-async def acopy_on(conn: Any, calls: Calls, jobs: Sequence[NewJob]) -> list[Accepted]:
-    """Copies jobs on a given async connection and wakes their queues' sleepers when it commits."""
+async def acopy_on(conn: Any, calls: Calls, bulk: Bulk) -> None:
+    """Copies jobs on a given async connection and wakes their queue's sleepers when it commits."""
     async with conn.transaction(), conn.cursor(row_factory=tuple_row) as cursor:
         async with cursor.copy(calls.copy_sql) as copy:
-            for block in _blocks(jobs):
+            for block in bulk.blocks():
                 await copy.write(block)
-        for queue, number in _queues(jobs).items():
-            await arun_on(conn, calls.wake(queue, number))
-    return [Accepted(job.id, "created") for job in jobs]
-
-
-def _blocks(jobs: Iterable[NewJob]) -> Iterator[bytes]:
-    lines: list[bytes] = []
-    size = 0
-    for job in jobs:
-        lines.append(copy_line(job))
-        size += len(lines[-1])
-        if size > _COPY_BLOCK:
-            yield b"".join(lines)
-            lines, size = [], 0
-    yield b"".join(lines)
-
-
-def _queues(jobs: Iterable[NewJob]) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for job in jobs:
-        counts[job.queue] = counts.get(job.queue, 0) + 1
-    return counts
+        await arun_on(conn, calls.wake(bulk.like.queue, len(bulk.ids)))
 
 
 def _next(call: Call[T], error: Exception, left: int, settings: Settings) -> Call[T]:
@@ -202,7 +177,7 @@ def _next(call: Call[T], error: Exception, left: int, settings: Settings) -> Cal
     if left and isinstance(error, connect.AGAIN):
         return call
     if left and isinstance(error, connect.LOST) and not isinstance(error, connect.pg.QueryCanceled):
-        return call.repeat or call
+        return call.repeat() if call.repeat else call
     raise connect.explain(error, settings) from error
 
 

@@ -71,7 +71,7 @@ class Attempts:
     def _succeeded(self, job: Job, result: Any) -> Outcome:
         what = f"the result of task {job.task!r}"
         data = payload.encode(result, what)
-        payload.check_limits(data, what, max_size=self._max_result, max_depth=1000)
+        payload.check_limits(data, what, self._max_result, 1000)
         return Outcome(job.id, job.lease.token, "succeeded", result=msgspec.Raw(data))
 
     def _failed(self, job: Job, error: BaseException) -> Outcome:

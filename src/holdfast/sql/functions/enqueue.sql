@@ -31,11 +31,20 @@ declare
     v_id     uuid := coalesce(p_id, uuid7());
     v_run_at timestamptz := coalesce(p_run_at, clock() + p_delay, clock());
     v_due    boolean := v_run_at <= clock();
-    v_max    integer := coalesce(p_max_attempts, (select t.max_attempts from tasks t where t.name = p_task), 5);
+    v_max    integer := p_max_attempts;
     v_holder uuid;
     v_taken  boolean;
+    v_wake   boolean;
 begin
-    perform check_job(p_task, p_queue, p_tenant, p_priority, v_max, p_payload);
+    if v_max is null then
+        v_max := coalesce((select t.max_attempts from tasks t where t.name = p_task), 5);
+    end if;
+    -- The cheap test first: check_job is called to name what is wrong.
+    if (length(p_task) between 1 and 200 and length(p_queue) between 1 and 100 and strpos(p_queue, '/') = 0
+        and length(coalesce(p_tenant, '-')) between 1 and 200 and p_priority between 0 and 3
+        and v_max between 1 and 32000 and jsonb_typeof(p_payload) = 'object') is not true then
+        perform check_job(p_task, p_queue, p_tenant, p_priority, v_max, p_payload);
+    end if;
     if p_dedupe_key is not null then
         select k.holder, k.taken into v_holder, v_taken
         from take_dedupe_key(p_dedupe_key, v_id, p_dedupe_scope, p_dedupe_keep) k;
@@ -49,13 +58,16 @@ begin
         insert into live (id, queue, priority, run_at, created_at, max_attempts, task, tenant, payload, dedupe_key, retry)
         values (v_id, p_queue, p_priority, v_run_at, clock(), v_max, p_task, p_tenant, p_payload::json, p_dedupe_key,
                 p_retry)
-        on conflict do nothing;
+        on conflict do nothing
+        returning exists (select 1 from sleepers s where s.queue = p_queue) into v_wake;
     else
         insert into later (id, queue, priority, lane, run_at, created_at, attempt, max_attempts, task, tenant, payload,
                            dedupe_key, retry)
         values (v_id, p_queue, p_priority, 0, v_run_at, clock(), 0, v_max, p_task, p_tenant, p_payload::json,
                 p_dedupe_key, p_retry)
-        on conflict do nothing;
+        on conflict do nothing
+        -- Sleepers know when the next job comes due, so they must be told when this one is due before it.
+        returning not exists (select 1 from later l where l.run_at < v_run_at) into v_wake;
     end if;
     enqueue.id := v_id;
     enqueue.outcome := case when found then 'created' else 'existing' end;
@@ -65,8 +77,7 @@ begin
         delete from later l where not v_due and l.id = v_id;
         delete from dedupe d where v_taken and d.key = p_dedupe_key and d.id = v_id;
     end if;
-    -- A delayed job that is now the first to come due must be told too: sleepers know only the one before.
-    if enqueue.outcome = 'created' and (v_due or not exists (select 1 from later l where l.run_at < v_run_at)) then
+    if v_wake and enqueue.outcome = 'created' then
         perform wake(p_queue);
     end if;
 end $$;

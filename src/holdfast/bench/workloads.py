@@ -1,0 +1,281 @@
+"""The workloads: each measures Holdfast and the bare SQL limit in the same run and answers with one Result."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import psycopg
+
+from holdfast.bench import bare
+from holdfast.client import Holdfast
+from holdfast.model.job import NewJob
+from holdfast.settings import Settings
+from holdfast.store import connect
+from holdfast.store.bulk import Bulk
+
+TEXT = "x" * 80
+
+
+@dataclass
+class Result:
+    """One line of the report."""
+
+    name: str
+    jobs: int
+    seconds: float
+    jobs_per_s: float
+    p50_ms: float | None = None
+    p99_ms: float | None = None
+    limit_jobs_per_s: float | None = None
+    ratio: float | None = None
+    note: str = ""
+
+
+@dataclass
+class Bench:
+    """A schema of the bench's own, and the means to fill and drain it."""
+
+    settings: Settings
+    scale: float = 1.0
+    say: Callable[[str], None] = lambda _: None
+    hf: Holdfast = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.reset()
+        self.hf = Holdfast(self.settings.dsn, schema=self.settings.schema)
+        self.noop = self.hf.task(name="bench.noop")(_noop)
+        self.stamp = self.hf.task(name="bench.stamp")(_stamp)
+
+    def size(self, jobs: int) -> int:
+        """How many jobs at this scale."""
+        return max(500, int(jobs * self.scale))
+
+    def reset(self) -> None:
+        """An empty, migrated schema."""
+        with self.connection() as conn:
+            conn.execute(f"DROP SCHEMA IF EXISTS {self.settings.schema} CASCADE".encode())
+        Holdfast(self.settings.dsn, schema=self.settings.schema).migrate()
+
+    @contextmanager
+    def connection(self) -> Iterator[psycopg.Connection[Any]]:
+        """A plain connection with the bench's schema on its path."""
+        info = connect.conninfo(self.settings.with_(call_timeout=3600.0), "bench")
+        with psycopg.connect(info, autocommit=True) as conn:
+            conn.execute(f"SET search_path TO {self.settings.schema}".encode())
+            yield conn
+
+    def fill(self, jobs: int) -> None:
+        """Puts no-op jobs into live, and settles the table as autovacuum would."""
+        with self.connection() as conn:
+            for start in range(0, jobs, 100_000):
+                bare.copy_many(self.settings, list(rendered(min(100_000, jobs - start))))
+            conn.execute("VACUUM ANALYZE live")
+            conn.execute("CHECKPOINT")
+
+    def empty(self) -> None:
+        """Back to empty tables."""
+        with self.connection() as conn:
+            conn.execute("TRUNCATE live, later, history, claims, dead, sleepers")
+
+    def window(self, first: int = 0, last: int | None = None) -> tuple[int, float]:
+        """Jobs and seconds between the first-th and the last-th finish, by the database's clock."""
+        with self.connection() as conn:
+            row = conn.execute(
+                "SELECT count(*), extract(epoch FROM max(finished_at) - min(began))::float8 FROM ("
+                "SELECT finished_at, CASE WHEN %(first)s = 0 THEN started_at ELSE finished_at END AS began "
+                "FROM history ORDER BY finished_at OFFSET %(first)s LIMIT %(n)s) w",
+                {"first": first, "n": None if last is None else last - first},
+            ).fetchone()
+        assert row is not None
+        return row[0], row[1]
+
+    def finished(self) -> int:
+        """How many jobs have been finished; cheap enough to ask while a drain is measured."""
+        with self.connection() as conn:
+            row = conn.execute(
+                "SELECT sum(pg_stat_get_tuples_inserted(inhrelid)) FROM pg_inherits WHERE inhparent = 'history'::regclass"
+            ).fetchone()
+        return int(row[0] or 0) if row else 0
+
+    def run_processes(self, module: str, number: int, until: Callable[[], bool] | None = None) -> None:
+        """Runs processes of a module until they end, or until the condition holds and they are told to."""
+        env = os.environ | {"HOLDFAST_DSN": self.settings.dsn, "HOLDFAST_SCHEMA": self.settings.schema}
+        running = [subprocess.Popen([sys.executable, "-m", module], env=env) for _ in range(number)]  # noqa: S603
+        try:
+            while until is not None and not until() and all(p.poll() is None for p in running):
+                time.sleep(0.2)
+        finally:
+            if until is not None:
+                for process in running:
+                    process.send_signal(signal.SIGTERM)
+            for process in running:
+                if process.wait() != 0:
+                    raise RuntimeError(f"a bench process ended with {process.returncode}")
+
+    def drain(self, jobs: int, processes: int = 1) -> None:
+        """Lets workers finish so many jobs."""
+        before = self.finished()
+        self.run_processes("holdfast.bench.worker", processes, lambda: self.finished() - before >= jobs)
+
+
+async def _noop(n: int, text: str) -> None: ...
+
+
+async def _stamp(sent: int) -> float:
+    return 0.0
+
+
+def rendered(jobs: int) -> Iterator[bytes]:
+    """Blocks of COPY lines of no-op jobs."""
+    like = NewJob("", "bench.noop", b"", max_attempts=5)
+    return Bulk(like, range(jobs), lambda n: f'{{"n":{n},"text":"{TEXT}"}}'.encode()).blocks()
+
+
+def drain(bench: Bench, processes: int = 1) -> Result:
+    """One worker process, history kept, against the bare loop."""
+    jobs = bench.size(200_000)
+    ours, limits = [], []
+    for _ in range(3):
+        for rates, work in ((limits, _bare_drain), (ours, _our_drain)):
+            bench.fill(jobs)
+            work(bench, jobs, processes)
+            number, seconds = bench.window()
+            rates.append(number / seconds)
+            bench.empty()
+    rate, limit = statistics.median(ours), statistics.median(limits)
+    name = "drain" if processes == 1 else f"drain{processes}"
+    return Result(name, jobs, jobs / rate, rate, limit_jobs_per_s=limit, ratio=rate / limit)
+
+
+def _our_drain(bench: Bench, jobs: int, processes: int) -> None:
+    bench.drain(jobs, processes)
+
+
+def _bare_drain(bench: Bench, jobs: int, processes: int) -> None:
+    bench.run_processes("holdfast.bench.bare", processes)
+
+
+def drain2(bench: Bench) -> Result:
+    """Two worker processes against two bare loops."""
+    return drain(bench, 2)
+
+
+def enqueue_one(bench: Bench) -> Result:
+    """One enqueue after another, each committed, against a bare INSERT + COMMIT."""
+    number = bench.size(2000)
+    ours: list[float] = []
+    limits: list[float] = []
+    bench.noop.enqueue(0, TEXT)
+    for _ in range(4):
+        limits += bare.insert_one(bench.settings, number // 4)
+        for n in range(number // 4):
+            began = time.perf_counter()
+            bench.noop.enqueue(n, TEXT)
+            ours.append(time.perf_counter() - began)
+    bench.empty()
+    return _timed("enqueue_one", ours, limits)
+
+
+def enqueue_many(bench: Bench) -> Result:
+    """100,000 jobs in one call, arguments checked, against a bare COPY of rows already rendered."""
+    number = bench.size(100_000)
+    ours, limits = [], []
+    for _ in range(3):
+        limits.append(bare.copy_many(bench.settings, list(rendered(number))))
+        bench.empty()
+        began = time.perf_counter()
+        bench.noop.enqueue_many([(n, TEXT) for n in range(number)])
+        ours.append(time.perf_counter() - began)
+        bench.empty()
+    taken, limit = statistics.median(ours), statistics.median(limits)
+    return Result("enqueue_many", number, taken, number / taken, limit_jobs_per_s=number / limit, ratio=limit / taken)
+
+
+def latency(bench: Bench) -> Result:
+    """An idle worker, one job each 20 ms: from the call of enqueue to the start of the handler."""
+    number, gap = max(200, int(1000 * min(bench.scale, 1))), 0.02
+    limits = asyncio.run(bare.notify_round_trip(bench.settings, number // 4, gap))
+    bench.empty()
+    before = bench.finished()
+    sent = 0
+
+    def step() -> bool:
+        nonlocal sent
+        for _ in range(10):
+            if sent < number + 20:
+                bench.stamp.enqueue(time.time_ns())
+                sent += 1
+                time.sleep(gap)
+        return sent >= number + 20 and bench.finished() - before >= sent
+
+    bench.run_processes("holdfast.bench.worker", 1, step)
+    with bench.connection() as conn:
+        rows = conn.execute("SELECT result::text::float8 FROM history ORDER BY created_at OFFSET 20").fetchall()
+    bench.empty()
+    return _timed("latency", [row[0] / 1000 for row in rows], limits)
+
+
+def depth(bench: Bench) -> Result:
+    """The rate with a backlog of 2 million, against that with 20 thousand."""
+    small, large, counted = bench.size(20_000), bench.size(2_000_000), bench.size(100_000)
+    rates = []
+    for _ in range(5):
+        bench.fill(small)
+        bench.drain(small)
+        number, seconds = bench.window()
+        rates.append(number / seconds)
+        bench.empty()
+    bench.fill(large)
+    bench.drain(counted)
+    number, seconds = bench.window(0, counted)
+    bench.empty()
+    rate, limit = number / seconds, statistics.median(rates)
+    return Result("depth", number, seconds, rate, limit_jobs_per_s=limit, ratio=rate / limit, note=f"{large:,} waiting")
+
+
+def pinned(bench: Bench) -> Result:
+    """The last fifth of 500 thousand jobs while one transaction is held open from before the first, against without."""
+    jobs = bench.size(500_000)
+    rates = {}
+    for held in (False, True):
+        with bench.connection() as holder:
+            if held:
+                holder.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+                holder.execute("SELECT count(*) FROM live")
+            bench.fill(jobs)
+            bench.drain(jobs)
+            number, seconds = bench.window(jobs * 4 // 5, jobs)
+            rates[held] = number / seconds
+            if held:
+                holder.execute("ROLLBACK")
+        bench.empty()
+    return Result("pinned", jobs, jobs / rates[True], rates[True], limit_jobs_per_s=rates[False],
+                  ratio=rates[True] / rates[False], note="limit: the same without the open transaction")  # fmt: skip
+
+
+def _timed(name: str, ours: list[float], limits: list[float]) -> Result:
+    mid, bare_mid = statistics.median(ours), statistics.median(limits)
+    cuts = statistics.quantiles(ours, n=100)
+    return Result(name, len(ours), sum(ours), 1 / mid, cuts[49] * 1000, cuts[98] * 1000, 1 / bare_mid, bare_mid / mid,
+                  note=f"bare p50 {bare_mid * 1000:.2f} ms")  # fmt: skip
+
+
+ALL: dict[str, Callable[[Bench], Result]] = {
+    "enqueue_one": enqueue_one,
+    "enqueue_many": enqueue_many,
+    "drain": drain,
+    "drain2": drain2,
+    "latency": latency,
+    "depth": depth,
+    "pinned": pinned,
+}

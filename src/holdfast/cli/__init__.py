@@ -1,0 +1,19 @@
+"""The command line. Commands import what is heavy when they run, so that help and completion are quick."""
+
+from __future__ import annotations
+
+
+def main() -> None:
+    """The `holdfast` program."""
+    code: object = 0
+    try:
+        from holdfast.cli.app import app
+
+        app(prog_name="holdfast")
+    except SystemExit as end:
+        code = end.code
+    except KeyboardInterrupt:
+        code = 130
+    from holdfast.cli.leave import leave
+
+    leave(code if isinstance(code, int) else int(code is not None))

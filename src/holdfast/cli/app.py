@@ -1,0 +1,104 @@
+"""The commands put together, and errors turned into one line and an exit code."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from holdfast.cli import dead, demo, dev, doctor, jobs, migrate, worker
+from holdfast.cli.options import Dsn, Schema
+from holdfast.errors import ConfigurationError, DatabaseUnavailable, HoldfastError, UsageError
+
+ORDER = ("demo", "dev", "worker", "migrate", "jobs", "dead", "doctor", "bench")
+
+
+class Root(TyperGroup):
+    """Every command runs below this group, so this is where its errors end."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """The commands in the order in which people meet them."""
+        return [name for name in ORDER if name in self.commands]
+
+    def invoke(self, ctx: Any) -> Any:
+        """Runs a command; an error of ours becomes a line on standard error and an exit code."""
+        try:
+            return super().invoke(ctx)
+        except HoldfastError as error:
+            if debug_wanted():
+                raise
+            from holdfast.cli import render
+
+            render.tell(f"error: {error}", "red")
+            raise typer.Exit(exit_code(error)) from None
+
+
+def exit_code(error: HoldfastError) -> int:
+    """2 when something must be written differently, 3 when the database is away, 1 otherwise."""
+    if isinstance(error, ConfigurationError | UsageError):
+        return 2
+    return 3 if isinstance(error, DatabaseUnavailable) else 1
+
+
+def debug_wanted() -> bool:
+    """Whether errors are to be shown with their tracebacks: HOLDFAST_DEBUG=1."""
+    return os.environ.get("HOLDFAST_DEBUG", "") not in ("", "0")
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from holdfast import __version__
+
+        typer.echo(f"holdfast {__version__}")
+        raise typer.Exit
+
+
+app = typer.Typer(
+    cls=Root,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Example: holdfast demo",
+)
+
+
+@app.callback(epilog="Example: holdfast demo")
+def root(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit."),
+    ] = False,
+) -> None:
+    """Holdfast: a PostgreSQL-backed job system for Python."""
+
+
+@app.command(epilog="Example: holdfast bench -w noop --scale 0.5 --json")
+def bench(
+    workload: Annotated[
+        list[str] | None,
+        typer.Option("--workload", "-w", metavar="NAME", help="Only this workload; may be repeated."),
+    ] = None,
+    scale: Annotated[
+        float, typer.Option(min=0.001, metavar="FACTOR", help="More or fewer jobs than usual.")
+    ] = 1.0,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
+    dsn: Dsn = None,
+    schema: Schema = None,
+) -> None:
+    """Measure throughput and latency against the limit of bare SQL."""
+    from holdfast import bench as benchmark
+    from holdfast.settings import Settings
+
+    settings = Settings.load(dsn=dsn, schema=schema)
+    raise typer.Exit(benchmark.run(settings, workloads=workload or None, scale=scale, json=as_json))
+
+
+app.command(epilog="Example: holdfast demo --jobs 2000")(demo.demo)
+app.command(epilog="Example: holdfast dev app:hf")(dev.dev)
+app.command(epilog="Example: holdfast worker app:hf --queues default,mail --concurrency 20")(worker.worker)
+app.command(epilog="Example: holdfast migrate --check")(migrate.migrate)
+app.add_typer(jobs.group, name="jobs")
+app.add_typer(dead.group, name="dead")
+app.command(epilog="Example: holdfast doctor --json")(doctor.doctor)

@@ -1,0 +1,330 @@
+"""The doctor's checks: each looks at one thing and says ok, warning or error, what it found and what to do.
+
+A check is a function from Patient to Check. Those of ANY_DATABASE need only a connection, those of OUR_SCHEMA
+also the schema. One that cannot look says so as a warning and does not keep the others from looking.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from holdfast import __version__
+from holdfast.cli.render import duration, plural
+from holdfast.errors import HoldfastError
+from holdfast.settings import Settings
+from holdfast.store import inspect
+from holdfast.store.calls import Call, Calls, Filter
+from holdfast.store.inspect import Inspections, Pooling
+from holdfast.store.session import ThreadSession
+
+T = TypeVar("T")
+
+OK, WARNING, ERROR = "ok", "warning", "error"
+DURABILITY = ("fsync", "synchronous_commit", "full_page_writes")
+OLDEST_SERVER = 15
+SKEW = 1.0
+CROWDED = 0.8
+MANY_DEAD_ROWS = 100_000
+UNVACUUMED = 300.0
+HEARD_WITHIN = 60.0
+RECLAIM_WITHIN = 10.0
+CONNECTIONS_OF_A_WORKER = 5
+LIBRARIES = ("psycopg", "psycopg-pool", "msgspec", "typer", "rich", "uvloop")
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """What one check found."""
+
+    name: str
+    level: str
+    found: str
+    advice: str = ""
+
+
+class Patient:
+    """What the checks look at."""
+
+    def __init__(self, settings: Settings, max_age: float) -> None:
+        self.settings = settings
+        self.max_age = max_age
+        self.calls = Calls(settings.schema)
+        self.inspect = Inspections(settings.schema)
+        self.server: dict[str, Any] = {}
+        # As behind a pooler: without prepared statements and start-up options a connection works everywhere.
+        self.session = ThreadSession(settings.with_(pooler=True), "doctor")
+
+    def ask(self, call: Call[T]) -> T:
+        return self.session.run(call)
+
+
+Look = Callable[[Patient], Check]
+
+
+def examine(dsn: str | None, schema: str | None, max_age: float) -> Iterator[Check]:
+    """Runs the checks in order; those that need something which is missing are left out."""
+    yield check_versions()
+    try:
+        patient = Patient(Settings.load(dsn=dsn, schema=schema), max_age)
+        yield check_database(patient)
+    except HoldfastError as error:
+        yield Check("database", ERROR, str(error))
+        return
+    try:
+        for look in ANY_DATABASE:
+            yield _try(look, patient)
+        migrated = _try(check_schema, patient)
+        yield migrated
+        if migrated.level != ERROR:
+            for look in OUR_SCHEMA:
+                yield _try(look, patient)
+    finally:
+        patient.session.close()
+
+
+def _try(look: Look, patient: Patient) -> Check:
+    try:
+        return look(patient)
+    except HoldfastError as error:
+        return Check(look.__name__.removeprefix("check_"), WARNING, f"cannot be checked: {error}")
+
+
+def check_versions() -> Check:
+    found = {name: _version(name) for name in LIBRARIES}
+    told = ", ".join(f"{name} {version}" for name, version in found.items() if version)
+    text = f"holdfast {__version__}, Python {platform.python_version()} on {sys.platform}, {told}"
+    advice = "" if found["uvloop"] else "workers are faster with uvloop: pip install 'holdfast[fast]'"
+    return Check("versions", OK, text, advice)
+
+
+def check_database(patient: Patient) -> Check:
+    """Connects as clients do; tells a pooler that refuses start-up options from a server that is away."""
+    plain = ThreadSession(patient.settings, "doctor")
+    try:
+        patient.server = plain.run(patient.inspect.server())
+    except HoldfastError as error:
+        if "unsupported startup parameter" not in str(error):
+            raise
+        patient.server = patient.ask(patient.inspect.server())
+        return Check(
+            "database", ERROR, "a pooler answers and refuses start-up options", "set HOLDFAST_POOLER=1"
+        )
+    finally:
+        plain.close()
+    found = patient.server
+    text = f"reached {found['database']} as {found['user']}"
+    return Check("database", OK, text)
+
+
+def check_server(patient: Patient) -> Check:
+    found = f"PostgreSQL {patient.server['version']}"
+    if patient.server["number"] // 10000 < OLDEST_SERVER:
+        return Check("server", ERROR, found, f"Holdfast needs {OLDEST_SERVER} or newer; upgrade the server")
+    return Check("server", OK, found)
+
+
+def check_clock(patient: Patient) -> Check:
+    before = time.time()
+    told = patient.ask(patient.inspect.server())["epoch"]
+    after = time.time()
+    return judge_clock(told - (before + after) / 2, after - before)
+
+
+def judge_clock(skew: float, round_trip: float) -> Check:
+    """The database's clock alone decides, so a difference only confuses people who compare log lines."""
+    found = f"this machine and the database differ by {abs(skew):.3f} s"
+    if abs(skew) > SKEW + round_trip / 2:
+        return Check(
+            "clock", WARNING, found, "only the database's clock is used, but logs will not fit; check NTP"
+        )
+    return Check("clock", OK, found)
+
+
+def check_durability(patient: Patient) -> Check:
+    settings = patient.ask(patient.inspect.settings(DURABILITY))
+    return judge_durability(settings)
+
+
+def judge_durability(settings: Mapping[str, str]) -> Check:
+    """Accepted means committed, and committed must mean written."""
+    found = ", ".join(f"{name} {settings[name]}" for name in DURABILITY)
+    if settings["fsync"] == "off":
+        return Check("durability", ERROR, found, "a crash can lose or corrupt accepted jobs; set fsync = on")
+    if settings["full_page_writes"] == "off":
+        advice = (
+            "a crash can corrupt pages unless the file system writes them whole; set full_page_writes = on"
+        )
+        return Check("durability", WARNING, found, advice)
+    if settings["synchronous_commit"] == "off":
+        advice = "a crash can lose the last accepted jobs; set synchronous_commit = on"
+        return Check("durability", WARNING, found, advice)
+    return Check("durability", OK, found)
+
+
+def check_connections(patient: Patient) -> Check:
+    row = patient.ask(patient.inspect.connections())
+    used, most = int(row["used"]), int(row["most"])
+    found = f"{used} of {most} connections are in use"
+    if used > most * CROWDED:
+        advice = f"a worker process takes {CONNECTIONS_OF_A_WORKER}; raise max_connections or use a pooler"
+        return Check("connections", WARNING, found, advice)
+    return Check("connections", OK, found)
+
+
+def check_pooler(patient: Patient) -> Check:
+    return judge_pooler(inspect.probe_pooler(patient.settings), patient.settings.pooler)
+
+
+def judge_pooler(found: Pooling, told: bool) -> Check:
+    """Prepared statements, LISTEN and start-up options do not survive a pooler in transaction mode."""
+    if found.moves and not told:
+        return Check("pooler", WARNING, "a pooler in transaction mode", "set HOLDFAST_POOLER=1")
+    if found.moves:
+        return Check("pooler", OK, "a pooler in transaction mode, as HOLDFAST_POOLER says")
+    if told:
+        advice = "workers poll where they could listen; unset HOLDFAST_POOLER unless a pooler is to come"
+        return Check(
+            "pooler", OK, "HOLDFAST_POOLER is set, but no pooler in transaction mode was found", advice
+        )
+    return Check("pooler", OK, "a pooler in session mode" if found.present else "none")
+
+
+def check_horizon(patient: Patient) -> Check:
+    """What holds back vacuum makes every dead row stay, and scans dearer."""
+    holders = patient.ask(patient.inspect.horizon())
+    held = [h for h in holders if h["seconds"] is None or h["seconds"] > patient.max_age]
+    if not held:
+        return Check("vacuum", OK, f"no transaction is older than {duration(patient.max_age)}")
+    oldest = held[0]
+    others = f", and {len(held) - 1} more" if len(held) > 1 else ""
+    if oldest["kind"] == "transaction":
+        age = duration(oldest["seconds"])
+        found = f"pid {oldest['name']} ({oldest['state']}) has a transaction open for {age}: "
+        advice = f"end it, or: SELECT pg_terminate_backend({oldest['name']})"
+        return Check("vacuum", WARNING, f"{found}{oldest['detail']}{others}", advice)
+    if oldest["kind"] == "prepared transaction":
+        found = f"the prepared transaction {oldest['name']!r} waits for {duration(oldest['seconds'])}{others}"
+        return Check("vacuum", WARNING, found, f"COMMIT PREPARED or ROLLBACK PREPARED {oldest['name']!r}")
+    found = f"{oldest['state']} replication slot {oldest['name']!r} is {oldest['detail']} transactions behind"
+    return Check("vacuum", WARNING, found, "start its consumer, or drop the slot: pg_drop_replication_slot")
+
+
+def check_schema(patient: Patient) -> Check:
+    pending = inspect.find_pending(patient.session, patient.settings.schema)
+    name = patient.settings.schema
+    if pending.found is None:
+        return Check(
+            "schema", ERROR, f"schema {name!r} is not set up in this database", "run: holdfast migrate"
+        )
+    if pending.found > pending.expected:
+        found = f"version {pending.found} of {name!r} is newer than the {pending.expected} this release knows"
+        return Check("schema", ERROR, found, "upgrade holdfast")
+    if pending.migrations:
+        found = f"{name!r} is at version {pending.found} of {pending.expected}"
+        return Check("schema", ERROR, found, "run: holdfast migrate")
+    if pending.functions:
+        found = f"{name!r} has {len(pending.functions)} functions or views of another release"
+        return Check("schema", WARNING, found, "run: holdfast migrate")
+    return Check("schema", OK, f"{name!r} is at version {pending.found}, up to date")
+
+
+def check_rights(patient: Patient) -> Check:
+    may = patient.ask(patient.inspect.rights(("enqueue", "claim")))
+    schema, user = patient.settings.schema, patient.server["user"]
+    lacking = [name for name in ("enqueue", "claim") if not may.get(name)]
+    if lacking:
+        level = ERROR if len(lacking) > 1 else WARNING
+        role = f"{schema}_{'worker' if 'claim' in lacking else 'enqueue'}"
+        return Check("rights", level, f"{user} may not {' or '.join(lacking)}", f"GRANT {role} TO {user}")
+    roles = patient.ask(patient.inspect.roles())
+    missing = [each for each in ("enqueue", "worker", "reader", "admin") if f"{schema}_{each}" not in roles]
+    if missing:
+        named = ", ".join(f"{schema}_{each}" for each in missing)
+        found = f"{user} may enqueue and claim; these roles do not exist: {named}"
+        return Check("rights", WARNING, found, "run `holdfast migrate` once as a user that may create roles")
+    return Check("rights", OK, f"{user} may enqueue and claim; all roles exist")
+
+
+def check_bloat(patient: Patient) -> Check:
+    row = patient.ask(patient.inspect.live_table())
+    return judge_bloat(row) if row else Check("bloat", OK, "no statistics yet")
+
+
+def judge_bloat(row: Mapping[str, Any]) -> Check:
+    found = f"{row['dead']:,} dead rows beside {row['live']:,} live ones, {row['bytes'] / 1e6:,.1f} MB"
+    if row["autovacuum"] == "off" or row["switched_off"]:
+        return Check("bloat", WARNING, f"autovacuum is off; {found}", "switch it on: the live table needs it")
+    stale = row["vacuumed_ago"] is None or row["vacuumed_ago"] > UNVACUUMED
+    if row["dead"] > max(MANY_DEAD_ROWS, 2 * row["live"]) and stale:
+        advice = "vacuum cannot keep up: see `vacuum` above for what holds it back"
+        return Check("bloat", WARNING, found, advice)
+    return Check("bloat", OK, found)
+
+
+def check_history(patient: Patient) -> Check:
+    row = patient.ask(patient.inspect.history())
+    if row["stray"]:
+        found = f"{row['stray']} rows lie in history_default, because their day had no partition"
+        advice = "move them out, or their day's partition cannot be made; workers make partitions in time"
+        return Check("history", WARNING, found, advice)
+    if row["days"] <= 1:
+        found = "there is no partition for tomorrow" if row["days"] else "there is no partition for today"
+        return Check("history", WARNING, found, "start a worker, or: SELECT make_partitions()")
+    return Check("history", OK, f"partitions for today and {plural(row['days'] - 1, 'day')} ahead")
+
+
+def check_workers(patient: Patient) -> Check:
+    """Expired leases are taken back by any live worker, so those that stay say that none lives."""
+    heard = max(HEARD_WITHIN, patient.settings.lease)
+    alive = [w for w in patient.ask(patient.inspect.workers()) if w["heartbeat_age"] < heard]
+    expired = patient.ask(patient.inspect.expired_claims(RECLAIM_WITHIN))
+    if expired["claims"]:
+        ago = duration(expired["oldest"])
+        found = f"{plural(expired['claims'], 'lease')} ran out up to {ago} ago and were not taken back"
+        level, advice = (
+            (WARNING, "look into the workers' logs") if alive else (ERROR, "no worker is alive; start one")
+        )
+        return Check("workers", level, found, advice)
+    return Check("workers", OK, f"{plural(len(alive), 'worker')} alive, no lease left behind")
+
+
+def check_queues(patient: Patient) -> Check:
+    heard = max(HEARD_WITHIN, patient.settings.lease)
+    unserved = [q for q in patient.ask(patient.inspect.unserved_queues(heard)) if q["jobs"]]
+    if unserved:
+        found = ", ".join(f"{q['queue']} ({plural(q['jobs'], 'job')})" for q in unserved)
+        names = ",".join(q["queue"] for q in unserved)
+        return Check(
+            "queues", WARNING, f"no live worker serves {found}", f"holdfast worker ... --queues {names}"
+        )
+    return Check("queues", OK, "every queue with due jobs has a worker")
+
+
+def check_dead(patient: Patient) -> Check:
+    number = patient.ask(patient.calls.count_dead(Filter()))
+    if number:
+        return Check(
+            "dead", WARNING, f"{plural(number, 'failed or dead job')} wait for a person", "see: holdfast dead"
+        )
+    return Check("dead", OK, "no failed or dead jobs")
+
+
+def _version(name: str) -> str | None:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+ANY_DATABASE: tuple[Look, ...] = (
+    check_server, check_clock, check_durability, check_connections, check_pooler, check_horizon,
+)  # fmt: skip
+OUR_SCHEMA: tuple[Look, ...] = (
+    check_rights, check_bloat, check_history, check_workers, check_queues, check_dead,
+)  # fmt: skip

@@ -1,0 +1,53 @@
+"""A command's way to the database, for commands that need no application code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from types import TracebackType
+from typing import TypeVar
+
+from holdfast.errors import UsageError
+from holdfast.model.job import parse_id
+from holdfast.settings import Settings
+from holdfast.store.calls import Call, Calls
+from holdfast.store.inspect import Inspections
+from holdfast.store.pools import SyncPool
+
+T = TypeVar("T")
+
+
+class Database:
+    """The calls of one schema and the connection to run them; closed when the command ends."""
+
+    def __init__(self, dsn: str | None, schema: str | None) -> None:
+        self.settings = Settings.load(dsn=dsn, schema=schema)
+        self.calls = Calls(self.settings.schema)
+        self.inspect = Inspections(self.settings.schema)
+        self._pool = SyncPool(self.settings)
+
+    def run(self, call: Call[T]) -> T:
+        """Runs one call."""
+        return self._pool.run(call)
+
+    def __enter__(self) -> Database:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        self._pool.close()
+
+
+def job_ids(texts: Iterable[str]) -> list[str]:
+    """Ids as given on the command line, checked, each once."""
+    return list(dict.fromkeys(job_id(text) for text in texts))
+
+
+def job_id(text: str) -> str:
+    """One id as given on the command line, checked."""
+    try:
+        return parse_id(text)
+    except ValueError:
+        raise UsageError(
+            f"{text!r} is not a job id; one looks like 018f2c5e-7d1a-7c3b-9f00-2a4b6c8d0e1f"
+        ) from None

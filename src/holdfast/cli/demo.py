@@ -1,0 +1,322 @@
+"""`holdfast demo`: what a newcomer sees first: two workers, twelve tenants, every job accounted for."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import secrets
+import subprocess
+import tempfile
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import IO, Annotated, Any
+
+import typer
+
+from holdfast.cli import render
+from holdfast.cli.database import Database
+from holdfast.cli.dev import EMBEDDED
+from holdfast.cli.worker import child_command
+from holdfast.errors import HoldfastError
+from holdfast.model.job import ids
+from holdfast.store.migrate import migrate
+
+TENANTS = (
+    "acme",
+    "birch",
+    "cedar",
+    "delta",
+    "ember",
+    "fjord",
+    "grove",
+    "heron",
+    "iris",
+    "juniper",
+    "kestrel",
+    "lumen",
+)
+WORKERS = 2
+CONCURRENCY = 10
+ROUNDS = 4
+REMINDER_DELAY = 2.0
+LOOK_EVERY = 0.2
+TELL_EVERY = 2.0
+STALLED_AFTER = 60.0
+STOP_WITHIN = 15.0
+FINAL = ("succeeded", "failed", "dead", "canceled")
+
+
+def demo(
+    jobs: Annotated[int, typer.Option(min=12, metavar="N", help="How many jobs.")] = 6000,
+    dsn: Annotated[
+        str, typer.Option(metavar="DSN", help="Where to run; HOLDFAST_DSN is not used, it may be production.")
+    ] = EMBEDDED,
+) -> None:
+    """See it work: two workers, twelve tenants, jobs that fail, wait and recover."""
+    render.say("Holdfast: PostgreSQL is the queue, two workers share it.", "bold")
+    began = time.monotonic()
+    with Database(dsn, None) as db:
+        done = migrate(db.settings)
+        render.say(
+            f"database ready in {time.monotonic() - began:.1f} s: {dsn}, schema version {done.version}"
+        )
+        run = Run(f"demo-{secrets.token_hex(3)}", ids.make(), jobs)
+        with _workers(run, dsn):
+            _enqueue(db, run)
+            _follow(db, run)
+        sound = _sum_up(db, run)
+    _tell_next(dsn)
+    if not sound:
+        raise typer.Exit(1)
+
+
+@dataclass
+class Run:
+    """One run of the demo. Its queue is its own, so nothing else in the database is counted or touched."""
+
+    queue: str
+    first_id: str
+    jobs: int
+    processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    log: IO[bytes] | None = None
+    began: float = field(default_factory=time.monotonic)
+
+    def totals(self) -> dict[str, int]:
+        """Jobs of each tenant: the first has many times what the last has."""
+        return Counter(tenant_of(number) for number in range(self.jobs))
+
+
+def tenant_of(number: int) -> str:
+    """Every tenant gets one of the first dozen; then the k-th gets about 1/k as many as the first."""
+    if number < len(TENANTS):
+        return TENANTS[number]
+    return TENANTS[_SHARES[number * 7919 % len(_SHARES)]]
+
+
+_SHARES = [place for place in range(len(TENANTS)) for _ in range(60 // (place + 1))]
+
+
+def call_of(number: int) -> tuple[str, dict[str, Any]]:
+    """Which task a job is of, and its arguments; the mix is the same for every hundred."""
+    kind, hundred = number * 37 % 100, number // 100
+    if kind < 62:  # noqa: PLR2004 - shares in percent
+        return "demo.send_email", {"number": number}
+    if kind < 80:  # noqa: PLR2004
+        return "demo.resize_image", {"number": number}
+    if kind < 95:  # noqa: PLR2004
+        return "demo.sync_contact", {"number": number}
+    if kind < 98:  # noqa: PLR2004
+        return "demo.send_reminder", {"number": number}
+    if kind == 98:  # noqa: PLR2004
+        return "demo.charge_card", {"number": number, "expired": hundred % 5 == 0}
+    return "demo.call_partner", {"number": number, "moved": hundred % 10 == 0}
+
+
+def _enqueue(db: Database, run: Run) -> None:
+    """Enqueues everything in a few rounds, one statement for each tenant and task."""
+    from holdfast.cli.demo_app import hf
+    from holdfast.cli.load import redirect
+
+    redirect(hf, dsn=db.settings.dsn, schema=db.settings.schema)
+    began = time.monotonic()
+    with hf:
+        for part in range(ROUNDS):
+            groups: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
+            for number in range(run.jobs * part // ROUNDS, run.jobs * (part + 1) // ROUNDS):
+                task, arguments = call_of(number)
+                groups[tenant_of(number), task].append(arguments)
+            for (tenant, task), calls in groups.items():
+                delay = REMINDER_DELAY if task == "demo.send_reminder" else None
+                hf.find_task(task).using(tenant=tenant, queue=run.queue, delay=delay).enqueue_many(calls)
+    render.say(f"accepted {run.jobs:,} jobs of {len(TENANTS)} tenants in {time.monotonic() - began:.1f} s")
+
+
+@contextlib.contextmanager
+def _workers(run: Run, dsn: str) -> Iterator[None]:
+    """Two worker processes, stopped in good order whatever happens."""
+    command = child_command(
+        "holdfast.cli.demo_app:hf",
+        {"queues": run.queue, "concurrency": CONCURRENCY, "poll": 0.5, "log_level": "error", "dsn": dsn},
+    )
+    with tempfile.TemporaryFile() as run.log:
+        try:
+            for _ in range(WORKERS):
+                run.processes.append(
+                    subprocess.Popen(command, stdin=subprocess.PIPE, stdout=run.log, stderr=run.log)
+                )
+            render.say(f"started {WORKERS} workers")
+            yield
+        finally:
+            _stop(run.processes)
+
+
+def _stop(processes: list[subprocess.Popen[bytes]]) -> None:
+    for process in processes:
+        process.terminate()
+    for process in processes:
+        try:
+            process.wait(STOP_WITHIN)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        if process.stdin is not None:
+            process.stdin.close()
+
+
+@dataclass(frozen=True)
+class Tally:
+    """How far a run is: final jobs by tenant, by status and by worker."""
+
+    by_tenant: Counter[str]
+    by_status: Counter[str]
+    by_worker: Counter[str]
+
+    @property
+    def final(self) -> int:
+        return sum(self.by_status[status] for status in FINAL)
+
+
+def _look(db: Database, run: Run) -> Tally:
+    tally = Tally(Counter(), Counter(), Counter())
+    for tenant, status, worker, number in db.run(db.inspect.run_tally(run.queue, run.first_id)):
+        tally.by_status[status] += number
+        if status in FINAL:
+            tally.by_tenant[tenant or ""] += number
+            tally.by_worker[worker or ""] += number
+    return tally
+
+
+def _follow(db: Database, run: Run) -> None:
+    """Shows the run until every job is final: a live picture on a terminal, a line now and then elsewhere."""
+    if render.out().is_terminal:
+        from rich.live import Live
+
+        totals, pace = run.totals(), Pace()
+        with Live(console=render.out(), auto_refresh=False) as live:
+            for tally in _tallies(db, run):
+                live.update(_picture(run, totals, tally, pace.update(tally.final)), refresh=True)
+    else:
+        _follow_in_lines(db, run)
+
+
+def _follow_in_lines(db: Database, run: Run) -> None:
+    pace, told = Pace(), time.monotonic()
+    for tally in _tallies(db, run):
+        rate = pace.update(tally.final)
+        if time.monotonic() - told >= TELL_EVERY or tally.final == run.jobs:
+            told = time.monotonic()
+            render.say(f"{tally.final:>7,} of {run.jobs:,} done, {rate:,.0f} jobs/s")
+
+
+def _tallies(db: Database, run: Run) -> Iterator[Tally]:
+    """Looks again and again until all jobs are final; a worker that dies or a stall is an error."""
+    last, moved_at = -1, time.monotonic()
+    while True:
+        tally = _look(db, run)
+        yield tally
+        if tally.final >= run.jobs:
+            return
+        if tally.final != last:
+            last, moved_at = tally.final, time.monotonic()
+        if time.monotonic() - moved_at > STALLED_AFTER or any(p.poll() is not None for p in run.processes):
+            raise HoldfastError(f"the demo's workers stopped working: {_log_tail(run)}")
+        time.sleep(LOOK_EVERY)
+
+
+def _log_tail(run: Run) -> str:
+    if run.log is None:
+        return "no log"
+    run.log.seek(0)
+    return run.log.read().decode(errors="replace").strip()[-2000:] or "their log is empty"
+
+
+class Pace:
+    """Jobs per second, smoothed over a second or so."""
+
+    def __init__(self) -> None:
+        self._looks: list[tuple[float, int]] = []
+
+    def update(self, final: int) -> float:
+        """Takes a count; answers with the rate."""
+        now = time.monotonic()
+        self._looks = [look for look in self._looks if now - look[0] < 1.5] + [(now, final)]  # noqa: PLR2004
+        (since, before) = self._looks[0]
+        return (final - before) / (now - since) if now > since else 0.0
+
+
+def _picture(run: Run, totals: dict[str, int], tally: Tally, rate: float) -> Any:
+    from rich.console import Group
+    from rich.progress_bar import ProgressBar
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table.grid(padding=(0, 2))
+    for tenant, total in totals.items():
+        done = tally.by_tenant[tenant]
+        table.add_row(tenant, ProgressBar(total, done, width=40), f"{done:,} of {total:,}")
+    table.add_row(Text("all", "bold"), ProgressBar(run.jobs, tally.final, width=40),
+                  Text(f"{tally.final:,} of {run.jobs:,}", "bold"))  # fmt: skip
+    waiting = {
+        name: tally.by_status[name] for name in ("queued", "running", "retrying") if tally.by_status[name]
+    }
+    state = ", ".join(f"{number:,} {name}" for name, number in waiting.items()) or "nothing left"
+    workers = "   ".join(
+        f"{_short(name)}: {number:,}" for name, number in sorted(tally.by_worker.items()) if name
+    )
+    return Group(table, Text(f"{rate:,.0f} jobs/s   {state}"), Text(workers))
+
+
+def _sum_up(db: Database, run: Run) -> bool:
+    """The tables, and whether every job is accounted for once."""
+    summary, tally = db.run(db.inspect.run_summary(run.queue, run.first_id)), _look(db, run)
+    rows = list(itertools.zip_longest(_statuses(tally), _by_worker(tally), fillvalue=("", "")))
+    columns = ("status", "#jobs", "worker", "#finished")
+    render.out().print(
+        render.make_table(columns, [(*a, *b) for a, b in rows], lines=render.out().is_terminal)
+    )
+    rate = run.jobs / summary["seconds"] if summary["seconds"] else 0.0
+    tried = f"{run.jobs:,} jobs took {summary['attempts']:,} attempts"
+    render.say(f"{tried} in {summary['seconds']:.1f} s: {rate:,.0f} jobs/s")
+    render.say(
+        f"wait before the start: {_ms(summary['wait_p50'])} (half), {_ms(summary['wait_p99'])} (99 of 100)"
+    )
+    sound = bool(summary["rows"] == summary["jobs"] == summary["final"] == run.jobs)
+    if sound:
+        render.say(f"checked: every one of the {run.jobs:,} jobs has exactly one final status", "bold green")
+    else:
+        found = f"{summary['jobs']:,} found in {summary['rows']:,} places, {summary['final']:,} final"
+        render.say(f"NOT SOUND: {run.jobs:,} jobs accepted, {found}", "bold red")
+    return sound
+
+
+def _statuses(tally: Tally) -> list[tuple[str, int]]:
+    return [(status, tally.by_status[status]) for status in FINAL if tally.by_status[status]]
+
+
+def _by_worker(tally: Tally) -> list[tuple[str, int]]:
+    return [(_short(name), number) for name, number in sorted(tally.by_worker.items()) if name]
+
+
+def _short(worker: str) -> str:
+    return f"worker {worker.rpartition('-')[2]}"
+
+
+def _ms(seconds: float | None) -> str:
+    return f"{(seconds or 0) * 1000:,.0f} ms"
+
+
+def _tell_next(dsn: str) -> None:
+    """What to try now; the database stays."""
+    render.say("\nThe jobs are still there. Try:", "bold")
+    if dsn.startswith("embedded:") or "@" in dsn:
+        render.say(f"  export HOLDFAST_DSN={dsn}")
+    for line in (
+        "holdfast jobs --limit 10          the newest jobs",
+        "holdfast dead                     those that wait for a person, with their errors",
+        "holdfast dead retry --all         give them another chance",
+        "holdfast doctor                   is everything as it should be?",
+        "holdfast dev MODULE:ATTRIBUTE     your own application",
+    ):
+        render.say(f"  {line}")

@@ -1,0 +1,117 @@
+"""`holdfast dev`: a PostgreSQL of its own, the schema, and a worker that follows the code."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import os
+import shlex
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from holdfast import __version__
+from holdfast.cli import render
+from holdfast.cli.options import Schema, Target
+from holdfast.cli.worker import Concurrency, LogFormat, LogLevel, child_command, configure_logs
+from holdfast.settings import Settings
+from holdfast.store import connect
+from holdfast.store.migrate import migrate
+
+if TYPE_CHECKING:
+    from holdfast.worker.supervise import Supervisor
+
+EMBEDDED = "embedded:./.holdfast"
+GRACE = 5.0
+
+
+def dev(
+    target: Target,
+    *,
+    concurrency: Concurrency = None,
+    reload: Annotated[bool, typer.Option(help="Start the worker anew when a Python file changes.")] = True,
+    log_format: LogFormat = None,
+    log_level: LogLevel = None,
+    dsn: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DSN", help=f"Default: HOLDFAST_DSN, else {EMBEDDED}, which is started if need be."
+        ),
+    ] = None,
+    schema: Schema = None,
+) -> None:
+    """Start a database, migrate it, and run a worker that restarts when the code changes."""
+    from holdfast.worker.supervise import Supervisor
+
+    dsn = dsn or (None if Settings.load().dsn else EMBEDDED)
+    settings = Settings.load(dsn=dsn, schema=schema, log_format=log_format, log_level=log_level)
+    configure_logs(settings)
+    version = migrate(settings).version
+    reload = reload and _can_reload()
+    _show_banner(settings, version, reload)
+    given = {"concurrency": concurrency, "grace": GRACE, "log_format": log_format, "log_level": log_level,
+             "dsn": dsn, "schema": schema}  # fmt: skip
+    command = child_command(target, given, "--all-queues")
+    raise typer.Exit(asyncio.run(_run(Supervisor(command, 1, reload=reload), reload)))
+
+
+def _can_reload() -> bool:
+    if importlib.util.find_spec("watchfiles") is not None:
+        return True
+    render.tell("reload is off: watchfiles is not installed; run: pip install 'holdfast[reload]'", "yellow")
+    return False
+
+
+def _show_banner(settings: Settings, version: int, reload: bool) -> None:
+    server = connect.server_dsn(settings)
+    shown = _shareable(settings.dsn)
+    reloading = f"on, for Python files below {os.getcwd()}" if reload else "off"
+    render.say(f"Holdfast {__version__}, for development", "bold green")
+    render.show_fields({
+        "database": shown,
+        "psql": f"psql {shlex.quote(connect.hide_password(server))}",
+        "elsewhere": f"export HOLDFAST_DSN={shlex.quote(shown)}",
+        "schema": f"{settings.schema}, version {version}",
+        "reload": reloading,
+        "stop": "Ctrl-C",
+    })  # fmt: skip
+
+
+def _shareable(dsn: str) -> str:
+    """A DSN that means the same in another folder and shows no password."""
+    if dsn.startswith("embedded:"):
+        return f"embedded:{Path(dsn.removeprefix('embedded:')).expanduser().resolve()}"
+    return connect.hide_password(dsn)
+
+
+async def _run(supervisor: Supervisor, reload: bool) -> int:
+    watching = (
+        [asyncio.create_task(_watch(*each, supervisor)) for each in watched(Path.cwd())] if reload else []
+    )
+    try:
+        return await supervisor.run()
+    finally:
+        for task in watching:
+            task.cancel()
+        await asyncio.gather(*watching, return_exceptions=True)
+
+
+def watched(folder: Path) -> Iterable[tuple[list[Path], bool]]:
+    """What to watch, and whether with everything below: never hidden folders, where the database writes."""
+    yield [folder], False
+    below = [path for path in folder.iterdir() if path.is_dir() and not path.name.startswith((".", "__"))]
+    below = [path for path in below if not (path / "pyvenv.cfg").exists()]
+    if below:
+        yield below, True
+
+
+async def _watch(paths: list[Path], recursive: bool, supervisor: Supervisor) -> None:
+    from watchfiles import PythonFilter, awatch
+
+    async for changes in awatch(*paths, watch_filter=PythonFilter(), recursive=recursive,
+                                ignore_permission_denied=True):  # fmt: skip
+        names = sorted({Path(path).name for _, path in changes})
+        render.tell(f"changed: {', '.join(names)}; starting the worker anew", "cyan")
+        supervisor.reload()

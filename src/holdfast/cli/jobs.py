@@ -1,0 +1,215 @@
+"""`holdfast jobs`: looks at jobs wherever they are, cancels and enqueues them. Needs no application code."""
+
+from __future__ import annotations
+
+import difflib
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from holdfast.cli import render
+from holdfast.cli.database import Database, job_id, job_ids
+from holdfast.cli.options import (
+    AsJson,
+    Dsn,
+    ErrorOnly,
+    Ids,
+    Limit,
+    QueueOnly,
+    Schema,
+    StatusOnly,
+    TaskOnly,
+    TenantOnly,
+    filter_of,
+)
+from holdfast.errors import HoldfastError, UsageError
+from holdfast.model import payload as payloads
+from holdfast.model.job import JobInfo, NewJob, ids
+
+group = typer.Typer(invoke_without_command=True)
+
+
+@group.callback(epilog="Example: holdfast jobs --status retrying --task app.send --limit 20")
+def list_jobs(
+    ctx: typer.Context,
+    *,
+    status: StatusOnly = None,
+    task: TaskOnly = None,
+    queue: QueueOnly = None,
+    tenant: TenantOnly = None,
+    error: ErrorOnly = None,
+    limit: Limit = 50,
+    as_json: AsJson = False,
+    dsn: Dsn = None,
+    schema: Schema = None,
+) -> None:
+    """List the newest jobs; show, cancel and enqueue them."""
+    if ctx.invoked_subcommand is not None:
+        return
+    with Database(dsn, schema) as db:
+        found = db.run(db.calls.list_jobs(filter_of(status, task, queue, tenant, error), limit=limit))
+    if as_json:
+        render.emit_json(found)
+        return
+    columns = ("id", "status", "task", "tenant", "queue", "#tries", "created", "last error")
+    render.show_table(columns, map(_row, found), empty="no jobs match")
+    if len(found) == limit:
+        render.tell(f"these are the newest {limit}; --limit shows more")
+
+
+def _row(job: JobInfo) -> tuple[Any, ...]:
+    tries = f"{job.attempts}/{job.max_attempts}"
+    return (job.id, str(job.status), job.task, job.tenant, job.queue, tries, job.created_at,
+            render.error_line(job.last_error))  # fmt: skip
+
+
+@group.command(epilog="Example: holdfast jobs show 018f2c5e-7d1a-7c3b-9f00-2a4b6c8d0e1f")
+def show(
+    id_: Annotated[str, typer.Argument(metavar="ID", help="The job's id.")],
+    as_json: AsJson = False,
+    dsn: Dsn = None,
+    schema: Schema = None,
+) -> None:
+    """Show everything about one job."""
+    with Database(dsn, schema) as db:
+        job = find_job(db, id_)
+    if as_json:
+        render.emit_json(job)
+    else:
+        show_job(job)
+
+
+def find_job(db: Database, text: str) -> JobInfo:
+    """The job with this id, or an error that says where to look."""
+    job = db.run(db.calls.get(job_id(text)))
+    if job is None:
+        raise HoldfastError(
+            f"there is no job {text} in schema {db.settings.schema!r}; history is dropped in time"
+        )
+    return job
+
+
+def show_job(job: JobInfo) -> None:
+    """One job for people: its fields, then its error with the traceback."""
+    error = dict(job.last_error or {})
+    trace = str(error.pop("traceback", "")).rstrip()
+    render.show_fields({
+        "id": job.id, "status": str(job.status), "task": job.task, "tenant": job.tenant, "queue": job.queue,
+        "priority": job.priority, "attempts": f"{job.attempts} of {job.max_attempts}", "payload": job.payload,
+        "result": job.result, "run at": job.run_at, "created": job.created_at, "started": job.started_at,
+        "finished": job.finished_at, "worker": job.locked_by, "heartbeat": job.heartbeat_at,
+        "lease until": job.lease_expires_at, "dedupe key": job.dedupe_key,
+        "last error": render.error_line(error) or None, "error code": error.get("code"),
+    })  # fmt: skip
+    if trace:
+        render.say(f"\n{trace}")
+
+
+@group.command(epilog="Example: holdfast jobs cancel 018f2c5e-7d1a-7c3b-9f00-2a4b6c8d0e1f")
+def cancel(id_: Ids, as_json: AsJson = False, dsn: Dsn = None, schema: Schema = None) -> None:
+    """Cancel jobs that wait; exit 1 when one of them runs or is unknown."""
+    with Database(dsn, schema) as db:
+        outcomes = db.run(db.calls.cancel(job_ids(id_)))
+    if as_json:
+        render.emit_json(outcomes)
+    else:
+        render.show_table(("id", "outcome"), outcomes.items(), empty="no jobs")
+    if not {"running", "unknown"}.isdisjoint(outcomes.values()):
+        raise typer.Exit(1)
+
+
+@group.command(
+    epilog="""Example: holdfast jobs enqueue app.send '{"to": "a@b.c"}' --tenant acme --delay 60"""
+)
+def enqueue(
+    task: Annotated[str, typer.Argument(metavar="TASK", help="The task's name, as in app.send.")],
+    payload: Annotated[
+        str, typer.Argument(metavar="JSON", help="Its arguments by name, a JSON object.")
+    ] = "{}",
+    *,
+    queue: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Default: the task's own, where a worker has made it known."),
+    ] = None,
+    tenant: Annotated[str | None, typer.Option(metavar="NAME", help="On whose behalf.")] = None,
+    delay: Annotated[
+        float | None, typer.Option(min=0, metavar="SECONDS", help="Not before this time.")
+    ] = None,
+    priority: Annotated[
+        int, typer.Option(min=0, max=3, metavar="N", help="0 critical, 1 high, 2 normal, 3 low.")
+    ] = 2,
+    dedupe: Annotated[
+        str | None, typer.Option(metavar="KEY", help="While a job of this task holds the key, add none.")
+    ] = None,
+    as_json: AsJson = False,
+    dsn: Dsn = None,
+    schema: Schema = None,
+) -> None:
+    """Accept one job, straight through SQL: no application code is needed."""
+    data = _check_payload(payload)
+    with Database(dsn, schema) as db:
+        known = db.run(db.inspect.task_queues())
+        key = dedupe and payloads.dedupe_key(task, tenant, dedupe)
+        job = NewJob(ids.make(), task, data, queue or known.get(task, "default"), tenant, priority, delay,
+                     dedupe_key=key)  # fmt: skip
+        told = db.run(db.calls.enqueue(job, "existing"))
+    if task not in known:
+        _warn_of_unknown(task, list(known))
+    if as_json:
+        render.emit_json({"id": told.id, "outcome": told.outcome, "queue": job.queue})
+    else:
+        render.say(told.id if told.outcome == "created" else f"{told.id}  ({told.outcome})")
+
+
+def _check_payload(text: str) -> bytes:
+    try:
+        value = msgspec.json.decode(text)
+    except msgspec.DecodeError as error:
+        raise UsageError(
+            f'the payload {text!r} is not JSON: {error}; quote it, as in \'{{"to": "a@b.c"}}\''
+        ) from None
+    if not isinstance(value, dict):
+        raise UsageError(
+            f"the payload {text!r} is not a JSON object; give the arguments by name, as in '{{\"n\": 1}}'"
+        )
+    return text.encode()
+
+
+def _warn_of_unknown(task: str, known: list[str]) -> None:
+    near = difflib.get_close_matches(task, known, n=1)
+    hint = f"; did you mean {near[0]}?" if near else ""
+    render.tell(f"warning: no worker has made a task named {task!r} known yet{hint}", "yellow")
+
+
+@group.command(epilog="Example: holdfast jobs queues --json")
+def queues(as_json: AsJson = False, dsn: Dsn = None, schema: Schema = None) -> None:
+    """Show how much waits and runs in each queue."""
+    with Database(dsn, schema) as db:
+        found = db.run(db.calls.queue_depth())
+    for each in found:
+        wait = each["oldest_wait"]
+        each["oldest_wait"] = None if wait is None else wait.total_seconds()
+    if as_json:
+        render.emit_json(found)
+        return
+    rows = [(*list(each.values())[:-1], render.duration(each["oldest_wait"])) for each in found]
+    columns = ("queue", "#ready", "#running", "#later", "#dead", "#oldest wait")
+    render.show_table(columns, rows, empty="no jobs wait, run or are dead")
+
+
+@group.command(epilog="Example: holdfast jobs workers")
+def workers(as_json: AsJson = False, dsn: Dsn = None, schema: Schema = None) -> None:
+    """Show the workers that are known and when they were last heard of."""
+    with Database(dsn, schema) as db:
+        found = db.run(db.inspect.workers())
+    if as_json:
+        render.emit_json(found)
+        return
+    rows = [
+        (w["id"], w["host"], str(w["pid"]), w["version"], w["queues"], w["concurrency"], w["started_at"],
+         f"{render.duration(w['heartbeat_age'])} ago", "stopping" if w["stopping"] else "")
+        for w in found
+    ]  # fmt: skip
+    columns = ("id", "host", "#pid", "version", "queues", "#slots", "started", "#heard of", "")
+    render.show_table(columns, rows, empty="no worker runs; start one with: holdfast worker MODULE:ATTRIBUTE")

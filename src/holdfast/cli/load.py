@@ -1,0 +1,103 @@
+"""Finds an application given as MODULE:ATTRIBUTE, with errors that say what was found instead."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import os
+import sys
+import traceback
+from collections.abc import Iterable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from holdfast.client import Holdfast
+from holdfast.errors import ConfigurationError
+from holdfast.store.calls import Calls
+from holdfast.store.pools import AsyncPool, SyncPool
+
+
+def load_app(target: str) -> Holdfast:
+    """The application; the current folder is searched first."""
+    module_name, _, attribute = target.partition(":")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    if not module_name:
+        raise ConfigurationError(f"{target!r} names no module; write MODULE:ATTRIBUTE, as in app:hf")
+    module = _import(module_name)
+    if not attribute:
+        raise ConfigurationError(f"{target!r} names no attribute; write MODULE:ATTRIBUTE{_as_in(module)}")
+    found: Any = module
+    for name in attribute.split("."):
+        found = _attribute(module, found, name, target)
+    if not isinstance(found, Holdfast):
+        kind = type(found).__name__
+        raise ConfigurationError(f"{target} is a {kind}, not a Holdfast application{_instead(module)}")
+    return found
+
+
+def redirect(hf: Holdfast, **settings: object) -> None:
+    """Gives an application other settings than it was made with; None means unchanged."""
+    hf.settings = hf.settings.with_(**settings)
+    hf.calls = Calls(hf.settings.schema)
+    hf.sync_pool = SyncPool(hf.settings)
+    hf.async_pool = AsyncPool(hf.settings)
+
+
+def _import(name: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and f"{name}.".startswith(f"{error.name}."):
+            near = _near(name, [path.stem for path in Path().glob("*.py")])
+            raise ConfigurationError(
+                f"there is no module {error.name!r} in {os.getcwd()} or on sys.path{near}"
+            ) from None
+        raise _broken(name, error) from error
+    except (Exception, SystemExit) as error:
+        raise _broken(name, error) from error
+
+
+def _broken(name: str, error: BaseException) -> ConfigurationError:
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if "importlib" not in f.filename]
+    where = f" at {frames[-1].filename}:{frames[-1].lineno}" if len(frames) > 1 else ""
+    if isinstance(error, SyntaxError):
+        where = f" at {error.filename}:{error.lineno}"
+    what = f"{type(error).__name__}: {error}"
+    return ConfigurationError(
+        f"importing {name!r} failed{where}: {what}; HOLDFAST_DEBUG=1 shows the traceback"
+    )
+
+
+def _attribute(module: ModuleType, holder: Any, name: str, target: str) -> Any:
+    try:
+        return getattr(holder, name)
+    except AttributeError:
+        near = _near(name, [n for n in dir(holder) if not n.startswith("_")])
+        raise ConfigurationError(
+            f"{target}: {holder_name(holder)} has no {name!r}{near or _instead(module)}"
+        ) from None
+
+
+def holder_name(holder: Any) -> str:
+    """What an attribute was looked for in."""
+    return f"module {holder.__name__!r}" if isinstance(holder, ModuleType) else type(holder).__name__
+
+
+def _near(name: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(name, list(known), n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def _apps(module: ModuleType) -> list[str]:
+    return [name for name, value in vars(module).items() if isinstance(value, Holdfast)]
+
+
+def _as_in(module: ModuleType) -> str:
+    return f", as in {module.__name__}:{(_apps(module) or ['hf'])[0]}"
+
+
+def _instead(module: ModuleType) -> str:
+    found = _apps(module)
+    return f"; did you mean {module.__name__}:{found[0]}?" if found else f"; {module.__name__} holds none"

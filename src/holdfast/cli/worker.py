@@ -1,0 +1,160 @@
+"""`holdfast worker`: runs an application's jobs in this process, or in several that are kept running."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import logging
+import sys
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from holdfast.cli.leave import threads_left
+from holdfast.cli.options import Dsn, Schema, Target
+from holdfast.errors import ConfigurationError
+from holdfast.settings import Settings
+from holdfast.telemetry import logs
+
+if TYPE_CHECKING:
+    from holdfast.client import Holdfast
+    from holdfast.worker import Worker
+
+log = logs.get("cli")
+LEVELS = ("debug", "info", "warning", "error")
+
+Queues = Annotated[
+    str | None, typer.Option(metavar="NAMES", help="Queues to serve, separated by commas. Default: default.")
+]
+AllQueues = Annotated[
+    bool, typer.Option("--all-queues", help="Serve every queue that a task of the application names.")
+]
+Concurrency = Annotated[int | None, typer.Option(metavar="N", help="Jobs to run at once in each process.")]
+Grace = Annotated[
+    float | None, typer.Option(metavar="SECONDS", help="How long running jobs may take to finish.")
+]
+LogFormat = Annotated[str | None, typer.Option(metavar="FORMAT", help="Log lines: console or json.")]
+LogLevel = Annotated[
+    str | None, typer.Option(metavar="LEVEL", help="Lowest level: debug, info, warning, error.")
+]
+
+
+def worker(
+    target: Target,
+    *,
+    queues: Queues = None,
+    all_queues: AllQueues = False,
+    concurrency: Concurrency = None,
+    processes: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="Keep this many processes running; each is a worker."),
+    ] = None,
+    lease: Annotated[
+        float | None, typer.Option(metavar="SECONDS", help="How long a claim holds without renewal.")
+    ] = None,
+    renew: Annotated[float | None, typer.Option(metavar="SECONDS", help="Time between renewals.")] = None,
+    poll: Annotated[
+        float | None, typer.Option(metavar="SECONDS", help="Time between looks at an empty queue.")
+    ] = None,
+    grace: Grace = None,
+    log_format: LogFormat = None,
+    log_level: LogLevel = None,
+    dsn: Dsn = None,
+    schema: Schema = None,
+    stop_with_stdin: Annotated[
+        bool, typer.Option("--stop-with-stdin", help="Stop when standard input ends.", hidden=True)
+    ] = False,
+) -> None:
+    """Run an application's jobs until stopped; a second Ctrl-C or SIGTERM stops at once.
+
+    Options win over what the application or the environment says.
+    """
+    given = {
+        "queues": queues, "concurrency": concurrency, "lease": lease, "renew": renew, "poll": poll,
+        "grace": grace, "log_format": log_format, "log_level": log_level, "dsn": dsn, "schema": schema,
+    }  # fmt: skip
+    if processes is not None:
+        raise typer.Exit(_supervise(target, processes, given, all_queues))
+    if stop_with_stdin:
+        from holdfast.worker.supervise import stop_at_end_of_input
+
+        stop_at_end_of_input()
+    _work(target, given, all_queues)
+
+
+def child_command(target: str, given: Mapping[str, object], *flags: str) -> list[str]:
+    """The command of a worker process that ends with this one; what is None is left to it."""
+    options = [f"--{name.replace('_', '-')}={value}" for name, value in given.items() if value is not None]
+    return [sys.executable, "-m", "holdfast.cli", "worker", target, *options, *flags, "--stop-with-stdin"]
+
+
+def configure_logs(settings: Settings) -> None:
+    """Sends log lines to standard error, as the settings say."""
+    if settings.log_level.lower() not in LEVELS:
+        raise ConfigurationError(f"log_level is one of {', '.join(LEVELS)}, got {settings.log_level!r}")
+    logs.configure(settings.log_format, settings.log_level)
+
+
+def _supervise(target: str, processes: int, given: Mapping[str, object], all_queues: bool) -> int:
+    from holdfast.worker.supervise import Supervisor
+
+    configure_logs(Settings.load(None, **given))
+    command = child_command(target, given, *(["--all-queues"] if all_queues else []))
+    return asyncio.run(Supervisor(command, processes).run())
+
+
+def _work(target: str, given: Mapping[str, object], all_queues: bool) -> None:
+    from holdfast.cli.load import load_app, redirect
+    from holdfast.worker import Worker
+
+    hf = load_app(target)
+    redirect(hf, **given, **({"queues": ",".join(_task_queues(hf))} if all_queues else {}))
+    configure_logs(hf.settings)
+    _warn_of_unserved(hf)
+    _run(Worker(hf))
+
+
+def _task_queues(hf: Holdfast) -> list[str]:
+    return sorted({"default", *(task.queue for task in hf.tasks.values())})
+
+
+def _warn_of_unserved(hf: Holdfast) -> None:
+    """A worker that serves none of its tasks' queues looks idle and healthy, so it is said here."""
+    if not hf.tasks:
+        logs.event(
+            log, logging.WARNING, "no tasks are registered", hint="import the modules that define them"
+        )
+    elsewhere = sorted(set(_task_queues(hf)) - {"default", *hf.settings.queue_list})
+    if elsewhere:
+        logs.event(log, logging.WARNING, "queues not served here", queues=",".join(elsewhere),
+                   hint="--queues NAMES or --all-queues")  # fmt: skip
+
+
+def _run(worker: Worker) -> None:
+    """Runs the worker to its end. A loop with a thread left is not closed: that would wait for the thread."""
+    runner = asyncio.Runner(loop_factory=_loop_factory())
+    try:
+        runner.run(_with_own_threads(worker))
+    finally:
+        if not threads_left():
+            runner.close()
+
+
+async def _with_own_threads(worker: Worker) -> None:
+    """Gives the loop a thread pool that can be left behind; the loop's own is waited for when it closes."""
+    threads = ThreadPoolExecutor(thread_name_prefix="holdfast-loop")
+    asyncio.get_running_loop().set_default_executor(threads)
+    try:
+        await worker.run(handle_signals=True)
+    finally:
+        threads.shutdown(wait=False, cancel_futures=True)
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    if importlib.util.find_spec("uvloop") is None:
+        return None
+    import uvloop
+
+    return uvloop.new_event_loop

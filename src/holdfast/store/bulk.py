@@ -1,0 +1,56 @@
+"""Many jobs of one task, rendered for COPY block by block while the server takes in the block before."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from typing import Any
+
+from holdfast.model.job import NewJob, ids
+
+BLOCK = 100  # small blocks keep the server busy while the next one is rendered
+
+
+class Bulk:
+    """Calls to enqueue at once. `like` holds what they share; ids and payloads are kept, so that the same jobs can be
+    sent again when the reply to the first try was lost."""
+
+    def __init__(self, like: NewJob, calls: Iterable[Any], encode: Callable[[Any], bytes]) -> None:
+        self.like = like
+        self.ids: list[str] = []
+        self._payloads: list[bytes] = []
+        self._calls = iter(calls)
+        self._encode = encode
+
+    def blocks(self) -> Iterator[bytes]:
+        """COPY lines of every job, in the columns of Calls.copy_sql."""
+        head, tail = self._frame()
+        while payloads := [self._encode(call) for call in itertools.islice(self._calls, BLOCK)]:
+            made = ids.make_many(len(payloads))
+            self.ids += made
+            self._payloads += payloads
+            parts: list[bytes] = []
+            for id_, data in zip(made, payloads, strict=True):
+                parts += (id_.encode(), head, data.replace(b"\\", b"\\\\") if b"\\" in data else data, tail)
+            yield b"".join(parts)
+
+    def jobs(self) -> list[NewJob]:
+        """Every job in full."""
+        for _ in self.blocks():
+            pass
+        pairs = zip(self.ids, self._payloads, strict=True)
+        return [replace(self.like, id=id_, payload=data) for id_, data in pairs]
+
+    def _frame(self) -> tuple[bytes, bytes]:
+        job = self.like
+        tenant = "\\N" if job.tenant is None else _text(job.tenant)
+        retry = "\\N" if job.retry is None else _text(json.dumps(job.retry))
+        head = f"\t{_text(job.queue)}\t{job.priority}\t{_text(job.task)}\t{tenant}\t"
+        return head.encode(), f"\t{job.max_attempts}\t{retry}\n".encode()
+
+
+def _text(text: str) -> str:
+    """Text in COPY's form."""
+    return text.replace("\\", "\\\\").replace("\t", "\\t").replace("\n", "\\n").replace("\r", "\\r")
