@@ -60,22 +60,31 @@ def make_database(admin: str, name: str) -> str:
     return dsn
 
 
-def _database_name() -> str:
-    return f"holdfast_test_{os.environ.get('PYTEST_XDIST_WORKER', 'main')}"
+def drop_database(admin: str, name: str) -> None:
+    with psycopg.connect(admin, autocommit=True) as conn:
+        conn.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
+
+
+# The process id keeps two runs of the tests apart.
+DATABASE = f"holdfast_test_{os.getpid()}"
 
 
 @pytest.fixture(scope="session")
-def database(pg18: str) -> str:
+def database(pg18: str) -> Iterator[str]:
     """A migrated database on the embedded 18."""
-    return make_database(pg18, _database_name())
+    yield make_database(pg18, DATABASE)
+    drop_database(pg18, DATABASE)
 
 
 @pytest.fixture(scope="session", params=["pg18", "pg16", "pg_local"])
-def each_database(request: pytest.FixtureRequest) -> str:
+def each_database(request: pytest.FixtureRequest) -> Iterator[str]:
     """A migrated database on each server there is."""
+    admin = request.getfixturevalue(request.param)
     if request.param == "pg18":
-        return str(request.getfixturevalue("database"))
-    return make_database(request.getfixturevalue(request.param), _database_name())
+        yield request.getfixturevalue("database")
+        return
+    yield make_database(admin, DATABASE)
+    drop_database(admin, DATABASE)
 
 
 def _emptied(dsn: str) -> str:

@@ -1,0 +1,74 @@
+"""Runs the `holdfast` program: in this process for quick answers, as a process of its own from end to end."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from typer.testing import CliRunner, Result
+
+from holdfast.cli.app import app
+
+COMMAND = [sys.executable, "-m", "holdfast.cli"]
+
+
+def holdfast(dsn: str, *arguments: str, answer: str | None = None) -> Result:
+    """One command in this process; `answer` is typed by the user."""
+    return CliRunner().invoke(app, list(arguments), env={"HOLDFAST_DSN": dsn}, input=answer)
+
+
+def told(result: Result) -> Any:
+    """What a command said as JSON; it must have succeeded and said nothing else on stdout."""
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def environment(dsn: str, **more: str) -> dict[str, str]:
+    """The environment of a program of its own."""
+    return {**os.environ, "HOLDFAST_DSN": dsn, "PYTHONUNBUFFERED": "1", **more}
+
+
+def ran(
+    dsn: str, *arguments: str, folder: Path | None = None, **env: str
+) -> subprocess.CompletedProcess[str]:
+    """One command as a process of its own, to its end."""
+    return subprocess.run(
+        [*COMMAND, *arguments], cwd=folder, env=environment(dsn, **env), capture_output=True, text=True, timeout=60, check=False
+    )  # fmt: skip
+
+
+@contextmanager
+def started(dsn: str, *arguments: str, folder: Path, **env: str) -> Iterator[Program]:
+    """A command that runs on; killed at the end if it still does."""
+    with (folder / "output").open("w+") as output:
+        process = subprocess.Popen(
+            [*COMMAND, *arguments], cwd=folder, env=environment(dsn, **env), stdout=output, stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )  # fmt: skip
+        try:
+            yield Program(process, folder / "output")
+        finally:
+            process.kill()
+            process.wait()
+
+
+class Program:
+    """A program that runs, and what it has said."""
+
+    def __init__(self, process: subprocess.Popen[bytes], output: Path) -> None:
+        self.process = process
+        self._output = output
+
+    @property
+    def said(self) -> str:
+        return self._output.read_text()
+
+    def ended(self, seconds: float = 20) -> int:
+        """Its exit code."""
+        return self.process.wait(seconds)

@@ -1,0 +1,66 @@
+"""`holdfast dev`: a database of its own, and a worker that follows the code."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import wait_until
+from program import ran, started
+
+from holdfast.cli.dev import watched
+
+APP = """
+import pathlib
+from holdfast import Holdfast
+
+hf = Holdfast()
+
+@hf.task(name="app.write", queue="papers")
+async def write() -> None:
+    pathlib.Path("written").write_text("VERSION")
+"""
+
+
+def test_dev_starts_a_database_runs_jobs_and_follows_the_code(tmp_path: Path) -> None:
+    code, written = tmp_path / "dev_app.py", tmp_path / "written"
+    code.write_text(APP.replace("VERSION", "one"))
+    with started("", "dev", "dev_app:hf", folder=tmp_path) as program:
+        wait_until(lambda: "worker started" in program.said, 40)
+        assert f"export HOLDFAST_DSN=embedded:{tmp_path}/.holdfast" in program.said
+        assert "psql 'postgresql://postgres@/holdfast" in program.said
+        dsn = f"embedded:{tmp_path}/.holdfast"
+        assert ran(dsn, "jobs", "enqueue", "app.write").returncode == 0
+        wait_until(lambda: written.exists() and written.read_text() == "one")
+
+        code.write_text("this is not Python")
+        wait_until(lambda: "importing 'dev_app' failed" in program.said)
+        code.write_text(APP.replace("VERSION", "two"))
+        wait_until(lambda: program.said.count("worker started") == 2)
+        assert ran(dsn, "jobs", "enqueue", "app.write").returncode == 0
+        wait_until(lambda: written.read_text() == "two")
+
+        program.process.send_signal(signal.SIGINT)
+        assert program.ended() == 0
+    assert not (tmp_path / ".holdfast" / "data18" / "postmaster.pid").exists()
+
+
+def test_dev_runs_without_watchfiles_and_says_so(dsn: str, tmp_path: Path) -> None:
+    (tmp_path / "dev_app.py").write_text(APP)
+    # A module that cannot be found, in the eyes of importlib.
+    (tmp_path / "sitecustomize.py").write_text("import sys; sys.modules['watchfiles'] = None")
+    with started(dsn, "dev", "dev_app:hf", folder=tmp_path, PYTHONPATH=str(tmp_path)) as program:
+        wait_until(lambda: "worker started" in program.said)
+        assert "reload is off: watchfiles is not installed" in program.said
+        program.process.send_signal(signal.SIGTERM)
+        assert program.ended() == 0
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="hidden folders are told by their names")
+def test_hidden_folders_and_environments_are_not_watched(tmp_path: Path) -> None:
+    for name in (".holdfast", "src", "env", "__pycache__"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "env" / "pyvenv.cfg").touch()
+    assert list(watched(tmp_path)) == [([tmp_path], False), ([tmp_path / "src"], True)]

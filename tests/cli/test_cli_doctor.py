@@ -1,0 +1,149 @@
+"""`holdfast doctor`: finds what is wrong and says what to do."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import psycopg
+import pytest
+from program import holdfast, told
+
+from holdfast import Holdfast
+from holdfast.cli import checks
+from holdfast.store.inspect import Pooling
+
+Sql = Callable[..., list[tuple[Any, ...]]]
+
+
+def examined(dsn: str, *arguments: str) -> dict[str, dict[str, str]]:
+    """The doctor's findings by name."""
+    return {
+        each["name"]: each
+        for each in json.loads(holdfast(dsn, "doctor", "--json", *arguments).stdout)["checks"]
+    }
+
+
+def test_a_sound_database_gets_only_oks(dsn: str) -> None:
+    result = holdfast(dsn, "doctor")
+    assert result.exit_code == 0, result.stdout
+    assert result.stdout.endswith("all is well\n")
+    answer = told(holdfast(dsn, "doctor", "--json"))
+    assert answer["ok"] is True
+    assert [each["name"] for each in answer["checks"]] == [
+        "versions", "database", "server", "clock", "durability", "connections", "pooler", "vacuum", "schema",
+        "rights", "bloat", "history", "workers", "queues", "dead",
+    ]  # fmt: skip
+    assert {each["level"] for each in answer["checks"]} == {"ok"}
+
+
+def test_a_transaction_held_open_is_named_with_its_query(dsn: str) -> None:
+    with psycopg.connect(dsn) as conn:
+        conn.execute("SELECT pg_current_xact_id(), 'held by a careless report'")
+        found = examined(dsn, "--max-age", "0")["vacuum"]
+        assert found["level"] == "warning"
+        assert f"pid {conn.info.backend_pid}" in found["found"]
+        assert "SELECT pg_current_xact_id(), 'held by a careless report'" in found["found"]
+        assert f"pg_terminate_backend({conn.info.backend_pid})" in found["advice"]
+        assert examined(dsn)["vacuum"]["level"] == "ok"  # not older than five minutes
+
+
+def test_a_schema_that_is_not_set_up_is_an_error_and_ends_the_examination(dsn: str) -> None:
+    result = holdfast(dsn, "doctor", "--schema", "not_there")
+    assert result.exit_code == 1
+    assert "run: holdfast migrate" in result.stdout
+    assert list(examined(dsn, "--schema", "not_there"))[-1] == "schema"
+
+
+def test_commits_that_do_not_wait_for_the_disk_are_a_warning(dsn: str) -> None:
+    found = examined(f"{dsn} options='-c synchronous_commit=off'")["durability"]
+    assert found["level"] == "warning"
+    assert "set synchronous_commit = on" in found["advice"]
+
+
+@pytest.mark.parametrize(
+    ("off", "level"), [("fsync", "error"), ("full_page_writes", "warning"), ("synchronous_commit", "warning")]
+)
+def test_each_durability_setting_is_judged(off: str, level: str) -> None:
+    settings = {name: "off" if name == off else "on" for name in checks.DURABILITY}
+    assert checks.judge_durability(settings).level == level
+
+
+def test_a_database_that_is_away_is_an_error(dsn: str) -> None:
+    result = holdfast("postgresql://postgres@127.0.0.1:1/x?connect_timeout=2", "doctor", "--json")
+    assert result.exit_code == 1
+    assert json.loads(result.stdout)["checks"][-1]["name"] == "database"
+    assert holdfast("", "doctor").exit_code == 1
+
+
+def test_jobs_that_nobody_serves_and_leases_that_nobody_takes_back_are_told(
+    dsn: str, hf: Holdfast, sql: Sql
+) -> None:
+    for queue in ("default", "mail", "mail"):
+        sql("SELECT enqueue('app.send', p_queue => %s)", [queue])
+    assert "default (1 job), mail (2 jobs)" in examined(dsn)["queues"]["found"]
+    hf.sync_pool.run(hf.calls.register_worker("w1", "host", 1, "0", ["mail"], 1, []))
+    assert "mail" not in examined(dsn)["queues"]["found"]
+    sql("SELECT * FROM claim('w1', '{mail}', 2)")
+    sql("UPDATE claims SET expires_at = now() - interval '1 hour'")
+    assert examined(dsn)["workers"]["level"] == "warning"
+    sql("UPDATE workers SET heartbeat_at = now() - interval '1 hour'")
+    found = examined(dsn)["workers"]
+    assert found["level"] == "error"
+    assert "no worker is alive" in found["advice"]
+
+
+def test_dead_jobs_rows_without_partition_and_missing_partitions_are_told(dsn: str, sql: Sql) -> None:
+    sql("SELECT enqueue('app.send')")
+    ((id_, token, *_),) = sql("SELECT * FROM claim('w1')")
+    sql("SELECT fail(%s, %s, p_outcome => 'failed')", [id_, token])
+    assert "1 failed or dead job" in examined(dsn)["dead"]["found"]
+    sql(
+        "INSERT INTO history (id, status, priority, attempt, max_attempts, run_at, created_at, finished_at, queue, task, payload) "
+        "VALUES (gen_random_uuid(), 'succeeded', 2, 1, 5, now(), now(), '2020-01-01', 'default', 'app.send', '{}')"
+    )
+    assert "1 rows lie in history_default" in examined(dsn)["history"]["found"]
+
+
+def test_a_user_without_rights_is_told_which_role_to_ask_for(dsn: str, sql: Sql) -> None:
+    sql("CREATE ROLE cli_weak LOGIN IN ROLE holdfast_reader")
+    try:
+        found = examined(psycopg.conninfo.make_conninfo(dsn, user="cli_weak"))["rights"]
+        assert found["level"] == "error"
+        assert found["advice"] == "GRANT holdfast_worker TO cli_weak"
+        sql("GRANT holdfast_enqueue TO cli_weak")
+        assert examined(psycopg.conninfo.make_conninfo(dsn, user="cli_weak"))["rights"]["level"] == "warning"
+    finally:
+        sql("DROP ROLE cli_weak")
+
+
+def test_a_pooler_in_transaction_mode_must_be_declared() -> None:
+    assert (
+        checks.judge_pooler(Pooling(present=True, moves=True), told=False).advice == "set HOLDFAST_POOLER=1"
+    )
+    assert checks.judge_pooler(Pooling(present=True, moves=True), told=True).level == "ok"
+    assert (
+        checks.judge_pooler(Pooling(present=True, moves=False), told=False).found
+        == "a pooler in session mode"
+    )
+    assert checks.judge_pooler(Pooling(present=False, moves=False), told=False).found == "none"
+
+
+def test_clocks_that_differ_are_a_warning_unless_the_way_was_slow() -> None:
+    assert checks.judge_clock(-1.2, 0.01).level == "warning"
+    assert checks.judge_clock(1.2, 0.6).level == "ok"
+
+
+def test_bloat_is_a_warning_only_when_vacuum_does_not_come() -> None:
+    row = {
+        "live": 10,
+        "dead": 500_000,
+        "bytes": 1,
+        "vacuumed_ago": 20.0,
+        "switched_off": False,
+        "autovacuum": "on",
+    }
+    assert checks.judge_bloat(row).level == "ok"
+    assert checks.judge_bloat(row | {"vacuumed_ago": None}).level == "warning"
+    assert checks.judge_bloat(row | {"switched_off": True}).level == "warning"

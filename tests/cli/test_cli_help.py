@@ -1,0 +1,50 @@
+"""What the program says about itself."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from program import holdfast
+
+import holdfast as package
+
+COMMANDS = [
+    [], ["demo"], ["dev"], ["worker"], ["migrate"], ["bench"], ["doctor"],
+    ["jobs"], ["jobs", "show"], ["jobs", "cancel"], ["jobs", "enqueue"], ["jobs", "queues"], ["jobs", "workers"],
+    ["dead"], ["dead", "show"], ["dead", "retry"], ["dead", "discard"],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_every_command_has_a_purpose_and_an_example(command: list[str]) -> None:
+    result = holdfast("", *command, "--help")
+    assert result.exit_code == 0
+    lines = [line.strip() for line in result.stdout.splitlines() if line.strip()]
+    assert lines[0].startswith(f"Usage: root {' '.join(command)}".rstrip())
+    assert lines[1][0].isupper()
+    assert any(line.startswith(f"Example: holdfast {' '.join(command)}".rstrip()) for line in lines)
+
+
+def test_the_version_is_told() -> None:
+    assert holdfast("", "--version").stdout == f"holdfast {package.__version__}\n"
+
+
+def test_completion_can_be_installed() -> None:
+    assert "--install-completion" in holdfast("", "--help").stdout
+
+
+def test_a_mistyped_command_gets_a_suggestion() -> None:
+    result = holdfast("", "doktor")
+    assert result.exit_code == 2
+    assert "doctor" in result.stderr
+
+
+def test_help_loads_neither_the_worker_nor_extras() -> None:
+    heavy = "'holdfast.worker', 'holdfast.bench', 'uvloop', 'watchfiles', 'holdfast.store.embedded'"
+    code = f"import sys, holdfast.cli.app; print([m for m in ({heavy}) if m in sys.modules])"
+    assert (
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+        == "[]\n"
+    )

@@ -1,0 +1,159 @@
+"""`holdfast jobs`: list, show, cancel, enqueue, queues, workers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from program import holdfast, ran, told
+
+from holdfast import Holdfast
+
+Sql = Callable[..., list[tuple[Any, ...]]]
+
+
+def enqueue(dsn: str, *arguments: str) -> str:
+    return str(told(holdfast(dsn, "jobs", "enqueue", *arguments, "--json"))["id"])
+
+
+def test_jobs_lists_the_newest_first_and_filters(dsn: str) -> None:
+    first = enqueue(dsn, "app.send", '{"to": "a@b.c"}', "--tenant", "acme")
+    second = enqueue(dsn, "app.pack", "--queue", "parcels")
+    assert [job["id"] for job in told(holdfast(dsn, "jobs", "--json"))] == [second, first]
+    assert [job["id"] for job in told(holdfast(dsn, "jobs", "--json", "--limit", "1"))] == [second]
+    for option, value, found in (
+        ("--task", "app.send", first),
+        ("--queue", "parcels", second),
+        ("--tenant", "acme", first),
+    ):
+        assert [job["id"] for job in told(holdfast(dsn, "jobs", "--json", option, value))] == [found]
+    assert told(holdfast(dsn, "jobs", "--json", "--status", "running")) == []
+
+
+def test_a_listed_job_as_json_has_every_field(dsn: str) -> None:
+    id_ = enqueue(dsn, "app.send", '{"to": "a@b.c"}', "--tenant", "acme", "--priority", "1")
+    (job,) = told(holdfast(dsn, "jobs", "--json"))
+    assert {k: job[k] for k in ("id", "task", "tenant", "queue", "priority", "payload", "status", "attempts")} == {
+        "id": id_, "task": "app.send", "tenant": "acme", "queue": "default", "priority": 1,
+        "payload": {"to": "a@b.c"}, "status": "queued", "attempts": 0,
+    }  # fmt: skip
+    assert {"run_at", "created_at", "started_at", "finished_at", "last_error", "result", "locked_by"} <= set(
+        job
+    )
+
+
+def test_the_table_shows_whole_ids_in_a_pipe_and_no_colour_codes(dsn: str) -> None:
+    id_ = enqueue(
+        dsn, "app.a_task_with_quite_a_long_name_that_would_not_fit_into_eighty_columns", "--tenant", "acme"
+    )
+    result = ran(dsn, "jobs")
+    assert result.returncode == 0
+    header, line = result.stdout.splitlines()
+    assert header.split()[:3] == ["id", "status", "task"]
+    assert line.startswith(
+        f"{id_}  queued  app.a_task_with_quite_a_long_name_that_would_not_fit_into_eighty_columns"
+    )
+    assert "\x1b" not in result.stdout
+
+
+def test_no_jobs_are_told_in_words(dsn: str) -> None:
+    assert holdfast(dsn, "jobs").stdout == "no jobs match\n"
+    assert holdfast(dsn, "jobs", "queues").stdout == "no jobs wait, run or are dead\n"
+    assert "holdfast worker" in holdfast(dsn, "jobs", "workers").stdout
+
+
+def test_show_tells_everything_and_terminal_codes_in_errors_are_harmless(dsn: str, sql: Sql) -> None:
+    id_ = enqueue(dsn, "app.send", '{"to": "a@b.c"}', "--delay", "3600")
+    error = {
+        "type": "app.Refused",
+        "message": "no \x1b[31mentry",
+        "code": "E17",
+        "traceback": "Traceback\n  line 7",
+    }
+    sql("UPDATE later SET attempt = 1, last_error = %s::jsonb WHERE id = %s", [json.dumps(error), id_])
+    shown = holdfast(dsn, "jobs", "show", id_).stdout
+    for part in (
+        id_,
+        "retrying",
+        "app.send",
+        '{"to":"a@b.c"}',
+        "1 of 5",
+        "Refused: no \\x1b[31mentry",
+        "E17",
+        "  line 7",
+    ):
+        assert part in shown
+    assert "\x1b" not in shown
+    assert told(holdfast(dsn, "jobs", "show", id_, "--json"))["last_error"] == error
+    assert [j["id"] for j in told(holdfast(dsn, "jobs", "--json", "--error", "E17"))] == [id_]
+
+
+def test_cancel_says_what_became_of_each_job(dsn: str, sql: Sql) -> None:
+    waiting, later = enqueue(dsn, "app.send"), enqueue(dsn, "app.send", "--delay", "60")
+    assert told(holdfast(dsn, "jobs", "cancel", waiting, later, "--json")) == {
+        waiting: "canceled",
+        later: "canceled",
+    }
+    unknown = "018f2c5e-7d1a-7c3b-9f00-2a4b6c8d0e1f"
+    result = holdfast(dsn, "jobs", "cancel", waiting, unknown)
+    assert result.exit_code == 1
+    assert [line.split()[1] for line in result.stdout.splitlines()[1:]] == ["finished", "unknown"]
+    assert sql("SELECT count(*) FROM jobs WHERE status = 'canceled'") == [(2,)]
+
+
+def test_enqueue_goes_to_the_queue_its_task_is_known_for(dsn: str, hf: Holdfast) -> None:
+    @hf.task(name="app.send", queue="mail")
+    def send(to: str) -> None: ...
+
+    hf.sync_pool.run(hf.calls.register_worker("w1", "host", 1, "0", ["mail"], 1, hf.registered()))
+    result = holdfast(dsn, "jobs", "enqueue", "app.send", '{"to": "x"}', "--json")
+    assert told(result)["queue"] == "mail"
+    assert result.stderr == ""
+    mistyped = holdfast(dsn, "jobs", "enqueue", "app.sned", "--json")
+    assert told(mistyped)["queue"] == "default"
+    assert "did you mean app.send?" in mistyped.stderr
+
+
+def test_enqueue_keeps_to_the_dedupe_key_as_clients_do(dsn: str, hf: Holdfast) -> None:
+    @hf.task(name="app.send")
+    def send(to: str) -> None: ...
+
+    job = send.using(dedupe="order-42", tenant="acme").enqueue("x")
+    again = told(
+        holdfast(dsn, "jobs", "enqueue", "app.send", "--dedupe", "order-42", "--tenant", "acme", "--json")
+    )
+    assert again == {"id": job.id, "outcome": "existing", "queue": "default"}
+    other = told(holdfast(dsn, "jobs", "enqueue", "app.send", "--dedupe", "order-42", "--json"))
+    assert other["outcome"] == "created"
+
+
+def test_enqueue_refuses_a_payload_that_is_not_a_json_object(dsn: str) -> None:
+    for text, why in (("{to: 1}", "is not JSON"), ("[1]", "is not a JSON object")):
+        result = holdfast(dsn, "jobs", "enqueue", "app.send", text)
+        assert result.exit_code == 2
+        assert why in result.stderr
+
+
+def test_queues_tells_how_much_waits_and_for_how_long(dsn: str) -> None:
+    enqueue(dsn, "app.send")
+    enqueue(dsn, "app.send", "--delay", "60")
+    (queue,) = told(holdfast(dsn, "jobs", "queues", "--json"))
+    assert {k: queue[k] for k in ("queue", "ready", "running", "later", "dead")} == {
+        "queue": "default", "ready": 1, "running": 0, "later": 1, "dead": 0,
+    }  # fmt: skip
+    assert 0 <= queue["oldest_wait"] < 60
+    assert holdfast(dsn, "jobs", "queues").stdout.splitlines()[1].split()[:2] == ["default", "1"]
+
+
+def test_workers_are_listed_with_the_time_since_they_were_heard_of(dsn: str, hf: Holdfast) -> None:
+    hf.sync_pool.run(hf.calls.register_worker("w1", "myhost", 77, "0.1", ["default", "mail"], 5, []))
+    (worker,) = told(holdfast(dsn, "jobs", "workers", "--json"))
+    assert (worker["id"], worker["pid"], worker["queues"], worker["stopping"]) == (
+        "w1",
+        77,
+        ["default", "mail"],
+        False,
+    )
+    assert 0 <= worker["heartbeat_age"] < 60
+    assert "myhost" in holdfast(dsn, "jobs", "workers").stdout

@@ -1,0 +1,65 @@
+"""`holdfast migrate`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from program import holdfast, told
+
+Sql = Callable[..., list[tuple[Any, ...]]]
+
+
+@pytest.fixture
+def schema(sql: Sql) -> Iterator[str]:
+    """The name of a schema that does not exist yet."""
+    yield "cli_made"
+    sql("DROP SCHEMA IF EXISTS cli_made CASCADE")
+    for role in ("enqueue", "worker", "reader", "admin"):
+        sql(f"DROP ROLE IF EXISTS cli_made_{role}")
+
+
+def test_migrate_sets_up_a_schema_and_then_has_nothing_to_do(dsn: str, schema: str) -> None:
+    missing = holdfast(dsn, "migrate", "--check", "--schema", schema)
+    assert missing.exit_code == 1
+    assert "0001_engine.sql" in missing.stdout
+    first = told(holdfast(dsn, "migrate", "--json", "--schema", schema))
+    assert first["schema"] == schema
+    assert first["migrations"][0] == "0001_engine.sql"
+    assert "functions/claim.sql" in first["functions"]
+    again = holdfast(dsn, "migrate", "--schema", schema)
+    assert again.exit_code == 0
+    assert again.stdout == f"schema {schema} is at version {first['version']}: up to date\n"
+
+
+def test_check_names_what_is_missing_and_changes_nothing(dsn: str, schema: str, sql: Sql) -> None:
+    result = holdfast(dsn, "migrate", "--check", "--json", "--schema", schema)
+    assert result.exit_code == 1
+    assert '"up_to_date": false' in result.stdout
+    assert sql("SELECT to_regnamespace(%s)", [schema]) == [(None,)]
+
+
+def test_check_of_a_schema_that_is_up_to_date_succeeds(dsn: str) -> None:
+    answer = told(holdfast(dsn, "migrate", "--check", "--json"))
+    assert answer["up_to_date"] is True
+    assert answer["version"] == answer["expected"]
+    assert (answer["migrations"], answer["functions"]) == ([], [])
+
+
+def test_check_notices_a_function_of_another_release(dsn: str, schema: str, sql: Sql) -> None:
+    holdfast(dsn, "migrate", "--schema", schema)
+    sql(f"UPDATE {schema}.schema_files SET checksum = 'old' WHERE name = 'functions/claim.sql'")
+    result = holdfast(dsn, "migrate", "--check", "--json", "--schema", schema)
+    assert result.exit_code == 1
+    assert "functions/claim.sql" in result.stdout
+    assert "functions/finish.sql" not in result.stdout
+
+
+def test_a_schema_newer_than_this_release_is_refused(dsn: str, schema: str, sql: Sql) -> None:
+    holdfast(dsn, "migrate", "--schema", schema)
+    sql(f"INSERT INTO {schema}.schema_info VALUES (9999, now())")
+    for arguments in (["--check"], []):
+        result = holdfast(dsn, "migrate", *arguments, "--schema", schema)
+        assert result.exit_code == 2
+        assert "upgrade holdfast" in result.stderr

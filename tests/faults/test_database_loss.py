@@ -1,0 +1,215 @@
+"""The database goes away: restarted under load, cut off between COMMIT and its reply, down at start."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+from conftest import wait_until
+from workers import worker
+
+from holdfast import DatabaseUnavailable, Holdfast, Retry
+from holdfast.store.embedded import EmbeddedPostgres
+
+QUICK = {"lease": 3.0, "renew": 0.5, "upkeep": 0.2, "poll": 0.1}
+
+
+@pytest.fixture(scope="module")
+def own_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedPostgres]:
+    """A server that a test may kill."""
+    with EmbeddedPostgres(tmp_path_factory.mktemp("pg")) as server:
+        Holdfast(server.dsn()).migrate()
+        yield server
+
+
+def counts(dsn: str) -> Counter[str]:
+    with psycopg.connect(dsn) as conn:
+        return Counter(dict(conn.execute("select status::text, count(*) from holdfast.jobs group by 1").fetchall()))
+
+
+@pytest.mark.parametrize("mode", ["immediate", "fast"])
+def test_a_restart_under_load_loses_nothing_and_runs_nothing_accepted_twice(
+    own_server: EmbeddedPostgres, tmp_path: Path, mode: str
+) -> None:
+    dsn = own_server.dsn()
+    with psycopg.connect(dsn, autocommit=True, options="-c search_path=holdfast") as conn:
+        conn.execute("truncate live, later, dead, history, claims, dedupe, sleepers, workers")
+    hf = Holdfast(dsn)
+
+    async def slow(seconds: float) -> None: ...
+
+    task = hf.task(name="slow", retry=Retry.fixed(0.1, max_attempts=5))(slow)
+    accepted: list[str] = []
+    stop = threading.Event()
+
+    def produce() -> None:
+        while not stop.is_set():
+            try:
+                accepted.append(task.enqueue(0.002).id)
+            except DatabaseUnavailable:
+                time.sleep(0.02)
+
+    producer = threading.Thread(target=produce)
+    with worker(dsn, tmp_path, **QUICK) as one, worker(dsn, tmp_path, **QUICK) as two:
+        producer.start()
+        for _ in range(2):
+            mark = len(accepted)
+            wait_until(lambda m=mark: len(accepted) > m + 100)
+            own_server.stop(mode)
+            own_server.start()
+        mark = len(accepted)
+        wait_until(lambda: len(accepted) > mark + 100)
+        stop.set()
+        producer.join()
+        wait_until(lambda: counts(dsn)["succeeded"] >= len(accepted), 60)
+        assert one.stop() == 0
+        assert two.stop() == 0
+    with psycopg.connect(dsn) as conn:
+        ids = Counter(str(row[0]) for row in conn.execute("select id from holdfast.jobs").fetchall())
+    assert set(ids.values()) == {1}
+    assert set(accepted) <= set(ids), "every acknowledged job is there"
+    # An enqueue whose reply was lost may be there without having been acknowledged, and none else.
+    assert len(set(ids) - set(accepted)) <= 4
+    assert counts(dsn) == {"succeeded": len(ids)}
+    hf.close()
+
+
+class CuttingProxy:
+    """Stands between client and server; when `cut` is set, the next reply is swallowed and the connection dropped."""
+
+    def __init__(self, target: str, folder: Path) -> None:
+        self._target = target
+        self.cut = threading.Event()
+        self.cuts = 0
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(str(folder / ".s.PGSQL.5432"))
+        self._listener.listen()
+        self._threads: list[threading.Thread] = []
+        self._start(self._accept)
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            server = socket.socket(socket.AF_UNIX)
+            server.connect(self._target)
+            self._start(self._pump, client, server, False)
+            self._start(self._pump, server, client, True)
+
+    def _start(self, work: Callable[..., None], *args: object) -> None:
+        self._threads.append(threading.Thread(target=work, args=args, daemon=True))
+        self._threads[-1].start()
+
+    def _pump(self, source: socket.socket, sink: socket.socket, replies: bool) -> None:
+        try:
+            while data := source.recv(65536):
+                if replies and self.cut.is_set():
+                    self.cut.clear()
+                    self.cuts += 1
+                    break
+                sink.sendall(data)
+        except OSError:
+            pass
+        for each in (source, sink):
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+        source.close()  # the other direction's thread closes the other one
+
+    def close(self) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        for thread in self._threads:
+            thread.join(5)
+
+
+@pytest.fixture
+def proxied(dsn: str) -> Iterator[tuple[Holdfast, CuttingProxy]]:
+    host = psycopg.conninfo.conninfo_to_dict(dsn)["host"]
+    with tempfile.TemporaryDirectory(prefix="hf") as folder:  # a socket's path must be short
+        proxy = CuttingProxy(f"{host}/.s.PGSQL.5432", Path(folder))
+        hf = Holdfast(psycopg.conninfo.make_conninfo(dsn, host=folder))
+        yield hf, proxy
+        hf.close()
+        proxy.close()
+
+
+async def _noop(n: int) -> None: ...
+
+
+def test_an_enqueue_whose_reply_was_lost_is_accepted_once(
+    proxied: tuple[Holdfast, CuttingProxy], hf: Holdfast, sql
+) -> None:
+    through, proxy = proxied
+    task = through.task(name="noop")(_noop)
+    task.enqueue(0)
+    for n in range(1, 6):
+        proxy.cut.set()
+        job = task.enqueue(n)
+        assert sql("select count(*) from jobs where id = %s", [job.id]) == [(1,)]
+    assert proxy.cuts == 5
+    assert sql("select count(*) from jobs") == [(6,)]
+
+
+def test_a_bulk_enqueue_whose_reply_was_lost_is_accepted_once(
+    proxied: tuple[Holdfast, CuttingProxy], sql
+) -> None:
+    through, proxy = proxied
+    task = through.task(name="noop")(_noop)
+    task.enqueue(0)
+    proxy.cut.set()
+    ids = task.enqueue_many(range(500))
+    assert proxy.cuts == 1
+    assert sql("select count(*), count(distinct id) from jobs") == [(501, 501)]
+    assert len(set(ids)) == 500
+
+
+def test_a_lost_reply_is_safe_even_when_the_job_has_already_run(
+    proxied: tuple[Holdfast, CuttingProxy], sql
+) -> None:
+    through, proxy = proxied
+    task = through.task(name="noop")(_noop)
+    given = task.enqueue(1).id
+    token = sql("select token from claim('w', '{default}', 1)")[0][0]
+    assert sql("select finish(%s::uuid[], %s)", [[given], [token]]) == []
+    again = task.using(id=given).enqueue(1)
+    assert (again.id, again.existing) == (given, True)
+    assert sql("select status::text from jobs where id = %s", [given]) == [("succeeded",)]
+
+
+def test_aenqueue_whose_reply_was_lost_is_accepted_once(proxied: tuple[Holdfast, CuttingProxy], sql) -> None:
+    through, proxy = proxied
+    task = through.task(name="noop")(_noop)
+
+    async def main() -> None:
+        await task.aenqueue(0)
+        proxy.cut.set()
+        await task.aenqueue(1)
+        await through.aclose()
+
+    asyncio.run(main())
+    assert proxy.cuts == 1
+    assert sql("select count(*) from jobs") == [(2,)]
+
+
+def test_a_worker_that_starts_before_its_database_waits_for_it(tmp_path: Path) -> None:
+    server = EmbeddedPostgres(tmp_path / "pg")
+    dsn = server.start()
+    Holdfast(dsn).migrate()
+    server.stop()
+    with worker(dsn, tmp_path, **QUICK) as process:
+        wait_until(lambda: "waiting for database" in process.log.read_text())
+        server.start()
+        wait_until(lambda: "worker started" in process.log.read_text())
+        assert process.stop() == 0
+    server.release()

@@ -1,0 +1,68 @@
+"""A clock that tests set: the database's clock() is replaced by one that stands still until it is moved.
+
+It is a table that every session sees, so pooled connections and plans that were made before follow at once. The real
+function comes back at the end of the test.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from importlib import resources
+
+import psycopg
+import pytest
+
+REAL = (resources.files("holdfast") / "sql" / "functions" / "clock.sql").read_text(encoding="utf-8")
+STOPPED = """
+create table test_clock (at timestamptz not null);
+insert into test_clock values (date_trunc('second', now()));
+create or replace function clock() returns timestamptz language sql stable return (select at from test_clock);
+"""
+
+
+class Clock:
+    """The database's clock, stopped at a full second."""
+
+    def __init__(self, conn: psycopg.Connection) -> None:
+        self._conn = conn
+        self.start = self.now
+
+    @property
+    def now(self) -> datetime:
+        return self._conn.execute("select clock()").fetchone()[0]
+
+    def advance(self, seconds: float) -> datetime:
+        """Moves the clock, also back; answers the new time."""
+        return self.set(self.now + timedelta(seconds=seconds))
+
+    def set(self, at: datetime) -> datetime:
+        self._conn.execute("update test_clock set at = %s", [at])
+        return at
+
+
+@contextmanager
+def stopped_clock(dsn: str) -> Iterator[Clock]:
+    with psycopg.connect(dsn, autocommit=True, options="-c search_path=holdfast,pg_temp") as conn:
+        conn.execute(STOPPED)
+        try:
+            yield Clock(conn)
+        finally:
+            conn.execute(REAL)
+            conn.execute("drop table test_clock")
+            # A test may have pruned the partitions of days to come.
+            conn.execute("truncate history")
+            conn.execute("select make_partitions()")
+
+
+@pytest.fixture(name="clock")
+def clock_fixture(dsn: str) -> Iterator[Clock]:
+    with stopped_clock(dsn) as clock:
+        yield clock
+
+
+@pytest.fixture(name="each_clock")
+def each_clock_fixture(each_dsn: str) -> Iterator[Clock]:
+    with stopped_clock(each_dsn) as clock:
+        yield clock

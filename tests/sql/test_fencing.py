@@ -1,0 +1,317 @@
+"""Fencing: a worker that lost its lease can change nothing any more, and a job that is lost every time ends.
+
+The checks are functions over a schema, so that the last tests can prove them on mutants: schemas whose functions have
+lost a predicate. A check that stays green there would be worth nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib import resources
+from typing import Any
+
+import pytest
+import sql_core as core
+from sql_clock import Clock, clock_fixture  # noqa: F401 - fixture
+from sql_core import Claimed, Sql
+
+from holdfast import Holdfast
+
+FUNCTIONS = resources.files("holdfast") / "sql" / "functions"
+
+
+def outcome(sql: Sql, job: Claimed, **told: Any) -> bool:
+    """One outcome through finish(), as workers send it; whether it was accepted."""
+    query = "select finish('{}', '{}', jsonb_build_array(jsonb_build_object('id', %s::uuid, 'token', %s::bigint, 'outcome', %s::text)), '{}')"
+    return not sql(query, [job.id, job.token, told["outcome"]])
+
+
+# Every way in which an attempt can end; each answers whether it was accepted.
+ENDS: dict[str, Callable[[Sql, Claimed], bool]] = {
+    "finish": lambda sql, job: not core.finish(sql, job),
+    "finish keeping count": lambda sql, job: not sql(
+        "select finish(array[%s::uuid], array[%s::bigint], null, array[%s::bigint])", [job.id, job.token, job.token]
+    ),
+    "fail": core.fail,
+    "fail for good": lambda sql, job: core.fail(sql, job, outcome="failed"),
+    "snooze": core.snooze,
+    "release": lambda sql, job: not core.release(sql, job),
+    "succeed with a result": lambda sql, job: outcome(sql, job, outcome="succeeded"),
+    "cancel": lambda sql, job: outcome(sql, job, outcome="canceled"),
+    "lose": lambda sql, job: outcome(sql, job, outcome="lost"),
+}
+every_end = pytest.mark.parametrize("end", ENDS.values(), ids=ENDS)
+
+
+def check_zombie(sql: Sql, end: Callable[[Sql, Claimed], bool]) -> None:
+    """A worker wakes up after its job was reclaimed and claimed by another: it is refused, and the other is untouched."""
+    core.put(sql, max_attempts=5)
+    zombie = core.claim_one(sql, "zombie")
+    core.lose(sql)
+    other = core.claim_one(sql, "other")
+    assert other.id == zombie.id
+    assert other.token > zombie.token
+    before = core.state(sql)
+    assert not end(sql, zombie), "a stale token was accepted"
+    assert core.state(sql) == before, "a stale token changed something"
+    assert not core.finish(sql, other), "the rightful worker was refused"
+    assert core.status(sql, other.id) == "succeeded"
+
+
+def check_poison(sql: Sql) -> None:
+    """A job that kills its worker every time is dead after max_attempts, not one round later."""
+    job = core.put(sql, max_attempts=3)
+    for attempt in (1, 2, 3):
+        assert core.claim_one(sql, f"victim {attempt}").attempt == attempt
+        ((_, worker, _, ids),) = core.lose(sql)
+        assert (worker, ids) == (f"victim {attempt}", [job])
+    assert core.look(sql, job).status == "dead", "a job that is lost every time must die"
+    assert core.look(sql, job).attempts == 3
+
+
+def check_expired_lease_is_not_renewed(sql: Sql) -> None:
+    core.put(sql)
+    job = core.claim_one(sql, "slow")
+    assert core.renew(sql, "slow", job.token) == [job.token]
+    core.expire(sql)
+    before = core.state(sql)
+    assert core.renew(sql, "slow", job.token) == [], "an expired lease was renewed"
+    assert core.state(sql) == before
+
+
+@every_end
+def test_a_zombie_changes_nothing_after_another_worker_has_its_job(
+    sql: Sql, end: Callable[[Sql, Claimed], bool]
+) -> None:
+    check_zombie(sql, end)
+
+
+@every_end
+def test_a_zombie_changes_nothing_while_its_job_waits_for_another_worker(
+    sql: Sql, end: Callable[[Sql, Claimed], bool]
+) -> None:
+    core.put(sql)
+    zombie = core.claim_one(sql)
+    core.lose(sql)
+    before = core.state(sql)
+    assert not end(sql, zombie)
+    assert core.state(sql) == before
+
+
+@every_end
+def test_a_zombie_cannot_bring_back_a_job_that_died_meanwhile(sql: Sql, end: Callable[[Sql, Claimed], bool]) -> None:
+    job = core.put(sql, max_attempts=1)
+    zombie = core.claim_one(sql)
+    core.lose(sql)
+    assert core.status(sql, job) == "dead"
+    before = core.state(sql)
+    assert not end(sql, zombie)
+    assert core.state(sql) == before
+
+
+@every_end
+def test_an_attempt_ends_only_once(sql: Sql, end: Callable[[Sql, Claimed], bool]) -> None:
+    core.put(sql)
+    job = core.claim_one(sql)
+    assert not core.finish(sql, job)
+    before = core.state(sql)
+    assert not end(sql, job)
+    assert core.state(sql) == before
+
+
+@every_end
+def test_no_token_at_all_is_a_stale_one(sql: Sql, end: Callable[[Sql, Claimed], bool]) -> None:
+    core.put(sql)
+    waiting = core.put(sql)
+    held = core.claim_one(sql)
+    before = core.state(sql)
+    assert not end(sql, held._replace(token=None))
+    assert not end(sql, held._replace(token=0))
+    assert not end(sql, held._replace(id=waiting, token=None))
+    assert core.state(sql) == before
+
+
+@every_end
+def test_every_end_is_refused_on_each_server(each_sql: Sql, end: Callable[[Sql, Claimed], bool]) -> None:
+    check_zombie(each_sql, end)
+
+
+def test_stale_and_right_results_in_one_batch_are_told_apart(sql: Sql) -> None:
+    ids = [core.put(sql) for _ in range(4)]
+    first = core.claim(sql, "a", 2)
+    core.lose(sql)
+    again = core.claim(sql, "b", 4)
+    assert {j.id for j in again} == set(ids)
+    stale, right = first, [j for j in again if j.id not in {f.id for f in first}]
+    assert sorted(core.finish(sql, *stale, *right)) == sorted(j.id for j in stale)
+    assert [core.status(sql, j.id) for j in stale] == ["running"] * 2
+    assert [core.status(sql, j.id) for j in right] == ["succeeded"] * 2
+
+
+def test_a_batch_that_begins_with_a_stale_result_still_names_the_worker_of_the_right_ones(sql: Sql) -> None:
+    core.put(sql)
+    stale = core.claim_one(sql, "ada")
+    core.lose(sql)
+    core.claim_one(sql, "bob")
+    core.put(sql)
+    right = core.claim_one(sql, "ada")
+    assert core.finish(sql, stale, right) == [stale.id]
+    assert core.look(sql, right.id).locked_by == "ada"
+
+
+def test_a_stale_outcome_is_reported_whatever_else_is_left_out(sql: Sql) -> None:
+    """Callers in other languages may well pass NULL where there is nothing to pass."""
+    core.put(sql)
+    stale = core.claim_one(sql)
+    core.lose(sql)
+    told = "jsonb_build_array(jsonb_build_object('id', %s::uuid, 'token', %s::bigint, 'outcome', 'failed'))"
+    refused = sql(f"select finish(null, null, {told})", [stale.id, stale.token])
+    assert refused == [(stale.id,)]
+
+
+@pytest.mark.parametrize("unknown", ["succeded", "", None])
+def test_an_unknown_outcome_cannot_make_a_job_vanish(sql: Sql, unknown: str | None) -> None:
+    """R2: illegal moves are impossible in SQL. A typing error of a client must not cost a job."""
+    id_ = core.put(sql, retry={"kind": "fixed", "delay": 5})
+    job = core.claim_one(sql)
+    try:
+        core.fail(sql, job, outcome=unknown)
+    except Exception as refusal:
+        assert "outcome" in str(refusal)
+    assert core.look(sql, id_).status in ("running", "retrying", "queued", "failed", "dead")
+
+
+def test_only_the_claims_own_worker_renews_it(sql: Sql) -> None:
+    core.put(sql)
+    job = core.claim_one(sql, "mine")
+    before = core.state(sql)
+    assert core.renew(sql, "thief", job.token) == []
+    assert core.state(sql) == before
+    assert core.renew(sql, "mine", job.token, job.token + 1) == [job.token]
+
+
+def test_an_expired_lease_is_not_renewed(sql: Sql) -> None:
+    check_expired_lease_is_not_renewed(sql)
+
+
+def test_a_reclaimed_lease_is_not_renewed(sql: Sql) -> None:
+    core.put(sql)
+    zombie = core.claim_one(sql, "zombie")
+    core.lose(sql)
+    core.claim_one(sql, "other")
+    before = core.state(sql)
+    assert core.renew(sql, "zombie", zombie.token) == []
+    assert core.state(sql) == before
+
+
+def test_a_renewed_lease_is_not_reclaimed(sql: Sql, clock: Clock) -> None:
+    id_ = core.put(sql)
+    job = core.claim_one(sql, "alive", ttl=60)
+    for _ in range(5):
+        clock.advance(59)
+        assert core.renew(sql, "alive", job.token) == [job.token]
+        assert core.reclaim(sql) == []
+    assert core.status(sql, id_) == "running"
+    clock.advance(60)
+    assert len(core.reclaim(sql)) == 1
+
+
+def test_a_worker_that_is_late_but_not_reclaimed_may_still_finish(sql: Sql, clock: Clock) -> None:
+    id_ = core.put(sql)
+    job = core.claim_one(sql, ttl=60)
+    clock.advance(3600)
+    assert core.finish(sql, job) == []
+    assert core.status(sql, id_) == "succeeded"
+    assert core.reclaim(sql) == []
+
+
+def test_tokens_grow_and_are_never_used_twice(sql: Sql) -> None:
+    core.put(sql)
+    tokens = []
+    for _ in range(5):
+        job = core.claim_one(sql)
+        tokens.append(job.token)
+        core.release(sql, job)
+    assert tokens == sorted(set(tokens))
+
+
+def test_a_poisonous_job_dies_after_its_attempts(each_sql: Sql) -> None:
+    check_poison(each_sql)
+
+
+def test_the_schema_itself_refuses_more_attempts_than_allowed_and_half_a_claim(sql: Sql) -> None:
+    id_ = core.put(sql, max_attempts=2)
+    for broken in ("attempt = 3", "attempt = -1", "token = 1", "claimed_at = now()", "token = 1, claimed_at = now()"):
+        with pytest.raises(Exception, match="live_is_sound"):
+            sql(f"update live set {broken} where id = %s", [id_])
+
+
+# -- the checks themselves, on schemas that are broken on purpose
+
+
+@contextmanager
+def mutant(dsn: str, changes: dict[str, tuple[str, str]]) -> Iterator[Sql]:
+    """A schema of its own whose functions differ from the real ones by one change of their text each."""
+    with Holdfast(dsn, schema="mutant") as hf:
+        hf.migrate()
+    with core.session(dsn, "mutant") as conn:
+        try:
+            for name, (old, new) in changes.items():
+                text = (FUNCTIONS / f"{name}.sql").read_text(encoding="utf-8")
+                assert old in text, f"{name}.sql no longer holds {old!r}: this mutant proves nothing"
+                conn.execute(text.replace(old, new))
+            yield core.runner(conn)
+        finally:
+            conn.execute("drop schema mutant cascade")
+
+
+NO_TOKEN = {name: (" and l.token = g.token", "") for name in ("finish", "settle")}
+RESET = {"settle": ("(h.outcome in ('snoozed', 'released'))", "(h.outcome in ('snoozed', 'released', 'lost'))")}
+
+
+def test_the_zombie_check_goes_red_without_the_token_predicate(dsn: str) -> None:
+    with mutant(dsn, NO_TOKEN) as sql:
+        for name, end in ENDS.items():
+            sql("truncate live, later, dead, history, claims")
+            try:
+                check_zombie(sql, end)
+            except AssertionError:
+                continue
+            pytest.fail(f"the check did not notice that {name!r} ignores the token")
+
+
+@pytest.mark.parametrize("function", ["finish", "settle"])
+def test_the_zombie_check_goes_red_when_one_function_alone_forgets_the_token(dsn: str, function: str) -> None:
+    end = {"finish": "finish", "settle": "fail"}[function]
+    with mutant(dsn, {function: NO_TOKEN[function]}) as sql, pytest.raises(AssertionError, match="stale token"):
+        check_zombie(sql, ENDS[end])
+
+
+def test_the_poison_check_goes_red_when_reclaim_resets_attempts(dsn: str) -> None:
+    with mutant(dsn, RESET) as sql, pytest.raises(AssertionError):
+        check_poison(sql)
+
+
+def test_the_poison_check_goes_red_when_nothing_ever_dies(dsn: str) -> None:
+    immortal = {"settle": ("h.attempt >= h.max_attempts", "h.attempt > h.max_attempts")}
+    with mutant(dsn, immortal) as sql, pytest.raises(AssertionError, match="must die"):
+        check_poison(sql)
+
+
+def test_the_renewal_check_goes_red_when_expiry_is_ignored(dsn: str) -> None:
+    careless = {"renew": (" and c.expires_at > clock()", "")}
+    with mutant(dsn, careless) as sql, pytest.raises(AssertionError, match="expired lease was renewed"):
+        check_expired_lease_is_not_renewed(sql)
+
+
+def test_the_checks_are_green_on_an_unchanged_copy(dsn: str) -> None:
+    """So that the red above comes from the mutation, not from the copy."""
+    with mutant(dsn, {}) as sql:
+        for end in ENDS.values():
+            sql("truncate live, later, dead, history, claims")
+            check_zombie(sql, end)
+        sql("truncate live, later, dead, history, claims")
+        check_poison(sql)
+        sql("truncate live, later, dead, history, claims")
+        check_expired_lease_is_not_renewed(sql)

@@ -1,0 +1,670 @@
+"""Every SQL function against a plain Python model of what it promises, in random order, under a clock of the test's.
+
+After each step the whole database must look like the model: each job in exactly one place, with the status, attempts,
+token and times the model says; the same leases; the same holders of dedupe keys (I1-I5, I11). The model says what ought
+to happen, not how, so it is short where the SQL is long.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import time
+import uuid
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import psycopg
+import pytest
+import sql_core as core
+from hypothesis import HealthCheck, Phase, seed, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+from sql_clock import Clock, clock_fixture, each_clock_fixture  # noqa: F401 - fixtures
+
+from holdfast import Retry
+
+TABLES = ("live", "later", "dead", "history", "claims", "workers", "sleepers", "dedupe", "tasks", "leader")
+WORKERS = ("ada", "bob", "eve")
+QUEUES = ("default", "mail")
+POLICIES = (
+    None,
+    Retry.fixed(0, max_attempts=9),
+    Retry.fixed(7, max_attempts=9),
+    Retry.exponential(2, cap=60, max_attempts=9),
+    Retry.table([3, 90], max_attempts=9),
+)
+KNOWN_TASK = Retry.fixed(11, max_attempts=3)
+KEEP = timedelta(seconds=100)
+RETENTION = timedelta(days=7)
+FINAL = ("succeeded", "failed", "dead", "canceled")
+NOTHING = timedelta(0)
+
+
+@dataclass(frozen=True)
+class Spec:
+    """What a caller asks for."""
+
+    id: uuid.UUID
+    task: str = "known"
+    queue: str = "default"
+    priority: int = 2
+    delay: float | None = None
+    max_attempts: int | None = None
+    policy: Retry | None = None
+    key: str | None = None
+    scope: str = "running"
+    keep: bool = False
+    note: int = 0
+
+    @property
+    def payload(self) -> dict[str, Any]:
+        return {"note": self.note}
+
+    def as_json(self) -> dict[str, Any]:
+        told = {
+            "id": str(self.id), "task": self.task, "queue": self.queue, "priority": self.priority, "delay": self.delay,
+            "max_attempts": self.max_attempts, "retry": self.policy and self.policy.as_json(), "dedupe_key": self.key,
+            "dedupe_scope": self.scope, "dedupe_keep": KEEP.total_seconds() if self.keep else None,
+            "payload": self.payload,
+        }  # fmt: skip
+        return {k: v for k, v in told.items() if v is not None}
+
+    def as_parameters(self) -> dict[str, Any]:
+        given = {k: v for k, v in self.as_json().items() if k != "task"}
+        for name in ("delay", "dedupe_keep"):
+            if name in given:
+                given[name] = timedelta(seconds=given[name])
+        return given
+
+
+@dataclass
+class Job:
+    """What the model knows of an accepted job."""
+
+    spec: Spec
+    run_at: datetime
+    created_at: datetime
+    max_attempts: int
+    payload: dict[str, Any]
+    place: str
+    attempts: int = 0
+    token: int | None = None
+    final: str | None = None
+    finished_at: datetime | None = None
+    errors: bool = False
+    run_at_until: datetime | None = None  # set where chance decides: any time from run_at to this
+
+    @property
+    def status(self) -> str:
+        if self.final:
+            return self.final
+        if self.token is not None:
+            return "running"
+        return "retrying" if self.attempts or self.errors else "queued"
+
+    @property
+    def waits(self) -> bool:
+        return self.final is None and self.token is None
+
+    @property
+    def order(self) -> tuple[datetime, uuid.UUID]:
+        return self.run_at, self.spec.id
+
+
+@dataclass
+class Lease:
+    worker: str
+    expires_at: datetime
+    ids: list[uuid.UUID]
+
+
+@dataclass
+class Key:
+    id: uuid.UUID
+    scope: str
+    keep: bool
+    expires_at: datetime | None = None
+
+
+class Duplicate(Exception):
+    """The model expects enqueue to raise."""
+
+
+@dataclass
+class Model:
+    """The whole promise, in memory."""
+
+    now: datetime
+    jobs: dict[uuid.UUID, Job] = field(default_factory=dict)
+    leases: dict[int, Lease] = field(default_factory=dict)
+    keys: dict[str, Key] = field(default_factory=dict)
+    leader: tuple[str, int, datetime] | None = None
+    last_token: int = 0
+    known_task: bool = False
+
+    def enqueue(self, spec: Spec, on_conflict: str) -> tuple[uuid.UUID, str]:
+        if spec.id in self.jobs:  # a repeat after a lost reply: the job is accepted once, and nothing else changes
+            return spec.id, "existing"
+        if spec.key is not None and (held := self.held(spec.key)) is not None:
+            return held.id, self._duplicate(held, spec, on_conflict)
+        if spec.key is not None:
+            self.keys[spec.key] = Key(spec.id, spec.scope, spec.keep)
+        run_at = self.now + timedelta(seconds=spec.delay or 0)
+        registered = KNOWN_TASK.max_attempts if self.known_task and spec.task == "known" else None
+        self.jobs[spec.id] = Job(
+            spec, run_at, self.now, spec.max_attempts or registered or 5, spec.payload,
+            "live" if run_at <= self.now else "later",
+        )  # fmt: skip
+        return spec.id, "created"
+
+    def held(self, key: str) -> Key | None:
+        held = self.keys.get(key)
+        if held is not None and held.expires_at is not None and held.expires_at <= self.now:
+            return None
+        return held
+
+    def _duplicate(self, held: Key, spec: Spec, on_conflict: str) -> str:
+        if on_conflict == "raise":
+            raise Duplicate
+        holder = self.jobs.get(held.id)
+        if on_conflict == "replace" and holder is not None and holder.waits:
+            holder.payload = spec.payload
+            return "replaced"
+        return "existing"
+
+    def promote(self, limit: int) -> list[Job]:
+        due = sorted((j for j in self.jobs.values() if j.place == "later" and j.run_at <= self.now), key=lambda j: j.order)
+        for job in due[:limit]:
+            job.place = "live"
+        return due[:limit]
+
+    def claim(self, worker: str, queues: list[str], limit: int, ttl: float, after: dict[str, Any], token: int) -> list[Job]:
+        """What the claim must have taken; `token` is the one it told, checked by the caller."""
+        taken: list[Job] = []
+        for priority in range(4):
+            for queue in queues:
+                start = after.get(f"{queue}/{priority}")
+                lane = [
+                    j for j in self.jobs.values()
+                    if j.place == "live" and j.token is None and (j.spec.queue, j.spec.priority) == (queue, priority)
+                    and (start is None or j.order > start)
+                ]  # fmt: skip
+                taken += sorted(lane, key=lambda j: j.order)[: limit - len(taken)]
+        if len(taken) < limit:
+            ours = [j for j in self.promote(100) if j.spec.queue in queues]
+            taken += sorted(ours, key=lambda j: (j.spec.priority, j.order))[: limit - len(taken)]
+        for job in taken:
+            job.token, job.attempts = token, job.attempts + 1
+            held = self.keys.get(job.spec.key or "")
+            if held is not None and held.id == job.spec.id and held.scope == "queued":
+                del self.keys[job.spec.key]
+        if taken:
+            self.leases[token] = Lease(worker, self.now + timedelta(seconds=ttl), [j.spec.id for j in taken])
+        return sorted(taken, key=lambda j: (j.spec.priority, j.order))
+
+    def holds(self, id_: uuid.UUID, token: int) -> bool:
+        return id_ in self.jobs and self.jobs[id_].token == token
+
+    def settle(self, id_: uuid.UUID, token: int, outcome: str, delay: float | None = None, error: bool = False) -> bool:
+        """One outcome; whether the token was the job's."""
+        if not self.holds(id_, token):
+            return False
+        job = self.jobs[id_]
+        tries = outcome in ("error", "lost")
+        job.errors = job.errors or error
+        if outcome in FINAL or (tries and job.attempts >= job.max_attempts):
+            self._end(job, outcome if outcome in FINAL else "dead")
+        else:
+            self._put_back(job, outcome, delay)
+            job.attempts -= not tries
+        job.token = None
+        return True
+
+    def _put_back(self, job: Job, outcome: str, delay: float | None) -> None:
+        if outcome == "released" or (outcome == "lost" and job.attempts == 1):
+            delay = 0
+        elif delay is None:
+            policy = job.spec.policy or (KNOWN_TASK if self.known_task and job.spec.task == "known" else None)
+            delay = policy.delay(job.attempts) if policy else 0
+            job.run_at_until = self.now + timedelta(seconds=delay) if outcome == "lost" and delay else None
+        if delay > 0:
+            job.place, job.run_at = "later", self.now if job.run_at_until else self.now + timedelta(seconds=delay)
+
+    def _end(self, job: Job, final: str) -> None:
+        job.final, job.finished_at = final, self.now
+        job.place = "dead" if final in ("failed", "dead") else "history"
+        key = job.spec.key
+        if key is None or key not in self.keys or self.keys[key].id != job.spec.id:
+            return
+        held = self.keys[key]
+        if final == "succeeded" and held.scope == "success":
+            held.expires_at = self.now + KEEP if held.keep else None
+        else:
+            del self.keys[key]
+
+    def close(self, tokens: set[int]) -> None:
+        for token in tokens & set(self.leases):
+            if not any(self.holds(i, token) for i in self.leases[token].ids):
+                del self.leases[token]
+
+    def reclaim(self, limit: int) -> dict[int, tuple[str, set[uuid.UUID]]]:
+        told = {}
+        expired = sorted(t for t, lease in self.leases.items() if lease.expires_at <= self.now)
+        for token in expired[:limit]:
+            lease = self.leases.pop(token)
+            told[token] = lease.worker, {i for i in lease.ids if self.settle(i, token, "lost", error=True)}
+        return told
+
+    def cancel(self, id_: uuid.UUID) -> str:
+        job = self.jobs.get(id_)
+        if job is None:
+            return "unknown"
+        if not job.waits:
+            return "finished" if job.final else "running"
+        self._end(job, "canceled")
+        return "canceled"
+
+    def retry_dead(self, id_: uuid.UUID) -> bool:
+        job = self.jobs.get(id_)
+        if job is None or job.place != "dead":
+            return False
+        key = job.spec.key
+        if key is not None:
+            if self.held(key) is not None:
+                return False
+            self.keys[key] = Key(id_, job.spec.scope, job.spec.keep)
+        job.place, job.final, job.finished_at, job.attempts, job.run_at = "live", None, None, 0, self.now
+        return True
+
+    def discard_dead(self, id_: uuid.UUID) -> bool:
+        job = self.jobs.get(id_)
+        if job is None or job.place != "dead":
+            return False
+        job.place, job.finished_at = "history", self.now
+        return True
+
+    def prune(self) -> None:
+        oldest = self.now.replace(hour=0, minute=0, second=0, microsecond=0) - RETENTION
+        self.jobs = {i: j for i, j in self.jobs.items() if j.place != "history" or j.finished_at >= oldest}
+        self.keys = {k: v for k, v in self.keys.items() if self.held(k)}
+
+    def take_lead(self, worker: str, ttl: float) -> int | None:
+        until = self.now + timedelta(seconds=ttl)
+        if self.leader is None:
+            self.leader = worker, 1, until
+            return 1
+        leads, term, expires_at = self.leader
+        expired = expires_at <= self.now
+        if leads != worker and not expired:
+            return None
+        term += expired or leads != worker
+        self.leader = worker, term, until
+        return term
+
+
+picks = st.lists(st.integers(0, 1000), min_size=1, max_size=4)
+specs = st.builds(
+    Spec,
+    id=st.just(uuid.UUID(int=0)),
+    task=st.sampled_from(["known", "known", "stray"]),
+    queue=st.sampled_from(QUEUES),
+    priority=st.integers(0, 3),
+    delay=st.sampled_from([None, None, 0, 5, 60]),
+    max_attempts=st.sampled_from([None, 1, 2, 3]),
+    policy=st.sampled_from(POLICIES),
+    key=st.sampled_from([None, "k1", "k2", "k3"]),
+    scope=st.sampled_from(["queued", "running", "success"]),
+    keep=st.booleans(),
+    note=st.integers(0, 9),
+)
+conflicts = st.sampled_from(["existing", "existing", "replace", "raise"])
+outcomes = st.sampled_from(["error", "error", "failed", "dead", "snoozed", "released", "canceled", "succeeded"])
+delays = st.sampled_from([None, None, 0, 4, 40])
+
+
+class Machine(RuleBasedStateMachine):
+    """Draws calls, makes them on the database and on the model, and compares answers and everything stored."""
+
+    def __init__(self, conn: psycopg.Connection, clock: Clock) -> None:
+        super().__init__()
+        self.sql = core.runner(conn)
+        self.clock = clock
+        self.made = 0
+        self.pairs: list[tuple[uuid.UUID, int]] = []  # every claim of every job so far, stale ones too
+        self.cursors: dict[str, dict[str, Any]] = {w: {} for w in WORKERS}
+
+    @initialize()
+    def empty(self) -> None:
+        self.sql("; ".join(f"delete from {table}" for table in TABLES))
+        self.clock.set(self.clock.start)
+        self.model = Model(self.clock.start)
+        self.model.last_token = self.sql("select nextval('claim_token')")[0][0]
+
+    # -- enqueue
+
+    def fresh(self, spec: Spec) -> Spec:
+        self.made += 1
+        return replace(spec, id=uuid.uuid5(uuid.NAMESPACE_OID, str(self.made)))
+
+    @rule(spec=specs, on_conflict=conflicts, fresh=st.booleans())
+    def enqueue(self, spec: Spec, on_conflict: str, fresh: bool) -> None:
+        self.check_enqueue(self.fresh(spec), on_conflict, fresh)
+
+    @precondition(lambda self: self.model.jobs)
+    @rule(pick=st.integers(0, 1000), on_conflict=conflicts)
+    def enqueue_again(self, pick: int, on_conflict: str) -> None:
+        self.check_enqueue(self.job(pick).spec, on_conflict, fresh=False)
+
+    def check_enqueue(self, spec: Spec, on_conflict: str, fresh: bool) -> None:
+        try:
+            expected = self.model.enqueue(spec, on_conflict)
+        except Duplicate:
+            with pytest.raises(psycopg.errors.UniqueViolation, match="already holds dedupe key"):
+                core.enqueue(self.sql, spec.task, **spec.as_parameters(), on_conflict=on_conflict, fresh=fresh)
+            return
+        told = core.enqueue(self.sql, spec.task, **spec.as_parameters(), on_conflict=on_conflict, fresh=fresh)
+        assert told == expected
+
+    @rule(given=st.lists(specs, max_size=4), again=st.lists(st.integers(0, 1000), max_size=2), on_conflict=conflicts)
+    def enqueue_many(self, given: list[Spec], again: list[int], on_conflict: str) -> None:
+        batch = [self.fresh(spec) for spec in given]
+        batch += [self.job(pick).spec for pick in again if self.model.jobs]
+        kept = replace(self.model, jobs={i: replace(j) for i, j in self.model.jobs.items()}, keys=dict(self.model.keys))
+        expected: dict[int, tuple[uuid.UUID, str]] = {}
+        query = "select id, outcome from enqueue_many(%s::jsonb, %s)"
+        params = [json.dumps([spec.as_json() for spec in batch]), on_conflict]
+        try:
+            # Keys are taken in order, so that two batches cannot wait for each other.
+            for place, spec in sorted(enumerate(batch), key=lambda each: (each[1].key or "~", each[0])):
+                expected[place] = self.model.enqueue(spec, on_conflict)
+        except Duplicate:
+            self.model = kept
+            with pytest.raises(psycopg.errors.UniqueViolation, match="already holds dedupe key"):
+                self.sql(query, params)
+            return
+        assert self.sql(query, params) == [expected[place] for place in range(len(batch))]
+
+    # -- claim, renew, reclaim
+
+    @rule(
+        worker=st.sampled_from(WORKERS),
+        queues=st.sampled_from([["default"], ["mail"], ["default", "mail"], ["mail", "default"]]),
+        limit=st.integers(1, 5),
+        ttl=st.sampled_from([5, 60, 600]),
+        cursor=st.sampled_from(["none", "none", "right", "random"]),
+        pick=st.integers(0, 1000),
+        asleep=st.booleans(),
+    )
+    def claim(
+        self, worker: str, queues: list[str], limit: int, ttl: float, cursor: str, pick: int, asleep: bool
+    ) -> None:
+        after = {"none": {}, "right": self.cursors[worker], "random": self.somewhere(pick)}[cursor]
+        hint = {place: [at.isoformat(), str(id_)] for place, (at, id_) in after.items()}
+        taken = core.claim(self.sql, worker, limit, queues=queues, ttl=ttl, after=hint or None, asleep=asleep)
+        token = taken[0].token if taken else 0
+        expected = self.model.claim(worker, queues, limit, ttl, after, token)
+        assert [(j.id, j.attempt, j.payload, j.run_at) for j in taken] == [
+            (j.spec.id, j.attempts, j.payload, j.run_at) for j in expected
+        ]
+        if taken:
+            assert {j.token for j in taken} == {token}
+            assert token > self.model.last_token, "a fencing token must grow"
+            self.model.last_token = token
+        for job in taken:
+            self.pairs.append((job.id, token))
+            self.cursors[worker][f"{job.queue}/{job.priority}"] = (job.run_at, job.id)
+
+    def somewhere(self, pick: int) -> dict[str, Any]:
+        if not self.model.jobs:
+            return {}
+        job = self.job(pick)
+        return {f"{queue}/{priority}": job.order for queue in QUEUES for priority in range(4)}
+
+    @precondition(lambda self: self.pairs)
+    @rule(worker=st.sampled_from(WORKERS), chosen=picks, ttl=st.sampled_from([5, 60]))
+    def renew(self, worker: str, chosen: list[int], ttl: float) -> None:
+        tokens = {self.pair(pick)[1] for pick in chosen}
+        now = self.model.now
+        mine = {t for t in tokens if t in self.model.leases and self.model.leases[t].worker == worker}
+        held = {t for t in mine if self.model.leases[t].expires_at > now}
+        for token in held:
+            self.model.leases[token].expires_at = now + timedelta(seconds=ttl)
+        assert set(core.renew(self.sql, worker, *tokens, ttl=f"{ttl} seconds")) == held
+
+    @rule(limit=st.sampled_from([1, 20]))
+    def reclaim(self, limit: int) -> None:
+        rows = self.sql("select token, worker, ids from reclaim(%s)", [limit])
+        assert {token: (worker, set(ids)) for token, worker, ids in rows} == self.model.reclaim(limit)
+        self.adopt_chance()
+
+    def adopt_chance(self) -> None:
+        """A job lost more than once waits for a random share of its delay: read where it came to lie."""
+        for job in self.model.jobs.values():
+            if job.run_at_until is not None:
+                ((found,),) = self.sql("select run_at from later where id = %s", [job.spec.id])
+                assert self.model.now <= found <= job.run_at_until
+                job.run_at, job.run_at_until = found, None
+
+    # -- the ends of attempts
+
+    @precondition(lambda self: self.pairs)
+    @rule(chosen=picks, keep_count=st.booleans())
+    def finish(self, chosen: list[int], keep_count: bool) -> None:
+        """Plain successes of right and stale tokens together; a worker that keeps count names the claims it ends."""
+        pairs = list(dict.fromkeys(self.pair(pick) for pick in chosen))
+        refused = [i for i, token in pairs if not self.model.settle(i, token, "succeeded")]
+        touched = {token for _, token in pairs}
+        before = set(self.model.leases)
+        self.model.close(touched)
+        closed = sorted(before - set(self.model.leases)) if keep_count else None
+        told = self.sql(
+            "select finish(%s::uuid[], %s::bigint[], null, %s::bigint[])",
+            [[i for i, _ in pairs], [token for _, token in pairs], closed],
+        )
+        assert sorted(core.firsts(told)) == sorted(refused)
+
+    @precondition(lambda self: self.pairs)
+    @rule(chosen=picks, drawn=st.lists(st.tuples(outcomes, delays), min_size=4, max_size=4))
+    def finish_with_outcomes(self, chosen: list[int], drawn: list[tuple[str, float | None]]) -> None:
+        pairs = list(dict.fromkeys(self.pair(pick) for pick in chosen))
+        told: list[dict[str, Any]] = []
+        refused: list[uuid.UUID] = []
+        for (id_, token), (outcome, delay) in zip(pairs, drawn, strict=False):
+            each = {"id": str(id_), "token": token, "outcome": outcome}
+            if outcome == "succeeded":
+                each["result"] = [1]
+            else:
+                each["error"] = {"type": "Oops"}
+            if delay is not None:
+                each["delay"] = delay
+            told.append(each)
+            if outcome == "snoozed" and delay is None:
+                each["delay"] = delay = 9
+            if not self.model.settle(id_, token, outcome, delay, error="error" in each):
+                refused.append(id_)
+        self.model.close({token for _, token in pairs})
+        answer = self.sql("select finish('{}', '{}', %s::jsonb)", [json.dumps(told)])
+        assert sorted(core.firsts(answer)) == sorted(refused)
+
+    @precondition(lambda self: self.pairs)
+    @rule(pick=st.integers(0, 1000), outcome=st.sampled_from(["error", "error", "failed", "dead"]), delay=delays)
+    def fail(self, pick: int, outcome: str, delay: float | None) -> None:
+        id_, token = self.pair(pick)
+        expected = self.model.settle(id_, token, outcome, delay, error=True)
+        self.model.close({token})
+        query = "select fail(%s, %s, '{\"type\": \"Oops\"}', make_interval(secs => %s), %s)"
+        assert self.sql(query, [id_, token, delay, outcome]) == [(expected,)]
+
+    @precondition(lambda self: self.pairs)
+    @rule(pick=st.integers(0, 1000), delay=st.sampled_from([0, 3, 30]))
+    def snooze(self, pick: int, delay: float) -> None:
+        id_, token = self.pair(pick)
+        expected = self.model.settle(id_, token, "snoozed", delay)
+        self.model.close({token})
+        assert self.sql("select snooze(%s, %s, make_interval(secs => %s))", [id_, token, delay]) == [(expected,)]
+
+    @precondition(lambda self: self.pairs)
+    @rule(chosen=picks)
+    def release(self, chosen: list[int]) -> None:
+        pairs = list(dict.fromkeys(self.pair(pick) for pick in chosen))
+        refused = [i for i, token in pairs if not self.model.settle(i, token, "released")]
+        self.model.close({token for _, token in pairs})
+        told = self.sql("select release(%s::uuid[], %s::bigint[])", [[i for i, _ in pairs], [t for _, t in pairs]])
+        assert sorted(core.firsts(told)) == sorted(refused)
+
+    # -- operators and upkeep
+
+    @rule(limit=st.sampled_from([1, 2, 1000]))
+    def promote(self, limit: int) -> None:
+        assert set(core.promote(self.sql, limit)) == {j.spec.id for j in self.model.promote(limit)}
+
+    @rule(chosen=picks, stranger=st.booleans())
+    def cancel(self, chosen: list[int], stranger: bool) -> None:
+        ids = list(dict.fromkeys(self.job(pick).spec.id for pick in chosen if self.model.jobs))
+        ids += [uuid.uuid5(uuid.NAMESPACE_OID, "nobody")] if stranger else []
+        told = self.sql("select id, outcome from cancel(%s::uuid[])", [ids])
+        assert told == [(i, self.model.cancel(i)) for i in ids]
+
+    @precondition(lambda self: any(j.place == "dead" for j in self.model.jobs.values()))
+    @rule(chosen=picks)
+    def retry_dead(self, chosen: list[int]) -> None:
+        ids = sorted({self.job(pick, "dead").spec.id for pick in chosen} | {self.job(chosen[0]).spec.id})
+        told = core.retry_dead(self.sql, *ids)
+        assert sorted(told) == [i for i in ids if self.model.retry_dead(i)]
+
+    @precondition(lambda self: any(j.place == "dead" for j in self.model.jobs.values()))
+    @rule(chosen=picks)
+    def discard_dead(self, chosen: list[int]) -> None:
+        ids = sorted({self.job(pick, "dead").spec.id for pick in chosen[:1]} | {self.job(chosen[-1]).spec.id})
+        told = core.discard_dead(self.sql, *ids)
+        assert sorted(told) == [i for i in ids if self.model.discard_dead(i)]
+
+    @rule()
+    def prune(self) -> None:
+        self.sql("select prune()")
+        self.model.prune()
+
+    @rule(worker=st.sampled_from(WORKERS), ttl=st.sampled_from([1, 30]))
+    def take_lead(self, worker: str, ttl: float) -> None:
+        told = self.sql("select take_lead('upkeep', %s, make_interval(secs => %s))", [worker, ttl])
+        assert told == [(self.model.take_lead(worker, ttl),)]
+
+    @rule(worker=st.sampled_from(WORKERS))
+    def upkeep(self, worker: str) -> None:
+        term, promoted, reclaimed = self.sql("select * from upkeep(%s, '10 seconds')", [worker])[0]
+        assert term == self.model.take_lead(worker, 10)
+        due = self.model.promote(1000) if term else []
+        lost = self.model.reclaim(20) if term else {}
+        assert promoted == len(due)
+        assert sorted((r["worker"], r["jobs"]) for r in reclaimed) == sorted((w, len(ids)) for w, ids in lost.values())
+        self.adopt_chance()
+
+    @rule(worker=st.sampled_from(WORKERS), gone=st.sampled_from([None, True, False]))
+    def come_and_go(self, worker: str, gone: bool | None) -> None:
+        """Workers that register, sleep or leave touch no job; a registered task has a policy from then on."""
+        if gone is None:
+            task = {"name": "known", "queue": "default", "max_attempts": 3, "retry": KNOWN_TASK.as_json(), "timeout": 1}
+            args = [worker, "host", 1, "1", list(QUEUES), 1, json.dumps([task])]
+            self.sql("select register_worker(%s, %s, %s, %s, %s, %s, %s::jsonb)", args)
+            self.model.known_task = True
+            later = [j.run_at for j in self.model.jobs.values() if j.place == "later"]
+            told = self.sql("select sleep(%s, %s)", [worker, list(QUEUES)])[0][0]
+            assert told == ((min(later) - self.model.now).total_seconds() if later else None)
+            return
+        self.sql("select unregister_worker(%s, %s)", [worker, gone])
+        if gone and self.model.leader and self.model.leader[0] == worker:
+            self.model.leader = (*self.model.leader[:2], self.model.now)
+
+    @rule(seconds=st.sampled_from([1, 4, 5, 6, 61, 601, 90_000, 800_000]))
+    def time_passes(self, seconds: float) -> None:
+        self.model.now = self.clock.advance(seconds)
+
+    # -- comparing
+
+    def job(self, pick: int, place: str | None = None) -> Job:
+        jobs = [j for j in self.model.jobs.values() if place in (None, j.place)]
+        return jobs[pick % len(jobs)]
+
+    def pair(self, pick: int) -> tuple[uuid.UUID, int]:
+        """A job with one of its tokens: mostly a current one, sometimes stale."""
+        current = [pair for pair in self.pairs if self.model.holds(*pair)]
+        pairs = current if current and pick % 4 else self.pairs
+        return pairs[pick % len(pairs)]
+
+    @invariant()
+    def every_job_is_where_the_model_says(self) -> None:
+        rows = self.sql(
+            "select j.id, p.place, j.status::text, j.attempts, j.max_attempts, j.token, j.run_at, j.queue, j.priority, "
+            "j.task, j.payload, j.dedupe_key, j.created_at, j.finished_at, j.last_error is not null, "
+            "j.lease_expires_at, case when j.status = 'running' then j.locked_by end "
+            f"from jobs j full join ({core.PLACES}) p on p.id = j.id"
+        )
+        found = {row[0]: row[1:] for row in rows}
+        assert len(found) == len(rows), "a job is in two places"
+        expected = {}
+        for id_, job in self.model.jobs.items():
+            assert job.attempts <= job.max_attempts
+            lease = self.model.leases.get(job.token or 0)
+            expected[id_] = (
+                job.place, job.status, job.attempts, job.max_attempts, job.token, job.run_at, job.spec.queue,
+                job.spec.priority, job.spec.task, job.payload, job.spec.key, job.created_at, job.finished_at, job.errors,
+                lease and lease.expires_at, lease and lease.worker,
+            )  # fmt: skip
+        assert found == expected
+
+    @invariant()
+    def every_lease_is_as_the_model_says(self) -> None:
+        rows = self.sql("select token, worker, expires_at, ids from claims")
+        found = {token: (worker, expires_at, sorted(ids)) for token, worker, expires_at, ids in rows}
+        assert found == {t: (e.worker, e.expires_at, sorted(e.ids)) for t, e in self.model.leases.items()}
+
+    @invariant()
+    def every_key_is_held_as_the_model_says(self) -> None:
+        rows = self.sql("select key, id, scope::text, expires_at from dedupe where expires_at > clock() or expires_at is null")
+        expected = {k: (v.id, v.scope, v.expires_at) for k, v in self.model.keys.items() if self.model.held(k)}
+        assert {key: (id_, scope, expires_at) for key, id_, scope, expires_at in rows} == expected
+
+
+def explore(dsn: str, clock: Clock, *, budget: float, phases: tuple[Phase, ...]) -> None:
+    """Rounds of a few runs each, every one with a seed of its own, until the time is used up."""
+    given = os.environ.get("HOLDFAST_TEST_SEED")
+    ends = time.monotonic() + budget
+    with core.session(dsn) as conn:
+        while True:
+            number = int(given) if given else random.randrange(2**32)
+            print(f"HOLDFAST_TEST_SEED={number} repeats this round")
+            run_state_machine_as_test(
+                seed(number)(lambda: Machine(conn, clock)),
+                settings=settings(
+                    max_examples=8,
+                    stateful_step_count=50,
+                    deadline=None,
+                    database=None,
+                    derandomize=False,
+                    print_blob=True,
+                    report_multiple_bugs=False,
+                    phases=phases,
+                    suppress_health_check=list(HealthCheck),
+                ),
+            )
+            if given or time.monotonic() > ends:
+                return
+
+
+@pytest.mark.timeout(400)  # a failure is shrunk, and that takes its time
+def test_every_function_keeps_the_promises_of_the_model(dsn: str, clock: Clock) -> None:
+    explore(dsn, clock, budget=22, phases=(Phase.generate, Phase.shrink))
+
+
+def test_the_promises_hold_on_each_server(each_dsn: str, each_clock: Clock) -> None:
+    explore(each_dsn, each_clock, budget=3, phases=(Phase.generate,))

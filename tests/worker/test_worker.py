@@ -1,0 +1,406 @@
+"""What a worker does with a job: handlers of each kind, every outcome, wake-ups, and how quiet it is when idle."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from holdfast import CONTEXT, Cancel, Context, Dead, Fail, Holdfast, JobInfo, Retry, RetryLater, Snooze, Status
+from holdfast.store.session import Session, ThreadSession
+from holdfast.worker import Worker
+
+QUICK = {"poll": 0.2, "upkeep": 0.2, "grace": 5.0}
+
+
+@asynccontextmanager
+async def working(hf: Holdfast, **settings: Any) -> AsyncIterator[Worker]:
+    """A worker for the length of a block."""
+    worker = Worker(hf, **(QUICK | settings))
+    running = asyncio.create_task(worker.run())
+    try:
+        yield worker
+    finally:
+        worker.stop()
+        await running
+
+
+async def until(condition: Callable[[], Awaitable[Any]], seconds: float = 15.0) -> Any:
+    async with asyncio.timeout(seconds):
+        while not (value := await condition()):
+            await asyncio.sleep(0.01)
+    return value
+
+
+async def ended(hf: Holdfast, job_id: str) -> JobInfo:
+    """The job once it is at a final status."""
+
+    async def final() -> JobInfo | None:
+        info = await hf.aget(job_id)
+        return info if info is not None and info.status.final else None
+
+    info: JobInfo = await until(final)
+    return info
+
+
+async def waiting(hf: Holdfast, job_id: str) -> JobInfo:
+    """The job once it waits for another attempt or another time."""
+
+    async def later() -> JobInfo | None:
+        info = await hf.aget(job_id)
+        return info if info is not None and info.last_error is not None else None
+
+    info: JobInfo = await until(later)
+    return info
+
+
+async def test_an_async_handler_gets_its_arguments_and_its_result_is_kept(hf: Holdfast) -> None:
+    @hf.task()
+    async def add(a: int, b: int = 2) -> dict[str, int]:
+        return {"sum": a + b}
+
+    async with working(hf):
+        info = await ended(hf, (await add.aenqueue(1)).id)
+    assert (info.status, info.result, info.attempts) == (Status.SUCCEEDED, {"sum": 3}, 1)
+    assert info.started_at and info.finished_at and info.started_at <= info.finished_at
+
+
+async def test_a_sync_handler_runs_in_a_thread_and_does_not_hold_up_the_loop(hf: Holdfast) -> None:
+    entered, let_go = threading.Event(), threading.Event()
+
+    @hf.task()
+    def block() -> str:
+        entered.set()
+        assert let_go.wait(10)
+        return threading.current_thread().name
+
+    @hf.task()
+    async def quick() -> None: ...
+
+    async with working(hf):
+        blocked = await block.aenqueue()
+        await asyncio.to_thread(entered.wait, 10)
+        assert (await ended(hf, (await quick.aenqueue()).id)).status is Status.SUCCEEDED
+        let_go.set()
+        assert "holdfast-job" in (await ended(hf, blocked.id)).result
+
+
+async def test_the_context_tells_the_handler_about_its_job(hf: Holdfast) -> None:
+    @hf.task(queue="mail", priority=1, retry=Retry.fixed(1, max_attempts=3))
+    async def by_keyword(n: int, *, ctx: Context = CONTEXT) -> list[Any]:
+        return [ctx.job_id, ctx.attempt, ctx.max_attempts, ctx.tenant, ctx.queue, ctx.priority, ctx.last_attempt]
+
+    @hf.task(queue="mail")
+    async def first(ctx: Context, n: int) -> str:
+        return ctx.job_id
+
+    async with working(hf, queues="mail"):
+        job = await by_keyword.using(tenant="acme").aenqueue(1)
+        assert (await ended(hf, job.id)).result == [job.id, 1, 3, "acme", "mail", 1, False]
+        job = await first.aenqueue(1)
+        assert (await ended(hf, job.id)).result == job.id
+
+
+@pytest.mark.parametrize(
+    ("raised", "status", "attempts"),
+    [
+        (Fail("no", code="BAD_INPUT"), Status.FAILED, 1),
+        (Dead("captcha", code="BLOCKED"), Status.DEAD, 1),
+        (Cancel("not wanted"), Status.CANCELED, 1),
+    ],
+)
+async def test_a_handler_may_choose_the_final_status(
+    hf: Holdfast, raised: Exception, status: Status, attempts: int
+) -> None:
+    @hf.task()
+    async def choose() -> None:
+        raise raised
+
+    async with working(hf):
+        info = await ended(hf, (await choose.aenqueue()).id)
+    assert (info.status, info.attempts) == (status, attempts)
+    assert info.last_error is not None and info.last_error["message"] == str(raised)
+
+
+async def test_an_error_is_retried_by_policy_and_the_job_dies_when_attempts_are_used_up(hf: Holdfast) -> None:
+    runs: list[int] = []
+
+    @hf.task(retry=Retry.fixed(0.02, max_attempts=3))
+    async def broken(*, ctx: Context = CONTEXT) -> None:
+        runs.append(ctx.attempt)
+        raise ValueError(f"attempt {ctx.attempt}")
+
+    async with working(hf):
+        info = await ended(hf, (await broken.aenqueue()).id)
+    assert runs == [1, 2, 3]
+    assert (info.status, info.attempts) == (Status.DEAD, 3)
+    assert info.last_error is not None
+    assert info.last_error["type"] == "ValueError"
+    assert "test_worker.py" in info.last_error["traceback"]
+
+
+async def test_retry_later_overrides_the_delay_and_counts_the_attempt(hf: Holdfast) -> None:
+    @hf.task(retry=Retry.fixed(1))
+    async def throttled() -> None:
+        raise RetryLater(90, code="HTTP_429")
+
+    async with working(hf):
+        info = await waiting(hf, (await throttled.aenqueue()).id)
+    assert (info.status, info.attempts) == (Status.RETRYING, 1)
+    assert timedelta(seconds=80) < info.run_at - datetime.now(UTC) <= timedelta(seconds=91)
+
+
+async def test_snooze_does_not_count_the_attempt(hf: Holdfast) -> None:
+    @hf.task()
+    async def not_yet() -> None:
+        raise Snooze(60)
+
+    async with working(hf):
+        info = await waiting(hf, (await not_yet.aenqueue()).id)
+    assert info.attempts == 0
+    assert info.run_at > datetime.now(UTC) + timedelta(seconds=50)
+
+
+async def test_an_unknown_task_waits_for_a_worker_that_knows_it_and_loses_no_attempt(hf: Holdfast, dsn: str) -> None:
+    other = Holdfast(dsn)
+
+    @other.task(name="reports.build")
+    async def build() -> str:
+        return "built"
+
+    @hf.task(name="reports.bild")
+    async def misspelt() -> None: ...
+
+    async with working(hf):
+        job = await build.aenqueue()
+        info = await waiting(hf, job.id)
+    assert (info.status, info.attempts) == (Status.RETRYING, 0)
+    assert info.last_error is not None
+    assert "no task named 'reports.build'" in info.last_error["message"]
+    assert "did you mean 'reports.bild'" in info.last_error["message"]
+    await other.aclose()
+
+
+async def test_a_payload_that_no_longer_fits_the_handler_fails_at_once(hf: Holdfast, sql: Any) -> None:
+    @hf.task(name="changed")
+    async def changed(amount: int) -> None: ...
+
+    job_id = str(sql("""select id from enqueue('changed', '{"amount": "three"}')""")[0][0])
+    async with working(hf):
+        info = await ended(hf, job_id)
+    assert info.status is Status.FAILED
+    assert info.last_error is not None and "Expected `int`, got `str`" in info.last_error["message"]
+
+
+async def test_a_handler_that_runs_too_long_is_canceled_and_says_so(hf: Holdfast) -> None:
+    canceled: list[bool] = []
+
+    @hf.task(timeout=0.05, retry=Retry.none())
+    async def endless() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            canceled.append(True)
+
+    async with working(hf):
+        info = await ended(hf, (await endless.aenqueue()).id)
+    assert canceled == [True]
+    assert info.status is Status.DEAD
+    assert info.last_error is not None and info.last_error["code"] == "TIMEOUT"
+
+
+@pytest.mark.parametrize("leak", [SystemExit(3), asyncio.CancelledError("mine"), KeyError("x\x00\ud800" * 10_000)])
+async def test_no_exception_of_a_handler_harms_the_worker_or_its_neighbours(hf: Holdfast, leak: BaseException) -> None:
+    @hf.task(retry=Retry.none())
+    async def leaky() -> None:
+        raise leak
+
+    @hf.task()
+    async def healthy(n: int) -> None: ...
+
+    async with working(hf, concurrency=2):
+        bad = await leaky.aenqueue()
+        good = await healthy.aenqueue_many(range(20))
+        assert (await ended(hf, bad.id)).status is Status.DEAD
+        assert {(await ended(hf, each)).status for each in good} == {Status.SUCCEEDED}
+
+
+async def test_a_result_that_cannot_be_stored_fails_the_job_and_is_not_tried_again(hf: Holdfast) -> None:
+    @hf.task()
+    async def odd() -> object:
+        return object()
+
+    async with working(hf):
+        info = await ended(hf, (await odd.aenqueue()).id)
+    assert (info.status, info.attempts) == (Status.FAILED, 1)
+    assert info.last_error is not None and "cannot be carried as JSON" in info.last_error["message"]
+
+
+async def test_a_lost_lease_cancels_the_handler_and_its_result_is_void(hf: Holdfast, sql: Any) -> None:
+    canceled = asyncio.Event()
+    started = asyncio.Event()
+
+    @hf.task(retry=Retry.fixed(60))
+    async def long(*, ctx: Context = CONTEXT) -> None:
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            canceled.set()
+            raise
+
+    async with working(hf, lease=2.0, renew=0.05, upkeep=60.0) as worker:
+        job = await long.aenqueue()
+        await started.wait()
+        sql("update claims set expires_at = now() - interval '1 second'")
+        async with asyncio.timeout(5):
+            await canceled.wait()
+        await until(lambda: _true(worker.finisher.stale == 1 or not worker.hand.running))
+    info = await hf.aget(job.id)
+    assert info is not None and info.attempts == 1
+
+
+async def _true(value: object) -> object:
+    return value
+
+
+async def test_an_idle_worker_starts_a_new_job_within_milliseconds(hf: Holdfast, sql: Any) -> None:
+    @hf.task()
+    async def stamp(sent: float) -> float:
+        return time.time() - sent
+
+    async with working(hf, poll=30.0):
+        await until(lambda: _true(sql("select 1 from sleepers")))
+        delays = [(await ended(hf, (await stamp.aenqueue(time.time())).id)).result for _ in range(10)]
+    # Far below the poll interval: they were woken. The bench measures how far.
+    assert sorted(delays)[7] < 1.0, delays
+
+
+async def test_without_notify_polling_finds_the_job(hf: Holdfast) -> None:
+    @hf.task()
+    async def quick() -> None: ...
+
+    async with working(hf, notify=False, poll=0.05):
+        assert (await ended(hf, (await quick.aenqueue()).id)).status is Status.SUCCEEDED
+
+
+async def test_a_delayed_job_starts_on_time_even_when_it_was_enqueued_while_the_worker_slept(
+    hf: Holdfast, sql: Any
+) -> None:
+    @hf.task()
+    async def quick() -> None: ...
+
+    async with working(hf, poll=30.0, upkeep=30.0):
+        await until(lambda: _true(sql("select 1 from sleepers")))
+        info = await ended(hf, (await quick.using(delay=0.4).aenqueue()).id)
+    assert info.started_at is not None
+    assert timedelta(0) <= info.started_at - info.run_at < timedelta(seconds=2)
+
+
+async def test_jobs_start_in_the_order_of_priority_then_time(hf: Holdfast) -> None:
+    order: list[str] = []
+
+    @hf.task()
+    async def note(name: str) -> None:
+        order.append(name)
+
+    for name, priority in [("low", 3), ("normal 1", 2), ("critical", 0), ("normal 2", 2), ("high", 1)]:
+        await note.using(priority=priority).aenqueue(name)
+    async with working(hf, concurrency=1):
+        await until(lambda: _true(len(order) == 5))
+    assert order == ["critical", "high", "normal 1", "normal 2", "low"]
+
+
+async def test_a_worker_serves_only_its_queues(hf: Holdfast) -> None:
+    @hf.task(queue="mail")
+    async def mail() -> None: ...
+
+    @hf.task(queue="reports")
+    async def report() -> None: ...
+
+    theirs, mine = await report.aenqueue(), await mail.aenqueue()
+    async with working(hf, queues="mail,other"):
+        await ended(hf, mine.id)
+    info = await hf.aget(theirs.id)
+    assert info is not None and info.status is Status.QUEUED
+
+
+async def test_slow_jobs_are_not_hoarded(hf: Holdfast, sql: Any) -> None:
+    let_go = asyncio.Event()
+
+    @hf.task()
+    async def slow(n: int) -> None:
+        await let_go.wait()
+
+    await slow.aenqueue_many(range(100))
+    async with working(hf, concurrency=5):
+        await until(lambda: _true(sql("select count(*) from live where token is not null") == [(5,)]))
+        let_go.set()
+        await until(lambda: _true(sql("select count(*) from history") == [(100,)]))
+
+
+async def test_what_was_claimed_ahead_and_cannot_start_is_given_back(hf: Holdfast, sql: Any) -> None:
+    let_go = asyncio.Event()
+
+    @hf.task()
+    async def stuck(n: int) -> None:
+        if n >= 3000:
+            await let_go.wait()
+
+    await stuck.aenqueue_many(range(6000))
+    async with working(hf, concurrency=5):
+        await until(lambda: _true(sql("select count(*) from live where token is not null") == [(5,)]))
+        assert sql("select max(attempt) from live where token is null") == [(0,)]
+        let_go.set()
+        await until(lambda: _true(sql("select count(*), max(attempt) from history") == [(6000, 1)]))
+
+
+async def test_stragglers_behind_the_cursor_are_found_while_the_queue_is_busy(hf: Holdfast, sql: Any) -> None:
+    @hf.task()
+    async def quick(n: int) -> None:
+        await asyncio.sleep(0.001)
+
+    async with working(hf, concurrency=10):
+        await quick.aenqueue_many(range(2000))
+        late = str(sql("select id from enqueue('x', p_run_at => now() - interval '1 hour')")[0][0])
+        sql("update live set task = %s, payload = %s where id = %s", [quick.name, '{"n": -1}', late])
+        assert (await ended(hf, late)).status is Status.SUCCEEDED
+
+
+async def test_an_idle_worker_makes_at_most_two_queries_a_second(
+    hf: Holdfast, sql: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[str] = []
+    run, run_in_thread = Session.run, ThreadSession.run
+    monkeypatch.setattr(Session, "run", lambda self, call: made.append(call.sql) or run(self, call))
+    monkeypatch.setattr(ThreadSession, "run", lambda self, call: made.append(call.sql) or run_in_thread(self, call))
+    worker = Worker(hf)  # the default settings
+    running = asyncio.create_task(worker.run())
+    await until(lambda: _true(sql("select 1 from sleepers") and any("prune" in call for call in made)))
+    made.clear()
+    seconds = 5
+    await asyncio.sleep(seconds)  # the one thing that only time can show
+    count = len(made)
+    worker.stop()
+    await running
+    assert 3 <= count <= 2 * seconds, made
+
+
+async def test_a_worker_registers_itself_and_leaves_nothing_behind(hf: Holdfast, sql: Any) -> None:
+    @hf.task(retry=Retry.fixed(7, max_attempts=4), queue="mail")
+    async def quick() -> None: ...
+
+    async with working(hf, queues="mail", concurrency=3) as worker:
+        await until(lambda: _true(sql("select 1 from sleepers")))
+        assert sql("select id, queues, concurrency, tasks from workers") == [(worker.id, ["mail"], 3, [quick.name])]
+        assert worker.id.startswith("worker-")
+        assert sql("select max_attempts, retry ->> 'delay' from tasks") == [(4, "7.0")]
+    assert sql("select count(*) from workers") == [(0,)]
+    assert sql("select count(*) from sleepers") == [(0,)]
+    assert sql("select count(*) from claims") == [(0,)]
