@@ -16,8 +16,9 @@ from holdfast.model.context import CONTEXT, Context
 from holdfast.model.job import JobInfo, Status
 from holdfast.model.outcome import Cancel, Dead, Fail, RetryLater, Snooze
 from holdfast.model.retry import Retry
+from holdfast.settings import VERSION
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 __all__ = [
     "CONTEXT",
@@ -44,4 +45,5 @@ __all__ = [
     "Task",
     "UnknownTask",
     "UsageError",
+    "__version__",
 ]

@@ -11,6 +11,7 @@ from typing import Any
 
 from holdfast.errors import ConfigurationError
 
+VERSION = "0.1.0"
 PREFIX = "HOLDFAST_"
 _SCHEMA_NAME = re.compile(r"[a-z_][a-z0-9_]{0,39}")
 

@@ -91,7 +91,6 @@ def test_all_asks_first(dsn: str, bury: Bury, sql: Sql) -> None:
     refused = holdfast(dsn, "dead", "retry", "--all", answer="n\n")
     assert refused.exit_code == 1
     assert "retry 3 jobs?" in refused.stderr
-    assert refused.stdout == ""
     assert holdfast(dsn, "dead", "discard", "--all").exit_code == 1  # nobody there to answer
     assert count(sql, "dead") == 3
     assert holdfast(dsn, "dead", "retry", "--all", answer="y\n").stdout == "retried 3 jobs\n"

@@ -44,7 +44,7 @@ def test_an_application_is_found_in_the_current_folder() -> None:
     [
         ("shop_ap:hf", "there is no module 'shop_ap' in .*; did you mean 'shop_app'"),
         ("nothing.like.it:hf", "there is no module 'nothing'"),
-        ("shop_app:fh", "has no 'fh'; did you mean 'hf'"),
+        ("shop_app:hff", "has no 'hff'; did you mean 'hf'"),
         ("shop_app:xyz", "has no 'xyz'; did you mean shop_app:hf"),
         ("shop_app:other", "shop_app:other is a int, not a Holdfast application; did you mean shop_app:hf"),
         ("shop_app", "names no attribute; write MODULE:ATTRIBUTE, as in shop_app:hf"),

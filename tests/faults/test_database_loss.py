@@ -161,9 +161,7 @@ def test_an_enqueue_whose_reply_was_lost_is_accepted_once(
     assert sql("select count(*) from jobs") == [(6,)]
 
 
-def test_a_bulk_enqueue_whose_reply_was_lost_is_accepted_once(
-    proxied: tuple[Holdfast, CuttingProxy], sql
-) -> None:
+def test_a_bulk_enqueue_whose_reply_was_lost_is_accepted_once(proxied: tuple[Holdfast, CuttingProxy], sql) -> None:
     through, proxy = proxied
     task = through.task(name="noop")(_noop)
     task.enqueue(0)
@@ -174,10 +172,8 @@ def test_a_bulk_enqueue_whose_reply_was_lost_is_accepted_once(
     assert len(set(ids)) == 500
 
 
-def test_a_lost_reply_is_safe_even_when_the_job_has_already_run(
-    proxied: tuple[Holdfast, CuttingProxy], sql
-) -> None:
-    through, proxy = proxied
+def test_a_lost_reply_is_safe_even_when_the_job_has_already_run(proxied: tuple[Holdfast, CuttingProxy], sql) -> None:
+    through, _ = proxied
     task = through.task(name="noop")(_noop)
     given = task.enqueue(1).id
     token = sql("select token from claim('w', '{default}', 1)")[0][0]

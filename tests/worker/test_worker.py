@@ -12,7 +12,19 @@ from typing import Any
 
 import pytest
 
-from holdfast import CONTEXT, Cancel, Context, Dead, Fail, Holdfast, JobInfo, Retry, RetryLater, Snooze, Status
+from holdfast import (
+    CONTEXT,
+    Cancel,
+    Context,
+    Dead,
+    Fail,
+    Holdfast,
+    JobInfo,
+    Retry,
+    RetryLater,
+    Snooze,
+    Status,
+)
 from holdfast.store.session import Session, ThreadSession
 from holdfast.worker import Worker
 
@@ -33,7 +45,7 @@ async def working(hf: Holdfast, **settings: Any) -> AsyncIterator[Worker]:
 
 async def until(condition: Callable[[], Awaitable[Any]], seconds: float = 15.0) -> Any:
     async with asyncio.timeout(seconds):
-        while not (value := await condition()):
+        while not (value := await condition()):  # noqa: ASYNC110 - the database cannot set an Event
             await asyncio.sleep(0.01)
     return value
 
@@ -94,7 +106,15 @@ async def test_a_sync_handler_runs_in_a_thread_and_does_not_hold_up_the_loop(hf:
 async def test_the_context_tells_the_handler_about_its_job(hf: Holdfast) -> None:
     @hf.task(queue="mail", priority=1, retry=Retry.fixed(1, max_attempts=3))
     async def by_keyword(n: int, *, ctx: Context = CONTEXT) -> list[Any]:
-        return [ctx.job_id, ctx.attempt, ctx.max_attempts, ctx.tenant, ctx.queue, ctx.priority, ctx.last_attempt]
+        return [
+            ctx.job_id,
+            ctx.attempt,
+            ctx.max_attempts,
+            ctx.tenant,
+            ctx.queue,
+            ctx.priority,
+            ctx.last_attempt,
+        ]
 
     @hf.task(queue="mail")
     async def first(ctx: Context, n: int) -> str:
@@ -404,3 +424,24 @@ async def test_a_worker_registers_itself_and_leaves_nothing_behind(hf: Holdfast,
     assert sql("select count(*) from workers") == [(0,)]
     assert sql("select count(*) from sleepers") == [(0,)]
     assert sql("select count(*) from claims") == [(0,)]
+
+
+async def test_an_outcome_the_database_refuses_holds_up_no_other(hf: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Nothing that describe() lets through is refused, so the cleaning is taken out to show what happens if it were.
+    monkeypatch.setattr("holdfast.worker.execute.describe", lambda error, longest: {"type": "X", "message": "\x00"})
+
+    @hf.task(retry=Retry.none())
+    async def poisonous() -> None:
+        raise ValueError
+
+    @hf.task()
+    async def healthy(n: int) -> str:
+        return "fine"
+
+    bad = await poisonous.aenqueue()
+    good = await healthy.aenqueue_many(range(20))
+    async with working(hf):
+        info = await ended(hf, bad.id)
+        assert {(await ended(hf, each)).status for each in good} == {Status.SUCCEEDED}
+    assert info.status is Status.FAILED
+    assert info.last_error is not None and info.last_error["type"] == "UnstorableOutcome"

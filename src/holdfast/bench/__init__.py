@@ -10,7 +10,8 @@ from holdfast.settings import Settings
 
 def run(settings: Settings, *, workloads: Sequence[str] | None = None, scale: float = 1.0, json: bool = False) -> int:
     """Runs workloads and prints one line each; answers the exit code."""
-    from holdfast.bench import report, workloads as known
+    from holdfast.bench import report
+    from holdfast.bench import workloads as known
 
     chosen = list(workloads or known.ALL)
     for name in chosen:

@@ -75,7 +75,7 @@ def insert_one(settings: Settings, number: int) -> list[float]:
 
     taken = []
     with psycopg.connect(connect.conninfo(settings, "bare"), autocommit=True, prepare_threshold=0) as conn:
-        sql = f"INSERT INTO {settings.schema}.live (id, queue, task, payload) VALUES (%s, 'default', 'bench.noop', %s)"  # noqa: S608
+        sql = f"INSERT INTO {settings.schema}.live (id, queue, task, payload) VALUES (%s, 'default', 'bench.noop', %s)"
         for n in range(number):
             payload = f'{{"n":{n},"text":"{"x" * 80}"}}'
             began = time.perf_counter()
@@ -98,13 +98,17 @@ def copy_many(settings: Settings, blocks: list[bytes]) -> float:
 async def notify_round_trip(settings: Settings, number: int, gap: float) -> list[float]:
     """Seconds from a bare INSERT with NOTIFY to the claimed row in the listener's hands."""
     info, taken = connect.conninfo(settings, "bare"), []
-    async with await _connect(info) as sender, await _connect(info) as listener, await _connect(info) as claims:
+    async with (
+        await _connect(info) as sender,
+        await _connect(info) as listener,
+        await _connect(info) as claims,
+    ):
         await listener.execute("LISTEN bare_latency")
         notes = listener.notifies()
         for n in range(number):
             began = time.perf_counter()
             await sender.execute(
-                f"WITH i AS (INSERT INTO {settings.schema}.live (id, task, payload) VALUES "  # noqa: S608
+                f"WITH i AS (INSERT INTO {settings.schema}.live (id, task, payload) VALUES "
                 "(gen_random_uuid(), 'bench.noop', '{}')) SELECT pg_notify('bare_latency', %s)", (str(n),)
             )  # fmt: skip
             await anext(notes)

@@ -42,7 +42,8 @@ def _table(results: Sequence[Any]) -> Table:
     for each in results:
         shown = _rounded(each)
         table.add_row(each.name, f"{each.jobs:,}", f"{each.jobs_per_s:,.0f}", f"{each.limit_jobs_per_s or 0:,.0f}",
-                      f"{each.ratio:.2f}", _or_blank(shown["p50_ms"]), _or_blank(shown["p99_ms"]), each.note)  # fmt: skip
+                      f"{each.ratio:.2f}", _or_blank(shown["p50_ms"]), _or_blank(shown["p99_ms"]),
+                      each.note)  # fmt: skip
     return table
 
 

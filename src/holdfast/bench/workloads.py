@@ -103,14 +103,15 @@ class Bench:
         """How many jobs have been finished; cheap enough to ask while a drain is measured."""
         with self.connection() as conn:
             row = conn.execute(
-                "SELECT sum(pg_stat_get_tuples_inserted(inhrelid)) FROM pg_inherits WHERE inhparent = 'history'::regclass"
+                "SELECT sum(pg_stat_get_tuples_inserted(inhrelid)) FROM pg_inherits "
+                "WHERE inhparent = 'history'::regclass"
             ).fetchone()
         return int(row[0] or 0) if row else 0
 
     def run_processes(self, module: str, number: int, until: Callable[[], bool] | None = None) -> None:
         """Runs processes of a module until they end, or until the condition holds and they are told to."""
         env = os.environ | {"HOLDFAST_DSN": self.settings.dsn, "HOLDFAST_SCHEMA": self.settings.schema}
-        running = [subprocess.Popen([sys.executable, "-m", module], env=env) for _ in range(number)]  # noqa: S603
+        running = [subprocess.Popen([sys.executable, "-m", module], env=env) for _ in range(number)]
         try:
             while until is not None and not until() and all(p.poll() is None for p in running):
                 time.sleep(0.2)
@@ -144,7 +145,8 @@ def rendered(jobs: int) -> Iterator[bytes]:
 def drain(bench: Bench, processes: int = 1) -> Result:
     """One worker process, history kept, against the bare loop."""
     jobs = bench.size(200_000)
-    ours, limits = [], []
+    ours: list[float] = []
+    limits: list[float] = []
     for _ in range(3):
         for rates, work in ((limits, _bare_drain), (ours, _our_drain)):
             bench.fill(jobs)

@@ -80,9 +80,7 @@ def bench(
         list[str] | None,
         typer.Option("--workload", "-w", metavar="NAME", help="Only this workload; may be repeated."),
     ] = None,
-    scale: Annotated[
-        float, typer.Option(min=0.001, metavar="FACTOR", help="More or fewer jobs than usual.")
-    ] = 1.0,
+    scale: Annotated[float, typer.Option(min=0.001, metavar="FACTOR", help="More or fewer jobs than usual.")] = 1.0,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
     dsn: Dsn = None,
     schema: Schema = None,

@@ -112,9 +112,7 @@ def check_database(patient: Patient) -> Check:
         if "unsupported startup parameter" not in str(error):
             raise
         patient.server = patient.ask(patient.inspect.server())
-        return Check(
-            "database", ERROR, "a pooler answers and refuses start-up options", "set HOLDFAST_POOLER=1"
-        )
+        return Check("database", ERROR, "a pooler answers and refuses start-up options", "set HOLDFAST_POOLER=1")
     finally:
         plain.close()
     found = patient.server
@@ -140,9 +138,7 @@ def judge_clock(skew: float, round_trip: float) -> Check:
     """The database's clock alone decides, so a difference only confuses people who compare log lines."""
     found = f"this machine and the database differ by {abs(skew):.3f} s"
     if abs(skew) > SKEW + round_trip / 2:
-        return Check(
-            "clock", WARNING, found, "only the database's clock is used, but logs will not fit; check NTP"
-        )
+        return Check("clock", WARNING, found, "only the database's clock is used, but logs will not fit; check NTP")
     return Check("clock", OK, found)
 
 
@@ -157,9 +153,7 @@ def judge_durability(settings: Mapping[str, str]) -> Check:
     if settings["fsync"] == "off":
         return Check("durability", ERROR, found, "a crash can lose or corrupt accepted jobs; set fsync = on")
     if settings["full_page_writes"] == "off":
-        advice = (
-            "a crash can corrupt pages unless the file system writes them whole; set full_page_writes = on"
-        )
+        advice = "a crash can corrupt pages unless the file system writes them whole; set full_page_writes = on"
         return Check("durability", WARNING, found, advice)
     if settings["synchronous_commit"] == "off":
         advice = "a crash can lose the last accepted jobs; set synchronous_commit = on"
@@ -189,9 +183,7 @@ def judge_pooler(found: Pooling, told: bool) -> Check:
         return Check("pooler", OK, "a pooler in transaction mode, as HOLDFAST_POOLER says")
     if told:
         advice = "workers poll where they could listen; unset HOLDFAST_POOLER unless a pooler is to come"
-        return Check(
-            "pooler", OK, "HOLDFAST_POOLER is set, but no pooler in transaction mode was found", advice
-        )
+        return Check("pooler", OK, "HOLDFAST_POOLER is set, but no pooler in transaction mode was found", advice)
     return Check("pooler", OK, "a pooler in session mode" if found.present else "none")
 
 
@@ -219,9 +211,7 @@ def check_schema(patient: Patient) -> Check:
     pending = inspect.find_pending(patient.session, patient.settings.schema)
     name = patient.settings.schema
     if pending.found is None:
-        return Check(
-            "schema", ERROR, f"schema {name!r} is not set up in this database", "run: holdfast migrate"
-        )
+        return Check("schema", ERROR, f"schema {name!r} is not set up in this database", "run: holdfast migrate")
     if pending.found > pending.expected:
         found = f"version {pending.found} of {name!r} is newer than the {pending.expected} this release knows"
         return Check("schema", ERROR, found, "upgrade holdfast")
@@ -287,9 +277,7 @@ def check_workers(patient: Patient) -> Check:
     if expired["claims"]:
         ago = duration(expired["oldest"])
         found = f"{plural(expired['claims'], 'lease')} ran out up to {ago} ago and were not taken back"
-        level, advice = (
-            (WARNING, "look into the workers' logs") if alive else (ERROR, "no worker is alive; start one")
-        )
+        level, advice = (WARNING, "look into the workers' logs") if alive else (ERROR, "no worker is alive; start one")
         return Check("workers", level, found, advice)
     return Check("workers", OK, f"{plural(len(alive), 'worker')} alive, no lease left behind")
 
@@ -300,18 +288,14 @@ def check_queues(patient: Patient) -> Check:
     if unserved:
         found = ", ".join(f"{q['queue']} ({plural(q['jobs'], 'job')})" for q in unserved)
         names = ",".join(q["queue"] for q in unserved)
-        return Check(
-            "queues", WARNING, f"no live worker serves {found}", f"holdfast worker ... --queues {names}"
-        )
+        return Check("queues", WARNING, f"no live worker serves {found}", f"holdfast worker ... --queues {names}")
     return Check("queues", OK, "every queue with due jobs has a worker")
 
 
 def check_dead(patient: Patient) -> Check:
     number = patient.ask(patient.calls.count_dead(Filter()))
     if number:
-        return Check(
-            "dead", WARNING, f"{plural(number, 'failed or dead job')} wait for a person", "see: holdfast dead"
-        )
+        return Check("dead", WARNING, f"{plural(number, 'failed or dead job')} wait for a person", "see: holdfast dead")
     return Check("dead", OK, "no failed or dead jobs")
 
 

@@ -32,9 +32,7 @@ class Database:
     def __enter__(self) -> Database:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self._pool.close()
 
 
@@ -48,6 +46,4 @@ def job_id(text: str) -> str:
     try:
         return parse_id(text)
     except ValueError:
-        raise UsageError(
-            f"{text!r} is not a job id; one looks like 018f2c5e-7d1a-7c3b-9f00-2a4b6c8d0e1f"
-        ) from None
+        raise UsageError(f"{text!r} is not a job id; one looks like 018f2c5e-7d1a-7c3b-9f00-2a4b6c8d0e1f") from None

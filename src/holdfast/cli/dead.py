@@ -91,9 +91,7 @@ def show(
     with Database(dsn, schema) as db:
         job = find_job(db, id_)
     if str(job.status) not in ("failed", "dead"):
-        raise HoldfastError(
-            f"job {job.id} is {job.status}, neither failed nor dead; see: holdfast jobs show {job.id}"
-        )
+        raise HoldfastError(f"job {job.id} is {job.status}, neither failed nor dead; see: holdfast jobs show {job.id}")
     if as_json:
         render.emit_json(job)
     else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import secrets
+import shlex
 import subprocess
 import tempfile
 import time
@@ -21,6 +22,8 @@ from holdfast.cli.dev import EMBEDDED
 from holdfast.cli.worker import child_command
 from holdfast.errors import HoldfastError
 from holdfast.model.job import ids
+from holdfast.store import connect
+from holdfast.store.calls import Filter
 from holdfast.store.migrate import migrate
 
 TENANTS = (
@@ -59,15 +62,17 @@ def demo(
     began = time.monotonic()
     with Database(dsn, None) as db:
         done = migrate(db.settings)
-        render.say(
-            f"database ready in {time.monotonic() - began:.1f} s: {dsn}, schema version {done.version}"
-        )
+        render.say(f"database ready in {time.monotonic() - began:.1f} s: {dsn}, schema version {done.version}")
         run = Run(f"demo-{secrets.token_hex(3)}", ids.make(), jobs)
-        with _workers(run, dsn):
-            _enqueue(db, run)
-            _follow(db, run)
+        try:
+            with _workers(run, dsn):
+                _enqueue(db, run)
+                _follow(db, run)
+        except BaseException:
+            _cancel_rest(db, run)
+            raise
         sound = _sum_up(db, run)
-    _tell_next(dsn)
+    _tell_next(dsn, run)
     if not sound:
         raise typer.Exit(1)
 
@@ -101,15 +106,15 @@ _SHARES = [place for place in range(len(TENANTS)) for _ in range(60 // (place + 
 def call_of(number: int) -> tuple[str, dict[str, Any]]:
     """Which task a job is of, and its arguments; the mix is the same for every hundred."""
     kind, hundred = number * 37 % 100, number // 100
-    if kind < 62:  # noqa: PLR2004 - shares in percent
+    if kind < 62:
         return "demo.send_email", {"number": number}
-    if kind < 80:  # noqa: PLR2004
+    if kind < 80:
         return "demo.resize_image", {"number": number}
-    if kind < 95:  # noqa: PLR2004
+    if kind < 95:
         return "demo.sync_contact", {"number": number}
-    if kind < 98:  # noqa: PLR2004
+    if kind < 98:
         return "demo.send_reminder", {"number": number}
-    if kind == 98:  # noqa: PLR2004
+    if kind == 98:
         return "demo.charge_card", {"number": number, "expired": hundred % 5 == 0}
     return "demo.call_partner", {"number": number, "moved": hundred % 10 == 0}
 
@@ -143,9 +148,7 @@ def _workers(run: Run, dsn: str) -> Iterator[None]:
     with tempfile.TemporaryFile() as run.log:
         try:
             for _ in range(WORKERS):
-                run.processes.append(
-                    subprocess.Popen(command, stdin=subprocess.PIPE, stdout=run.log, stderr=run.log)
-                )
+                run.processes.append(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=run.log, stderr=run.log))
             render.say(f"started {WORKERS} workers")
             yield
         finally:
@@ -163,6 +166,13 @@ def _stop(processes: list[subprocess.Popen[bytes]]) -> None:
             process.wait()
         if process.stdin is not None:
             process.stdin.close()
+
+
+def _cancel_rest(db: Database, run: Run) -> None:
+    """After an interrupted run: what it left in its queue will never be wanted."""
+    for status in ("queued", "retrying"):
+        left = db.run(db.calls.list_jobs(Filter(queue=run.queue, status=status), limit=run.jobs))
+        db.run(db.calls.cancel([job.id for job in left]))
 
 
 @dataclass(frozen=True)
@@ -241,7 +251,7 @@ class Pace:
     def update(self, final: int) -> float:
         """Takes a count; answers with the rate."""
         now = time.monotonic()
-        self._looks = [look for look in self._looks if now - look[0] < 1.5] + [(now, final)]  # noqa: PLR2004
+        self._looks = [look for look in self._looks if now - look[0] < 1.5] + [(now, final)]
         (since, before) = self._looks[0]
         return (final - before) / (now - since) if now > since else 0.0
 
@@ -258,13 +268,9 @@ def _picture(run: Run, totals: dict[str, int], tally: Tally, rate: float) -> Any
         table.add_row(tenant, ProgressBar(total, done, width=40), f"{done:,} of {total:,}")
     table.add_row(Text("all", "bold"), ProgressBar(run.jobs, tally.final, width=40),
                   Text(f"{tally.final:,} of {run.jobs:,}", "bold"))  # fmt: skip
-    waiting = {
-        name: tally.by_status[name] for name in ("queued", "running", "retrying") if tally.by_status[name]
-    }
+    waiting = {name: tally.by_status[name] for name in ("queued", "running", "retrying") if tally.by_status[name]}
     state = ", ".join(f"{number:,} {name}" for name, number in waiting.items()) or "nothing left"
-    workers = "   ".join(
-        f"{_short(name)}: {number:,}" for name, number in sorted(tally.by_worker.items()) if name
-    )
+    workers = "   ".join(f"{_short(name)}: {number:,}" for name, number in sorted(tally.by_worker.items()) if name)
     return Group(table, Text(f"{rate:,.0f} jobs/s   {state}"), Text(workers))
 
 
@@ -273,15 +279,11 @@ def _sum_up(db: Database, run: Run) -> bool:
     summary, tally = db.run(db.inspect.run_summary(run.queue, run.first_id)), _look(db, run)
     rows = list(itertools.zip_longest(_statuses(tally), _by_worker(tally), fillvalue=("", "")))
     columns = ("status", "#jobs", "worker", "#finished")
-    render.out().print(
-        render.make_table(columns, [(*a, *b) for a, b in rows], lines=render.out().is_terminal)
-    )
+    render.out().print(render.make_table(columns, [(*a, *b) for a, b in rows], lines=render.out().is_terminal))
     rate = run.jobs / summary["seconds"] if summary["seconds"] else 0.0
     tried = f"{run.jobs:,} jobs took {summary['attempts']:,} attempts"
     render.say(f"{tried} in {summary['seconds']:.1f} s: {rate:,.0f} jobs/s")
-    render.say(
-        f"wait before the start: {_ms(summary['wait_p50'])} (half), {_ms(summary['wait_p99'])} (99 of 100)"
-    )
+    render.say(f"wait before the start: {_ms(summary['wait_p50'])} (half), {_ms(summary['wait_p99'])} (99 of 100)")
     sound = bool(summary["rows"] == summary["jobs"] == summary["final"] == run.jobs)
     if sound:
         render.say(f"checked: every one of the {run.jobs:,} jobs has exactly one final status", "bold green")
@@ -307,16 +309,16 @@ def _ms(seconds: float | None) -> str:
     return f"{(seconds or 0) * 1000:,.0f} ms"
 
 
-def _tell_next(dsn: str) -> None:
+def _tell_next(dsn: str, run: Run) -> None:
     """What to try now; the database stays."""
     render.say("\nThe jobs are still there. Try:", "bold")
-    if dsn.startswith("embedded:") or "@" in dsn:
-        render.say(f"  export HOLDFAST_DSN={dsn}")
+    render.say(f"  export HOLDFAST_DSN={shlex.quote(connect.hide_password(dsn))}")
     for line in (
-        "holdfast jobs --limit 10          the newest jobs",
-        "holdfast dead                     those that wait for a person, with their errors",
-        "holdfast dead retry --all         give them another chance",
-        "holdfast doctor                   is everything as it should be?",
-        "holdfast dev MODULE:ATTRIBUTE     your own application",
+        "holdfast jobs --limit 10",
+        "holdfast dead                     (failed jobs wait for a person; here they are)",
+        f"holdfast dead retry --all --queue {run.queue} --yes",
+        f"holdfast worker holdfast.cli.demo_app:hf --queues {run.queue}",
+        "holdfast doctor",
+        "holdfast dev MODULE:ATTRIBUTE     (your own application)",
     ):
         render.say(f"  {line}")

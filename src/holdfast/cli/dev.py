@@ -36,9 +36,7 @@ def dev(
     log_level: LogLevel = None,
     dsn: Annotated[
         str | None,
-        typer.Option(
-            metavar="DSN", help=f"Default: HOLDFAST_DSN, else {EMBEDDED}, which is started if need be."
-        ),
+        typer.Option(metavar="DSN", help=f"Default: HOLDFAST_DSN, else {EMBEDDED}, which is started if need be."),
     ] = None,
     schema: Schema = None,
 ) -> None:
@@ -87,9 +85,7 @@ def _shareable(dsn: str) -> str:
 
 
 async def _run(supervisor: Supervisor, reload: bool) -> int:
-    watching = (
-        [asyncio.create_task(_watch(*each, supervisor)) for each in watched(Path.cwd())] if reload else []
-    )
+    watching = [asyncio.create_task(_watch(*each, supervisor)) for each in watched(Path.cwd())] if reload else []
     try:
         return await supervisor.run()
     finally:

@@ -18,9 +18,7 @@ def doctor(
     as_json: AsJson = False,
     max_age: Annotated[
         float,
-        typer.Option(
-            "--max-age", min=0, metavar="SECONDS", help="Warn of transactions that are open for longer."
-        ),
+        typer.Option("--max-age", min=0, metavar="SECONDS", help="Warn of transactions that are open for longer."),
     ] = 300.0,
     dsn: Dsn = None,
     schema: Schema = None,
@@ -43,11 +41,11 @@ def doctor(
 
 
 def _show(check: Check) -> None:
-    line = Text.assemble((f"{check.level:<8}", render.COLOURS[check.level]), (f"{check.name:<12}", "bold"),
+    line = Text.assemble((f"{check.level:<8}", render.COLOURS[check.level]), (f"{check.name:<13}", "bold"),
                          render.printable(check.found))  # fmt: skip
     render.out().print(line, soft_wrap=True)
     if check.advice:
-        render.say(f"{'':<20}-> {check.advice}")
+        render.say(f"{'':<21}-> {check.advice}")
 
 
 def _sum_up(levels: list[str]) -> None:

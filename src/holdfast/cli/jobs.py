@@ -84,9 +84,7 @@ def find_job(db: Database, text: str) -> JobInfo:
     """The job with this id, or an error that says where to look."""
     job = db.run(db.calls.get(job_id(text)))
     if job is None:
-        raise HoldfastError(
-            f"there is no job {text} in schema {db.settings.schema!r}; history is dropped in time"
-        )
+        raise HoldfastError(f"there is no job {text} in schema {db.settings.schema!r}; history is dropped in time")
     return job
 
 
@@ -119,26 +117,18 @@ def cancel(id_: Ids, as_json: AsJson = False, dsn: Dsn = None, schema: Schema = 
         raise typer.Exit(1)
 
 
-@group.command(
-    epilog="""Example: holdfast jobs enqueue app.send '{"to": "a@b.c"}' --tenant acme --delay 60"""
-)
+@group.command(epilog="""Example: holdfast jobs enqueue app.send '{"to": "a@b.c"}' --tenant acme --delay 60""")
 def enqueue(
     task: Annotated[str, typer.Argument(metavar="TASK", help="The task's name, as in app.send.")],
-    payload: Annotated[
-        str, typer.Argument(metavar="JSON", help="Its arguments by name, a JSON object.")
-    ] = "{}",
+    payload: Annotated[str, typer.Argument(metavar="JSON", help="Its arguments by name, a JSON object.")] = "{}",
     *,
     queue: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="Default: the task's own, where a worker has made it known."),
     ] = None,
     tenant: Annotated[str | None, typer.Option(metavar="NAME", help="On whose behalf.")] = None,
-    delay: Annotated[
-        float | None, typer.Option(min=0, metavar="SECONDS", help="Not before this time.")
-    ] = None,
-    priority: Annotated[
-        int, typer.Option(min=0, max=3, metavar="N", help="0 critical, 1 high, 2 normal, 3 low.")
-    ] = 2,
+    delay: Annotated[float | None, typer.Option(min=0, metavar="SECONDS", help="Not before this time.")] = None,
+    priority: Annotated[int, typer.Option(min=0, max=3, metavar="N", help="0 critical, 1 high, 2 normal, 3 low.")] = 2,
     dedupe: Annotated[
         str | None, typer.Option(metavar="KEY", help="While a job of this task holds the key, add none.")
     ] = None,
@@ -153,7 +143,8 @@ def enqueue(
         key = dedupe and payloads.dedupe_key(task, tenant, dedupe)
         job = NewJob(ids.make(), task, data, queue or known.get(task, "default"), tenant, priority, delay,
                      dedupe_key=key)  # fmt: skip
-        told = db.run(db.calls.enqueue(job, "existing"))
+        # Not as a fresh job: the SQL function looks up what the task's own application would have said.
+        told = db.run(db.calls.enqueue(job, "existing", fresh=False))
     if task not in known:
         _warn_of_unknown(task, list(known))
     if as_json:
@@ -166,13 +157,9 @@ def _check_payload(text: str) -> bytes:
     try:
         value = msgspec.json.decode(text)
     except msgspec.DecodeError as error:
-        raise UsageError(
-            f'the payload {text!r} is not JSON: {error}; quote it, as in \'{{"to": "a@b.c"}}\''
-        ) from None
+        raise UsageError(f'the payload {text!r} is not JSON: {error}; quote it, as in \'{{"to": "a@b.c"}}\'') from None
     if not isinstance(value, dict):
-        raise UsageError(
-            f"the payload {text!r} is not a JSON object; give the arguments by name, as in '{{\"n\": 1}}'"
-        )
+        raise UsageError(f"the payload {text!r} is not a JSON object; give the arguments by name, as in '{{\"n\": 1}}'")
     return text.encode()
 
 

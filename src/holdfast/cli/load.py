@@ -65,9 +65,7 @@ def _broken(name: str, error: BaseException) -> ConfigurationError:
     if isinstance(error, SyntaxError):
         where = f" at {error.filename}:{error.lineno}"
     what = f"{type(error).__name__}: {error}"
-    return ConfigurationError(
-        f"importing {name!r} failed{where}: {what}; HOLDFAST_DEBUG=1 shows the traceback"
-    )
+    return ConfigurationError(f"importing {name!r} failed{where}: {what}; HOLDFAST_DEBUG=1 shows the traceback")
 
 
 def _attribute(module: ModuleType, holder: Any, name: str, target: str) -> Any:
@@ -75,9 +73,7 @@ def _attribute(module: ModuleType, holder: Any, name: str, target: str) -> Any:
         return getattr(holder, name)
     except AttributeError:
         near = _near(name, [n for n in dir(holder) if not n.startswith("_")])
-        raise ConfigurationError(
-            f"{target}: {holder_name(holder)} has no {name!r}{near or _instead(module)}"
-        ) from None
+        raise ConfigurationError(f"{target}: {holder_name(holder)} has no {name!r}{near or _instead(module)}") from None
 
 
 def holder_name(holder: Any) -> str:

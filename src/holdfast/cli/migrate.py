@@ -17,9 +17,7 @@ from holdfast.store.session import ThreadSession
 
 
 def migrate(
-    check: Annotated[
-        bool, typer.Option("--check", help="Change nothing; exit 1 when something is missing.")
-    ] = False,
+    check: Annotated[bool, typer.Option("--check", help="Change nothing; exit 1 when something is missing.")] = False,
     as_json: AsJson = False,
     dsn: Dsn = None,
     schema: Schema = None,

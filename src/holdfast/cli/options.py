@@ -34,8 +34,6 @@ ErrorOnly = Annotated[
 ]
 
 
-def filter_of(
-    status: str | None, task: str | None, queue: str | None, tenant: str | None, error: str | None
-) -> Filter:
+def filter_of(status: str | None, task: str | None, queue: str | None, tenant: str | None, error: str | None) -> Filter:
     """The filter that the options stand for."""
     return Filter(status=status and str(status), task=task, queue=queue, tenant=tenant, error=error)

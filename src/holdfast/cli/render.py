@@ -117,7 +117,7 @@ def duration(seconds: float | None) -> str:
     for unit, size in _UNITS:
         if seconds >= size * 2:
             return f"{seconds / size:.3g} {unit}"
-    return f"{max(seconds, 0):.2g} s" if seconds < 10 else f"{seconds:.0f} s"  # noqa: PLR2004 - one digit is enough
+    return f"{max(seconds, 0):.2g} s" if seconds < 10 else f"{seconds:.0f} s"
 
 
 def error_line(error: dict[str, Any] | None) -> str:

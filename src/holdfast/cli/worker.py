@@ -32,13 +32,9 @@ AllQueues = Annotated[
     bool, typer.Option("--all-queues", help="Serve every queue that a task of the application names.")
 ]
 Concurrency = Annotated[int | None, typer.Option(metavar="N", help="Jobs to run at once in each process.")]
-Grace = Annotated[
-    float | None, typer.Option(metavar="SECONDS", help="How long running jobs may take to finish.")
-]
+Grace = Annotated[float | None, typer.Option(metavar="SECONDS", help="How long running jobs may take to finish.")]
 LogFormat = Annotated[str | None, typer.Option(metavar="FORMAT", help="Log lines: console or json.")]
-LogLevel = Annotated[
-    str | None, typer.Option(metavar="LEVEL", help="Lowest level: debug, info, warning, error.")
-]
+LogLevel = Annotated[str | None, typer.Option(metavar="LEVEL", help="Lowest level: debug, info, warning, error.")]
 
 
 def worker(
@@ -55,9 +51,7 @@ def worker(
         float | None, typer.Option(metavar="SECONDS", help="How long a claim holds without renewal.")
     ] = None,
     renew: Annotated[float | None, typer.Option(metavar="SECONDS", help="Time between renewals.")] = None,
-    poll: Annotated[
-        float | None, typer.Option(metavar="SECONDS", help="Time between looks at an empty queue.")
-    ] = None,
+    poll: Annotated[float | None, typer.Option(metavar="SECONDS", help="Time between looks at an empty queue.")] = None,
     grace: Grace = None,
     log_format: LogFormat = None,
     log_level: LogLevel = None,
@@ -110,7 +104,7 @@ def _work(target: str, given: Mapping[str, object], all_queues: bool) -> None:
     from holdfast.worker import Worker
 
     hf = load_app(target)
-    redirect(hf, **given, **({"queues": ",".join(_task_queues(hf))} if all_queues else {}))
+    redirect(hf, **{**given, **({"queues": ",".join(_task_queues(hf))} if all_queues else {})})
     configure_logs(hf.settings)
     _warn_of_unserved(hf)
     _run(Worker(hf))
@@ -123,9 +117,7 @@ def _task_queues(hf: Holdfast) -> list[str]:
 def _warn_of_unserved(hf: Holdfast) -> None:
     """A worker that serves none of its tasks' queues looks idle and healthy, so it is said here."""
     if not hf.tasks:
-        logs.event(
-            log, logging.WARNING, "no tasks are registered", hint="import the modules that define them"
-        )
+        logs.event(log, logging.WARNING, "no tasks are registered", hint="import the modules that define them")
     elsewhere = sorted(set(_task_queues(hf)) - {"default", *hf.settings.queue_list})
     if elsewhere:
         logs.event(log, logging.WARNING, "queues not served here", queues=",".join(elsewhere),

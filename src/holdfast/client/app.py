@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Coroutine, Iterable
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, overload
 
+from holdfast.client.task import Dedupe, Task
 from holdfast.errors import ConfigurationError, UnknownTask
 from holdfast.model import retry as retries
 from holdfast.model.context import Context
@@ -14,9 +16,10 @@ from holdfast.model.job import JobInfo, parse_id
 from holdfast.model.retry import Retry
 from holdfast.settings import Settings
 from holdfast.store.calls import Calls, Filter
-from holdfast.store.migrate import Migrated, migrate
-from holdfast.store.pools import AsyncPool, SyncPool
-from holdfast.client.task import Dedupe, Task
+
+if TYPE_CHECKING:
+    from holdfast.store.migrate import Migrated
+    from holdfast.store.pools import AsyncPool, SyncPool
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -51,8 +54,22 @@ class Holdfast:
         self.settings = Settings.load(dsn=dsn, **settings)
         self.tasks: dict[str, Task[Any, Any]] = {}
         self.calls = Calls(self.settings.schema)
-        self.sync_pool = SyncPool(self.settings)
-        self.async_pool = AsyncPool(self.settings)
+
+    @functools.cached_property
+    def sync_pool(self) -> SyncPool:
+        """The way to the database for threads."""
+        from holdfast.store.pools import (
+            SyncPool,
+        )  # psycopg takes half of the import time; a web process may never need it
+
+        return SyncPool(self.settings)
+
+    @functools.cached_property
+    def async_pool(self) -> AsyncPool:
+        """The way to the database for coroutines."""
+        from holdfast.store.pools import AsyncPool
+
+        return AsyncPool(self.settings)
 
     def task(
         self,
@@ -86,6 +103,8 @@ class Holdfast:
 
     def migrate(self) -> Migrated:
         """Creates or updates the schema."""
+        from holdfast.store.migrate import migrate
+
         return migrate(self.settings)
 
     def get(self, job_id: str) -> JobInfo | None:
@@ -118,12 +137,14 @@ class Holdfast:
 
     def close(self) -> None:
         """Closes the sync connections."""
-        self.sync_pool.close()
+        if "sync_pool" in self.__dict__:
+            self.sync_pool.close()
 
     async def aclose(self) -> None:
         """Closes this event loop's connections and the sync ones."""
-        await self.async_pool.close()
-        self.sync_pool.close()
+        if "async_pool" in self.__dict__:
+            await self.async_pool.close()
+        self.close()
 
     def __enter__(self) -> Holdfast:
         return self
@@ -142,5 +163,3 @@ def _name(handler: Callable[..., Any]) -> str:
     if prefix == "__main__" and module is not None and (spec := getattr(module, "__spec__", None)) is not None:
         prefix = spec.name  # `python -m app`: the same task must have the same name in the worker
     return f"{prefix}.{handler.__qualname__}".replace(".<locals>", "")
-
-

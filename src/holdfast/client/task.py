@@ -14,7 +14,6 @@ from holdfast.model import payload
 from holdfast.model.job import JobInfo, NewJob, ids, parse_id
 from holdfast.model.retry import Retry
 from holdfast.model.signature import Signature
-from holdfast.store import pools
 from holdfast.store.bulk import Bulk
 from holdfast.store.calls import Accepted, Call
 
@@ -128,16 +127,11 @@ class Enqueuer(Generic[P, R]):
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
         """Accepts one job; it is committed when this returns (with conn=, when that transaction commits)."""
-        call = self._enqueue_call(args, kwargs)
-        conn = self._options.conn
-        return self._handle(pools.run_on(conn, call) if conn is not None else self._hf.sync_pool.run(call))
+        return self._handle(self._hf.sync_pool.run(self._enqueue_call(args, kwargs), self._options.conn))
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
         """Accepts one job; it is committed when this returns (with conn=, when that transaction commits)."""
-        call = self._enqueue_call(args, kwargs)
-        conn = self._options.conn
-        told = await (pools.arun_on(conn, call) if conn is not None else self._hf.async_pool.run(call))
-        return self._handle(told)
+        return self._handle(await self._hf.async_pool.run(self._enqueue_call(args, kwargs), self._options.conn))
 
     def enqueue_many(self, calls: Iterable[Any]) -> list[str]:
         """Accepts many jobs, all or none; answers their ids in order.
@@ -146,10 +140,10 @@ class Enqueuer(Generic[P, R]):
         """
         bulk, conn, hf = self._bulk(calls), self._options.conn, self._hf
         if bulk.like.plain:
-            pools.copy_on(conn, hf.calls, bulk) if conn is not None else hf.sync_pool.copy(bulk)
+            hf.sync_pool.copy(bulk, conn)
             return bulk.ids
-        call = hf.calls.enqueue_many(self._keyed(bulk), self._on_conflict)
-        return [each.id for each in (pools.run_on(conn, call) if conn is not None else hf.sync_pool.run(call))]
+        told = hf.sync_pool.run(hf.calls.enqueue_many(self._keyed(bulk), self._on_conflict), conn)
+        return [each.id for each in told]
 
     async def aenqueue_many(self, calls: Iterable[Any]) -> list[str]:
         """Accepts many jobs, all or none; answers their ids in order.
@@ -158,10 +152,9 @@ class Enqueuer(Generic[P, R]):
         """
         bulk, conn, hf = self._bulk(calls), self._options.conn, self._hf
         if bulk.like.plain:
-            await (pools.acopy_on(conn, hf.calls, bulk) if conn is not None else hf.async_pool.copy(bulk))
+            await hf.async_pool.copy(bulk, conn)
             return bulk.ids
-        call = hf.calls.enqueue_many(self._keyed(bulk), self._on_conflict)
-        told = await (pools.arun_on(conn, call) if conn is not None else hf.async_pool.run(call))
+        told = await hf.async_pool.run(hf.calls.enqueue_many(self._keyed(bulk), self._on_conflict), conn)
         return [each.id for each in told]
 
     @property
@@ -201,7 +194,7 @@ class Enqueuer(Generic[P, R]):
             id_, task.name, data, options.queue or task.queue, options.tenant,
             task.priority if options.priority is None else options.priority, options.delay, options.run_at,
             options.max_attempts or (options.retry or task.retry).max_attempts,
-            options.retry and options.retry.as_json(),
+            None if options.retry is None else options.retry.as_json(),
         )  # fmt: skip
         if options.dedupe is not None or task.dedupe is not None:
             self._add_key(job)

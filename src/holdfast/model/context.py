@@ -25,5 +25,5 @@ class Context:
 
 
 CONTEXT = Context()
-"""A default for keyword-only context parameters, `*, ctx: Context = CONTEXT`, so that type checkers do not ask callers of
-enqueue for it; a worker always passes the real one."""
+"""A default for keyword-only context parameters, `*, ctx: Context = CONTEXT`: with it, type checkers do not ask callers
+of enqueue for one. A worker always passes the real one."""

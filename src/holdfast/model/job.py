@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any
 
 
-class Status(str, enum.Enum):
+class Status(enum.StrEnum):
     """Where a job is in its life; the last four are final."""
 
     QUEUED = "queued"
@@ -27,9 +27,6 @@ class Status(str, enum.Enum):
     def final(self) -> bool:
         """Whether only an operator can move the job on from here."""
         return self in (Status.SUCCEEDED, Status.FAILED, Status.DEAD, Status.CANCELED)
-
-    def __str__(self) -> str:
-        return self.value
 
 
 @dataclass(frozen=True, slots=True)

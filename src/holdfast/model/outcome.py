@@ -72,7 +72,9 @@ class Cancel(Verdict):
 def describe(error: BaseException, longest: int) -> dict[str, Any]:
     """An error as stored in last_error: cleaned and capped, so that storing it cannot fail."""
     kind = type(error)
-    name = kind.__qualname__ if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}.{kind.__qualname__}"
+    name = (
+        kind.__qualname__ if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}.{kind.__qualname__}"
+    )
     told: dict[str, Any] = {"type": clean(name, 200), "message": clean(_text(error), longest // 4)}
     code = getattr(error, "code", None)
     if isinstance(code, str | int) and not isinstance(code, bool):

@@ -32,7 +32,9 @@ class Retry:
         if not 1 <= self.max_attempts <= 32_000:
             raise ConfigurationError(f"max_attempts is 1 to 32000, got {self.max_attempts!r}")
         if any(not 0 <= d <= _LONGEST for d in (*self.delays, self.cap)):
-            raise ConfigurationError(f"retry delays are 0 to {_LONGEST:g} seconds, got {self.delays} capped at {self.cap}")
+            raise ConfigurationError(
+                f"retry delays are 0 to {_LONGEST:g} seconds, got {self.delays} capped at {self.cap}"
+            )
         if not 1 <= self.factor <= 100:
             raise ConfigurationError(f"the factor between retry delays is 1 to 100, got {self.factor!r}")
         if not 0 <= self.jitter <= 1:
@@ -45,7 +47,13 @@ class Retry:
 
     @classmethod
     def exponential(
-        cls, base: float = 1.0, *, cap: float = DAY, factor: float = 2.0, max_attempts: int = 5, jitter: float = 0.0
+        cls,
+        base: float = 1.0,
+        *,
+        cap: float = DAY,
+        factor: float = 2.0,
+        max_attempts: int = 5,
+        jitter: float = 0.0,
     ) -> Retry:
         """base, base x factor, base x factor^2 ... seconds, never more than cap."""
         return cls("exponential", max_attempts, (float(base),), float(factor), float(cap), jitter)

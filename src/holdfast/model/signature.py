@@ -69,9 +69,12 @@ class Signature:
 
     def _decode(self, data: str | bytes) -> msgspec.Struct:
         try:
-            return self._decoder.decode(data)
+            held: msgspec.Struct = self._decoder.decode(data)
+            return held
         except msgspec.ValidationError as error:
-            raise InvalidPayload(f"task {self.name!r} takes {self._shape}, but the payload does not fit: {error}") from None
+            raise InvalidPayload(
+                f"task {self.name!r} takes {self._shape}, but the payload does not fit: {error}"
+            ) from None
         except (msgspec.DecodeError, RecursionError) as error:
             raise InvalidPayload(f"the payload of task {self.name!r} cannot be read: {error}") from None
 

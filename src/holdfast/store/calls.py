@@ -54,10 +54,13 @@ class Calls:
     def __init__(self, schema: str) -> None:
         self.schema = schema
         self.channel = f"{schema}_wake"
-        self.copy_sql = f"COPY {schema}.live (id, queue, priority, task, tenant, payload, max_attempts, retry) FROM STDIN"
-        # A plain job needs no decision, so it is inserted without a function call: a quarter off the cost (decision 004).
+        self.copy_sql = (
+            f"COPY {schema}.live (id, queue, priority, task, tenant, payload, max_attempts, retry) FROM STDIN"
+        )
+        # A plain job needs no decision, so it is inserted without a function call (decision 004).
         self._insert = (
-            f"WITH placed AS (INSERT INTO {schema}.live (id, queue, priority, task, tenant, payload, max_attempts, retry) "
+            f"WITH placed AS (INSERT INTO {schema}.live "
+            "(id, queue, priority, task, tenant, payload, max_attempts, retry) "
             "VALUES (%s, %s, %s, %s, %s, %s, %s, %s) ON CONFLICT DO NOTHING RETURNING true) "
             f"SELECT CASE WHEN EXISTS (SELECT 1 FROM {schema}.sleepers s WHERE s.queue = %s) "
             f"THEN {schema}.wake(%s) END FROM placed"
@@ -88,10 +91,11 @@ class Calls:
 
     def _insert_plain(self, job: NewJob, on_conflict: str) -> Call[Accepted]:
         retry = None if job.retry is None else json.dumps(job.retry)
+        payload = job.payload.decode()
+        params = (job.id, job.queue, job.priority, job.task, job.tenant, payload, job.max_attempts, retry)
         return Call(
             self._insert,
-            (job.id, job.queue, job.priority, job.task, job.tenant, job.payload.decode(), job.max_attempts, retry,
-             job.queue, job.queue),  # fmt: skip
+            (*params, job.queue, job.queue),
             lambda rows: Accepted(job.id, "created" if rows else "existing"),
             lambda: self.enqueue(job, on_conflict, fresh=False),
         )
@@ -113,7 +117,11 @@ class Calls:
         return Call(self._claim, (worker, queues, limit, lease, after, asleep), lambda rows: rows)
 
     def finish(
-        self, ids: Sequence[str], tokens: Sequence[int], outcomes: Sequence[msgspec.Struct], closed: Sequence[int]
+        self,
+        ids: Sequence[str],
+        tokens: Sequence[int],
+        outcomes: Sequence[msgspec.Struct],
+        closed: Sequence[int],
     ) -> Call[list[str]]:
         told = _encode(outcomes).decode() if outcomes else None
         return Call(self._finish, (array(ids), array(tokens), told, array(closed)), _firsts)
@@ -129,7 +137,14 @@ class Calls:
         )
 
     def register_worker(
-        self, worker: str, host: str, pid: int, version: str, queues: list[str], concurrency: int, tasks: list[Any]
+        self,
+        worker: str,
+        host: str,
+        pid: int,
+        version: str,
+        queues: list[str],
+        concurrency: int,
+        tasks: list[Any],
     ) -> Call[None]:
         return self._void(
             "register_worker", "%s, %s, %s, %s, %s, %s, %s::jsonb",
@@ -171,7 +186,7 @@ class Calls:
 
     def get(self, id_: str) -> Call[JobInfo | None]:
         return Call(
-            f"SELECT {_JOB_COLUMNS} FROM {self.schema}.jobs WHERE id = %s::uuid",  # noqa: S608 - validated schema name
+            f"SELECT {_JOB_COLUMNS} FROM {self.schema}.jobs WHERE id = %s::uuid",
             (id_,),
             lambda rows: _info(rows[0]) if rows else None,
         )
@@ -180,7 +195,7 @@ class Calls:
         conditions, params = where.sql()
         order = "DESC" if newest_first else "ASC"
         return Call(
-            f"SELECT {_JOB_COLUMNS} FROM {self.schema}.jobs WHERE {conditions} "  # noqa: S608 - fixed fragments
+            f"SELECT {_JOB_COLUMNS} FROM {self.schema}.jobs WHERE {conditions} "
             f"ORDER BY created_at {order}, id {order} LIMIT %s",
             (*params, limit),
             lambda rows: [_info(row) for row in rows],
@@ -189,7 +204,7 @@ class Calls:
     def dead_ids(self, where: Filter, *, limit: int, after: str | None) -> Call[list[str]]:
         conditions, params = where.sql()
         return Call(
-            f"SELECT id::text FROM {self.schema}.dead WHERE {conditions} AND (%s::uuid IS NULL OR id > %s::uuid) "  # noqa: S608
+            f"SELECT id::text FROM {self.schema}.dead WHERE {conditions} AND (%s::uuid IS NULL OR id > %s::uuid) "
             "ORDER BY id LIMIT %s",
             (*params, after, after, limit),
             _firsts,
@@ -197,7 +212,11 @@ class Calls:
 
     def count_dead(self, where: Filter) -> Call[int]:
         conditions, params = where.sql()
-        return Call(f"SELECT count(*) FROM {self.schema}.dead WHERE {conditions}", params, lambda rows: int(rows[0][0]))  # noqa: S608
+        return Call(
+            f"SELECT count(*) FROM {self.schema}.dead WHERE {conditions}",
+            params,
+            lambda rows: int(rows[0][0]),
+        )
 
     def queue_depth(self) -> Call[list[dict[str, Any]]]:
         return self._table("queue_depth", "queue, ready, running, later, dead, oldest_wait", "queue")
@@ -209,13 +228,13 @@ class Calls:
     def _table(self, name: str, columns: str, order: str) -> Call[list[dict[str, Any]]]:
         names = columns.split(", ")
         return Call(
-            f"SELECT {columns} FROM {self.schema}.{name} ORDER BY {order}",  # noqa: S608 - fixed fragments
+            f"SELECT {columns} FROM {self.schema}.{name} ORDER BY {order}",
             (),
             lambda rows: [dict(zip(names, row, strict=True)) for row in rows],
         )
 
     def _void(self, function: str, places: str, *params: Any) -> Call[None]:
-        return Call(f"SELECT {self.schema}.{function}({places})", params, lambda _: None)  # noqa: S608
+        return Call(f"SELECT {self.schema}.{function}({places})", params, lambda _: None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,4 +281,6 @@ def _firsts(rows: Rows) -> list[Any]:
 
 
 def _info(row: tuple[Any, ...]) -> JobInfo:
-    return JobInfo(*row[:6], Status(row[6]), *row[7:])
+    values = list(row)
+    values[6] = Status(row[6])
+    return JobInfo(*values)

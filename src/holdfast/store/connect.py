@@ -11,12 +11,21 @@ from psycopg import errors as pg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from holdfast.errors import (
-    ConfigurationError, DatabaseUnavailable, DuplicateJob, HoldfastError, SchemaError, UsageError,
+    ConfigurationError,
+    DatabaseUnavailable,
+    DuplicateJob,
+    HoldfastError,
+    SchemaError,
+    UsageError,
 )  # fmt: skip
 from holdfast.settings import Settings
 
 OLDEST_SERVER = 150000
 LOST = (psycopg.OperationalError, psycopg.InterfaceError)
+_WRONG_ADDRESS = re.compile(
+    r"authentication failed|no password supplied|(database|role) \".*\" does not exist|no pg_hba.conf entry"
+    r"|could not translate host name|failed to resolve host"
+)
 AGAIN = (pg.SerializationFailure, pg.DeadlockDetected)
 
 
@@ -93,7 +102,9 @@ def explain(error: Exception, settings: Settings) -> HoldfastError:
     state = getattr(error, "sqlstate", None) or ""
     diag = getattr(error, "diag", None)
     if diag is not None and diag.constraint_name == "dedupe_key":
-        return DuplicateJob(diag.message_primary.rpartition("dedupe key ")[2], f"{diag.message_primary}; nothing was enqueued")
+        return DuplicateJob(
+            diag.message_primary.rpartition("dedupe key ")[2], f"{diag.message_primary}; nothing was enqueued"
+        )
     if state in ("42P01", "3F000", "42883", "42704"):
         return SchemaError(f"schema {settings.schema!r} is not set up in {where} ({text}); run: holdfast migrate")
     if state == "42501":
@@ -101,10 +112,9 @@ def explain(error: Exception, settings: Settings) -> HoldfastError:
             f"the database user may not do this ({text}); grant it a role: "
             f"GRANT {settings.schema}_worker TO <user> (or _enqueue, _reader, _admin)"
         )
-    if state.startswith("22") or state.startswith("23"):
+    if state.startswith(("22", "23")):
         return UsageError(f"the database refused the job: {text}")
-    if re.search(r"authentication failed|no password supplied|database \".*\" does not exist|role \".*\" does not exist|"
-                 r"no pg_hba.conf entry|could not translate host name|failed to resolve host", text):  # fmt: skip
+    if _WRONG_ADDRESS.search(text):
         return ConfigurationError(f"cannot log in to {where}: {text}; check HOLDFAST_DSN")
     return DatabaseUnavailable(f"the database at {where} cannot be reached or went away: {text}; is it running?")
 

@@ -130,6 +130,10 @@ class EmbeddedPostgres:
             return None
         return pid
 
+    def _is_up(self) -> bool:
+        """The pid asked anew: type checkers take a property for a value that stays."""
+        return self.pid is not None
+
     def dsn(self, database: str = DATABASE) -> str:
         """A libpq URL. It says the port because libpq would otherwise take it from PGPORT."""
         host = quote(bytes(self._sockets()), safe="")
@@ -168,9 +172,7 @@ class EmbeddedPostgres:
         self.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, e: BaseException | None, at: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, e: BaseException | None, at: TracebackType | None) -> None:
         self.release()
 
     def _guard(self) -> threading.RLock:
@@ -270,7 +272,7 @@ class EmbeddedPostgres:
         start = ("start", "-w", f"-t{_PATIENCE}", f"-D{self.data}", f"-l{self.log}", f"-o{self._options()}")
         done = self._run("pg_ctl", *start)
         # The children of a killed postmaster keep its shared memory until they notice; the caller retries.
-        retry = self.pid is not None or "pre-existing shared memory" in self._log_tail(4)
+        retry = self._is_up() or "pre-existing shared memory" in self._log_tail(4)
         if done.returncode and not retry:
             raise self._failure(f"postgresql did not start in {self.data}: {done.stdout.strip()}")
 
@@ -323,9 +325,7 @@ class EmbeddedPostgres:
             used = any(place.is_relative_to(self.path) for place in places)
             # The folder becomes private to the server's account; a home or a project must not.
             if used and not (self.path / "start.lock").exists():
-                raise ConfigurationError(
-                    f"{self.path} has other uses; name another folder, as in ./.holdfast"
-                )
+                raise ConfigurationError(f"{self.path} has other uses; name another folder, as in ./.holdfast")
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._own(self.path)
 

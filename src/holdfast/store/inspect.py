@@ -71,7 +71,7 @@ class Inspections:
         return _dicts(
             f"""SELECT id::text, status::text, task, tenant, queue, priority, attempt, max_attempts,
                        created_at, started_at, finished_at, worker, payload, last_error
-                FROM {self.schema}.dead WHERE {conditions} ORDER BY finished_at DESC, id LIMIT %s""",  # noqa: S608 - fixed fragments
+                FROM {self.schema}.dead WHERE {conditions} ORDER BY finished_at DESC, id LIMIT %s""",
             "id, status, task, tenant, queue, priority, attempts, max_attempts, created_at, "
             "started_at, finished_at, worker, payload, last_error",
             (*params, limit),
@@ -82,13 +82,13 @@ class Inspections:
         return _dicts(
             f"""SELECT id, host, pid, version, queues, concurrency, started_at, heartbeat_at,
                        extract(epoch FROM clock_timestamp() - heartbeat_at)::float8, stopping
-                FROM {self.schema}.workers ORDER BY started_at, id""",  # noqa: S608 - validated schema name
+                FROM {self.schema}.workers ORDER BY started_at, id""",
             "id, host, pid, version, queues, concurrency, started_at, heartbeat_at, heartbeat_age, stopping",
         )
 
     def task_queues(self) -> Call[dict[str, str]]:
         """The queue of each task that a worker has made known."""
-        return Call(f"SELECT name, queue FROM {self.schema}.tasks", (), _mapping)  # noqa: S608 - validated schema name
+        return Call(f"SELECT name, queue FROM {self.schema}.tasks", (), _mapping)
 
     def server(self) -> Call[Row]:
         """Who answers, and what its clock says."""
@@ -129,7 +129,7 @@ class Inspections:
                      FROM generate_series(0, 60) d,
                           to_char((now() AT TIME ZONE 'UTC')::date + d, 'YYYYMMDD') day
                      WHERE to_regclass(format('%%I.%%I', %s::text, 'history_' || day)) IS NOT NULL),
-                    (SELECT count(*) FROM (SELECT FROM {self.schema}.history_default LIMIT 10000) s)""",  # noqa: S608 - validated schema name
+                    (SELECT count(*) FROM (SELECT FROM {self.schema}.history_default LIMIT 10000) s)""",
             "days, stray",
             (self.schema,),
         )
@@ -138,7 +138,7 @@ class Inspections:
         """Leases that ran out more than `grace` seconds ago and were not taken back."""
         return _dict(
             f"""SELECT count(*), extract(epoch FROM clock_timestamp() - min(expires_at))::float8
-                FROM {self.schema}.claims WHERE expires_at < clock_timestamp() - make_interval(secs => %s)""",  # noqa: S608 - validated schema name
+                FROM {self.schema}.claims WHERE expires_at < clock_timestamp() - make_interval(secs => %s)""",
             "claims, oldest",
             (grace,),
         )
@@ -160,7 +160,7 @@ class Inspections:
                     WHERE NOT stopping AND heartbeat_at > clock_timestamp() - make_interval(secs => %s))
                 SELECT n.queue, (SELECT count(*) FROM {live} l WHERE l.queue = n.queue AND l.token IS NULL)
                 FROM names n WHERE n.queue IS NOT NULL AND n.queue NOT IN (SELECT queue FROM served)
-                ORDER BY 1""",  # noqa: S608 - validated schema name
+                ORDER BY 1""",
             "queue, jobs",
             (heard_within,),
         )
@@ -169,7 +169,7 @@ class Inspections:
         """Jobs of a queue since an id by tenant, status and worker; ids grow, so their index serves it."""
         return Call(
             f"""SELECT tenant, status::text, locked_by, count(*) FROM {self.schema}.jobs
-                WHERE queue = %s AND id >= %s::uuid GROUP BY 1, 2, 3""",  # noqa: S608 - validated schema name
+                WHERE queue = %s AND id >= %s::uuid GROUP BY 1, 2, 3""",
             (queue, first_id),
             lambda rows: [(r[0], r[1], r[2], r[3]) for r in rows],
         )
@@ -183,7 +183,7 @@ class Inspections:
                        percentile_cont(0.5) WITHIN GROUP (ORDER BY extract(epoch FROM started_at - run_at)),
                        percentile_cont(0.99) WITHIN GROUP (ORDER BY extract(epoch FROM started_at - run_at)),
                        coalesce(sum(attempts), 0)::int8
-                FROM {self.schema}.jobs WHERE queue = %s AND id >= %s::uuid""",  # noqa: S608 - validated schema name
+                FROM {self.schema}.jobs WHERE queue = %s AND id >= %s::uuid""",
             "rows, jobs, final, seconds, wait_p50, wait_p99, attempts",
             (queue, first_id),
         )
@@ -209,8 +209,8 @@ def find_pending(session: ThreadSession, schema: str) -> Pending:
     expected = max(int(name[:4]) for name in files)
     if not session.run(Call("SELECT to_regclass(%s) IS NOT NULL", (f"{schema}.schema_files",), _firsts))[0]:
         return Pending(None, expected, sorted(files), sorted(wanted))
-    applied = set(session.run(Call(f"SELECT version FROM {schema}.schema_info", (), _firsts)))  # noqa: S608 - validated schema name
-    known = session.run(Call(f"SELECT name, checksum FROM {schema}.schema_files", (), _mapping))  # noqa: S608 - validated schema name
+    applied = set(session.run(Call(f"SELECT version FROM {schema}.schema_info", (), _firsts)))
+    known = session.run(Call(f"SELECT name, checksum FROM {schema}.schema_files", (), _mapping))
     differ = [name for name in sorted({*known, *wanted}) if known.get(name) != wanted.get(name)]
     missing = [name for name in sorted(files) if int(name[:4]) not in applied]
     return Pending(max(applied, default=None), expected, missing, differ)

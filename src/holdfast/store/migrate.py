@@ -53,7 +53,7 @@ def found_version(conn: Connection, schema: str) -> int | None:
     row = conn.execute("SELECT to_regclass(%s)", [f"{schema}.schema_info"]).fetchone()
     if row is None or row[0] is None:
         return None
-    found = conn.execute(f"SELECT max(version) FROM {schema}.schema_info").fetchone()  # noqa: S608 - validated name
+    found = conn.execute(f"SELECT max(version) FROM {schema}.schema_info").fetchone()
     return None if found is None else found[0]
 
 
@@ -63,7 +63,9 @@ def _apply(conn: Connection, schema: str) -> Migrated:
         conn.execute(f"CREATE SCHEMA {schema}".encode())
     conn.execute(f"SET LOCAL search_path TO {schema}, pg_temp".encode())
     conn.execute("SET LOCAL check_function_bodies = off")
-    conn.execute("CREATE TABLE IF NOT EXISTS schema_info (version integer PRIMARY KEY, applied_at timestamptz NOT NULL)")
+    conn.execute(
+        "CREATE TABLE IF NOT EXISTS schema_info (version integer PRIMARY KEY, applied_at timestamptz NOT NULL)"
+    )
     conn.execute("CREATE TABLE IF NOT EXISTS schema_files (name text PRIMARY KEY, checksum text NOT NULL)")
     found = found_version(conn, schema) or 0
     if found > expected_version():
@@ -112,7 +114,10 @@ def _drop(conn: Connection, file: str) -> None:
     if kind == "views":
         conn.execute(f"DROP VIEW IF EXISTS {name} CASCADE".encode())
         return
-    overloads = "SELECT oid::regprocedure::text FROM pg_proc WHERE proname = %s AND pronamespace = current_schema()::regnamespace"
+    overloads = (
+        "SELECT oid::regprocedure::text FROM pg_proc "
+        "WHERE proname = %s AND pronamespace = current_schema()::regnamespace"
+    )
     for (signature,) in conn.execute(overloads, [name]).fetchall():
         conn.execute(f"DROP FUNCTION {signature}".encode())
 

@@ -1,7 +1,7 @@
 """The client's way to the database: one pool for sync callers, one for each event loop of async callers.
 
-Both run the same `Call` values. A call whose reply was lost is repeated in its safe form: ids are made by the client, so
-an enqueue that did commit is found and not done twice.
+Both run the same `Call` values. A call whose reply was lost is repeated in its safe form: ids are made by the client,
+so an enqueue that did commit is found and not done twice.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import atexit
 import threading
 import time
 import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import psycopg
@@ -36,26 +38,33 @@ class SyncPool:
         self._lock = threading.Lock()
         self._pool: ConnectionPool[Any] | None = None
 
-    def run(self, call: Call[T]) -> T:
-        """Runs one call, again in its safe form when the connection was lost."""
+    def run(self, call: Call[T], conn: Any = None) -> T:
+        """Runs one call, again in its safe form when the connection was lost; or once, in the caller's transaction."""
+        if conn is not None:
+            with explained(self._settings):
+                return run_on(conn, call)
         for left in reversed(range(_TRIES)):
             try:
-                with self._opened().connection() as conn:
-                    return run_on(conn, call)
+                with self._opened().connection() as ours:
+                    return run_on(ours, call)
             except (*Lost, psycopg.Error) as error:
                 call = _next(call, error, left, self._settings)
                 time.sleep(_pause(left))
         raise AssertionError("unreachable")
 
-    def copy(self, bulk: Bulk) -> None:
-        """Copies plain jobs into live in one transaction."""
-        try:
-            with self._opened().connection() as conn:
+    def copy(self, bulk: Bulk, conn: Any = None) -> None:
+        """Copies plain jobs into live in one transaction, or in the caller's."""
+        with explained(self._settings):
+            if conn is not None:
                 copy_on(conn, self._calls, bulk)
-        except Lost:
+                return
+            try:
+                with self._opened().connection() as ours:
+                    copy_on(ours, self._calls, bulk)
+                return
+            except Lost:
+                pass
             self.run(self._calls.enqueue_many(bulk.jobs(), "existing", fresh=False))
-        except psycopg.Error as error:
-            raise connect.explain(error, self._settings) from error
 
     def close(self) -> None:
         """Closes the connections; the next call opens them again."""
@@ -86,26 +95,33 @@ class AsyncPool:
             weakref.WeakKeyDictionary()
         )
 
-    async def run(self, call: Call[T]) -> T:
-        """Runs one call, again in its safe form when the connection was lost."""
+    async def run(self, call: Call[T], conn: Any = None) -> T:
+        """Runs one call, again in its safe form when the connection was lost; or once, in the caller's transaction."""
+        if conn is not None:
+            with explained(self._settings):
+                return await arun_on(conn, call)
         for left in reversed(range(_TRIES)):
             try:
-                async with (await self._opened()).connection() as conn:
-                    return await arun_on(conn, call)
+                async with (await self._opened()).connection() as ours:
+                    return await arun_on(ours, call)
             except (*Lost, psycopg.Error) as error:
                 call = _next(call, error, left, self._settings)
                 await asyncio.sleep(_pause(left))
         raise AssertionError("unreachable")
 
-    async def copy(self, bulk: Bulk) -> None:
-        """Copies plain jobs into live in one transaction."""
-        try:
-            async with (await self._opened()).connection() as conn:
+    async def copy(self, bulk: Bulk, conn: Any = None) -> None:
+        """Copies plain jobs into live in one transaction, or in the caller's."""
+        with explained(self._settings):
+            if conn is not None:
                 await acopy_on(conn, self._calls, bulk)
-        except Lost:
+                return
+            try:
+                async with (await self._opened()).connection() as ours:
+                    await acopy_on(ours, self._calls, bulk)
+                return
+            except Lost:
+                pass
             await self.run(self._calls.enqueue_many(bulk.jobs(), "existing", fresh=False))
-        except psycopg.Error as error:
-            raise connect.explain(error, self._settings) from error
 
     async def close(self) -> None:
         """Closes this event loop's connections."""
@@ -139,6 +155,15 @@ def first_look(settings: Settings) -> str:
     except psycopg.Error as error:
         raise connect.explain(error, settings) from error
     return info
+
+
+@contextmanager
+def explained(settings: Settings) -> Iterator[None]:
+    """Database errors in our own words."""
+    try:
+        yield
+    except psycopg.Error as error:
+        raise connect.explain(error, settings) from error
 
 
 def run_on(conn: Any, call: Call[T]) -> T:
@@ -176,7 +201,7 @@ def _next(call: Call[T], error: Exception, left: int, settings: Settings) -> Cal
     """What to run after a failure: the same call, its safe form, or nothing (raises)."""
     if left and isinstance(error, connect.AGAIN):
         return call
-    if left and isinstance(error, connect.LOST) and not isinstance(error, connect.pg.QueryCanceled):
+    if left and isinstance(error, connect.LOST) and not isinstance(error, psycopg.errors.QueryCanceled):
         return call.repeat() if call.repeat else call
     raise connect.explain(error, settings) from error
 

@@ -49,7 +49,9 @@ class Console(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         fields = " ".join(f"{k}={_short(v)}" for k, v in getattr(record, "fields", {}).items())
-        line = f"{_time(record):%H:%M:%S.%f}"[:-3] + f" {record.levelname.lower():<7} {record.getMessage():<28} {fields}"
+        line = (
+            f"{_time(record):%H:%M:%S.%f}"[:-3] + f" {record.levelname.lower():<7} {record.getMessage():<28} {fields}"
+        )
         return line.rstrip() + (f"\n{self.formatException(record.exc_info)}" if record.exc_info else "")
 
 

@@ -1,5 +1,5 @@
 """The upkeep loop in each worker. Every few seconds it tries for the lead; the leader promotes due jobs, reclaims
-expired leases, prunes and makes partitions. Each chore is safe when two leaders overlap, so the lead only saves work."""
+expired leases, prunes and makes partitions. Each chore is safe when two leaders overlap; the lead only saves work."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Upkeep:
                 busy = await self._round()
             except HoldfastError as error:
                 logs.event(log, logging.WARNING, "upkeep failed", error=str(error))
-            await asyncio.sleep(0 if busy else self._every * random.uniform(0.75, 1.25))  # noqa: S311 - jitter
+            await asyncio.sleep(0 if busy else self._every * random.uniform(0.75, 1.25))
 
     async def _round(self) -> bool:
         """One round; answers whether there is more to do at once."""
@@ -50,7 +50,7 @@ class Upkeep:
             await self._session.run(self._calls.make_partitions())
             _, removed = await self._session.run(self._calls.prune(PRUNE_STEP))
             if removed < PRUNE_STEP:
-                self._prune_at = time.monotonic() + PRUNE_EVERY * random.uniform(0.75, 1.25)  # noqa: S311 - jitter
+                self._prune_at = time.monotonic() + PRUNE_EVERY * random.uniform(0.75, 1.25)
         return done.promoted >= FULL_ROUND or bool(done.reclaimed)
 
     def _tell(self, done: Upkept) -> None:

@@ -52,10 +52,12 @@ class Cursor:
     def scanned_all(self, began: float, ended: float) -> None:
         """Notes a scan from the beginning and what it cost."""
         self._full_scan_cost = ended - began
-        self._full_scan_at = ended + max(FULL_SCAN_EVERY * random.uniform(0.75, 1.25), self._full_scan_cost * FULL_SCAN_SHARE)  # noqa: S311 - jitter
+        self._full_scan_at = ended + max(
+            FULL_SCAN_EVERY * random.uniform(0.75, 1.25), self._full_scan_cost * FULL_SCAN_SHARE
+        )
 
     def found_end(self, now: float) -> float:
-        """The queue looks empty from here: look from the beginning as soon as that is affordable; seconds until then."""
+        """Nothing more from here on: look from the beginning as soon as that is affordable; seconds until then."""
         last_ended = self._full_scan_at - max(FULL_SCAN_EVERY, self._full_scan_cost * FULL_SCAN_SHARE)
         self._full_scan_at = max(now, last_ended + self._full_scan_cost * FULL_SCAN_SHARE)
         return self._full_scan_at - now
@@ -75,7 +77,13 @@ class Claimer:
     """One worker's claim loop."""
 
     def __init__(
-        self, worker: str, settings: Settings, session: Session, calls: Calls, hand: Hand, may_claim: Callable[[], bool]
+        self,
+        worker: str,
+        settings: Settings,
+        session: Session,
+        calls: Calls,
+        hand: Hand,
+        may_claim: Callable[[], bool],
     ) -> None:
         self._worker = worker
         self._settings = settings
@@ -108,7 +116,7 @@ class Claimer:
             except HoldfastError as error:
                 self._registered, self._due_known = True, False
                 logs.event(log, logging.WARNING, "claim failed", error=str(error))
-                await self._wait(pause * random.uniform(0.75, 1.25))  # noqa: S311 - jitter
+                await self._wait(pause * random.uniform(0.75, 1.25))
                 pause = min(pause * 2, LONGEST_PAUSE)
 
     def stop(self) -> None:
@@ -177,7 +185,7 @@ class Claimer:
             await self._sleep()
 
     async def _sleep(self) -> None:
-        poll = self._settings.poll * random.uniform(0.75, 1.25)  # noqa: S311 - jitter
+        poll = self._settings.poll * random.uniform(0.75, 1.25)
         soon = self._due is not None and self._due <= poll
         woken = await self._wait(max(self._due or 0, 0.001) if soon else poll)
         # A wake-up that brings no job may announce a delayed one, so ask again when the next is due.

@@ -22,7 +22,9 @@ UNKNOWN_TASK_DELAY = 15.0
 class Attempts:
     """Executes attempts with the tasks of one application: async handlers on the loop, sync ones in threads."""
 
-    def __init__(self, tasks: Mapping[str, Task[Any, Any]], threads: Executor, *, max_error: int, max_result: int) -> None:
+    def __init__(
+        self, tasks: Mapping[str, Task[Any, Any]], threads: Executor, *, max_error: int, max_result: int
+    ) -> None:
         self._tasks = tasks
         self._threads = threads
         self._max_error = max_error
@@ -39,7 +41,7 @@ class Attempts:
             return None if result is None else self._succeeded(job, result)
         except asyncio.CancelledError as error:
             if (current := asyncio.current_task()) is not None and current.cancelling():
-                raise  # the worker wants this attempt to end; otherwise the handler let a cancellation of its own escape
+                raise  # the worker ends this attempt; else the handler let a cancellation of its own escape
             return self._failed(job, error)
         except (Exception, SystemExit) as error:  # the error boundary of every handler
             return self._failed(job, error)

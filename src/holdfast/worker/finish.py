@@ -12,9 +12,9 @@ import logging
 import random
 from dataclasses import dataclass, field
 
-from holdfast.errors import DatabaseUnavailable, HoldfastError
+from holdfast.errors import HoldfastError, UsageError
 from holdfast.model.job import Job
-from holdfast.model.outcome import Outcome
+from holdfast.model.outcome import Outcome, clean
 from holdfast.store.calls import Calls
 from holdfast.store.session import Session
 from holdfast.telemetry import logs
@@ -35,6 +35,17 @@ class Batch:
 
     def __len__(self) -> int:
         return len(self.ids) + len(self.outcomes)
+
+    def parts(self, error: Exception) -> list[Batch]:
+        """What to send in place of this batch, which the database refused: each outcome alone, and in place of one
+        refused alone a failure without what it carried."""
+        if len(self) == 1 and self.outcomes:
+            [one] = self.outcomes
+            told = {"type": "UnstorableOutcome", "message": clean(str(error), 1000)}
+            bare = Outcome(one.id, one.token, "failed", error=told)
+            return [Batch(outcomes=[bare], closed=self.closed)] if one.error != told else []
+        alone = [Batch(outcomes=[each]) for each in self.outcomes]
+        return [*alone, Batch(self.ids, self.tokens, closed=self.closed)] if alone else []
 
 
 class Finisher:
@@ -94,38 +105,24 @@ class Finisher:
         await self._idle.wait()
 
     async def _send(self, batch: Batch) -> None:
+        """Sends a batch until it is stored. Only data the database refuses is sent in parts, so that one outcome which
+        cannot be stored holds up no other; anything else is waited out."""
         repeated, pause = False, 0.05
         while True:
             try:
                 refused = await self.session.run(
                     self._calls.finish(batch.ids, batch.tokens, batch.outcomes, batch.closed)
                 )
-                break
-            except DatabaseUnavailable as error:
-                logs.event(log, logging.WARNING, "finish waits for database", jobs=len(batch), error=str(error))
-                await asyncio.sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311 - jitter
-                repeated, pause = True, min(pause * 2, 2.0)
+                return self._close(batch, refused, repeated)
+            except UsageError as error:
+                logs.event(log, logging.ERROR, "finish refused", jobs=len(batch), error=str(error))
+                for part in batch.parts(error):
+                    await self._send(part)
+                return None
             except HoldfastError as error:
-                refused = await self._send_singly(batch, error)
-                break
-        self._close(batch, refused, repeated)
-
-    async def _send_singly(self, batch: Batch, error: HoldfastError) -> list[str]:
-        """One outcome that cannot be stored must not hold up the others: it is stored without what it carried."""
-        logs.event(log, logging.ERROR, "finish refused a batch", jobs=len(batch), error=str(error))
-        refused: list[str] = []
-        if batch.ids:
-            refused += await self.session.run(self._calls.finish(batch.ids, batch.tokens, [], []))
-        for outcome in batch.outcomes:
-            try:
-                refused += await self.session.run(self._calls.finish([], [], [outcome], []))
-            except DatabaseUnavailable:
-                raise
-            except HoldfastError as cause:
-                told = {"type": "UnstorableOutcome", "message": str(cause)[:1000]}
-                bare = Outcome(outcome.id, outcome.token, "failed", error=told)
-                refused += await self.session.run(self._calls.finish([], [], [bare], []))
-        return refused
+                logs.event(log, logging.WARNING, "finish waits for database", jobs=len(batch), error=str(error))
+                await asyncio.sleep(pause * random.uniform(0.5, 1.5))
+                repeated, pause = True, min(pause * 2, 2.0)
 
     def _close(self, batch: Batch, refused: list[str], repeated: bool) -> None:
         for token in batch.closed:

@@ -28,7 +28,12 @@ class LeaseKeeper(threading.Thread):
     """Renews until stopped; reports lost tokens through on_lost, which must be safe to call from a thread."""
 
     def __init__(
-        self, worker: str, settings: Settings, calls: Calls, hand: Hand, on_lost: Callable[[Sequence[int]], None]
+        self,
+        worker: str,
+        settings: Settings,
+        calls: Calls,
+        hand: Hand,
+        on_lost: Callable[[Sequence[int]], None],
     ) -> None:
         super().__init__(name="holdfast-lease", daemon=True)
         # A renewal that hangs is as bad as one that fails, so its deadline is shorter than that of other calls.
@@ -58,12 +63,15 @@ class LeaseKeeper(threading.Thread):
         leases = list(self._hand.leases.values())
         before = time.monotonic()
         try:
-            held = set(self._session.run(self._calls.renew(self._worker, [x.token for x in leases], self._settings.lease)))
+            renewed = self._session.run(
+                self._calls.renew(self._worker, [x.token for x in leases], self._settings.lease)
+            )
         except HoldfastError as error:
             self.failing = True
             logs.event(log, logging.WARNING, "renewal failed", leases=len(leases), error=str(error))
             return False
         self.failing = False
+        held = set(renewed)
         for lease in leases:
             if lease.token in held:
                 lease.deadline = before + self._settings.lease

@@ -18,13 +18,13 @@ import threading
 import time
 from collections.abc import Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, cast
 
-from holdfast import __version__
 from holdfast.client import Holdfast
 from holdfast.errors import DatabaseUnavailable, HoldfastError
 from holdfast.model.job import Job
 from holdfast.model.outcome import Outcome
+from holdfast.settings import VERSION
 from holdfast.store.pools import first_look
 from holdfast.store.session import Session
 from holdfast.telemetry import logs
@@ -66,7 +66,7 @@ class Worker:
         self._build()
         await self._service.run(
             self._hf.calls.register_worker(
-                self.id, socket.gethostname(), os.getpid(), __version__, self.settings.queue_list,
+                self.id, socket.gethostname(), os.getpid(), VERSION, self.settings.queue_list,
                 self.settings.concurrency, self._hf.registered(),
             )
         )  # fmt: skip
@@ -125,9 +125,8 @@ class Worker:
         return helpers
 
     async def _slot(self) -> None:
-        hand, claimer, finisher, ready = self.hand, self.claimer, self.finisher, None
-        me = asyncio.current_task()
-        assert me is not None
+        hand, claimer, finisher = self.hand, self.claimer, self.finisher
+        me = cast("asyncio.Task[None]", asyncio.current_task())
         streak = 0
         while True:
             ready = hand.ready
@@ -160,7 +159,10 @@ class Worker:
         told, last = time.monotonic(), (0, 0, 0)
         while True:
             await asyncio.sleep(min(0.5, self.settings.poll / 2))
-            if self.hand.ready and time.monotonic() - self.hand.ready[0].lease.taken_at > 1 + self.settings.prefetch * 10:
+            if (
+                self.hand.ready
+                and time.monotonic() - self.hand.ready[0].lease.taken_at > 1 + self.settings.prefetch * 10
+            ):
                 self._give_back(self.hand.take_ready())
             now = (self.claimer.claimed, self.finisher.succeeded, self.finisher.failed)
             if time.monotonic() - told >= WINDOW and now != last:
@@ -208,7 +210,7 @@ class Worker:
         """Waits for running handlers, no longer than the grace time and not after a second stop."""
         try:
             async with asyncio.timeout(self.settings.grace):
-                while self.hand.running and not self._at_once.is_set():
+                while self.hand.running and not self._at_once.is_set():  # noqa: ASYNC110 - only while stopping
                     await asyncio.sleep(0.01)
         except TimeoutError:
             logs.event(log, logging.WARNING, "grace time is over", worker=self.id, given_back=len(self.hand.running))
@@ -231,7 +233,7 @@ class Worker:
             except DatabaseUnavailable as error:
                 logs.event(log, logging.WARNING, "waiting for database", error=str(error))
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(pause * random.uniform(0.75, 1.25)):  # noqa: S311 - jitter
+                    async with asyncio.timeout(pause * random.uniform(0.75, 1.25)):
                         await self._stopping.wait()
                         raise
                 pause = min(pause * 2, 5.0)

@@ -1,0 +1,509 @@
+"""Dedupe keys: who holds one, for how long, and what a second job with the same key comes to (R9, I11)."""
+
+from __future__ import annotations
+
+import json
+import threading
+import uuid
+from typing import Any
+
+import psycopg
+import pytest
+import sql_core as core
+from conftest import wait_until
+from sql_clock import Clock, clock_fixture  # noqa: F401 - fixture
+from sql_core import Sql
+
+from holdfast import ConfigurationError, Dedupe, DuplicateJob, Holdfast, UsageError
+
+
+def keyed(sql: Sql, scope: str = "running", **options: Any) -> tuple[uuid.UUID, str]:
+    return core.enqueue(sql, dedupe_key="k", dedupe_scope=scope, **options)
+
+
+def holder(sql: Sql) -> uuid.UUID | None:
+    rows = sql("select id from dedupe where key = 'k'")
+    return rows[0][0] if rows else None
+
+
+# -- scopes
+
+
+@pytest.mark.parametrize("scope", ["queued", "running", "success"])
+def test_a_key_is_held_while_its_job_waits(each_sql: Sql, scope: str) -> None:
+    first, outcome = keyed(each_sql, scope)
+    assert outcome == "created"
+    assert keyed(each_sql, scope) == (first, "existing")
+    assert core.count(each_sql, "live") == 1
+
+
+@pytest.mark.parametrize("scope", ["queued", "running", "success"])
+def test_a_key_is_held_while_its_job_is_delayed(sql: Sql, scope: str) -> None:
+    first, _ = keyed(sql, scope, delay="1 hour")
+    assert keyed(sql, scope) == (first, "existing")
+    assert core.place(sql, first) == "later"
+
+
+@pytest.mark.parametrize(("scope", "held"), [("queued", False), ("running", True), ("success", True)])
+def test_only_the_scope_queued_ends_when_the_job_starts(sql: Sql, scope: str, held: bool) -> None:
+    first, _ = keyed(sql, scope)
+    core.claim_one(sql)
+    second, outcome = keyed(sql, scope)
+    assert (second == first, outcome) == ((True, "existing") if held else (False, "created"))
+
+
+@pytest.mark.parametrize(("scope", "held"), [("queued", False), ("running", False), ("success", True)])
+def test_only_the_scope_success_outlives_a_success(sql: Sql, scope: str, held: bool) -> None:
+    first, _ = keyed(sql, scope)
+    assert core.finish(sql, core.claim_one(sql)) == []
+    second, outcome = keyed(sql, scope)
+    assert (second == first, outcome) == ((True, "existing") if held else (False, "created"))
+
+
+@pytest.mark.parametrize("scope", ["queued", "running", "success"])
+@pytest.mark.parametrize("final", ["failed", "dead", "canceled", "canceled while waiting"])
+def test_no_scope_outlives_an_end_without_success(sql: Sql, scope: str, final: str) -> None:
+    first, _ = keyed(sql, scope)
+    if final == "canceled while waiting":
+        assert core.cancel(sql, first) == ["canceled"]
+    else:
+        core.fail(sql, core.claim_one(sql), outcome=final)
+    assert holder(sql) is None
+    assert keyed(sql, scope)[1] == "created"
+
+
+@pytest.mark.parametrize("scope", ["running", "success"])
+@pytest.mark.parametrize("back", ["error", "snooze", "release", "lose"])
+def test_a_key_is_held_while_its_job_is_put_back(sql: Sql, scope: str, back: str) -> None:
+    first, _ = keyed(sql, scope)
+    job = core.claim_one(sql)
+    {"error": core.fail, "snooze": core.snooze, "release": core.release, "lose": lambda s, j: core.lose(s)}[back](sql, job)
+    assert core.status(sql, first) in ("queued", "retrying")
+    assert keyed(sql, scope) == (first, "existing")
+
+
+@pytest.mark.parametrize("result", [None, [1]], ids=["plain", "with a result"])
+def test_a_kept_key_is_free_again_after_its_period_and_not_before(sql: Sql, clock: Clock, result: object) -> None:
+    first, _ = keyed(sql, "success", dedupe_keep="1 hour")
+    clock.advance(7200)  # the period begins with the success
+    job = core.claim_one(sql)
+    told = json.dumps([{"id": str(job.id), "token": job.token, "outcome": "succeeded", "result": result}])
+    if result is None:
+        core.finish(sql, job)
+    else:
+        assert sql("select finish('{}', '{}', %s::jsonb)", [told]) == []
+    clock.advance(3599)
+    assert keyed(sql, "success") == (first, "existing")
+    clock.advance(1)
+    second, outcome = keyed(sql, "success")
+    assert outcome == "created"
+    assert second != first
+
+
+def test_a_key_kept_for_ever_is_kept_for_ever(sql: Sql, clock: Clock) -> None:
+    first, _ = keyed(sql, "success")
+    core.finish(sql, core.claim_one(sql))
+    clock.advance(86400 * 3650)
+    sql("select prune()")
+    assert keyed(sql, "success") == (first, "existing")
+
+
+def test_prune_removes_expired_keys_and_no_others(sql: Sql, clock: Clock) -> None:
+    for name, keep in {"short": "1 minute", "long": "1 hour", "ever": None}.items():
+        core.put(sql, dedupe_key=name, dedupe_scope="success", dedupe_keep=keep)
+        core.finish(sql, core.claim_one(sql))
+    core.put(sql, dedupe_key="waiting", dedupe_scope="success", dedupe_keep="1 minute")
+    clock.advance(60)
+    assert sql("select rows_removed from prune()") == [(1,)]
+    assert sql("select key from dedupe order by 1") == [("ever",), ("long",), ("waiting",)]
+
+
+# -- conflicts
+
+
+def test_replace_gives_a_waiting_holder_the_new_payload(each_sql: Sql) -> None:
+    for delay in (None, "1 hour"):
+        first, _ = core.enqueue(each_sql, dedupe_key=f"k {delay}", delay=delay, payload={"n": 1})
+        second = core.enqueue(each_sql, dedupe_key=f"k {delay}", payload={"n": 2}, on_conflict="replace")
+        assert second == (first, "replaced")
+        assert core.look(each_sql, first).payload == {"n": 2}
+    assert core.count(each_sql, "jobs") == 2
+
+
+def test_replace_while_running_does_nothing(sql: Sql) -> None:
+    first, _ = keyed(sql, payload={"n": 1})
+    core.claim_one(sql)
+    assert keyed(sql, payload={"n": 2}, on_conflict="replace") == (first, "existing")
+    assert core.look(sql, first).payload == {"n": 1}
+
+
+def test_replace_after_success_does_nothing(sql: Sql) -> None:
+    first, _ = keyed(sql, "success", payload={"n": 1})
+    core.finish(sql, core.claim_one(sql))
+    assert keyed(sql, "success", payload={"n": 2}, on_conflict="replace") == (first, "existing")
+    assert core.look(sql, first).payload == {"n": 1}
+
+
+def test_raise_names_the_holder_and_the_key_and_enqueues_nothing(sql: Sql) -> None:
+    first, _ = keyed(sql)
+    with pytest.raises(psycopg.errors.UniqueViolation, match=f"job {first} already holds dedupe key k"):
+        keyed(sql, on_conflict="raise")
+    assert core.count(sql, "jobs") == 1
+
+
+def test_an_unknown_on_conflict_is_refused(sql: Sql) -> None:
+    keyed(sql)
+    with pytest.raises(psycopg.errors.InvalidParameterValue, match="on_conflict is existing, replace or raise, got panic"):
+        keyed(sql, on_conflict="panic")
+
+
+def test_a_batch_with_one_key_twice_makes_one_job(sql: Sql) -> None:
+    jobs = [{"task": "t", "dedupe_key": key, "payload": {"n": n}} for n, key in enumerate(["b", "a", "b", None, "a"])]
+    rows = sql("select id, outcome from enqueue_many(%s::jsonb)", [json.dumps(jobs)])
+    assert [outcome for _, outcome in rows] == ["created", "created", "existing", "created", "existing"]
+    assert (rows[2][0], rows[4][0]) == (rows[0][0], rows[1][0])
+    assert core.look(sql, rows[0][0]).payload == {"n": 0}
+    assert core.look(sql, rows[1][0]).payload == {"n": 1}
+
+
+def test_a_batch_that_raises_enqueues_nothing(sql: Sql) -> None:
+    core.put(sql, dedupe_key="taken")
+    jobs = [{"task": "t"}, {"task": "t", "dedupe_key": "taken"}, {"task": "t", "dedupe_key": "free"}]
+    with pytest.raises(psycopg.errors.UniqueViolation):
+        sql("select enqueue_many(%s::jsonb, 'raise')", [json.dumps(jobs)])
+    assert core.count(sql, "jobs") == 1
+    assert core.count(sql, "dedupe") == 1
+
+
+# -- the same call again, after a lost reply
+
+
+def test_the_same_job_again_is_accepted_once_wherever_it_has_got_to(each_sql: Sql) -> None:
+    sql, id_ = each_sql, uuid.uuid4()
+    again = {"id": id_, "dedupe_key": "k", "retry": {"kind": "fixed", "delay": 60}}
+    assert core.enqueue(sql, **again) == (id_, "created")
+    assert core.enqueue(sql, **again) == (id_, "existing")
+    job = core.claim_one(sql)
+    assert core.enqueue(sql, **again) == (id_, "existing")
+    core.fail(sql, job)
+    assert core.place(sql, id_) == "later"
+    assert core.enqueue(sql, **again) == (id_, "existing")
+    sql("update later set run_at = clock()")
+    job = core.claim_one(sql)
+    core.fail(sql, job, outcome="dead")
+    assert core.enqueue(sql, **again) == (id_, "existing")
+    assert (core.place(sql, id_), holder(sql)) == ("dead", None)
+    core.discard_dead(sql, id_)
+    assert core.enqueue(sql, **again) == (id_, "existing")
+    assert core.enqueue(sql, **again, delay="1 hour") == (id_, "existing")
+    assert (core.place(sql, id_), holder(sql)) == ("history", None)
+    assert core.count(sql, "jobs") == 1
+
+
+def test_the_same_job_again_does_not_take_back_a_key_it_gave_up_when_it_started(sql: Sql) -> None:
+    """Scope queued: the key is free once the job runs. A late repeat must not take it, or the next job is swallowed."""
+    first = uuid.uuid4()
+    keyed(sql, "queued", id=first)
+    core.claim_one(sql)
+    assert keyed(sql, "queued", id=first) == (first, "existing")
+    assert holder(sql) is None, "a running job holds a key of scope queued again"
+    second, outcome = keyed(sql, "queued")
+    assert outcome == "created"
+    assert second != first
+
+
+@pytest.mark.parametrize("on_conflict", ["existing", "replace", "raise"])
+def test_the_same_job_again_leaves_a_newer_holder_of_its_key_alone(sql: Sql, on_conflict: str) -> None:
+    """The reply was lost, the job ran and ended, another took the key: the repeat must find its own job, not the other."""
+    first = uuid.uuid4()
+    keyed(sql, id=first, payload={"n": 1})
+    core.finish(sql, core.claim_one(sql))
+    second, _ = keyed(sql, payload={"n": 2})
+    told = keyed(sql, id=first, payload={"n": 1}, on_conflict=on_conflict)
+    assert core.look(sql, second).payload == {"n": 2}
+    assert told == (first, "existing")
+
+
+# -- races and transactions
+
+
+def test_twenty_threads_with_one_key_make_one_job(each_dsn: str, each_sql: Sql) -> None:
+    told: list[tuple[uuid.UUID, str]] = []
+    start = threading.Barrier(20)
+
+    def work() -> None:
+        with core.session(each_dsn) as conn:
+            run = core.runner(conn)
+            start.wait()
+            for _ in range(3):
+                told.append(keyed(run))
+
+    threads = [threading.Thread(target=work) for _ in range(20)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(told) == 60
+    assert len({id_ for id_, _ in told}) == 1
+    assert [outcome for _, outcome in told].count("created") == 1
+    assert core.count(each_sql, "jobs") == 1
+
+
+def test_threads_that_enqueue_claim_and_finish_one_key_never_hold_it_twice(dsn: str, sql: Sql) -> None:
+    """I11 under races: at no time do two live jobs share a key of scope running."""
+    stop = threading.Event()
+    twice: list[int] = []
+
+    def produce() -> None:
+        with core.session(dsn) as conn:
+            for _ in range(60):
+                keyed(core.runner(conn))
+
+    def consume() -> None:
+        with core.session(dsn) as conn:
+            run = core.runner(conn)
+            while not stop.is_set():
+                if batch := core.claim(run, limit=2):
+                    assert core.finish(run, *batch) == []
+
+    def watch() -> None:
+        with core.session(dsn) as conn:
+            run = core.runner(conn)
+            while not stop.is_set():
+                twice.append(run("select count(*) from (select from live where dedupe_key = 'k') l")[0][0])
+
+    producers = [threading.Thread(target=produce) for _ in range(3)]
+    others = [threading.Thread(target=work) for work in (consume, consume, watch)]
+    for thread in (*producers, *others):
+        thread.start()
+    for thread in producers:
+        thread.join()
+    stop.set()
+    for thread in others:
+        thread.join()
+    assert max(twice) <= 1
+    while batch := core.claim(sql):
+        core.finish(sql, *batch)
+    assert core.count(sql, "dedupe") == 0
+
+
+def test_a_holder_that_is_rolled_back_frees_the_key(dsn: str, sql: Sql) -> None:
+    told: list[tuple[uuid.UUID, str]] = []
+    with core.session(dsn, autocommit=False) as one, core.session(dsn) as two:
+        first, _ = keyed(core.runner(one))
+        waiting = threading.Thread(target=lambda: told.append(keyed(core.runner(two))))
+        waiting.start()
+        wait_until(lambda: sql("select 1 from pg_stat_activity where pid = %s and wait_event_type = 'Lock'", [two.info.backend_pid]))
+        one.rollback()
+        waiting.join()
+    ((second, outcome),) = told
+    assert outcome == "created"
+    assert second != first
+    assert sql("select id from jobs") == [(second,)]
+
+
+def test_a_holder_that_commits_meanwhile_is_answered_with(dsn: str, sql: Sql) -> None:
+    told: list[tuple[uuid.UUID, str]] = []
+    with core.session(dsn, autocommit=False) as one, core.session(dsn) as two:
+        first, _ = keyed(core.runner(one))
+        waiting = threading.Thread(target=lambda: told.append(keyed(core.runner(two))))
+        waiting.start()
+        wait_until(lambda: sql("select 1 from pg_stat_activity where pid = %s and wait_event_type = 'Lock'", [two.info.backend_pid]))
+        one.commit()
+        waiting.join()
+    assert told == [(first, "existing")]
+
+
+@pytest.mark.parametrize("on_conflict", ["existing", "replace"])
+def test_a_long_transaction_that_hits_a_held_key_does_not_block_the_holders_end(
+    dsn: str, sql: Sql, on_conflict: str
+) -> None:
+    first, _ = keyed(sql)
+    job = core.claim_one(sql)
+    sql("set lock_timeout = '5s'")
+    with core.session(dsn, autocommit=False) as long:
+        assert keyed(core.runner(long), on_conflict=on_conflict) == (first, "existing")
+        assert core.finish(sql, job) == []
+        assert core.status(sql, first) == "succeeded"
+        long.commit()
+
+
+def test_a_long_transaction_that_replaced_a_payload_does_not_hold_up_other_claims(dsn: str, sql: Sql) -> None:
+    first, _ = keyed(sql, payload={"n": 1})
+    other = core.put(sql)
+    sql("set lock_timeout = '5s'")
+    with core.session(dsn, autocommit=False) as long:
+        assert keyed(core.runner(long), payload={"n": 2}, on_conflict="replace") == (first, "replaced")
+        assert [j.id for j in core.claim(sql)] == [other]
+        long.commit()
+    (job,) = core.claim(sql)
+    assert (job.id, job.payload) == (first, {"n": 2})
+
+
+def test_two_batches_with_the_same_keys_in_opposite_order_do_not_deadlock(dsn: str, sql: Sql) -> None:
+    keys = [f"k{n:03}" for n in range(150)]
+    start = threading.Barrier(2)
+    failures: list[BaseException] = []
+
+    def work(order: list[str]) -> None:
+        jobs = json.dumps([{"task": "t", "dedupe_key": key} for key in order])
+        try:
+            with core.session(dsn) as conn:
+                start.wait()
+                conn.execute("select enqueue_many(%s::jsonb)", [jobs])
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=[order]) for order in (keys, keys[::-1])]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert core.count(sql, "jobs") == len(keys)
+
+
+# -- dead letters
+
+
+def test_a_dead_job_whose_key_a_newer_job_holds_stays_dead(sql: Sql) -> None:
+    first, _ = keyed(sql)
+    core.fail(sql, core.claim_one(sql), outcome="dead")
+    second, _ = keyed(sql)
+    before = core.state(sql)
+    assert core.retry_dead(sql, first) == []
+    assert core.state(sql) == before
+    core.finish(sql, core.claim_one(sql))
+    assert core.retry_dead(sql, first) == [first]
+    assert (core.status(sql, first), holder(sql)) == ("retrying", first)
+    assert core.status(sql, second) == "succeeded"
+
+
+def test_of_two_dead_jobs_with_one_key_one_is_retried(sql: Sql) -> None:
+    for _ in range(2):
+        keyed(sql)
+        core.fail(sql, core.claim_one(sql), outcome="dead")
+    ids = sorted(core.firsts(sql("select id from dead")))
+    assert core.retry_dead(sql, *ids) == ids[:1]
+    assert core.count(sql, "dead") == 1
+
+
+def test_a_retried_job_keeps_its_scope(sql: Sql, clock: Clock) -> None:
+    """R9 also after an operator's retry: a key of scope success is kept when the retried job succeeds."""
+    first, _ = keyed(sql, "success", dedupe_keep="1 hour")
+    core.fail(sql, core.claim_one(sql), outcome="dead")
+    assert core.retry_dead(sql, first) == [first]
+    core.finish(sql, core.claim_one(sql))
+    assert keyed(sql, "success") == (first, "existing")
+    clock.advance(3600)
+    assert keyed(sql, "success")[1] == "created"
+
+
+# -- through the client
+
+
+@pytest.fixture
+def tasks(hf: Holdfast) -> tuple[Any, Any]:
+    @hf.task(name="mail", dedupe=Dedupe())
+    def mail(to: str, options: dict[str, Any] | None = None) -> None: ...
+
+    @hf.task(name="sms", dedupe=Dedupe())
+    def sms(to: str, options: dict[str, Any] | None = None) -> None: ...
+
+    return mail, sms
+
+
+def test_a_derived_key_is_task_tenant_and_sorted_json(tasks: tuple[Any, Any]) -> None:
+    mail, _ = tasks
+    job = mail.enqueue("a@b.c", {"z": 1, "a": [2, {"y": "ü", "b": None}]}).info()
+    assert job.dedupe_key == 'mail::global::{"options":{"a":[2,{"b":null,"y":"ü"}],"z":1},"to":"a@b.c"}'
+    job = mail.using(tenant="acme").enqueue(to="a@b.c").info()
+    assert job.dedupe_key == 'mail::acme::{"to":"a@b.c"}'
+
+
+def test_a_callers_key_is_set_apart_by_task_and_tenant_too(tasks: tuple[Any, Any]) -> None:
+    mail, _ = tasks
+    assert mail.using(dedupe="o-42").enqueue("a").info().dedupe_key == "mail::global::o-42"
+    assert mail.using(dedupe="o-42", tenant="acme").enqueue("a").info().dedupe_key == "mail::acme::o-42"
+
+
+def test_the_same_arguments_in_any_order_are_the_same_key(tasks: tuple[Any, Any]) -> None:
+    mail, _ = tasks
+    first = mail.enqueue("a", {"x": 1, "y": 2})
+    second = mail.enqueue(options={"y": 2, "x": 1}, to="a")
+    assert (second.id, second.existing) == (first.id, True)
+
+
+def test_tenants_and_tasks_never_meet(tasks: tuple[Any, Any]) -> None:
+    mail, sms = tasks
+    made = [each.using(tenant=tenant).enqueue("a") for each in (mail, sms) for tenant in (None, "acme", "zeta")]
+    assert len({job.id for job in made}) == 6
+    assert not any(job.existing for job in made)
+
+
+def test_a_tenant_named_global_does_not_meet_the_jobs_of_no_tenant(tasks: tuple[Any, Any]) -> None:
+    mail, _ = tasks
+    nobody = mail.enqueue("a")
+    someone = mail.using(tenant="global").enqueue("a")
+    assert someone.id != nobody.id
+
+
+def test_colons_in_names_cannot_make_two_tenants_meet(hf: Holdfast) -> None:
+    @hf.task(name="mail", dedupe=Dedupe())
+    def mail() -> None: ...
+
+    @hf.task(name="mail::acme", dedupe=Dedupe())
+    def other() -> None: ...
+
+    first = mail.using(tenant="acme::x", dedupe="k").enqueue()
+    second = mail.using(tenant="acme", dedupe="x::k").enqueue()
+    third = other.using(tenant="x", dedupe="k").enqueue()
+    assert len({first.id, second.id, third.id}) == 3
+
+
+def test_a_long_key_gives_way_to_its_hash_and_still_dedupes(tasks: tuple[Any, Any]) -> None:
+    mail, _ = tasks
+    first, second = mail.enqueue("a" * 50_000), mail.enqueue("a" * 50_000)
+    assert first.id == second.id
+    assert first.info().dedupe_key.startswith("mail::global::sha256:")
+    assert mail.enqueue("a" * 50_001).id != first.id
+
+
+def test_the_client_raises_with_the_key(tasks: tuple[Any, Any]) -> None:
+    mail, _ = tasks
+    mail.enqueue("a")
+    with pytest.raises(DuplicateJob, match="nothing was enqueued") as caught:
+        mail.using(on_conflict="raise").enqueue("a")
+    assert caught.value.key == 'mail::global::{"to":"a"}'
+
+
+def test_a_key_rolled_back_with_the_callers_transaction_is_free(dsn: str, tasks: tuple[Any, Any]) -> None:
+    mail, _ = tasks
+    with psycopg.connect(dsn) as conn:
+        lost = mail.using(conn=conn).enqueue("a")
+        conn.rollback()
+    kept = mail.enqueue("a")
+    assert not kept.existing
+    assert lost.info() is None
+
+
+def test_many_jobs_with_derived_keys_are_deduped_among_themselves(tasks: tuple[Any, Any], sql: Sql) -> None:
+    mail, _ = tasks
+    ids = mail.enqueue_many(["a", "b", "a", {"to": "b"}, ("c",)])
+    assert ids[2:4] == ids[:2]
+    assert len(set(ids)) == 3
+    assert core.count(sql, "live") == 3
+
+
+def test_one_key_cannot_be_given_to_many_jobs(tasks: tuple[Any, Any]) -> None:
+    mail, _ = tasks
+    with pytest.raises(UsageError, match="one id or dedupe key cannot be given to many jobs"):
+        mail.using(dedupe="k").enqueue_many(["a", "b"])
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"scope": "sometimes"}, {"on_conflict": "panic"}, {"scope": "running", "keep": 5}], ids=str
+)
+def test_a_dedupe_that_cannot_be_is_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError, match="'sometimes'|'panic'|'running'"):
+        Dedupe(**wrong)
