@@ -34,12 +34,11 @@ def environment(dsn: str, **more: str) -> dict[str, str]:
     return {**os.environ, "HOLDFAST_DSN": dsn, "PYTHONUNBUFFERED": "1", **more}
 
 
-def ran(
-    dsn: str, *arguments: str, folder: Path | None = None, **env: str
-) -> subprocess.CompletedProcess[str]:
+def ran(dsn: str, *arguments: str, folder: Path | None = None, **env: str) -> subprocess.CompletedProcess[str]:
     """One command as a process of its own, to its end."""
     return subprocess.run(
-        [*COMMAND, *arguments], cwd=folder, env=environment(dsn, **env), capture_output=True, text=True, timeout=60, check=False
+        [*COMMAND, *arguments], cwd=folder, env=environment(dsn, **env), capture_output=True, text=True,
+        timeout=60, check=False,
     )  # fmt: skip
 
 
@@ -48,8 +47,8 @@ def started(dsn: str, *arguments: str, folder: Path, **env: str) -> Iterator[Pro
     """A command that runs on; killed at the end if it still does."""
     with (folder / "output").open("w+") as output:
         process = subprocess.Popen(
-            [*COMMAND, *arguments], cwd=folder, env=environment(dsn, **env), stdout=output, stderr=subprocess.STDOUT,
-            start_new_session=True,
+            [*COMMAND, *arguments], cwd=folder, env=environment(dsn, **env), stdout=output,
+            stderr=subprocess.STDOUT, start_new_session=True,
         )  # fmt: skip
         try:
             yield Program(process, folder / "output")

@@ -21,13 +21,11 @@ def bury(sql: Sql) -> Bury:
 
     def put(number: int, task: str = "app.send", status: str = "dead", code: str = "TIMEOUT") -> list[str]:
         made = ids.make_many(number)
-        error = json.dumps(
-            {"type": "app.Refused", "message": "no entry", "code": code, "traceback": "Traceback\n  x"}
-        )
+        error = json.dumps({"type": "app.Refused", "message": "no entry", "code": code, "traceback": "Traceback\n  x"})
         sql(
-            "INSERT INTO dead (id, status, queue, priority, lane, run_at, created_at, started_at, finished_at, attempt, "
-            "max_attempts, task, payload, last_error) SELECT i, %s::job_status, 'default', 2, 0, now(), now(), now(), now(), "
-            "5, 5, %s, '{}', %s::jsonb FROM unnest(%s::uuid[]) i",
+            "INSERT INTO dead (id, status, queue, priority, lane, run_at, created_at, started_at, finished_at, "
+            "attempt, max_attempts, task, payload, last_error) SELECT i, %s::job_status, 'default', 2, 0, now(), "
+            "now(), now(), now(), 5, 5, %s, '{}', %s::jsonb FROM unnest(%s::uuid[]) i",
             [status, task, error, made],
         )
         return made
@@ -93,7 +91,7 @@ def test_all_asks_first(dsn: str, bury: Bury, sql: Sql) -> None:
     assert "retry 3 jobs?" in refused.stderr
     assert holdfast(dsn, "dead", "discard", "--all").exit_code == 1  # nobody there to answer
     assert count(sql, "dead") == 3
-    assert holdfast(dsn, "dead", "retry", "--all", answer="y\n").stdout == "retried 3 jobs\n"
+    assert "retried 3 jobs\n" in holdfast(dsn, "dead", "retry", "--all", answer="y\n").stdout
 
 
 def test_discard_moves_jobs_to_history_where_they_keep_their_status(dsn: str, bury: Bury, sql: Sql) -> None:

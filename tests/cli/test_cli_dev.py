@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from conftest import wait_until
 from program import ran, started
 
 from holdfast.cli.dev import watched
+from holdfast.store.embedded import EmbeddedPostgres
 
 APP = """
 import pathlib
@@ -24,7 +26,15 @@ async def write() -> None:
 """
 
 
-def test_dev_starts_a_database_runs_jobs_and_follows_the_code(tmp_path: Path) -> None:
+@pytest.fixture
+def embedded(tmp_path: Path) -> Iterator[EmbeddedPostgres]:
+    """The server that `dev` starts in this folder; stopped at the end, whatever has happened to its users."""
+    server = EmbeddedPostgres(tmp_path / ".holdfast")
+    yield server
+    server.stop()
+
+
+def test_dev_starts_a_database_runs_jobs_and_follows_the_code(tmp_path: Path, embedded: EmbeddedPostgres) -> None:
     code, written = tmp_path / "dev_app.py", tmp_path / "written"
     code.write_text(APP.replace("VERSION", "one"))
     with started("", "dev", "dev_app:hf", folder=tmp_path) as program:
@@ -44,7 +54,7 @@ def test_dev_starts_a_database_runs_jobs_and_follows_the_code(tmp_path: Path) ->
 
         program.process.send_signal(signal.SIGINT)
         assert program.ended() == 0
-    assert not (tmp_path / ".holdfast" / "data18" / "postmaster.pid").exists()
+    assert embedded.pid is None
 
 
 def test_dev_runs_without_watchfiles_and_says_so(dsn: str, tmp_path: Path) -> None:

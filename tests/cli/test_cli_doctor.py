@@ -19,10 +19,7 @@ Sql = Callable[..., list[tuple[Any, ...]]]
 
 def examined(dsn: str, *arguments: str) -> dict[str, dict[str, str]]:
     """The doctor's findings by name."""
-    return {
-        each["name"]: each
-        for each in json.loads(holdfast(dsn, "doctor", "--json", *arguments).stdout)["checks"]
-    }
+    return {each["name"]: each for each in json.loads(holdfast(dsn, "doctor", "--json", *arguments).stdout)["checks"]}
 
 
 def test_a_sound_database_gets_only_oks(dsn: str) -> None:
@@ -77,9 +74,7 @@ def test_a_database_that_is_away_is_an_error(dsn: str) -> None:
     assert holdfast("", "doctor").exit_code == 1
 
 
-def test_jobs_that_nobody_serves_and_leases_that_nobody_takes_back_are_told(
-    dsn: str, hf: Holdfast, sql: Sql
-) -> None:
+def test_jobs_that_nobody_serves_and_leases_that_nobody_takes_back_are_told(dsn: str, hf: Holdfast, sql: Sql) -> None:
     for queue in ("default", "mail", "mail"):
         sql("SELECT enqueue('app.send', p_queue => %s)", [queue])
     assert "default (1 job), mail (2 jobs)" in examined(dsn)["queues"]["found"]
@@ -100,7 +95,8 @@ def test_dead_jobs_rows_without_partition_and_missing_partitions_are_told(dsn: s
     sql("SELECT fail(%s, %s, p_outcome => 'failed')", [id_, token])
     assert "1 failed or dead job" in examined(dsn)["dead"]["found"]
     sql(
-        "INSERT INTO history (id, status, priority, attempt, max_attempts, run_at, created_at, finished_at, queue, task, payload) "
+        "INSERT INTO history (id, status, priority, attempt, max_attempts, run_at, created_at, finished_at, queue, "
+        "task, payload) "
         "VALUES (gen_random_uuid(), 'succeeded', 2, 1, 5, now(), now(), '2020-01-01', 'default', 'app.send', '{}')"
     )
     assert "1 rows lie in history_default" in examined(dsn)["history"]["found"]
@@ -119,14 +115,9 @@ def test_a_user_without_rights_is_told_which_role_to_ask_for(dsn: str, sql: Sql)
 
 
 def test_a_pooler_in_transaction_mode_must_be_declared() -> None:
-    assert (
-        checks.judge_pooler(Pooling(present=True, moves=True), told=False).advice == "set HOLDFAST_POOLER=1"
-    )
+    assert checks.judge_pooler(Pooling(present=True, moves=True), told=False).advice == "set HOLDFAST_POOLER=1"
     assert checks.judge_pooler(Pooling(present=True, moves=True), told=True).level == "ok"
-    assert (
-        checks.judge_pooler(Pooling(present=True, moves=False), told=False).found
-        == "a pooler in session mode"
-    )
+    assert checks.judge_pooler(Pooling(present=True, moves=False), told=False).found == "a pooler in session mode"
     assert checks.judge_pooler(Pooling(present=False, moves=False), told=False).found == "none"
 
 

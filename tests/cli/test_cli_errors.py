@@ -9,9 +9,7 @@ AWAY = "postgresql://postgres@127.0.0.1:1/nowhere?connect_timeout=2"
 SOME_ID = "018f2c5e-7d1a-7c3b-9f00-2a4b6c8d0e1f"
 
 
-@pytest.mark.parametrize(
-    "command", [["jobs"], ["dead"], ["migrate"], ["migrate", "--check"], ["jobs", "workers"]]
-)
+@pytest.mark.parametrize("command", [["jobs"], ["dead"], ["migrate"], ["migrate", "--check"], ["jobs", "workers"]])
 def test_a_database_that_is_away_is_exit_code_3(command: list[str]) -> None:
     result = holdfast(AWAY, *command)
     assert (result.exit_code, result.stdout) == (3, "")
@@ -51,9 +49,7 @@ def test_an_option_with_a_wrong_value_is_exit_code_2(dsn: str) -> None:
 def test_an_error_is_one_line_without_traceback_or_colour_unless_debugging(dsn: str) -> None:
     plain = ran(dsn, "jobs", "show", SOME_ID)
     assert plain.returncode == 1
-    assert (
-        plain.stderr == f"error: there is no job {SOME_ID} in schema 'holdfast'; history is dropped in time\n"
-    )
+    assert plain.stderr == f"error: there is no job {SOME_ID} in schema 'holdfast'; history is dropped in time\n"
     debugged = ran(dsn, "jobs", "show", SOME_ID, HOLDFAST_DEBUG="1")
     assert debugged.returncode == 1
     assert "Traceback" in debugged.stderr

@@ -38,22 +38,16 @@ def test_a_listed_job_as_json_has_every_field(dsn: str) -> None:
         "id": id_, "task": "app.send", "tenant": "acme", "queue": "default", "priority": 1,
         "payload": {"to": "a@b.c"}, "status": "queued", "attempts": 0,
     }  # fmt: skip
-    assert {"run_at", "created_at", "started_at", "finished_at", "last_error", "result", "locked_by"} <= set(
-        job
-    )
+    assert {"run_at", "created_at", "started_at", "finished_at", "last_error", "result", "locked_by"} <= set(job)
 
 
 def test_the_table_shows_whole_ids_in_a_pipe_and_no_colour_codes(dsn: str) -> None:
-    id_ = enqueue(
-        dsn, "app.a_task_with_quite_a_long_name_that_would_not_fit_into_eighty_columns", "--tenant", "acme"
-    )
+    id_ = enqueue(dsn, "app.a_task_with_quite_a_long_name_that_would_not_fit_into_eighty_columns", "--tenant", "acme")
     result = ran(dsn, "jobs")
     assert result.returncode == 0
     header, line = result.stdout.splitlines()
     assert header.split()[:3] == ["id", "status", "task"]
-    assert line.startswith(
-        f"{id_}  queued  app.a_task_with_quite_a_long_name_that_would_not_fit_into_eighty_columns"
-    )
+    assert line.startswith(f"{id_}  queued  app.a_task_with_quite_a_long_name_that_would_not_fit_into_eighty_columns")
     assert "\x1b" not in result.stdout
 
 
@@ -120,9 +114,7 @@ def test_enqueue_keeps_to_the_dedupe_key_as_clients_do(dsn: str, hf: Holdfast) -
     def send(to: str) -> None: ...
 
     job = send.using(dedupe="order-42", tenant="acme").enqueue("x")
-    again = told(
-        holdfast(dsn, "jobs", "enqueue", "app.send", "--dedupe", "order-42", "--tenant", "acme", "--json")
-    )
+    again = told(holdfast(dsn, "jobs", "enqueue", "app.send", "--dedupe", "order-42", "--tenant", "acme", "--json"))
     assert again == {"id": job.id, "outcome": "existing", "queue": "default"}
     other = told(holdfast(dsn, "jobs", "enqueue", "app.send", "--dedupe", "order-42", "--json"))
     assert other["outcome"] == "created"

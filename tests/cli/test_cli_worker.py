@@ -58,12 +58,8 @@ def pids(sql: Sql) -> set[int]:
     return {row[0] for row in sql("SELECT pid FROM workers WHERE NOT stopping")}
 
 
-def test_a_worker_runs_jobs_and_on_sigterm_finishes_them_and_exits_with_0(
-    dsn: str, folder: Path, sql: Sql
-) -> None:
-    with started(
-        dsn, "worker", "worker_app:hf", "--concurrency", "2", "--poll", "0.1", folder=folder
-    ) as program:
+def test_a_worker_runs_jobs_and_on_sigterm_finishes_them_and_exits_with_0(dsn: str, folder: Path, sql: Sql) -> None:
+    with started(dsn, "worker", "worker_app:hf", "--concurrency", "2", "--poll", "0.1", folder=folder) as program:
         id_ = enqueue(dsn, "app.until", '{"name": "go"}')
         wait_until(lambda: status(dsn, id_) == "running")
         program.process.send_signal(signal.SIGTERM)
@@ -76,9 +72,7 @@ def test_a_worker_runs_jobs_and_on_sigterm_finishes_them_and_exits_with_0(
 
 
 def test_a_thread_that_never_ends_does_not_keep_the_process(dsn: str, folder: Path) -> None:
-    with started(
-        dsn, "worker", "worker_app:hf", "--grace", "0.2", "--log-format", "json", folder=folder
-    ) as program:
+    with started(dsn, "worker", "worker_app:hf", "--grace", "0.2", "--log-format", "json", folder=folder) as program:
         id_ = enqueue(dsn, "app.hang")
         wait_until(lambda: status(dsn, id_) == "running")
         program.process.send_signal(signal.SIGINT)
@@ -111,9 +105,7 @@ def test_a_wrong_setup_is_exit_code_2(dsn: str, folder: Path, arguments: list[st
     assert "Traceback" not in result.stderr
 
 
-def test_a_supervisor_replaces_a_killed_process_and_stops_all_on_sigterm(
-    dsn: str, folder: Path, sql: Sql
-) -> None:
+def test_a_supervisor_replaces_a_killed_process_and_stops_all_on_sigterm(dsn: str, folder: Path, sql: Sql) -> None:
     with started(dsn, "worker", "worker_app:hf", "--processes", "2", folder=folder) as program:
         first = wait_until(lambda: len(found := pids(sql)) == 2 and found)
         killed = first.pop()

@@ -150,7 +150,8 @@ def look(sql: Sql, id_: uuid.UUID) -> Job:
 
 
 def status(sql: Sql, id_: uuid.UUID) -> str:
-    return look(sql, id_).status
+    ((found,),) = sql("select status::text from jobs where id = %s", [id_])
+    return found
 
 
 def place(sql: Sql, id_: uuid.UUID) -> str:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 EMBEDDED = "embedded:./.holdfast"
 GRACE = 5.0
+DEBOUNCE_MS = 300
 
 
 def dev(
@@ -106,8 +107,9 @@ def watched(folder: Path) -> Iterable[tuple[list[Path], bool]]:
 async def _watch(paths: list[Path], recursive: bool, supervisor: Supervisor) -> None:
     from watchfiles import PythonFilter, awatch
 
-    async for changes in awatch(*paths, watch_filter=PythonFilter(), recursive=recursive,
-                                ignore_permission_denied=True):  # fmt: skip
+    changed = awatch(*paths, watch_filter=PythonFilter(), recursive=recursive, debounce=DEBOUNCE_MS,
+                     ignore_permission_denied=True)  # fmt: skip
+    async for changes in changed:
         names = sorted({Path(path).name for _, path in changes})
         render.tell(f"changed: {', '.join(names)}; starting the worker anew", "cyan")
         supervisor.reload()

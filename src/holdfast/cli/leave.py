@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 
-END_WITHIN = 1.0
+END_WITHIN = 0.5
 
 
 def leave(code: int) -> None:

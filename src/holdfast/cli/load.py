@@ -33,7 +33,7 @@ def load_app(target: str) -> Holdfast:
         found = _attribute(module, found, name, target)
     if not isinstance(found, Holdfast):
         kind = type(found).__name__
-        raise ConfigurationError(f"{target} is a {kind}, not a Holdfast application{_instead(module)}")
+        raise ConfigurationError(f"{target} is of type {kind}, not a Holdfast application{_instead(module)}")
     return found
 
 

@@ -94,7 +94,8 @@ def configure_logs(settings: Settings) -> None:
 def _supervise(target: str, processes: int, given: Mapping[str, object], all_queues: bool) -> int:
     from holdfast.worker.supervise import Supervisor
 
-    configure_logs(Settings.load(None, **given))
+    # The rest is judged by the processes, together with what the application says.
+    configure_logs(Settings.load(log_format=given["log_format"], log_level=given["log_level"]))
     command = child_command(target, given, *(["--all-queues"] if all_queues else []))
     return asyncio.run(Supervisor(command, processes).run())
 

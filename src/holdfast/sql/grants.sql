@@ -1,34 +1,44 @@
--- Roles with least rights, named after the schema: enqueue may add jobs but not read them, worker may run them through
--- functions but not write tables, reader may look, admin may do all that an operator does. Applied after every change
--- of a function. Where the migrating user may not create roles they are skipped, and doctor says so.
+-- Roles with least rights, named after the schema. enqueue adds jobs but cannot read them; worker also runs them,
+-- through functions only; reader looks; admin does all that an operator does. Applied after every change of a function.
+-- Where the migrating user may not create roles they are skipped, and doctor says so.
 do $$
 declare
-    v_schema text := current_schema();
-    v_role   text;
+    v_schema  text := current_schema();
+    v_enqueue text := quote_ident(v_schema || '_enqueue');
+    v_worker  text := quote_ident(v_schema || '_worker');
+    v_reader  text := quote_ident(v_schema || '_reader');
+    v_admin   text := quote_ident(v_schema || '_admin');
+    v_role    text;
 begin
-    foreach v_role in array array['enqueue', 'worker', 'reader', 'admin'] loop
+    foreach v_role in array array[v_enqueue, v_worker, v_reader, v_admin] loop
         begin
-            execute format('create role %I nologin', v_schema || '_' || v_role);
+            execute format('create role %s nologin', v_role);
         exception when duplicate_object or unique_violation then null;
         end;
-        execute format('grant usage on schema %I to %I', v_schema, v_schema || '_' || v_role);
+        execute format('grant usage on schema %I to %s', v_schema, v_role);
+        execute format('grant select on schema_info to %s', v_role);
     end loop;
+    -- Roles belong to the whole cluster: another database may be granting the same at this moment.
+    begin
+        execute format('grant %s to %s', v_enqueue, v_worker);
+        execute format('grant %s, %s to %s', v_worker, v_reader, v_admin);
+    exception when internal_error or unique_violation then null;
+    end;
     execute format('revoke all on all functions in schema %I from public', v_schema);
-    execute format('grant execute on function enqueue, enqueue_many, wake to %I, %I, %I',
-                   v_schema || '_enqueue', v_schema || '_worker', v_schema || '_admin');
-    -- A plain job may be inserted or copied; what a claim sets, nobody may.
-    execute format('grant insert (id, queue, priority, task, tenant, payload, max_attempts, retry) on live to %I, %I, %I',
-                   v_schema || '_enqueue', v_schema || '_worker', v_schema || '_admin');
+
+    execute format('grant execute on function enqueue, enqueue_many, wake to %s', v_enqueue);
+    -- A plain job may be inserted or copied in; what a claim sets, nobody may write.
+    execute format('grant insert (id, queue, priority, task, tenant, payload, max_attempts, retry) on live to %s', v_enqueue);
+    execute format('grant select on sleepers to %s', v_enqueue);
+
     execute format('grant execute on function claim, sleep, finish, fail, snooze, release, renew, reclaim, promote, '
-                   'take_lead, upkeep, register_worker, unregister_worker, make_partitions, prune to %I, %I',
-                   v_schema || '_worker', v_schema || '_admin');
-    execute format('grant execute on function cancel, retry_dead, discard_dead to %I', v_schema || '_admin');
-    execute format('grant select on all tables in schema %I to %I, %I, %I', v_schema,
-                   v_schema || '_reader', v_schema || '_worker', v_schema || '_admin');
-    execute format('grant execute on function clock to %I, %I, %I', v_schema || '_reader',
-                   v_schema || '_worker', v_schema || '_admin');
-    execute format('grant insert, update on settings to %I', v_schema || '_admin');
-    execute format('grant select on schema_info, sleepers to %I', v_schema || '_enqueue');
+                   'take_lead, upkeep, register_worker, unregister_worker, make_partitions, prune to %s', v_worker);
+
+    execute format('grant select on all tables in schema %I to %s', v_schema, v_reader);
+    execute format('grant execute on function clock to %s', v_reader);
+
+    execute format('grant execute on function cancel, retry_dead, discard_dead to %s', v_admin);
+    execute format('grant insert, update on settings to %s', v_admin);
 exception when insufficient_privilege then
-    raise notice 'roles were not created: %', sqlerrm;
+    raise notice 'roles were not set up: %', sqlerrm;
 end $$;

@@ -1,0 +1,589 @@
+"""What is done behind the workers' backs: reclaim, promote, prune, partitions, the lead; and cancel, which races them."""
+
+from __future__ import annotations
+
+import json
+import threading
+import uuid
+from collections.abc import Iterator
+from datetime import date, datetime, timedelta, timezone
+from typing import Any
+
+import psycopg
+import pytest
+import sql_core as core
+from conftest import wait_until
+from sql_clock import Clock, clock_fixture, each_clock_fixture  # noqa: F401 - fixtures
+from sql_core import Sql
+
+from holdfast import Retry
+
+DAY = 86_400
+
+
+# -- reclaim
+
+
+def test_a_lost_job_comes_back_at_once_with_its_attempt_counted(each_sql: Sql, each_clock: Clock) -> None:
+    id_ = core.put(each_sql, retry=Retry.fixed(100).as_json())
+    job = core.claim_one(each_sql, "gone", ttl=60)
+    each_clock.advance(59)
+    assert core.reclaim(each_sql) == []
+    expired_at = each_clock.advance(1)
+    assert core.reclaim(each_sql) == [(job.token, "gone", expired_at, [id_])]
+    told = core.look(each_sql, id_)
+    assert (told.status, told.attempts, told.token, told.locked_by) == ("retrying", 1, None, None)
+    assert core.claim_one(each_sql, "next").attempt == 2
+
+
+def test_the_error_of_a_lost_job_names_the_prior_worker(sql: Sql) -> None:
+    id_ = core.put(sql)
+    core.claim_one(sql, "host-7:1234")
+    core.lose(sql)
+    error = core.look(sql, id_).last_error
+    assert (error["type"], error["code"]) == ("LeaseLost", "LEASE_LOST")
+    assert "host-7:1234" in error["message"]
+
+
+def test_a_job_lost_more_than_once_waits_a_random_share_of_its_delay(sql: Sql, clock: Clock) -> None:
+    ids = {core.put(sql, retry=Retry.fixed(1000).as_json()) for _ in range(12)}
+    core.claim(sql, limit=50)
+    core.lose(sql)
+    assert {j.id for j in core.claim(sql, limit=50)} == ids
+    core.lose(sql)
+    waits = {core.look(sql, id_).run_at - clock.now for id_ in ids}
+    assert len(waits) == 12, "jobs claimed together must not come back together"
+    assert all(timedelta(0) < wait < timedelta(seconds=1000) for wait in waits)
+
+
+def test_a_lost_job_without_attempts_left_is_dead_and_names_its_worker(sql: Sql, clock: Clock) -> None:
+    id_ = core.put(sql, max_attempts=1, dedupe_key="k")
+    core.claim_one(sql, "gone")
+    clock.advance(60)
+    ((_, _, _, ids),) = core.reclaim(sql)
+    assert ids == [id_]
+    told = core.look(sql, id_)
+    assert (told.status, told.attempts, told.locked_by, told.finished_at) == ("dead", 1, "gone", clock.now)
+    assert told.started_at == clock.start
+    assert core.count(sql, "dedupe") == 0
+
+
+def test_reclaim_takes_whole_claims_and_leaves_those_that_live(sql: Sql, clock: Clock) -> None:
+    for _ in range(6):
+        core.put(sql)
+    short, long = core.claim(sql, "short", 3, ttl=10), core.claim(sql, "long", 3, ttl=1000)
+    core.finish(sql, short[0])
+    clock.advance(10)
+    ((token, worker, _, ids),) = core.reclaim(sql)
+    assert (token, worker, sorted(ids)) == (short[0].token, "short", sorted(j.id for j in short[1:]))
+    assert [core.status(sql, j.id) for j in long] == ["running"] * 3
+    assert sql("select worker from claims") == [("long",)]
+
+
+def test_reclaim_takes_the_oldest_claims_first_and_no_more_than_asked(sql: Sql) -> None:
+    tokens = []
+    for _ in range(5):
+        core.put(sql)
+        tokens.append(core.claim_one(sql).token)
+    core.expire(sql)
+    assert core.firsts(sql("select token from reclaim(2)")) == tokens[:2]
+    assert core.firsts(sql("select token from reclaim()")) == tokens[2:]
+    assert core.reclaim(sql) == []
+
+
+def test_two_reclaims_at_once_share_the_work(dsn: str, sql: Sql) -> None:
+    for _ in range(4):
+        core.put(sql)
+        core.claim_one(sql)
+    core.expire(sql)
+    with core.session(dsn, autocommit=False) as one, core.session(dsn, autocommit=False) as two:
+        first = core.firsts(core.runner(one)("select token from reclaim(2)"))
+        second = core.firsts(core.runner(two)("select token from reclaim(9)"))
+        one.commit()
+        two.commit()
+    assert len(first) == 2
+    assert len(second) == 2
+    assert set(first).isdisjoint(second)
+    assert sql("select distinct status::text, attempts from jobs") == [("retrying", 1)]
+
+
+@pytest.mark.parametrize("counts", [False, True], ids=["by hand", "as a worker"])
+def test_a_finish_under_way_and_a_reclaim_agree_on_one_end(dsn: str, sql: Sql, counts: bool) -> None:
+    """The worker's finish came first but has not committed: reclaim waits or steps aside, and the success stands."""
+    id_ = core.put(sql)
+    job = core.claim_one(sql)
+    core.expire(sql)
+    with core.session(dsn, autocommit=False) as worker, core.session(dsn) as leader:
+        closed = [job.token] if counts else None
+        refused = worker.execute("select finish(%s, %s, null, %s)", [[job.id], [job.token], closed]).fetchall()
+        assert refused == []
+        done = threading.Thread(target=lambda: core.reclaim(core.runner(leader)))
+        done.start()
+        wait_until(
+            lambda: not done.is_alive()
+            or sql("select 1 from pg_stat_activity where pid = %s and wait_event_type = 'Lock'", [leader.info.backend_pid])
+        )
+        worker.commit()
+        done.join()
+    assert core.status(sql, id_) == "succeeded"
+    core.reclaim(sql)
+    assert core.count(sql, "claims") == 0
+    assert core.count(sql, "jobs") == 1
+
+
+def test_a_finish_that_meets_a_reclaim_under_way_is_refused(dsn: str, sql: Sql) -> None:
+    id_ = core.put(sql)
+    job = core.claim_one(sql)
+    core.expire(sql)
+    told: list[list[uuid.UUID]] = []
+    with core.session(dsn, autocommit=False) as leader, core.session(dsn) as worker:
+        assert len(core.reclaim(core.runner(leader))) == 1
+        late = threading.Thread(target=lambda: told.append(core.finish(core.runner(worker), job)))
+        late.start()
+        wait_until(lambda: sql("select 1 from pg_stat_activity where pid = %s and wait_event_type = 'Lock'", [worker.info.backend_pid]))
+        leader.commit()
+        late.join()
+    assert told == [[id_]]
+    assert core.status(sql, id_) == "retrying"
+
+
+def test_stuck_jobs_are_those_whose_lease_ran_out(sql: Sql, clock: Clock) -> None:
+    stuck = core.put(sql)
+    core.claim_one(sql, "gone", ttl=10)
+    core.put(sql)
+    core.claim_one(sql, "here", ttl=1000)
+    clock.advance(11)
+    rows = sql("select id, locked_by, attempts, time_since_heartbeat from stuck_jobs")
+    assert rows == [(stuck, "gone", 1, timedelta(seconds=11))]
+    core.reclaim(sql)
+    assert core.count(sql, "stuck_jobs") == 0
+
+
+# -- promote
+
+
+def test_promote_moves_due_jobs_earliest_first_in_batches(each_sql: Sql, each_clock: Clock) -> None:
+    ids = [core.put(each_sql, delay=f"{seconds} seconds", priority=seconds % 4) for seconds in (30, 10, 20, 40, 50)]
+    assert core.promote(each_sql) == []
+    each_clock.advance(40)
+    assert core.promote(each_sql, 2) == [ids[1], ids[2]]
+    assert sorted(core.promote(each_sql)) == sorted([ids[0], ids[3]])
+    assert core.promote(each_sql) == []
+    assert core.place(each_sql, ids[4]) == "later"
+    assert core.firsts(each_sql("select id from live order by run_at")) == [ids[1], ids[2], ids[0], ids[3]]
+
+
+def test_a_promoted_job_is_the_same_job(sql: Sql, clock: Clock) -> None:
+    id_ = core.put(
+        sql, "app.mail", delay="5 seconds", queue="mail", tenant="acme", priority=1, payload={"a": [1, "ü"]}, max_attempts=4,
+        dedupe_key="k", retry={"kind": "fixed", "delay": 3},
+    )  # fmt: skip
+    core.put(sql)
+    before = core.look(sql, id_)
+    clock.advance(5)
+    core.promote(sql)
+    assert core.look(sql, id_) == before
+    assert sql("select retry from live where id = %s", [id_]) == [({"kind": "fixed", "delay": 3},)]
+
+
+def test_two_promotes_at_once_share_the_work(dsn: str, sql: Sql, clock: Clock) -> None:
+    ids = {core.put(sql, delay="1 second") for _ in range(6)}
+    clock.advance(1)
+    with core.session(dsn, autocommit=False) as one, core.session(dsn, autocommit=False) as two:
+        first, second = core.promote(core.runner(one), 3), core.promote(core.runner(two), 9)
+        one.commit()
+        two.commit()
+    assert set(first) | set(second) == ids
+    assert len(first) == len(second) == 3
+
+
+# -- prune
+
+
+def one_job_in_every_place(sql: Sql) -> dict[str, uuid.UUID]:
+    made = {"dead": core.put(sql, max_attempts=1), "history": core.put(sql)}
+    for job in core.claim(sql):
+        core.fail(sql, job, outcome="dead") if job.id == made["dead"] else core.finish(sql, job)
+    made["running"] = core.put(sql)
+    core.claim_one(sql)
+    made["live"] = core.put(sql)
+    made["later"] = core.put(sql, delay="100 years")
+    return made
+
+
+@pytest.mark.parametrize("days", [-10_000, -1, 0, 6, 8, 400, 100_000])
+def test_prune_never_touches_live_later_or_dead_whatever_the_clock(each_sql: Sql, each_clock: Clock, days: int) -> None:
+    made = one_job_in_every_place(each_sql)
+    each_clock.advance(days * DAY)
+    each_sql("select prune()")
+    places = dict(each_sql(f"select id, place from ({core.PLACES}) p"))
+    expected = {made["dead"]: "dead", made["running"]: "live", made["live"]: "live", made["later"]: "later"}
+    if days <= 7:
+        expected[made["history"]] = "history"
+    assert places == expected
+
+
+@pytest.fixture
+def partitions(sql: Sql, clock: Clock) -> Iterator[Any]:
+    """The days that have a partition of their own, as a function; made anew for the test's clock, and put back after it."""
+
+    def days() -> list[date]:
+        query = (
+            "select to_date(substring(c.relname from 9), 'YYYYMMDD') from pg_inherits i join pg_class c on c.oid = i.inhrelid "
+            "where i.inhparent = 'history'::regclass and c.relname ~ '^history_\\d{8}$' order by 1"
+        )
+        return core.firsts(sql(query))
+
+    def drop() -> None:
+        sql("truncate history")
+        for day in days():
+            sql(f"drop table history_{day:%Y%m%d}")
+
+    drop()
+    clock.set(datetime(2031, 3, 1, 12, tzinfo=timezone.utc))
+    yield days
+    drop()
+
+
+def test_partitions_are_made_for_today_and_the_days_ahead_once(sql: Sql, clock: Clock, partitions: Any) -> None:
+    assert sql("select make_partitions()") == [(4,)]
+    assert partitions() == [date(2031, 3, day) for day in (1, 2, 3, 4)]
+    assert sql("select make_partitions()") == [(0,)]
+    clock.advance(DAY)
+    assert sql("select make_partitions()") == [(1,)]
+    assert partitions()[-1] == date(2031, 3, 5)
+
+
+def test_partitions_are_cut_at_midnight_utc_whatever_the_sessions_time_zone(
+    sql: Sql, clock: Clock, partitions: Any
+) -> None:
+    sql("set timezone = 'Pacific/Auckland'")
+    sql("select make_partitions()")
+    assert partitions()[0] == date(2031, 3, 1)
+    for hour, day in ((0, "20310302"), (23, "20310302")):
+        clock.set(datetime(2031, 3, 2, hour, 59, tzinfo=timezone.utc))
+        id_ = core.put(sql)
+        core.finish(sql, core.claim_one(sql))
+        assert sql("select tableoid::regclass::text from history where id = %s", [id_]) == [(f"history_{day}",)]
+
+
+def test_finishing_works_where_no_partition_was_made(sql: Sql, clock: Clock, partitions: Any) -> None:
+    assert partitions() == []
+    done, canceled = core.put(sql), core.put(sql)
+    core.finish(sql, core.claim_one(sql))
+    assert core.cancel(sql, canceled) == ["canceled"]
+    dead = core.put(sql)
+    core.fail(sql, core.claim_one(sql), outcome="dead")
+    core.discard_dead(sql, dead)
+    assert [core.status(sql, each) for each in (done, canceled, dead)] == ["succeeded", "canceled", "dead"]
+    assert sql("select count(*) from history_default") == [(3,)]
+
+
+def test_partitions_can_still_be_made_when_rows_of_their_day_are_in_the_default_one(
+    sql: Sql, clock: Clock, partitions: Any
+) -> None:
+    """After an outage longer than the days made ahead the first jobs finish before upkeep has made today's partition. That
+    must not stop partitions from being made, or every later day's rows land in the default one too."""
+    id_ = core.put(sql)
+    core.finish(sql, core.claim_one(sql))
+    sql("select make_partitions()")
+    assert date(2031, 3, 2) in partitions()
+    assert core.status(sql, id_) == "succeeded"
+    clock.advance(DAY)
+    core.put(sql)
+    core.finish(sql, core.claim_one(sql))
+    assert sql("select count(*) from history_20310302") == [(1,)]
+
+
+def test_prune_drops_whole_partitions_past_retention_and_only_those(sql: Sql, clock: Clock, partitions: Any) -> None:
+    sql("select make_partitions()")
+    ids = {}
+    for day in (1, 2, 3, 4):
+        clock.set(datetime(2031, 3, day, 23, 59, 59, tzinfo=timezone.utc))
+        ids[day] = core.put(sql)
+        core.finish(sql, core.claim_one(sql))
+    clock.set(datetime(2031, 3, 8, 23, 59, tzinfo=timezone.utc))
+    assert sql("select partitions_dropped from prune()") == [(0,)]
+    clock.set(datetime(2031, 3, 10, tzinfo=timezone.utc))
+    assert sql("select partitions_dropped from prune()") == [(2,)]
+    assert partitions() == [date(2031, 3, 3), date(2031, 3, 4)]
+    assert sorted(core.firsts(sql("select id from history"))) == sorted([ids[3], ids[4]])
+    assert sql("select partitions_dropped from prune()") == [(0,)]
+
+
+def test_prune_removes_old_rows_of_the_default_partition_too(sql: Sql, clock: Clock, partitions: Any) -> None:
+    old = core.put(sql)
+    core.finish(sql, core.claim_one(sql))
+    clock.advance(3 * DAY)
+    young = core.put(sql)
+    core.finish(sql, core.claim_one(sql))
+    clock.advance(5 * DAY)
+    sql("select prune()")
+    assert core.firsts(sql("select id from history")) == [young]
+    assert old != young
+
+
+def test_retention_is_a_setting(sql: Sql, clock: Clock, partitions: Any) -> None:
+    core.put(sql)
+    core.finish(sql, core.claim_one(sql))
+    clock.advance(20 * DAY)
+    sql("update settings set value = '30' where name = 'history_retention_days'")
+    try:
+        sql("select prune()")
+        assert core.count(sql, "history") == 1
+    finally:
+        sql("update settings set value = '7' where name = 'history_retention_days'")
+
+
+def test_prune_forgets_silent_workers_and_their_sleep(sql: Sql, clock: Clock) -> None:
+    for name in ("silent", "alive"):
+        sql("select register_worker(%s, 'h', 1, '1', '{default}', 1, '[]')", [name])
+        sql("select sleep(%s, '{default}')", [name])
+    clock.advance(301)
+    core.renew(sql, "alive")
+    sql("select prune()")
+    assert sql("select id from workers order by 1") == [("alive",), ("silent",)]
+    assert sql("select worker from sleepers") == [("alive",)]
+    clock.advance(3300)
+    core.renew(sql, "alive")
+    sql("select prune()")
+    assert sql("select id from workers") == [("alive",)]
+
+
+def test_prune_gives_up_rather_than_queue_up_before_workers(dsn: str, sql: Sql, clock: Clock, partitions: Any) -> None:
+    sql("select make_partitions()")
+    clock.advance(30 * DAY)
+    with core.session(dsn, autocommit=False) as reader:
+        reader.execute("select * from history")
+        with pytest.raises(psycopg.errors.LockNotAvailable):
+            sql("select prune()")
+        reader.rollback()
+    assert sql("select partitions_dropped from prune()") == [(4,)]
+
+
+# -- the lead
+
+
+def lead(sql: Sql, worker: str, ttl: int = 10, chore: str = "upkeep") -> int | None:
+    return sql("select take_lead(%s, %s, make_interval(secs => %s))", [chore, worker, ttl])[0][0]
+
+
+def test_one_worker_leads_until_its_time_is_up(each_sql: Sql, each_clock: Clock) -> None:
+    assert lead(each_sql, "ada") == 1
+    assert lead(each_sql, "bob") is None
+    each_clock.advance(9)
+    assert lead(each_sql, "ada") == 1  # kept, not taken again
+    each_clock.advance(9)
+    assert lead(each_sql, "bob") is None
+    each_clock.advance(1)
+    assert lead(each_sql, "bob") == 2
+    assert lead(each_sql, "ada") is None
+
+
+def test_a_leader_that_was_away_too_long_begins_a_new_term(sql: Sql, clock: Clock) -> None:
+    assert lead(sql, "ada") == 1
+    clock.advance(10)
+    assert lead(sql, "ada") == 2
+
+
+def test_terms_only_grow(sql: Sql, clock: Clock) -> None:
+    terms = []
+    for turn in range(6):
+        terms.append(lead(sql, ("ada", "bob")[turn % 2]))
+        clock.advance(11)
+    assert terms == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_worker_that_leaves_gives_up_the_lead(sql: Sql) -> None:
+    assert lead(sql, "ada", 1000) == 1
+    sql("select unregister_worker('ada', false)")
+    assert lead(sql, "bob") is None
+    sql("select unregister_worker('ada')")
+    assert lead(sql, "bob") == 2
+
+
+def test_each_chore_has_a_leader_of_its_own(sql: Sql) -> None:
+    assert lead(sql, "ada", chore="one") == 1
+    assert lead(sql, "bob", chore="two") == 1
+
+
+def test_of_racing_workers_one_leads(dsn: str, sql: Sql) -> None:
+    terms: list[int | None] = []
+    start = threading.Barrier(6)
+
+    def work(name: str) -> None:
+        with core.session(dsn) as conn:
+            start.wait()
+            terms.append(lead(core.runner(conn), name))
+
+    threads = [threading.Thread(target=work, args=[f"w{n}"]) for n in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(terms, key=str) == [1, *[None] * 5]
+
+
+def test_only_the_leader_promotes_and_reclaims(sql: Sql, clock: Clock) -> None:
+    lost, late = core.put(sql), core.put(sql, delay="30 seconds")
+    core.claim_one(sql, "gone", ttl=10)
+    clock.advance(30)
+    assert lead(sql, "ada", 30) == 1
+    assert sql("select * from upkeep('bob', '10 seconds')") == [(None, 0, [])]
+    assert (core.status(sql, lost), core.place(sql, late)) == ("running", "later")
+    assert sql("select * from upkeep('ada', '10 seconds')") == [(1, 1, [{"worker": "gone", "jobs": 1}])]
+    assert (core.status(sql, lost), core.place(sql, late)) == ("retrying", "live")
+
+
+# -- wake-ups
+
+
+def test_enqueue_wakes_a_sleeper_and_says_nothing_when_nobody_sleeps(dsn: str, sql: Sql) -> None:
+    with core.session(dsn) as listener:
+        listener.execute("listen holdfast_wake")
+        core.put(sql)
+        sql("select sleep('ada', '{default}')")
+        core.put(sql, queue="mail")
+        core.put(sql)
+        core.put(sql, delay="1 hour")
+        heard = [n.payload for n in listener.notifies(timeout=0.2)]
+        assert heard == ["ada", "ada"]  # the due one, and the delayed one: it is now the next to come due
+        core.put(sql, delay="2 hours")
+        assert list(listener.notifies(timeout=0.1)) == []
+
+
+def test_a_claim_that_woke_up_is_no_sleeper_any_more(sql: Sql) -> None:
+    assert sql("select sleep('ada', '{default,mail}')") == [(None,)]
+    assert core.count(sql, "sleepers") == 2
+    assert core.claim(sql, "ada", asleep=True) == []
+    assert core.count(sql, "sleepers") == 2  # nothing found: it sleeps on
+    core.put(sql)
+    core.claim(sql, "ada", asleep=True)
+    assert core.count(sql, "sleepers") == 0
+
+
+def test_sleep_says_when_the_next_delayed_job_is_due(sql: Sql, clock: Clock) -> None:
+    core.put(sql, delay="90 seconds")
+    core.put(sql, delay="30 seconds")
+    assert sql("select sleep('ada', '{default}')") == [(30.0,)]
+    clock.advance(31)
+    assert sql("select sleep('ada', '{default}')") == [(-1.0,)]
+
+
+# -- cancel
+
+
+def test_cancel_tells_what_it_did_for_each_job(each_sql: Sql, each_clock: Clock) -> None:
+    made = one_job_in_every_place(each_sql)
+    retrying = core.put(each_sql, priority=0, retry={"kind": "fixed", "delay": 0})
+    core.fail(each_sql, core.claim_one(each_sql))
+    stranger = uuid.uuid4()
+    ids = [made["live"], made["later"], retrying, made["running"], made["dead"], made["history"], stranger]
+    expected = ["canceled", "canceled", "canceled", "running", "finished", "finished", "unknown"]
+    assert core.cancel(each_sql, *ids) == expected
+    expected[:3] = ["finished"] * 3
+    assert core.cancel(each_sql, *ids) == expected
+    told = core.look(each_sql, made["later"])
+    assert (told.status, told.finished_at) == ("canceled", each_clock.now)
+    assert core.cancel(each_sql) == []
+
+
+def test_a_canceled_job_is_never_claimed(sql: Sql, clock: Clock) -> None:
+    ids = [core.put(sql), core.put(sql, delay="5 seconds")]
+    core.cancel(sql, *ids)
+    clock.advance(10)
+    assert core.claim(sql) == []
+    assert core.promote(sql) == []
+
+
+def test_cancel_meets_a_promote_under_way(dsn: str, sql: Sql, clock: Clock) -> None:
+    """The job is on its way from later to live: cancel waits for the move and then catches it."""
+    id_ = core.put(sql, delay="5 seconds")
+    clock.advance(5)
+    told: list[list[str]] = []
+    with core.session(dsn, autocommit=False) as leader, core.session(dsn) as operator:
+        assert core.promote(core.runner(leader)) == [id_]
+        waiting = threading.Thread(target=lambda: told.append(core.cancel(core.runner(operator), id_)))
+        waiting.start()
+        wait_until(lambda: sql("select 1 from pg_stat_activity where pid = %s and wait_event_type = 'Lock'", [operator.info.backend_pid]))
+        leader.commit()
+        waiting.join()
+    assert told == [["canceled"]]
+    assert core.status(sql, id_) == "canceled"
+
+
+def test_cancel_meets_a_promote_that_is_rolled_back(dsn: str, sql: Sql, clock: Clock) -> None:
+    id_ = core.put(sql, delay="5 seconds")
+    clock.advance(5)
+    told: list[list[str]] = []
+    with core.session(dsn, autocommit=False) as leader, core.session(dsn) as operator:
+        core.promote(core.runner(leader))
+        waiting = threading.Thread(target=lambda: told.append(core.cancel(core.runner(operator), id_)))
+        waiting.start()
+        wait_until(lambda: sql("select 1 from pg_stat_activity where pid = %s and wait_event_type = 'Lock'", [operator.info.backend_pid]))
+        leader.rollback()
+        waiting.join()
+    assert told == [["canceled"]]
+    assert core.count(sql, "jobs") == 1
+
+
+def test_cancel_meets_a_claim_under_way(dsn: str, sql: Sql) -> None:
+    id_ = core.put(sql)
+    told: list[list[str]] = []
+    with core.session(dsn, autocommit=False) as worker, core.session(dsn) as operator:
+        job = core.claim_one(core.runner(worker))
+        waiting = threading.Thread(target=lambda: told.append(core.cancel(core.runner(operator), id_)))
+        waiting.start()
+        wait_until(lambda: sql("select 1 from pg_stat_activity where pid = %s and wait_event_type = 'Lock'", [operator.info.backend_pid]))
+        worker.commit()
+        waiting.join()
+    assert told == [["running"]]
+    assert core.finish(sql, job) == []
+
+
+def test_a_claim_steps_over_a_job_that_is_being_canceled(dsn: str, sql: Sql) -> None:
+    first, second = core.put(sql), core.put(sql)
+    with core.session(dsn, autocommit=False) as operator:
+        assert core.cancel(core.runner(operator), first) == ["canceled"]
+        assert [j.id for j in core.claim(sql)] == [second]
+        operator.rollback()
+    assert core.status(sql, first) == "queued"
+
+
+def test_racing_cancels_and_promotes_never_call_a_waiting_job_unknown(dsn: str, sql: Sql, clock: Clock) -> None:
+    """Jobs go round and round between live and later while others cancel them: each ends once, and none is 'unknown'."""
+    ids = [core.put(sql, retry={"kind": "fixed", "delay": 1}, max_attempts=32_000) for _ in range(60)]
+    stop = threading.Event()
+
+    def go_round() -> None:
+        with core.session(dsn) as conn:
+            run = core.runner(conn)
+            while not stop.is_set():
+                jobs = core.claim(run, limit=9)
+                told = [{"id": str(j.id), "token": j.token, "outcome": "snoozed", "delay": 1} for j in jobs]
+                run("select finish('{}', '{}', %s::jsonb)", [json.dumps(told)])
+                run("update later set run_at = clock() where id in (select id from later limit 9 for update skip locked)")
+                core.promote(run, 9)
+
+    movers = [threading.Thread(target=go_round) for _ in range(2)]
+    for mover in movers:
+        mover.start()
+    outcomes: dict[uuid.UUID, list[str]] = {id_: [] for id_ in ids}
+    try:
+        with core.session(dsn) as conn:
+            run = core.runner(conn)
+            left = list(ids)
+            while left:
+                for id_ in list(left):
+                    (outcome,) = core.cancel(run, id_)
+                    outcomes[id_].append(outcome)
+                    if outcome == "canceled":
+                        left.remove(id_)
+                    elif outcome != "running":
+                        pytest.fail(f"a job that waits was called {outcome}")
+    finally:
+        stop.set()
+        for mover in movers:
+            mover.join()
+    assert core.count(sql, "jobs") == 60
+    assert sql("select distinct status::text from jobs") == [("canceled",)]
