@@ -27,17 +27,22 @@ test: $(INSTALLED) ## Run the tests; ARGS="-k lease -x" goes to pytest
 	@$(BIN)/pytest $(ARGS)
 
 .PHONY: check
-check: $(INSTALLED) ## Lint, formatting, types, layers, schema drift
+check: $(INSTALLED) ## Lint, formatting, types, layers, schema and reference drift
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python tools/dump_schema.py --check
+	$(BIN)/python tools/reference.py --check
 
 .PHONY: format
 format: $(INSTALLED) ## Sort imports, apply safe fixes, format
 	$(BIN)/ruff check --fix-only
 	$(BIN)/ruff format
+
+.PHONY: reference
+reference: $(INSTALLED) ## Write docs/reference anew from the code
+	$(BIN)/python tools/reference.py
 
 .PHONY: schema
 schema: $(INSTALLED) ## Write the schema file anew from the migrations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -33,6 +34,7 @@ def test_a_sound_database_gets_only_oks(dsn: str) -> None:
         "rights", "bloat", "history", "workers", "queues", "dead",
     ]  # fmt: skip
     assert {each["level"] for each in answer["checks"]} == {"ok"}
+    assert {"name": "pooler", "level": "ok", "found": "none", "advice": ""} in answer["checks"]
 
 
 def test_a_transaction_held_open_is_named_with_its_query(dsn: str) -> None:
@@ -103,15 +105,16 @@ def test_dead_jobs_rows_without_partition_and_missing_partitions_are_told(dsn: s
 
 
 def test_a_user_without_rights_is_told_which_role_to_ask_for(dsn: str, sql: Sql) -> None:
-    sql("CREATE ROLE cli_weak LOGIN IN ROLE holdfast_reader")
+    user = f"cli_weak_{os.getpid()}"  # roles belong to the whole server, which other test runs share
+    sql(f"CREATE ROLE {user} LOGIN IN ROLE holdfast_reader")
     try:
-        found = examined(psycopg.conninfo.make_conninfo(dsn, user="cli_weak"))["rights"]
+        found = examined(psycopg.conninfo.make_conninfo(dsn, user=user))["rights"]
         assert found["level"] == "error"
-        assert found["advice"] == "GRANT holdfast_worker TO cli_weak"
-        sql("GRANT holdfast_enqueue TO cli_weak")
-        assert examined(psycopg.conninfo.make_conninfo(dsn, user="cli_weak"))["rights"]["level"] == "warning"
+        assert found["advice"] == f"GRANT holdfast_worker TO {user}"
+        sql(f"GRANT holdfast_enqueue TO {user}")
+        assert examined(psycopg.conninfo.make_conninfo(dsn, user=user))["rights"]["level"] == "warning"
     finally:
-        sql("DROP ROLE cli_weak")
+        sql(f"DROP ROLE {user}")
 
 
 def test_a_pooler_in_transaction_mode_must_be_declared() -> None:

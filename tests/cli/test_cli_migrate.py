@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -14,10 +15,11 @@ Sql = Callable[..., list[tuple[Any, ...]]]
 @pytest.fixture
 def schema(sql: Sql) -> Iterator[str]:
     """The name of a schema that does not exist yet."""
-    yield "cli_made"
-    sql("DROP SCHEMA IF EXISTS cli_made CASCADE")
+    name = f"cli_made_{os.getpid()}"  # its roles belong to the whole server, which other test runs share
+    yield name
+    sql(f"DROP SCHEMA IF EXISTS {name} CASCADE")
     for role in ("enqueue", "worker", "reader", "admin"):
-        sql(f"DROP ROLE IF EXISTS cli_made_{role}")
+        sql(f"DROP ROLE IF EXISTS {name}_{role}")
 
 
 def test_migrate_sets_up_a_schema_and_then_has_nothing_to_do(dsn: str, schema: str) -> None:

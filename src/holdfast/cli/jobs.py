@@ -52,7 +52,7 @@ def list_jobs(
     if as_json:
         render.emit_json(found)
         return
-    columns = ("id", "status", "task", "tenant", "queue", "#tries", "created", "last error")
+    columns = ("id", "status", "~task", "~tenant", "~queue", "#tries", "created", "~last error")
     render.show_table(columns, map(_row, found), empty="no jobs match")
     if len(found) == limit:
         render.tell(f"these are the newest {limit}; --limit shows more")
@@ -198,5 +198,5 @@ def workers(as_json: AsJson = False, dsn: Dsn = None, schema: Schema = None) -> 
          f"{render.duration(w['heartbeat_age'])} ago", "stopping" if w["stopping"] else "")
         for w in found
     ]  # fmt: skip
-    columns = ("id", "host", "#pid", "version", "queues", "#slots", "started", "#heard of", "")
+    columns = ("id", "~host", "#pid", "~version", "~queues", "#slots", "started", "heard of", "")
     render.show_table(columns, rows, empty="no worker runs; start one with: holdfast worker MODULE:ATTRIBUTE")

@@ -8,8 +8,7 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
-from rich import box
-from rich.console import Console, RenderableType
+from rich.console import Console, JustifyMethod
 from rich.table import Table
 from rich.text import Text
 
@@ -56,39 +55,40 @@ def emit_json(value: Any) -> None:
 
 
 def show_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, empty: str) -> None:
-    """A table, or a line that says why there is none. Columns that start with # are numbers."""
-    table, console = make_table(columns, rows, lines=out().is_terminal), out()
+    """A table, or a line that says why there is none."""
+    table = make_table(columns, rows)
     if table.row_count:
-        console.print(table)
+        out().print(table)
     else:
         say(empty)
 
 
-def make_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, lines: bool = True) -> Table:
-    """The table itself; the first column is never cut."""
-    table = Table(box=box.SIMPLE_HEAD if lines else None, pad_edge=False, header_style="bold")
-    for place, name in enumerate(columns):
-        right = name.startswith("#")
-        table.add_column(name.lstrip("#"), justify="right" if right else "left", no_wrap=not place or right,
-                         overflow="ellipsis")  # fmt: skip
+def make_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> Table:
+    """The table itself: `#name` is a column of numbers, `~name` one that gives way when the terminal is narrow."""
+    table = Table(box=None, pad_edge=False, padding=(0, 1), header_style="bold")
+    for name in columns:
+        justify: JustifyMethod = "right" if name.startswith("#") else "left"
+        table.add_column(name.lstrip("#~"), justify=justify, no_wrap=not name.startswith("~"))
     for row in rows:
         table.add_row(*map(cell, row))
     return table
 
 
-def cell(value: Any) -> RenderableType:
-    """One value as a cell; text from jobs is never taken for markup or terminal codes."""
+def cell(value: Any) -> Text:
+    """One value on one line; text from jobs is never taken for markup or terminal codes."""
+    shown = Text(_cell_text(value), COLOURS.get(value, "") if isinstance(value, str) else "")
+    shown.no_wrap, shown.overflow = True, "ellipsis"
+    return shown
+
+
+def _cell_text(value: Any) -> str:
+    if value is None:
+        return ""
     if isinstance(value, datetime):
-        return Text(when(value))
-    if isinstance(value, bool):
-        return Text("yes" if value else "no")
-    if isinstance(value, int):
-        return Text(f"{value:,}")
+        return when(value)
     if isinstance(value, list):
-        return Text(printable(", ".join(map(str, value))))
-    if value is None or isinstance(value, str):
-        return Text(printable(value or ""), COLOURS.get(value or "", ""))
-    return value if hasattr(value, "__rich_console__") else Text(printable(str(value)))
+        return printable(", ".join(map(str, value)))
+    return f"{value:,}" if isinstance(value, int) else printable(str(value))
 
 
 def show_fields(fields: dict[str, Any]) -> None:
@@ -96,8 +96,15 @@ def show_fields(fields: dict[str, Any]) -> None:
     width = max(map(len, fields))
     for name, value in fields.items():
         if value is not None:
-            shown = cell(value) if not isinstance(value, dict | list) else Text(as_json(value))
-            out().print(Text(f"{name:<{width}}  ", "bold"), shown, sep="", soft_wrap=True)
+            shown = _field_text(value)
+            style = COLOURS.get(shown, "") if name == "status" else ""
+            out().print(Text(f"{name:<{width}}  ", "bold"), Text(shown, style), sep="", soft_wrap=True)
+
+
+def _field_text(value: Any) -> str:
+    if isinstance(value, datetime):
+        return value.astimezone().isoformat(" ", "milliseconds")
+    return as_json(value) if isinstance(value, dict | list) else _cell_text(value)
 
 
 def as_json(value: Any) -> str:
@@ -106,8 +113,9 @@ def as_json(value: Any) -> str:
 
 
 def when(moment: datetime) -> str:
-    """A moment in this machine's time zone."""
-    return f"{moment.astimezone():%Y-%m-%d %H:%M:%S}"
+    """A moment in this machine's time zone, short when it is of today."""
+    here = moment.astimezone()
+    return f"{here:%H:%M:%S}" if here.date() == datetime.now().astimezone().date() else f"{here:%Y-%m-%d %H:%M:%S}"
 
 
 def duration(seconds: float | None) -> str:

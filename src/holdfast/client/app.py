@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
-import inspect
+import sys
 from collections.abc import Callable, Coroutine, Iterable
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, overload
 
@@ -158,8 +159,19 @@ class Holdfast:
 
 
 def _name(handler: Callable[..., Any]) -> str:
-    module = inspect.getmodule(handler)
-    prefix = module.__name__ if module else handler.__module__
-    if prefix == "__main__" and module is not None and (spec := getattr(module, "__spec__", None)) is not None:
-        prefix = spec.name  # `python -m app`: the same task must have the same name in the worker
+    prefix = handler.__module__
+    if prefix == "__main__":
+        prefix = _main_module()
     return f"{prefix}.{handler.__qualname__}".replace(".<locals>", "")
+
+
+def _main_module() -> str:
+    """The name under which a worker would import this program: a task must have one name wherever it is used."""
+    main = sys.modules["__main__"]
+    if (spec := getattr(main, "__spec__", None)) is not None:  # python -m app
+        return str(spec.name)
+    file = getattr(main, "__file__", None)
+    if file is None:
+        return "__main__"
+    path = Path(file).resolve().with_suffix("")
+    return ".".join(path.relative_to(Path.cwd()).parts if path.is_relative_to(Path.cwd()) else path.parts[-1:])

@@ -238,6 +238,8 @@ class Task(Enqueuer[P, R]):
         self.dedupe = dedupe
         self.is_async = inspect.iscoroutinefunction(handler)
         self.signature = Signature(name, handler)
+        # Nothing to do around the handler's own coroutine: the worker's shortest way.
+        self.is_plain = self.is_async and timeout is None and self.signature.context_name is None
         functools.update_wrapper(self, handler)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

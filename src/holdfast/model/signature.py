@@ -17,6 +17,7 @@ from holdfast.errors import ConfigurationError, InvalidPayload
 from holdfast.model import payload
 from holdfast.model.context import Context
 
+_astuple = msgspec.structs.astuple
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 _PLAIN = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
@@ -63,7 +64,7 @@ class Signature:
         """The arguments a payload stands for."""
         held = self._decode(data)
         if self._positional:
-            return msgspec.structs.astuple(held), {}
+            return _astuple(held), {}
         given = msgspec.structs.asdict(held)
         return (), {k: v for k, v in given.items() if v is not msgspec.UNSET}
 

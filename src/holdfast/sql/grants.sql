@@ -2,6 +2,11 @@
 -- through functions only; reader looks; admin does all that an operator does. Applied after every change of a function.
 -- Where the migrating user may not create roles they are skipped, and doctor says so.
 do $$
+begin
+    execute format('revoke all on all functions in schema %I from public', current_schema());
+end $$;
+
+do $$
 declare
     v_schema  text := current_schema();
     v_enqueue text := quote_ident(v_schema || '_enqueue');
@@ -24,7 +29,6 @@ begin
         execute format('grant %s, %s to %s', v_worker, v_reader, v_admin);
     exception when internal_error or unique_violation then null;
     end;
-    execute format('revoke all on all functions in schema %I from public', v_schema);
 
     execute format('grant execute on function enqueue, enqueue_many, wake to %s', v_enqueue);
     -- A plain job may be inserted or copied in; what a claim sets, nobody may write.

@@ -37,7 +37,10 @@ class Attempts:
             return self._unknown(job)
         try:
             args, kwargs = task.signature.decode(job.payload)
-            result = await self._call(task, job, args, kwargs)
+            if task.is_plain:
+                result = await task.handler(*args, **kwargs)
+            else:
+                result = await self._call(task, job, args, kwargs)
             return None if result is None else self._succeeded(job, result)
         except asyncio.CancelledError as error:
             if (current := asyncio.current_task()) is not None and current.cancelling():

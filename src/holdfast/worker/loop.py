@@ -147,7 +147,7 @@ class Worker:
             finally:
                 del hand.running[me]
             finisher.add(job, outcome)
-            if hand.held <= claimer.wants_room:
+            if claimer.wants_room and hand.held <= claimer.wants_room:
                 claimer.stir.set()
             streak += 1
             if streak >= YIELD_AFTER:

@@ -1,0 +1,71 @@
+"""The documents tell the truth: what they show runs, what they name exists, nothing is left out."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+from conftest import wait_until
+
+from holdfast import Holdfast, Status
+from holdfast.settings import Settings
+
+ROOT = Path(__file__).parent.parent.parent
+PAGES = [ROOT / "README.md", ROOT / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
+
+
+def test_the_readmes_program_runs(hf: Holdfast, dsn: str, tmp_path: Path) -> None:
+    program = re.search(r"```python\n(# app\.py.*?)```", (ROOT / "README.md").read_text(), re.S)
+    assert program
+    (tmp_path / "app.py").write_text(program[1])
+    env = os.environ | {"HOLDFAST_DSN": dsn}
+    done = subprocess.run([sys.executable, "app.py"], cwd=tmp_path, env=env, capture_output=True, text=True, check=True)
+    job_id, status = done.stdout.split()
+    assert status == "queued"
+    command = [Path(sys.executable).parent / "holdfast", "worker", "app:hf", "--queues", "mail"]
+    worker = subprocess.Popen(command, cwd=tmp_path, env=env, stderr=subprocess.DEVNULL)
+    try:
+        info = wait_until(lambda: (i := hf.get(job_id)) and i.status is Status.SUCCEEDED and i)
+    finally:
+        worker.terminate()
+        assert worker.wait(30) == 0
+    assert info.result == "sent 'hello' to ada@example.org"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_every_link_leads_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#\s]+)", page.read_text()):
+        assert target.startswith("http") or (page.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_every_test_and_source_file_named_exists(page: Path) -> None:
+    for name in re.findall(r"`((?:tests|src|tools|docs|bench)/[\w./-]+)`", page.read_text()):
+        assert "NNN" in name or (ROOT / name).exists(), name
+
+
+def test_the_guide_names_every_function_an_operator_or_client_may_call() -> None:
+    guide = (ROOT / "docs/guides/sql.md").read_text()
+    granted = re.findall(r"on function ([\w, '\n]+?) to", (ROOT / "src/holdfast/sql/grants.sql").read_text())
+    names = set(re.findall(r"\w+", " ".join(granted)))
+    inner = {"wake", "sleep", "take_lead", "upkeep", "register_worker", "unregister_worker", "clock"}
+    assert [name for name in sorted(names - inner) if f"`{name}`" not in guide] == []
+
+
+def test_settings_named_in_the_documents_exist() -> None:
+    known = {f"HOLDFAST_{each.name.upper()}" for each in fields(Settings)} | {
+        "HOLDFAST_DEBUG",
+        "HOLDFAST_TEST_LOCAL_DSN",
+    }
+    for page in PAGES:
+        assert set(re.findall(r"HOLDFAST_[A-Z_]+[A-Z]", page.read_text())) <= known, page
+
+
+def test_every_decision_is_numbered_once() -> None:
+    numbers = [file.name[:3] for file in sorted((ROOT / "docs/decisions").glob("*.md"))]
+    assert numbers == [f"{n:03}" for n in range(1, len(numbers) + 1)]

@@ -1,0 +1,54 @@
+"""What it costs to have Holdfast: import time, and a worker's memory with a thousand slots."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+IMPORT = "import time; t = time.perf_counter(); import holdfast; print(time.perf_counter() - t)"
+WORKER = """
+import asyncio, resource, sys
+from holdfast import Holdfast
+from holdfast.worker import Worker
+hf = Holdfast(sys.argv[1], concurrency=1000)
+
+@hf.task()
+async def nap(n: int) -> None:
+    await asyncio.sleep(0.01)
+
+@hf.task()
+def sit(n: int) -> None:
+    import time
+    time.sleep(0.01)
+
+async def main():
+    await nap.aenqueue_many(range(5000))
+    await sit.aenqueue_many(range(5000))
+    worker = Worker(hf)
+    running = asyncio.create_task(worker.run())
+    while not hasattr(worker, "finisher") or worker.finisher.succeeded < 10000:
+        await asyncio.sleep(0.02)
+    worker.stop()
+    await running
+    await hf.aclose()
+
+asyncio.run(main())
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+"""
+
+
+def run(code: str, *args: str) -> float:
+    done = subprocess.run(
+        [sys.executable, "-c", code, *args], check=True, capture_output=True, text=True, env=os.environ
+    )
+    return float(done.stdout)
+
+
+def test_import_takes_at_most_200_ms() -> None:
+    run(IMPORT)  # compiles, once
+    assert min(run(IMPORT) for _ in range(5)) <= 0.2
+
+
+def test_a_worker_with_a_thousand_slots_stays_below_150_mb(dsn: str) -> None:
+    assert run(WORKER, dsn) <= 150

@@ -1,0 +1,208 @@
+"""Hostile data on its way through the real database: refused at enqueue with a clear error, or carried unharmed. One bad
+row must never stop a queue, a worker or a list."""
+
+from __future__ import annotations
+
+import json
+import math
+import uuid
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+import psycopg
+import pytest
+import sql_core as core
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+from sql_core import Sql
+
+from holdfast import Holdfast, InvalidPayload, Retry, UsageError
+from holdfast.store.calls import Calls
+from holdfast.store.session import Session
+from holdfast.worker.claim import Cursor
+
+texts = st.text(st.characters(codec="utf-8"), max_size=30)
+values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats() | texts,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(texts, inner, max_size=4),
+    max_leaves=15,
+)
+
+
+def same(one: Any, other: Any) -> bool:
+    """Equality as JSON has it: true is not 1, but there is only one kind of number."""
+    if isinstance(one, list):
+        return isinstance(other, list) and len(one) == len(other) and all(map(same, one, other))
+    if isinstance(one, dict):
+        return isinstance(other, dict) and one.keys() == other.keys() and all(same(one[k], other[k]) for k in one)
+    if type(other) is float and type(one) is int:
+        return float(one) == other
+    return type(one) is type(other) and one == other
+
+
+def claimed_payload(hf: Holdfast, sql: Sql) -> tuple[str, str]:
+    """The id and payload of the next job, as a worker gets them."""
+    call = Calls("holdfast").claim("w", ["default"], 1, 60, None, False)
+    ((id_, _, _, payload, *_),) = sql(call.sql, call.params)
+    return id_, payload
+
+
+@settings(max_examples=80, deadline=None, print_blob=True, suppress_health_check=list(HealthCheck))
+@given(value=values, way=st.sampled_from(["enqueue", "delayed", "many", "many with keys"]))
+@example(value=1e300, way="delayed")
+@example(value=5e-324, way="delayed")
+@example(value=2**64 - 1, way="delayed")
+@example(value=[{"": 1e16}], way="delayed")
+@example(value="\\", way="many")
+@example(value="\t\n\r\\N\\.", way="many")
+@example(value="\\u0000", way="many")
+@example(value="\u2028\U0001f600\x7f", way="many")
+@example(value={"b": 1, "aa": 2, "a": 3}, way="delayed")
+def test_what_enqueue_accepts_the_handler_gets(hf: Holdfast, sql: Sql, value: Any, way: str) -> None:
+    sql("delete from live; delete from later; delete from claims; delete from dedupe")
+    hf.tasks.clear()
+
+    @hf.task(name="t")
+    def handler(value: Any) -> None: ...
+
+    try:
+        if way == "enqueue":
+            handler.enqueue(value)
+        elif way == "delayed":
+            handler.using(run_at=datetime(2020, 1, 1, tzinfo=timezone.utc)).enqueue(value)
+        elif way == "many":
+            handler.enqueue_many([(value,)])
+        else:
+            handler.using(run_at=datetime(2020, 1, 1, tzinfo=timezone.utc)).enqueue_many([(value,)])
+    except InvalidPayload:
+        return
+    _, payload = claimed_payload(hf, sql)
+    (found,), _ = handler.signature.decode(payload)
+    assert same(found, value), f"{value!r} arrived as {found!r}"
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf], ids=str)
+def test_a_number_that_json_has_not_is_refused_and_does_not_become_none(hf: Holdfast, value: float) -> None:
+    @hf.task(name="t")
+    def handler(value: Any) -> None: ...
+
+    with pytest.raises(InvalidPayload):
+        handler.enqueue({"deep": [value]})
+
+
+@pytest.mark.parametrize("text", ["a\x00b", "a\ud800b"], ids=["NUL", "surrogate"])
+@pytest.mark.parametrize("option", ["tenant", "queue", "dedupe"])
+def test_hostile_text_in_an_option_is_a_usage_error(hf: Holdfast, option: str, text: str) -> None:
+    @hf.task(name="t")
+    def handler() -> None: ...
+
+    with pytest.raises(UsageError):
+        handler.using(**{option: text}).enqueue()
+    with pytest.raises(UsageError):
+        handler.using(**{option: text}, delay=5).enqueue()
+    if option != "dedupe":
+        with pytest.raises(UsageError):
+            handler.using(**{option: text}).enqueue_many([()])
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"queue": "a/b"}, {"queue": "q" * 101}, {"tenant": ""}, {"tenant": "t" * 201}, {"max_attempts": 32_001}, {"max_attempts": -1}],
+    ids=str,
+)
+@pytest.mark.parametrize("way", ["plain", "delayed", "many"])
+def test_what_sql_refuses_is_refused_on_every_way_in(hf: Holdfast, sql: Sql, options: dict[str, Any], way: str) -> None:
+    """R2 and R29: a job that enqueue() would refuse must not come in by another door."""
+
+    @hf.task(name="t")
+    def handler() -> None: ...
+
+    using = handler.using(**options)
+    with pytest.raises(UsageError):
+        {"plain": using.enqueue, "delayed": using.using(delay=1).enqueue, "many": lambda: using.enqueue_many([()])}[way]()
+    assert core.count(sql, "jobs") == 0
+
+
+def test_a_job_that_allows_no_attempt_cannot_be_stored(dsn: str, sql: Sql) -> None:
+    """Copied in by a client of its own making, it would make every claim of its queue fail for ever."""
+    with pytest.raises(psycopg.errors.CheckViolation), core.session(dsn) as conn:
+        conn.execute("set role holdfast_enqueue")
+        conn.execute("insert into live (id, task, max_attempts) values (%s, 't', 0)", [uuid.uuid4()])
+    core.put(sql)
+    assert len(core.claim(sql)) == 1
+
+
+@pytest.mark.parametrize("run_at", ["-infinity", "infinity", "20000-01-01"])
+def test_a_time_that_python_cannot_read_stops_no_worker_and_no_list(
+    each_hf: Holdfast, each_sql: Sql, run_at: str
+) -> None:
+    """Either enqueue refuses it, or everything that meets the job can live with it."""
+    try:
+        core.enqueue(each_sql, run_at=run_at)
+    except psycopg.errors.InvalidParameterValue:
+        return
+    other = core.put(each_sql)
+    call = Calls("holdfast").claim("w", ["default"], 10, 60, None, False)
+    rows = each_sql(call.sql, call.params)
+    assert str(other) in [row[0] for row in rows]
+    Cursor().advance(rows)
+    each_sql("select sleep('w', '{default}')")
+    each_sql("select count(*) from queue_depth")
+    assert len(each_hf.list_jobs()) == 2
+
+
+@pytest.mark.parametrize(("outcome", "delay"), [("error", 1e10), ("error", 1e12), ("error", 1e300), ("snoozed", 1e12)])
+def test_a_handlers_absurd_delay_is_stored_and_can_be_listed(
+    hf: Holdfast, sql: Sql, outcome: str, delay: float
+) -> None:
+    """Retry-After is the word of a stranger's server: a huge one must not fail the job or hide all others from view."""
+    id_ = core.put(sql)
+    job = core.claim_one(sql)
+    told = json.dumps([{"id": str(job.id), "token": job.token, "outcome": outcome, "delay": delay}])
+    assert sql("select finish('{}', '{}', %s::jsonb)", [told]) == []
+    found = hf.get(str(id_))
+    assert found is not None
+    assert str(found.status) in ("retrying", "queued")
+    assert found.run_at > datetime.now(timezone.utc) + timedelta(days=300)
+    assert len(hf.list_jobs()) == 1
+
+
+@pytest.mark.parametrize("style", ["ISO, DMY", "SQL, DMY", "German"])
+async def test_a_worker_reads_positions_whatever_the_databases_date_style(hf: Holdfast, sql: Sql, style: str) -> None:
+    ids = [core.put(sql) for _ in range(3)]
+    ((database,),) = sql("select current_database()")
+    sql(f"alter database {database} set datestyle = {style}")
+    sql(f"alter database {database} set timezone = 'Asia/Kolkata'")
+    session = Session(hf.settings, "test")
+    try:
+        rows = await session.run(hf.calls.claim("w", ["default"], 2, 60, None, False))
+        cursor = Cursor()
+        cursor.advance(rows)
+        cursor.scanned_all(0.0, 0.0)
+        hint = cursor.hint(0.1)
+        assert hint is not None
+        rest = await session.run(hf.calls.claim("w", ["default"], 2, 60, hint, False))
+        assert [row[0] for row in (*rows, *rest)] == [str(id_) for id_ in ids]
+    finally:
+        await session.close()
+        sql(f"alter database {database} reset all")
+
+
+def test_a_huge_error_is_stored_whatever_it_holds(sql: Sql) -> None:
+    from holdfast.model.outcome import describe
+
+    id_ = core.put(sql)
+    job = core.claim_one(sql)
+    told = describe(ValueError("\x00\ud800" + "x" * 10_000_000), 16_384)
+    assert core.fail(sql, job, error=told)
+    assert core.look(sql, id_).last_error["type"] == "ValueError"
+
+
+def test_retry_policies_of_every_kind_survive_the_way_through_copy(hf: Holdfast, sql: Sql) -> None:
+    @hf.task(name="t")
+    def handler(text: str) -> None: ...
+
+    handler.using(retry=Retry.table([1.5, 2], jitter=0.5), tenant='a"\\\tb').enqueue_many(["x"])
+    ((retry, tenant),) = sql("select retry, tenant from live")
+    assert retry == Retry.table([1.5, 2], jitter=0.5).as_json()
+    assert tenant == 'a"\\\tb'

@@ -1,0 +1,216 @@
+"""Least rights: what each of the four roles may do, and what it may not."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+
+import psycopg
+import pytest
+import sql_core as core
+from psycopg.errors import InsufficientPrivilege
+from sql_core import Sql
+
+from holdfast import Holdfast, Retry
+
+Become = Callable[[str], Sql]
+TABLES = ("live", "later", "dead", "history", "claims", "workers", "dedupe", "tasks", "leader", "settings")
+VIEWS = ("jobs", "queue_depth", "stuck_jobs")
+WRITES = [
+    "update live set priority = 0",
+    "update live set token = null, claimed_at = null",
+    "update live set attempt = 0",
+    "delete from live",
+    "insert into live (id, task, run_at) values (gen_random_uuid(), 't', '2000-01-01')",
+    "insert into live (id, task, token, claimed_at, attempt) values (gen_random_uuid(), 't', 1, now(), 1)",
+    "insert into live (id, task, dedupe_key) values (gen_random_uuid(), 't', 'k')",
+    "insert into dedupe values ('k', gen_random_uuid(), 'running')",
+    "delete from dedupe",
+    "delete from dead",
+    "update dead set status = 'failed'",
+    "delete from later",
+    "delete from history",
+    "delete from claims",
+    "update claims set expires_at = now() + interval '1 day'",
+    "delete from leader",
+    "update tasks set max_attempts = 1",
+    "truncate live",
+    "drop table live",
+    "select nextval('claim_token')",
+    "create table mine (a int)",
+]
+INTERNAL = [
+    "select settle('[]', 'w')",
+    "select take_dedupe_key('k', gen_random_uuid(), 'running', null)",
+    "select free_dedupe_keys('{}', '{}', true)",
+    "select resolve_duplicate('k', gen_random_uuid(), '{}', 'existing')",
+    "select close_claims('{}')",
+    "select accepted_before(gen_random_uuid())",
+]
+OPERATE = [
+    "select cancel('{}')",
+    "select retry_dead('{}')",
+    "select discard_dead('{}')",
+]
+WORK = [
+    "select claim('w')",
+    "select finish('{}', '{}')",
+    "select fail(gen_random_uuid(), 1)",
+    "select snooze(gen_random_uuid(), 1, '1 s')",
+    "select release('{}', '{}')",
+    "select renew('w', '{}', '1 s')",
+    "select reclaim()",
+    "select promote()",
+    "select sleep('w', '{}')",
+    "select take_lead('x', 'w', '1 s')",
+    "select upkeep('w', '1 s')",
+    "select register_worker('w', 'h', 1, '1', '{}', 1, '[]')",
+    "select unregister_worker('w')",
+    "select make_partitions()",
+    "select prune()",
+]
+READ = [f"select * from {name}" for name in (*TABLES, *VIEWS)]
+ENQUEUE = [
+    "select enqueue('t')",
+    "select enqueue('t', p_delay => '1 s', p_dedupe_key => 'k')",
+    "select enqueue_many('[{\"task\": \"t\"}]')",
+    "select wake('default')",
+    "insert into live (id, queue, priority, task, tenant, payload, max_attempts, retry) "
+    "values (gen_random_uuid(), 'default', 2, 't', null, '{}', 5, null)",
+]
+
+
+@pytest.fixture
+def become(each_dsn: str) -> Iterator[Become]:
+    """become("worker") answers a runner of SQL with that role's rights and no others."""
+    with core.session(each_dsn) as conn:
+        run = core.runner(conn)
+
+        def switch(role: str) -> Sql:
+            run("reset role")
+            run(f"set role holdfast_{role}")
+            return run
+
+        yield switch
+
+
+def check_allowed(sql: Sql, statements: list[str]) -> None:
+    for statement in statements:
+        sql(statement)
+
+
+def check_forbidden(sql: Sql, statements: list[str]) -> None:
+    for statement in statements:
+        with pytest.raises(InsufficientPrivilege):
+            sql(statement)
+            pytest.fail(f"allowed: {statement}")
+
+
+def test_the_enqueue_role_adds_jobs_and_does_nothing_else(become: Become) -> None:
+    sql = become("enqueue")
+    check_allowed(sql, ENQUEUE)
+    check_forbidden(sql, [*READ, *WORK, *OPERATE, *INTERNAL, *WRITES])
+    check_forbidden(sql, ["insert into live (id, task) values (gen_random_uuid(), 't') returning task"])
+
+
+def test_the_enqueue_role_may_copy_the_columns_of_a_plain_job_and_no_others(become: Become, each_sql: Sql) -> None:
+    sql = become("enqueue")
+    conn: psycopg.Connection = sql.__closure__[0].cell_contents
+    columns = "id, queue, priority, task, tenant, payload, max_attempts, retry"
+    with conn.cursor() as cursor, cursor.copy(f"copy live ({columns}) from stdin") as copy:
+        copy.write(f"{uuid.uuid4()}\tdefault\t1\tt\tacme\t{{}}\t3\t\\N\n")
+    for forbidden in ("attempt", "token", "claimed_at", "run_at", "created_at", "lane", "dedupe_key", "last_error"):
+        with pytest.raises(InsufficientPrivilege), conn.cursor() as cursor, cursor.copy(
+            f"copy live (id, task, {forbidden}) from stdin"
+        ):
+            pytest.fail(f"{forbidden} may be copied")
+    with pytest.raises(InsufficientPrivilege), conn.cursor() as cursor, cursor.copy("copy live to stdout") as copy:
+        copy.read()
+    ((tenant, attempts, status),) = each_sql("select tenant, attempts, status::text from jobs")
+    assert (tenant, attempts, status) == ("acme", 0, "queued")
+
+
+def test_the_client_enqueues_in_every_way_with_the_enqueue_role_alone(dsn: str, hf: Holdfast, sql: Sql) -> None:
+    @hf.task(name="t")
+    def handler(n: int) -> None: ...
+
+    with core.session(dsn) as conn:
+        conn.execute("set role holdfast_enqueue")
+        given = handler.using(conn=conn)
+        given.enqueue(1)
+        given.using(delay=60).enqueue(2)
+        given.using(dedupe="k").enqueue(3)
+        given.using(id=str(uuid.uuid4()), retry=Retry.fixed(3)).enqueue(4)
+        given.enqueue_many([5, 6])
+        given.using(delay=5).enqueue_many([7, 8])
+    assert core.count(sql, "jobs") == 8
+
+
+def test_the_worker_role_runs_jobs_through_functions_and_touches_no_table(become: Become) -> None:
+    sql = become("worker")
+    check_allowed(sql, [*ENQUEUE, *WORK])
+    check_forbidden(sql, [*READ, *OPERATE, *INTERNAL, *WRITES])
+    check_forbidden(sql, ["update settings set value = '0'", "insert into settings values ('a', '1')"])
+
+
+def test_the_worker_role_takes_a_job_through_its_whole_life(become: Become, each_sql: Sql) -> None:
+    sql = become("worker")
+    id_ = core.put(sql, max_attempts=2, retry={"kind": "fixed", "delay": 0}, dedupe_key="k")
+    assert core.fail(sql, core.claim_one(sql))
+    job = core.claim_one(sql)
+    assert core.renew(sql, "w", job.token) == [job.token]
+    assert core.finish(sql, job) == []
+    assert core.status(each_sql, id_) == "succeeded"
+    assert sql("select make_partitions()") == [(0,)]
+
+
+def test_the_reader_role_only_reads(become: Become) -> None:
+    sql = become("reader")
+    check_allowed(sql, READ)
+    check_forbidden(sql, [*ENQUEUE, *WORK, *OPERATE, *INTERNAL, *WRITES])
+
+
+def test_the_admin_role_operates_through_functions(become: Become) -> None:
+    sql = become("admin")
+    check_allowed(sql, [*ENQUEUE, *WORK, *OPERATE, *READ])
+    check_forbidden(sql, [*INTERNAL, *WRITES])
+    check_allowed(sql, ["update settings set value = value", "insert into settings values ('a', '1')"])
+    sql("reset role")
+    sql("delete from settings where name = 'a'")
+
+
+def test_the_admin_role_retries_discards_and_cancels(become: Become) -> None:
+    sql = become("admin")
+    first, second, third = (core.put(sql) for _ in range(3))
+    for job in core.claim(sql, limit=2):
+        core.fail(sql, job, outcome="dead")
+    assert core.retry_dead(sql, first) == [first]
+    assert core.discard_dead(sql, second) == [second]
+    assert core.cancel(sql, third) == ["canceled"]
+
+
+def test_a_stranger_may_do_nothing(each_dsn: str) -> None:
+    name = f"stranger_{uuid.uuid4().hex[:8]}"
+    with core.session(each_dsn) as conn:
+        conn.execute(f"create role {name}")
+        try:
+            conn.execute(f"set role {name}")
+            check_forbidden(core.runner(conn), ["select holdfast.enqueue('t')", "select * from holdfast.jobs"])
+            check_forbidden(core.runner(conn), ["select holdfast.claim('w')", "insert into holdfast.live (id) values (null)"])
+        finally:
+            conn.execute("reset role")
+            conn.execute(f"drop role {name}")
+
+
+def test_functions_with_the_owners_rights_look_names_up_in_the_schema_only(become: Become, each_sql: Sql) -> None:
+    """A caller's search path or temporary table must not lead a function with the owner's rights astray."""
+    rows = each_sql(
+        "select proname from pg_proc where pronamespace = 'holdfast'::regnamespace and prosecdef "
+        "and not coalesce(proconfig, '{}') && array['search_path=holdfast, pg_temp', 'search_path=\"holdfast\", pg_temp']"
+    )
+    assert rows == []
+    sql = become("worker")
+    sql("create temporary table live (id uuid, task text)")
+    sql("set search_path = pg_temp, holdfast")
+    sql("select holdfast.enqueue('t')")
+    assert len(sql("select * from holdfast.claim('w')")) == 1

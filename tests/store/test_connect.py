@@ -1,0 +1,108 @@
+"""Wrong addresses, missing rights, old servers: each a message that says what to do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from holdfast import ConfigurationError, DatabaseUnavailable, Holdfast, HoldfastError
+from holdfast.settings import Settings
+from holdfast.store import connect
+
+ID = "01890000-0000-7000-8000-000000000000"
+
+
+@pytest.mark.parametrize(
+    ("dsn", "kind", "message"),
+    [
+        ("", ConfigurationError, "set HOLDFAST_DSN"),
+        ("nonsense", ConfigurationError, "is not a PostgreSQL address"),
+        ("postgresql://nobody@127.0.0.1:1/x", DatabaseUnavailable, "is it running"),
+        ("postgresql://u:secret@127.0.0.1:1/x", DatabaseUnavailable, r"u:\*\*\*@127"),
+        ("postgresql://u@no-such-host.invalid/x", HoldfastError, "no-such-host.invalid"),
+    ],
+)
+def test_an_address_that_cannot_work_is_told_in_one_line(dsn: str, kind: type[Exception], message: str) -> None:
+    with pytest.raises(kind, match=message) as caught:
+        Holdfast(dsn, connect_timeout=2).get(ID)
+    assert "\n" not in str(caught.value)
+    assert "secret" not in str(caught.value)
+
+
+def test_a_database_that_does_not_exist_is_a_configuration_error(pg18: str) -> None:
+    with pytest.raises(ConfigurationError, match=r'database "absent" does not exist.*check HOLDFAST_DSN'):
+        Holdfast(psycopg.conninfo.make_conninfo(pg18, dbname="absent")).get(ID)
+
+
+def test_a_role_without_rights_is_told_which_role_to_grant(hf: Holdfast, dsn: str) -> None:
+    with psycopg.connect(dsn, autocommit=True) as conn:
+        conn.execute("drop role if exists hf_stranger")
+        conn.execute("create role hf_stranger login")
+        conn.execute("grant usage on schema holdfast to hf_stranger")
+        conn.execute("grant select on holdfast.schema_info to hf_stranger")
+    stranger = Holdfast(psycopg.conninfo.make_conninfo(dsn, user="hf_stranger"))
+
+    @stranger.task()
+    async def quick() -> None: ...
+
+    try:
+        with pytest.raises(ConfigurationError, match="GRANT holdfast_worker TO"):
+            quick.enqueue()
+    finally:
+        stranger.close()
+        with psycopg.connect(dsn, autocommit=True) as conn:
+            conn.execute("drop owned by hf_stranger")
+            conn.execute("drop role hf_stranger")
+
+
+def test_an_old_server_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="runs PostgreSQL 14, but Holdfast needs 15"):
+        connect.check_server(140012)
+
+
+def test_the_callers_own_connection_options_are_kept() -> None:
+    info = connect.conninfo(Settings(dsn="postgresql://u@h/d?options=-csearch_path%3Dmine&keepalives=0"), "x")
+    given = psycopg.conninfo.conninfo_to_dict(info)
+    assert given["keepalives"] == "0"
+    assert "-csearch_path=mine" in given["options"]
+    assert "statement_timeout" in given["options"]
+
+
+def test_behind_a_pooler_no_start_up_options_and_no_prepared_statements() -> None:
+    settings = Settings(dsn="postgresql://u@h/d", pooler=True)
+    assert "options" not in psycopg.conninfo.conninfo_to_dict(connect.conninfo(settings, "x"))
+    assert connect.options(settings)["prepare_threshold"] is None
+
+
+def test_an_enqueue_in_the_callers_transaction_rolls_back_with_it(hf: Holdfast, dsn: str, tmp_path: Path) -> None:
+    @hf.task()
+    async def quick(n: int) -> None: ...
+
+    with psycopg.connect(dsn) as conn:
+        one = quick.using(conn=conn).enqueue(1)
+        keyed = quick.using(conn=conn, dedupe="k").enqueue(2)
+        many = quick.using(conn=conn).enqueue_many(range(3))
+        assert hf.get(one.id) is None
+        conn.rollback()
+    assert [hf.get(each) for each in (one.id, keyed.id, *many)] == [None] * 5
+    with psycopg.connect(dsn) as conn:
+        again = quick.using(conn=conn, dedupe="k").enqueue(2)
+    assert hf.get(again.id) is not None
+    assert not again.existing
+
+
+async def test_the_same_with_an_async_connection(hf: Holdfast, dsn: str) -> None:
+    @hf.task()
+    async def quick(n: int) -> None: ...
+
+    async with await psycopg.AsyncConnection.connect(dsn) as conn:
+        one = await quick.using(conn=conn).aenqueue(1)
+        many = await quick.using(conn=conn).aenqueue_many(range(3))
+        await conn.rollback()
+        kept = await quick.using(conn=conn).aenqueue(2)
+        await conn.commit()
+    assert [await hf.aget(each) for each in (one.id, *many)] == [None] * 4
+    assert await hf.aget(kept.id) is not None
+    await hf.aclose()
