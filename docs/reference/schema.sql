@@ -146,6 +146,10 @@ declare
     v_room  integer := p_limit;
     v_queue text;
 begin
+    if p_limit is null or p_limit < 1 or p_ttl is null or p_ttl <= interval '0' then
+        raise exception 'claim needs a limit and a lease above zero, got % and %', p_limit, p_ttl
+            using errcode = 'invalid_parameter_value';
+    end if;
     for v_priority in 0..3 loop
         foreach v_queue in array p_queues loop
             v_place := p_after -> (v_queue || '/' || v_priority);

@@ -445,3 +445,29 @@ async def test_an_outcome_the_database_refuses_holds_up_no_other(hf: Holdfast, m
         assert {(await ended(hf, each)).status for each in good} == {Status.SUCCEEDED}
     assert info.status is Status.FAILED
     assert info.last_error is not None and info.last_error["type"] == "UnstorableOutcome"
+
+
+async def test_a_handler_in_a_thread_keeps_its_job_when_the_worker_stops_and_the_process_goes_on(
+    hf: Holdfast, sql: Any
+) -> None:
+    entered, let_go = threading.Event(), threading.Event()
+
+    @hf.task()
+    def block() -> None:
+        entered.set()
+        let_go.wait(10)
+
+    job = await block.aenqueue()
+    async with working(hf, grace=0.05):
+        await asyncio.to_thread(entered.wait, 10)
+    info = await hf.aget(job.id)
+    let_go.set()
+    assert info is not None and info.status is Status.RUNNING, "nobody else may start it while the thread runs"
+
+
+async def test_a_worker_stopped_while_it_waits_for_its_database_ends_quietly() -> None:
+    worker = Worker(Holdfast("postgresql://nobody@127.0.0.1:1/none"))
+    running = asyncio.create_task(worker.run())
+    worker.stop()
+    async with asyncio.timeout(10):
+        await running

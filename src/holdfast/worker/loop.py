@@ -54,15 +54,19 @@ class Worker:
             hf.tasks, self._threads, max_error=self.settings.max_error, max_result=self.settings.max_payload
         )
         self._stop_asked = 0
-
-    async def run(self, *, handle_signals: bool = False) -> None:
-        """Works until stopped."""
-        self._loop = asyncio.get_running_loop()
         self._stopping = asyncio.Event()
         self._at_once = asyncio.Event()
+        self._owns_process = False
+
+    async def run(self, *, handle_signals: bool = False) -> None:
+        """Works until stopped. With handle_signals the process is the worker's own: SIGTERM and SIGINT stop it, and the
+        caller ends the process when this returns."""
+        self._loop = asyncio.get_running_loop()
+        self._owns_process = handle_signals
         if handle_signals:
             self._catch_signals()
-        await self._wait_for_database()
+        if not await self._wait_for_database():
+            return
         self._build()
         await self._service.run(
             self._hf.calls.register_worker(
@@ -143,6 +147,8 @@ class Worker:
                 if not (job.lease.lost or self._at_once.is_set()):
                     raise
                 me.uncancel()
+                if not self._may_release(job):
+                    continue
                 outcome = Outcome(job.id, job.lease.token, "released")
             finally:
                 del hand.running[me]
@@ -178,6 +184,12 @@ class Worker:
     def _give_back(self, jobs: Sequence[Job]) -> None:
         for job in jobs:
             self.finisher.add(job, Outcome(job.id, job.lease.token, "released"))
+
+    def _may_release(self, job: Job) -> bool:
+        """A handler in a thread cannot be stopped: it ends with the process, or else keeps its job until the lease
+        has expired."""
+        task = self._hf.tasks.get(job.task)
+        return task is None or task.is_async or self._owns_process
 
     def _on_lost(self, tokens: Sequence[int]) -> None:
         """Called by the lease thread."""
@@ -223,19 +235,20 @@ class Worker:
         logs.event(log, logging.INFO, "worker stopped", worker=self.id, succeeded=self.finisher.succeeded,
                    failed=self.finisher.failed, stale=self.finisher.stale)  # fmt: skip
 
-    async def _wait_for_database(self) -> None:
-        """A database that is down at start is waited for; one that is set up wrongly is an error at once."""
+    async def _wait_for_database(self) -> bool:
+        """A database that is down at start is waited for; one that is set up wrongly is an error at once. False when
+        stopped meanwhile."""
         pause = 0.2
         while True:
             try:
                 await asyncio.to_thread(first_look, self.settings)
-                return
+                return True
             except DatabaseUnavailable as error:
                 logs.event(log, logging.WARNING, "waiting for database", error=str(error))
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(pause * random.uniform(0.75, 1.25)):
                         await self._stopping.wait()
-                        raise
+                        return False
                 pause = min(pause * 2, 5.0)
 
     def _catch_signals(self) -> None:
