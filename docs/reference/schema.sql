@@ -449,7 +449,12 @@ begin
     loop
         v_name := 'history_' || to_char(v_day, 'YYYYMMDD');
         if to_regclass(quote_ident(current_schema()) || '.' || v_name) is null then
-            execute format('create table %I partition of history for values from (%L) to (%L)',
+            -- Rows of that day may have gone to the default partition; they must move before the new one can be attached.
+            execute format('create table %I (like history including all)', v_name);
+            execute format('with moved as (delete from history_default where finished_at >= %L and finished_at < %L '
+                           'returning *) insert into %I select * from moved',
+                           v_day::timestamptz, (v_day + 1)::timestamptz, v_name);
+            execute format('alter table history attach partition %I for values from (%L) to (%L)',
                            v_name, v_day::timestamptz, (v_day + 1)::timestamptz);
             v_made := v_made + 1;
         end if;
@@ -1037,13 +1042,20 @@ CREATE VIEW holdfast.jobs AS
     NULL::timestamp with time zone AS finished_at,
     NULL::jsonb AS result,
     l.dedupe_key,
-    c.worker AS locked_by,
-    c.claimed_at AS locked_at,
-    c.heartbeat_at,
-    c.expires_at AS lease_expires_at,
+    ( SELECT c.worker
+           FROM holdfast.claims c
+          WHERE (c.token = l.token)) AS locked_by,
+    ( SELECT c.claimed_at
+           FROM holdfast.claims c
+          WHERE (c.token = l.token)) AS locked_at,
+    ( SELECT c.heartbeat_at
+           FROM holdfast.claims c
+          WHERE (c.token = l.token)) AS heartbeat_at,
+    ( SELECT c.expires_at
+           FROM holdfast.claims c
+          WHERE (c.token = l.token)) AS lease_expires_at,
     l.token
-   FROM (holdfast.live l
-     LEFT JOIN holdfast.claims c ON ((c.token = l.token)))
+   FROM holdfast.live l
 UNION ALL
  SELECT later.id,
     later.task,

@@ -64,6 +64,8 @@ class Settings:
                 f"renew ({self.renew:g} s) must be at most half of lease ({self.lease:g} s), or one slow renewal "
                 "loses the lease; lower HOLDFAST_RENEW or raise HOLDFAST_LEASE"
             )
+        if self.log_level.lower() not in ("debug", "info", "warning", "error"):
+            raise ConfigurationError(f"log_level is debug, info, warning or error, got {self.log_level!r}")
         if self.log_format not in ("console", "json"):
             raise ConfigurationError(f"log_format is 'console' or 'json', got {self.log_format!r}")
 

@@ -23,7 +23,7 @@ from holdfast.worker.claim import Cursor
 
 texts = st.text(st.characters(codec="utf-8"), max_size=30)
 values = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats() | texts,
+    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False, allow_infinity=False) | texts,
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(texts, inner, max_size=4),
     max_leaves=15,
 )

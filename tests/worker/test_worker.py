@@ -471,3 +471,24 @@ async def test_a_worker_stopped_while_it_waits_for_its_database_ends_quietly() -
     worker.stop()
     async with asyncio.timeout(10):
         await running
+
+
+async def test_a_handler_that_swallows_its_cancellation_does_not_keep_the_worker_alive(hf: Holdfast) -> None:
+    started = asyncio.Event()
+    let_go = asyncio.Event()
+
+    @hf.task()
+    async def stubborn() -> None:
+        started.set()
+        while not let_go.is_set():
+            try:
+                await let_go.wait()
+            except asyncio.CancelledError:
+                continue
+
+    await stubborn.aenqueue()
+    async with asyncio.timeout(15):
+        async with working(hf, grace=0.05):
+            await started.wait()
+    let_go.set()
+    await asyncio.sleep(0)

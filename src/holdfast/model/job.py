@@ -75,8 +75,8 @@ class NewJob:
 
     @property
     def plain(self) -> bool:
-        """Due at once and without a dedupe key: nothing to decide, so it may be copied straight into live."""
-        return self.dedupe_key is None and self.delay is None and self.run_at is None
+        """Complete, due at once and without a dedupe key: nothing to decide, so it may go straight into live."""
+        return self.dedupe_key is None and self.delay is None and self.run_at is None and self.max_attempts is not None
 
 
 class Job:

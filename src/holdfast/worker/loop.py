@@ -261,6 +261,9 @@ class Worker:
 
 
 async def _cancel(tasks: Sequence[asyncio.Task[Any]]) -> None:
+    """Ends tasks; one whose handler swallows the cancellation is left behind after a second."""
     for task in tasks:
         task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+    _, left = await asyncio.wait(tasks, timeout=1.0)
+    if left:
+        logs.event(log, logging.WARNING, "handlers ignore their cancellation", handlers=len(left))

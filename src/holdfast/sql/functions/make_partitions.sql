@@ -16,7 +16,12 @@ begin
     loop
         v_name := 'history_' || to_char(v_day, 'YYYYMMDD');
         if to_regclass(quote_ident(current_schema()) || '.' || v_name) is null then
-            execute format('create table %I partition of history for values from (%L) to (%L)',
+            -- Rows of that day may have gone to the default partition; they must move before the new one can be attached.
+            execute format('create table %I (like history including all)', v_name);
+            execute format('with moved as (delete from history_default where finished_at >= %L and finished_at < %L '
+                           'returning *) insert into %I select * from moved',
+                           v_day::timestamptz, (v_day + 1)::timestamptz, v_name);
+            execute format('alter table history attach partition %I for values from (%L) to (%L)',
                            v_name, v_day::timestamptz, (v_day + 1)::timestamptz);
             v_made := v_made + 1;
         end if;

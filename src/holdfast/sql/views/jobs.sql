@@ -1,12 +1,17 @@
--- Every job wherever it is, with one status, for people and tools. Reading it never blocks anybody.
+-- Every job wherever it is, with one status, for people and tools. Reading it never blocks anybody. No join: only so
+-- can PostgreSQL read the newest jobs from the indexes on id without sorting all there are.
 create view jobs as
 select l.id, l.task, l.tenant, l.queue, l.priority, l.payload,
        case when l.token is not null then 'running'::job_status
             when l.attempt > 0 or l.last_error is not null then 'retrying' else 'queued' end as status,
        l.attempt as attempts, l.max_attempts, l.run_at, l.last_error, l.created_at,
        l.claimed_at as started_at, null::timestamptz as finished_at, null::jsonb as result, l.dedupe_key,
-       c.worker as locked_by, c.claimed_at as locked_at, c.heartbeat_at, c.expires_at as lease_expires_at, l.token
-from live l left join claims c on c.token = l.token
+       (select c.worker from claims c where c.token = l.token) as locked_by,
+       (select c.claimed_at from claims c where c.token = l.token) as locked_at,
+       (select c.heartbeat_at from claims c where c.token = l.token) as heartbeat_at,
+       (select c.expires_at from claims c where c.token = l.token) as lease_expires_at,
+       l.token
+from live l
 union all
 select id, task, tenant, queue, priority, payload,
        case when attempt > 0 or last_error is not null then 'retrying'::job_status else 'queued' end,

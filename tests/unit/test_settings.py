@@ -1,0 +1,148 @@
+"""Settings: from code and from the environment, with errors that name what to change."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast import ConfigurationError, Holdfast
+from holdfast.settings import PREFIX, Settings, table
+
+
+def test_the_defaults_are_the_documented_ones() -> None:
+    settings = Settings.load({})
+    assert (settings.lease, settings.renew, settings.poll, settings.schema) == (60, 20, 1, "holdfast")
+    assert settings.queue_list == ["default"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("dsn", "postgresql:///jobs", "postgresql:///jobs"),
+        ("lease", "300", 300.0),
+        ("renew", "7.5", 7.5),
+        ("concurrency", "8", 8),
+        ("pooler", "yes", True),
+        ("pooler", " ON ", True),
+        ("pooler", "1", True),
+        ("notify", "false", False),
+        ("notify", "0", False),
+        ("notify", "Off", False),
+        ("schema", "jobs_2", "jobs_2"),
+        ("max_payload", "10", 10),
+    ],
+)
+def test_the_environment_sets_any_setting(name: str, text: str, value: object) -> None:
+    found = getattr(Settings.load({PREFIX + name.upper(): text}), name)
+    assert found == value
+    assert type(found) is type(value)
+
+
+def test_an_empty_variable_is_not_set() -> None:
+    assert Settings.load({"HOLDFAST_LEASE": "", "HOLDFAST_SCHEMA": ""}) == Settings()
+
+
+def test_code_comes_before_the_environment_and_none_means_not_given() -> None:
+    environ = {"HOLDFAST_LEASE": "100", "HOLDFAST_SCHEMA": "env"}
+    settings = Settings.load(environ, lease=200, schema=None)
+    assert (settings.lease, settings.schema) == (200, "env")
+
+
+def test_a_bad_variable_that_code_overrules_is_not_read() -> None:
+    assert Settings.load({"HOLDFAST_LEASE": "soon"}, lease=200).lease == 200
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "kind"),
+    [
+        ("LEASE", "soon", "float"),
+        ("CONCURRENCY", "8.5", "int"),
+        ("CONCURRENCY", "many", "int"),
+        ("POOLER", "perhaps", "bool"),
+        ("MAX_PAYLOAD", "1MB", "int"),
+    ],
+)
+def test_a_bad_value_names_the_variable_and_the_value(name: str, text: str, kind: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"HOLDFAST_{name} must be a {kind}, got '{text}'"):
+        Settings.load({f"HOLDFAST_{name}": text})
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("lease", "0"),
+        ("lease", "-5"),
+        ("renew", "0"),
+        ("poll", "0"),
+        ("concurrency", "0"),
+        ("claim_size", "-1"),
+        ("grace", "-1"),
+        ("max_payload", "1"),
+        ("max_depth", "0"),
+        ("max_error", "99"),
+        ("pool_size", "0"),
+    ],
+)
+def test_a_value_below_its_bound_names_the_variable(name: str, text: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"{name} must be at least .* got .*; set HOLDFAST_{name.upper()}"):
+        Settings.load({PREFIX + name.upper(): text})
+
+
+@pytest.mark.parametrize("name", ["lease", "renew", "poll", "connect_timeout", "call_timeout", "grace", "upkeep", "prefetch"])
+@pytest.mark.parametrize("text", ["nan", "inf", "-inf"])
+def test_a_number_that_is_none_is_refused_by_name(name: str, text: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"HOLDFAST_{name.upper()}"):
+        Settings.load({PREFIX + name.upper(): text})
+
+
+def test_renewal_takes_at_most_half_of_the_lease() -> None:
+    assert Settings.load({}, lease=60, renew=30).renew == 30
+    with pytest.raises(ConfigurationError, match=r"renew \(31 s\) must be at most half of lease \(60 s\).*HOLDFAST_RENEW.*HOLDFAST_LEASE"):
+        Settings.load({}, lease=60, renew=31)
+    with pytest.raises(ConfigurationError, match="HOLDFAST_LEASE"):
+        Settings.load({"HOLDFAST_LEASE": "39"})
+
+
+@pytest.mark.parametrize(("lease", "renew"), [(60, 30), (300, 20), (600, 60), (60, 20)])
+def test_the_documents_leases_can_be_expressed(lease: float, renew: float) -> None:
+    assert Settings.load({}, lease=lease, renew=renew).lease == lease
+
+
+@pytest.mark.parametrize("schema", ["", "Jobs", "1st", "a b", 'a"; drop', "a.b", "x" * 41, "über"])
+def test_a_schema_name_that_needs_quoting_is_refused(schema: str) -> None:
+    with pytest.raises(ConfigurationError, match="schema .* is not usable"):
+        Settings(schema=schema)
+
+
+def test_an_unknown_setting_is_refused_by_name() -> None:
+    with pytest.raises(ConfigurationError, match="no setting named 'leese'"):
+        Settings.load({}, leese=5)
+    with pytest.raises(ConfigurationError, match="no setting named 'leese'"):
+        Holdfast(leese=5)
+
+
+def test_an_unknown_log_format_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="log_format is 'console' or 'json', got 'xml'"):
+        Settings.load({"HOLDFAST_LOG_FORMAT": "xml"})
+
+
+def test_queues_are_a_list_without_blanks_and_repeats() -> None:
+    assert Settings.load({"HOLDFAST_QUEUES": " mail, default,,mail ,other"}).queue_list == ["mail", "default", "other"]
+
+
+def test_with_changes_some_values_and_checks_them() -> None:
+    settings = Settings.load({}).with_(lease=300, schema=None)
+    assert (settings.lease, settings.schema) == (300, "holdfast")
+    with pytest.raises(ConfigurationError):
+        settings.with_(renew=200)
+
+
+def test_the_real_environment_is_read_when_none_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOLDFAST_LEASE", "123")
+    assert Settings.load().lease == 123
+    assert Holdfast("postgresql:///x").settings.lease == 123
+
+
+def test_the_reference_table_has_every_setting() -> None:
+    text = table()
+    for name in Settings.__dataclass_fields__:
+        assert f"| `{name}` | `HOLDFAST_{name.upper()}` |" in text
