@@ -134,6 +134,8 @@ CREATE FUNCTION holdfast.claim(p_worker text, p_queues text[] DEFAULT '{default}
     SET jit TO 'off'
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
     SET plan_cache_mode TO 'force_generic_plan'
     AS $$
 declare
@@ -142,6 +144,8 @@ declare
     v_rows  tid[] := '{}';
     v_more  uuid[];
     v_tids  tid[];
+    v_keys  bigint := 0;
+    v_keyed bigint;
     v_place jsonb;
     v_room  integer := p_limit;
     v_queue text;
@@ -153,8 +157,8 @@ begin
     for v_priority in 0..3 loop
         foreach v_queue in array p_queues loop
             v_place := p_after -> (v_queue || '/' || v_priority);
-            select array_agg(c.id), array_agg(c.ctid) into v_more, v_tids from (
-                select l.id, l.ctid from live l
+            select array_agg(c.id), array_agg(c.ctid), count(c.dedupe_key) into v_more, v_tids, v_keyed from (
+                select l.id, l.ctid, l.dedupe_key from live l
                 where l.queue = v_queue and l.priority = v_priority and l.lane = 0
                   and (l.run_at, l.id) > (coalesce((v_place ->> 0)::timestamptz, '-infinity'),
                                           coalesce((v_place ->> 1)::uuid, '00000000-0000-0000-0000-000000000000'))
@@ -164,6 +168,7 @@ begin
             if v_more is not null then
                 v_ids := v_ids || v_more;
                 v_rows := v_rows || v_tids;
+                v_keys := v_keys + v_keyed;
                 v_room := v_room - cardinality(v_more);
                 exit when v_room <= 0;
             end if;
@@ -174,8 +179,9 @@ begin
         -- What has just become due is taken here, not left for the leader: delayed jobs start on time.
         v_more := promote(greatest(v_room, 100));
         if v_more <> '{}' then
-            select v_ids || array_agg(c.id), v_rows || array_agg(c.ctid) into v_ids, v_rows from (
-                select l.id, l.ctid from live l where l.id = any (v_more) and l.queue = any (p_queues)
+            select v_ids || array_agg(c.id), v_rows || array_agg(c.ctid), v_keys + count(c.dedupe_key)
+            into v_ids, v_rows, v_keys from (
+                select l.id, l.ctid, l.dedupe_key from live l where l.id = any (v_more) and l.queue = any (p_queues)
                 order by l.priority, l.run_at, l.id limit v_room for update skip locked) c;
         end if;
     end if;
@@ -191,17 +197,18 @@ begin
             perform wake(q) from unnest(p_queues) q;
         end if;
     end if;
-    return query
-        with taken as (
-            update live l set token = v_token, claimed_at = clock(), attempt = l.attempt + 1
-            where l.ctid = any (v_rows)  -- locked above, so they cannot have moved; spares an index look-up each
-            returning l.id, l.token, l.task, l.payload, l.attempt, l.max_attempts, l.queue, l.priority, l.tenant,
-                      l.run_at, l.created_at, l.dedupe_key),
+    if v_keys > 0 then
         -- A key of scope "queued" is held only until the first start.
-        freed as (
-            delete from dedupe d using taken t
-            where t.dedupe_key is not null and d.key = t.dedupe_key and d.id = t.id and d.scope = 'queued')
-        select * from taken t order by t.priority, t.run_at, t.id;
+        delete from dedupe d using live l
+        where l.id = any (v_ids) and d.key = l.dedupe_key and d.id = l.id and d.scope = 'queued';
+    end if;
+    -- Locked above, so they cannot have moved: by ctid, each is spared an index look-up, and they come back in the order
+    -- in which they were found.
+    return query
+        update live l set token = v_token, claimed_at = clock(), attempt = l.attempt + 1
+        from unnest(v_rows) as found(place) where l.ctid = found.place
+        returning l.id, l.token, l.task, l.payload, l.attempt, l.max_attempts, l.queue, l.priority, l.tenant, l.run_at,
+                  l.created_at, l.dedupe_key;
 end $$;
 
 

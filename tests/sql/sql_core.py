@@ -12,14 +12,18 @@ from typing import Any
 import psycopg
 
 Sql = Callable[..., list[tuple[Any, ...]]]
-Claimed = namedtuple("Claimed", "id token task payload attempt max_attempts queue priority tenant run_at created_at dedupe_key")
+Claimed = namedtuple(
+    "Claimed", "id token task payload attempt max_attempts queue priority tenant run_at created_at dedupe_key"
+)
 Job = namedtuple(
     "Job",
     "id task tenant queue priority payload status attempts max_attempts run_at last_error created_at started_at "
     "finished_at result dedupe_key locked_by locked_at heartbeat_at lease_expires_at token",
 )
-PLACES = "select 'live' as place, id from live union all select 'later', id from later " \
+PLACES = (
+    "select 'live' as place, id from live union all select 'later', id from later "
     "union all select 'dead', id from dead union all select 'history', id from history"
+)
 STATE = {
     "jobs": "select j::text from jobs j order by 1",
     "places": f"{PLACES} order by 1, 2",
@@ -45,10 +49,15 @@ def runner(conn: psycopg.Connection) -> Sql:
     return run
 
 
-
 def enqueue(sql: Sql, task: str = "t", **options: Any) -> tuple[uuid.UUID, str]:
     """enqueue() by named parameters; payload and retry are Python values. Answers id and outcome."""
-    casts = {"payload": "jsonb", "retry": "jsonb", "delay": "interval", "dedupe_keep": "interval", "run_at": "timestamptz"}
+    casts = {
+        "payload": "jsonb",
+        "retry": "jsonb",
+        "delay": "interval",
+        "dedupe_keep": "interval",
+        "run_at": "timestamptz",
+    }
     casts |= {"id": "uuid", "dedupe_scope": "dedupe_scope"}
     names, values = ["p_task => %s"], [task]
     for name, value in options.items():
@@ -91,9 +100,7 @@ def finish(sql: Sql, *jobs: Claimed) -> list[uuid.UUID]:
     return firsts(sql("select finish(%s::uuid[], %s::bigint[])", [[j.id for j in jobs], [j.token for j in jobs]]))
 
 
-def fail(
-    sql: Sql, job: Claimed, error: Any = None, delay: str | None = None, outcome: str | None = "error"
-) -> bool:
+def fail(sql: Sql, job: Claimed, error: Any = None, delay: str | None = None, outcome: str | None = "error") -> bool:
     error = json.dumps({"type": "Oops"} if error is None else error)
     query = "select fail(%s, %s, %s::jsonb, %s::interval, %s)"
     return sql(query, [job.id, job.token, error, delay, outcome])[0][0]

@@ -31,7 +31,9 @@ select count(*) as refused from finish(array[:'claimed_id'::uuid], array[:claime
 def test_the_session_in_the_guide_does_what_it_says(each_sql: Sql) -> None:
     """Every statement of docs/guides/sql.md, with the ids and tokens that the claim really gave."""
     session = re.findall(r"```sql\n(.*?)```", GUIDE.read_text(encoding="utf-8"), re.DOTALL)[0]
-    enqueue, claim, renew, finish, fail = (text.strip() for text in re.sub(r"--.*", "", session).split(";") if text.strip())
+    enqueue, claim, renew, finish, fail = (
+        text.strip() for text in re.sub(r"--.*", "", session).split(";") if text.strip()
+    )
 
     def filled(statement: str, id_: uuid.UUID, token: int) -> str:
         statement = statement.replace("01890000-0000-7000-8000-000000000000", str(id_))
@@ -39,7 +41,9 @@ def test_the_session_in_the_guide_does_what_it_says(each_sql: Sql) -> None:
 
     first, second = each_sql(enqueue)[0][0], each_sql(enqueue)[0][0]
     rows = each_sql(claim)
-    assert [(id_, payload, attempt) for id_, _, payload, attempt in rows] == [(i, {"name": "Ada"}, 1) for i in (first, second)]
+    assert [(id_, payload, attempt) for id_, _, payload, attempt in rows] == [
+        (i, {"name": "Ada"}, 1) for i in (first, second)
+    ]
     token = rows[0][1]
     assert each_sql(filled(renew, first, token)) == [(token,)]
     assert each_sql(filled(finish, first, token)) == []
@@ -83,10 +87,10 @@ def test_the_same_in_psql(each_dsn: str) -> None:
 
 def test_a_failure_by_hand_is_retried_and_then_dead(each_sql: Sql) -> None:
     sql = each_sql
-    ((id_,),) = sql("select id from enqueue('t', p_max_attempts => 2, p_retry => '{\"kind\": \"fixed\", \"delay\": 0}')")
+    ((id_,),) = sql('select id from enqueue(\'t\', p_max_attempts => 2, p_retry => \'{"kind": "fixed", "delay": 0}\')')
     for expected in ("retrying", "dead"):
         ((token,),) = sql("select token from claim('me')")
-        assert sql("select fail(%s, %s, '{\"type\": \"Timeout\", \"message\": \"slow\"}')", [id_, token]) == [(True,)]
+        assert sql('select fail(%s, %s, \'{"type": "Timeout", "message": "slow"}\')', [id_, token]) == [(True,)]
         assert sql("select status::text, last_error ->> 'message' from jobs") == [(expected, "slow")]
     assert sql("select retry_dead(array[%s])", [id_]) == [(id_,)]
     assert sql("select status::text, attempts from jobs") == [("retrying", 0)]
@@ -97,7 +101,9 @@ def test_snooze_and_release_by_hand_refund_the_attempt(each_sql: Sql) -> None:
     id_ = core.put(sql)
     ((token,),) = sql("select token from claim('me')")
     assert sql("select snooze(%s, %s, '1 hour')", [id_, token]) == [(True,)]
-    assert sql("select status::text, attempts, run_at > now() + interval '50 minutes' from jobs") == [("queued", 0, True)]
+    assert sql("select status::text, attempts, run_at > now() + interval '50 minutes' from jobs") == [
+        ("queued", 0, True)
+    ]
     sql("update later set run_at = now()")
     ((token,),) = sql("select token from claim('me')")
     assert sql("select release(array[%s]::uuid[], array[%s]::bigint[])", [id_, token]) == []
@@ -149,7 +155,7 @@ def test_many_jobs_by_hand_are_answered_in_the_order_given(each_sql: Sql) -> Non
         ("enqueue('t', '[1]')", "a payload is a JSON object of the task's arguments, got array"),
         ("enqueue('t', '5')", "a payload is a JSON object of the task's arguments, got number"),
         ("enqueue('t', null)", "a payload is a JSON object of the task's arguments, got null"),
-        ("enqueue_many('[{\"task\": \"t\"}, {\"task\": \"t\", \"priority\": 9}]')", "priority is .* got 9"),
+        ('enqueue_many(\'[{"task": "t"}, {"task": "t", "priority": 9}]\')', "priority is .* got 9"),
         ("finish('{00000000-0000-0000-0000-000000000001}', '{}')", "one token for each id, got 1 ids and 0 tokens"),
     ],
 )

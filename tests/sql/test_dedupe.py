@@ -77,7 +77,9 @@ def test_no_scope_outlives_an_end_without_success(sql: Sql, scope: str, final: s
 def test_a_key_is_held_while_its_job_is_put_back(sql: Sql, scope: str, back: str) -> None:
     first, _ = keyed(sql, scope)
     job = core.claim_one(sql)
-    {"error": core.fail, "snooze": core.snooze, "release": core.release, "lose": lambda s, j: core.lose(s)}[back](sql, job)
+    {"error": core.fail, "snooze": core.snooze, "release": core.release, "lose": lambda s, j: core.lose(s)}[back](
+        sql, job
+    )
     assert core.status(sql, first) in ("queued", "retrying")
     assert keyed(sql, scope) == (first, "existing")
 
@@ -153,7 +155,9 @@ def test_raise_names_the_holder_and_the_key_and_enqueues_nothing(sql: Sql) -> No
 
 def test_an_unknown_on_conflict_is_refused(sql: Sql) -> None:
     keyed(sql)
-    with pytest.raises(psycopg.errors.InvalidParameterValue, match="on_conflict is existing, replace or raise, got panic"):
+    with pytest.raises(
+        psycopg.errors.InvalidParameterValue, match="on_conflict is existing, replace or raise, got panic"
+    ):
         keyed(sql, on_conflict="panic")
 
 
@@ -214,7 +218,7 @@ def test_the_same_job_again_does_not_take_back_a_key_it_gave_up_when_it_started(
 
 @pytest.mark.parametrize("on_conflict", ["existing", "replace", "raise"])
 def test_the_same_job_again_leaves_a_newer_holder_of_its_key_alone(sql: Sql, on_conflict: str) -> None:
-    """The reply was lost, the job ran and ended, another took the key: the repeat must find its own job, not the other."""
+    """The reply was lost, the job ended, another took the key: the repeat must find its own job, not the other."""
     first = uuid.uuid4()
     keyed(sql, id=first, payload={"n": 1})
     core.finish(sql, core.claim_one(sql))
@@ -293,7 +297,11 @@ def test_a_holder_that_is_rolled_back_frees_the_key(dsn: str, sql: Sql) -> None:
         first, _ = keyed(core.runner(one))
         waiting = threading.Thread(target=lambda: told.append(keyed(core.runner(two))))
         waiting.start()
-        wait_until(lambda: sql("select 1 from pg_stat_activity where pid = %s and wait_event_type = 'Lock'", [two.info.backend_pid]))
+        wait_until(
+            lambda: sql(
+                "select 1 from pg_stat_activity where pid = %s and wait_event_type = 'Lock'", [two.info.backend_pid]
+            )
+        )
         one.rollback()
         waiting.join()
     ((second, outcome),) = told
@@ -308,7 +316,11 @@ def test_a_holder_that_commits_meanwhile_is_answered_with(dsn: str, sql: Sql) ->
         first, _ = keyed(core.runner(one))
         waiting = threading.Thread(target=lambda: told.append(keyed(core.runner(two))))
         waiting.start()
-        wait_until(lambda: sql("select 1 from pg_stat_activity where pid = %s and wait_event_type = 'Lock'", [two.info.backend_pid]))
+        wait_until(
+            lambda: sql(
+                "select 1 from pg_stat_activity where pid = %s and wait_event_type = 'Lock'", [two.info.backend_pid]
+            )
+        )
         one.commit()
         waiting.join()
     assert told == [(first, "existing")]
@@ -505,5 +517,5 @@ def test_one_key_cannot_be_given_to_many_jobs(tasks: tuple[Any, Any]) -> None:
     "wrong", [{"scope": "sometimes"}, {"on_conflict": "panic"}, {"scope": "running", "keep": 5}], ids=str
 )
 def test_a_dedupe_that_cannot_be_is_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(ConfigurationError, match="'sometimes'|'panic'|'running'"):
+    with pytest.raises(ConfigurationError, match=r"'sometimes'|'panic'|'running'"):
         Dedupe(**wrong)

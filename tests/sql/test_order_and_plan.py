@@ -29,7 +29,9 @@ CLAIM = (resources.files("holdfast") / "sql" / "functions" / "claim.sql").read_t
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
-@given(jobs=st.lists(st.tuples(st.integers(0, 3), st.integers(-3, 0), st.uuids()), max_size=25, unique_by=lambda j: j[2]))
+@given(
+    jobs=st.lists(st.tuples(st.integers(0, 3), st.integers(-3, 0), st.uuids()), max_size=25, unique_by=lambda j: j[2])
+)
 def test_order_is_priority_then_run_at_then_id(sql: Sql, clock: Clock, jobs: list[tuple[int, int, uuid.UUID]]) -> None:
     sql("delete from live; delete from claims")
     for priority, seconds, id_ in jobs:
@@ -41,7 +43,12 @@ def test_order_is_priority_then_run_at_then_id(sql: Sql, clock: Clock, jobs: lis
 
 
 def test_order_is_the_same_on_each_server(each_sql: Sql) -> None:
-    jobs = [(p, f"2026-01-01 00:00:0{s}+00", uuid.UUID(int=i)) for p in range(4) for s in range(3) for i in (p * 9 + s * 3 + 1,)]
+    jobs = [
+        (p, f"2026-01-01 00:00:0{s}+00", uuid.UUID(int=i))
+        for p in range(4)
+        for s in range(3)
+        for i in (p * 9 + s * 3 + 1,)
+    ]
     jobs += [(2, "2026-01-01 00:00:01+00", uuid.UUID(int=2**127 + i)) for i in range(3)]
     for priority, run_at, id_ in random.sample(jobs, len(jobs)):
         core.put(each_sql, id=id_, priority=priority, run_at=run_at)
@@ -83,9 +90,11 @@ def test_a_due_delayed_job_is_claimed_without_waiting_for_the_leader(sql: Sql, c
     assert (core.place(sql, elsewhere), core.status(sql, elsewhere)) == ("live", "queued")
 
 
-def test_a_limit_of_nothing_claims_nothing(sql: Sql) -> None:
+@pytest.mark.parametrize("wrong", [{"limit": 0}, {"limit": -1}, {"limit": None}, {"ttl": 0}, {"ttl": -5}], ids=str)
+def test_a_claim_of_nothing_or_for_no_time_is_refused(sql: Sql, wrong: dict[str, Any]) -> None:
     core.put(sql)
-    assert core.claim(sql, limit=0) == []
+    with pytest.raises(psycopg.errors.InvalidParameterValue, match="claim needs a limit and a lease above zero"):
+        core.claim(sql, **wrong)
     assert core.count(sql, "claims") == 0
 
 
@@ -198,13 +207,15 @@ def inner_select() -> str:
 def plan(conn: psycopg.Connection) -> str:
     """How the claim finds jobs, under the settings the function itself carries."""
     conn.execute("deallocate all")
-    ((config,),) = conn.execute("select proconfig from pg_proc where proname = 'claim' and pronamespace = 'holdfast'::regnamespace")
+    ((config,),) = conn.execute(
+        "select proconfig from pg_proc where proname = 'claim' and pronamespace = 'holdfast'::regnamespace"
+    )
     with conn.transaction(force_rollback=True):
         for setting in config:
             name, _, value = setting.partition("=")
             conn.execute("select set_config(%s, %s, true)", [name, value])
         conn.execute(f"prepare inner_select as {inner_select()}")
-        cursor = "'[\"2026-01-01 00:00:00+00\", \"00000000-0000-7000-8000-000000000000\"]'"
+        cursor = '\'["2026-01-01 00:00:00+00", "00000000-0000-7000-8000-000000000000"]\''
         rows = conn.execute(f"explain (costs off) execute inner_select('default', 2, {cursor}, 500)").fetchall()
     conn.execute("deallocate all")
     return "\n".join(row[0] for row in rows)
@@ -377,13 +388,17 @@ def rows_read(sql: Sql) -> int:
 
 def test_claims_are_hot_updates(each_dsn: str, each_sql: Sql) -> None:
     """20,000 jobs copied in, claimed and finished in batches of 500: at least 99 % of the updates stay on their page."""
-    query = "select n_tup_upd, n_tup_hot_upd from pg_stat_user_tables where schemaname = 'holdfast' and relname = 'live'"
+    query = (
+        "select n_tup_upd, n_tup_hot_upd from pg_stat_user_tables where schemaname = 'holdfast' and relname = 'live'"
+    )
     jobs = 20_000
     with core.session(each_dsn) as conn:
         run = core.runner(conn)
         with conn.cursor() as cursor, cursor.copy("copy live (id, task, payload) from stdin") as copy:
             ids = sorted(uuid.uuid4() for _ in range(jobs))
-            copy.write("".join(f'{id_}\tapp.mail\t{{"to": "somebody@example.org", "n": {i}}}\n' for i, id_ in enumerate(ids)))
+            copy.write(
+                "".join(f'{id_}\tapp.mail\t{{"to": "somebody@example.org", "n": {i}}}\n' for i, id_ in enumerate(ids))
+            )
         flush(run)
         before = run(query)[0]
         done = 0

@@ -116,9 +116,7 @@ seconds = st.floats(0, 1_000_000, allow_nan=False).map(lambda x: round(x, 3))
 attempts = st.integers(0, 32_000)
 policies = st.one_of(
     st.builds(Retry.fixed, seconds),
-    st.builds(
-        Retry.exponential, seconds, cap=seconds, factor=st.floats(1, 100), max_attempts=st.integers(1, 32_000)
-    ),
+    st.builds(Retry.exponential, seconds, cap=seconds, factor=st.floats(1, 100), max_attempts=st.integers(1, 32_000)),
     st.builds(Retry.table, st.lists(seconds, min_size=1, max_size=9)),
     st.just(Retry.none()),
 )
@@ -145,8 +143,9 @@ def test_jitter_takes_away_at_most_its_share_and_adds_nothing(
 
 
 def test_jitter_spreads_over_its_whole_share(sql: Sql) -> None:
-    query = "select extract(epoch from retry_delay('{\"kind\": \"fixed\", \"delay\": 100, \"jitter\": 0.2}', 1)) from generate_series(1, 500)"
-    told = [float(each) for (each,) in sql(query)]
+    policy = json.dumps(Retry.fixed(100, jitter=0.2).as_json())
+    query = "select extract(epoch from retry_delay(%s::jsonb, 1)) from generate_series(1, 500)"
+    told = [float(each) for (each,) in sql(query, [policy])]
     assert 80 <= min(told) < 84
     assert 96 < max(told) <= 100
 
@@ -155,7 +154,11 @@ def test_jitter_spreads_over_its_whole_share(sql: Sql) -> None:
 
 numbers = st.one_of(st.integers(-(10**40), 10**40), st.floats(allow_nan=False, allow_infinity=False))
 anything = st.recursive(
-    st.none() | st.booleans() | numbers | st.text("aé9.-e\"\\", max_size=8) | st.sampled_from(["Infinity", "NaN", "-Infinity", "1e400"]),
+    st.none()
+    | st.booleans()
+    | numbers
+    | st.text('aé9.-e"\\', max_size=8)
+    | st.sampled_from(["Infinity", "NaN", "-Infinity", "1e400"]),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("ab", max_size=3), inner, max_size=3),
     max_leaves=5,
 )
@@ -164,7 +167,7 @@ malformed = st.one_of(
     anything,
     st.fixed_dictionaries(
         {"kind": st.sampled_from(["fixed", "exponential", "table", "none", "odd", None, 5])},
-        optional={word: anything for word in words[1:]},
+        optional=dict.fromkeys(words[1:], anything),
     ),
     st.fixed_dictionaries(
         {"kind": st.sampled_from(["fixed", "exponential"]), "delay": numbers, "base": numbers, "factor": numbers},
@@ -177,10 +180,8 @@ TOO_LATE = {"kind": "fixed", "delay": 9.2233e12, "cap": 1e13}  # an interval can
 @examples(200)
 @given(policy=malformed, attempt=st.integers(-5, 32_767))
 @example(policy=TOO_LATE, attempt=1)
-def test_a_malformed_policy_never_raises_and_never_gives_less_than_nothing(
-    sql: Sql, policy: Any, attempt: int
-) -> None:
-    query = "select extract(epoch from d) >= 0, clock() + d > clock() - interval '1 second' from retry_delay(%s::jsonb, %s) d"
+def test_a_malformed_policy_never_raises_and_never_gives_less_than_nothing(sql: Sql, policy: Any, attempt: int) -> None:
+    query = "select extract(epoch from d) >= 0, clock() + d >= clock() from retry_delay(%s::jsonb, %s) d"
     assert sql(query, [json.dumps(policy), attempt]) == [(True, True)]
 
 

@@ -73,7 +73,7 @@ READ = [f"select * from {name}" for name in (*TABLES, *VIEWS)]
 ENQUEUE = [
     "select enqueue('t')",
     "select enqueue('t', p_delay => '1 s', p_dedupe_key => 'k')",
-    "select enqueue_many('[{\"task\": \"t\"}]')",
+    'select enqueue_many(\'[{"task": "t"}]\')',
     "select wake('default')",
     "insert into live (id, queue, priority, task, tenant, payload, max_attempts, retry) "
     "values (gen_random_uuid(), 'default', 2, 't', null, '{}', 5, null)",
@@ -101,9 +101,11 @@ def check_allowed(sql: Sql, statements: list[str]) -> None:
 
 def check_forbidden(sql: Sql, statements: list[str]) -> None:
     for statement in statements:
-        with pytest.raises(InsufficientPrivilege):
+        try:
             sql(statement)
-            pytest.fail(f"allowed: {statement}")
+        except InsufficientPrivilege:
+            continue
+        pytest.fail(f"allowed: {statement}")
 
 
 def test_the_enqueue_role_adds_jobs_and_does_nothing_else(become: Become) -> None:
@@ -120,8 +122,10 @@ def test_the_enqueue_role_may_copy_the_columns_of_a_plain_job_and_no_others(beco
     with conn.cursor() as cursor, cursor.copy(f"copy live ({columns}) from stdin") as copy:
         copy.write(f"{uuid.uuid4()}\tdefault\t1\tt\tacme\t{{}}\t3\t\\N\n")
     for forbidden in ("attempt", "token", "claimed_at", "run_at", "created_at", "lane", "dedupe_key", "last_error"):
-        with pytest.raises(InsufficientPrivilege), conn.cursor() as cursor, cursor.copy(
-            f"copy live (id, task, {forbidden}) from stdin"
+        with (
+            pytest.raises(InsufficientPrivilege),
+            conn.cursor() as cursor,
+            cursor.copy(f"copy live (id, task, {forbidden}) from stdin"),
         ):
             pytest.fail(f"{forbidden} may be copied")
     with pytest.raises(InsufficientPrivilege), conn.cursor() as cursor, cursor.copy("copy live to stdout") as copy:
@@ -196,7 +200,9 @@ def test_a_stranger_may_do_nothing(each_dsn: str) -> None:
         try:
             conn.execute(f"set role {name}")
             check_forbidden(core.runner(conn), ["select holdfast.enqueue('t')", "select * from holdfast.jobs"])
-            check_forbidden(core.runner(conn), ["select holdfast.claim('w')", "insert into holdfast.live (id) values (null)"])
+            check_forbidden(
+                core.runner(conn), ["select holdfast.claim('w')", "insert into holdfast.live (id) values (null)"]
+            )
         finally:
             conn.execute("reset role")
             conn.execute(f"drop role {name}")
@@ -206,7 +212,7 @@ def test_functions_with_the_owners_rights_look_names_up_in_the_schema_only(becom
     """A caller's search path or temporary table must not lead a function with the owner's rights astray."""
     rows = each_sql(
         "select proname from pg_proc where pronamespace = 'holdfast'::regnamespace and prosecdef "
-        "and not coalesce(proconfig, '{}') && array['search_path=holdfast, pg_temp', 'search_path=\"holdfast\", pg_temp']"
+        "and array_to_string(proconfig, ' ') !~ 'search_path=\"?holdfast\"?, pg_temp'"
     )
     assert rows == []
     sql = become("worker")

@@ -183,12 +183,16 @@ class Model:
         return "existing"
 
     def promote(self, limit: int) -> list[Job]:
-        due = sorted((j for j in self.jobs.values() if j.place == "later" and j.run_at <= self.now), key=lambda j: j.order)
+        due = sorted(
+            (j for j in self.jobs.values() if j.place == "later" and j.run_at <= self.now), key=lambda j: j.order
+        )
         for job in due[:limit]:
             job.place = "live"
         return due[:limit]
 
-    def claim(self, worker: str, queues: list[str], limit: int, ttl: float, after: dict[str, Any], token: int) -> list[Job]:
+    def claim(
+        self, worker: str, queues: list[str], limit: int, ttl: float, after: dict[str, Any], token: int
+    ) -> list[Job]:
         """What the claim must have taken; `token` is the one it told, checked by the caller."""
         taken: list[Job] = []
         for priority in range(4):
@@ -485,12 +489,10 @@ class Machine(RuleBasedStateMachine):
                 each["result"] = [1]
             else:
                 each["error"] = {"type": "Oops"}
-            if delay is not None:
-                each["delay"] = delay
+            if delay is not None or outcome == "snoozed":
+                each["delay"] = delay or 9
             told.append(each)
-            if outcome == "snoozed" and delay is None:
-                each["delay"] = delay = 9
-            if not self.model.settle(id_, token, outcome, delay, error="error" in each):
+            if not self.model.settle(id_, token, outcome, each.get("delay"), error="error" in each):
                 refused.append(id_)
         self.model.close({token for _, token in pairs})
         answer = self.sql("select finish('{}', '{}', %s::jsonb)", [json.dumps(told)])
@@ -502,7 +504,7 @@ class Machine(RuleBasedStateMachine):
         id_, token = self.pair(pick)
         expected = self.model.settle(id_, token, outcome, delay, error=True)
         self.model.close({token})
-        query = "select fail(%s, %s, '{\"type\": \"Oops\"}', make_interval(secs => %s), %s)"
+        query = 'select fail(%s, %s, \'{"type": "Oops"}\', make_interval(secs => %s), %s)'
         assert self.sql(query, [id_, token, delay, outcome]) == [(expected,)]
 
     @precondition(lambda self: self.pairs)
@@ -617,7 +619,8 @@ class Machine(RuleBasedStateMachine):
             lease = self.model.leases.get(job.token or 0)
             expected[id_] = (
                 job.place, job.status, job.attempts, job.max_attempts, job.token, job.run_at, job.spec.queue,
-                job.spec.priority, job.spec.task, job.payload, job.spec.key, job.created_at, job.finished_at, job.errors,
+                job.spec.priority, job.spec.task, job.payload, job.spec.key, job.created_at, job.finished_at,
+                job.errors,
                 lease and lease.expires_at, lease and lease.worker,
             )  # fmt: skip
         assert found == expected
@@ -630,7 +633,9 @@ class Machine(RuleBasedStateMachine):
 
     @invariant()
     def every_key_is_held_as_the_model_says(self) -> None:
-        rows = self.sql("select key, id, scope::text, expires_at from dedupe where expires_at > clock() or expires_at is null")
+        rows = self.sql(
+            "select key, id, scope::text, expires_at from dedupe where expires_at > clock() or expires_at is null"
+        )
         expected = {k: (v.id, v.scope, v.expires_at) for k, v in self.model.keys.items() if self.model.held(k)}
         assert {key: (id_, scope, expires_at) for key, id_, scope, expires_at in rows} == expected
 

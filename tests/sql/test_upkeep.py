@@ -1,4 +1,4 @@
-"""What is done behind the workers' backs: reclaim, promote, prune, partitions, the lead; and cancel, which races them."""
+"""What is done behind workers' backs: reclaim, promote, prune, partitions, the lead; and cancel, which meets them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import threading
 import uuid
 from collections.abc import Iterator
-from datetime import date, datetime, timedelta, timezone
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import psycopg
@@ -120,8 +120,13 @@ def test_a_finish_under_way_and_a_reclaim_agree_on_one_end(dsn: str, sql: Sql, c
         done = threading.Thread(target=lambda: core.reclaim(core.runner(leader)))
         done.start()
         wait_until(
-            lambda: not done.is_alive()
-            or sql("select 1 from pg_stat_activity where pid = %s and wait_event_type = 'Lock'", [leader.info.backend_pid])
+            lambda: (
+                not done.is_alive()
+                or sql(
+                    "select 1 from pg_stat_activity where pid = %s and wait_event_type = 'Lock'",
+                    [leader.info.backend_pid],
+                )
+            )
         )
         worker.commit()
         done.join()
@@ -140,7 +145,11 @@ def test_a_finish_that_meets_a_reclaim_under_way_is_refused(dsn: str, sql: Sql) 
         assert len(core.reclaim(core.runner(leader))) == 1
         late = threading.Thread(target=lambda: told.append(core.finish(core.runner(worker), job)))
         late.start()
-        wait_until(lambda: sql("select 1 from pg_stat_activity where pid = %s and wait_event_type = 'Lock'", [worker.info.backend_pid]))
+        wait_until(
+            lambda: sql(
+                "select 1 from pg_stat_activity where pid = %s and wait_event_type = 'Lock'", [worker.info.backend_pid]
+            )
+        )
         leader.commit()
         late.join()
     assert told == [[id_]]
@@ -175,8 +184,8 @@ def test_promote_moves_due_jobs_earliest_first_in_batches(each_sql: Sql, each_cl
 
 def test_a_promoted_job_is_the_same_job(sql: Sql, clock: Clock) -> None:
     id_ = core.put(
-        sql, "app.mail", delay="5 seconds", queue="mail", tenant="acme", priority=1, payload={"a": [1, "ü"]}, max_attempts=4,
-        dedupe_key="k", retry={"kind": "fixed", "delay": 3},
+        sql, "app.mail", delay="5 seconds", queue="mail", tenant="acme", priority=1, payload={"a": [1, "ü"]},
+        max_attempts=4, dedupe_key="k", retry={"kind": "fixed", "delay": 3},
     )  # fmt: skip
     core.put(sql)
     before = core.look(sql, id_)
@@ -225,12 +234,12 @@ def test_prune_never_touches_live_later_or_dead_whatever_the_clock(each_sql: Sql
 
 @pytest.fixture
 def partitions(sql: Sql, clock: Clock) -> Iterator[Any]:
-    """The days that have a partition of their own, as a function; made anew for the test's clock, and put back after it."""
+    """The days that have a partition of their own, as a function; none at the beginning and none at the end."""
 
     def days() -> list[date]:
         query = (
-            "select to_date(substring(c.relname from 9), 'YYYYMMDD') from pg_inherits i join pg_class c on c.oid = i.inhrelid "
-            "where i.inhparent = 'history'::regclass and c.relname ~ '^history_\\d{8}$' order by 1"
+            "select to_date(substring(c.relname from 9), 'YYYYMMDD') "
+            "from pg_inherits i join pg_class c on c.oid = i.inhrelid where i.inhparent = 'history'::regclass and c.relname ~ '^history_\\d{8}$' order by 1"
         )
         return core.firsts(sql(query))
 
@@ -240,7 +249,7 @@ def partitions(sql: Sql, clock: Clock) -> Iterator[Any]:
             sql(f"drop table history_{day:%Y%m%d}")
 
     drop()
-    clock.set(datetime(2031, 3, 1, 12, tzinfo=timezone.utc))
+    clock.set(datetime(2031, 3, 1, 12, tzinfo=UTC))
     yield days
     drop()
 
@@ -261,7 +270,7 @@ def test_partitions_are_cut_at_midnight_utc_whatever_the_sessions_time_zone(
     sql("select make_partitions()")
     assert partitions()[0] == date(2031, 3, 1)
     for hour, day in ((0, "20310302"), (23, "20310302")):
-        clock.set(datetime(2031, 3, 2, hour, 59, tzinfo=timezone.utc))
+        clock.set(datetime(2031, 3, 2, hour, 59, tzinfo=UTC))
         id_ = core.put(sql)
         core.finish(sql, core.claim_one(sql))
         assert sql("select tableoid::regclass::text from history where id = %s", [id_]) == [(f"history_{day}",)]
@@ -282,8 +291,8 @@ def test_finishing_works_where_no_partition_was_made(sql: Sql, clock: Clock, par
 def test_partitions_can_still_be_made_when_rows_of_their_day_are_in_the_default_one(
     sql: Sql, clock: Clock, partitions: Any
 ) -> None:
-    """After an outage longer than the days made ahead the first jobs finish before upkeep has made today's partition. That
-    must not stop partitions from being made, or every later day's rows land in the default one too."""
+    """After an outage longer than the days made ahead the first jobs finish before upkeep has made today's partition.
+    That must not stop partitions from being made, or every later day's rows land in the default one too."""
     id_ = core.put(sql)
     core.finish(sql, core.claim_one(sql))
     sql("select make_partitions()")
@@ -299,12 +308,12 @@ def test_prune_drops_whole_partitions_past_retention_and_only_those(sql: Sql, cl
     sql("select make_partitions()")
     ids = {}
     for day in (1, 2, 3, 4):
-        clock.set(datetime(2031, 3, day, 23, 59, 59, tzinfo=timezone.utc))
+        clock.set(datetime(2031, 3, day, 23, 59, 59, tzinfo=UTC))
         ids[day] = core.put(sql)
         core.finish(sql, core.claim_one(sql))
-    clock.set(datetime(2031, 3, 8, 23, 59, tzinfo=timezone.utc))
+    clock.set(datetime(2031, 3, 8, 23, 59, tzinfo=UTC))
     assert sql("select partitions_dropped from prune()") == [(0,)]
-    clock.set(datetime(2031, 3, 10, tzinfo=timezone.utc))
+    clock.set(datetime(2031, 3, 10, tzinfo=UTC))
     assert sql("select partitions_dropped from prune()") == [(2,)]
     assert partitions() == [date(2031, 3, 3), date(2031, 3, 4)]
     assert sorted(core.firsts(sql("select id from history"))) == sorted([ids[3], ids[4]])
@@ -505,7 +514,12 @@ def test_cancel_meets_a_promote_under_way(dsn: str, sql: Sql, clock: Clock) -> N
         assert core.promote(core.runner(leader)) == [id_]
         waiting = threading.Thread(target=lambda: told.append(core.cancel(core.runner(operator), id_)))
         waiting.start()
-        wait_until(lambda: sql("select 1 from pg_stat_activity where pid = %s and wait_event_type = 'Lock'", [operator.info.backend_pid]))
+        wait_until(
+            lambda: sql(
+                "select 1 from pg_stat_activity where pid = %s and wait_event_type = 'Lock'",
+                [operator.info.backend_pid],
+            )
+        )
         leader.commit()
         waiting.join()
     assert told == [["canceled"]]
@@ -520,7 +534,12 @@ def test_cancel_meets_a_promote_that_is_rolled_back(dsn: str, sql: Sql, clock: C
         core.promote(core.runner(leader))
         waiting = threading.Thread(target=lambda: told.append(core.cancel(core.runner(operator), id_)))
         waiting.start()
-        wait_until(lambda: sql("select 1 from pg_stat_activity where pid = %s and wait_event_type = 'Lock'", [operator.info.backend_pid]))
+        wait_until(
+            lambda: sql(
+                "select 1 from pg_stat_activity where pid = %s and wait_event_type = 'Lock'",
+                [operator.info.backend_pid],
+            )
+        )
         leader.rollback()
         waiting.join()
     assert told == [["canceled"]]
@@ -534,7 +553,12 @@ def test_cancel_meets_a_claim_under_way(dsn: str, sql: Sql) -> None:
         job = core.claim_one(core.runner(worker))
         waiting = threading.Thread(target=lambda: told.append(core.cancel(core.runner(operator), id_)))
         waiting.start()
-        wait_until(lambda: sql("select 1 from pg_stat_activity where pid = %s and wait_event_type = 'Lock'", [operator.info.backend_pid]))
+        wait_until(
+            lambda: sql(
+                "select 1 from pg_stat_activity where pid = %s and wait_event_type = 'Lock'",
+                [operator.info.backend_pid],
+            )
+        )
         worker.commit()
         waiting.join()
     assert told == [["running"]]
@@ -551,7 +575,7 @@ def test_a_claim_steps_over_a_job_that_is_being_canceled(dsn: str, sql: Sql) -> 
 
 
 def test_racing_cancels_and_promotes_never_call_a_waiting_job_unknown(dsn: str, sql: Sql, clock: Clock) -> None:
-    """Jobs go round and round between live and later while others cancel them: each ends once, and none is 'unknown'."""
+    """Jobs go round between live and later while they are canceled: each ends once, and none is 'unknown'."""
     ids = [core.put(sql, retry={"kind": "fixed", "delay": 1}, max_attempts=32_000) for _ in range(60)]
     stop = threading.Event()
 
@@ -562,7 +586,10 @@ def test_racing_cancels_and_promotes_never_call_a_waiting_job_unknown(dsn: str, 
                 jobs = core.claim(run, limit=9)
                 told = [{"id": str(j.id), "token": j.token, "outcome": "snoozed", "delay": 1} for j in jobs]
                 run("select finish('{}', '{}', %s::jsonb)", [json.dumps(told)])
-                run("update later set run_at = clock() where id in (select id from later limit 9 for update skip locked)")
+                run(
+                    "update later set run_at = clock() "
+                    "where id in (select id from later limit 9 for update skip locked)"
+                )
                 core.promote(run, 9)
 
     movers = [threading.Thread(target=go_round) for _ in range(2)]

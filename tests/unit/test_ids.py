@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 import uuid
@@ -33,7 +34,7 @@ def test_200_000_ids_grow_strictly() -> None:
     maker = IdMaker()
     made = [id_ for _ in range(100) for id_ in maker.make_many(1000)] + [maker.make() for _ in range(100_000)]
     assert len(made) == 200_000
-    assert all(one < other for one, other in zip(made, made[1:], strict=False))
+    assert all(one < other for one, other in itertools.pairwise(made))
 
 
 def test_ids_made_by_many_threads_are_unique_and_grow_in_each() -> None:

