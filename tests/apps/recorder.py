@@ -1,4 +1,4 @@
-"""The application that worker processes run in the tests. Each start of a handler is one line in the file RECORD names."""
+"""What worker processes run in the tests. Each start of a handler is one line in the file that RECORD names."""
 
 from __future__ import annotations
 

@@ -26,7 +26,8 @@ def test_rows_in_the_default_partition_move_when_their_day_gets_a_partition(hf: 
 
 def test_listing_the_newest_jobs_reads_no_more_than_it_shows(hf: Holdfast, sql: Any) -> None:
     sql("""
-        insert into history (id, status, priority, attempt, max_attempts, run_at, created_at, finished_at, queue, task, payload)
+        insert into history (id, status, priority, attempt, max_attempts, run_at, created_at, finished_at, queue, task,
+                             payload)
         select uuid7(), 'succeeded', 2, 1, 5, now(), now(), now(), 'default', 't', '{}' from generate_series(1, 20000)
     """)
     sql("analyze history")

@@ -109,18 +109,17 @@ def test_hostile_text_in_an_option_is_a_usage_error(hf: Holdfast, option: str, t
             handler.using(**{option: text}).enqueue_many([()])
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"queue": "a/b"},
-        {"queue": "q" * 101},
-        {"tenant": ""},
-        {"tenant": "t" * 201},
-        {"max_attempts": 32_001},
-        {"max_attempts": -1},
-    ],
-    ids=str,
-)
+REFUSED: dict[str, dict[str, Any]] = {
+    "a slash in the queue": {"queue": "a/b"},
+    "a long queue": {"queue": "q" * 101},
+    "an empty tenant": {"tenant": ""},
+    "a long tenant": {"tenant": "t" * 201},
+    "too many attempts": {"max_attempts": 32_001},
+    "fewer than no attempts": {"max_attempts": -1},
+}
+
+
+@pytest.mark.parametrize("options", REFUSED.values(), ids=REFUSED)
 @pytest.mark.parametrize("way", ["plain", "delayed", "many"])
 def test_what_sql_refuses_is_refused_on_every_way_in(hf: Holdfast, sql: Sql, options: dict[str, Any], way: str) -> None:
     """R2 and R29: a job that enqueue() would refuse must not come in by another door."""

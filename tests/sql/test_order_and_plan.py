@@ -350,8 +350,8 @@ def check_rows_read(sql: Sql, worker: Sql, operation: Callable[[], Any]) -> None
 def test_a_plan_made_for_an_idle_queue_does_not_read_the_backlog_to_end_a_batch(
     sql: Sql, worker: Sql, operation: Callable[[Sql, list[Claimed]], Any]
 ) -> None:
-    """A worker keeps its connection, and PostgreSQL keeps the plans it made there. One that was made for a job now and
-    then must not read the whole backlog for every batch when 50,000 jobs arrive after an outage."""
+    """A worker keeps its connection, and PostgreSQL the plans it made there. One that was made for a job now and then
+    must not read the whole backlog for every batch when 50,000 jobs arrive after an outage."""
     for _ in range(8):  # after five runs a plan is kept
         prepare(sql, 1)
         operation(worker, core.claim(sql, limit=1))
@@ -387,7 +387,7 @@ def rows_read(sql: Sql) -> int:
 
 
 def test_claims_are_hot_updates(each_dsn: str, each_sql: Sql) -> None:
-    """20,000 jobs copied in, claimed and finished in batches of 500: at least 99 % of the updates stay on their page."""
+    """20,000 jobs copied in, claimed and finished by 500: at least 99 % of the updates stay on their page."""
     query = (
         "select n_tup_upd, n_tup_hot_upd from pg_stat_user_tables where schemaname = 'holdfast' and relname = 'live'"
     )

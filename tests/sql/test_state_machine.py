@@ -587,9 +587,27 @@ class Machine(RuleBasedStateMachine):
         if gone and self.model.leader and self.model.leader[0] == worker:
             self.model.leader = (*self.model.leader[:2], self.model.now)
 
-    @rule(seconds=st.sampled_from([1, 4, 5, 6, 61, 601, 90_000, 800_000]))
+    @rule(seconds=st.sampled_from([1, 61, 601, 90_000, 800_000]))
     def time_passes(self, seconds: float) -> None:
         self.model.now = self.clock.advance(seconds)
+
+    @rule(which=st.integers(0, 2))
+    def time_passes_until_something_is_due(self, which: int) -> None:
+        """To the very moment at which a lease or a key expires or a job comes due: the edge of every comparison."""
+        moments = {lease.expires_at for lease in self.model.leases.values()}
+        moments |= {job.run_at for job in self.model.jobs.values() if job.place == "later"}
+        moments |= {key.expires_at for key in self.model.keys.values() if key.expires_at}
+        ahead = sorted(moment for moment in moments if moment > self.model.now)[: which + 1]
+        if ahead:
+            self.model.now = self.clock.set(ahead[-1])
+
+    @precondition(lambda self: self.model.leases)
+    @rule(worker=st.sampled_from(WORKERS))
+    def all_workers_vanish(self, worker: str) -> None:
+        """Every lease runs out and is reclaimed, and one worker takes over: their tokens are stale from then on."""
+        self.model.now = self.clock.set(max(self.model.now, *(e.expires_at for e in self.model.leases.values())))
+        self.reclaim(limit=20)
+        self.claim(worker, list(QUEUES), 5, 60, "none", 0, False)
 
     # -- comparing
 
@@ -598,10 +616,12 @@ class Machine(RuleBasedStateMachine):
         return jobs[pick % len(jobs)]
 
     def pair(self, pick: int) -> tuple[uuid.UUID, int]:
-        """A job with one of its tokens: mostly a current one, sometimes stale."""
+        """A job with one of its tokens: a current one, or a stale one of a job that another worker has, or any."""
         current = [pair for pair in self.pairs if self.model.holds(*pair)]
-        pairs = current if current and pick % 4 else self.pairs
-        return pairs[pick % len(pairs)]
+        held = {id_ for id_, _ in current}
+        stale = [pair for pair in self.pairs if pair[0] in held and pair not in current]
+        pairs = ([current, current, stale][pick % 3] or self.pairs) if pick % 5 else self.pairs
+        return pairs[pick // 3 % len(pairs)]
 
     @invariant()
     def every_job_is_where_the_model_says(self) -> None:

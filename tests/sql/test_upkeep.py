@@ -237,10 +237,10 @@ def partitions(sql: Sql, clock: Clock) -> Iterator[Any]:
     """The days that have a partition of their own, as a function; none at the beginning and none at the end."""
 
     def days() -> list[date]:
-        query = (
-            "select to_date(substring(c.relname from 9), 'YYYYMMDD') "
-            "from pg_inherits i join pg_class c on c.oid = i.inhrelid where i.inhparent = 'history'::regclass and c.relname ~ '^history_\\d{8}$' order by 1"
-        )
+        query = r"""
+            select to_date(substring(c.relname from 9), 'YYYYMMDD')
+            from pg_inherits i join pg_class c on c.oid = i.inhrelid
+            where i.inhparent = 'history'::regclass and c.relname ~ '^history_\d{8}$' order by 1"""
         return core.firsts(sql(query))
 
     def drop() -> None:
@@ -455,7 +455,7 @@ def test_enqueue_wakes_a_sleeper_and_says_nothing_when_nobody_sleeps(dsn: str, s
         core.put(sql, queue="mail")
         core.put(sql)
         core.put(sql, delay="1 hour")
-        heard = [n.payload for n in listener.notifies(timeout=0.2)]
+        heard = [n.payload for n in listener.notifies(timeout=5, stop_after=2)]
         assert heard == ["ada", "ada"]  # the due one, and the delayed one: it is now the next to come due
         core.put(sql, delay="2 hours")
         assert list(listener.notifies(timeout=0.1)) == []

@@ -24,6 +24,7 @@ def row(seconds: float, number: int, queue: str = "default", priority: int = 2) 
 def places(cursor: Cursor) -> dict[str, tuple[datetime, str]]:
     """Where the next claim would begin."""
     cursor.scanned_all(0.0, 0.0)
+    cursor.found(True, 0.0)
     hint = json.loads(cursor.hint(0.0) or "{}")
     return {key: (datetime.fromisoformat(at), id_) for key, (at, id_) in hint.items()}
 
@@ -100,8 +101,10 @@ def test_a_cursor_never_goes_back_and_never_beyond_what_was_claimed(given_batche
 
 
 def standing() -> Cursor:
+    """A cursor in the middle of a busy queue."""
     cursor = Cursor()
     cursor.advance([row(1, 1)])
+    cursor.found(True, 0.0)
     return cursor
 
 
@@ -123,7 +126,7 @@ def test_a_dear_scan_comes_more_rarely() -> None:
 def test_a_queue_that_looks_empty_is_scanned_as_soon_as_that_is_affordable() -> None:
     cursor = standing()
     cursor.scanned_all(100.0, 100.0)
-    assert cursor.found_end(100.3) <= 0
+    assert cursor.found(False, 100.3) <= 0
     assert cursor.hint(100.3) is None
 
 
@@ -131,7 +134,7 @@ def test_a_dear_scan_is_not_repeated_early_because_the_queue_looks_empty() -> No
     cursor = standing()
     cursor.scanned_all(100.0, 101.0)
     for now in (101.5, 102.0, 110.0):
-        assert abs(cursor.found_end(now) - (101.0 + FULL_SCAN_SHARE - now)) < 1e-6
+        assert abs(cursor.found(False, now) - (101.0 + FULL_SCAN_SHARE - now)) < 1e-6
         assert cursor.hint(now) is not None
 
 
@@ -152,7 +155,7 @@ def test_scans_from_the_beginning_never_take_more_than_their_share(cost: float, 
     for step, seconds in steps:
         now += seconds
         if step == "found end":
-            cursor.found_end(now)
+            cursor.found(False, now)
         elif cursor.hint(now) is None:
             assert now >= ended + FULL_SCAN_SHARE * cost - 1e-6, f"{now - ended:.3f} s after a scan of {cost} s"
             cursor.scanned_all(now, now + cost)

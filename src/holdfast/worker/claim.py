@@ -33,6 +33,9 @@ log = logs.get("worker")
 FULL_SCAN_EVERY = 1.0
 FULL_SCAN_SHARE = 20  # a full scan may come again after this many times its own duration
 LONGEST_PAUSE = 5.0
+# An enqueue that began before we entered the sleepers and commits after our last look notifies nobody. So the first
+# looks of a sleep are short; from then on, whoever enqueues has seen us.
+LOOKS = (0.01, 0.1)
 
 
 class Cursor:
@@ -41,26 +44,25 @@ class Cursor:
     def __init__(self) -> None:
         self._places: dict[str, tuple[datetime, str, str]] = {}
         self._full_scan_at = 0.0
-        self._full_scan_cost = 0.0
+        self._affordable_at = 0.0
+        self._near_end = True
 
     def hint(self, now: float) -> str | None:
-        """Where to start, or None for a scan from the beginning."""
-        if not self._places or now >= self._full_scan_at:
+        """Where to start, or None for a scan from the beginning: when one is due, or when the queue is nearly empty."""
+        if now >= (self._affordable_at if self._near_end else self._full_scan_at) or not self._places:
             return None
         return msgspec.json.encode({key: place[1:] for key, place in self._places.items()}).decode()
 
     def scanned_all(self, began: float, ended: float) -> None:
         """Notes a scan from the beginning and what it cost."""
-        self._full_scan_cost = ended - began
-        self._full_scan_at = ended + max(
-            FULL_SCAN_EVERY * random.uniform(0.75, 1.25), self._full_scan_cost * FULL_SCAN_SHARE
-        )
+        self._affordable_at = ended + (ended - began) * FULL_SCAN_SHARE
+        self._full_scan_at = max(ended + FULL_SCAN_EVERY * random.uniform(0.75, 1.25), self._affordable_at)
 
-    def found_end(self, now: float) -> float:
-        """Nothing more from here on: look from the beginning as soon as that is affordable; seconds until then."""
-        last_ended = self._full_scan_at - max(FULL_SCAN_EVERY, self._full_scan_cost * FULL_SCAN_SHARE)
-        self._full_scan_at = max(now, last_ended + self._full_scan_cost * FULL_SCAN_SHARE)
-        return self._full_scan_at - now
+    def found(self, enough: bool, now: float) -> float:
+        """Notes whether a claim found as much as it asked for; answers in how many seconds a scan from the beginning
+        is affordable."""
+        self._near_end = not enough
+        return max(self._affordable_at - now, 0.0)
 
     def advance(self, rows: Rows) -> None:
         """Moves on to the last job of each queue and priority among the rows; never back."""
@@ -97,6 +99,7 @@ class Claimer:
         self._registered = False  # whether our row may be among the sleepers
         self._due: float | None = None
         self._due_known = False
+        self._looks: list[float] = []
         self._scanned_all = False
         self._stopping = False
         self.stir = asyncio.Event()
@@ -132,6 +135,8 @@ class Claimer:
             await self._wait(self._settings.poll)
         elif await self._claim(room) < room and not self._stopping:
             await self._found_less()
+        else:
+            self._cursor.found(True, 0)
 
     def _room(self) -> int:
         """How many to claim now; 0 when what is in hand lasts."""
@@ -172,20 +177,23 @@ class Claimer:
 
     async def _found_less(self) -> None:
         """Nothing more from here: look from the beginning, then sleep."""
+        affordable = self._cursor.found(False, time.monotonic())
         if not self._scanned_all:
-            wait = self._cursor.found_end(time.monotonic())
-            if wait > 0:
-                await self._wait(min(wait, self._settings.poll))
+            await self._wait(min(affordable, self._settings.poll))
         elif not self._registered or not self._due_known:
             self._due = await self.session.run(self._calls.sleep(self._worker, self._queues))
             entered, self._registered, self._due_known = not self._registered, True, True
-            if not entered:  # else claim once more before waiting
+            if entered:  # claim once more before waiting
+                self._looks = list(LOOKS)
+            else:
                 await self._sleep()
         else:
             await self._sleep()
 
     async def _sleep(self) -> None:
         poll = self._settings.poll * random.uniform(0.75, 1.25)
+        if self._looks:
+            poll = min(poll, self._looks.pop(0))
         soon = self._due is not None and self._due <= poll
         woken = await self._wait(max(self._due or 0, 0.001) if soon else poll)
         # A wake-up that brings no job may announce a delayed one, so ask again when the next is due.
