@@ -214,7 +214,7 @@ class Model:
                 del self.keys[job.spec.key]
         if taken:
             self.leases[token] = Lease(worker, self.now + timedelta(seconds=ttl), [j.spec.id for j in taken])
-        return sorted(taken, key=lambda j: (j.spec.priority, j.order))
+        return taken
 
     def holds(self, id_: uuid.UUID, token: int) -> bool:
         return id_ in self.jobs and self.jobs[id_].token == token
@@ -417,9 +417,13 @@ class Machine(RuleBasedStateMachine):
         taken = core.claim(self.sql, worker, limit, queues=queues, ttl=ttl, after=hint or None, asleep=asleep)
         token = taken[0].token if taken else 0
         expected = self.model.claim(worker, queues, limit, ttl, after, token)
-        assert [(j.id, j.attempt, j.payload, j.run_at) for j in taken] == [
-            (j.spec.id, j.attempts, j.payload, j.run_at) for j in expected
-        ]
+        assert {j.id: (j.attempt, j.payload, j.run_at) for j in taken} == {
+            j.spec.id: (j.attempts, j.payload, j.run_at) for j in expected
+        }
+        assert [j.priority for j in taken] == sorted(j.priority for j in taken)
+        for queue in queues:  # queues of one priority may come one after the other
+            ours = [(j.priority, j.run_at, j.id) for j in taken if j.queue == queue]
+            assert ours == sorted(ours)
         if taken:
             assert {j.token for j in taken} == {token}
             assert token > self.model.last_token, "a fencing token must grow"

@@ -10,7 +10,7 @@ from typing import Any
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from holdfast.worker.claim import FULL_SCAN_EVERY, FULL_SCAN_SHARE, Cursor
+from holdfast.worker.claim import CHEAP, FULL_SCAN_EVERY, FULL_SCAN_SHARE, Cursor
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
@@ -118,7 +118,7 @@ def test_a_scan_from_the_beginning_comes_about_once_a_second() -> None:
 
 def test_a_dear_scan_comes_more_rarely() -> None:
     cursor = standing()
-    cursor.scanned_all(100.0, 101.0)
+    cursor.scanned_all(100.0 - CHEAP, 101.0)
     assert cursor.hint(101.0 + FULL_SCAN_SHARE - 0.01) is not None
     assert cursor.hint(101.0 + FULL_SCAN_SHARE + 0.01) is None
 
@@ -132,7 +132,7 @@ def test_a_queue_that_looks_empty_is_scanned_as_soon_as_that_is_affordable() -> 
 
 def test_a_dear_scan_is_not_repeated_early_because_the_queue_looks_empty() -> None:
     cursor = standing()
-    cursor.scanned_all(100.0, 101.0)
+    cursor.scanned_all(100.0 - CHEAP, 101.0)
     for now in (101.5, 102.0, 110.0):
         assert abs(cursor.found(False, now) - (101.0 + FULL_SCAN_SHARE - now)) < 1e-6
         assert cursor.hint(now) is not None
@@ -157,6 +157,6 @@ def test_scans_from_the_beginning_never_take_more_than_their_share(cost: float, 
         if step == "found end":
             cursor.found(False, now)
         elif cursor.hint(now) is None:
-            assert now >= ended + FULL_SCAN_SHARE * cost - 1e-6, f"{now - ended:.3f} s after a scan of {cost} s"
+            assert now >= ended + FULL_SCAN_SHARE * (cost - CHEAP) - 1e-6, f"{now - ended:.3f} s after a scan of {cost} s"
             cursor.scanned_all(now, now + cost)
             now = ended = now + cost

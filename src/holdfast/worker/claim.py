@@ -32,6 +32,7 @@ from holdfast.worker.hand import Hand, Lease
 log = logs.get("worker")
 FULL_SCAN_EVERY = 1.0
 FULL_SCAN_SHARE = 20  # a full scan may come again after this many times its own duration
+CHEAP = 0.005  # what any claim may take, and more so on a busy machine: not a cost of where it started
 LONGEST_PAUSE = 5.0
 # An enqueue that began before we entered the sleepers and commits after our last look notifies nobody. So the first
 # looks of a sleep are short; from then on, whoever enqueues has seen us.
@@ -55,7 +56,7 @@ class Cursor:
 
     def scanned_all(self, began: float, ended: float) -> None:
         """Notes a scan from the beginning and what it cost."""
-        self._affordable_at = ended + (ended - began) * FULL_SCAN_SHARE
+        self._affordable_at = ended + max(ended - began - CHEAP, 0.0) * FULL_SCAN_SHARE
         self._full_scan_at = max(ended + FULL_SCAN_EVERY * random.uniform(0.75, 1.25), self._affordable_at)
 
     def found(self, enough: bool, now: float) -> float:
@@ -178,22 +179,24 @@ class Claimer:
     async def _found_less(self) -> None:
         """Nothing more from here: look from the beginning, then sleep."""
         affordable = self._cursor.found(False, time.monotonic())
-        if not self._scanned_all:
-            await self._wait(min(affordable, self._settings.poll))
-        elif not self._registered or not self._due_known:
+        if not self._scanned_all and not affordable:
+            return  # the next claim looks from the beginning
+        if not self._registered or not self._due_known:
             self._due = await self.session.run(self._calls.sleep(self._worker, self._queues))
             entered, self._registered, self._due_known = not self._registered, True, True
             if entered:  # claim once more before waiting
                 self._looks = list(LOOKS)
             else:
-                await self._sleep()
+                await self._sleep(affordable)
         else:
-            await self._sleep()
+            await self._sleep(affordable)
 
-    async def _sleep(self) -> None:
+    async def _sleep(self, affordable: float) -> None:
         poll = self._settings.poll * random.uniform(0.75, 1.25)
         if self._looks:
             poll = min(poll, self._looks.pop(0))
+        if not self._scanned_all:
+            poll = min(poll, affordable)
         soon = self._due is not None and self._due <= poll
         woken = await self._wait(max(self._due or 0, 0.001) if soon else poll)
         # A wake-up that brings no job may announce a delayed one, so ask again when the next is due.
