@@ -8,6 +8,12 @@
 CREATE SCHEMA holdfast;
 
 
+-- Name: attempt_limit; Type: DOMAIN; Schema: holdfast; Owner: -
+
+CREATE DOMAIN holdfast.attempt_limit AS smallint
+	CONSTRAINT attempt_limit_check CHECK (((VALUE >= 1) AND (VALUE <= 32000)));
+
+
 -- Name: dedupe_scope; Type: TYPE; Schema: holdfast; Owner: -
 
 CREATE TYPE holdfast.dedupe_scope AS ENUM (
@@ -30,18 +36,28 @@ CREATE TYPE holdfast.job_status AS ENUM (
 );
 
 
--- Name: accepted_before(uuid); Type: FUNCTION; Schema: holdfast; Owner: -
+-- Name: priority_level; Type: DOMAIN; Schema: holdfast; Owner: -
 
-CREATE FUNCTION holdfast.accepted_before(p_id uuid) RETURNS boolean
-    LANGUAGE sql
-    SET search_path TO 'holdfast', 'pg_temp'
-    AS $$
-    select count(*) > 1 from (
-        select from live where id = p_id
-        union all select from later where id = p_id
-        union all select from dead where id = p_id
-        union all select from history where id = p_id) places
-$$;
+CREATE DOMAIN holdfast.priority_level AS smallint
+	CONSTRAINT priority_level_check CHECK (((VALUE >= 0) AND (VALUE <= 3)));
+
+
+-- Name: queue_name; Type: DOMAIN; Schema: holdfast; Owner: -
+
+CREATE DOMAIN holdfast.queue_name AS text
+	CONSTRAINT queue_name_check CHECK ((((length(VALUE) >= 1) AND (length(VALUE) <= 100)) AND (strpos(VALUE, '/'::text) = 0)));
+
+
+-- Name: task_name; Type: DOMAIN; Schema: holdfast; Owner: -
+
+CREATE DOMAIN holdfast.task_name AS text
+	CONSTRAINT task_name_check CHECK (((length(VALUE) >= 1) AND (length(VALUE) <= 200)));
+
+
+-- Name: tenant_name; Type: DOMAIN; Schema: holdfast; Owner: -
+
+CREATE DOMAIN holdfast.tenant_name AS text
+	CONSTRAINT tenant_name_check CHECK (((length(VALUE) >= 1) AND (length(VALUE) <= 200)));
 
 
 -- Name: cancel(uuid[]); Type: FUNCTION; Schema: holdfast; Owner: -
@@ -50,57 +66,88 @@ CREATE FUNCTION holdfast.cancel(p_ids uuid[]) RETURNS TABLE(id uuid, outcome tex
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_temp'
     SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
     AS $$
 #variable_conflict use_column
 declare
-    v_canceled uuid[] := '{}';
     v_rest     uuid[] := p_ids;
-    v_now      uuid[];
+    v_again    uuid[];
+    v_canceled uuid[];
 begin
-    -- A job may move between later and live while we look, so look again until those left are seen elsewhere.
-    for v_try in 1..3 loop
-        with held as (select l.id from later l where l.id = any (v_rest) order by l.id for update),
-        gone as (delete from later l using held h where l.id = h.id returning l.*),
-        kept as (
-            insert into history (id, status, priority, attempt, max_attempts, run_at, created_at, finished_at,
-                                 queue, task, tenant, payload, dedupe_key, last_error)
-            select g.id, 'canceled', priority, attempt, max_attempts, run_at, created_at, clock(),
-                   queue, task, tenant, payload, dedupe_key, last_error
-            from gone g returning id, dedupe_key),
-        freed as (select free_dedupe_keys(array_agg(dedupe_key), array_agg(k.id), false) from kept k
-                  where dedupe_key is not null)
-        select array_agg(k.id) into v_now from kept k where (select count(*) from freed) >= 0;
-        v_canceled := v_canceled || coalesce(v_now, '{}');
-        with held as (
-            select l.id from live l where l.id = any (v_rest) and l.token is null order by l.id for update),
-        gone as (delete from live l using held h where l.id = h.id returning l.*),
-        kept as (
-            insert into history (id, status, priority, attempt, max_attempts, run_at, created_at, finished_at,
-                                 queue, task, tenant, payload, dedupe_key, last_error)
-            select g.id, 'canceled', priority, attempt, max_attempts, run_at, created_at, clock(),
-                   queue, task, tenant, payload, dedupe_key, last_error
-            from gone g returning id, dedupe_key),
-        freed as (select free_dedupe_keys(array_agg(dedupe_key), array_agg(k.id), false) from kept k
-                  where dedupe_key is not null)
-        select array_agg(k.id) into v_now from kept k where (select count(*) from freed) >= 0;
-        v_canceled := v_canceled || coalesce(v_now, '{}');
-        v_rest := array(select unnest(v_rest) except select unnest(v_canceled));
-        exit when not exists (select 1 from later l where l.id = any (v_rest)
-                              union all select 1 from live l where l.id = any (v_rest) and l.token is null);
+    -- A job may move between later and live while we look. One statement sees each job in exactly one place, so those
+    -- it still sees waiting are tried again.
+    loop
+        v_canceled := array(select cancel_waiting(v_rest));
+        v_again := '{}';
+        for id, outcome in
+            select r, case when r = any (v_canceled) then 'canceled'
+                           when t.id is not null or (l.id is not null and l.token is null) then 'waiting'
+                           when l.id is not null then 'running'
+                           when k.id is not null then 'finished'
+                           else 'unknown' end
+            from unnest(v_rest) r
+                left join lateral (select l.id, l.token from live l where l.id = r offset 0) l on true
+                left join lateral (select t.id from later t where t.id = r offset 0) t on true
+                left join lateral (
+                    select d.id from dead d where d.id = r
+                    union all select h.id from history h where h.id = r limit 1) k on true
+        loop
+            if outcome = 'waiting' then
+                v_again := v_again || id;
+            else
+                return next;
+            end if;
+        end loop;
+        exit when v_again = '{}';
+        v_rest := v_again;
     end loop;
-    return query
-        select i, case when i = any (v_canceled) then 'canceled'
-                       when exists (select 1 from live l where l.id = i) then 'running'
-                       when exists (select 1 from dead d where d.id = i) then 'finished'
-                       when exists (select 1 from history h where h.id = i) then 'finished'
-                       else 'unknown' end
-        from unnest(p_ids) i;
 end $$;
 
 
--- Name: check_job(text, text, text, integer, integer, jsonb); Type: FUNCTION; Schema: holdfast; Owner: -
+-- Name: cancel_waiting(uuid[]); Type: FUNCTION; Schema: holdfast; Owner: -
 
-CREATE FUNCTION holdfast.check_job(p_task text, p_queue text, p_tenant text, p_priority integer, p_max_attempts integer, p_payload jsonb) RETURNS void
+CREATE FUNCTION holdfast.cancel_waiting(p_ids uuid[]) RETURNS SETOF uuid
+    LANGUAGE plpgsql
+    SET search_path TO 'holdfast', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    AS $$
+#variable_conflict use_column
+begin
+    return query
+        with gone as (
+            delete from later where ctid = any (array(
+                select l.ctid from later l where l.id = any (p_ids) order by l.id for update))
+            returning *),
+        kept as (
+            insert into history (id, status, priority, attempt, max_attempts, run_at, created_at, finished_at,
+                                 queue, task, tenant, payload, dedupe_key, last_error)
+            select g.id, 'canceled', priority, attempt, max_attempts, run_at, created_at, clock(),
+                   queue, task, tenant, payload, dedupe_key, last_error
+            from gone g returning id, dedupe_key),
+        freed as (select free_dedupe_keys(array_agg(dedupe_key), array_agg(k.id), false) from kept k
+                  where dedupe_key is not null)
+        select k.id from kept k where (select count(*) from freed) >= 0;
+    return query
+        with gone as (
+            delete from live where ctid = any (array(
+                select l.ctid from live l where l.id = any (p_ids) and l.token is null order by l.id for update))
+            returning *),
+        kept as (
+            insert into history (id, status, priority, attempt, max_attempts, run_at, created_at, finished_at,
+                                 queue, task, tenant, payload, dedupe_key, last_error)
+            select g.id, 'canceled', priority, attempt, max_attempts, run_at, created_at, clock(),
+                   queue, task, tenant, payload, dedupe_key, last_error
+            from gone g returning id, dedupe_key),
+        freed as (select free_dedupe_keys(array_agg(dedupe_key), array_agg(k.id), false) from kept k
+                  where dedupe_key is not null)
+        select k.id from kept k where (select count(*) from freed) >= 0;
+end $$;
+
+
+-- Name: check_job(text, text, text, integer, integer, jsonb, timestamp with time zone); Type: FUNCTION; Schema: holdfast; Owner: -
+
+CREATE FUNCTION holdfast.check_job(p_task text, p_queue text, p_tenant text, p_priority integer, p_max_attempts integer, p_payload jsonb, p_run_at timestamp with time zone) RETURNS void
     LANGUAGE plpgsql IMMUTABLE
     AS $$
 begin
@@ -122,13 +169,16 @@ begin
     elsif jsonb_typeof(p_payload) is distinct from 'object' then
         raise exception 'a payload is a JSON object of the task''s arguments, got %', coalesce(jsonb_typeof(p_payload), 'null')
             using errcode = 'invalid_parameter_value';
+    elsif p_run_at not between '1970-01-01' and '9999-12-31' then
+        raise exception 'run_at is a time from the year 1970 to 9999, got %', p_run_at
+            using errcode = 'invalid_parameter_value';
     end if;
 end $$;
 
 
 -- Name: claim(text, text[], integer, interval, jsonb, boolean); Type: FUNCTION; Schema: holdfast; Owner: -
 
-CREATE FUNCTION holdfast.claim(p_worker text, p_queues text[] DEFAULT '{default}'::text[], p_limit integer DEFAULT 1, p_ttl interval DEFAULT '00:01:00'::interval, p_after jsonb DEFAULT NULL::jsonb, p_asleep boolean DEFAULT false) RETURNS TABLE(id uuid, token bigint, task text, payload json, attempt smallint, max_attempts smallint, queue text, priority smallint, tenant text, run_at timestamp with time zone, created_at timestamp with time zone, dedupe_key text)
+CREATE FUNCTION holdfast.claim(p_worker text, p_queues text[] DEFAULT '{default}'::text[], p_limit integer DEFAULT 1, p_ttl interval DEFAULT '00:01:00'::interval, p_after jsonb DEFAULT NULL::jsonb, p_asleep boolean DEFAULT false) RETURNS TABLE(id uuid, token bigint, task holdfast.task_name, payload json, attempt smallint, max_attempts holdfast.attempt_limit, queue holdfast.queue_name, priority holdfast.priority_level, tenant holdfast.tenant_name, run_at timestamp with time zone, created_at timestamp with time zone, dedupe_key text)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_temp'
     SET jit TO 'off'
@@ -154,13 +204,16 @@ begin
         raise exception 'claim needs a limit and a lease above zero, got % and %', p_limit, p_ttl
             using errcode = 'invalid_parameter_value';
     end if;
+    if cardinality(p_queues) > 1 then  -- a queue named twice would be found twice
+        p_queues := array(select q from unnest(p_queues) with ordinality as u(q, n) group by q order by min(n));
+    end if;
     for v_priority in 0..3 loop
         foreach v_queue in array p_queues loop
             v_place := p_after -> (v_queue || '/' || v_priority);
             select array_agg(c.id), array_agg(c.ctid), count(c.dedupe_key) into v_more, v_tids, v_keyed from (
                 select l.id, l.ctid, l.dedupe_key from live l
                 where l.queue = v_queue and l.priority = v_priority and l.lane = 0
-                  and (l.run_at, l.id) > (coalesce((v_place ->> 0)::timestamptz, '-infinity'),
+                  and (l.run_at, l.id) > (coalesce(to_timestamp((v_place ->> 0)::double precision), '-infinity'),
                                           coalesce((v_place ->> 1)::uuid, '00000000-0000-0000-0000-000000000000'))
                   and l.token is null
                 order by l.queue, l.priority, l.lane, l.run_at, l.id
@@ -179,13 +232,15 @@ begin
         -- What has just become due is taken here, not left for the leader: delayed jobs start on time.
         v_more := promote(greatest(v_room, 100));
         if v_more <> '{}' then
-            select v_ids || array_agg(c.id), v_rows || array_agg(c.ctid), v_keys + count(c.dedupe_key)
-            into v_ids, v_rows, v_keys from (
-                select l.id, l.ctid, l.dedupe_key from live l where l.id = any (v_more) and l.queue = any (p_queues)
-                order by l.priority, l.run_at, l.id limit v_room for update skip locked) c;
+            v_more := array(
+                select l.id from live l where l.id = any (v_more) and l.queue = any (p_queues)
+                order by l.priority, l.run_at, l.id limit v_room for update skip locked);
+            select array_agg(l.id order by l.priority, l.run_at, l.id),
+                   array_agg(l.ctid order by l.priority, l.run_at, l.id), count(l.dedupe_key)
+            into v_ids, v_rows, v_keys from live l where l.id = any (v_ids || v_more);
         end if;
     end if;
-    if v_ids = '{}' then
+    if v_ids = '{}' or v_ids is null then
         return;
     end if;
     v_token := nextval('claim_token');
@@ -199,8 +254,8 @@ begin
     end if;
     if v_keys > 0 then
         -- A key of scope "queued" is held only until the first start.
-        delete from dedupe d using live l
-        where l.id = any (v_ids) and d.key = l.dedupe_key and d.id = l.id and d.scope = 'queued';
+        delete from dedupe d where d.scope = 'queued' and d.id = any (v_ids) and d.key = any (array(
+            select l.dedupe_key from live l where l.ctid = any (v_rows) and l.dedupe_key is not null));
     end if;
     -- Locked above, so they cannot have moved: by ctid, each is spared an index look-up, and they come back in the order
     -- in which they were found.
@@ -240,11 +295,14 @@ CREATE FUNCTION holdfast.discard_dead(p_ids uuid[]) RETURNS SETOF uuid
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_temp'
     SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
     AS $$
 begin
     return query
-        with held as materialized (select d.id from dead d where d.id = any (p_ids) order by d.id for update),
-        gone as (delete from dead d using held h where d.id = h.id returning d.*)
+        with gone as (
+            delete from dead where ctid = any (array(
+                select d.ctid from dead d where d.id = any (p_ids) order by d.id for update))
+            returning *)
         insert into history (id, status, priority, attempt, max_attempts, run_at, created_at, started_at, finished_at,
                              queue, task, worker, tenant, payload, dedupe_key, last_error)
         select g.id, status, priority, attempt, max_attempts, run_at, created_at, started_at, clock(),
@@ -258,6 +316,7 @@ end $$;
 CREATE FUNCTION holdfast.enqueue(p_task text, p_payload jsonb DEFAULT '{}'::jsonb, p_queue text DEFAULT 'default'::text, p_id uuid DEFAULT NULL::uuid, p_tenant text DEFAULT NULL::text, p_priority integer DEFAULT 2, p_delay interval DEFAULT NULL::interval, p_run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, p_max_attempts integer DEFAULT NULL::integer, p_retry jsonb DEFAULT NULL::jsonb, p_dedupe_key text DEFAULT NULL::text, p_dedupe_scope holdfast.dedupe_scope DEFAULT 'running'::holdfast.dedupe_scope, p_dedupe_keep interval DEFAULT NULL::interval, p_on_conflict text DEFAULT 'existing'::text, p_fresh boolean DEFAULT false, OUT id uuid, OUT outcome text) RETURNS record
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_temp'
+    SET enable_seqscan TO 'off'
     AS $$
 #variable_conflict use_column
 declare
@@ -275,8 +334,14 @@ begin
     -- The cheap test first: check_job is called to name what is wrong.
     if (length(p_task) between 1 and 200 and length(p_queue) between 1 and 100 and strpos(p_queue, '/') = 0
         and length(coalesce(p_tenant, '-')) between 1 and 200 and p_priority between 0 and 3
-        and v_max between 1 and 32000 and jsonb_typeof(p_payload) = 'object') is not true then
-        perform check_job(p_task, p_queue, p_tenant, p_priority, v_max, p_payload);
+        and v_max between 1 and 32000 and jsonb_typeof(p_payload) = 'object'
+        and v_run_at between '1970-01-01' and '9999-12-31') is not true then
+        perform check_job(p_task, p_queue, p_tenant, p_priority, v_max, p_payload, v_run_at);
+    end if;
+    if p_id is not null and not p_fresh and times_accepted(p_id) > 0 then
+        enqueue.id := p_id;
+        enqueue.outcome := 'existing';
+        return;
     end if;
     if p_dedupe_key is not null then
         select k.holder, k.taken into v_holder, v_taken
@@ -303,8 +368,10 @@ begin
         returning not exists (select 1 from later l where l.run_at < v_run_at) into v_wake;
     end if;
     enqueue.id := v_id;
+    -- Once more, after the insert: it has waited for a finish under way, and now sees where that put the job. The first
+    -- look alone would let a job run twice; this one alone would take its key again.
     enqueue.outcome := case when found then 'created' else 'existing' end;
-    if found and p_id is not null and not p_fresh and accepted_before(v_id) then
+    if found and p_id is not null and not p_fresh and times_accepted(v_id) > 1 then
         enqueue.outcome := 'existing';
         delete from live l where v_due and l.id = v_id;
         delete from later l where not v_due and l.id = v_id;
@@ -368,13 +435,12 @@ CREATE FUNCTION holdfast.finish(p_ids uuid[], p_tokens bigint[], p_outcomes json
     SET jit TO 'off'
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
-    SET enable_hashjoin TO 'off'
-    SET enable_mergejoin TO 'off'
     SET plan_cache_mode TO 'force_generic_plan'
     AS $$
 declare
-    v_token  bigint := coalesce(p_tokens[1], (p_outcomes -> 0 ->> 'token')::bigint);
-    v_worker text := (select c.worker from claims c where c.token = v_token);
+    v_tokens bigint[] := p_tokens || array(
+        select (o ->> 'token')::bigint from jsonb_array_elements(coalesce(p_outcomes, '[]')) o);
+    v_worker text;
     v_ended  uuid[];
     v_keyed  uuid[];
     v_keys   text[];
@@ -384,13 +450,20 @@ begin
         raise exception 'finish needs one token for each id, got % ids and % tokens',
             cardinality(p_ids), cardinality(p_tokens) using errcode = 'invalid_parameter_value';
     end if;
+    -- The claims first: while we hold them, reclaim leaves them alone, and the two cannot wait for each other's jobs.
+    select max(c.worker) into v_worker from (
+        select k.worker from claims k where k.token = any (v_tokens) order by k.token for key share) c;
     if p_closed <> '{}' then
         delete from claims c using (select t from unnest(p_closed) t order by t) closed where c.token = closed.t;
     end if;
     if p_ids <> '{}' then
-        with given as (select g.id, g.token from unnest(p_ids, p_tokens) as g(id, token) order by g.id),
-        ended as (
-            delete from live l using given g where l.id = g.id and l.token = g.token returning l.*),
+        -- By ctid, each looked up on its own: a join could be planned for an empty table and then read all of a full
+        -- one (decision 011). A row that somebody else changes meanwhile has another ctid, and is refused.
+        with ended as (
+            delete from live where ctid = any (array(
+                select l.place from unnest(p_ids, p_tokens) as g(id, token) cross join lateral (
+                    select l.ctid as place from live l where l.id = g.id and l.token = g.token offset 0) l))
+            returning *),
         kept as (
             insert into history (id, status, priority, attempt, max_attempts, run_at, created_at, started_at,
                                  finished_at, queue, task, worker, tenant, payload, dedupe_key, last_error)
@@ -408,11 +481,10 @@ begin
         select array_agg(s.id) into v_moved from settle(p_outcomes, v_worker) as s(id);
     end if;
     if p_closed is null then
-        perform close_claims(p_tokens || array(
-            select (o ->> 'token')::bigint from jsonb_array_elements(coalesce(p_outcomes, '[]')) o));
+        perform close_claims(v_tokens);
     end if;
     if coalesce(cardinality(v_ended), 0) + coalesce(cardinality(v_moved), 0)
-       < cardinality(p_ids) + jsonb_array_length(coalesce(p_outcomes, '[]')) then
+       < coalesce(cardinality(p_ids), 0) + jsonb_array_length(coalesce(p_outcomes, '[]')) then
         return query
             (select unnest(p_ids) union all select (o ->> 'id')::uuid from jsonb_array_elements(p_outcomes) o)
             except all (select unnest(v_ended) union all select unnest(v_moved));
@@ -426,15 +498,15 @@ CREATE FUNCTION holdfast.free_dedupe_keys(p_keys text[], p_ids uuid[], p_succeed
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_temp'
     SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
     AS $$
 begin
     if p_succeeded then
         update dedupe d set expires_at = clock() + d.keep
-        from (select * from unnest(p_keys, p_ids) as k(key, id) order by key) k
-        where d.key = k.key and d.id = k.id and d.scope = 'success' and d.keep is not null;
+        where d.key = any (p_keys) and d.id = any (p_ids) and d.scope = 'success' and d.keep is not null;
     end if;
-    delete from dedupe d using (select * from unnest(p_keys, p_ids) as k(key, id) order by key) k
-    where d.key = k.key and d.id = k.id and not (p_succeeded and d.scope = 'success');
+    delete from dedupe d
+    where d.key = any (p_keys) and d.id = any (p_ids) and not (p_succeeded and d.scope = 'success');
 end $$;
 
 
@@ -476,14 +548,17 @@ CREATE FUNCTION holdfast.promote(p_limit integer DEFAULT 1000) RETURNS uuid[]
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_temp'
     SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
     AS $$
 declare
     v_ids uuid[];
 begin
-    with due as materialized (
-        select id from later where run_at <= clock() order by run_at, id limit p_limit for update skip locked),
-    moved as (
-        delete from later l using due d where l.id = d.id returning l.*),
+    -- By ctid: a join could be planned for an empty table and then read all of a full one (decision 011).
+    with moved as (
+        delete from later where ctid = any (array(
+            select l.ctid from later l where l.run_at <= clock() order by l.run_at, l.id limit p_limit
+            for update skip locked))
+        returning *),
     placed as (
         insert into live (id, queue, priority, lane, run_at, created_at, attempt, max_attempts, task, tenant, payload,
                           dedupe_key, retry, last_error)
@@ -613,6 +688,7 @@ end $$;
 CREATE FUNCTION holdfast.resolve_duplicate(p_key text, p_holder uuid, p_payload jsonb, p_on_conflict text) RETURNS text
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_temp'
+    SET enable_seqscan TO 'off'
     AS $$
 begin
     if p_on_conflict = 'raise' then
@@ -640,14 +716,18 @@ CREATE FUNCTION holdfast.retry_dead(p_ids uuid[]) RETURNS SETOF uuid
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_temp'
     SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
     AS $$
 begin
     return query
-        with held as materialized (select d.* from dead d where d.id = any (p_ids) order by d.id for update),
+        with held as materialized (
+            select d.ctid as place, d.id, d.dedupe_key, d.dedupe_scope, d.dedupe_keep
+            from dead d where d.id = any (p_ids) order by d.id for update),
         free as materialized (
-            select h.id from held h
-            where h.dedupe_key is null or (take_dedupe_key(h.dedupe_key, h.id, 'running', null)).holder = h.id),
-        gone as (delete from dead d using free f where d.id = f.id returning d.*),
+            select h.place from held h
+            where h.dedupe_key is null or (take_dedupe_key(
+                h.dedupe_key, h.id, coalesce(h.dedupe_scope, 'queued'), h.dedupe_keep)).holder = h.id),
+        gone as (delete from dead where ctid = any (array(select f.place from free f)) returning *),
         placed as (
             insert into live (id, queue, priority, lane, run_at, created_at, max_attempts, task, tenant, payload,
                               dedupe_key, retry, last_error)
@@ -675,7 +755,8 @@ begin
                                 * power((p_policy ->> 'factor')::double precision, least(v_step, 60))
         when 'table' then (v_delays ->> least(v_step, jsonb_array_length(v_delays) - 1)::integer)::double precision
         else 0 end;
-    v_seconds := least(v_seconds, coalesce((p_policy ->> 'cap')::double precision, 315360000));
+    -- Never more than ten years: further off, neither PostgreSQL nor Python can be relied on to say when.
+    v_seconds := least(v_seconds, (p_policy ->> 'cap')::double precision, 315360000);
     v_seconds := v_seconds * (1 - coalesce((p_policy ->> 'jitter')::double precision, 0) * random());
     return make_interval(secs => coalesce(greatest(v_seconds, 0), 0));
 exception when others then
@@ -690,6 +771,7 @@ CREATE FUNCTION holdfast.settle(p_outcomes jsonb, p_worker text) RETURNS SETOF u
     SET search_path TO 'holdfast', 'pg_temp'
     SET jit TO 'off'
     SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
     SET plan_cache_mode TO 'force_generic_plan'
     AS $$
 begin
@@ -697,46 +779,59 @@ begin
     with given as materialized (
         select * from jsonb_to_recordset(p_outcomes)
             as g(id uuid, token bigint, outcome text, result jsonb, error jsonb, delay double precision)),
+    -- Looked up one by one and moved by ctid: a join could be planned for an empty table and then read all of a full one
+    -- (decision 011).
     held as materialized (
-        select l.id, l.task, l.attempt, l.max_attempts, l.retry, g.outcome, g.result, g.error, g.delay
-        from given g join live l on l.id = g.id and l.token = g.token
-        order by l.id for update of l),
+        select l.*, g.outcome, g.result, g.error, g.delay
+        from (select * from given order by id) g cross join lateral (
+            select l.ctid as place, l.id, l.task, l.attempt, l.max_attempts, l.retry
+            from live l where l.id = g.id and l.token = g.token for update) l),
     decided as materialized (
-        select h.id, h.result, h.error,
-            case when h.outcome in ('error', 'lost') and h.attempt >= h.max_attempts then 'dead'
-                 when h.outcome in ('error', 'lost', 'snoozed', 'released') then 'waits'
-                 else h.outcome end as verdict,
+        select h.place, h.id, h.result, h.error,
+            case when h.outcome in ('succeeded', 'canceled', 'failed', 'dead') then h.outcome
+                 when h.outcome in ('snoozed', 'released') then 'waits'
+                 -- error, lost, and whatever a client may have misspelt: never a way out of every table
+                 when h.attempt >= h.max_attempts then 'dead'
+                 else 'waits' end as verdict,
             (h.outcome in ('snoozed', 'released'))::integer as refund,
             case when h.outcome = 'released' then interval '0'
-                 when h.delay is not null then make_interval(secs => greatest(h.delay, 0))
+                 when h.delay is not null then make_interval(secs => least(greatest(h.delay, 0), 315360000))
                  -- Back at once after a first lost lease. After more, spread at random: what was claimed together
                  -- with a job that kills its worker must not be claimed together with it every time.
                  when h.outcome = 'lost' and h.attempt = 1 then interval '0'
-                 else retry_delay(coalesce(h.retry, t.retry), h.attempt)
+                 else retry_delay(coalesce(h.retry, (select t.retry from tasks t where t.name = h.task)), h.attempt)
                       * case h.outcome when 'lost' then random() else 1 end
             end as delay
-        from held h left join tasks t on t.name = h.task),
+        from held h),
+    gone as (
+        delete from live where ctid = any (array(select d.place from decided d)) returning *),
+    moved as materialized (
+        select g.*, d.verdict, d.delay, coalesce(d.refund, 0) as refund, d.result,
+               coalesce(d.error, g.last_error) as error
+        from gone g join decided d on d.id = g.id),
     back as (
-        update live l set token = null, claimed_at = null, attempt = l.attempt - d.refund,
-               last_error = coalesce(d.error, l.last_error)
-        from decided d where l.id = d.id and d.verdict = 'waits' and d.delay <= interval '0'
-        returning l.queue),
-    moved as (
-        delete from live l using decided d
-        where l.id = d.id and not (d.verdict = 'waits' and d.delay <= interval '0')
-        returning l.*, d.verdict, d.delay, d.refund, d.result, coalesce(d.error, l.last_error) as error),
+        insert into live (id, queue, priority, lane, run_at, created_at, attempt, max_attempts, task, tenant, payload,
+                          dedupe_key, retry, last_error)
+        select id, queue, priority, lane, run_at, created_at, attempt - refund, max_attempts, task, tenant, payload,
+               dedupe_key, retry, error
+        from moved where verdict = 'waits' and delay <= interval '0'
+        returning queue),
     to_later as (
         insert into later (id, queue, priority, lane, run_at, created_at, attempt, max_attempts, task, tenant, payload,
                            dedupe_key, retry, last_error)
         select id, queue, priority, lane, clock() + delay, created_at, attempt - refund, max_attempts, task, tenant,
                payload, dedupe_key, retry, error
-        from moved where verdict = 'waits'),
+        from moved where verdict = 'waits' and delay > interval '0'),
     to_dead as (
         insert into dead (id, status, queue, priority, lane, run_at, created_at, started_at, finished_at, attempt,
-                          max_attempts, worker, task, tenant, payload, dedupe_key, retry, last_error)
+                          max_attempts, worker, task, tenant, payload, dedupe_key, retry, last_error, dedupe_scope,
+                          dedupe_keep)
         select id, verdict::job_status, queue, priority, lane, run_at, created_at, claimed_at, clock(), attempt,
-               max_attempts, p_worker, task, tenant, payload, dedupe_key, retry, error
-        from moved where verdict in ('failed', 'dead')),
+               max_attempts, p_worker, task, tenant, payload, dedupe_key, retry, error,
+               -- Kept for the day a person retries it: the key itself is given up now.
+               (select k.scope from dedupe k where k.key = m.dedupe_key and k.id = m.id),
+               (select k.keep from dedupe k where k.key = m.dedupe_key and k.id = m.id)
+        from moved m where verdict in ('failed', 'dead')),
     to_history as (
         insert into history (id, status, priority, attempt, max_attempts, run_at, created_at, started_at, finished_at,
                              queue, task, worker, tenant, payload, result, dedupe_key, last_error)
@@ -780,6 +875,8 @@ $$;
 CREATE FUNCTION holdfast.take_dedupe_key(p_key text, p_id uuid, p_scope holdfast.dedupe_scope, p_keep interval, OUT holder uuid, OUT taken boolean) RETURNS record
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
     AS $$
 begin
     loop
@@ -811,6 +908,21 @@ CREATE FUNCTION holdfast.take_lead(p_chore text, p_worker text, p_ttl interval) 
             term = l.term + (l.worker <> p_worker or l.expires_at <= clock())::integer
         where l.worker = p_worker or l.expires_at <= clock()
     returning term
+$$;
+
+
+-- Name: times_accepted(uuid); Type: FUNCTION; Schema: holdfast; Owner: -
+
+CREATE FUNCTION holdfast.times_accepted(p_id uuid) RETURNS bigint
+    LANGUAGE sql
+    SET search_path TO 'holdfast', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    AS $$
+    select count(*) from (
+        select from live where id = p_id
+        union all select from later where id = p_id
+        union all select from dead where id = p_id
+        union all select from history where id = p_id) places
 $$;
 
 
@@ -901,20 +1013,22 @@ WITH (fillfactor='50');
 CREATE TABLE holdfast.dead (
     id uuid NOT NULL,
     status holdfast.job_status NOT NULL,
-    queue text NOT NULL,
-    priority smallint NOT NULL,
+    queue holdfast.queue_name NOT NULL,
+    priority holdfast.priority_level NOT NULL,
     lane bigint NOT NULL,
     run_at timestamp with time zone NOT NULL,
     created_at timestamp with time zone NOT NULL,
     started_at timestamp with time zone,
     finished_at timestamp with time zone NOT NULL,
     attempt smallint NOT NULL,
-    max_attempts smallint NOT NULL,
+    max_attempts holdfast.attempt_limit NOT NULL,
     worker text,
-    task text NOT NULL,
-    tenant text,
+    task holdfast.task_name NOT NULL,
+    tenant holdfast.tenant_name,
     payload json NOT NULL,
     dedupe_key text,
+    dedupe_scope holdfast.dedupe_scope,
+    dedupe_keep interval,
     retry jsonb,
     last_error jsonb,
     CONSTRAINT dead_status_check CHECK ((status = ANY (ARRAY['failed'::holdfast.job_status, 'dead'::holdfast.job_status])))
@@ -937,17 +1051,17 @@ CREATE TABLE holdfast.dedupe (
 CREATE TABLE holdfast.history (
     id uuid NOT NULL,
     status holdfast.job_status NOT NULL,
-    priority smallint NOT NULL,
+    priority holdfast.priority_level NOT NULL,
     attempt smallint NOT NULL,
-    max_attempts smallint NOT NULL,
+    max_attempts holdfast.attempt_limit NOT NULL,
     run_at timestamp with time zone NOT NULL,
     created_at timestamp with time zone NOT NULL,
     started_at timestamp with time zone,
     finished_at timestamp with time zone NOT NULL,
-    queue text NOT NULL,
-    task text NOT NULL,
+    queue holdfast.queue_name NOT NULL,
+    task holdfast.task_name NOT NULL,
     worker text,
-    tenant text,
+    tenant holdfast.tenant_name,
     payload json NOT NULL,
     result jsonb,
     dedupe_key text,
@@ -962,17 +1076,17 @@ PARTITION BY RANGE (finished_at);
 CREATE TABLE holdfast.history_default (
     id uuid CONSTRAINT history_id_not_null NOT NULL,
     status holdfast.job_status CONSTRAINT history_status_not_null NOT NULL,
-    priority smallint CONSTRAINT history_priority_not_null NOT NULL,
+    priority holdfast.priority_level CONSTRAINT history_priority_not_null NOT NULL,
     attempt smallint CONSTRAINT history_attempt_not_null NOT NULL,
-    max_attempts smallint CONSTRAINT history_max_attempts_not_null NOT NULL,
+    max_attempts holdfast.attempt_limit CONSTRAINT history_max_attempts_not_null NOT NULL,
     run_at timestamp with time zone CONSTRAINT history_run_at_not_null NOT NULL,
     created_at timestamp with time zone CONSTRAINT history_created_at_not_null NOT NULL,
     started_at timestamp with time zone,
     finished_at timestamp with time zone CONSTRAINT history_finished_at_not_null NOT NULL,
-    queue text CONSTRAINT history_queue_not_null NOT NULL,
-    task text CONSTRAINT history_task_not_null NOT NULL,
+    queue holdfast.queue_name CONSTRAINT history_queue_not_null NOT NULL,
+    task holdfast.task_name CONSTRAINT history_task_not_null NOT NULL,
     worker text,
-    tenant text,
+    tenant holdfast.tenant_name,
     payload json CONSTRAINT history_payload_not_null NOT NULL,
     result jsonb,
     dedupe_key text,
@@ -985,20 +1099,20 @@ CREATE TABLE holdfast.history_default (
 
 CREATE TABLE holdfast.later (
     id uuid NOT NULL,
-    queue text NOT NULL,
-    priority smallint NOT NULL,
+    queue holdfast.queue_name NOT NULL,
+    priority holdfast.priority_level NOT NULL,
     lane bigint NOT NULL,
     run_at timestamp with time zone NOT NULL,
     created_at timestamp with time zone NOT NULL,
     attempt smallint NOT NULL,
-    max_attempts smallint NOT NULL,
-    task text NOT NULL,
-    tenant text,
+    max_attempts holdfast.attempt_limit NOT NULL,
+    task holdfast.task_name NOT NULL,
+    tenant holdfast.tenant_name,
     payload json NOT NULL,
     dedupe_key text,
     retry jsonb,
     last_error jsonb,
-    CONSTRAINT later_is_sound CHECK ((((priority >= 0) AND (priority <= 3)) AND ((attempt >= 0) AND (attempt <= max_attempts))))
+    CONSTRAINT later_is_sound CHECK (((attempt >= 0) AND (attempt <= (max_attempts)::smallint)))
 );
 
 
@@ -1006,22 +1120,22 @@ CREATE TABLE holdfast.later (
 
 CREATE TABLE holdfast.live (
     id uuid NOT NULL,
-    queue text DEFAULT 'default'::text NOT NULL,
-    priority smallint DEFAULT 2 NOT NULL,
+    queue holdfast.queue_name DEFAULT 'default'::text NOT NULL,
+    priority holdfast.priority_level DEFAULT 2 NOT NULL,
     lane bigint DEFAULT 0 NOT NULL,
     run_at timestamp with time zone DEFAULT now() NOT NULL,
     created_at timestamp with time zone DEFAULT now() NOT NULL,
     token bigint,
     claimed_at timestamp with time zone,
     attempt smallint DEFAULT 0 NOT NULL,
-    max_attempts smallint DEFAULT 5 NOT NULL,
-    task text NOT NULL,
-    tenant text,
+    max_attempts holdfast.attempt_limit DEFAULT 5 NOT NULL,
+    task holdfast.task_name NOT NULL,
+    tenant holdfast.tenant_name,
     payload json DEFAULT '{}'::json NOT NULL,
     dedupe_key text,
     retry jsonb,
     last_error jsonb,
-    CONSTRAINT live_is_sound CHECK ((((priority >= 0) AND (priority <= 3)) AND ((attempt >= 0) AND (attempt <= max_attempts)) AND ((token IS NULL) = (claimed_at IS NULL)) AND ((token IS NULL) OR (attempt > 0))))
+    CONSTRAINT live_is_sound CHECK ((((attempt >= 0) AND (attempt <= (max_attempts)::smallint)) AND ((token IS NULL) = (claimed_at IS NULL)) AND ((token IS NULL) OR (attempt > 0))))
 )
 WITH (fillfactor='45', autovacuum_vacuum_scale_factor='0.05', autovacuum_vacuum_threshold='5000', autovacuum_analyze_scale_factor='0.2', autovacuum_analyze_threshold='5000');
 
@@ -1228,8 +1342,8 @@ CREATE VIEW holdfast.stuck_jobs AS
 
 CREATE TABLE holdfast.tasks (
     name text NOT NULL,
-    queue text NOT NULL,
-    max_attempts smallint NOT NULL,
+    queue holdfast.queue_name NOT NULL,
+    max_attempts holdfast.attempt_limit NOT NULL,
     retry jsonb NOT NULL,
     timeout interval,
     updated_at timestamp with time zone DEFAULT now() NOT NULL
@@ -1373,20 +1487,20 @@ GRANT USAGE ON SCHEMA holdfast TO holdfast_reader;
 GRANT USAGE ON SCHEMA holdfast TO holdfast_admin;
 
 
--- Name: FUNCTION accepted_before(p_id uuid); Type: ACL; Schema: holdfast; Owner: -
-
-REVOKE ALL ON FUNCTION holdfast.accepted_before(p_id uuid) FROM PUBLIC;
-
-
 -- Name: FUNCTION cancel(p_ids uuid[]); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.cancel(p_ids uuid[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.cancel(p_ids uuid[]) TO holdfast_admin;
 
 
--- Name: FUNCTION check_job(p_task text, p_queue text, p_tenant text, p_priority integer, p_max_attempts integer, p_payload jsonb); Type: ACL; Schema: holdfast; Owner: -
+-- Name: FUNCTION cancel_waiting(p_ids uuid[]); Type: ACL; Schema: holdfast; Owner: -
 
-REVOKE ALL ON FUNCTION holdfast.check_job(p_task text, p_queue text, p_tenant text, p_priority integer, p_max_attempts integer, p_payload jsonb) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.cancel_waiting(p_ids uuid[]) FROM PUBLIC;
+
+
+-- Name: FUNCTION check_job(p_task text, p_queue text, p_tenant text, p_priority integer, p_max_attempts integer, p_payload jsonb, p_run_at timestamp with time zone); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.check_job(p_task text, p_queue text, p_tenant text, p_priority integer, p_max_attempts integer, p_payload jsonb, p_run_at timestamp with time zone) FROM PUBLIC;
 
 
 -- Name: FUNCTION claim(p_worker text, p_queues text[], p_limit integer, p_ttl interval, p_after jsonb, p_asleep boolean); Type: ACL; Schema: holdfast; Owner: -
@@ -1525,6 +1639,11 @@ REVOKE ALL ON FUNCTION holdfast.take_dedupe_key(p_key text, p_id uuid, p_scope h
 
 REVOKE ALL ON FUNCTION holdfast.take_lead(p_chore text, p_worker text, p_ttl interval) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.take_lead(p_chore text, p_worker text, p_ttl interval) TO holdfast_worker;
+
+
+-- Name: FUNCTION times_accepted(p_id uuid); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.times_accepted(p_id uuid) FROM PUBLIC;
 
 
 -- Name: FUNCTION unregister_worker(p_worker text, p_gone boolean); Type: ACL; Schema: holdfast; Owner: -

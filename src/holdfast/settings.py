@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 import re
 from collections.abc import Mapping
@@ -52,7 +53,7 @@ class Settings:
     def __post_init__(self) -> None:
         for each in fields(self):
             low, value = each.metadata["low"], getattr(self, each.name)
-            if low is not None and value < low:
+            if low is not None and not low <= value < math.inf:
                 raise ConfigurationError(f"{each.name} must be at least {low}, got {value!r}; set {_env(each.name)}")
         if not _SCHEMA_NAME.fullmatch(self.schema):
             raise ConfigurationError(

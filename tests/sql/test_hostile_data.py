@@ -7,6 +7,7 @@ import json
 import math
 import uuid
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import psycopg
@@ -127,11 +128,17 @@ def test_what_sql_refuses_is_refused_on_every_way_in(hf: Holdfast, sql: Sql, opt
     @hf.task(name="t")
     def handler() -> None: ...
 
-    using = handler.using(**options)
+    def enqueue() -> None:
+        using = handler.using(**options)
+        ways = {
+            "plain": using.enqueue,
+            "delayed": using.using(delay=1).enqueue,
+            "many": partial(using.enqueue_many, [()]),
+        }
+        ways[way]()
+
     with pytest.raises(UsageError):
-        {"plain": using.enqueue, "delayed": using.using(delay=1).enqueue, "many": lambda: using.enqueue_many([()])}[
-            way
-        ]()
+        enqueue()
     assert core.count(sql, "jobs") == 0
 
 
@@ -192,6 +199,7 @@ async def test_a_worker_reads_positions_whatever_the_databases_date_style(hf: Ho
         cursor = Cursor()
         cursor.advance(rows)
         cursor.scanned_all(0.0, 0.0)
+        cursor.found(True, 0.0)
         hint = cursor.hint(0.1)
         assert hint is not None
         rest = await session.run(hf.calls.claim("w", ["default"], 2, 60, hint, False))

@@ -8,7 +8,7 @@ import re
 import threading
 import uuid
 from collections.abc import Callable, Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from importlib import resources
 from typing import Any
 
@@ -122,13 +122,14 @@ def test_an_empty_claim_leaves_no_lease_and_takes_no_token(sql: Sql) -> None:
 def test_a_cursor_skips_what_lies_before_it_and_only_there(sql: Sql) -> None:
     ids = [core.put(sql, id=uuid.UUID(int=i), run_at="2026-01-01+00") for i in range(1, 7)]
     core.put(sql, queue="mail", id=uuid.UUID(int=9), run_at="2026-01-01+00")
-    after = {"default/2": ["2026-01-01 00:00:00+00", str(ids[2])], "default/0": ["2030-01-01+00", str(ids[0])]}
+    new_year = datetime(2026, 1, 1, tzinfo=UTC).timestamp()
+    after = {"default/2": [new_year, str(ids[2])], "default/0": [new_year + 1e8, str(ids[0])]}
     claimed = core.claim(sql, queues=["default", "mail"], after=after)
     assert [j.id for j in claimed] == [*ids[3:], uuid.UUID(int=9)]
     assert [j.id for j in core.claim(sql)] == ids[:3]
 
 
-@pytest.mark.parametrize("after", [{}, {"default/2": []}, {"default/2": None}, {"nowhere/7": ["2026-01-01", None]}, []])
+@pytest.mark.parametrize("after", [{}, {"default/2": []}, {"default/2": None}, {"nowhere/7": [1767225600.0, None]}, []])
 def test_an_empty_or_foreign_cursor_is_no_cursor(sql: Sql, after: object) -> None:
     id_ = core.put(sql)
     rows = sql("select id from claim('w', p_after => %s::jsonb)", [psycopg.types.json.Jsonb(after)])

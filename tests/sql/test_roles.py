@@ -45,7 +45,7 @@ INTERNAL = [
     "select free_dedupe_keys('{}', '{}', true)",
     "select resolve_duplicate('k', gen_random_uuid(), '{}', 'existing')",
     "select close_claims('{}')",
-    "select accepted_before(gen_random_uuid())",
+    "select times_accepted(gen_random_uuid())",
 ]
 OPERATE = [
     "select cancel('{}')",

@@ -413,7 +413,7 @@ class Machine(RuleBasedStateMachine):
         self, worker: str, queues: list[str], limit: int, ttl: float, cursor: str, pick: int, asleep: bool
     ) -> None:
         after = {"none": {}, "right": self.cursors[worker], "random": self.somewhere(pick)}[cursor]
-        hint = {place: [at.isoformat(), str(id_)] for place, (at, id_) in after.items()}
+        hint = {place: [at.timestamp(), str(id_)] for place, (at, id_) in after.items()}
         taken = core.claim(self.sql, worker, limit, queues=queues, ttl=ttl, after=hint or None, asleep=asleep)
         token = taken[0].token if taken else 0
         expected = self.model.claim(worker, queues, limit, ttl, after, token)

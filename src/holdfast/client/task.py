@@ -91,6 +91,15 @@ class Options:
             raise UsageError(f"delay is seconds from now, 0 or more, got {self.delay!r}")
         if self.run_at is not None and self.run_at.tzinfo is None:
             raise UsageError(f"run_at {self.run_at} has no time zone; use datetime.now(timezone.utc) or zoneinfo")
+        if self.max_attempts is not None and not 1 <= self.max_attempts <= 32_000:
+            raise UsageError(f"max_attempts is 1 to 32000, got {self.max_attempts!r}")
+        for what, name, longest in (("a tenant", self.tenant, 200), ("a queue", self.queue, 100)):
+            if name is not None:
+                payload.check_text(name, what, longest)
+        if self.queue is not None and "/" in self.queue:
+            raise UsageError(f"a queue has no slash in its name, got {self.queue!r}")
+        if isinstance(self.dedupe, str):
+            payload.check_text(self.dedupe, "a dedupe key", 100_000)
         if self.priority is not None and self.priority not in range(4):
             raise UsageError(f"priority is 0 (critical), 1 (high), 2 (normal) or 3 (low), got {self.priority!r}")
 
@@ -193,7 +202,7 @@ class Enqueuer(Generic[P, R]):
         job = NewJob(
             id_, task.name, data, options.queue or task.queue, options.tenant,
             task.priority if options.priority is None else options.priority, options.delay, options.run_at,
-            options.max_attempts or (options.retry or task.retry).max_attempts,
+            (options.retry or task.retry).max_attempts if options.max_attempts is None else options.max_attempts,
             None if options.retry is None else options.retry.as_json(),
         )  # fmt: skip
         if options.dedupe is not None or task.dedupe is not None:
@@ -225,7 +234,8 @@ class Task(Enqueuer[P, R]):
         timeout: float | None,
         dedupe: Dedupe | None,
     ) -> None:
-        super().__init__(self, Options(priority=priority))
+        super().__init__(self, Options(queue=queue, priority=priority))
+        payload.check_text(name, "a task's name", 200)
         if timeout is not None and timeout <= 0:
             raise ConfigurationError(f"task {name!r} has timeout {timeout!r}; it is seconds, more than 0")
         self.hf = hf

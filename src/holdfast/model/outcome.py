@@ -76,19 +76,29 @@ def describe(error: BaseException, longest: int) -> dict[str, Any]:
         kind.__qualname__ if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}.{kind.__qualname__}"
     )
     told: dict[str, Any] = {"type": clean(name, 200), "message": clean(_text(error), longest // 4)}
-    code = getattr(error, "code", None)
-    if isinstance(code, str | int) and not isinstance(code, bool):
-        told["code"] = clean(str(code), 200)
+    code = _code(error)
+    if code is not None:
+        told["code"] = clean(code, 200)
     told["traceback"] = clean(_traceback(error), longest)
     return told
 
 
 def clean(text: str, longest: int) -> str:
     """Text that PostgreSQL can store: no NUL, no lone surrogates, the middle cut out when it is too long."""
+    text = text.replace("\x00", "\\x00").encode("utf-8", "backslashreplace").decode("utf-8")
     if len(text) > longest:
-        half = max(longest // 2 - 20, 10)
-        text = f"{text[:half]}\n... {len(text) - 2 * half} characters cut ...\n{text[-half:]}"
-    return text.replace("\x00", "\\x00").encode("utf-8", "backslashreplace").decode("utf-8")
+        cut = f"\n... {len(text) - longest} characters cut ...\n"
+        half = max((longest - len(cut)) // 2, 0)
+        text = (text[:half] + cut + text[len(text) - half :])[:longest]
+    return text
+
+
+def _code(error: BaseException) -> str | None:
+    try:
+        code = getattr(error, "code", None)
+        return str(code) if isinstance(code, str | int) and not isinstance(code, bool) else None
+    except Exception:  # a property of the handler's exception may be broken
+        return None
 
 
 def _text(error: BaseException) -> str:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 
 import msgspec
 
-from holdfast.errors import InvalidPayload
+from holdfast.errors import InvalidPayload, UsageError
 
 _encode = msgspec.json.Encoder(order=None).encode
 _encode_sorted = msgspec.json.Encoder(order="sorted").encode
@@ -19,11 +20,33 @@ _NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 def encode(value: object, what: str) -> bytes:
     """JSON bytes of a value, or a message that says why it has none."""
     try:
-        return _encode(value)
+        data = _encode(value)
+        if b"null" in data:  # what msgspec makes of a number that JSON has not
+            _refuse_non_finite(value, what)
+        return data
     except RecursionError:
         raise InvalidPayload(f"{what} is nested too deeply") from None
     except (TypeError, ValueError, OverflowError, UnicodeEncodeError, msgspec.MsgspecError) as error:
         raise InvalidPayload(f"{what} cannot be carried as JSON: {error}") from error
+
+
+def _refuse_non_finite(value: object, what: str) -> None:
+    if isinstance(value, float) and not math.isfinite(value):
+        raise InvalidPayload(f"{what} holds {value}, which JSON cannot carry")
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list | tuple | set | frozenset):
+        for each in value:
+            _refuse_non_finite(each, what)
+
+
+def check_text(text: str, what: str, longest: int) -> str:
+    """A name that PostgreSQL can store."""
+    if not 1 <= len(text) <= longest:
+        raise UsageError(f"{what} has 1 to {longest} characters, got {len(text)}: {text[:60]!r}")
+    if "\x00" in text or text != text.encode("utf-8", "ignore").decode():
+        raise UsageError(f"{what} {text[:60]!r} holds a NUL or half a character, which PostgreSQL cannot store")
+    return text
 
 
 def check_limits(data: bytes, what: str, max_size: int, max_depth: int) -> None:
@@ -61,4 +84,11 @@ def dedupe_key(task: str, tenant: str | None, text: str) -> str:
     """`<task>::<tenant|global>::<text>`: no task or tenant meets another's key. A long text gives way to its hash."""
     if len(text) > _LONGEST_KEY_TEXT:
         text = "sha256:" + hashlib.sha256(text.encode()).hexdigest()
-    return f"{task}::{tenant or 'global'}::{text}"
+    return f"{_part(task)}::{'global' if tenant is None else _part(tenant, 'global')}::{text}"
+
+
+def _part(name: str, reserved: str = "") -> str:
+    """A name as part of a key; one that could be taken for another's, or for the frame, is escaped."""
+    if name == reserved or ":" in name or "%" in name:
+        return "%" + name.replace("%", "%25").replace(":", "%3A")
+    return name

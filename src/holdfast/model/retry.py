@@ -63,7 +63,8 @@ class Retry:
         """The given delays in turn; the last one repeats. One attempt more than delays unless said otherwise."""
         if not delays:
             raise ConfigurationError("a table of retry delays needs at least one; use Retry.none() for no retry")
-        return cls("table", max_attempts or len(delays) + 1, tuple(map(float, delays)), jitter=jitter)
+        attempts = len(delays) + 1 if max_attempts is None else max_attempts
+        return cls("table", attempts, tuple(map(float, delays)), jitter=jitter)
 
     @classmethod
     def none(cls) -> Retry:

@@ -71,7 +71,8 @@ class Calls:
             f"%s::{schema}.dedupe_scope, make_interval(secs => %s), %s, %s)"
         )
         self._claim = (
-            "SELECT id::text, token, task, payload::text, attempt, max_attempts, queue, priority, tenant, run_at::text "
+            "SELECT id::text, token, task, payload::text, attempt, max_attempts, queue, priority, tenant, "
+            "date_part('epoch', run_at) "
             f"FROM {schema}.claim(%s, %s, %s, make_interval(secs => %s), %s::jsonb, %s)"
         )
         self._finish = f"SELECT finish::text FROM {schema}.finish(%s::uuid[], %s::bigint[], %s::jsonb, %s::bigint[])"

@@ -16,7 +16,6 @@ import logging
 import random
 import time
 from collections.abc import Callable
-from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -43,7 +42,7 @@ class Cursor:
     """The last claimed position for each queue and priority: a hint for the next claim."""
 
     def __init__(self) -> None:
-        self._places: dict[str, tuple[datetime, str, str]] = {}
+        self._places: dict[str, tuple[float, str]] = {}
         self._full_scan_at = 0.0
         self._affordable_at = 0.0
         self._near_end = True
@@ -52,7 +51,7 @@ class Cursor:
         """Where to start, or None for a scan from the beginning: when one is due, or when the queue is nearly empty."""
         if now >= (self._affordable_at if self._near_end else self._full_scan_at) or not self._places:
             return None
-        return msgspec.json.encode({key: place[1:] for key, place in self._places.items()}).decode()
+        return msgspec.json.encode(self._places).decode()
 
     def scanned_all(self, began: float, ended: float) -> None:
         """Notes a scan from the beginning and what it cost."""
@@ -71,8 +70,8 @@ class Cursor:
         for row in (rows[-1],) if rows[0][6:8] == rows[-1][6:8] else rows:
             ends[f"{row[6]}/{row[7]}"] = row
         for key, row in ends.items():
-            place = (datetime.fromisoformat(row[9]), row[9], row[0])
-            if key not in self._places or (place[0], place[2]) > (self._places[key][0], self._places[key][2]):
+            place = (row[9], row[0])
+            if key not in self._places or place > self._places[key]:
                 self._places[key] = place
 
 

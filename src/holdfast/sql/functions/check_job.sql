@@ -3,7 +3,8 @@
 -- Locks: none.
 -- Wakes: nobody.
 create or replace function check_job(
-    p_task text, p_queue text, p_tenant text, p_priority integer, p_max_attempts integer, p_payload jsonb)
+    p_task text, p_queue text, p_tenant text, p_priority integer, p_max_attempts integer, p_payload jsonb,
+    p_run_at timestamptz)
 returns void
 language plpgsql immutable
 as $$
@@ -25,6 +26,9 @@ begin
             using errcode = 'invalid_parameter_value';
     elsif jsonb_typeof(p_payload) is distinct from 'object' then
         raise exception 'a payload is a JSON object of the task''s arguments, got %', coalesce(jsonb_typeof(p_payload), 'null')
+            using errcode = 'invalid_parameter_value';
+    elsif p_run_at not between '1970-01-01' and '9999-12-31' then
+        raise exception 'run_at is a time from the year 1970 to 9999, got %', p_run_at
             using errcode = 'invalid_parameter_value';
     end if;
 end $$;

@@ -3,7 +3,7 @@
 -- Locks: live rows in fetch order, skipping locked ones; then a new claims row; then dedupe keys of scope "queued".
 -- Wakes: other sleepers, when this worker slept (p_asleep) and there was at least as much as it asked for.
 --
--- p_after is the cursor: for "queue/priority" the [run_at, id] of the last job this worker claimed there. Starting
+-- p_after is the cursor: for "queue/priority" the [run_at as epoch, id] of the last job this worker claimed there. Starting
 -- after it spares the scan the dead index entries of jobs already done, which a long transaction elsewhere keeps
 -- from being removed. Jobs that land behind the cursor are found by the caller's next scan without one.
 create or replace function claim(
@@ -14,8 +14,9 @@ create or replace function claim(
     p_after  jsonb default null,
     p_asleep boolean default false
 ) returns table (
-    id uuid, token bigint, task text, payload json, attempt smallint, max_attempts smallint,
-    queue text, priority smallint, tenant text, run_at timestamptz, created_at timestamptz, dedupe_key text)
+    id uuid, token bigint, task task_name, payload json, attempt smallint, max_attempts attempt_limit,
+    queue queue_name, priority priority_level, tenant tenant_name, run_at timestamptz, created_at timestamptz,
+    dedupe_key text)
 language plpgsql security definer
 set search_path from current set jit = off set enable_seqscan = off set enable_bitmapscan = off
 set enable_hashjoin = off set enable_mergejoin = off set plan_cache_mode = force_generic_plan
@@ -36,13 +37,16 @@ begin
         raise exception 'claim needs a limit and a lease above zero, got % and %', p_limit, p_ttl
             using errcode = 'invalid_parameter_value';
     end if;
+    if cardinality(p_queues) > 1 then  -- a queue named twice would be found twice
+        p_queues := array(select q from unnest(p_queues) with ordinality as u(q, n) group by q order by min(n));
+    end if;
     for v_priority in 0..3 loop
         foreach v_queue in array p_queues loop
             v_place := p_after -> (v_queue || '/' || v_priority);
             select array_agg(c.id), array_agg(c.ctid), count(c.dedupe_key) into v_more, v_tids, v_keyed from (
                 select l.id, l.ctid, l.dedupe_key from live l
                 where l.queue = v_queue and l.priority = v_priority and l.lane = 0
-                  and (l.run_at, l.id) > (coalesce((v_place ->> 0)::timestamptz, '-infinity'),
+                  and (l.run_at, l.id) > (coalesce(to_timestamp((v_place ->> 0)::double precision), '-infinity'),
                                           coalesce((v_place ->> 1)::uuid, '00000000-0000-0000-0000-000000000000'))
                   and l.token is null
                 order by l.queue, l.priority, l.lane, l.run_at, l.id
@@ -61,13 +65,15 @@ begin
         -- What has just become due is taken here, not left for the leader: delayed jobs start on time.
         v_more := promote(greatest(v_room, 100));
         if v_more <> '{}' then
-            select v_ids || array_agg(c.id), v_rows || array_agg(c.ctid), v_keys + count(c.dedupe_key)
-            into v_ids, v_rows, v_keys from (
-                select l.id, l.ctid, l.dedupe_key from live l where l.id = any (v_more) and l.queue = any (p_queues)
-                order by l.priority, l.run_at, l.id limit v_room for update skip locked) c;
+            v_more := array(
+                select l.id from live l where l.id = any (v_more) and l.queue = any (p_queues)
+                order by l.priority, l.run_at, l.id limit v_room for update skip locked);
+            select array_agg(l.id order by l.priority, l.run_at, l.id),
+                   array_agg(l.ctid order by l.priority, l.run_at, l.id), count(l.dedupe_key)
+            into v_ids, v_rows, v_keys from live l where l.id = any (v_ids || v_more);
         end if;
     end if;
-    if v_ids = '{}' then
+    if v_ids = '{}' or v_ids is null then
         return;
     end if;
     v_token := nextval('claim_token');
@@ -81,8 +87,8 @@ begin
     end if;
     if v_keys > 0 then
         -- A key of scope "queued" is held only until the first start.
-        delete from dedupe d using live l
-        where l.id = any (v_ids) and d.key = l.dedupe_key and d.id = l.id and d.scope = 'queued';
+        delete from dedupe d where d.scope = 'queued' and d.id = any (v_ids) and d.key = any (array(
+            select l.dedupe_key from live l where l.ctid = any (v_rows) and l.dedupe_key is not null));
     end if;
     -- Locked above, so they cannot have moved: by ctid, each is spared an index look-up, and they come back in the order
     -- in which they were found.

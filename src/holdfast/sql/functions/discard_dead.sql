@@ -4,12 +4,14 @@
 -- Wakes: nobody.
 create or replace function discard_dead(p_ids uuid[]) returns setof uuid
 language plpgsql security definer
-set search_path from current set enable_seqscan = off
+set search_path from current set enable_seqscan = off set enable_bitmapscan = off
 as $$
 begin
     return query
-        with held as materialized (select d.id from dead d where d.id = any (p_ids) order by d.id for update),
-        gone as (delete from dead d using held h where d.id = h.id returning d.*)
+        with gone as (
+            delete from dead where ctid = any (array(
+                select d.ctid from dead d where d.id = any (p_ids) order by d.id for update))
+            returning *)
         insert into history (id, status, priority, attempt, max_attempts, run_at, created_at, started_at, finished_at,
                              queue, task, worker, tenant, payload, dedupe_key, last_error)
         select g.id, status, priority, attempt, max_attempts, run_at, created_at, started_at, clock(),

@@ -24,7 +24,7 @@ create or replace function enqueue(
     p_fresh        boolean default false,
     out id uuid, out outcome text)
 language plpgsql security definer
-set search_path from current
+set search_path from current set enable_seqscan = off
 as $$
 #variable_conflict use_column
 declare
@@ -42,8 +42,14 @@ begin
     -- The cheap test first: check_job is called to name what is wrong.
     if (length(p_task) between 1 and 200 and length(p_queue) between 1 and 100 and strpos(p_queue, '/') = 0
         and length(coalesce(p_tenant, '-')) between 1 and 200 and p_priority between 0 and 3
-        and v_max between 1 and 32000 and jsonb_typeof(p_payload) = 'object') is not true then
-        perform check_job(p_task, p_queue, p_tenant, p_priority, v_max, p_payload);
+        and v_max between 1 and 32000 and jsonb_typeof(p_payload) = 'object'
+        and v_run_at between '1970-01-01' and '9999-12-31') is not true then
+        perform check_job(p_task, p_queue, p_tenant, p_priority, v_max, p_payload, v_run_at);
+    end if;
+    if p_id is not null and not p_fresh and times_accepted(p_id) > 0 then
+        enqueue.id := p_id;
+        enqueue.outcome := 'existing';
+        return;
     end if;
     if p_dedupe_key is not null then
         select k.holder, k.taken into v_holder, v_taken
@@ -70,8 +76,10 @@ begin
         returning not exists (select 1 from later l where l.run_at < v_run_at) into v_wake;
     end if;
     enqueue.id := v_id;
+    -- Once more, after the insert: it has waited for a finish under way, and now sees where that put the job. The first
+    -- look alone would let a job run twice; this one alone would take its key again.
     enqueue.outcome := case when found then 'created' else 'existing' end;
-    if found and p_id is not null and not p_fresh and accepted_before(v_id) then
+    if found and p_id is not null and not p_fresh and times_accepted(v_id) > 1 then
         enqueue.outcome := 'existing';
         delete from live l where v_due and l.id = v_id;
         delete from later l where not v_due and l.id = v_id;

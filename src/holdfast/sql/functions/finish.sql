@@ -1,7 +1,7 @@
 -- Ends claimed jobs: p_ids/p_tokens succeeded without a result; p_outcomes holds all others (see settle). Answers with
 -- the ids that were refused because their token is no longer the job's: a stale worker changes nothing.
 -- Called by: workers, in batches; by hand for one job: select finish('{ID}', '{TOKEN}').
--- Locks: closed claims in token order, then live rows in id order, then dedupe keys in key order.
+-- Locks: the claims (shared, closed ones for good) in token order, then live rows, then dedupe keys in key order.
 -- Wakes: sleepers, through settle.
 --
 -- p_closed names claims whose last job this call ends; null means "find out", for callers that do not keep count.
@@ -13,11 +13,12 @@ create or replace function finish(
 ) returns setof uuid
 language plpgsql security definer
 set search_path from current set jit = off set enable_seqscan = off set enable_bitmapscan = off
-set enable_hashjoin = off set enable_mergejoin = off set plan_cache_mode = force_generic_plan
+set plan_cache_mode = force_generic_plan
 as $$
 declare
-    v_token  bigint := coalesce(p_tokens[1], (p_outcomes -> 0 ->> 'token')::bigint);
-    v_worker text := (select c.worker from claims c where c.token = v_token);
+    v_tokens bigint[] := p_tokens || array(
+        select (o ->> 'token')::bigint from jsonb_array_elements(coalesce(p_outcomes, '[]')) o);
+    v_worker text;
     v_ended  uuid[];
     v_keyed  uuid[];
     v_keys   text[];
@@ -27,13 +28,20 @@ begin
         raise exception 'finish needs one token for each id, got % ids and % tokens',
             cardinality(p_ids), cardinality(p_tokens) using errcode = 'invalid_parameter_value';
     end if;
+    -- The claims first: while we hold them, reclaim leaves them alone, and the two cannot wait for each other's jobs.
+    select max(c.worker) into v_worker from (
+        select k.worker from claims k where k.token = any (v_tokens) order by k.token for key share) c;
     if p_closed <> '{}' then
         delete from claims c using (select t from unnest(p_closed) t order by t) closed where c.token = closed.t;
     end if;
     if p_ids <> '{}' then
-        with given as (select g.id, g.token from unnest(p_ids, p_tokens) as g(id, token) order by g.id),
-        ended as (
-            delete from live l using given g where l.id = g.id and l.token = g.token returning l.*),
+        -- By ctid, each looked up on its own: a join could be planned for an empty table and then read all of a full
+        -- one (decision 011). A row that somebody else changes meanwhile has another ctid, and is refused.
+        with ended as (
+            delete from live where ctid = any (array(
+                select l.place from unnest(p_ids, p_tokens) as g(id, token) cross join lateral (
+                    select l.ctid as place from live l where l.id = g.id and l.token = g.token offset 0) l))
+            returning *),
         kept as (
             insert into history (id, status, priority, attempt, max_attempts, run_at, created_at, started_at,
                                  finished_at, queue, task, worker, tenant, payload, dedupe_key, last_error)
@@ -51,11 +59,10 @@ begin
         select array_agg(s.id) into v_moved from settle(p_outcomes, v_worker) as s(id);
     end if;
     if p_closed is null then
-        perform close_claims(p_tokens || array(
-            select (o ->> 'token')::bigint from jsonb_array_elements(coalesce(p_outcomes, '[]')) o));
+        perform close_claims(v_tokens);
     end if;
     if coalesce(cardinality(v_ended), 0) + coalesce(cardinality(v_moved), 0)
-       < cardinality(p_ids) + jsonb_array_length(coalesce(p_outcomes, '[]')) then
+       < coalesce(cardinality(p_ids), 0) + jsonb_array_length(coalesce(p_outcomes, '[]')) then
         return query
             (select unnest(p_ids) union all select (o ->> 'id')::uuid from jsonb_array_elements(p_outcomes) o)
             except all (select unnest(v_ended) union all select unnest(v_moved));

@@ -4,14 +4,13 @@
 -- Wakes: nobody.
 create or replace function free_dedupe_keys(p_keys text[], p_ids uuid[], p_succeeded boolean) returns void
 language plpgsql
-set search_path from current set enable_seqscan = off
+set search_path from current set enable_seqscan = off set enable_bitmapscan = off
 as $$
 begin
     if p_succeeded then
         update dedupe d set expires_at = clock() + d.keep
-        from (select * from unnest(p_keys, p_ids) as k(key, id) order by key) k
-        where d.key = k.key and d.id = k.id and d.scope = 'success' and d.keep is not null;
+        where d.key = any (p_keys) and d.id = any (p_ids) and d.scope = 'success' and d.keep is not null;
     end if;
-    delete from dedupe d using (select * from unnest(p_keys, p_ids) as k(key, id) order by key) k
-    where d.key = k.key and d.id = k.id and not (p_succeeded and d.scope = 'success');
+    delete from dedupe d
+    where d.key = any (p_keys) and d.id = any (p_ids) and not (p_succeeded and d.scope = 'success');
 end $$;

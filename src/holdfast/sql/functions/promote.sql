@@ -4,15 +4,17 @@
 -- Wakes: nobody; the caller knows whether anybody else is needed.
 create or replace function promote(p_limit integer default 1000) returns uuid[]
 language plpgsql security definer
-set search_path from current set enable_seqscan = off
+set search_path from current set enable_seqscan = off set enable_bitmapscan = off
 as $$
 declare
     v_ids uuid[];
 begin
-    with due as materialized (
-        select id from later where run_at <= clock() order by run_at, id limit p_limit for update skip locked),
-    moved as (
-        delete from later l using due d where l.id = d.id returning l.*),
+    -- By ctid: a join could be planned for an empty table and then read all of a full one (decision 011).
+    with moved as (
+        delete from later where ctid = any (array(
+            select l.ctid from later l where l.run_at <= clock() order by l.run_at, l.id limit p_limit
+            for update skip locked))
+        returning *),
     placed as (
         insert into live (id, queue, priority, lane, run_at, created_at, attempt, max_attempts, task, tenant, payload,
                           dedupe_key, retry, last_error)

@@ -5,15 +5,18 @@
 -- Wakes: sleepers of the jobs' queues.
 create or replace function retry_dead(p_ids uuid[]) returns setof uuid
 language plpgsql security definer
-set search_path from current set enable_seqscan = off
+set search_path from current set enable_seqscan = off set enable_bitmapscan = off
 as $$
 begin
     return query
-        with held as materialized (select d.* from dead d where d.id = any (p_ids) order by d.id for update),
+        with held as materialized (
+            select d.ctid as place, d.id, d.dedupe_key, d.dedupe_scope, d.dedupe_keep
+            from dead d where d.id = any (p_ids) order by d.id for update),
         free as materialized (
-            select h.id from held h
-            where h.dedupe_key is null or (take_dedupe_key(h.dedupe_key, h.id, 'running', null)).holder = h.id),
-        gone as (delete from dead d using free f where d.id = f.id returning d.*),
+            select h.place from held h
+            where h.dedupe_key is null or (take_dedupe_key(
+                h.dedupe_key, h.id, coalesce(h.dedupe_scope, 'queued'), h.dedupe_keep)).holder = h.id),
+        gone as (delete from dead where ctid = any (array(select f.place from free f)) returning *),
         placed as (
             insert into live (id, queue, priority, lane, run_at, created_at, max_attempts, task, tenant, payload,
                               dedupe_key, retry, last_error)

@@ -17,7 +17,8 @@ begin
                                 * power((p_policy ->> 'factor')::double precision, least(v_step, 60))
         when 'table' then (v_delays ->> least(v_step, jsonb_array_length(v_delays) - 1)::integer)::double precision
         else 0 end;
-    v_seconds := least(v_seconds, coalesce((p_policy ->> 'cap')::double precision, 315360000));
+    -- Never more than ten years: further off, neither PostgreSQL nor Python can be relied on to say when.
+    v_seconds := least(v_seconds, (p_policy ->> 'cap')::double precision, 315360000);
     v_seconds := v_seconds * (1 - coalesce((p_policy ->> 'jitter')::double precision, 0) * random());
     return make_interval(secs => coalesce(greatest(v_seconds, 0), 0));
 exception when others then

@@ -9,53 +9,67 @@
 -- Wakes: sleepers of queues that got a job back at once.
 create or replace function settle(p_outcomes jsonb, p_worker text) returns setof uuid
 language plpgsql
-set search_path from current set jit = off set enable_seqscan = off set plan_cache_mode = force_generic_plan
+set search_path from current set jit = off set enable_seqscan = off set enable_bitmapscan = off
+set plan_cache_mode = force_generic_plan
 as $$
 begin
     return query
     with given as materialized (
         select * from jsonb_to_recordset(p_outcomes)
             as g(id uuid, token bigint, outcome text, result jsonb, error jsonb, delay double precision)),
+    -- Looked up one by one and moved by ctid: a join could be planned for an empty table and then read all of a full one
+    -- (decision 011).
     held as materialized (
-        select l.id, l.task, l.attempt, l.max_attempts, l.retry, g.outcome, g.result, g.error, g.delay
-        from given g join live l on l.id = g.id and l.token = g.token
-        order by l.id for update of l),
+        select l.*, g.outcome, g.result, g.error, g.delay
+        from (select * from given order by id) g cross join lateral (
+            select l.ctid as place, l.id, l.task, l.attempt, l.max_attempts, l.retry
+            from live l where l.id = g.id and l.token = g.token for update) l),
     decided as materialized (
-        select h.id, h.result, h.error,
-            case when h.outcome in ('error', 'lost') and h.attempt >= h.max_attempts then 'dead'
-                 when h.outcome in ('error', 'lost', 'snoozed', 'released') then 'waits'
-                 else h.outcome end as verdict,
+        select h.place, h.id, h.result, h.error,
+            case when h.outcome in ('succeeded', 'canceled', 'failed', 'dead') then h.outcome
+                 when h.outcome in ('snoozed', 'released') then 'waits'
+                 -- error, lost, and whatever a client may have misspelt: never a way out of every table
+                 when h.attempt >= h.max_attempts then 'dead'
+                 else 'waits' end as verdict,
             (h.outcome in ('snoozed', 'released'))::integer as refund,
             case when h.outcome = 'released' then interval '0'
-                 when h.delay is not null then make_interval(secs => greatest(h.delay, 0))
+                 when h.delay is not null then make_interval(secs => least(greatest(h.delay, 0), 315360000))
                  -- Back at once after a first lost lease. After more, spread at random: what was claimed together
                  -- with a job that kills its worker must not be claimed together with it every time.
                  when h.outcome = 'lost' and h.attempt = 1 then interval '0'
-                 else retry_delay(coalesce(h.retry, t.retry), h.attempt)
+                 else retry_delay(coalesce(h.retry, (select t.retry from tasks t where t.name = h.task)), h.attempt)
                       * case h.outcome when 'lost' then random() else 1 end
             end as delay
-        from held h left join tasks t on t.name = h.task),
+        from held h),
+    gone as (
+        delete from live where ctid = any (array(select d.place from decided d)) returning *),
+    moved as materialized (
+        select g.*, d.verdict, d.delay, coalesce(d.refund, 0) as refund, d.result,
+               coalesce(d.error, g.last_error) as error
+        from gone g join decided d on d.id = g.id),
     back as (
-        update live l set token = null, claimed_at = null, attempt = l.attempt - d.refund,
-               last_error = coalesce(d.error, l.last_error)
-        from decided d where l.id = d.id and d.verdict = 'waits' and d.delay <= interval '0'
-        returning l.queue),
-    moved as (
-        delete from live l using decided d
-        where l.id = d.id and not (d.verdict = 'waits' and d.delay <= interval '0')
-        returning l.*, d.verdict, d.delay, d.refund, d.result, coalesce(d.error, l.last_error) as error),
+        insert into live (id, queue, priority, lane, run_at, created_at, attempt, max_attempts, task, tenant, payload,
+                          dedupe_key, retry, last_error)
+        select id, queue, priority, lane, run_at, created_at, attempt - refund, max_attempts, task, tenant, payload,
+               dedupe_key, retry, error
+        from moved where verdict = 'waits' and delay <= interval '0'
+        returning queue),
     to_later as (
         insert into later (id, queue, priority, lane, run_at, created_at, attempt, max_attempts, task, tenant, payload,
                            dedupe_key, retry, last_error)
         select id, queue, priority, lane, clock() + delay, created_at, attempt - refund, max_attempts, task, tenant,
                payload, dedupe_key, retry, error
-        from moved where verdict = 'waits'),
+        from moved where verdict = 'waits' and delay > interval '0'),
     to_dead as (
         insert into dead (id, status, queue, priority, lane, run_at, created_at, started_at, finished_at, attempt,
-                          max_attempts, worker, task, tenant, payload, dedupe_key, retry, last_error)
+                          max_attempts, worker, task, tenant, payload, dedupe_key, retry, last_error, dedupe_scope,
+                          dedupe_keep)
         select id, verdict::job_status, queue, priority, lane, run_at, created_at, claimed_at, clock(), attempt,
-               max_attempts, p_worker, task, tenant, payload, dedupe_key, retry, error
-        from moved where verdict in ('failed', 'dead')),
+               max_attempts, p_worker, task, tenant, payload, dedupe_key, retry, error,
+               -- Kept for the day a person retries it: the key itself is given up now.
+               (select k.scope from dedupe k where k.key = m.dedupe_key and k.id = m.id),
+               (select k.keep from dedupe k where k.key = m.dedupe_key and k.id = m.id)
+        from moved m where verdict in ('failed', 'dead')),
     to_history as (
         insert into history (id, status, priority, attempt, max_attempts, run_at, created_at, started_at, finished_at,
                              queue, task, worker, tenant, payload, result, dedupe_key, last_error)

@@ -7,7 +7,7 @@
 create or replace function take_dedupe_key(
     p_key text, p_id uuid, p_scope dedupe_scope, p_keep interval, out holder uuid, out taken boolean)
 language plpgsql
-set search_path from current
+set search_path from current set enable_seqscan = off set enable_bitmapscan = off
 as $$
 begin
     loop

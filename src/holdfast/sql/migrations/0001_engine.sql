@@ -10,6 +10,14 @@
 create type job_status as enum ('queued', 'running', 'retrying', 'succeeded', 'failed', 'dead', 'canceled');
 create type dedupe_scope as enum ('queued', 'running', 'success');
 
+-- What a job may be called. Domains are checked when a value comes in, by whatever door (enqueue, INSERT, COPY), and not
+-- again when a claim updates the row, as a check of the table would be.
+create domain queue_name as text check (length(value) between 1 and 100 and strpos(value, '/') = 0);
+create domain task_name as text check (length(value) between 1 and 200);
+create domain tenant_name as text check (length(value) between 1 and 200);
+create domain priority_level as smallint check (value between 0 and 3);
+create domain attempt_limit as smallint check (value between 1 and 32000);
+
 -- Fencing tokens: one per claim, only ever growing.
 create sequence claim_token;
 
@@ -18,23 +26,23 @@ create sequence claim_token;
 -- its rows, so each claim is a HOT update (decision 002). Never index token, claimed_at or attempt.
 create table live (
     id           uuid        primary key,
-    queue        text        not null default 'default',
-    priority     smallint    not null default 2,
+    queue        queue_name     not null default 'default',
+    priority     priority_level not null default 2,
     lane         bigint      not null default 0,
     run_at       timestamptz not null default now(),
     created_at   timestamptz not null default now(),
     token        bigint,
     claimed_at   timestamptz,
     attempt      smallint    not null default 0,
-    max_attempts smallint    not null default 5,
-    task         text        not null,
-    tenant       text,
+    max_attempts attempt_limit  not null default 5,
+    task         task_name      not null,
+    tenant       tenant_name,
     payload      json       not null default '{}',
     dedupe_key   text,
     retry        jsonb,
     last_error   jsonb,
     constraint live_is_sound check (
-        priority between 0 and 3 and attempt between 0 and max_attempts
+        attempt between 0 and max_attempts
         and (token is null) = (claimed_at is null) and (token is null or attempt > 0))
 ) with (fillfactor = 45, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 5000,
         autovacuum_analyze_scale_factor = 0.2, autovacuum_analyze_threshold = 5000);
@@ -42,40 +50,42 @@ create index live_fetch on live (queue, priority, lane, run_at, id);
 
 create table later (
     id           uuid        primary key,
-    queue        text        not null,
-    priority     smallint    not null,
+    queue        queue_name     not null,
+    priority     priority_level not null,
     lane         bigint      not null,
     run_at       timestamptz not null,
     created_at   timestamptz not null,
     attempt      smallint    not null,
-    max_attempts smallint    not null,
-    task         text        not null,
-    tenant       text,
+    max_attempts attempt_limit  not null,
+    task         task_name      not null,
+    tenant       tenant_name,
     payload      json       not null,
     dedupe_key   text,
     retry        jsonb,
     last_error   jsonb,
-    constraint later_is_sound check (priority between 0 and 3 and attempt between 0 and max_attempts)
+    constraint later_is_sound check (attempt between 0 and max_attempts)
 );
 create index later_due on later (run_at, id);
 
 create table dead (
     id           uuid        primary key,
     status       job_status  not null check (status in ('failed', 'dead')),
-    queue        text        not null,
-    priority     smallint    not null,
+    queue        queue_name     not null,
+    priority     priority_level not null,
     lane         bigint      not null,
     run_at       timestamptz not null,
     created_at   timestamptz not null,
     started_at   timestamptz,
     finished_at  timestamptz not null,
     attempt      smallint    not null,
-    max_attempts smallint    not null,
+    max_attempts attempt_limit  not null,
     worker       text,
-    task         text        not null,
-    tenant       text,
+    task         task_name      not null,
+    tenant       tenant_name,
     payload      json       not null,
     dedupe_key   text,
+    dedupe_scope dedupe_scope,
+    dedupe_keep  interval,
     retry        jsonb,
     last_error   jsonb
 );
@@ -84,17 +94,17 @@ create index dead_by_time on dead (finished_at desc, id);
 create table history (
     id           uuid        not null,
     status       job_status  not null check (status in ('succeeded', 'failed', 'dead', 'canceled')),
-    priority     smallint    not null,
+    priority     priority_level not null,
     attempt      smallint    not null,
-    max_attempts smallint    not null,
+    max_attempts attempt_limit  not null,
     run_at       timestamptz not null,
     created_at   timestamptz not null,
     started_at   timestamptz,
     finished_at  timestamptz not null,
-    queue        text        not null,
-    task         text        not null,
+    queue        queue_name     not null,
+    task         task_name      not null,
     worker       text,
-    tenant       text,
+    tenant       tenant_name,
     payload      json       not null,
     result       jsonb,
     dedupe_key   text,
@@ -148,8 +158,8 @@ create index dedupe_expiring on dedupe (expires_at) where expires_at is not null
 -- What workers know of their tasks, so that SQL alone can decide about a job whose worker is gone.
 create table tasks (
     name         text        primary key,
-    queue        text        not null,
-    max_attempts smallint    not null,
+    queue        queue_name     not null,
+    max_attempts attempt_limit  not null,
     retry        jsonb       not null,
     timeout      interval,
     updated_at   timestamptz not null default now()

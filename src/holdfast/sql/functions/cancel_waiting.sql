@@ -1,0 +1,39 @@
+-- Cancels those of the given jobs that wait and answers with their ids.
+-- Called by: cancel.
+-- Locks: later rows, then live rows, each in id order; then dedupe keys.
+-- Wakes: nobody.
+create or replace function cancel_waiting(p_ids uuid[]) returns setof uuid
+language plpgsql
+set search_path from current set enable_seqscan = off set enable_bitmapscan = off
+as $$
+#variable_conflict use_column
+begin
+    return query
+        with gone as (
+            delete from later where ctid = any (array(
+                select l.ctid from later l where l.id = any (p_ids) order by l.id for update))
+            returning *),
+        kept as (
+            insert into history (id, status, priority, attempt, max_attempts, run_at, created_at, finished_at,
+                                 queue, task, tenant, payload, dedupe_key, last_error)
+            select g.id, 'canceled', priority, attempt, max_attempts, run_at, created_at, clock(),
+                   queue, task, tenant, payload, dedupe_key, last_error
+            from gone g returning id, dedupe_key),
+        freed as (select free_dedupe_keys(array_agg(dedupe_key), array_agg(k.id), false) from kept k
+                  where dedupe_key is not null)
+        select k.id from kept k where (select count(*) from freed) >= 0;
+    return query
+        with gone as (
+            delete from live where ctid = any (array(
+                select l.ctid from live l where l.id = any (p_ids) and l.token is null order by l.id for update))
+            returning *),
+        kept as (
+            insert into history (id, status, priority, attempt, max_attempts, run_at, created_at, finished_at,
+                                 queue, task, tenant, payload, dedupe_key, last_error)
+            select g.id, 'canceled', priority, attempt, max_attempts, run_at, created_at, clock(),
+                   queue, task, tenant, payload, dedupe_key, last_error
+            from gone g returning id, dedupe_key),
+        freed as (select free_dedupe_keys(array_agg(dedupe_key), array_agg(k.id), false) from kept k
+                  where dedupe_key is not null)
+        select k.id from kept k where (select count(*) from freed) >= 0;
+end $$;

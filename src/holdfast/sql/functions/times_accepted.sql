@@ -1,0 +1,14 @@
+-- In how many places a job is known: 0 never accepted, 1 accepted, 2 accepted before and inserted just now.
+-- Called by: enqueue, for ids that may have been sent before.
+-- Locks: none.
+-- Wakes: nobody.
+create or replace function times_accepted(p_id uuid) returns bigint
+language sql
+set search_path from current set enable_seqscan = off
+as $$
+    select count(*) from (
+        select from live where id = p_id
+        union all select from later where id = p_id
+        union all select from dead where id = p_id
+        union all select from history where id = p_id) places
+$$;
