@@ -230,7 +230,7 @@ begin
     end loop;
     if v_room > 0 then
         -- What has just become due is taken here, not left for the leader: delayed jobs start on time.
-        v_more := promote(greatest(v_room, 100));
+        v_more := promote(greatest(v_room, 100), interval '10 seconds');
         if v_more <> '{}' then
             v_more := array(
                 select l.id from live l where l.id = any (v_more) and l.queue = any (p_queues)
@@ -338,6 +338,11 @@ begin
         and v_run_at between '1970-01-01' and '9999-12-31') is not true then
         perform check_job(p_task, p_queue, p_tenant, p_priority, v_max, p_payload, v_run_at);
     end if;
+    if p_id is not null and not p_fresh and current_setting('transaction_isolation') <> 'read committed' then
+        raise exception 'an id of your own cannot be enqueued in a % transaction: it could not see whether the job was '
+            'accepted and done meanwhile', current_setting('transaction_isolation')
+            using errcode = 'invalid_parameter_value', hint = 'use read committed, or let enqueue make the id';
+    end if;
     if p_id is not null and not p_fresh and times_accepted(p_id) > 0 then
         enqueue.id := p_id;
         enqueue.outcome := 'existing';
@@ -365,7 +370,7 @@ begin
                 p_dedupe_key, p_retry)
         on conflict do nothing
         -- Sleepers know when the next job comes due, so they must be told when this one is due before it.
-        returning not exists (select 1 from later l where l.run_at < v_run_at) into v_wake;
+        returning not exists (select 1 from later l where l.run_at >= clock() and l.run_at < v_run_at) into v_wake;
     end if;
     enqueue.id := v_id;
     -- Once more, after the insert: it has waited for a finish under way, and now sees where that put the job. The first
@@ -460,7 +465,7 @@ begin
         -- By ctid, each looked up on its own: a join could be planned for an empty table and then read all of a full
         -- one (decision 011). A row that somebody else changes meanwhile has another ctid, and is refused.
         with ended as (
-            delete from live where ctid = any (array(
+            delete from live where token = any (p_tokens) and ctid = any (array(
                 select l.place from unnest(p_ids, p_tokens) as g(id, token) cross join lateral (
                     select l.ctid as place from live l where l.id = g.id and l.token = g.token offset 0) l))
             returning *),
@@ -515,20 +520,26 @@ end $$;
 CREATE FUNCTION holdfast.make_partitions() RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_temp'
-    SET lock_timeout TO '500ms'
+    SET lock_timeout TO '100ms'
     SET "TimeZone" TO 'UTC'
     AS $$
 declare
     v_day  date;
     v_name text;
     v_made integer := 0;
+    v_rows bigint;
 begin
     for v_day in select clock()::date + i
                  from generate_series(0, (select value::integer from settings where name = 'partitions_ahead_days')) i
     loop
         v_name := 'history_' || to_char(v_day, 'YYYYMMDD');
         if to_regclass(quote_ident(current_schema()) || '.' || v_name) is null then
-            -- Rows of that day may have gone to the default partition; they must move before the new one can be attached.
+            -- Rows of that day may have gone to the default partition. A few move; of a day that has many the rest goes
+            -- there too, until retention removes it: moving them would hold up every worker.
+            lock table history_default in access exclusive mode;
+            execute format('select count(*) from (select from history_default where finished_at >= %L and finished_at < %L '
+                           'limit 10001) few', v_day::timestamptz, (v_day + 1)::timestamptz) into v_rows;
+            continue when v_rows > 10000;
             execute format('create table %I (like history including all)', v_name);
             execute format('with moved as (delete from history_default where finished_at >= %L and finished_at < %L '
                            'returning *) insert into %I select * from moved',
@@ -542,9 +553,9 @@ begin
 end $$;
 
 
--- Name: promote(integer); Type: FUNCTION; Schema: holdfast; Owner: -
+-- Name: promote(integer, interval); Type: FUNCTION; Schema: holdfast; Owner: -
 
-CREATE FUNCTION holdfast.promote(p_limit integer DEFAULT 1000) RETURNS uuid[]
+CREATE FUNCTION holdfast.promote(p_limit integer DEFAULT 1000, p_since interval DEFAULT NULL::interval) RETURNS uuid[]
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_temp'
     SET enable_seqscan TO 'off'
@@ -556,7 +567,9 @@ begin
     -- By ctid: a join could be planned for an empty table and then read all of a full one (decision 011).
     with moved as (
         delete from later where ctid = any (array(
-            select l.ctid from later l where l.run_at <= clock() order by l.run_at, l.id limit p_limit
+            select l.ctid from later l
+            where l.run_at <= clock() and l.run_at >= coalesce(clock() - p_since, '-infinity')
+            order by l.run_at, l.id limit p_limit
             for update skip locked))
         returning *),
     placed as (
@@ -564,7 +577,7 @@ begin
                           dedupe_key, retry, last_error)
         select id, queue, priority, lane, run_at, created_at, attempt, max_attempts, task, tenant, payload,
                dedupe_key, retry, last_error
-        from moved returning id)
+        from moved on conflict do nothing returning id)
     select array_agg(id) into v_ids from placed;
     return coalesce(v_ids, '{}');
 end $$;
@@ -575,7 +588,7 @@ end $$;
 CREATE FUNCTION holdfast.prune(p_limit integer DEFAULT 1000, OUT partitions_dropped integer, OUT rows_removed integer) RETURNS record
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_temp'
-    SET lock_timeout TO '500ms'
+    SET lock_timeout TO '50ms'
     SET "TimeZone" TO 'UTC'
     AS $_$
 declare
@@ -597,8 +610,12 @@ begin
           and to_date(substring(c.relname from 9), 'YYYYMMDD') < v_oldest
         order by 1
     loop
-        execute format('drop table %I', v_name);
-        partitions_dropped := partitions_dropped + 1;
+        begin  -- while somebody reads it, it waits for the next round: finishing must not queue up behind a drop
+            execute format('drop table %I', v_name);
+            partitions_dropped := partitions_dropped + 1;
+        exception when lock_not_available then
+            exit;
+        end;
     end loop;
 end $_$;
 
@@ -623,9 +640,13 @@ begin
         token := v_claim.token;
         worker := v_claim.worker;
         expired_at := v_claim.expires_at;
-        ids := array(select settle(v_lost, v_claim.worker));
-        delete from claims c where c.token = v_claim.token;
-        return next;
+        begin  -- one claim that cannot be settled must not keep all others from it
+            ids := array(select settle(v_lost, v_claim.worker));
+            delete from claims c where c.token = v_claim.token;
+            return next;
+        exception when others then
+            raise warning 'claim % of worker % cannot be reclaimed: %', v_claim.token, v_claim.worker, sqlerrm;
+        end;
     end loop;
 end $$;
 
@@ -724,7 +745,7 @@ begin
             select d.ctid as place, d.id, d.dedupe_key, d.dedupe_scope, d.dedupe_keep
             from dead d where d.id = any (p_ids) order by d.id for update),
         free as materialized (
-            select h.place from held h
+            select h.place from (select * from held order by dedupe_key) h
             where h.dedupe_key is null or (take_dedupe_key(
                 h.dedupe_key, h.id, coalesce(h.dedupe_scope, 'queued'), h.dedupe_keep)).holder = h.id),
         gone as (delete from dead where ctid = any (array(select f.place from free f)) returning *),
@@ -815,13 +836,14 @@ begin
         select id, queue, priority, lane, run_at, created_at, attempt - refund, max_attempts, task, tenant, payload,
                dedupe_key, retry, error
         from moved where verdict = 'waits' and delay <= interval '0'
-        returning queue),
+        on conflict do nothing returning queue),
     to_later as (
         insert into later (id, queue, priority, lane, run_at, created_at, attempt, max_attempts, task, tenant, payload,
                            dedupe_key, retry, last_error)
         select id, queue, priority, lane, clock() + delay, created_at, attempt - refund, max_attempts, task, tenant,
                payload, dedupe_key, retry, error
-        from moved where verdict = 'waits' and delay > interval '0'),
+        from moved where verdict = 'waits' and delay > interval '0'
+        on conflict do nothing),
     to_dead as (
         insert into dead (id, status, queue, priority, lane, run_at, created_at, started_at, finished_at, attempt,
                           max_attempts, worker, task, tenant, payload, dedupe_key, retry, last_error, dedupe_scope,
@@ -831,7 +853,8 @@ begin
                -- Kept for the day a person retries it: the key itself is given up now.
                (select k.scope from dedupe k where k.key = m.dedupe_key and k.id = m.id),
                (select k.keep from dedupe k where k.key = m.dedupe_key and k.id = m.id)
-        from moved m where verdict in ('failed', 'dead')),
+        from moved m where verdict in ('failed', 'dead')
+        on conflict do nothing),
     to_history as (
         insert into history (id, status, priority, attempt, max_attempts, run_at, created_at, started_at, finished_at,
                              queue, task, worker, tenant, payload, result, dedupe_key, last_error)
@@ -852,10 +875,13 @@ end $$;
 CREATE FUNCTION holdfast.sleep(p_worker text, p_queues text[]) RETURNS double precision
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
     AS $$
 begin
     insert into sleepers (queue, worker) select q, p_worker from unnest(p_queues) q on conflict do nothing;
-    return (select extract(epoch from min(run_at) - clock()) from later);
+    -- Not what was due long ago: it has been promoted, and its index entries may still be in the way.
+    return (select extract(epoch from min(run_at) - clock()) from later where run_at >= clock() - interval '10 seconds');
 end $$;
 
 
@@ -880,7 +906,8 @@ CREATE FUNCTION holdfast.take_dedupe_key(p_key text, p_id uuid, p_scope holdfast
     AS $$
 begin
     loop
-        insert into dedupe (key, id, scope, keep) values (p_key, p_id, p_scope, p_keep) on conflict do nothing;
+        insert into dedupe (key, id, scope, keep) values (p_key, p_id, p_scope, least(p_keep, interval '100 years'))
+        on conflict do nothing;
         taken := found;
         if taken then
             holder := p_id;
@@ -1561,10 +1588,10 @@ REVOKE ALL ON FUNCTION holdfast.make_partitions() FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.make_partitions() TO holdfast_worker;
 
 
--- Name: FUNCTION promote(p_limit integer); Type: ACL; Schema: holdfast; Owner: -
+-- Name: FUNCTION promote(p_limit integer, p_since interval); Type: ACL; Schema: holdfast; Owner: -
 
-REVOKE ALL ON FUNCTION holdfast.promote(p_limit integer) FROM PUBLIC;
-GRANT ALL ON FUNCTION holdfast.promote(p_limit integer) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.promote(p_limit integer, p_since interval) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.promote(p_limit integer, p_since interval) TO holdfast_worker;
 
 
 -- Name: FUNCTION prune(p_limit integer, OUT partitions_dropped integer, OUT rows_removed integer); Type: ACL; Schema: holdfast; Owner: -

@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -19,6 +20,7 @@ from workers import worker
 
 from holdfast import DatabaseUnavailable, Holdfast, Retry
 from holdfast.store.embedded import EmbeddedPostgres
+from holdfast.worker import Worker
 
 QUICK = {"lease": 3.0, "renew": 0.5, "upkeep": 0.2, "poll": 0.1}
 
@@ -89,6 +91,7 @@ class CuttingProxy:
     def __init__(self, target: str, folder: Path) -> None:
         self._target = target
         self.cut = threading.Event()
+        self.stalled = threading.Event()
         self.cuts = 0
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(str(folder / ".s.PGSQL.5432"))
@@ -114,6 +117,8 @@ class CuttingProxy:
     def _pump(self, source: socket.socket, sink: socket.socket, replies: bool) -> None:
         try:
             while data := source.recv(65536):
+                if self.stalled.is_set():
+                    continue  # taken, and never passed on: the worst kind of silence
                 if replies and self.cut.is_set():
                     self.cut.clear()
                     self.cuts += 1
@@ -209,3 +214,66 @@ def test_a_worker_that_starts_before_its_database_waits_for_it(tmp_path: Path) -
         wait_until(lambda: "worker started" in process.log.read_text())
         assert process.stop() == 0
     server.release()
+
+
+async def test_a_worker_whose_connections_fall_silent_gives_up_its_jobs_before_others_start_them(
+    dsn: str, sql: Any
+) -> None:
+    host = psycopg.conninfo.conninfo_to_dict(dsn)["host"]
+    with tempfile.TemporaryDirectory(prefix="hf") as folder:
+        proxy = CuttingProxy(f"{host}/.s.PGSQL.5432", Path(folder))
+        silent = psycopg.conninfo.make_conninfo(dsn, host=folder)
+        hf = Holdfast(silent, lease=2.0, renew=0.3, call_timeout=1.0, grace=0.1, poll=0.1, upkeep=30)
+        started, ended = asyncio.Event(), asyncio.Event()
+
+        @hf.task(name="long")
+        async def long() -> None:
+            started.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                ended.set()
+
+        worker = Worker(hf)
+        running = asyncio.create_task(worker.run())
+        job = await asyncio.to_thread(long.enqueue)
+        await started.wait()
+        proxy.stalled.set()
+        async with asyncio.timeout(10):
+            await ended.wait()
+        lapsed = sql("select expires_at <= now() from claims")
+        assert lapsed == [(False,)], "canceled before the lease has run out"
+        assert worker.claimer.may_claim() is False
+        proxy.stalled.clear()
+        worker.stop()
+        worker.stop()
+        async with asyncio.timeout(20):
+            await running
+        await asyncio.to_thread(hf.close)
+        proxy.close()
+    assert job.id
+
+
+def test_one_restart_costs_a_client_no_error_however_many_connections_it_had(hf: Holdfast, sql: Any) -> None:
+    task = hf.task(name="noop")(_noop)
+    threads = [threading.Thread(target=task.enqueue, args=(n,)) for n in range(20)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    sql("select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'holdfast client'")
+    assert [task.enqueue(n).existing for n in range(3)] == [False, False, False]
+
+
+def test_a_sync_call_that_gets_no_answer_fails_at_its_deadline(proxied: tuple[Holdfast, CuttingProxy]) -> None:
+    through, proxy = proxied
+    impatient = Holdfast(through.settings.dsn, call_timeout=0.5, connect_timeout=1)
+    task = impatient.task(name="noop")(_noop)
+    task.enqueue(0)
+    proxy.stalled.set()
+    began = time.monotonic()
+    with pytest.raises(DatabaseUnavailable):
+        task.enqueue(1)
+    assert time.monotonic() - began < 15
+    proxy.stalled.clear()
+    impatient.close()

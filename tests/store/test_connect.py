@@ -106,3 +106,42 @@ async def test_the_same_with_an_async_connection(hf: Holdfast, dsn: str) -> None
     assert [await hf.aget(each) for each in (one.id, *many)] == [None] * 4
     assert await hf.aget(kept.id) is not None
     await hf.aclose()
+
+
+def test_text_is_copied_as_it_is_whatever_the_callers_encoding(hf: Holdfast, dsn: str) -> None:
+    @hf.task()
+    async def say(text: str) -> None: ...
+
+    with psycopg.connect(dsn, autocommit=True, client_encoding="latin1") as conn:
+        [one] = say.using(conn=conn).enqueue_many([("caf\u00e9",)])
+    info = hf.get(one)
+    assert info is not None
+    assert info.payload == {"text": "caf\u00e9"}
+
+
+def test_what_is_wrong_with_the_callers_own_transaction_is_told_in_psycopgs_words(hf: Holdfast, dsn: str) -> None:
+    @hf.task()
+    async def quick() -> None: ...
+
+    with psycopg.connect(dsn) as conn:
+        with pytest.raises(psycopg.errors.DivisionByZero):
+            conn.execute("select 1/0")
+        with pytest.raises(psycopg.errors.InFailedSqlTransaction):
+            quick.using(conn=conn).enqueue()
+        conn.rollback()
+
+
+def test_a_long_key_in_any_script_fits_the_index(hf: Holdfast) -> None:
+    @hf.task()
+    async def quick() -> None: ...
+
+    key = "\u4e2d" * 950
+    first = quick.using(dedupe=key, tenant="\u4e2d" * 200).enqueue()
+    assert quick.using(dedupe=key, tenant="\u4e2d" * 200).enqueue().id == first.id
+
+
+def test_a_name_server_that_is_silent_for_a_moment_is_no_wrong_address() -> None:
+    error = psycopg.OperationalError("failed to resolve host 'db': [Errno -3] Temporary failure in name resolution")
+    settings = Settings(dsn="postgresql://u@db/x")
+    assert isinstance(connect.explain(error, settings), ConfigurationError)
+    assert isinstance(connect.explain(error, settings, known_good=True), DatabaseUnavailable)

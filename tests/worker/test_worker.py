@@ -492,3 +492,81 @@ async def test_a_handler_that_swallows_its_cancellation_does_not_keep_the_worker
             await started.wait()
     let_go.set()
     await asyncio.sleep(0)
+
+
+async def test_no_slot_dies_whatever_a_handler_raises_or_swallows(hf: Holdfast) -> None:
+    class Strange(BaseException):
+        @property
+        def code(self) -> str:
+            raise RuntimeError("broken")
+
+    @hf.task(retry=Retry.none())
+    async def strange() -> None:
+        raise Strange
+
+    @hf.task()
+    async def healthy(n: int) -> None: ...
+
+    bad = [await strange.aenqueue() for _ in range(4)]
+    async with working(hf, concurrency=2):
+        assert {(await ended(hf, each.id)).status for each in bad} == {Status.DEAD}
+        good = await healthy.aenqueue_many(range(5))
+        assert {(await ended(hf, each)).status for each in good} == {Status.SUCCEEDED}
+
+
+async def test_hung_threads_do_not_time_out_jobs_that_never_ran(hf: Holdfast) -> None:
+    let_go = threading.Event()
+    ran: list[int] = []
+
+    @hf.task(timeout=0.05, retry=Retry.none())
+    def hangs() -> None:
+        let_go.wait(20)
+
+    @hf.task(timeout=5, retry=Retry.none())
+    def quick(n: int) -> None:
+        ran.append(n)
+
+    async with working(hf, concurrency=2):
+        hung = await hangs.aenqueue()
+        info = await ended(hf, hung.id)
+        good = await quick.aenqueue_many(range(5))
+        assert {(await ended(hf, each)).status for each in good} == {Status.SUCCEEDED}
+        let_go.set()
+    assert info.status is Status.DEAD
+    assert info.last_error is not None and "runs on" in info.last_error["message"]
+    assert sorted(ran) == [0, 1, 2, 3, 4]
+
+
+async def test_an_outcome_that_cannot_be_written_ends_that_job_and_no_worker(hf: Holdfast) -> None:
+    class Odd(float):
+        """As a number of numpy's: a float to Python, nothing known to JSON."""
+
+    @hf.task()
+    async def later() -> None:
+        raise RetryLater(Odd(60))
+
+    @hf.task()
+    async def healthy(n: int) -> None: ...
+
+    async with working(hf):
+        job = await later.aenqueue()
+        good = await healthy.aenqueue_many(range(5))
+        assert {(await ended(hf, each)).status for each in good} == {Status.SUCCEEDED}
+        assert (await waiting(hf, job.id)).status is Status.RETRYING
+
+
+async def test_plain_successes_that_are_refused_are_sent_one_by_one(hf: Holdfast, sql: Any) -> None:
+    @hf.task()
+    async def healthy(n: int) -> None: ...
+
+    good = await healthy.aenqueue_many(range(9))
+    bad = await healthy.aenqueue(-1)
+    sql("alter table history add constraint refuses check ((payload ->> 'n')::int >= 0)")
+    try:
+        async with working(hf):
+            assert {(await ended(hf, each)).status for each in good} == {Status.SUCCEEDED}
+            info = await ended(hf, bad.id)
+    finally:
+        sql("alter table history drop constraint refuses")
+    assert info.status is Status.FAILED
+    assert info.last_error is not None and info.last_error["type"] == "UnstorableOutcome"

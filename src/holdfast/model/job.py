@@ -83,7 +83,7 @@ class Job:
     """One claimed job in a worker's hand. `lease` is the claim it came with, shared by the whole batch."""
 
     __slots__ = (
-        "attempt", "id", "lease", "max_attempts", "payload", "priority", "queue", "run_at", "task", "tenant",
+        "attempt", "id", "lease", "max_attempts", "payload", "priority", "queue", "run_at", "task", "tenant", "thread",
     )  # fmt: skip
 
     def __init__(self, row: tuple[Any, ...], lease: Any) -> None:
@@ -92,6 +92,7 @@ class Job:
             self.tenant, self.run_at,
         ) = row  # fmt: skip
         self.lease = lease
+        self.thread: Any = None  # the future of a handler that runs on in its thread after the attempt has ended
 
 
 class IdMaker:

@@ -38,7 +38,7 @@ class RetryLater(Verdict):
 
     def __init__(self, after: float, message: str = "", *, code: str | None = None) -> None:
         super().__init__(message or f"asked to be tried again after {after:g} s", code=code)
-        self.after = after
+        self.after = float(after)
 
 
 class Fail(Verdict):
@@ -60,7 +60,7 @@ class Snooze(Verdict):
 
     def __init__(self, after: float, message: str = "") -> None:
         super().__init__(message or f"snoozed for {after:g} s")
-        self.after = after
+        self.after = float(after)
 
 
 class Cancel(Verdict):

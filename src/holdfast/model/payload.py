@@ -82,7 +82,7 @@ def sorted_json(data: bytes) -> str:
 
 def dedupe_key(task: str, tenant: str | None, text: str) -> str:
     """`<task>::<tenant|global>::<text>`: no task or tenant meets another's key. A long text gives way to its hash."""
-    if len(text) > _LONGEST_KEY_TEXT:
+    if len(text.encode()) > _LONGEST_KEY_TEXT:
         text = "sha256:" + hashlib.sha256(text.encode()).hexdigest()
     return f"{_part(task)}::{'global' if tenant is None else _part(tenant, 'global')}::{text}"
 

@@ -55,7 +55,8 @@ class Calls:
         self.schema = schema
         self.channel = f"{schema}_wake"
         self.copy_sql = (
-            f"COPY {schema}.live (id, queue, priority, task, tenant, payload, max_attempts, retry) FROM STDIN"
+            f"COPY {schema}.live (id, queue, priority, task, tenant, payload, max_attempts, retry) "
+            "FROM STDIN (ENCODING 'UTF8')"
         )
         # A plain job needs no decision, so it is inserted without a function call (decision 004).
         self._insert = (

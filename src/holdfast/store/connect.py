@@ -95,8 +95,9 @@ def check_schema(found: int | None, expected: int, schema: str) -> None:
         )
 
 
-def explain(error: Exception, settings: Settings) -> HoldfastError:
-    """A database error as one of ours, saying what failed and what to do."""
+def explain(error: Exception, settings: Settings, *, known_good: bool = False) -> HoldfastError:
+    """A database error as one of ours, saying what failed and what to do. An address that has worked before is not
+    wrong because a name server is silent for a moment."""
     text = re.sub(r"\s+", " ", str(error)).strip()
     where = hide_password(settings.dsn)
     state = getattr(error, "sqlstate", None) or ""
@@ -114,9 +115,16 @@ def explain(error: Exception, settings: Settings) -> HoldfastError:
         )
     if state.startswith(("22", "23")):
         return UsageError(f"the database refused the job: {text}")
-    if _WRONG_ADDRESS.search(text):
+    if not known_good and _WRONG_ADDRESS.search(text):
         return ConfigurationError(f"cannot log in to {where}: {text}; check HOLDFAST_DSN")
     return DatabaseUnavailable(f"the database at {where} cannot be reached or went away: {text}; is it running?")
+
+
+def explain_callers(error: Exception, settings: Settings) -> Exception:
+    """The same on a connection of the caller's: what is about the job in our words; what is about the connection or
+    the transaction stays as it is, for the caller's own handling."""
+    told = explain(error, settings)
+    return error if isinstance(told, DatabaseUnavailable) else told
 
 
 def hide_password(dsn: str) -> str:

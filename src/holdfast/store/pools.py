@@ -23,6 +23,7 @@ from holdfast.settings import Settings
 from holdfast.store import connect, migrate
 from holdfast.store.bulk import Bulk
 from holdfast.store.calls import Call, Calls
+from holdfast.store.deadline import watch
 
 T = TypeVar("T")
 _TRIES = 3
@@ -41,30 +42,37 @@ class SyncPool:
     def run(self, call: Call[T], conn: Any = None) -> T:
         """Runs one call, again in its safe form when the connection was lost; or once, in the caller's transaction."""
         if conn is not None:
-            with explained(self._settings):
+            with callers(self._settings):
                 return run_on(conn, call)
         for left in reversed(range(_TRIES)):
             try:
-                with self._opened().connection() as ours:
+                with self._opened().connection() as ours, watch.within(ours, self._settings.call_timeout):
                     return run_on(ours, call)
             except (*Lost, psycopg.Error) as error:
                 call = _next(call, error, left, self._settings)
+                self._forget_dead()
                 time.sleep(_pause(left))
         raise AssertionError("unreachable")
 
     def copy(self, bulk: Bulk, conn: Any = None) -> None:
         """Copies plain jobs into live in one transaction, or in the caller's."""
-        with explained(self._settings):
-            if conn is not None:
+        if conn is not None:
+            with callers(self._settings):
                 copy_on(conn, self._calls, bulk)
-                return
-            try:
-                with self._opened().connection() as ours:
-                    copy_on(ours, self._calls, bulk)
-                return
-            except Lost:
-                pass
+            return
+        try:
+            with self._opened().connection() as ours:
+                copy_on(ours, self._calls, bulk)
+        except Lost:
+            self._forget_dead()
             self.run(self._calls.enqueue_many(bulk.jobs(), "existing", fresh=False))
+        except psycopg.Error as error:
+            raise connect.explain(error, self._settings) from error
+
+    def _forget_dead(self) -> None:
+        """After a loss the other idle connections may be dead too; a try must not be spent on each."""
+        if (pool := self._pool) is not None:
+            pool.check()
 
     def close(self) -> None:
         """Closes the connections; the next call opens them again."""
@@ -98,7 +106,7 @@ class AsyncPool:
     async def run(self, call: Call[T], conn: Any = None) -> T:
         """Runs one call, again in its safe form when the connection was lost; or once, in the caller's transaction."""
         if conn is not None:
-            with explained(self._settings):
+            with callers(self._settings):
                 return await arun_on(conn, call)
         for left in reversed(range(_TRIES)):
             try:
@@ -106,22 +114,29 @@ class AsyncPool:
                     return await arun_on(ours, call)
             except (*Lost, psycopg.Error) as error:
                 call = _next(call, error, left, self._settings)
+                await self._forget_dead()
                 await asyncio.sleep(_pause(left))
         raise AssertionError("unreachable")
 
     async def copy(self, bulk: Bulk, conn: Any = None) -> None:
         """Copies plain jobs into live in one transaction, or in the caller's."""
-        with explained(self._settings):
-            if conn is not None:
+        if conn is not None:
+            with callers(self._settings):
                 await acopy_on(conn, self._calls, bulk)
-                return
-            try:
-                async with (await self._opened()).connection() as ours:
-                    await acopy_on(ours, self._calls, bulk)
-                return
-            except Lost:
-                pass
+            return
+        try:
+            async with (await self._opened()).connection() as ours:
+                await acopy_on(ours, self._calls, bulk)
+        except Lost:
+            await self._forget_dead()
             await self.run(self._calls.enqueue_many(bulk.jobs(), "existing", fresh=False))
+        except psycopg.Error as error:
+            raise connect.explain(error, self._settings) from error
+
+    async def _forget_dead(self) -> None:
+        """After a loss the other idle connections may be dead too; a try must not be spent on each."""
+        if (pool := self._pools.get(asyncio.get_running_loop())) is not None:
+            await pool.check()
 
     async def close(self) -> None:
         """Closes this event loop's connections."""
@@ -158,12 +173,15 @@ def first_look(settings: Settings) -> str:
 
 
 @contextmanager
-def explained(settings: Settings) -> Iterator[None]:
-    """Database errors in our own words."""
+def callers(settings: Settings) -> Iterator[None]:
+    """A block on the caller's own connection."""
     try:
         yield
     except psycopg.Error as error:
-        raise connect.explain(error, settings) from error
+        told = connect.explain_callers(error, settings)
+        if told is error:
+            raise
+        raise told from error
 
 
 def run_on(conn: Any, call: Call[T]) -> T:

@@ -13,6 +13,7 @@ from holdfast.errors import DatabaseUnavailable
 from holdfast.settings import Settings
 from holdfast.store import connect
 from holdfast.store.calls import Call
+from holdfast.store.deadline import watch
 
 T = TypeVar("T")
 
@@ -38,7 +39,7 @@ class Session:
             await self.close()
             if isinstance(error, TimeoutError):
                 raise DatabaseUnavailable(f"a call took longer than {self._settings.call_timeout:g} s") from error
-            raise connect.explain(error, self._settings) from error
+            raise connect.explain(error, self._settings, known_good=True) from error
 
     async def listen(self, channel: str) -> AsyncIterator[str]:
         """The payloads of notifications on a channel, for as long as the connection lives."""
@@ -49,7 +50,7 @@ class Session:
             async for notification in conn.notifies():
                 yield notification.payload
         except psycopg.Error as error:
-            raise connect.explain(error, self._settings) from error
+            raise connect.explain(error, self._settings, known_good=True) from error
         finally:
             await self.close()
 
@@ -81,10 +82,11 @@ class ThreadSession:
             if self._conn is None:
                 info = connect.conninfo(self._settings, self._name)
                 self._conn = psycopg.connect(info, **connect.options(self._settings))
-            return call.read(self._conn.execute(call.sql, call.params).fetchall())
+            with watch.within(self._conn, self._settings.call_timeout):
+                return call.read(self._conn.execute(call.sql, call.params).fetchall())
         except psycopg.Error as error:
             self.close()
-            raise connect.explain(error, self._settings) from error
+            raise connect.explain(error, self._settings, known_good=True) from error
 
     def close(self) -> None:
         """Closes the connection, if there is one."""

@@ -47,11 +47,18 @@ class Upkeep:
             return False
         self._tell(done)
         if time.monotonic() >= self._prune_at:
-            await self._session.run(self._calls.make_partitions())
-            _, removed = await self._session.run(self._calls.prune(PRUNE_STEP))
-            if removed < PRUNE_STEP:
-                self._prune_at = time.monotonic() + PRUNE_EVERY * random.uniform(0.75, 1.25)
+            self._prune_at = time.monotonic() + PRUNE_EVERY * random.uniform(0.75, 1.25)
+            await self._prune()
         return done.promoted >= FULL_ROUND or bool(done.reclaimed)
+
+    async def _prune(self) -> None:
+        """Partitions and pruning each on their own: one that cannot have its lock now does not keep back the other."""
+        try:
+            await self._session.run(self._calls.make_partitions())
+        except HoldfastError as error:
+            logs.event(log, logging.WARNING, "no partitions made", error=str(error))
+        while (await self._session.run(self._calls.prune(PRUNE_STEP)))[1] >= PRUNE_STEP:
+            pass
 
     def _tell(self, done: Upkept) -> None:
         for each in done.reclaimed:

@@ -32,6 +32,7 @@ log = logs.get("worker")
 FULL_SCAN_EVERY = 1.0
 FULL_SCAN_SHARE = 20  # a full scan may come again after this many times its own duration
 CHEAP = 0.005  # what any claim may take, and more so on a busy machine: not a cost of where it started
+LEAVE_ABOVE = 200.0  # jobs a second
 LONGEST_PAUSE = 5.0
 # An enqueue that began before we entered the sleepers and commits after our last look notifies nobody. So the first
 # looks of a sleep are short; from then on, whoever enqueues has seen us.
@@ -93,7 +94,7 @@ class Claimer:
         self.session = session
         self._calls = calls
         self._hand = hand
-        self._may_claim = may_claim
+        self.may_claim = may_claim
         self._cursor = Cursor()
         self._rate = Rate()
         self._registered = False  # whether our row may be among the sleepers
@@ -131,7 +132,7 @@ class Claimer:
         room = self._room()
         if not room:
             await self._wait_for_room()
-        elif not self._may_claim():
+        elif not self.may_claim():
             await self._wait(self._settings.poll)
         elif await self._claim(room) < room and not self._stopping:
             await self._found_less()
@@ -157,13 +158,16 @@ class Claimer:
     async def _claim(self, limit: int) -> int:
         began = time.monotonic()
         hint = self._cursor.hint(began)
+        # At a low rate the row among the sleepers stays: entering and leaving for each job would cost more than the
+        # notifications it spares.
+        leaving = self._registered and self._rate.value > LEAVE_ABOVE
         rows = await self.session.run(
-            self._calls.claim(self._worker, self._queues, limit, self._settings.lease, hint, self._registered)
+            self._calls.claim(self._worker, self._queues, limit, self._settings.lease, hint, leaving)
         )
         if hint is None:
             self._cursor.scanned_all(began, time.monotonic())
         if rows:
-            self._registered = False
+            self._registered = self._registered and not leaving
             self._take_up(rows, began)
         self._scanned_all = hint is None
         return len(rows)

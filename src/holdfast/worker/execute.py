@@ -46,7 +46,9 @@ class Attempts:
             if (current := asyncio.current_task()) is not None and current.cancelling():
                 raise  # the worker ends this attempt; else the handler let a cancellation of its own escape
             return self._failed(job, error)
-        except (Exception, SystemExit) as error:  # the error boundary of every handler
+        except GeneratorExit:
+            raise
+        except BaseException as error:
             return self._failed(job, error)
 
     async def _call(self, task: Task[Any, Any], job: Job, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -57,21 +59,30 @@ class Attempts:
                 args = (context, *args)
             else:
                 kwargs[task.signature.context_name] = context
+        if not task.is_async:
+            return await self._run_in_thread(task, job, args, kwargs)
         if task.timeout is None:
-            return await self._run(task, args, kwargs)
+            return await task.handler(*args, **kwargs)
         try:
             async with asyncio.timeout(task.timeout) as clock:
-                return await self._run(task, args, kwargs)
+                return await task.handler(*args, **kwargs)
         except TimeoutError:
             if not clock.expired():
                 raise
             raise TimedOut(task, task.timeout) from None
 
-    async def _run(self, task: Task[Any, Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if task.is_async:
-            return await task.handler(*args, **kwargs)
+    async def _run_in_thread(
+        self, task: Task[Any, Any], job: Job, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """A thread cannot be stopped. It is left in `job.thread`, and the slot takes no other job before it has ended:
+        there are as many threads as slots, so nobody waits behind a hung one with the clock running."""
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, lambda: task.handler(*args, **kwargs))
+        job.thread = loop.run_in_executor(self._threads, lambda: task.handler(*args, **kwargs))
+        done, _ = await asyncio.wait({job.thread}, timeout=task.timeout)
+        if not done and task.timeout is not None:
+            raise TimedOut(task, task.timeout)
+        thread, job.thread = job.thread, None
+        return thread.result()
 
     def _succeeded(self, job: Job, result: Any) -> Outcome:
         what = f"the result of task {job.task!r}"

@@ -37,15 +37,20 @@ class Batch:
         return len(self.ids) + len(self.outcomes)
 
     def parts(self, error: Exception) -> list[Batch]:
-        """What to send in place of this batch, which the database refused: each outcome alone, and in place of one
-        refused alone a failure without what it carried."""
-        if len(self) == 1 and self.outcomes:
-            [one] = self.outcomes
+        """What to send in place of this batch, which was refused: its halves, and in place of a single outcome a
+        failure without what it carried. Claims are closed with the last part."""
+        if len(self) == 1:
             told = {"type": "UnstorableOutcome", "message": clean(str(error), 1000)}
-            bare = Outcome(one.id, one.token, "failed", error=told)
-            return [Batch(outcomes=[bare], closed=self.closed)] if one.error != told else []
-        alone = [Batch(outcomes=[each]) for each in self.outcomes]
-        return [*alone, Batch(self.ids, self.tokens, closed=self.closed)] if alone else []
+            id_, token = (self.ids[0], self.tokens[0]) if self.ids else (self.outcomes[0].id, self.outcomes[0].token)
+            if self.outcomes and (self.outcomes[0].error or {}).get("type") == told["type"]:
+                return []  # not even that: its lease runs out, and reclaim decides
+            return [Batch(outcomes=[Outcome(id_, token, "failed", error=told)], closed=self.closed)]
+        plain, other = (len(self.ids) + 1) // 2, (len(self.outcomes) + 1) // 2
+        first = Batch(self.ids[:plain], self.tokens[:plain], self.outcomes[:other])
+        if len(first) == len(self):  # one of each
+            first = Batch(self.ids, self.tokens)
+            return [first, Batch(outcomes=self.outcomes, closed=self.closed)]
+        return [first, Batch(self.ids[plain:], self.tokens[plain:], self.outcomes[other:], self.closed)]
 
 
 class Finisher:
@@ -114,7 +119,7 @@ class Finisher:
                     self._calls.finish(batch.ids, batch.tokens, batch.outcomes, batch.closed)
                 )
                 return self._close(batch, refused, repeated)
-            except UsageError as error:
+            except (UsageError, TypeError, ValueError, OverflowError) as error:  # refused there, or not to be written
                 logs.event(log, logging.ERROR, "finish refused", jobs=len(batch), error=str(error))
                 for part in batch.parts(error):
                     await self._send(part)

@@ -33,12 +33,13 @@ class Hand:
         self.leases: dict[int, Lease] = {}
         self.running: dict[asyncio.Task[None], Job] = {}
         self.started = 0
+        self.lingering = 0
         self._waiting: list[asyncio.Future[None]] = []
 
     @property
     def held(self) -> int:
-        """Jobs claimed and not yet run to their end."""
-        return len(self.ready) + len(self.running)
+        """Jobs claimed and not yet run to their end, and slots that wait for a thread to end."""
+        return len(self.ready) + len(self.running) + self.lingering
 
     def add(self, lease: Lease, jobs: Iterable[Job]) -> None:
         """Takes up a claim and sets waiting slots to work."""

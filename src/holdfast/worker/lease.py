@@ -46,13 +46,19 @@ class LeaseKeeper(threading.Thread):
         self._on_lost = on_lost
         self._stop = threading.Event()
         self._margin = min(settings.lease * 0.1, 3.0)
-        self.failing = False
+        self._renewed_at = time.monotonic()
+        self._failing = False
+
+    @property
+    def failing(self) -> bool:
+        """Whether nothing more may be claimed: renewals fail, or hang."""
+        late = time.monotonic() - self._renewed_at > self._settings.renew * 1.5 + self._margin
+        return self._failing or late
 
     def run(self) -> None:
         pause = self._settings.renew
         while not self._stop.wait(pause):
             pause = self._settings.renew if self._renew() else max(self._settings.renew / 10, 0.05)
-            self._give_up_lapsing()
         self._session.close()
 
     def stop(self) -> None:
@@ -67,10 +73,11 @@ class LeaseKeeper(threading.Thread):
                 self._calls.renew(self._worker, [x.token for x in leases], self._settings.lease)
             )
         except HoldfastError as error:
-            self.failing = True
+            self._failing = True
             logs.event(log, logging.WARNING, "renewal failed", leases=len(leases), error=str(error))
             return False
-        self.failing = False
+        self._failing = False
+        self._renewed_at = time.monotonic()
         held = set(renewed)
         for lease in leases:
             if lease.token in held:
@@ -78,7 +85,8 @@ class LeaseKeeper(threading.Thread):
         self._lose([x for x in leases if x.token not in held], "reclaimed or expired in the database")
         return True
 
-    def _give_up_lapsing(self) -> None:
+    def give_up_lapsing(self) -> None:
+        """Called on the event loop, twice a second: a renewal that hangs must not keep this from being noticed."""
         near = time.monotonic() + self._margin
         self._lose([x for x in list(self._hand.leases.values()) if x.deadline < near], "could not be renewed in time")
 

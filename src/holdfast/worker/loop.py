@@ -39,6 +39,7 @@ from holdfast.worker.lease import LeaseKeeper
 log = logs.get("worker")
 YIELD_AFTER = 32  # jobs a slot may run without a pause before it lets the loop breathe
 WINDOW = 10.0
+KEPT = Outcome("", 0, "kept")  # stands for no outcome: the job stays with a thread that cannot be stopped
 
 
 class Worker:
@@ -108,8 +109,9 @@ class Worker:
         helpers = [self._start(each) for each in self._helpers()]
         stopping = self._start(self._stopping.wait())
         try:
-            await asyncio.wait({claiming, flushing, stopping, *helpers}, return_when=asyncio.FIRST_COMPLETED)
-            for task in (claiming, flushing, *helpers):
+            parts = {claiming, flushing, *helpers, *slots}
+            await asyncio.wait({*parts, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            for task in parts:
                 if task.done():
                     task.result()  # raises what ended it
         finally:
@@ -146,13 +148,14 @@ class Worker:
             except asyncio.CancelledError:
                 if not (job.lease.lost or self._at_once.is_set()):
                     raise
+                outcome = Outcome(job.id, job.lease.token, "released") if self._may_release(job) else KEPT
+            del hand.running[me]
+            while me.cancelling():  # one that the handler swallowed: it was meant for that job alone
                 me.uncancel()
-                if not self._may_release(job):
-                    continue
-                outcome = Outcome(job.id, job.lease.token, "released")
-            finally:
-                del hand.running[me]
-            finisher.add(job, outcome)
+            if outcome is not KEPT:
+                finisher.add(job, outcome)
+            if job.thread is not None:
+                await self._outlast(job.thread)
             if claimer.wants_room and hand.held <= claimer.wants_room:
                 claimer.stir.set()
             streak += 1
@@ -160,11 +163,20 @@ class Worker:
                 streak = 0
                 await asyncio.sleep(0)
 
+    async def _outlast(self, thread: asyncio.Future[Any]) -> None:
+        """Waits for a thread whose attempt is over: until it ends, this slot has no thread for another job."""
+        self.hand.lingering += 1
+        try:
+            await asyncio.wait({thread})
+        finally:
+            self.hand.lingering -= 1
+
     async def _watch(self) -> None:
         """Gives back what was claimed ahead and cannot start soon; tells how it goes."""
         told, last = time.monotonic(), (0, 0, 0)
         while True:
-            await asyncio.sleep(min(0.5, self.settings.poll / 2))
+            await asyncio.sleep(min(0.5, self.settings.poll / 2, self.settings.lease / 20))
+            self._keeper.give_up_lapsing()
             if (
                 self.hand.ready
                 and time.monotonic() - self.hand.ready[0].lease.taken_at > 1 + self.settings.prefetch * 10

@@ -63,7 +63,7 @@ begin
     end loop;
     if v_room > 0 then
         -- What has just become due is taken here, not left for the leader: delayed jobs start on time.
-        v_more := promote(greatest(v_room, 100));
+        v_more := promote(greatest(v_room, 100), interval '10 seconds');
         if v_more <> '{}' then
             v_more := array(
                 select l.id from live l where l.id = any (v_more) and l.queue = any (p_queues)

@@ -46,6 +46,11 @@ begin
         and v_run_at between '1970-01-01' and '9999-12-31') is not true then
         perform check_job(p_task, p_queue, p_tenant, p_priority, v_max, p_payload, v_run_at);
     end if;
+    if p_id is not null and not p_fresh and current_setting('transaction_isolation') <> 'read committed' then
+        raise exception 'an id of your own cannot be enqueued in a % transaction: it could not see whether the job was '
+            'accepted and done meanwhile', current_setting('transaction_isolation')
+            using errcode = 'invalid_parameter_value', hint = 'use read committed, or let enqueue make the id';
+    end if;
     if p_id is not null and not p_fresh and times_accepted(p_id) > 0 then
         enqueue.id := p_id;
         enqueue.outcome := 'existing';
@@ -73,7 +78,7 @@ begin
                 p_dedupe_key, p_retry)
         on conflict do nothing
         -- Sleepers know when the next job comes due, so they must be told when this one is due before it.
-        returning not exists (select 1 from later l where l.run_at < v_run_at) into v_wake;
+        returning not exists (select 1 from later l where l.run_at >= clock() and l.run_at < v_run_at) into v_wake;
     end if;
     enqueue.id := v_id;
     -- Once more, after the insert: it has waited for a finish under way, and now sees where that put the job. The first

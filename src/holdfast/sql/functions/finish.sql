@@ -38,7 +38,7 @@ begin
         -- By ctid, each looked up on its own: a join could be planned for an empty table and then read all of a full
         -- one (decision 011). A row that somebody else changes meanwhile has another ctid, and is refused.
         with ended as (
-            delete from live where ctid = any (array(
+            delete from live where token = any (p_tokens) and ctid = any (array(
                 select l.place from unnest(p_ids, p_tokens) as g(id, token) cross join lateral (
                     select l.ctid as place from live l where l.id = g.id and l.token = g.token offset 0) l))
             returning *),

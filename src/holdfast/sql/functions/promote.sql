@@ -2,7 +2,10 @@
 -- Called by: claim when it has room left, and the upkeep leader.
 -- Locks: later rows in order of run_at, skipping locked ones.
 -- Wakes: nobody; the caller knows whether anybody else is needed.
-create or replace function promote(p_limit integer default 1000) returns uuid[]
+--
+-- With p_since only what became due so recently: that spares a claim the index entries of jobs moved long ago, which a
+-- long transaction elsewhere keeps alive. The leader looks at all.
+create or replace function promote(p_limit integer default 1000, p_since interval default null) returns uuid[]
 language plpgsql security definer
 set search_path from current set enable_seqscan = off set enable_bitmapscan = off
 as $$
@@ -12,7 +15,9 @@ begin
     -- By ctid: a join could be planned for an empty table and then read all of a full one (decision 011).
     with moved as (
         delete from later where ctid = any (array(
-            select l.ctid from later l where l.run_at <= clock() order by l.run_at, l.id limit p_limit
+            select l.ctid from later l
+            where l.run_at <= clock() and l.run_at >= coalesce(clock() - p_since, '-infinity')
+            order by l.run_at, l.id limit p_limit
             for update skip locked))
         returning *),
     placed as (
@@ -20,7 +25,7 @@ begin
                           dedupe_key, retry, last_error)
         select id, queue, priority, lane, run_at, created_at, attempt, max_attempts, task, tenant, payload,
                dedupe_key, retry, last_error
-        from moved returning id)
+        from moved on conflict do nothing returning id)
     select array_agg(id) into v_ids from placed;
     return coalesce(v_ids, '{}');
 end $$;

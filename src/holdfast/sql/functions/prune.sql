@@ -2,11 +2,11 @@
 -- keys, workers not heard of for an hour. Never touches live, later or dead. Answers how much it removed; call again
 -- while rows_removed is p_limit or more.
 -- Called by: the upkeep leader, in small committed steps.
--- Locks: history for the moment of dropping; gives up after half a second rather than queue up before workers.
+-- Locks: history for the moment of dropping; gives up after 50 ms rather than let workers queue up behind it.
 -- Wakes: nobody.
 create or replace function prune(p_limit integer default 1000, out partitions_dropped integer, out rows_removed integer)
 language plpgsql security definer
-set search_path from current set lock_timeout = '500ms' set timezone = 'UTC'
+set search_path from current set lock_timeout = '50ms' set timezone = 'UTC'
 as $$
 declare
     v_oldest date := clock()::date - (select value::integer from settings where name = 'history_retention_days');
@@ -27,7 +27,11 @@ begin
           and to_date(substring(c.relname from 9), 'YYYYMMDD') < v_oldest
         order by 1
     loop
-        execute format('drop table %I', v_name);
-        partitions_dropped := partitions_dropped + 1;
+        begin  -- while somebody reads it, it waits for the next round: finishing must not queue up behind a drop
+            execute format('drop table %I', v_name);
+            partitions_dropped := partitions_dropped + 1;
+        exception when lock_not_available then
+            exit;
+        end;
     end loop;
 end $$;

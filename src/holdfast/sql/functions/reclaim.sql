@@ -22,8 +22,12 @@ begin
         token := v_claim.token;
         worker := v_claim.worker;
         expired_at := v_claim.expires_at;
-        ids := array(select settle(v_lost, v_claim.worker));
-        delete from claims c where c.token = v_claim.token;
-        return next;
+        begin  -- one claim that cannot be settled must not keep all others from it
+            ids := array(select settle(v_lost, v_claim.worker));
+            delete from claims c where c.token = v_claim.token;
+            return next;
+        exception when others then
+            raise warning 'claim % of worker % cannot be reclaimed: %', v_claim.token, v_claim.worker, sqlerrm;
+        end;
     end loop;
 end $$;

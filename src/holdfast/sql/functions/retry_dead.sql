@@ -1,7 +1,7 @@
 -- Puts failed and dead jobs back into the queue with fresh attempts. Answers with the ids that went back; one whose
 -- dedupe key is held by a newer job stays where it is.
 -- Called by: operators.
--- Locks: dead rows in id order, then dedupe keys.
+-- Locks: dead rows in id order, then dedupe keys in key order.
 -- Wakes: sleepers of the jobs' queues.
 create or replace function retry_dead(p_ids uuid[]) returns setof uuid
 language plpgsql security definer
@@ -13,7 +13,7 @@ begin
             select d.ctid as place, d.id, d.dedupe_key, d.dedupe_scope, d.dedupe_keep
             from dead d where d.id = any (p_ids) order by d.id for update),
         free as materialized (
-            select h.place from held h
+            select h.place from (select * from held order by dedupe_key) h
             where h.dedupe_key is null or (take_dedupe_key(
                 h.dedupe_key, h.id, coalesce(h.dedupe_scope, 'queued'), h.dedupe_keep)).holder = h.id),
         gone as (delete from dead where ctid = any (array(select f.place from free f)) returning *),

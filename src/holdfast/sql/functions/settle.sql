@@ -53,13 +53,14 @@ begin
         select id, queue, priority, lane, run_at, created_at, attempt - refund, max_attempts, task, tenant, payload,
                dedupe_key, retry, error
         from moved where verdict = 'waits' and delay <= interval '0'
-        returning queue),
+        on conflict do nothing returning queue),
     to_later as (
         insert into later (id, queue, priority, lane, run_at, created_at, attempt, max_attempts, task, tenant, payload,
                            dedupe_key, retry, last_error)
         select id, queue, priority, lane, clock() + delay, created_at, attempt - refund, max_attempts, task, tenant,
                payload, dedupe_key, retry, error
-        from moved where verdict = 'waits' and delay > interval '0'),
+        from moved where verdict = 'waits' and delay > interval '0'
+        on conflict do nothing),
     to_dead as (
         insert into dead (id, status, queue, priority, lane, run_at, created_at, started_at, finished_at, attempt,
                           max_attempts, worker, task, tenant, payload, dedupe_key, retry, last_error, dedupe_scope,
@@ -69,7 +70,8 @@ begin
                -- Kept for the day a person retries it: the key itself is given up now.
                (select k.scope from dedupe k where k.key = m.dedupe_key and k.id = m.id),
                (select k.keep from dedupe k where k.key = m.dedupe_key and k.id = m.id)
-        from moved m where verdict in ('failed', 'dead')),
+        from moved m where verdict in ('failed', 'dead')
+        on conflict do nothing),
     to_history as (
         insert into history (id, status, priority, attempt, max_attempts, run_at, created_at, started_at, finished_at,
                              queue, task, worker, tenant, payload, result, dedupe_key, last_error)

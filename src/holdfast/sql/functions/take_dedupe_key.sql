@@ -11,7 +11,8 @@ set search_path from current set enable_seqscan = off set enable_bitmapscan = of
 as $$
 begin
     loop
-        insert into dedupe (key, id, scope, keep) values (p_key, p_id, p_scope, p_keep) on conflict do nothing;
+        insert into dedupe (key, id, scope, keep) values (p_key, p_id, p_scope, least(p_keep, interval '100 years'))
+        on conflict do nothing;
         taken := found;
         if taken then
             holder := p_id;
