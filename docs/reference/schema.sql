@@ -904,9 +904,11 @@ CREATE FUNCTION holdfast.take_dedupe_key(p_key text, p_id uuid, p_scope holdfast
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
     AS $$
+declare
+    v_keep interval := case when p_keep > interval '100 years' then interval '100 years' else p_keep end;
 begin
     loop
-        insert into dedupe (key, id, scope, keep) values (p_key, p_id, p_scope, least(p_keep, interval '100 years'))
+        insert into dedupe (key, id, scope, keep) values (p_key, p_id, p_scope, v_keep)
         on conflict do nothing;
         taken := found;
         if taken then

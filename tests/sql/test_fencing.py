@@ -253,23 +253,28 @@ def test_the_schema_itself_refuses_more_attempts_than_allowed_and_half_a_claim(s
 
 
 @contextmanager
-def mutant(dsn: str, changes: dict[str, tuple[str, str]]) -> Iterator[Sql]:
+def mutant(dsn: str, changes: dict[str, list[tuple[str, str]]]) -> Iterator[Sql]:
     """A schema of its own whose functions differ from the real ones by one change of their text each."""
     with Holdfast(dsn, schema="mutant") as hf:
         hf.migrate()
     with core.session(dsn, "mutant") as conn:
         try:
-            for name, (old, new) in changes.items():
+            for name, pairs in changes.items():
                 text = (FUNCTIONS / f"{name}.sql").read_text(encoding="utf-8")
-                assert old in text, f"{name}.sql no longer holds {old!r}: this mutant proves nothing"
-                conn.execute(text.replace(old, new))
+                for old, new in pairs:
+                    assert old in text, f"{name}.sql no longer holds {old!r}: this mutant proves nothing"
+                    text = text.replace(old, new)
+                conn.execute(text)
             yield core.runner(conn)
         finally:
             conn.execute("drop schema mutant cascade")
 
 
-NO_TOKEN = dict.fromkeys(("finish", "settle"), (" and l.token = g.token", ""))
-RESET = {"settle": ("(h.outcome in ('snoozed', 'released'))", "(h.outcome in ('snoozed', 'released', 'lost'))")}
+NO_TOKEN = {
+    "finish": [(" and l.token = g.token", ""), ("token = any (p_tokens) and ", "")],
+    "settle": [(" and l.token = g.token", "")],
+}
+RESET = {"settle": [("(h.outcome in ('snoozed', 'released'))", "(h.outcome in ('snoozed', 'released', 'lost'))")]}
 
 
 def test_the_zombie_check_goes_red_without_the_token_predicate(dsn: str) -> None:
@@ -296,13 +301,13 @@ def test_the_poison_check_goes_red_when_reclaim_resets_attempts(dsn: str) -> Non
 
 
 def test_the_poison_check_goes_red_when_nothing_ever_dies(dsn: str) -> None:
-    immortal = {"settle": ("h.attempt >= h.max_attempts", "h.attempt > h.max_attempts")}
+    immortal = {"settle": [("h.attempt >= h.max_attempts", "h.attempt > h.max_attempts")]}
     with mutant(dsn, immortal) as sql, pytest.raises(AssertionError, match="must die"):
         check_poison(sql)
 
 
 def test_the_renewal_check_goes_red_when_expiry_is_ignored(dsn: str) -> None:
-    careless = {"renew": (" and c.expires_at > clock()", "")}
+    careless = {"renew": [(" and c.expires_at > clock()", "")]}
     with mutant(dsn, careless) as sql, pytest.raises(AssertionError, match="expired lease was renewed"):
         check_expired_lease_is_not_renewed(sql)
 

@@ -33,6 +33,7 @@ from sql_clock import Clock, clock_fixture, each_clock_fixture  # noqa: F401 - f
 
 from holdfast import Retry
 
+JUST_NOW = timedelta(seconds=10)
 TABLES = ("live", "later", "dead", "history", "claims", "workers", "sleepers", "dedupe", "tasks", "leader")
 WORKERS = ("ada", "bob", "eve")
 QUEUES = ("default", "mail")
@@ -182,9 +183,10 @@ class Model:
             return "replaced"
         return "existing"
 
-    def promote(self, limit: int) -> list[Job]:
+    def promote(self, limit: int, since: timedelta = timedelta.max) -> list[Job]:
         due = sorted(
-            (j for j in self.jobs.values() if j.place == "later" and j.run_at <= self.now), key=lambda j: j.order
+            (j for j in self.jobs.values() if j.place == "later" and timedelta(0) <= self.now - j.run_at <= since),
+            key=lambda j: j.order,
         )
         for job in due[:limit]:
             job.place = "live"
@@ -205,7 +207,8 @@ class Model:
                 ]  # fmt: skip
                 taken += sorted(lane, key=lambda j: j.order)[: limit - len(taken)]
         if len(taken) < limit:
-            ours = [j for j in self.promote(100) if j.spec.queue in queues]
+            # A claim looks only at what became due just now; the leader finds what has been due for longer.
+            ours = [j for j in self.promote(100, JUST_NOW) if j.spec.queue in queues]
             taken += sorted(ours, key=lambda j: (j.spec.priority, j.order))[: limit - len(taken)]
         for job in taken:
             job.token, job.attempts = token, job.attempts + 1
@@ -583,7 +586,8 @@ class Machine(RuleBasedStateMachine):
             args = [worker, "host", 1, "1", list(QUEUES), 1, json.dumps([task])]
             self.sql("select register_worker(%s, %s, %s, %s, %s, %s, %s::jsonb)", args)
             self.model.known_task = True
-            later = [j.run_at for j in self.model.jobs.values() if j.place == "later"]
+            jobs, since = self.model.jobs.values(), self.model.now - JUST_NOW
+            later = [j.run_at for j in jobs if j.place == "later" and j.run_at >= since]
             told = self.sql("select sleep(%s, %s)", [worker, list(QUEUES)])[0][0]
             assert told == ((min(later) - self.model.now).total_seconds() if later else None)
             return

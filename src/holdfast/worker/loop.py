@@ -66,15 +66,9 @@ class Worker:
         self._owns_process = handle_signals
         if handle_signals:
             self._catch_signals()
-        if not await self._wait_for_database():
-            return
         self._build()
-        await self._service.run(
-            self._hf.calls.register_worker(
-                self.id, socket.gethostname(), os.getpid(), VERSION, self.settings.queue_list,
-                self.settings.concurrency, self._hf.registered(),
-            )
-        )  # fmt: skip
+        if not await self._enter():
+            return
         logs.event(log, logging.INFO, "worker started", worker=self.id, queues=self.settings.queues,
                    concurrency=self.settings.concurrency, tasks=len(self._hf.tasks))  # fmt: skip
         try:
@@ -247,13 +241,18 @@ class Worker:
         logs.event(log, logging.INFO, "worker stopped", worker=self.id, succeeded=self.finisher.succeeded,
                    failed=self.finisher.failed, stale=self.finisher.stale)  # fmt: skip
 
-    async def _wait_for_database(self) -> bool:
-        """A database that is down at start is waited for; one that is set up wrongly is an error at once. False when
-        stopped meanwhile."""
+    async def _enter(self) -> bool:
+        """Makes the worker known. A database that is down is waited for, one that is set up wrongly is an error at once;
+        False when stopped meanwhile."""
+        told = self._hf.calls.register_worker(
+            self.id, socket.gethostname(), os.getpid(), VERSION, self.settings.queue_list, self.settings.concurrency,
+            self._hf.registered(),
+        )  # fmt: skip
         pause = 0.2
         while True:
             try:
                 await asyncio.to_thread(first_look, self.settings)
+                await self._service.run(told)
                 return True
             except DatabaseUnavailable as error:
                 logs.event(log, logging.WARNING, "waiting for database", error=str(error))

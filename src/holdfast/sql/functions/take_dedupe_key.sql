@@ -9,9 +9,11 @@ create or replace function take_dedupe_key(
 language plpgsql
 set search_path from current set enable_seqscan = off set enable_bitmapscan = off
 as $$
+declare
+    v_keep interval := case when p_keep > interval '100 years' then interval '100 years' else p_keep end;
 begin
     loop
-        insert into dedupe (key, id, scope, keep) values (p_key, p_id, p_scope, least(p_keep, interval '100 years'))
+        insert into dedupe (key, id, scope, keep) values (p_key, p_id, p_scope, v_keep)
         on conflict do nothing;
         taken := found;
         if taken then
