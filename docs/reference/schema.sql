@@ -228,7 +228,8 @@ begin
         end loop;
         exit when v_room <= 0;
     end loop;
-    if v_room > 0 then
+    if v_room > 0 and exists (
+        select 1 from later t where t.run_at <= clock() and t.run_at >= clock() - interval '10 seconds') then
         -- What has just become due is taken here, not left for the leader: delayed jobs start on time.
         v_more := promote(greatest(v_room, 100), interval '10 seconds');
         if v_more <> '{}' then

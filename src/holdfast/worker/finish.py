@@ -136,7 +136,7 @@ class Finisher:
         if refused and not repeated:
             self.stale += len(refused)
             logs.event(log, logging.WARNING, "stale results refused", jobs=len(refused), first=refused[0])
-        if batch.outcomes:
+        if any(each.outcome != "succeeded" for each in batch.outcomes):
             for event in self.on_put_back:
                 event.set()
 
