@@ -187,8 +187,7 @@ class Enqueuer(Generic[P, R]):
     def _bulk(self, calls: Iterable[Any]) -> Bulk:
         if self._options.id is not None or isinstance(self._options.dedupe, str):
             raise UsageError("one id or dedupe key cannot be given to many jobs; enqueue them one by one")
-        encode = self._task.encode
-        return Bulk(self._job("", b"{}"), calls, lambda call: encode(*_call(call)))
+        return Bulk(self._job("", b"{}"), calls, self._task.encode_call)
 
     def _keyed(self, bulk: Bulk) -> list[NewJob]:
         jobs = bulk.jobs()
@@ -261,6 +260,12 @@ class Task(Enqueuer[P, R]):
         limits = self.hf.settings
         return self.signature.encode(args, kwargs, limits.max_payload, limits.max_depth)
 
+    def encode_call(self, call: Any) -> bytes:
+        """The payload of one of many calls: a tuple of arguments, a dict by name, or the one argument."""
+        if isinstance(call, tuple | list):
+            return self.encode(call, {})
+        return self.encode((), call) if isinstance(call, Mapping) else self.encode((call,), {})
+
     def describe(self) -> dict[str, Any]:
         """What the database keeps of a task."""
         return {
@@ -273,11 +278,3 @@ class Task(Enqueuer[P, R]):
 
     def __repr__(self) -> str:
         return f"<task {self.name!r} on queue {self.queue!r}>"
-
-
-def _call(given: Any) -> tuple[Sequence[Any], Mapping[str, Any]]:
-    if isinstance(given, tuple | list):
-        return given, {}
-    if isinstance(given, Mapping):
-        return (), given
-    return (given,), {}
