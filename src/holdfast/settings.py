@@ -38,7 +38,7 @@ class Settings:
     notify: bool = _setting(True, "use LISTEN/NOTIFY to cut latency; polling works without")
     queues: str = _setting("default", "queues a worker serves, separated by commas")
     concurrency: int = _setting(50, "jobs a worker process runs at once", 1)
-    prefetch: float = _setting(0.03, "seconds of work to claim ahead; 0 claims only what can start now", 0)
+    prefetch: float = _setting(0.05, "seconds of work to claim ahead; 0 claims only what can start now", 0)
     claim_size: int = _setting(500, "most jobs one claim takes", 1)
     grace: float = _setting(25.0, "seconds a stopping worker lets running jobs finish", 0)
     upkeep: float = _setting(2.0, "seconds between the leader's rounds (promote, reclaim)", 0.05)

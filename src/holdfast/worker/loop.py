@@ -242,8 +242,8 @@ class Worker:
                    failed=self.finisher.failed, stale=self.finisher.stale)  # fmt: skip
 
     async def _enter(self) -> bool:
-        """Makes the worker known. A database that is down is waited for, one that is set up wrongly is an error at once;
-        False when stopped meanwhile."""
+        """Makes the worker known. A database that is down is waited for, one that is set up wrongly is an error at
+        once. False when stopped meanwhile."""
         told = self._hf.calls.register_worker(
             self.id, socket.gethostname(), os.getpid(), VERSION, self.settings.queue_list, self.settings.concurrency,
             self._hf.registered(),
