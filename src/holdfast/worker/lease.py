@@ -57,6 +57,7 @@ class LeaseKeeper(threading.Thread):
 
     def run(self) -> None:
         pause = self._settings.renew
+        self._renewed_at = time.monotonic()
         while not self._stop.wait(pause):
             pause = self._settings.renew if self._renew() else max(self._settings.renew / 10, 0.05)
         self._session.close()
