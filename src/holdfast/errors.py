@@ -7,6 +7,7 @@ HoldfastError
 ├── UsageError              whoever wrote the call: it cannot work as written
 │   ├── InvalidPayload      the arguments cannot be carried, or do not fit the handler
 │   └── DuplicateJob        a dedupe key is held and the caller asked for an error
+├── JobFailed               whoever waits for a result: the job ended without one
 ├── DatabaseUnavailable     whoever runs the database; trying again may help
 └── LeaseLost               nobody: another worker has the job, this attempt's result is void
 """
@@ -52,6 +53,14 @@ class DuplicateJob(UsageError):
     def __init__(self, key: str, message: str) -> None:
         super().__init__(message)
         self.key = key
+
+
+class JobFailed(HoldfastError):
+    """A job whose result was waited for ended as failed, dead or canceled; `info` is the job."""
+
+    def __init__(self, info: object, message: str) -> None:
+        super().__init__(message)
+        self.info = info
 
 
 class DatabaseUnavailable(HoldfastError):

@@ -106,3 +106,19 @@ def test_equal_policies_are_equal_and_cannot_be_changed() -> None:
     assert hash(Retry.table([1, 2])) == hash(Retry.table([1, 2]))
     with pytest.raises(AttributeError):
         Retry.fixed(5).max_attempts = 7  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("rule", [3, None, int, ValueError()])
+def test_an_error_that_is_neither_a_type_nor_a_code_is_refused(rule: object) -> None:
+    with pytest.raises(ConfigurationError, match="by exception type or by code"):
+        Retry.none().on(fail=[rule])
+
+
+def test_the_first_rule_that_matches_counts() -> None:
+    policy = Retry.fixed(1).on(retry=[OSError], fail=[ConnectionError], dead=["GONE"])
+    assert policy.outcome(TimeoutError(), None) == "error"
+    assert policy.outcome(ConnectionError(), None) == "failed"
+    assert policy.outcome(ConnectionError(), "GONE") == "dead"
+    assert policy.outcome(ValueError(), None) == "failed"
+    assert Retry.fixed(1).outcome(ValueError(), None) == "error"
+    assert policy.as_json() == Retry.fixed(1).as_json()

@@ -19,6 +19,7 @@ from holdfast import (
     Dead,
     Fail,
     Holdfast,
+    JobFailed,
     JobInfo,
     Retry,
     RetryLater,
@@ -570,3 +571,51 @@ async def test_plain_successes_that_are_refused_are_sent_one_by_one(hf: Holdfast
         sql("alter table history drop constraint refuses")
     assert info.status is Status.FAILED
     assert info.last_error is not None and info.last_error["type"] == "UnstorableOutcome"
+
+
+class Blocked(Exception):
+    code = "HTTP_403"
+
+
+class Missing(LookupError):
+    code = "SNAPSHOT_NOT_READY"
+
+
+@pytest.mark.parametrize(
+    ("raised", "status"),
+    [
+        (Blocked(), Status.DEAD),
+        (Missing(), Status.FAILED),
+        (KeyError("x"), Status.FAILED),
+        (ConnectionError(), Status.RETRYING),
+        (RuntimeError("not named"), Status.FAILED),
+    ],
+)
+async def test_a_policy_tells_errors_apart_by_type_and_by_code(hf: Holdfast, raised: Exception, status: Status) -> None:
+    policy = Retry.fixed(60).on(retry=[OSError], fail=["SNAPSHOT_NOT_READY", LookupError], dead=["HTTP_403"])
+
+    @hf.task(retry=policy)
+    async def fetch() -> None:
+        raise raised
+
+    async with working(hf):
+        info = await waiting(hf, (await fetch.aenqueue()).id)
+    assert (info.status, info.attempts) == (status, 1)
+
+
+async def test_a_handle_waits_for_the_result_or_says_why_there_is_none(hf: Holdfast) -> None:
+    @hf.task()
+    async def double(n: int) -> int:
+        if n < 0:
+            raise Fail("no negatives", code="NEGATIVE")
+        return 2 * n
+
+    async with working(hf):
+        good, bad = await double.aenqueue(21), await double.aenqueue(-1)
+        assert await good.aresult(timeout=10) == 42
+        assert await asyncio.to_thread(good.result, 10) == 42
+        with pytest.raises(JobFailed, match=r"is failed: .*no negatives"):
+            await bad.aresult(timeout=10)
+    late = await double.using(delay=60).aenqueue(1)
+    with pytest.raises(TimeoutError, match="has not ended within"):
+        await late.aresult(timeout=0.05)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
 
-from holdfast.errors import ConfigurationError, UsageError
+from holdfast.errors import ConfigurationError, JobFailed, UsageError
 from holdfast.model import payload
-from holdfast.model.job import JobInfo, NewJob, ids, parse_id
+from holdfast.model.job import JobInfo, NewJob, Status, ids, parse_id
 from holdfast.model.retry import Retry
 from holdfast.model.signature import Signature
 from holdfast.store.bulk import Bulk
@@ -66,6 +69,24 @@ class Handle(Generic[R_co]):
     async def ainfo(self) -> JobInfo | None:
         """The job as it is now."""
         return await self._hf.aget(self.id)
+
+    def result(self, timeout: float | None = None) -> R_co:
+        """Waits for the job to end and answers what its handler returned. Raises JobFailed when it ended without
+        success, TimeoutError when it has not ended in time. Results are kept as long as history."""
+        for pause in _pauses(timeout):
+            if (info := self.info()) is not None and info.status.final:
+                return cast(R_co, _result(info))
+            time.sleep(pause)
+        raise TimeoutError(f"job {self.id} has not ended within {timeout:g} s")
+
+    async def aresult(self, timeout: float | None = None) -> R_co:
+        """Waits for the job to end and answers what its handler returned. Raises JobFailed when it ended without
+        success, TimeoutError when it has not ended in time. Results are kept as long as history."""
+        for pause in _pauses(timeout):
+            if (info := await self.ainfo()) is not None and info.status.final:
+                return cast(R_co, _result(info))
+            await asyncio.sleep(pause)
+        raise TimeoutError(f"job {self.id} has not ended within {timeout:g} s")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -278,3 +299,20 @@ class Task(Enqueuer[P, R]):
 
     def __repr__(self) -> str:
         return f"<task {self.name!r} on queue {self.queue!r}>"
+
+
+def _pauses(timeout: float | None) -> Iterator[float]:
+    """Seconds to wait between looks at a job: short at first, half a second later, until the time is over."""
+    deadline = math.inf if timeout is None else time.monotonic() + timeout
+    pause = 0.01
+    while (left := deadline - time.monotonic()) > 0:
+        yield min(pause, left)
+        pause = min(pause * 1.5, 0.5)
+
+
+def _result(info: JobInfo) -> Any:
+    if info.status is Status.SUCCEEDED:
+        return info.result
+    error = info.last_error or {}
+    why = f": {error.get('type')}: {error.get('message')}" if error else ""
+    raise JobFailed(info, f"job {info.id} of task {info.task!r} is {info.status}{why}")

@@ -7,7 +7,7 @@ died is treated like one whose handler raised. `Retry.delay` says the same in Py
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from holdfast.errors import ConfigurationError
@@ -15,6 +15,10 @@ from holdfast.errors import ConfigurationError
 DAY = 86_400.0
 _LONGEST = 315_360_000.0  # ten years: what an uncapped policy is capped at
 _HIGHEST_POWER = 60
+
+
+Rules = tuple[type[BaseException] | str, ...]
+"""Errors by exception type, or by the text of their `code`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +31,9 @@ class Retry:
     factor: float = 2.0
     cap: float = _LONGEST
     jitter: float = 0.0
+    retry_on: Rules = ()
+    fail_on: Rules = ()
+    dead_on: Rules = ()
 
     def __post_init__(self) -> None:
         if not 1 <= self.max_attempts <= 32_000:
@@ -71,6 +78,32 @@ class Retry:
         """One attempt only."""
         return cls("none", 1)
 
+    def on(
+        self,
+        *,
+        retry: Sequence[type[BaseException] | str] = (),
+        fail: Sequence[type[BaseException] | str] = (),
+        dead: Sequence[type[BaseException] | str] = (),
+    ) -> Retry:
+        """The same policy with errors told apart, by exception type or by error code.
+
+        `dead` errors are dead at once, `fail` errors are failed at once; with `retry` given, only those are retried and
+        all others fail. The first that matches counts, in that order.
+        """
+        rules: tuple[Any, ...] = (*retry, *fail, *dead)  # whatever a caller without a type checker may pass
+        for rule in rules:
+            if not (isinstance(rule, str) or (isinstance(rule, type) and issubclass(rule, BaseException))):
+                raise ConfigurationError(f"errors are named by exception type or by code, got {rule!r}")
+        return replace(self, retry_on=tuple(retry), fail_on=tuple(fail), dead_on=tuple(dead))
+
+    def outcome(self, error: BaseException, code: str | None) -> str:
+        """What an error means under this policy: error (retried while attempts are left), failed or dead."""
+        if _matches(self.dead_on, error, code):
+            return "dead"
+        if _matches(self.fail_on, error, code):
+            return "failed"
+        return "failed" if self.retry_on and not _matches(self.retry_on, error, code) else "error"
+
     def delay(self, attempt: int) -> float:
         """Seconds between the failure of the attempt-th attempt and the next, without jitter."""
         step = max(attempt, 1) - 1
@@ -90,6 +123,10 @@ class Retry:
         elif self.kind == "table":
             shape["delays"] = list(self.delays)
         return shape
+
+
+def _matches(rules: Rules, error: BaseException, code: str | None) -> bool:
+    return any(rule == code if isinstance(rule, str) else isinstance(error, rule) for rule in rules)
 
 
 DEFAULT = Retry.exponential(base=2, cap=3600, max_attempts=5, jitter=0.2)

@@ -94,8 +94,9 @@ class Attempts:
         told = describe(error, self._max_error)
         if isinstance(error, Verdict):
             return Outcome(job.id, job.lease.token, error.outcome, error=told, delay=error.after)
-        # A payload that does not fit the handler will not fit it next time either.
-        outcome = "failed" if isinstance(error, InvalidPayload) else "error"
+        if isinstance(error, InvalidPayload):  # what does not fit the handler will not fit it next time either
+            return Outcome(job.id, job.lease.token, "failed", error=told)
+        outcome = self._tasks[job.task].retry.outcome(error, told.get("code"))
         return Outcome(job.id, job.lease.token, outcome, error=told)
 
     def _unknown(self, job: Job) -> Outcome:
