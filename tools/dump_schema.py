@@ -16,7 +16,10 @@ from holdfast import Holdfast
 from holdfast.store.embedded import EmbeddedPostgres
 
 FILE = Path(__file__).parent.parent / "docs" / "reference" / "schema.sql"
-HEAD = "-- The schema as PostgreSQL 18 dumps it, without history's daily partitions. Made by `make schema`.\n\n"
+HEAD = (
+    "-- The schema as PostgreSQL 18 dumps it, without history's daily partitions and without functions, which are applied\n"
+    "-- from src/holdfast/sql/functions whenever they change. Made by `make schema`.\n\n"
+)
 
 
 def dump() -> str:
@@ -26,7 +29,7 @@ def dump() -> str:
         command = [server.bin / "pg_dump", "--schema-only", "--no-owner", "--schema=holdfast", server.dsn()]
         text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     statements = [part.strip() for part in re.split(r"\n{3,}", _without_noise(text))]
-    kept = [part for part in statements if part and not re.search(r"history_\d{8}", part)]
+    kept = [part for part in statements if part and not re.search(r"history_\d{8}|CREATE FUNCTION", part)]
     return HEAD + "\n\n\n".join(kept) + "\n"
 
 
