@@ -17,8 +17,8 @@ from holdfast.store.embedded import EmbeddedPostgres
 
 FILE = Path(__file__).parent.parent / "docs" / "reference" / "schema.sql"
 HEAD = (
-    "-- The schema as PostgreSQL 18 dumps it, without history's daily partitions and without functions, which are applied\n"
-    "-- from src/holdfast/sql/functions whenever they change. Made by `make schema`.\n\n"
+    "-- The schema as PostgreSQL 18 dumps it, without history's daily partitions and without functions: those are\n"
+    "-- applied from src/holdfast/sql/functions whenever they change. Made by `make schema`.\n\n"
 )
 
 

@@ -1,5 +1,5 @@
--- The schema as PostgreSQL 18 dumps it, without history's daily partitions and without functions, which are applied
--- from src/holdfast/sql/functions whenever they change. Made by `make schema`.
+-- The schema as PostgreSQL 18 dumps it, without history's daily partitions and without functions: those are
+-- applied from src/holdfast/sql/functions whenever they change. Made by `make schema`.
 
 -- PostgreSQL database dump
 

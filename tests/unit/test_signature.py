@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import CONTEXT, ConfigurationError, Context, InvalidPayload
+from holdfast import CONTEXT, ConfigurationError, Context, Holdfast, InvalidPayload, UsageError
 from holdfast.model.signature import Signature
 
 LIMITS = {"max_size": 100_000, "max_depth": 50}
@@ -212,3 +212,16 @@ def test_a_parameter_is_the_context_by_its_type_not_by_its_name() -> None:
 
     assert Signature("t", handler).context_name is None
     assert seen(handler, 5) == {"ctx": 5}
+
+
+def test_a_task_without_parentheses_or_with_a_number_for_a_policy_is_told_how_to_write_it() -> None:
+    hf = Holdfast("postgresql://nowhere/none")
+
+    async def handler() -> None: ...
+
+    with pytest.raises(ConfigurationError, match=r"write @hf\.task\(\) with parentheses"):
+        hf.task(handler)
+    with pytest.raises(ConfigurationError, match="retry is a policy such as"):
+        hf.task(retry=3)
+    with pytest.raises(UsageError, match="delay is seconds from now"):
+        hf.task()(handler).using(delay="1m")

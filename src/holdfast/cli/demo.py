@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
 import secrets
 import shlex
+import shutil
 import subprocess
+import sys
 import tempfile
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import IO, Annotated, Any
 
 import typer
@@ -283,7 +287,8 @@ def _sum_up(db: Database, run: Run) -> bool:
     rate = run.jobs / summary["seconds"] if summary["seconds"] else 0.0
     tried = f"{run.jobs:,} jobs took {summary['attempts']:,} attempts"
     render.say(f"{tried} in {summary['seconds']:.1f} s: {rate:,.0f} jobs/s")
-    render.say(f"wait before the start: {_ms(summary['wait_p50'])} (half), {_ms(summary['wait_p99'])} (99 of 100)")
+    render.say(f"wait before the start: {_ms(summary['wait_p50'])} (median), {_ms(summary['wait_p99'])} (p99)")
+    render.say("these jobs take their time on purpose; for speed, see: holdfast bench", "dim")
     sound = bool(summary["rows"] == summary["jobs"] == summary["final"] == run.jobs)
     if sound:
         render.say(f"checked: every one of the {run.jobs:,} jobs has exactly one final status", "bold green")
@@ -312,6 +317,8 @@ def _ms(seconds: float | None) -> str:
 def _tell_next(dsn: str, run: Run) -> None:
     """What to try now; the database stays."""
     render.say("\nThe jobs are still there. Try:", "bold")
+    if shutil.which("holdfast") is None:
+        render.say(f"  . {shlex.quote(os.path.relpath(Path(sys.prefix) / 'bin' / 'activate'))}")
     render.say(f"  export HOLDFAST_DSN={shlex.quote(connect.hide_password(dsn))}")
     for line in (
         "holdfast jobs --limit 10",

@@ -31,6 +31,9 @@ DEBOUNCE_MS = 300
 def dev(
     target: Target,
     *,
+    queues: Annotated[
+        str | None, typer.Option(metavar="NAMES", help="Queues to serve. Default: all that the tasks name.")
+    ] = None,
     concurrency: Concurrency = None,
     reload: Annotated[bool, typer.Option(help="Start the worker anew when a Python file changes.")] = True,
     log_format: LogFormat = None,
@@ -50,9 +53,10 @@ def dev(
     version = migrate(settings).version
     reload = reload and _can_reload()
     _show_banner(settings, version, reload)
-    given = {"concurrency": concurrency, "grace": GRACE, "log_format": log_format, "log_level": log_level,
-             "dsn": dsn, "schema": schema}  # fmt: skip
-    command = child_command(target, given, "--all-queues")
+    # Who develops wants to see each job, so debug unless told otherwise.
+    given = {"queues": queues, "concurrency": concurrency, "grace": GRACE, "log_format": log_format,
+             "log_level": log_level or "debug", "dsn": dsn, "schema": schema}  # fmt: skip
+    command = child_command(target, given, *([] if queues else ["--all-queues"]))
     raise typer.Exit(asyncio.run(_run(Supervisor(command, 1, reload=reload), reload)))
 
 

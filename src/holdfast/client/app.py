@@ -74,6 +74,8 @@ class Holdfast:
 
     def task(
         self,
+        _misplaced: None = None,
+        /,
         *,
         name: str | None = None,
         queue: str = "default",
@@ -83,6 +85,11 @@ class Holdfast:
         dedupe: Dedupe | None = None,
     ) -> Decorator:
         """Registers a handler as a task. The task's name is `module.function` unless given."""
+        if _misplaced is not None:
+            raise ConfigurationError("write @hf.task() with parentheses; its options go between them")
+        given: object = retry
+        if not isinstance(given, Retry):
+            raise ConfigurationError(f"retry is a policy such as Retry.fixed(60, max_attempts=3), got {given!r}")
 
         def register(handler: Callable[..., Any]) -> Task[Any, Any]:
             task: Task[Any, Any] = Task(

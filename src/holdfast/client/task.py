@@ -108,8 +108,11 @@ class Options:
     def __post_init__(self) -> None:
         if self.delay is not None and self.run_at is not None:
             raise UsageError("give delay or run_at, not both")
-        if self.delay is not None and self.delay < 0:
-            raise UsageError(f"delay is seconds from now, 0 or more, got {self.delay!r}")
+        given: Any = self  # not every caller has a type checker
+        if given.delay is not None and not (isinstance(given.delay, int | float) and given.delay >= 0):
+            raise UsageError(f"delay is seconds from now, 0 or more, got {given.delay!r}")
+        if given.retry is not None and not isinstance(given.retry, Retry):
+            raise UsageError(f"retry is a policy such as Retry.fixed(60), got {given.retry!r}")
         if self.run_at is not None and self.run_at.tzinfo is None:
             raise UsageError(f"run_at {self.run_at} has no time zone; use datetime.now(timezone.utc) or zoneinfo")
         if self.max_attempts is not None and not 1 <= self.max_attempts <= 32_000:

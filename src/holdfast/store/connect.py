@@ -117,6 +117,7 @@ def explain(error: Exception, settings: Settings, *, known_good: bool = False) -
         return UsageError(f"the database refused the job: {text}")
     if not known_good and _WRONG_ADDRESS.search(text):
         return ConfigurationError(f"cannot log in to {where}: {text}; check HOLDFAST_DSN")
+    text = re.sub(r" Is the server running[^?]*\?", "", text)  # libpq asks what we ask, once for each address
     return DatabaseUnavailable(f"the database at {where} cannot be reached or went away: {text}; is it running?")
 
 

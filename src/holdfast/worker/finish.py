@@ -69,6 +69,7 @@ class Finisher:
         self.failed = 0
         self.stale = 0
         self.on_put_back: list[asyncio.Event] = []
+        self._tells_each = log.isEnabledFor(logging.DEBUG)  # asked once: the hot path pays one comparison
 
     def add(self, job: Job, outcome: Outcome | None) -> None:
         """Takes one attempt's outcome; one whose lease is known to be lost is void."""
@@ -81,6 +82,8 @@ class Finisher:
             batch.ids.append(job.id)
             batch.tokens.append(lease.token)
             self.succeeded += 1
+            if self._tells_each:
+                logs.event(log, logging.DEBUG, "job succeeded", job=job.id, task=job.task, attempt=job.attempt)
         else:
             batch.outcomes.append(outcome)
             self._note(job, outcome)
@@ -143,12 +146,15 @@ class Finisher:
     def _note(self, job: Job, outcome: Outcome) -> None:
         if outcome.outcome == "succeeded":
             self.succeeded += 1
+            logs.event(log, logging.DEBUG, "job succeeded", job=job.id, task=job.task, attempt=job.attempt)
             return
         if outcome.outcome == "released":
             return
         self.failed += outcome.outcome in ("error", "failed", "dead")
         error = outcome.error or {}
+        spent = outcome.outcome == "error" and job.attempt >= job.max_attempts
+        event = "job dead" if spent else f"job {outcome.outcome}"
         logs.event(
-            log, logging.WARNING, f"job {outcome.outcome}", job=job.id, task=job.task, attempt=job.attempt,
+            log, logging.WARNING, event, job=job.id, task=job.task, attempt=job.attempt,
             of=job.max_attempts, error=f"{error.get('type')}: {str(error.get('message'))[:200]}",
         )  # fmt: skip
