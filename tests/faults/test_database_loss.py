@@ -97,6 +97,7 @@ class CuttingProxy:
         self._listener.bind(str(folder / ".s.PGSQL.5432"))
         self._listener.listen()
         self._threads: list[threading.Thread] = []
+        self._sockets: list[socket.socket] = []
         self._start(self._accept)
 
     def _accept(self) -> None:
@@ -107,6 +108,7 @@ class CuttingProxy:
                 return
             server = socket.socket(socket.AF_UNIX)
             server.connect(self._target)
+            self._sockets += [client, server]
             self._start(self._pump, client, server, False)
             self._start(self._pump, server, client, True)
 
@@ -134,6 +136,9 @@ class CuttingProxy:
     def close(self) -> None:
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
+        for each in self._sockets:
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
         for thread in self._threads:
             thread.join(5)
 

@@ -134,6 +134,8 @@ def test_python_and_sql_agree_on_every_policy(sql: Sql, policy: Retry, attempt: 
 
 @examples(60)
 @given(policy=policies, jitter=st.floats(0, 1), attempt=st.integers(1, 40))
+@example(policy=Retry.fixed(60), jitter=5e-324, attempt=1)
+@example(policy=Retry.fixed(5e-324), jitter=0.5, attempt=1)
 def test_jitter_takes_away_at_most_its_share_and_adds_nothing(
     sql: Sql, policy: Retry, jitter: float, attempt: int
 ) -> None:

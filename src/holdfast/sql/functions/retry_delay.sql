@@ -10,6 +10,7 @@ declare
     v_step    double precision := greatest(p_attempt, 1) - 1;
     v_delays  jsonb := p_policy -> 'delays';
     v_seconds double precision;
+    v_jitter  double precision;
 begin
     v_seconds := case p_policy ->> 'kind'
         when 'fixed' then (p_policy ->> 'delay')::double precision
@@ -19,7 +20,10 @@ begin
         else 0 end;
     -- Never more than ten years: further off, neither PostgreSQL nor Python can be relied on to say when.
     v_seconds := least(v_seconds, (p_policy ->> 'cap')::double precision, 315360000);
-    v_seconds := v_seconds * (1 - coalesce((p_policy ->> 'jitter')::double precision, 0) * random());
+    v_jitter := coalesce((p_policy ->> 'jitter')::double precision, 0);
+    if v_seconds > 1e-6 and v_jitter > 1e-6 then  -- smaller ones are nothing, and their product would underflow
+        v_seconds := v_seconds * (1 - v_jitter * random());
+    end if;
     return make_interval(secs => coalesce(greatest(v_seconds, 0), 0));
 exception when others then
     return interval '1 minute';
