@@ -8,8 +8,7 @@ HoldfastError
 │   ├── InvalidPayload      the arguments cannot be carried, or do not fit the handler
 │   └── DuplicateJob        a dedupe key is held and the caller asked for an error
 ├── JobFailed               whoever waits for a result: the job ended without one
-├── DatabaseUnavailable     whoever runs the database; trying again may help
-└── LeaseLost               nobody: another worker has the job, this attempt's result is void
+└── DatabaseUnavailable     whoever runs the database; trying again may help
 """
 
 from __future__ import annotations
@@ -65,7 +64,3 @@ class JobFailed(HoldfastError):
 
 class DatabaseUnavailable(HoldfastError):
     """The database cannot be reached or went away; the same call may succeed later."""
-
-
-class LeaseLost(HoldfastError):
-    """The job's lease is gone: another worker may have it, and this attempt's result will not be accepted."""

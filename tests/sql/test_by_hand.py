@@ -6,12 +6,13 @@ import re
 import subprocess
 import uuid
 from pathlib import Path
-from shutil import which
 
 import psycopg
 import pytest
 import sql_core as core
 from sql_core import Sql
+
+from holdfast.store.embedded import EmbeddedPostgres
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "sql.md"
 PSQL = """
@@ -67,10 +68,10 @@ def test_a_job_is_enqueued_claimed_and_finished_by_hand(each_sql: Sql) -> None:
     assert core.count(sql, "claims") == 0
 
 
-@pytest.mark.skipif(which("psql") is None, reason="psql is not installed")
-def test_the_same_in_psql(each_dsn: str) -> None:
+def test_the_same_in_psql(each_dsn: str, tmp_path: Path) -> None:
+    psql = EmbeddedPostgres(tmp_path).bin / "psql"  # the embedded server brings one
     done = subprocess.run(
-        ["psql", "-X", "-A", "-t", "-q", "-v", "ON_ERROR_STOP=1", each_dsn],
+        [psql, "-X", "-A", "-t", "-q", "-v", "ON_ERROR_STOP=1", each_dsn],
         input=PSQL, capture_output=True, text=True, check=False, timeout=30,
     )  # fmt: skip
     assert done.stderr == ""

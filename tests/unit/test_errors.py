@@ -20,7 +20,7 @@ from holdfast import (
     Fail,
     HoldfastError,
     InvalidPayload,
-    LeaseLost,
+    JobFailed,
     RetryLater,
     SchemaError,
     Snooze,
@@ -258,9 +258,9 @@ def test_every_error_is_a_holdfast_error_and_branches_by_who_must_act() -> None:
     assert issubclass(UnknownTask, ConfigurationError)
     assert issubclass(InvalidPayload, UsageError)
     assert issubclass(DuplicateJob, UsageError)
-    for kind in (ConfigurationError, UsageError, DatabaseUnavailable, LeaseLost):
+    for kind in (ConfigurationError, UsageError, DatabaseUnavailable, JobFailed):
         assert issubclass(kind, HoldfastError)
-        assert not issubclass(kind, tuple({ConfigurationError, UsageError, DatabaseUnavailable, LeaseLost} - {kind}))
+        assert not issubclass(kind, tuple({ConfigurationError, UsageError, DatabaseUnavailable, JobFailed} - {kind}))
 
 
 def test_an_unknown_task_suggests_the_nearest_one() -> None:

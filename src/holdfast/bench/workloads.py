@@ -47,7 +47,6 @@ class Bench:
 
     settings: Settings
     scale: float = 1.0
-    say: Callable[[str], None] = lambda _: None
     hf: Holdfast = field(init=False)
 
     def __post_init__(self) -> None:

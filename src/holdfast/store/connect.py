@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from typing import Any
 
@@ -131,8 +130,3 @@ def explain_callers(error: Exception, settings: Settings) -> Exception:
 def hide_password(dsn: str) -> str:
     """A DSN that may be shown."""
     return re.sub(r"(//[^:/@]*:)[^@]*@", r"\1***@", re.sub(r"(password=)\S+", r"\1***", dsn))
-
-
-def process_name() -> str:
-    """What this process is called in pg_stat_activity."""
-    return f"pid {os.getpid()}"

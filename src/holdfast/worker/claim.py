@@ -106,7 +106,6 @@ class Claimer:
         self.stir = asyncio.Event()
         self.wants_room = 0
         self.claimed = 0
-        self.claims = 0
 
     async def run(self) -> None:
         """Claims until stopped; the call under way is finished first, so that nothing claimed is forgotten."""
@@ -177,7 +176,6 @@ class Claimer:
         self._hand.add(lease, [Job(row, lease) for row in rows])
         self._cursor.advance(rows)
         self.claimed += len(rows)
-        self.claims += 1
 
     async def _found_less(self) -> None:
         """Nothing more from here: look from the beginning, then sleep."""
