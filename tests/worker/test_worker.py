@@ -389,8 +389,8 @@ async def test_stragglers_behind_the_cursor_are_found_while_the_queue_is_busy(hf
 
     async with working(hf, concurrency=10):
         await quick.aenqueue_many(range(2000))
-        late = str(sql("select id from enqueue('x', p_run_at => now() - interval '1 hour')")[0][0])
-        sql("update live set task = %s, payload = %s where id = %s", [quick.name, '{"n": -1}', late])
+        given = [quick.name, '{"n": -1}']
+        late = str(sql("select id from enqueue(%s, %s, p_run_at => now() - interval '1 hour')", given)[0][0])
         assert (await ended(hf, late)).status is Status.SUCCEEDED
 
 
