@@ -1,5 +1,6 @@
 """The upkeep loop in each worker. Every few seconds it tries for the lead; the leader promotes due jobs, reclaims
-expired leases, prunes and makes partitions. Each chore is safe when two leaders overlap; the lead only saves work."""
+expired leases, fires schedules, prunes and makes partitions. Each chore is safe when two leaders overlap; the lead only
+saves work."""
 
 from __future__ import annotations
 
@@ -13,6 +14,7 @@ from holdfast.settings import Settings
 from holdfast.store.calls import Calls, Upkept
 from holdfast.store.session import Session
 from holdfast.telemetry import logs
+from holdfast.upkeep.timetable import Timetable
 
 log = logs.get("upkeep")
 PRUNE_EVERY = 60.0
@@ -29,6 +31,7 @@ class Upkeep:
         self._session = session
         self._calls = calls
         self._prune_at = 0.0
+        self._timetable = Timetable(settings, session, calls)
 
     async def run(self) -> None:
         """Rounds for ever."""
@@ -37,19 +40,31 @@ class Upkeep:
             try:
                 busy = await self._round()
             except HoldfastError as error:
+                self._timetable.expect(None)
                 logs.event(log, logging.WARNING, "upkeep failed", error=str(error))
-            await asyncio.sleep(0 if busy else self._every * random.uniform(0.75, 1.25))
+            await self._rest(0 if busy else self._every * random.uniform(0.75, 1.25))
+
+    async def _rest(self, seconds: float) -> None:
+        """Waits for the next round; the leader fires the schedules that come due meanwhile."""
+        until = time.monotonic() + seconds
+        try:
+            await self._timetable.keep(until)
+        except HoldfastError as error:
+            self._timetable.expect(None)
+            logs.event(log, logging.WARNING, "timetable failed", error=str(error))
+        await asyncio.sleep(until - time.monotonic())
 
     async def _round(self) -> bool:
         """One round; answers whether there is more to do at once."""
         done = await self._session.run(self._calls.upkeep(self._worker, self._every * 3))
+        self._timetable.expect(done.next_slot)
         if done.term is None:
             return False
         self._tell(done)
         if time.monotonic() >= self._prune_at:
             self._prune_at = time.monotonic() + PRUNE_EVERY * random.uniform(0.75, 1.25)
             await self._prune()
-        return done.promoted >= FULL_ROUND or bool(done.reclaimed)
+        return max(done.promoted, done.expired) >= FULL_ROUND or bool(done.reclaimed)
 
     async def _prune(self) -> None:
         """Partitions and pruning each on their own: one that cannot have its lock now does not keep back the other."""

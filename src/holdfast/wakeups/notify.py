@@ -1,4 +1,7 @@
-"""LISTEN: wakes this worker when an enqueue names it. A lost connection costs latency, never a job."""
+"""LISTEN: wakes this worker when an enqueue names it, and tells it when somebody wants jobs of its canceled.
+
+A lost connection costs latency, never a job.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +17,10 @@ from holdfast.telemetry import logs
 log = logs.get("notify")
 
 
-async def listen(session: Session, calls: Calls, worker: str, wake: Callable[[], None]) -> None:
-    """Listens for ever, connecting again after a loss."""
+async def listen(
+    session: Session, calls: Calls, worker: str, wake: Callable[[], None], cancel: Callable[[], None]
+) -> None:
+    """Listens for ever, connecting again after a loss. A notification is "WORKER" or "WORKER cancel"."""
     pause = 0.1
     while True:
         try:
@@ -23,6 +28,8 @@ async def listen(session: Session, calls: Calls, worker: str, wake: Callable[[],
                 pause = 0.1
                 if payload == worker:
                     wake()
+                elif payload == f"{worker} cancel":
+                    cancel()
         except HoldfastError as error:
             logs.event(log, logging.WARNING, "listener lost; polling goes on", error=str(error))
         await asyncio.sleep(pause)

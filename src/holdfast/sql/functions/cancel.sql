@@ -1,43 +1,37 @@
--- Cancels jobs that wait. Answers for each id: canceled, running (cannot be canceled here), finished (already at a
--- final status) or unknown.
+-- Cancels jobs: one that waits at once, one that runs by telling its worker. Answers for each id: canceled, canceling
+-- (its worker was told; it ends as canceled unless it succeeds or fails for good first), finished (already at a final
+-- status) or unknown. Repeating it changes nothing.
 -- Called by: clients and operators.
--- Locks: as cancel_waiting.
--- Wakes: nobody.
+-- Locks: as cancel_waiting; then running live rows in id order.
+-- Wakes: the workers that run the jobs.
 create or replace function cancel(p_ids uuid[]) returns table (id uuid, outcome text)
 language plpgsql security definer
-set search_path from current set enable_seqscan = off set enable_bitmapscan = off
+set search_path from current set jit = off set enable_seqscan = off set enable_bitmapscan = off
 as $$
 #variable_conflict use_column
 declare
-    v_rest     uuid[] := p_ids;
+    v_rest     uuid[] := array(select i from unnest(p_ids) i order by i);
+    v_canceled uuid[] := '{}';
+    v_told     uuid[] := '{}';
     v_again    uuid[];
-    v_canceled uuid[];
 begin
-    -- A job may move between later and live while we look. One statement sees each job in exactly one place, so those
-    -- it still sees waiting are tried again.
+    -- A job may move between the tables while we look. One statement sees each job in exactly one place, so those it
+    -- still sees there are tried again.
     loop
-        v_canceled := array(select cancel_waiting(v_rest));
-        v_again := '{}';
-        for id, outcome in
-            select r, case when r = any (v_canceled) then 'canceled'
-                           when t.id is not null or (l.id is not null and l.token is null) then 'waiting'
-                           when l.id is not null then 'running'
-                           when k.id is not null then 'finished'
-                           else 'unknown' end
-            from unnest(v_rest) r
-                left join lateral (select l.id, l.token from live l where l.id = r offset 0) l on true
-                left join lateral (select t.id from later t where t.id = r offset 0) t on true
-                left join lateral (
-                    select d.id from dead d where d.id = r
-                    union all select h.id from history h where h.id = r limit 1) k on true
-        loop
-            if outcome = 'waiting' then
-                v_again := v_again || id;
-            else
-                return next;
-            end if;
-        end loop;
+        v_canceled := v_canceled || array(select cancel_waiting(v_rest));
+        v_told := v_told || array(select cancel_running(v_rest));
+        v_again := array(
+            select r from unnest(v_rest) r
+            where r <> all (v_canceled) and r <> all (v_told) and (
+                exists (select 1 from later t where t.id = r) or exists (select 1 from live l where l.id = r)));
         exit when v_again = '{}';
         v_rest := v_again;
     end loop;
+    return query
+        select g.id, case when g.id = any (v_canceled) then 'canceled'
+                          when g.id = any (v_told) then 'canceling'
+                          when exists (select 1 from dead d where d.id = g.id)
+                               or exists (select 1 from history h where h.id = g.id) then 'finished'
+                          else 'unknown' end
+        from unnest(p_ids) with ordinality as g(id, place) order by g.place;
 end $$;

@@ -1,10 +1,11 @@
--- Cancels those of the given jobs that wait and answers with their ids.
--- Called by: cancel.
--- Locks: later rows, then live rows, each in id order; then dedupe keys.
+-- Cancels those of the given jobs that wait and answers with their ids. p_error says why, and gets the last
+-- error as its cause; null leaves the last error.
+-- Called by: cancel, expire.
+-- Locks: later rows, then live rows, each in id order; then dedupe keys and batch counters.
 -- Wakes: nobody.
-create or replace function cancel_waiting(p_ids uuid[]) returns setof uuid
+create or replace function cancel_waiting(p_ids uuid[], p_error jsonb default null) returns setof uuid
 language plpgsql
-set search_path from current set enable_seqscan = off set enable_bitmapscan = off
+set search_path from current set jit = off set enable_seqscan = off set enable_bitmapscan = off
 as $$
 #variable_conflict use_column
 begin
@@ -15,13 +16,15 @@ begin
             returning *),
         kept as (
             insert into history (id, status, priority, attempt, max_attempts, run_at, created_at, finished_at,
-                                 queue, task, tenant, payload, dedupe_key, last_error)
+                                 queue, task, tenant, payload, dedupe_key, last_error, batch)
             select g.id, 'canceled', priority, attempt, max_attempts, run_at, created_at, clock(),
-                   queue, task, tenant, payload, dedupe_key, last_error
-            from gone g returning id, dedupe_key),
+                   queue, task, tenant, payload, dedupe_key,
+                   coalesce(p_error || jsonb_strip_nulls(jsonb_build_object('cause', last_error)), last_error), batch
+            from gone g returning id, dedupe_key, batch),
         freed as (select free_dedupe_keys(array_agg(dedupe_key), array_agg(k.id), false) from kept k
-                  where dedupe_key is not null)
-        select k.id from kept k where (select count(*) from freed) >= 0;
+                  where dedupe_key is not null),
+        counted as (select count_batch(batch, 0, 0, 0, count(*)) from kept where batch is not null group by batch)
+        select k.id from kept k where (select count(*) from freed) + (select count(*) from counted) >= 0;
     return query
         with gone as (
             delete from live where ctid = any (array(
@@ -29,11 +32,13 @@ begin
             returning *),
         kept as (
             insert into history (id, status, priority, attempt, max_attempts, run_at, created_at, finished_at,
-                                 queue, task, tenant, payload, dedupe_key, last_error)
+                                 queue, task, tenant, payload, dedupe_key, last_error, batch)
             select g.id, 'canceled', priority, attempt, max_attempts, run_at, created_at, clock(),
-                   queue, task, tenant, payload, dedupe_key, last_error
-            from gone g returning id, dedupe_key),
+                   queue, task, tenant, payload, dedupe_key,
+                   coalesce(p_error || jsonb_strip_nulls(jsonb_build_object('cause', last_error)), last_error), batch
+            from gone g returning id, dedupe_key, batch),
         freed as (select free_dedupe_keys(array_agg(dedupe_key), array_agg(k.id), false) from kept k
-                  where dedupe_key is not null)
-        select k.id from kept k where (select count(*) from freed) >= 0;
+                  where dedupe_key is not null),
+        counted as (select count_batch(batch, 0, 0, 0, count(*)) from kept where batch is not null group by batch)
+        select k.id from kept k where (select count(*) from freed) + (select count(*) from counted) >= 0;
 end $$;

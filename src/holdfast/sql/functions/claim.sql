@@ -16,7 +16,7 @@ create or replace function claim(
 ) returns table (
     id uuid, token bigint, task task_name, payload json, attempt smallint, max_attempts attempt_limit,
     queue queue_name, priority priority_level, tenant tenant_name, run_at timestamptz, created_at timestamptz,
-    dedupe_key text)
+    dedupe_key text, batch uuid, headers json)
 language plpgsql security definer
 set search_path from current set jit = off set enable_seqscan = off set enable_bitmapscan = off
 set enable_hashjoin = off set enable_mergejoin = off set plan_cache_mode = force_generic_plan
@@ -48,7 +48,7 @@ begin
                 where l.queue = v_queue and l.priority = v_priority and l.lane = 0
                   and (l.run_at, l.id) > (coalesce(to_timestamp((v_place ->> 0)::double precision), '-infinity'),
                                           coalesce((v_place ->> 1)::uuid, '00000000-0000-0000-0000-000000000000'))
-                  and l.token is null
+                  and l.token is null and (l.deadline is null or l.deadline > clock())
                 order by l.queue, l.priority, l.lane, l.run_at, l.id
                 limit v_room for update skip locked) c;
             if v_more is not null then
@@ -68,6 +68,7 @@ begin
         if v_more <> '{}' then
             v_more := array(
                 select l.id from live l where l.id = any (v_more) and l.queue = any (p_queues)
+                  and (l.deadline is null or l.deadline > clock())
                 order by l.priority, l.run_at, l.id limit v_room for update skip locked);
             select array_agg(l.id order by l.priority, l.run_at, l.id),
                    array_agg(l.ctid order by l.priority, l.run_at, l.id), count(l.dedupe_key)
@@ -97,5 +98,5 @@ begin
         update live l set token = v_token, claimed_at = clock(), attempt = l.attempt + 1
         from unnest(v_rows) as found(place) where l.ctid = found.place
         returning l.id, l.token, l.task, l.payload, l.attempt, l.max_attempts, l.queue, l.priority, l.tenant, l.run_at,
-                  l.created_at, l.dedupe_key;
+                  l.created_at, l.dedupe_key, l.batch, l.headers;
 end $$;

@@ -4,7 +4,7 @@
 -- Wakes: nobody.
 create or replace function close_claims(p_tokens bigint[]) returns void
 language sql
-set search_path from current set enable_seqscan = off
+set search_path from current set jit = off set enable_seqscan = off
 as $$
     delete from claims where token in (
         select c.token from claims c

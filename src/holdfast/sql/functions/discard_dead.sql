@@ -4,7 +4,7 @@
 -- Wakes: nobody.
 create or replace function discard_dead(p_ids uuid[]) returns setof uuid
 language plpgsql security definer
-set search_path from current set enable_seqscan = off set enable_bitmapscan = off
+set search_path from current set jit = off set enable_seqscan = off set enable_bitmapscan = off
 as $$
 begin
     return query
@@ -13,8 +13,8 @@ begin
                 select d.ctid from dead d where d.id = any (p_ids) order by d.id for update))
             returning *)
         insert into history (id, status, priority, attempt, max_attempts, run_at, created_at, started_at, finished_at,
-                             queue, task, worker, tenant, payload, dedupe_key, last_error)
+                             queue, task, worker, tenant, payload, dedupe_key, last_error, batch)
         select g.id, status, priority, attempt, max_attempts, run_at, created_at, started_at, clock(),
-               queue, task, worker, tenant, payload, dedupe_key, last_error
+               queue, task, worker, tenant, payload, dedupe_key, last_error, batch
         from gone g returning history.id;
 end $$;

@@ -1,11 +1,12 @@
 -- Accepts one job: into live when it is due, into later when it is not. Answers with its id and what happened:
 -- created, existing (same id, or same dedupe key), or replaced (the waiting holder of the key got this payload).
 -- Called by: clients in any language, inside their own transaction.
--- Locks: the dedupe key, then the job's own row; it never waits for a job row while it holds a key.
+-- Locks: the dedupe key, then the job's own row, then the batch (shared); it never waits for a job row while it holds a key.
 -- Wakes: sleepers of the queue, when the job is due or is now the next to come due.
 --
 -- p_fresh says that p_id was never sent before, which spares the look into later, dead and history. A caller that
--- lost the reply repeats the call with the same id and without p_fresh; the job is then accepted once.
+-- lost the reply repeats the call with the same id and without p_fresh; the job is then accepted once. p_counted says that
+-- the caller counts what was created into its batch, in the same transaction.
 create or replace function enqueue(
     p_task         text,
     p_payload      jsonb default '{}',
@@ -22,9 +23,13 @@ create or replace function enqueue(
     p_dedupe_keep  interval default null,
     p_on_conflict  text default 'existing',
     p_fresh        boolean default false,
+    p_deadline     interval default null,
+    p_batch        uuid default null,
+    p_headers      json default null,
+    p_counted      boolean default false,
     out id uuid, out outcome text)
 language plpgsql security definer
-set search_path from current set enable_seqscan = off
+set search_path from current set jit = off set enable_seqscan = off
 as $$
 #variable_conflict use_column
 declare
@@ -35,6 +40,7 @@ declare
     v_holder uuid;
     v_taken  boolean;
     v_wake   boolean;
+    v_late   timestamptz := clock() + p_deadline;
 begin
     if v_max is null then
         v_max := coalesce((select t.max_attempts from tasks t where t.name = p_task), 5);
@@ -45,6 +51,10 @@ begin
         and v_max between 1 and 32000 and jsonb_typeof(p_payload) = 'object'
         and v_run_at between '1970-01-01' and '9999-12-31') is not true then
         perform check_job(p_task, p_queue, p_tenant, p_priority, v_max, p_payload, v_run_at);
+    end if;
+    if v_late <= v_run_at then
+        raise exception 'a deadline of % is not after the time the job may start, %', p_deadline, v_run_at
+            using errcode = 'invalid_parameter_value';
     end if;
     if p_id is not null and not p_fresh and current_setting('transaction_isolation') <> 'read committed' then
         raise exception 'an id of your own cannot be enqueued in a % transaction: it could not see whether the job was '
@@ -66,16 +76,17 @@ begin
         end if;
     end if;
     if v_due then
-        insert into live (id, queue, priority, run_at, created_at, max_attempts, task, tenant, payload, dedupe_key, retry)
+        insert into live (id, queue, priority, run_at, created_at, max_attempts, task, tenant, payload, dedupe_key, retry,
+                          deadline, batch, headers)
         values (v_id, p_queue, p_priority, v_run_at, clock(), v_max, p_task, p_tenant, p_payload::json, p_dedupe_key,
-                p_retry)
+                p_retry, v_late, p_batch, p_headers)
         on conflict do nothing
         returning exists (select 1 from sleepers s where s.queue = p_queue) into v_wake;
     else
         insert into later (id, queue, priority, lane, run_at, created_at, attempt, max_attempts, task, tenant, payload,
-                           dedupe_key, retry)
+                           dedupe_key, retry, deadline, batch, headers)
         values (v_id, p_queue, p_priority, 0, v_run_at, clock(), 0, v_max, p_task, p_tenant, p_payload::json,
-                p_dedupe_key, p_retry)
+                p_dedupe_key, p_retry, v_late, p_batch, p_headers)
         on conflict do nothing
         -- Sleepers know when the next job comes due, so they must be told when this one is due before it.
         returning not exists (select 1 from later l where l.run_at >= clock() and l.run_at < v_run_at) into v_wake;
@@ -89,6 +100,9 @@ begin
         delete from live l where v_due and l.id = v_id;
         delete from later l where not v_due and l.id = v_id;
         delete from dedupe d where v_taken and d.key = p_dedupe_key and d.id = v_id;
+    end if;
+    if p_batch is not null and not p_counted and enqueue.outcome = 'created' then
+        perform add_to_batch(p_batch);
     end if;
     if v_wake and enqueue.outcome = 'created' then
         perform wake(p_queue);

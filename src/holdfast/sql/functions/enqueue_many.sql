@@ -1,8 +1,9 @@
 -- Accepts many jobs given as a JSON array of objects with the names of enqueue's parameters (task, payload, queue, id,
--- tenant, priority, delay in seconds, run_at, max_attempts, retry, dedupe_key, dedupe_scope, dedupe_keep in seconds);
+-- tenant, priority, delay in seconds, run_at, max_attempts, retry, dedupe_key, dedupe_scope, dedupe_keep in seconds,
+-- deadline in seconds, batch, headers);
 -- answers in the order given.
 -- Called by: clients in any language. Without dedupe keys and repeats a client may COPY into live instead.
--- Locks: dedupe keys in key order, then the jobs' own rows.
+-- Locks: dedupe keys in key order, then the jobs' own rows, then their batches in id order.
 -- Wakes: sleepers, through enqueue.
 create or replace function enqueue_many(
     p_jobs jsonb, p_on_conflict text default 'existing', p_fresh boolean default false)
@@ -16,7 +17,7 @@ begin
             select j.value as job, j.ordinality as place from jsonb_array_elements(p_jobs) with ordinality j
             order by j.value ->> 'dedupe_key', j.ordinality),
         accepted as materialized (
-            select g.place, e.* from given g, lateral enqueue(
+            select g.place, (g.job ->> 'batch')::uuid as batch, e.* from given g, lateral enqueue(
                 p_task => g.job ->> 'task',
                 p_payload => coalesce(g.job -> 'payload', '{}'),
                 p_queue => coalesce(g.job ->> 'queue', 'default'),
@@ -31,6 +32,15 @@ begin
                 p_dedupe_scope => coalesce((g.job ->> 'dedupe_scope')::dedupe_scope, 'running'),
                 p_dedupe_keep => make_interval(secs => (g.job ->> 'dedupe_keep')::double precision),
                 p_on_conflict => p_on_conflict,
-                p_fresh => p_fresh) e)
-        select a.id, a.outcome from accepted a order by a.place;
+                p_fresh => p_fresh,
+                p_deadline => make_interval(secs => (g.job ->> 'deadline')::double precision),
+                p_batch => (g.job ->> 'batch')::uuid,
+                p_headers => nullif(g.job -> 'headers', 'null')::json,
+                p_counted => true) e),
+        -- Once for all: a counter that is changed many times in one transaction becomes dearer each time.
+        counted as materialized (
+            select add_to_batch(b.batch, b.jobs) from (
+                select a.batch, count(*) as jobs from accepted a
+                where a.batch is not null and a.outcome = 'created' group by a.batch order by a.batch) b)
+        select a.id, a.outcome from accepted a where (select count(*) from counted) >= 0 order by a.place;
 end $$;

@@ -1,7 +1,7 @@
 -- Ends claimed jobs: p_ids/p_tokens succeeded without a result; p_outcomes holds all others (see settle). Answers with
 -- the ids that were refused because their token is no longer the job's: a stale worker changes nothing.
 -- Called by: workers, in batches; by hand for one job: select finish('{ID}', '{TOKEN}').
--- Locks: the claims (shared, closed ones for good) in token order, then live rows, then dedupe keys in key order.
+-- Locks: the claims (shared, closed ones for good) in token order, then live rows, then dedupe keys in key order, then batch counters.
 -- Wakes: sleepers, through settle.
 --
 -- p_closed names claims whose last job this call ends; null means "find out", for callers that do not keep count.
@@ -23,6 +23,7 @@ declare
     v_keyed  uuid[];
     v_keys   text[];
     v_moved  uuid[];
+    v_batch  uuid[];
 begin
     if cardinality(p_ids) is distinct from cardinality(p_tokens) then
         raise exception 'finish needs one token for each id, got % ids and % tokens',
@@ -44,15 +45,21 @@ begin
             returning *),
         kept as (
             insert into history (id, status, priority, attempt, max_attempts, run_at, created_at, started_at,
-                                 finished_at, queue, task, worker, tenant, payload, dedupe_key, last_error)
+                                 finished_at, queue, task, worker, tenant, payload, dedupe_key, last_error,
+                                 batch)
             select id, 'succeeded', priority, attempt, max_attempts, run_at, created_at, claimed_at,
-                   clock(), queue, task, v_worker, tenant, payload, dedupe_key, last_error
-            from ended returning id, dedupe_key)
+                   clock(), queue, task, v_worker, tenant, payload, dedupe_key, last_error, batch
+            from ended returning id, dedupe_key, batch)
         select array_agg(k.id), array_agg(k.id) filter (where k.dedupe_key is not null),
-               array_agg(k.dedupe_key) filter (where k.dedupe_key is not null)
-        into v_ended, v_keyed, v_keys from kept k;
+               array_agg(k.dedupe_key) filter (where k.dedupe_key is not null),
+               array_agg(k.batch) filter (where k.batch is not null)
+        into v_ended, v_keyed, v_keys, v_batch from kept k;
         if v_keys is not null then
             perform free_dedupe_keys(v_keys, v_keyed, true);
+        end if;
+        if v_batch is not null then
+            perform count_batch(b.batch, 0, b.jobs, 0, 0)
+            from (select batch, count(*) as jobs from unnest(v_batch) batch group by batch) b;
         end if;
     end if;
     if p_outcomes is not null and p_outcomes <> '[]' then

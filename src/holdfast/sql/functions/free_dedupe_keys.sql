@@ -4,7 +4,7 @@
 -- Wakes: nobody.
 create or replace function free_dedupe_keys(p_keys text[], p_ids uuid[], p_succeeded boolean) returns void
 language plpgsql
-set search_path from current set enable_seqscan = off set enable_bitmapscan = off
+set search_path from current set jit = off set enable_seqscan = off set enable_bitmapscan = off
 as $$
 begin
     if p_succeeded then

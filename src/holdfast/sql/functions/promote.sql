@@ -7,7 +7,7 @@
 -- long transaction elsewhere keeps alive. The leader looks at all.
 create or replace function promote(p_limit integer default 1000, p_since interval default null) returns uuid[]
 language plpgsql security definer
-set search_path from current set enable_seqscan = off set enable_bitmapscan = off
+set search_path from current set jit = off set enable_seqscan = off set enable_bitmapscan = off
 as $$
 declare
     v_ids uuid[];
@@ -22,9 +22,9 @@ begin
         returning *),
     placed as (
         insert into live (id, queue, priority, lane, run_at, created_at, attempt, max_attempts, task, tenant, payload,
-                          dedupe_key, retry, last_error)
+                          dedupe_key, retry, last_error, deadline, batch, headers)
         select id, queue, priority, lane, run_at, created_at, attempt, max_attempts, task, tenant, payload,
-               dedupe_key, retry, last_error
+               dedupe_key, retry, last_error, deadline, batch, headers
         from moved on conflict do nothing returning id)
     select array_agg(id) into v_ids from placed;
     return coalesce(v_ids, '{}');

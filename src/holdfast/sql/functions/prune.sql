@@ -1,6 +1,6 @@
 -- Removes what has outlived its use: history partitions past retention (dropped, never vacuumed away), expired dedupe
--- keys, workers not heard of for an hour. Never touches live, later or dead. Answers how much it removed; call again
--- while rows_removed is p_limit or more.
+-- keys, workers not heard of for an hour, progress and ended batches past retention. Never touches live, later or dead.
+-- Answers how much it removed, at most p_limit of each kind; call again while rows_removed is p_limit or more.
 -- Called by: the upkeep leader, in small committed steps.
 -- Locks: history for the moment of dropping; gives up after 50 ms rather than let workers queue up behind it.
 -- Wakes: nobody.
@@ -11,6 +11,8 @@ as $$
 declare
     v_oldest date := clock()::date - (select value::integer from settings where name = 'history_retention_days');
     v_name   text;
+    v_ended  uuid[];
+    v_rows   integer;
 begin
     with expired as (
         select key from dedupe where expires_at <= clock() order by key limit p_limit for update skip locked)
@@ -20,6 +22,15 @@ begin
     delete from sleepers s where not exists (
         select 1 from workers w where w.id = s.worker and w.heartbeat_at > clock() - interval '5 minutes');
     delete from history_default where finished_at < v_oldest;
+    delete from cancels c where c.requested_at < clock() - interval '1 minute' and not exists (
+        select 1 from live l where l.id = c.id and l.token is not null);
+    delete from progress where id = any (array(
+        select id from progress where updated_at < v_oldest order by updated_at limit p_limit));
+    get diagnostics v_rows = row_count;
+    v_ended := array(select id from batches where finished_at < v_oldest order by id limit p_limit);
+    delete from batch_counts where batch = any (v_ended);
+    delete from batches where id = any (v_ended);
+    rows_removed := rows_removed + v_rows + cardinality(v_ended);
     partitions_dropped := 0;
     for v_name in
         select c.relname from pg_inherits i join pg_class c on c.oid = i.inhrelid

@@ -1,17 +1,18 @@
 -- Extends the leases of the given claims and says that the worker lives. Answers with the tokens still held; one that
 -- is missing has expired or was reclaimed, and its jobs belong to somebody else.
 -- Called by: each worker's renewal thread, on a connection of its own.
--- Locks: the worker's row, then its claims in token order.
+-- Locks: the worker's row, then its claims in token order; not against finish, which may hold one for longer than a lease
+--   lasts: inside a handler's transaction, between finish and a commit that the handler's process is slow to send.
 -- Wakes: nobody.
 create or replace function renew(p_worker text, p_tokens bigint[], p_ttl interval) returns setof bigint
 language plpgsql security definer
-set search_path from current set enable_seqscan = off
+set search_path from current set jit = off set enable_seqscan = off
 as $$
 begin
     update workers set heartbeat_at = clock() where id = p_worker;
     return query
         update claims c set heartbeat_at = clock(), expires_at = clock() + p_ttl
-        from (select token from claims where token = any (p_tokens) order by token for update) mine
+        from (select token from claims where token = any (p_tokens) order by token for no key update) mine
         where c.token = mine.token and c.worker = p_worker and c.expires_at > clock()
         returning c.token;
 end $$;

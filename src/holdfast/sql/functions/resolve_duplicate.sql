@@ -6,7 +6,7 @@
 create or replace function resolve_duplicate(p_key text, p_holder uuid, p_payload jsonb, p_on_conflict text)
 returns text
 language plpgsql
-set search_path from current set enable_seqscan = off
+set search_path from current set jit = off set enable_seqscan = off
 as $$
 begin
     if p_on_conflict = 'raise' then

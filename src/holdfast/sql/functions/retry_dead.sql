@@ -1,11 +1,11 @@
 -- Puts failed and dead jobs back into the queue with fresh attempts. Answers with the ids that went back; one whose
--- dedupe key is held by a newer job stays where it is.
+-- dedupe key is held by a newer job stays where it is. A deadline is not kept: whoever retries a job wants it to run.
 -- Called by: operators.
--- Locks: dead rows in id order, then dedupe keys in key order.
+-- Locks: dead rows in id order, then dedupe keys in key order, then batch counters.
 -- Wakes: sleepers of the jobs' queues.
 create or replace function retry_dead(p_ids uuid[]) returns setof uuid
 language plpgsql security definer
-set search_path from current set enable_seqscan = off set enable_bitmapscan = off
+set search_path from current set jit = off set enable_seqscan = off set enable_bitmapscan = off
 as $$
 begin
     return query
@@ -19,10 +19,13 @@ begin
         gone as (delete from dead where ctid = any (array(select f.place from free f)) returning *),
         placed as (
             insert into live (id, queue, priority, lane, run_at, created_at, max_attempts, task, tenant, payload,
-                              dedupe_key, retry, last_error)
+                              dedupe_key, retry, last_error, batch, headers)
             select id, queue, priority, lane, clock(), created_at, max_attempts, task, tenant, payload,
-                   dedupe_key, retry, last_error
-            from gone returning id, queue),
+                   dedupe_key, retry, last_error, batch, headers
+            from gone returning id, queue, batch),
+        uncounted as (select count_batch(batch, 0, 0, -count(*), 0) from placed where batch is not null group by batch),
+        -- A request to cancel that came too late the last time is not meant for this time.
+        forgotten as (delete from cancels where id = any (array(select p.id from placed p))),
         woken as (select wake(queue, count(*)) from placed group by queue)
-        select p.id from placed p where (select count(*) from woken) >= 0;
+        select p.id from placed p where (select count(*) from woken) + (select count(*) from uncounted) >= 0;
 end $$;

@@ -3,9 +3,10 @@
 --   succeeded | canceled | failed (permanent) | dead (fatal now)   -> final
 --   error | lost (its lease expired)  -> dead when attempts are used up, else retried
 --   snoozed | released                -> waits again, attempt refunded
+-- A job that somebody wants canceled does not wait again: it is canceled.
 -- Called by: finish, reclaim. This is the only place where retry-or-dead is decided. Answers with the ids it moved;
 --   an id whose token is no longer the job's is not among them.
--- Locks: live rows in id order, then their dedupe keys.
+-- Locks: live rows in id order, then their dedupe keys, then batch counters, then blocks by key.
 -- Wakes: sleepers of queues that got a job back at once.
 create or replace function settle(p_outcomes jsonb, p_worker text) returns setof uuid
 language plpgsql
@@ -13,10 +14,18 @@ set search_path from current set jit = off set enable_seqscan = off set enable_b
 set plan_cache_mode = force_generic_plan
 as $$
 begin
+    -- In a statement of its own: a request to cancel that is committed while this one waits for the row is seen by the next.
+    if exists (select 1 from jsonb_array_elements(p_outcomes) o
+               where (o ->> 'outcome' in ('succeeded', 'canceled', 'failed', 'dead')) is not true) then
+        perform 1 from (
+            select * from jsonb_to_recordset(p_outcomes) as g(id uuid, token bigint) order by g.id) g
+        cross join lateral (select 1 from live l where l.id = g.id and l.token = g.token for update) l;
+    end if;
     return query
-    with given as materialized (
-        select * from jsonb_to_recordset(p_outcomes)
-            as g(id uuid, token bigint, outcome text, result jsonb, error jsonb, delay double precision)),
+    with given as materialized (  -- each once: a job told of twice must not end twice
+        select distinct on (g.id, g.token) * from jsonb_to_recordset(p_outcomes)
+            as g(id uuid, token bigint, outcome text, result jsonb, error jsonb, delay double precision)
+        order by g.id, g.token),
     -- Looked up one by one and moved by ctid: a join could be planned for an empty table and then read all of a full one
     -- (decision 011).
     held as materialized (
@@ -27,6 +36,7 @@ begin
     decided as materialized (
         select h.place, h.id, h.result, h.error,
             case when h.outcome in ('succeeded', 'canceled', 'failed', 'dead') then h.outcome
+                 when exists (select 1 from cancels c where c.id = h.id) then 'canceled'
                  when h.outcome in ('snoozed', 'released') then 'waits'
                  -- error, lost, and whatever a client may have misspelt: never a way out of every table
                  when h.attempt >= h.max_attempts then 'dead'
@@ -49,39 +59,51 @@ begin
         from gone g join decided d on d.id = g.id),
     back as (
         insert into live (id, queue, priority, lane, run_at, created_at, attempt, max_attempts, task, tenant, payload,
-                          dedupe_key, retry, last_error)
+                          dedupe_key, retry, last_error, deadline, batch, headers)
         select id, queue, priority, lane, run_at, created_at, attempt - refund, max_attempts, task, tenant, payload,
-               dedupe_key, retry, error
+               dedupe_key, retry, error, deadline, batch, headers
         from moved where verdict = 'waits' and delay <= interval '0'
         on conflict do nothing returning queue),
     to_later as (
         insert into later (id, queue, priority, lane, run_at, created_at, attempt, max_attempts, task, tenant, payload,
-                           dedupe_key, retry, last_error)
+                           dedupe_key, retry, last_error, deadline, batch, headers)
         select id, queue, priority, lane, clock() + delay, created_at, attempt - refund, max_attempts, task, tenant,
-               payload, dedupe_key, retry, error
+               payload, dedupe_key, retry, error, deadline, batch, headers
         from moved where verdict = 'waits' and delay > interval '0'
         on conflict do nothing),
     to_dead as (
         insert into dead (id, status, queue, priority, lane, run_at, created_at, started_at, finished_at, attempt,
                           max_attempts, worker, task, tenant, payload, dedupe_key, retry, last_error, dedupe_scope,
-                          dedupe_keep)
+                          dedupe_keep, batch, headers)
         select id, verdict::job_status, queue, priority, lane, run_at, created_at, claimed_at, clock(), attempt,
                max_attempts, p_worker, task, tenant, payload, dedupe_key, retry, error,
                -- Kept for the day a person retries it: the key itself is given up now.
                (select k.scope from dedupe k where k.key = m.dedupe_key and k.id = m.id),
-               (select k.keep from dedupe k where k.key = m.dedupe_key and k.id = m.id)
+               (select k.keep from dedupe k where k.key = m.dedupe_key and k.id = m.id), batch, headers
         from moved m where verdict in ('failed', 'dead')
         on conflict do nothing),
     to_history as (
         insert into history (id, status, priority, attempt, max_attempts, run_at, created_at, started_at, finished_at,
-                             queue, task, worker, tenant, payload, result, dedupe_key, last_error)
+                             queue, task, worker, tenant, payload, result, dedupe_key, last_error, batch)
         select id, verdict::job_status, priority, attempt, max_attempts, run_at, created_at, claimed_at, clock(),
-               queue, task, p_worker, tenant, payload, result, dedupe_key, error
+               queue, task, p_worker, tenant, payload, result, dedupe_key, error, batch
         from moved where verdict in ('succeeded', 'canceled')),
+    answered as (
+        delete from cancels where id = any (array(select m.id from moved m where m.verdict <> 'waits'))),
     freed as (
         select free_dedupe_keys(array_agg(dedupe_key), array_agg(id), verdict = 'succeeded')
         from moved where dedupe_key is not null and verdict <> 'waits' group by verdict = 'succeeded'),
+    counted as (
+        select count_batch(batch, 0, count(*) filter (where verdict = 'succeeded'),
+                           count(*) filter (where verdict in ('failed', 'dead')),
+                           count(*) filter (where verdict = 'canceled'))
+        from moved where batch is not null and verdict <> 'waits' group by batch),
+    blocked as (
+        select note_block(b.key, b.reason, b.id) from (
+            select error ->> 'block' as key, concat_ws(': ', error ->> 'code', error ->> 'message') as reason, id
+            from moved where verdict = 'dead' and error ->> 'block' <> '' order by 1) b),
     woken as (select wake(queue, count(*)) from back group by queue)
     select d.id from decided d
-    where (select count(*) from freed) >= 0 and (select count(*) from woken) >= 0;
+    where (select count(*) from freed) >= 0 and (select count(*) from counted) >= 0
+      and (select count(*) from blocked) >= 0 and (select count(*) from woken) >= 0;
 end $$;

@@ -5,7 +5,7 @@
 -- Wakes: nobody.
 create or replace function sleep(p_worker text, p_queues text[]) returns double precision
 language plpgsql security definer
-set search_path from current set enable_seqscan = off set enable_bitmapscan = off
+set search_path from current set jit = off set enable_seqscan = off set enable_bitmapscan = off
 as $$
 begin
     insert into sleepers (queue, worker) select q, p_worker from unnest(p_queues) q on conflict do nothing;

@@ -7,7 +7,7 @@
 create or replace function take_dedupe_key(
     p_key text, p_id uuid, p_scope dedupe_scope, p_keep interval, out holder uuid, out taken boolean)
 language plpgsql
-set search_path from current set enable_seqscan = off set enable_bitmapscan = off
+set search_path from current set jit = off set enable_seqscan = off set enable_bitmapscan = off
 as $$
 declare
     v_keep interval := case when p_keep > interval '100 years' then interval '100 years' else p_keep end;

@@ -4,7 +4,7 @@
 -- Wakes: nobody.
 create or replace function times_accepted(p_id uuid) returns bigint
 language sql
-set search_path from current set enable_seqscan = off
+set search_path from current set jit = off set enable_seqscan = off
 as $$
     select count(*) from (
         select from live where id = p_id

@@ -1,0 +1,21 @@
+-- Says that those of the given jobs that run are to be canceled, and tells their workers. Answers with their ids.
+-- Called by: cancel.
+-- Locks: running live rows in id order, so that none can be ended between look and note.
+-- Wakes: the workers, by a notification "WORKER cancel": they ask wanted_cancels, as they do now and then anyway.
+create or replace function cancel_running(p_ids uuid[]) returns setof uuid
+language plpgsql
+set search_path from current set jit = off set enable_seqscan = off set enable_bitmapscan = off
+as $$
+begin
+    return query
+        with held as materialized (
+            select l.id, l.token from live l where l.id = any (p_ids) and l.token is not null
+            order by l.id for update),
+        noted as (
+            insert into cancels (id, token, requested_at) select h.id, h.token, clock() from held h
+            on conflict (id) do update set token = excluded.token),
+        told as (
+            select pg_notify(current_schema() || '_wake', c.worker || ' cancel')
+            from claims c where c.token = any (array(select h.token from held h)))
+        select h.id from held h where (select count(*) from told) >= 0;
+end $$;

@@ -1,0 +1,13 @@
+-- Records that a key was found blocked, for people to act on.
+-- Called by: settle. It must never raise: a failure that cannot be stored would be a job lost.
+-- Locks: the key's row.
+-- Wakes: nobody.
+create or replace function note_block(p_key text, p_reason text, p_job uuid) returns void
+language sql
+set search_path from current set jit = off set enable_seqscan = off
+as $$
+    insert into blocks as b (key, reason, count, first_seen, last_seen, last_job)
+    values (left(p_key, 500), left(p_reason, 1000), 1, clock(), clock(), p_job)
+    on conflict (key) do update
+        set reason = excluded.reason, count = b.count + 1, last_seen = clock(), last_job = p_job
+$$;

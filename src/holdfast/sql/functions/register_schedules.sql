@@ -1,0 +1,28 @@
+-- Makes an application's schedules known, given as a JSON array of objects (name, task, cron, zone, missed, payload, and
+-- options: other parameters of enqueue_many). A new one counts slots from now on, and so does one whose cron text or
+-- zone has changed; any other keeps its place, so that a restart loses no slot. A pause stays.
+-- Called by: workers when they start.
+-- Locks: schedules in name order.
+-- Wakes: nobody; the upkeep leader finds them in its next round.
+create or replace function register_schedules(p_schedules jsonb) returns void
+language plpgsql security definer
+set search_path from current
+as $$
+begin
+    perform check_job(s.task, coalesce(s.options ->> 'queue', 'default'), s.options ->> 'tenant',
+                      coalesce((s.options ->> 'priority')::integer, 2), (s.options ->> 'max_attempts')::integer,
+                      s.payload, clock())
+    from jsonb_to_recordset(p_schedules) as s(task text, payload jsonb, options jsonb);
+    insert into schedules as k (name, task, cron, zone, missed, payload, options, next_at, registered_at)
+    select s.name, s.task, s.cron, s.zone, s.missed, s.payload, coalesce(s.options, '{}'), clock(), clock()
+    from jsonb_to_recordset(p_schedules) as s(
+        name text, task text, cron text, zone text, missed missed_policy, payload jsonb, options jsonb)
+    order by s.name
+    on conflict (name) do update
+        set task = excluded.task, cron = excluded.cron, zone = excluded.zone, missed = excluded.missed,
+            payload = excluded.payload, options = excluded.options, registered_at = excluded.registered_at,
+            problem = null,
+            next_at = case when (k.cron, k.zone) is not distinct from (excluded.cron, excluded.zone) then k.next_at
+                           -- We may have waited for a firing that is later than our own clock.
+                           else greatest(excluded.next_at, k.last_at + interval '1 microsecond') end;
+end $$;

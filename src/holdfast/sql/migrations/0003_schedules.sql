@@ -1,0 +1,23 @@
+-- Schedules: periodic jobs. The code owns them (workers register what they know), the database says when and whether.
+-- A tiny table: a row is written when it fires.
+
+create type missed_policy as enum ('skip', 'once', 'all');
+
+-- next_at is where the next slot is looked for. It is that slot, except right after registration or a resume, when
+-- it is the moment from which slots count; null when no slot will ever come. Firing compares it and moves it on in one
+-- step, so each slot is fired once whoever tries.
+create table schedules (
+    name          text          primary key check (length(name) between 1 and 200),
+    task          task_name     not null,
+    cron          text          not null check (length(cron) between 1 and 200),
+    zone          text          not null check (length(zone) between 1 and 100),
+    missed        missed_policy not null,
+    payload       jsonb         not null,
+    options       jsonb         not null,
+    paused        boolean       not null default false,
+    next_at       timestamptz   check (next_at between '1970-01-01' and '9999-12-31'),
+    last_at       timestamptz,
+    last_job      uuid,
+    problem       text,
+    registered_at timestamptz   not null
+) with (fillfactor = 50);

@@ -1,0 +1,81 @@
+-- What the test kit adds to a database that tests may do with as they like: a clock that can be set, and a way to empty
+-- every table. Applied with search_path set to the product's schema, after the migrations; never in production.
+
+-- One row. The clock stands at stopped_at, or runs ahead of the real one by `moved` (behind it, where that is negative).
+create table if not exists test_clock (moved interval not null default '0', stopped_at timestamptz);
+insert into test_clock select where not exists (select from test_clock);
+
+-- Without jit: before PostgreSQL 18, reading a table under the functions' enable_seqscan = off looks dear enough for it.
+create or replace function clock() returns timestamptz
+language sql stable parallel safe security definer set jit = off
+return (select coalesce(stopped_at, now() + moved) from test_clock);
+grant execute on function clock to public;
+
+-- A plain job is inserted without a function: its times must come from the same clock.
+alter table live alter column run_at set default clock(), alter column created_at set default clock();
+
+-- What migrations put into a table belongs to the schema and stays: of Holdfast's tables the three that test_tables
+-- leaves out, of the application's those that held rows when this was applied.
+create table if not exists test_settings as table settings;
+create table if not exists test_kept (kept regclass primary key);
+
+-- The tables that a test may have written to, partitions one by one: Holdfast's, or with p_whole all.
+create or replace function test_tables(p_whole boolean) returns table (name regclass, ours boolean)
+language sql stable
+set search_path from current
+as $$
+    select c.oid, n.nspname = current_schema()
+    from pg_class c join pg_namespace n on n.oid = c.relnamespace
+    where c.relkind = 'r'
+      and case when n.nspname = current_schema()
+               then c.relname not in ('schema_info', 'schema_files', 'settings') and c.relname !~ '^test_'
+               else p_whole and n.nspname !~ '^pg_' and n.nspname <> 'information_schema'
+                    and c.oid not in (select k.kept from test_kept k) end
+$$;
+
+create or replace function test_has_rows(p_table regclass) returns boolean
+language plpgsql stable
+as $$
+declare
+    v_found boolean;
+begin
+    execute format('select exists (select from %s)', p_table) into v_found;
+    return v_found;
+end $$;
+
+insert into test_kept select t.name from test_tables(true) t where not t.ours and test_has_rows(t.name);
+
+-- Forgets what the last test did: empties Holdfast's tables and, with p_whole, the application's; sets the clock right.
+-- The few rows of a test are deleted in a tenth of the time that truncate takes (decision 014); truncate is for tables
+-- that have grown large, if only by rows deleted before, and for those that something keeps from being deleted from.
+create or replace function test_reset(p_whole boolean) returns void
+language plpgsql
+set search_path from current set lock_timeout = '3s'
+as $$
+declare
+    v_tables regclass[] := array(select t.name from test_tables(p_whole) t);
+    v_used   regclass[] := array(select t from unnest(v_tables) t where test_has_rows(t));
+    v_large  boolean := exists (select from unnest(v_used) t where pg_relation_size(t) > 1000000);
+begin
+    if v_used <> '{}' and not v_large then
+        begin  -- one statement: foreign keys among these tables are looked at when all of them are empty
+            execute (select 'with ' || string_agg(format('d%s as (delete from %s)', n, t), ', ') || ' select'
+                     from unnest(v_used) with ordinality u(t, n));
+        exception
+            when lock_not_available then raise;
+            when others then v_large := true;
+        end;
+    end if;
+    if v_large then
+        execute format('truncate %s cascade', array_to_string(v_used, ', '));
+    end if;
+    perform setval(s.seqrelid, s.seqstart, false)
+    from pg_sequence s join pg_depend d on d.classid = 'pg_class'::regclass and d.objid = s.seqrelid
+    where d.refclassid = 'pg_class'::regclass and d.refobjid = any (v_tables::oid[]) and d.deptype in ('a', 'i')
+      and pg_sequence_last_value(s.seqrelid) is not null;
+    if exists ((table settings except table test_settings) union all (table test_settings except table settings)) then
+        delete from settings;
+        insert into settings table test_settings;
+    end if;
+    update test_clock set moved = '0', stopped_at = null;
+end $$;
