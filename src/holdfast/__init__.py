@@ -1,6 +1,6 @@
 """Holdfast: a PostgreSQL-backed job system. Accepted means committed; every job reaches exactly one final status."""
 
-from holdfast.client import Dedupe, Enqueuer, Handle, Holdfast, Task
+from holdfast.client import Batch, Dedupe, Enqueuer, Handle, Holdfast, Task
 from holdfast.errors import (
     ConfigurationError,
     DatabaseUnavailable,
@@ -8,23 +8,31 @@ from holdfast.errors import (
     HoldfastError,
     InvalidPayload,
     JobFailed,
+    LeaseLost,
     SchemaError,
+    UnknownSchedule,
     UnknownTask,
     UsageError,
 )
 from holdfast.model.context import CONTEXT, Context
-from holdfast.model.job import JobInfo, Status
+from holdfast.model.job import BatchInfo, BlockInfo, JobInfo, NewJob, Status
 from holdfast.model.outcome import Cancel, Dead, Fail, RetryLater, Snooze
+from holdfast.model.resource import Resource
 from holdfast.model.retry import Retry
+from holdfast.model.schedule import Cron, ScheduleInfo
 from holdfast.settings import VERSION
 
 __version__ = VERSION
 
 __all__ = [
     "CONTEXT",
+    "Batch",
+    "BatchInfo",
+    "BlockInfo",
     "Cancel",
     "ConfigurationError",
     "Context",
+    "Cron",
     "DatabaseUnavailable",
     "Dead",
     "Dedupe",
@@ -37,12 +45,17 @@ __all__ = [
     "InvalidPayload",
     "JobFailed",
     "JobInfo",
+    "LeaseLost",
+    "NewJob",
+    "Resource",
     "Retry",
     "RetryLater",
+    "ScheduleInfo",
     "SchemaError",
     "Snooze",
     "Status",
     "Task",
+    "UnknownSchedule",
     "UnknownTask",
     "UsageError",
     "__version__",

@@ -6,8 +6,10 @@ HoldfastError
 │   └── UnknownTask         a task name nobody registered
 ├── UsageError              whoever wrote the call: it cannot work as written
 │   ├── InvalidPayload      the arguments cannot be carried, or do not fit the handler
-│   └── DuplicateJob        a dedupe key is held and the caller asked for an error
+│   ├── DuplicateJob        a dedupe key is held and the caller asked for an error
+│   └── UnknownSchedule     a schedule name nobody registered
 ├── JobFailed               whoever waits for a result: the job ended without one
+├── LeaseLost               nobody: the job went to another worker, and this attempt's writes were rolled back
 └── DatabaseUnavailable     whoever runs the database; trying again may help
 """
 
@@ -54,12 +56,25 @@ class DuplicateJob(UsageError):
         self.key = key
 
 
+class UnknownSchedule(UsageError):
+    """No schedule of this name is in the database."""
+
+    def __init__(self, name: str, known: Iterable[str]) -> None:
+        near = difflib.get_close_matches(name, list(known), n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else "; workers register schedules when they start"
+        super().__init__(f"there is no schedule named {name!r}{hint}")
+
+
 class JobFailed(HoldfastError):
     """A job whose result was waited for ended as failed, dead or canceled; `info` is the job."""
 
     def __init__(self, info: object, message: str) -> None:
         super().__init__(message)
         self.info = info
+
+
+class LeaseLost(HoldfastError):
+    """The job belongs to another worker by now, or has ended: what this attempt wrote in its transaction is undone."""
 
 
 class DatabaseUnavailable(HoldfastError):

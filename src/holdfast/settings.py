@@ -30,7 +30,7 @@ class Settings:
     pooler: bool = _setting(False, "the DSN is a PgBouncer in transaction mode: no prepared statements, no LISTEN")
     connect_timeout: float = _setting(10.0, "seconds to wait for a connection", 0.1)
     call_timeout: float = _setting(30.0, "seconds any one database call may take", 0.1)
-    pool_size: int = _setting(10, "connections a client may open for enqueue and look-ups", 1)
+    pool_size: int = _setting(10, "connections for enqueue and look-ups; as many again for handlers' transactions", 1)
 
     lease: float = _setting(60.0, "seconds a claim is valid without renewal", 0.2)
     renew: float = _setting(20.0, "seconds between renewals; at most half of the lease", 0.05)
@@ -41,12 +41,24 @@ class Settings:
     prefetch: float = _setting(0.05, "seconds of work to claim ahead; 0 claims only what can start now", 0)
     claim_size: int = _setting(500, "most jobs one claim takes", 1)
     grace: float = _setting(25.0, "seconds a stopping worker lets running jobs finish", 0)
+    child_processes: int = _setting(
+        0, 'most child processes a worker runs for tasks with `runner="process"`; 0 is one per CPU', 0
+    )
+    process_memory: int = _setting(0, "MB of address space each child process may use; 0 is no limit", 0)
+    process_max_jobs: int = _setting(1000, "a child process is replaced after so many jobs; 0 is never", 0)
+    process_max_rss: int = _setting(
+        0, "MB of resident memory above which a child process is replaced after its job; 0 is never", 0
+    )
     upkeep: float = _setting(2.0, "seconds between the leader's rounds (promote, reclaim)", 0.05)
 
     max_payload: int = _setting(1_048_576, "largest payload in bytes", 2)
+    max_result: int = _setting(1_048_576, "largest result in bytes; results are kept as long as history", 2)
     max_depth: int = _setting(100, "deepest nesting of a payload", 1)
     max_error: int = _setting(16_384, "longest error text kept, in characters; the traceback's middle is cut", 100)
 
+    test_dsn: str = _setting(
+        "", "server on which `holdfast.testing` makes its databases; else it starts one of its own"
+    )
     log_format: str = _setting("console", "worker log lines: `console` or `json`")
     log_level: str = _setting("info", "lowest level logged: debug, info, warning or error")
 

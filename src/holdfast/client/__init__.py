@@ -1,6 +1,7 @@
 """The client: the application object, its tasks, and what enqueue returns."""
 
 from holdfast.client.app import Holdfast
+from holdfast.client.batch import Batch
 from holdfast.client.task import Dedupe, Enqueuer, Handle, Task
 
-__all__ = ["Dedupe", "Enqueuer", "Handle", "Holdfast", "Task"]
+__all__ = ["Batch", "Dedupe", "Enqueuer", "Handle", "Holdfast", "Task"]

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar, overload
 
-from holdfast.client.task import Dedupe, Task
-from holdfast.errors import ConfigurationError, UnknownTask
+from holdfast.client.around import Around
+from holdfast.client.batch import Batch
+from holdfast.client.task import Dedupe, Enqueuer, Runner, Task
+from holdfast.errors import ConfigurationError, UnknownSchedule, UnknownTask
 from holdfast.model import retry as retries
 from holdfast.model.context import Context
-from holdfast.model.job import JobInfo, parse_id
-from holdfast.model.retry import Retry
+from holdfast.model.job import BatchInfo, BlockInfo, JobInfo, parse_id
+from holdfast.model.resource import Resource
+from holdfast.model.retry import ErrorTable, Retry
+from holdfast.model.schedule import Schedule, ScheduleInfo
 from holdfast.settings import Settings
 from holdfast.store.calls import Calls, Filter
 
@@ -24,6 +28,8 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Decorator:
@@ -54,6 +60,11 @@ class Holdfast:
     def __init__(self, dsn: str | None = None, **settings: Any) -> None:
         self.settings = Settings.load(dsn=dsn, **settings)
         self.tasks: dict[str, Task[Any, Any]] = {}
+        self.resources: list[Resource[Any]] = []
+        self.errors = ErrorTable()
+        self.around_enqueues = Around()
+        self.around_attempts = Around(may_swallow=True)
+        self.timetable: dict[str, Schedule] = {}
         self.calls = Calls(self.settings.schema)
 
     @functools.cached_property
@@ -83,8 +94,10 @@ class Holdfast:
         retry: Retry = retries.DEFAULT,
         timeout: float | None = None,
         dedupe: Dedupe | None = None,
+        runner: Runner | None = None,
     ) -> Decorator:
-        """Registers a handler as a task. The task's name is `module.function` unless given."""
+        """Registers a handler as a task. The task's name is `module.function` unless given; its runner is "async" for
+        coroutine functions and "thread" for others unless given."""
         if _misplaced is not None:
             raise ConfigurationError("write @hf.task() with parentheses; its options go between them")
         given: object = retry
@@ -93,8 +106,8 @@ class Holdfast:
 
         def register(handler: Callable[..., Any]) -> Task[Any, Any]:
             task: Task[Any, Any] = Task(
-                self, handler, name=name or _name(handler), queue=queue, priority=priority, retry=retry,
-                timeout=timeout, dedupe=dedupe,
+                self, handler, name=name or _name(handler), module=_module(handler), queue=queue, priority=priority,
+                retry=retry, timeout=timeout, dedupe=dedupe, runner=runner,
             )  # fmt: skip
             if task.name in self.tasks:
                 raise ConfigurationError(f"two tasks are named {task.name!r}; give one of them another name=")
@@ -103,11 +116,99 @@ class Holdfast:
 
         return Decorator(register)
 
+    @overload
+    def resource(self, opener: Callable[[], AsyncIterator[T]]) -> Resource[T]: ...
+    @overload
+    def resource(self, opener: Callable[[], Iterator[T]]) -> Resource[T]: ...
+    def resource(self, opener: Callable[[], Any]) -> Resource[Any]:
+        """Registers what a worker opens once, before its first job, and closes when it stops. A generator function
+        that yields the value; a handler asks for it with `session: Session = http.value`."""
+        made: Resource[Any] = Resource(opener)
+        self.resources.append(made)
+        return made
+
+    def around_enqueue(self, layer: F) -> F:
+        """Registers middleware around every enqueue of this application: a generator function that takes the NewJob and
+        yields once. It may set the job's headers. One call covers a whole enqueue_many. The first registered is the
+        outermost. What the database enqueues, a schedule's slots and a batch's callback, has none."""
+        return self.around_enqueues.add(layer)
+
+    def around_attempt(self, layer: F) -> F:
+        """Registers middleware around every attempt of a job: a generator function, async or not, that takes the
+        Context and yields once; what the handler raises is raised at the yield. It runs on the worker's event loop."""
+        return self.around_attempts.add(layer)
+
+    def classify(self, rules: Mapping[type[BaseException] | str, Literal["retry", "fail", "dead"]]) -> None:
+        """Says what errors mean in all tasks, by error code or exception type; a task's own Retry.on(...) comes first.
+
+        hf.classify({"DB_UNAVAILABLE": "retry", "SNAPSHOT_NOT_READY": "fail", PermissionError: "dead"})
+        """
+        self.errors.update(rules)
+
+    def batch(
+        self, name: str, *, tenant: str | None = None, on_done: Enqueuer[Any, Any] | None = None, conn: Any = None
+    ) -> Batch:
+        """Jobs that are counted together: `with hf.batch("import") as batch`, then `task.using(batch=batch)`.
+
+        on_done is a task enqueued once when the last job has ended; it gets the batch's id if it takes an argument.
+        """
+        return Batch(self, name, tenant=tenant, on_done=on_done, conn=conn)
+
+    def get_batch(self, batch_id: str) -> BatchInfo | None:
+        """A batch with its counters, or None."""
+        return self.sync_pool.run(self.calls.batch(parse_id(batch_id)))
+
+    def list_batches(self, limit: int = 50) -> list[BatchInfo]:
+        """The newest batches with their counters."""
+        return self.sync_pool.run(self.calls.list_batches(limit=limit))
+
+    async def aget_batch(self, batch_id: str) -> BatchInfo | None:
+        """A batch with its counters, or None."""
+        return await self.async_pool.run(self.calls.batch(parse_id(batch_id)))
+
+    def cancel_batch(self, batch_id: str) -> int:
+        """Cancels what waits and asks what runs to stop, in small steps; answers how many jobs that were."""
+        call, jobs = self.calls.cancel_batch(parse_id(batch_id)), 0
+        while some := self.sync_pool.run(call):
+            jobs += some
+        return jobs
+
+    async def acancel_batch(self, batch_id: str) -> int:
+        """Cancels what waits and asks what runs to stop, in small steps; answers how many jobs that were."""
+        call, jobs = self.calls.cancel_batch(parse_id(batch_id)), 0
+        while some := await self.async_pool.run(call):
+            jobs += some
+        return jobs
+
+    def before_wait(self, id_: str, info: JobInfo | None, timeout: float | None) -> None:
+        """Called before each pause of somebody who waits for a job to end. There is nothing to do here."""
+
+    def blocks(self) -> list[BlockInfo]:
+        """What handlers found blocked (Dead(block=...)), the latest first."""
+        return self.sync_pool.run(self.calls.blocks())
+
+    def clear_blocks(self, *keys: str) -> list[str]:
+        """Takes keys off that list, once somebody has acted on them; answers those that were on it."""
+        return self.sync_pool.run(self.calls.clear_blocks(keys))
+
+    def use(self, settings: Settings) -> None:
+        """Goes on with other settings than it was made with; for the time before the first connection."""
+        self.settings = settings
+        self.calls = Calls(settings.schema)
+        self.__dict__.pop("sync_pool", None)
+        self.__dict__.pop("async_pool", None)
+
     def find_task(self, name: str) -> Task[Any, Any]:
         """A registered task by name."""
         if name not in self.tasks:
             raise UnknownTask(name, self.tasks)
         return self.tasks[name]
+
+    def add_schedule(self, schedule: Schedule) -> None:
+        """Takes in what `task.schedule(...)` made; workers tell the database when they start."""
+        if schedule.name in self.timetable:
+            raise ConfigurationError(f"two schedules are named {schedule.name!r}; give one of them another name")
+        self.timetable[schedule.name] = schedule
 
     def migrate(self) -> Migrated:
         """Creates or updates the schema."""
@@ -124,15 +225,17 @@ class Holdfast:
         return await self.async_pool.run(self.calls.get(parse_id(job_id)))
 
     def list_jobs(self, *, limit: int = 50, **where: str | None) -> list[JobInfo]:
-        """The newest jobs that match status, task, queue, tenant or error."""
+        """The newest jobs that match status, task, queue, tenant, batch or error."""
         return self.sync_pool.run(self.calls.list_jobs(Filter(**where), limit=limit))
 
     def cancel(self, *job_ids: str) -> dict[str, str]:
-        """Cancels waiting jobs; answers canceled, running, finished or unknown for each."""
+        """Cancels jobs: waiting ones at once, running ones by asking them to stop. Answers for each: canceled,
+        canceling, finished (it was over already) or unknown. Repeating it changes nothing."""
         return self.sync_pool.run(self.calls.cancel([parse_id(i) for i in job_ids]))
 
     async def acancel(self, *job_ids: str) -> dict[str, str]:
-        """Cancels waiting jobs; answers canceled, running, finished or unknown for each."""
+        """Cancels jobs: waiting ones at once, running ones by asking them to stop. Answers for each: canceled,
+        canceling, finished (it was over already) or unknown. Repeating it changes nothing."""
         return await self.async_pool.run(self.calls.cancel([parse_id(i) for i in job_ids]))
 
     def retry_dead(self, job_ids: Iterable[str]) -> list[str]:
@@ -142,6 +245,31 @@ class Holdfast:
     def discard_dead(self, job_ids: Iterable[str]) -> list[str]:
         """Puts failed or dead jobs aside for good; answers those that went."""
         return self.sync_pool.run(self.calls.discard_dead([parse_id(i) for i in job_ids]))
+
+    def schedules(self) -> list[ScheduleInfo]:
+        """Every schedule that workers have registered, by name."""
+        return self.sync_pool.run(self.calls.schedules())
+
+    def pause_schedule(self, name: str) -> None:
+        """Lets a schedule fire no more until it is resumed; slots that pass meanwhile are not made up for."""
+        self._found(name, self.sync_pool.run(self.calls.pause_schedule(name, paused=True)))
+
+    def resume_schedule(self, name: str) -> None:
+        """Lets a paused schedule go on with its next slot."""
+        self._found(name, self.sync_pool.run(self.calls.pause_schedule(name, paused=False)))
+
+    def run_schedule(self, name: str) -> str:
+        """Enqueues a schedule's job once, now, besides its slots; answers the job's id."""
+        return self._found(name, self.sync_pool.run(self.calls.run_schedule(name)))
+
+    def remove_schedule(self, name: str) -> None:
+        """Removes a schedule; a worker whose code still has it brings it back when it starts."""
+        self._found(name, self.sync_pool.run(self.calls.remove_schedule(name)))
+
+    def _found(self, name: str, answer: T | None) -> T:
+        if not answer:
+            raise UnknownSchedule(name, [each.name for each in self.schedules()])
+        return answer
 
     def close(self) -> None:
         """Closes the sync connections."""
@@ -166,10 +294,11 @@ class Holdfast:
 
 
 def _name(handler: Callable[..., Any]) -> str:
-    prefix = handler.__module__
-    if prefix == "__main__":
-        prefix = _main_module()
-    return f"{prefix}.{handler.__qualname__}".replace(".<locals>", "")
+    return f"{_module(handler)}.{handler.__qualname__}".replace(".<locals>", "")
+
+
+def _module(handler: Callable[..., Any]) -> str:
+    return _main_module() if handler.__module__ == "__main__" else handler.__module__
 
 
 def _main_module() -> str:

@@ -8,24 +8,36 @@ import inspect
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar, cast, get_args
 
 from holdfast.errors import ConfigurationError, JobFailed, UsageError
 from holdfast.model import payload
 from holdfast.model.job import JobInfo, NewJob, Status, ids, parse_id
 from holdfast.model.retry import Retry
+from holdfast.model.schedule import Cron, Schedule
 from holdfast.model.signature import Signature
 from holdfast.store.bulk import Bulk
 from holdfast.store.calls import Accepted, Call
 
 if TYPE_CHECKING:
     from holdfast.client.app import Holdfast
+    from holdfast.client.batch import Batch
 
 P = ParamSpec("P")
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
+SCHEDULED = (
+    "tenant",
+    "queue",
+    "priority",
+    "max_attempts",
+    "retry",
+    "deadline",
+)  # options that hold for each job of a schedule
+Runner = Literal["async", "thread", "process"]
+"""Where a handler runs: on the worker's event loop, in one of its threads, or in a child process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +69,7 @@ class Handle(Generic[R_co]):
     id: str
     outcome: str
     _hf: Holdfast
+    _signature: Signature
 
     @property
     def existing(self) -> bool:
@@ -73,18 +86,20 @@ class Handle(Generic[R_co]):
     def result(self, timeout: float | None = None) -> R_co:
         """Waits for the job to end and answers what its handler returned. Raises JobFailed when it ended without
         success, TimeoutError when it has not ended in time. Results are kept as long as history."""
-        for pause in _pauses(timeout):
+        for pause in pauses(timeout):
             if (info := self.info()) is not None and info.status.final:
-                return cast(R_co, _result(info))
+                return cast(R_co, self._signature.read_result(_result(info)))
+            self._hf.before_wait(self.id, info, timeout)
             time.sleep(pause)
         raise TimeoutError(f"job {self.id} has not ended within {timeout:g} s")
 
     async def aresult(self, timeout: float | None = None) -> R_co:
         """Waits for the job to end and answers what its handler returned. Raises JobFailed when it ended without
         success, TimeoutError when it has not ended in time. Results are kept as long as history."""
-        for pause in _pauses(timeout):
+        for pause in pauses(timeout):
             if (info := await self.ainfo()) is not None and info.status.final:
-                return cast(R_co, _result(info))
+                return cast(R_co, self._signature.read_result(_result(info)))
+            self._hf.before_wait(self.id, info, timeout)
             await asyncio.sleep(pause)
         raise TimeoutError(f"job {self.id} has not ended within {timeout:g} s")
 
@@ -102,6 +117,8 @@ class Options:
     retry: Retry | None = None
     dedupe: str | Dedupe | None = None
     on_conflict: str | None = None
+    deadline: float | None = None
+    batch: Batch | str | None = None
     id: str | None = None
     conn: Any = None
 
@@ -111,11 +128,15 @@ class Options:
         given: Any = self  # not every caller has a type checker
         if given.delay is not None and not (isinstance(given.delay, int | float) and given.delay >= 0):
             raise UsageError(f"delay is seconds from now, 0 or more, got {given.delay!r}")
+        if given.deadline is not None and not (isinstance(given.deadline, int | float) and given.deadline > 0):
+            raise UsageError(f"deadline is seconds from now, more than 0, got {given.deadline!r}")
         if given.retry is not None and not isinstance(given.retry, Retry):
             raise UsageError(f"retry is a policy such as Retry.fixed(60), got {given.retry!r}")
+        if given.run_at is not None and not isinstance(given.run_at, datetime):
+            raise UsageError(f"run_at is a datetime with a time zone, got {given.run_at!r:.60}")
         if self.run_at is not None and self.run_at.tzinfo is None:
             raise UsageError(f"run_at {self.run_at} has no time zone; use datetime.now(timezone.utc) or zoneinfo")
-        if self.max_attempts is not None and not 1 <= self.max_attempts <= 32_000:
+        if given.max_attempts is not None and given.max_attempts not in range(1, 32_001):
             raise UsageError(f"max_attempts is 1 to 32000, got {self.max_attempts!r}")
         for what, name, longest in (("a tenant", self.tenant, 200), ("a queue", self.queue, 100)):
             if name is not None:
@@ -147,52 +168,91 @@ class Enqueuer(Generic[P, R]):
         retry: Retry | None = None,
         dedupe: str | Dedupe | None = None,
         on_conflict: str | None = None,
+        deadline: float | None = None,
+        batch: Batch | str | None = None,
         id: str | None = None,
         conn: Any = None,
     ) -> Enqueuer[P, R]:
         """The same task with these options on top of those already set.
 
-        dedupe is a key of the caller's, or a Dedupe to derive the key from the arguments. With conn= the job is
-        enqueued in that connection's transaction: rolled back means never queued.
+        dedupe is a key of the caller's, or a Dedupe to derive the key from the arguments. deadline: if no attempt can
+        start within so many seconds, the job is canceled. batch is one made by hf.batch(), or the id of one that has
+        not ended. With conn= (a connection or session of psycopg, asyncpg, SQLAlchemy or Django) the job is enqueued
+        in its transaction: rolled back means never queued.
         """
         given = {k: v for k, v in locals().items() if k not in ("self",) and v is not None}
         return Enqueuer(self._task, replace(self._options, **given))
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
         """Accepts one job; it is committed when this returns (with conn=, when that transaction commits)."""
-        return self._handle(self._hf.sync_pool.run(self._enqueue_call(args, kwargs), self._options.conn))
+        job, hf = self.new_job(args, kwargs), self._hf
+        if not hf.around_enqueues:
+            return self._handle(hf.sync_pool.run(self._call(job), self._conn))
+        with hf.around_enqueues.entered(job):
+            return self._handle(hf.sync_pool.run(self._call(job), self._conn))
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
         """Accepts one job; it is committed when this returns (with conn=, when that transaction commits)."""
-        return self._handle(await self._hf.async_pool.run(self._enqueue_call(args, kwargs), self._options.conn))
+        job, hf = self.new_job(args, kwargs), self._hf
+        if not hf.around_enqueues:
+            return self._handle(await hf.async_pool.run(self._call(job), self._conn))
+        async with hf.around_enqueues.aentered(job):
+            return self._handle(await hf.async_pool.run(self._call(job), self._conn))
 
     def enqueue_many(self, calls: Iterable[Any]) -> list[str]:
         """Accepts many jobs, all or none; answers their ids in order.
 
         Each call is a tuple of arguments, a dict by name, or the one argument.
         """
-        bulk, conn, hf = self._bulk(calls), self._options.conn, self._hf
-        if bulk.like.plain:
-            hf.sync_pool.copy(bulk, conn)
-            return bulk.ids
-        told = hf.sync_pool.run(hf.calls.enqueue_many(self._keyed(bulk), self._on_conflict), conn)
-        return [each.id for each in told]
+        bulk, conn, hf = self._bulk(calls), self._conn, self._hf
+        with hf.around_enqueues.entered(bulk.like):
+            self._check_headers(bulk.like)
+            if bulk.like.plain:
+                hf.sync_pool.copy(bulk, conn)
+                return bulk.ids
+            told = hf.sync_pool.run(hf.calls.enqueue_many(self._keyed(bulk), self._on_conflict), conn)
+            return [each.id for each in told]
 
     async def aenqueue_many(self, calls: Iterable[Any]) -> list[str]:
         """Accepts many jobs, all or none; answers their ids in order.
 
         Each call is a tuple of arguments, a dict by name, or the one argument.
         """
-        bulk, conn, hf = self._bulk(calls), self._options.conn, self._hf
-        if bulk.like.plain:
-            await hf.async_pool.copy(bulk, conn)
-            return bulk.ids
-        told = await hf.async_pool.run(hf.calls.enqueue_many(self._keyed(bulk), self._on_conflict), conn)
-        return [each.id for each in told]
+        bulk, conn, hf = self._bulk(calls), self._conn, self._hf
+        async with hf.around_enqueues.aentered(bulk.like):
+            self._check_headers(bulk.like)
+            if bulk.like.plain:
+                await hf.async_pool.copy(bulk, conn)
+                return bulk.ids
+            told = await hf.async_pool.run(hf.calls.enqueue_many(self._keyed(bulk), self._on_conflict), conn)
+            return [each.id for each in told]
+
+    def schedule(self, name: str, when: Cron | str, /, *args: P.args, **kwargs: P.kwargs) -> None:
+        """Makes a job of this call at each slot of a timetable, `when`: a Cron, or cron text in UTC.
+
+        Workers register it under its name when they start; one of the fleet fires it, once for each slot.
+        """
+        cron = when if isinstance(when, Cron) else Cron(when)
+        self._hf.add_schedule(Schedule(name, cron, self._scheduled_job(name, self._task.encode(args, kwargs))))
+
+    def _scheduled_job(self, name: str, data: bytes) -> NewJob:
+        payload.check_text(name, "a schedule's name", 200)
+        for each in fields(self._options):
+            if each.name not in SCHEDULED and getattr(self._options, each.name) is not None:
+                raise UsageError(
+                    f"schedule {name!r} cannot have {each.name}=: each slot makes a job of its own; of what using() "
+                    f"takes it may have {', '.join(SCHEDULED)}"
+                )
+        return self._job("", data)
 
     @property
     def _hf(self) -> Holdfast:
         return self._task.hf
+
+    @property
+    def _conn(self) -> Any:
+        batch = self._options.batch
+        return self._options.conn if batch is None or isinstance(batch, str) else self._options.conn or batch.conn
 
     @property
     def _dedupe(self) -> Dedupe:
@@ -203,10 +263,18 @@ class Enqueuer(Generic[P, R]):
     def _on_conflict(self) -> str:
         return self._options.on_conflict or self._dedupe.on_conflict
 
-    def _enqueue_call(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Call[Accepted]:
+    def new_job(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> NewJob:
+        """The job that a call stands for, checked and not yet enqueued."""
         given = self._options.id
-        job = self._job(parse_id(given) if given else ids.make(), self._task.encode(args, kwargs))
-        return self._hf.calls.enqueue(job, self._on_conflict, fresh=given is None)
+        return self._job(parse_id(given) if given else ids.make(), self._task.encode(args, kwargs))
+
+    def _call(self, job: NewJob) -> Call[Accepted]:
+        self._check_headers(job)
+        return self._hf.calls.enqueue(job, self._on_conflict, fresh=self._options.id is None)
+
+    def _check_headers(self, job: NewJob) -> None:
+        if job.headers is not None:
+            payload.check_headers(job.headers, self._hf.settings.max_payload, self._hf.settings.max_depth)
 
     def _bulk(self, calls: Iterable[Any]) -> Bulk:
         if self._options.id is not None or isinstance(self._options.dedupe, str):
@@ -228,6 +296,11 @@ class Enqueuer(Generic[P, R]):
             (options.retry or task.retry).max_attempts if options.max_attempts is None else options.max_attempts,
             None if options.retry is None else options.retry.as_json(),
         )  # fmt: skip
+        job.deadline = options.deadline
+        if (batch := options.batch) is not None:
+            job.batch = _batch_id(batch)
+            if job.tenant is None and not isinstance(batch, str):
+                job.tenant = batch.tenant
         if options.dedupe is not None or task.dedupe is not None:
             self._add_key(job)
         return job
@@ -239,7 +312,7 @@ class Enqueuer(Generic[P, R]):
         job.dedupe_scope, job.dedupe_keep = dedupe.scope, dedupe.keep
 
     def _handle(self, told: Accepted) -> Handle[R]:
-        return Handle(told.id, told.outcome, self._hf)
+        return Handle(told.id, told.outcome, self._hf, self._task.signature)
 
 
 class Task(Enqueuer[P, R]):
@@ -251,11 +324,13 @@ class Task(Enqueuer[P, R]):
         handler: Callable[..., Any],
         *,
         name: str,
+        module: str,
         queue: str,
         priority: int,
         retry: Retry,
         timeout: float | None,
         dedupe: Dedupe | None,
+        runner: Runner | None,
     ) -> None:
         super().__init__(self, Options(queue=queue, priority=priority))
         payload.check_text(name, "a task's name", 200)
@@ -264,15 +339,18 @@ class Task(Enqueuer[P, R]):
         self.hf = hf
         self.handler = handler
         self.name = name
+        self.module = module
         self.queue = queue
         self.priority = priority
         self.retry = retry
         self.timeout = timeout
         self.dedupe = dedupe
         self.is_async = inspect.iscoroutinefunction(handler)
+        self.runner = _runner(self, runner)
         self.signature = Signature(name, handler)
         # Nothing to do around the handler's own coroutine: the worker's shortest way.
-        self.is_plain = self.is_async and timeout is None and self.signature.context_name is None
+        needs = self.signature.context_name or self.signature.resources
+        self.is_plain = self.runner == "async" and timeout is None and not needs
         functools.update_wrapper(self, handler)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -290,6 +368,10 @@ class Task(Enqueuer[P, R]):
             return self.encode(call, {})
         return self.encode((), call) if isinstance(call, Mapping) else self.encode((call,), {})
 
+    def outcome_of(self, error: BaseException, code: str | None) -> str:
+        """What an error means: by the task's own rules, then by the application's table; else it is retried."""
+        return self.retry.outcome(error, code) or self.hf.errors.outcome(error, code)
+
     def describe(self) -> dict[str, Any]:
         """What the database keeps of a task."""
         return {
@@ -304,13 +386,53 @@ class Task(Enqueuer[P, R]):
         return f"<task {self.name!r} on queue {self.queue!r}>"
 
 
-def _pauses(timeout: float | None) -> Iterator[float]:
-    """Seconds to wait between looks at a job: short at first, half a second later, until the time is over."""
+def _runner(task: Task[Any, Any], given: Runner | None) -> Runner:
+    """The runner that was asked for, or the one that fits the handler."""
+    fitting: Runner = "async" if task.is_async else "thread"
+    if given is not None and given not in get_args(Runner):
+        raise ConfigurationError(f"task {task.name!r} has runner {given!r}; it is 'async', 'thread' or 'process'")
+    if given == "process":
+        _check_importable(task)
+    elif given not in (None, fitting):
+        kind = "a coroutine function" if task.is_async else "not a coroutine function"
+        raise ConfigurationError(
+            f"task {task.name!r} has runner {given!r}, but its handler is {kind}; use {fitting!r} or 'process'"
+        )
+    return given or fitting
+
+
+def _check_importable(task: Task[Any, Any]) -> None:
+    """Refuses a handler that a child process could not find by importing its module."""
+    place: str = task.handler.__qualname__
+    if place.endswith("<lambda>"):
+        what = "a lambda"
+    elif "." in place:
+        what = f"inside something else ({place})"
+    elif task.module == "__main__":
+        what = "typed at a prompt"
+    else:
+        return
+    raise ConfigurationError(
+        f"task {task.name!r} has runner 'process', but its handler is {what}: a child process finds the handler by "
+        "importing its module, so it must be a function at the top level of a module"
+    )
+
+
+def pauses(timeout: float | None) -> Iterator[float]:
+    """Seconds to wait after each look at a job: short at first, half a second later, until the time is over."""
     deadline = math.inf if timeout is None else time.monotonic() + timeout
     pause = 0.01
     while (left := deadline - time.monotonic()) > 0:
         yield min(pause, left)
         pause = min(pause * 1.5, 0.5)
+    yield 0.0  # one more look
+
+
+def _batch_id(batch: Any) -> str:
+    try:
+        return parse_id(batch if isinstance(batch, str) else batch.id)
+    except (UsageError, AttributeError):
+        raise UsageError(f"batch is one made by hf.batch(), or the id of one, got {batch!r:.60}") from None
 
 
 def _result(info: JobInfo) -> Any:

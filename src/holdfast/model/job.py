@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from holdfast.errors import UsageError
+
 
 class Status(enum.StrEnum):
     """Where a job is in its life; the last four are final."""
@@ -53,6 +55,46 @@ class JobInfo:
     locked_at: datetime | None
     heartbeat_at: datetime | None
     lease_expires_at: datetime | None
+    batch: str | None
+    deadline: datetime | None
+    progress: dict[str, Any] | None
+
+
+@dataclass(frozen=True, slots=True)
+class BatchInfo:
+    """One row of the `batch_progress` view. `processed` is what has ended: succeeded, failed or canceled."""
+
+    id: str
+    name: str
+    tenant: str | None
+    status: str
+    total: int
+    processed: int
+    succeeded: int
+    failed: int
+    canceled: int
+    open: bool
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    callback: str | None
+
+    @property
+    def ended(self) -> bool:
+        """Whether every job has ended and the batch with them."""
+        return self.finished_at is not None
+
+
+@dataclass(frozen=True, slots=True)
+class BlockInfo:
+    """One row of the `blocks` table: what handlers found blocked, how often and when."""
+
+    key: str
+    reason: str | None
+    count: int
+    first_seen: datetime
+    last_seen: datetime
+    last_job: str
 
 
 @dataclass(slots=True)
@@ -72,26 +114,38 @@ class NewJob:
     dedupe_key: str | None = None
     dedupe_scope: str = "running"
     dedupe_keep: float | None = None
+    deadline: float | None = None
+    batch: str | None = None
+    headers: dict[str, Any] | None = None
 
     @property
     def plain(self) -> bool:
-        """Complete, due at once and without a dedupe key: nothing to decide, so it may go straight into live."""
-        return self.dedupe_key is None and self.delay is None and self.run_at is None and self.max_attempts is not None
+        """Complete, due at once, without a dedupe key or a deadline: nothing to decide, so it may go straight into
+        live."""
+        return (
+            self.dedupe_key is None and self.delay is None and self.run_at is None and self.deadline is None
+            and self.max_attempts is not None
+        )  # fmt: skip
 
 
 class Job:
     """One claimed job in a worker's hand. `lease` is the claim it came with, shared by the whole batch."""
 
     __slots__ = (
-        "attempt", "id", "lease", "max_attempts", "payload", "priority", "queue", "run_at", "task", "tenant", "thread",
+        "attempt", "batch", "canceled", "headers", "id", "kept", "lease", "max_attempts", "payload", "priority",
+        "queue", "result", "run_at", "settled", "task", "tenant", "thread",
     )  # fmt: skip
 
     def __init__(self, row: tuple[Any, ...], lease: Any) -> None:
         (
             self.id, _, self.task, self.payload, self.attempt, self.max_attempts, self.queue, self.priority,
-            self.tenant, self.run_at,
+            self.tenant, self.run_at, self.batch, self.headers,
         ) = row  # fmt: skip
         self.lease = lease
+        self.canceled = False  # somebody wants it canceled
+        self.result: bytes | None = None  # what the handler has set before it returns
+        self.settled = False  # finished inside its handler's own transaction
+        self.kept: bytes | None = None  # the result that was committed there
         self.thread: Any = None  # the future of a handler that runs on in its thread after the attempt has ended
 
 
@@ -133,4 +187,7 @@ ids = IdMaker()
 
 def parse_id(text: str | uuid.UUID) -> str:
     """An id as canonical text."""
-    return str(text if isinstance(text, uuid.UUID) else uuid.UUID(text))
+    try:
+        return str(text if isinstance(text, uuid.UUID) else uuid.UUID(text))
+    except (ValueError, AttributeError, TypeError):
+        raise UsageError(f"{text!r:.60} is not an id; one looks like 018f2c5e-7d1a-7c3b-9f00-2a4b6c8d0e1f") from None

@@ -10,6 +10,12 @@ from typing import Any
 
 import msgspec
 
+SETTLED = "settled"
+"""The job was finished inside its handler's own transaction: nothing is left to decide, and SQL never sees this."""
+
+
+WANTED_CANCELED = "somebody asked to cancel it while it ran"
+
 
 class Outcome(msgspec.Struct, omit_defaults=True, gc=False):
     """The end of one attempt, as it is sent to the database."""
@@ -48,9 +54,16 @@ class Fail(Verdict):
 
 
 class Dead(Verdict):
-    """The job must not be tried again now, whatever its policy: straight to dead."""
+    """The job must not be tried again now, whatever its policy: straight to dead.
+
+    `block` names what refuses us (a domain, an account): it is recorded as a block candidate for people to act on.
+    """
 
     outcome = "dead"
+
+    def __init__(self, message: str = "", *, code: str | None = None, block: str | None = None) -> None:
+        super().__init__(message, code=code)
+        self.block = block
 
 
 class Snooze(Verdict):
@@ -72,14 +85,16 @@ class Cancel(Verdict):
 def describe(error: BaseException, longest: int) -> dict[str, Any]:
     """An error as stored in last_error: cleaned and capped, so that storing it cannot fail."""
     kind = type(error)
-    name = (
-        kind.__qualname__ if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}.{kind.__qualname__}"
-    )
+    ours = kind.__module__ in ("builtins", "__main__") or kind.__module__.startswith("holdfast.")
+    name = kind.__qualname__ if ours else f"{kind.__module__}.{kind.__qualname__}"
     told: dict[str, Any] = {"type": clean(name, 200), "message": clean(_text(error), longest // 4)}
     code = _code(error)
     if code is not None:
         told["code"] = clean(code, 200)
-    told["traceback"] = clean(_traceback(error), longest)
+    if isinstance(error, Dead) and (block := _block(error)):
+        told["block"] = clean(block, 500)
+    if not isinstance(error, Cancel):  # nothing went wrong
+        told["traceback"] = clean(_traceback(error), longest)
     return told
 
 
@@ -98,6 +113,13 @@ def _code(error: BaseException) -> str | None:
         code = getattr(error, "code", None)
         return str(code) if isinstance(code, str | int) and not isinstance(code, bool) else None
     except Exception:  # a property of the handler's exception may be broken
+        return None
+
+
+def _block(error: Dead) -> str | None:
+    try:
+        return None if error.block is None else str(error.block)
+    except Exception:  # it need not be the text that it should be
         return None
 
 

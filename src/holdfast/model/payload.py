@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import re
+from typing import Any
 
 import msgspec
 
@@ -40,8 +41,10 @@ def _refuse_non_finite(value: object, what: str) -> None:
             _refuse_non_finite(each, what)
 
 
-def check_text(text: str, what: str, longest: int) -> str:
+def check_text(text: Any, what: str, longest: int) -> str:
     """A name that PostgreSQL can store."""
+    if not isinstance(text, str):
+        raise UsageError(f"{what} is a text, got {text!r:.60}")
     if not 1 <= len(text) <= longest:
         raise UsageError(f"{what} has 1 to {longest} characters, got {len(text)}: {text[:60]!r}")
     if "\x00" in text or text != text.encode("utf-8", "ignore").decode():
@@ -49,12 +52,20 @@ def check_text(text: str, what: str, longest: int) -> str:
     return text
 
 
-def check_limits(data: bytes, what: str, max_size: int, max_depth: int) -> None:
+def check_headers(headers: Any, max_size: int, max_depth: int) -> None:
+    """Refuses headers that could not be carried; middleware may set anything."""
+    what = "a job's headers"
+    if not isinstance(headers, dict):
+        raise UsageError(f"{what} are a dict, got {headers!r:.60}")
+    check_limits(encode(headers, what), what, max_size, max_depth)
+
+
+def check_limits(data: bytes, what: str, max_size: int, max_depth: int, setting: str = "HOLDFAST_MAX_PAYLOAD") -> None:
     """Refuses what PostgreSQL or a worker would choke on: too large, too deep, or holding a NUL."""
     if len(data) > max_size:
         raise InvalidPayload(
             f"{what} has {len(data):,} bytes, more than the {max_size:,} allowed; store large data elsewhere and "
-            "pass a reference, or raise HOLDFAST_MAX_PAYLOAD"
+            f"pass a reference, or raise {setting}"
         )
     if b"\\u0000" in data and _NUL.search(data):
         raise InvalidPayload(f"{what} holds a NUL character, which PostgreSQL cannot store in JSON")

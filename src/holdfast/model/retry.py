@@ -6,9 +6,9 @@ died is treated like one whose handler raised. `Retry.delay` says the same in Py
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from holdfast.errors import ConfigurationError
 
@@ -90,19 +90,20 @@ class Retry:
         `dead` errors are dead at once, `fail` errors are failed at once; with `retry` given, only those are retried and
         all others fail. The first that matches counts, in that order.
         """
-        rules: tuple[Any, ...] = (*retry, *fail, *dead)  # whatever a caller without a type checker may pass
-        for rule in rules:
-            if not (isinstance(rule, str) or (isinstance(rule, type) and issubclass(rule, BaseException))):
-                raise ConfigurationError(f"errors are named by exception type or by code, got {rule!r}")
+        for rule in (*retry, *fail, *dead):
+            _check_rule(rule)
         return replace(self, retry_on=tuple(retry), fail_on=tuple(fail), dead_on=tuple(dead))
 
-    def outcome(self, error: BaseException, code: str | None) -> str:
-        """What an error means under this policy: error (retried while attempts are left), failed or dead."""
+    def outcome(self, error: BaseException, code: str | None) -> str | None:
+        """What an error means under this policy: error (retried while attempts are left), failed, dead, or None when
+        the policy says nothing about it."""
         if _matches(self.dead_on, error, code):
             return "dead"
         if _matches(self.fail_on, error, code):
             return "failed"
-        return "failed" if self.retry_on and not _matches(self.retry_on, error, code) else "error"
+        if not self.retry_on:
+            return None
+        return "error" if _matches(self.retry_on, error, code) else "failed"
 
     def delay(self, attempt: int) -> float:
         """Seconds between the failure of the attempt-th attempt and the next, without jitter."""
@@ -123,6 +124,35 @@ class Retry:
         elif self.kind == "table":
             shape["delays"] = list(self.delays)
         return shape
+
+
+class ErrorTable:
+    """What errors mean in a whole application, by code or by exception type. A task's own rules come first."""
+
+    _OUTCOMES: ClassVar = {"retry": "error", "fail": "failed", "dead": "dead"}
+
+    def __init__(self) -> None:
+        self._rules: dict[type[BaseException] | str, str] = {}
+
+    def update(self, rules: Mapping[type[BaseException] | str, str]) -> None:
+        """Adds rules; later ones win."""
+        for rule, meaning in rules.items():
+            _check_rule(rule)
+            if meaning not in self._OUTCOMES:
+                raise ConfigurationError(f"an error means 'retry', 'fail' or 'dead', got {meaning!r} for {rule!r}")
+            self._rules[rule] = self._OUTCOMES[meaning]
+
+    def outcome(self, error: BaseException, code: str | None) -> str:
+        """What an error means: its code is looked up first, then its type and the types it derives from."""
+        for key in (code, *type(error).__mro__):
+            if key in self._rules:
+                return self._rules[key]
+        return "error"
+
+
+def _check_rule(rule: Any) -> None:
+    if not (isinstance(rule, str) or (isinstance(rule, type) and issubclass(rule, BaseException))):
+        raise ConfigurationError(f"errors are named by exception type or by code, got {rule!r}")
 
 
 def _matches(rules: Rules, error: BaseException, code: str | None) -> bool:

@@ -16,6 +16,7 @@ import msgspec
 from holdfast.errors import ConfigurationError, InvalidPayload
 from holdfast.model import payload
 from holdfast.model.context import Context
+from holdfast.model.resource import Resource
 
 _astuple = msgspec.structs.astuple
 Call = tuple[tuple[Any, ...], dict[str, Any]]
@@ -31,12 +32,15 @@ class Signature:
         hints = _hints(name, handler)
         parameters = list(inspect.signature(handler).parameters.values())
         self.context_name = next((p.name for p in parameters if hints.get(p.name) is Context), None)
-        carried = [p for p in parameters if p.name != self.context_name]
+        self.resources = {p.name: p.default for p in parameters if isinstance(p.default, Resource)}
+        self.returns = hints.get("return", Any)
+        carried = [p for p in parameters if p.name != self.context_name and p.name not in self.resources]
         _refuse_variadic(name, carried)
         self.context_first = bool(
             self.context_name and parameters[0].name == self.context_name and parameters[0].kind in _PLAIN[:1]
         )
         self._shape = inspect.Signature(carried)
+        self.names = tuple(p.name for p in carried)
         self._names = tuple(p.name for p in carried if p.kind is _PLAIN[0])
         self._optional = any(p.default is not p.empty for p in carried)
         self._positional = not self._optional and len(self._names) == len(carried)
@@ -55,10 +59,17 @@ class Signature:
         """Arguments by parameter name; a clear error when they do not fit."""
         if not kwargs and self._positional and len(args) == len(self._names):
             return dict(zip(self._names, args))  # noqa: B905 - equal lengths; strict would cost a tenth of an enqueue
-        if self.context_name in kwargs:
-            raise InvalidPayload(f"{self.context_name!r} is given to task {self.name!r} by the worker, not by enqueue")
+        if given := {self.context_name, *self.resources} & set(kwargs):
+            raise InvalidPayload(f"{given.pop()!r} is given to task {self.name!r} by the worker, not by enqueue")
         try:
             return dict(self._shape.bind(*args, **kwargs).arguments)
+        except TypeError as error:
+            raise InvalidPayload(f"task {self.name!r} takes {self._shape}: {error}") from None
+
+    def bind_some(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """Some of the arguments by parameter name, for whoever looks for jobs that have them."""
+        try:
+            return dict(self._shape.bind_partial(*args, **kwargs).arguments)
         except TypeError as error:
             raise InvalidPayload(f"task {self.name!r} takes {self._shape}: {error}") from None
 
@@ -69,6 +80,17 @@ class Signature:
             return _astuple(held), {}
         given = msgspec.structs.asdict(held)
         return (), {k: v for k, v in given.items() if v is not msgspec.UNSET}
+
+    def read_result(self, result: Any) -> Any:
+        """A stored result as the type the handler is annotated to return."""
+        if result is None or self.returns in (Any, None, type(None)):
+            return result
+        try:
+            return msgspec.convert(result, self.returns, strict=False)
+        except (msgspec.ValidationError, TypeError) as error:
+            raise InvalidPayload(
+                f"the result of task {self.name!r} is not the {self.returns!r} it is annotated to return: {error}"
+            ) from None
 
     def _decode(self, data: str | bytes) -> msgspec.Struct:
         try:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
+import msgspec
+
 from holdfast.model.job import NewJob, ids
 
+_encode = msgspec.json.encode
 BLOCK = 100  # small blocks keep the server busy while the next one is rendered
 
 
@@ -46,9 +48,11 @@ class Bulk:
     def _frame(self) -> tuple[bytes, bytes]:
         job = self.like
         tenant = "\\N" if job.tenant is None else _text(job.tenant)
-        retry = "\\N" if job.retry is None else _text(json.dumps(job.retry))
+        retry = "\\N" if job.retry is None else _text(_encode(job.retry).decode())
         head = f"\t{_text(job.queue)}\t{job.priority}\t{_text(job.task)}\t{tenant}\t"
-        return head.encode(), f"\t{job.max_attempts}\t{retry}\n".encode()
+        headers = "\\N" if job.headers is None else _text(_encode(job.headers).decode())
+        batch = job.batch or "\\N"
+        return head.encode(), f"\t{job.max_attempts}\t{retry}\t{batch}\t{headers}\n".encode()
 
 
 def _text(text: str) -> str:

@@ -5,14 +5,16 @@ One value serves the sync client, the async client and the worker, so nothing is
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from holdfast.model.job import JobInfo, NewJob, Status
+from holdfast.model.job import BatchInfo, BlockInfo, JobInfo, NewJob, Status
+from holdfast.model.job import ids as job_ids
+from holdfast.model.schedule import Due, Schedule, ScheduleInfo
 
 T = TypeVar("T")
 Rows = list[tuple[Any, ...]]
@@ -38,7 +40,16 @@ class Accepted:
 
 _JOB_COLUMNS = (
     "id::text, task, tenant, queue, priority, payload, status::text, attempts, max_attempts, run_at, last_error, "
-    "created_at, started_at, finished_at, result, dedupe_key, locked_by, locked_at, heartbeat_at, lease_expires_at"
+    "created_at, started_at, finished_at, result, dedupe_key, locked_by, locked_at, heartbeat_at, lease_expires_at, "
+    "batch::text, deadline, progress"
+)
+_BATCH_COLUMNS = (
+    "id::text, name, tenant, status, total, processed, succeeded, failed, canceled, open, created_at, started_at, "
+    "finished_at, callback::text"
+)
+_SCHEDULE_COLUMNS = (
+    "s.name, task, cron, zone, missed::text, payload, options, paused, next_at, last_at, last_job::text, problem, "
+    "registered_at"
 )
 _encode = msgspec.json.encode
 
@@ -55,36 +66,38 @@ class Calls:
         self.schema = schema
         self.channel = f"{schema}_wake"
         self.copy_sql = (
-            f"COPY {schema}.live (id, queue, priority, task, tenant, payload, max_attempts, retry) "
+            f"COPY {schema}.live (id, queue, priority, task, tenant, payload, max_attempts, retry, batch, headers) "
             "FROM STDIN (ENCODING 'UTF8')"
         )
         # A plain job needs no decision, so it is inserted without a function call (decision 004).
         self._insert = (
             f"WITH placed AS (INSERT INTO {schema}.live "
-            "(id, queue, priority, task, tenant, payload, max_attempts, retry) "
-            "VALUES (%s, %s, %s, %s, %s, %s, %s, %s) ON CONFLICT DO NOTHING RETURNING true) "
+            "(id, queue, priority, task, tenant, payload, max_attempts, retry, headers) "
+            "VALUES (%s::uuid, %s, %s, %s, %s, %s::json, %s, %s::jsonb, %s::json) "
+            "ON CONFLICT DO NOTHING RETURNING true) "
             f"SELECT CASE WHEN EXISTS (SELECT 1 FROM {schema}.sleepers s WHERE s.queue = %s) "
             f"THEN {schema}.wake(%s) END FROM placed"
         )
         self._enqueue = (
             f"SELECT id::text, outcome FROM {schema}.enqueue(%s, %s::jsonb, %s, %s::uuid, %s, %s, "
             "make_interval(secs => %s), %s::timestamptz, %s, %s::jsonb, %s, "
-            f"%s::{schema}.dedupe_scope, make_interval(secs => %s), %s, %s)"
+            f"%s::{schema}.dedupe_scope, make_interval(secs => %s), %s, %s, "
+            "make_interval(secs => %s), %s::uuid, %s::json)"
         )
         self._claim = (
             "SELECT id::text, token, task, payload::text, attempt, max_attempts, queue, priority, tenant, "
-            "date_part('epoch', run_at) "
+            "date_part('epoch', run_at), batch::text, headers "
             f"FROM {schema}.claim(%s, %s, %s, make_interval(secs => %s), %s::jsonb, %s)"
         )
         self._finish = f"SELECT finish::text FROM {schema}.finish(%s::uuid[], %s::bigint[], %s::jsonb, %s::bigint[])"
 
     def enqueue(self, job: NewJob, on_conflict: str, *, fresh: bool = True) -> Call[Accepted]:
-        if fresh and job.plain:
+        if fresh and job.plain and job.batch is None:
             return self._insert_plain(job, on_conflict)
         params = (
             job.task, job.payload.decode(), job.queue, job.id, job.tenant, job.priority, job.delay, job.run_at,
-            job.max_attempts, job.retry and json.dumps(job.retry), job.dedupe_key, job.dedupe_scope, job.dedupe_keep,
-            on_conflict, fresh,
+            job.max_attempts, _json(job.retry), job.dedupe_key, job.dedupe_scope, job.dedupe_keep,
+            on_conflict, fresh, job.deadline, job.batch, _json(job.headers),
         )  # fmt: skip
         return Call(
             self._enqueue, params, lambda rows: Accepted(*rows[0]),
@@ -92,9 +105,10 @@ class Calls:
         )  # fmt: skip
 
     def _insert_plain(self, job: NewJob, on_conflict: str) -> Call[Accepted]:
-        retry = None if job.retry is None else json.dumps(job.retry)
-        payload = job.payload.decode()
-        params = (job.id, job.queue, job.priority, job.task, job.tenant, payload, job.max_attempts, retry)
+        params = (
+            job.id, job.queue, job.priority, job.task, job.tenant, job.payload.decode(), job.max_attempts,
+            _json(job.retry), _json(job.headers),
+        )  # fmt: skip
         return Call(
             self._insert,
             (*params, job.queue, job.queue),
@@ -109,6 +123,58 @@ class Calls:
             lambda rows: [Accepted(*row) for row in rows],
             lambda: self.enqueue_many(jobs, on_conflict, fresh=False),
         )
+
+    def open_batch(self, batch: str, name: str, tenant: str | None, on_done: NewJob | None) -> Call[None]:
+        told = None if on_done is None else _encode(_as_json(on_done)).decode()
+        return self._void("open_batch", "%s::uuid, %s, %s, %s::jsonb", batch, name, tenant, told)
+
+    def add_to_batch(self, batch: str, jobs: int) -> Call[None]:
+        return self._void("add_to_batch", "%s::uuid, %s", batch, jobs)
+
+    def close_batch(self, batch: str) -> Call[None]:
+        return self._void("close_batch", "%s::uuid", batch)
+
+    def cancel_batch(self, batch: str, limit: int = 1000) -> Call[int]:
+        return Call(f"SELECT {self.schema}.cancel_batch(%s::uuid, %s)", (batch, limit), lambda rows: int(rows[0][0]))
+
+    def complete_batches(self, batches: Iterable[str]) -> Call[list[str]]:
+        return Call(f"SELECT complete_batches::text FROM {self.schema}.complete_batches(%s::uuid[])",
+                    (array(batches),), _firsts)  # fmt: skip
+
+    def batch(self, batch: str) -> Call[BatchInfo | None]:
+        return Call(
+            f"SELECT {_BATCH_COLUMNS} FROM {self.schema}.batch_progress WHERE id = %s::uuid",
+            (batch,),
+            lambda rows: BatchInfo(*rows[0]) if rows else None,
+        )
+
+    def list_batches(self, *, limit: int) -> Call[list[BatchInfo]]:
+        return Call(
+            f"SELECT {_BATCH_COLUMNS} FROM {self.schema}.batch_progress ORDER BY batch_progress.id DESC LIMIT %s",
+            (limit,),
+            lambda rows: [BatchInfo(*row) for row in rows],
+        )
+
+    def report_progress(self, reports: Sequence[dict[str, Any]]) -> Call[None]:
+        return self._void("report_progress", "%s::jsonb", _encode(reports).decode())
+
+    def wanted_cancels(self, tokens: Sequence[int]) -> Call[list[str]]:
+        return Call(f"SELECT wanted_cancels::text FROM {self.schema}.wanted_cancels(%s::bigint[])",
+                    (array(tokens),), _firsts)  # fmt: skip
+
+    def keep_result(self, id_: str, result: bytes) -> Call[None]:
+        return self._void("keep_result", "%s::uuid, %s::jsonb", id_, result.decode())
+
+    def blocks(self) -> Call[list[BlockInfo]]:
+        return Call(
+            "SELECT key, reason, count, first_seen, last_seen, last_job::text "
+            f"FROM {self.schema}.blocks ORDER BY last_seen DESC",
+            (),
+            lambda rows: [BlockInfo(*row) for row in rows],
+        )
+
+    def clear_blocks(self, keys: Sequence[str]) -> Call[list[str]]:
+        return Call(f"DELETE FROM {self.schema}.blocks WHERE key = ANY(%s) RETURNING key", (list(keys),), _firsts)
 
     def wake(self, queue: str, jobs: int) -> Call[None]:
         return self._void("wake", "%s, %s", queue, jobs)
@@ -158,7 +224,8 @@ class Calls:
 
     def upkeep(self, worker: str, ttl: float) -> Call[Upkept]:
         return Call(
-            f"SELECT term, promoted, reclaimed FROM {self.schema}.upkeep(%s, make_interval(secs => %s))",
+            "SELECT term, promoted, reclaimed, expired, next_slot "
+            f"FROM {self.schema}.upkeep(%s, make_interval(secs => %s))",
             (worker, ttl),
             lambda rows: Upkept(*rows[0]),
         )
@@ -172,6 +239,52 @@ class Calls:
 
     def make_partitions(self) -> Call[int]:
         return Call(f"SELECT {self.schema}.make_partitions()", (), lambda rows: int(rows[0][0]))
+
+    def register_schedules(self, schedules: Iterable[Schedule]) -> Call[None]:
+        return self._void(
+            "register_schedules", "%s::jsonb", _encode([_definition(each) for each in schedules]).decode()
+        )
+
+    def next_schedules(self, limit: int, without: Sequence[str]) -> Call[list[NextSlot]]:
+        return Call(
+            f"SELECT name, cron, zone, missed::text, next_at, now FROM {self.schema}.next_schedules(%s, %s)",
+            (limit, list(without)),
+            lambda rows: [NextSlot(*row) for row in rows],
+        )
+
+    def fire_schedules(self, fires: Iterable[tuple[NextSlot, Due]]) -> Call[list[Fired]]:
+        given = [
+            {"name": it.name, "cron": it.cron, "zone": it.zone, "next_at": it.next_at, "slots": due.slots,
+             "then": due.then}
+            for it, due in fires
+        ]  # fmt: skip
+        return Call(
+            f"SELECT name, cardinality(ids), problem FROM {self.schema}.fire_schedules(%s::jsonb)",
+            (_encode(given).decode(),),
+            lambda rows: [Fired(*row) for row in rows],
+        )
+
+    def flag_schedule(self, name: str, problem: str) -> Call[None]:
+        return self._void("flag_schedule", "%s, %s", name, problem)
+
+    def pause_schedule(self, name: str, *, paused: bool) -> Call[bool]:
+        return Call(f"SELECT {self.schema}.pause_schedule(%s, %s)", (name, paused), lambda rows: bool(rows[0][0]))
+
+    def run_schedule(self, name: str) -> Call[str | None]:
+        query = f"SELECT {self.schema}.run_schedule(%s, %s::uuid)::text"
+        return Call(query, (name, job_ids.make()), lambda rows: rows[0][0])
+
+    def remove_schedule(self, name: str) -> Call[bool]:
+        return Call(f"SELECT {self.schema}.remove_schedule(%s)", (name,), lambda rows: bool(rows[0][0]))
+
+    def schedules(self) -> Call[list[ScheduleInfo]]:
+        return Call(
+            f"SELECT {_SCHEDULE_COLUMNS}, EXISTS (SELECT 1 FROM {self.schema}.workers w WHERE s.task = ANY (w.tasks) "
+            f"AND w.heartbeat_at > {self.schema}.clock() - interval '2 minutes'), {self.schema}.clock() "
+            f"FROM {self.schema}.schedules s ORDER BY s.name",
+            (),
+            lambda rows: [ScheduleInfo(*map(_in_utc, row)) for row in rows],
+        )
 
     def cancel(self, ids: Sequence[str]) -> Call[dict[str, str]]:
         return Call(
@@ -191,6 +304,13 @@ class Calls:
             f"SELECT {_JOB_COLUMNS} FROM {self.schema}.jobs WHERE id = %s::uuid",
             (id_,),
             lambda rows: _info(rows[0]) if rows else None,
+        )
+
+    def get_many(self, ids: Iterable[str]) -> Call[list[JobInfo]]:
+        return Call(
+            f"SELECT {_JOB_COLUMNS} FROM {self.schema}.jobs WHERE id = ANY(%s::uuid[])",
+            (array(ids),),
+            lambda rows: [_info(row) for row in rows],
         )
 
     def list_jobs(self, where: Filter, *, limit: int, newest_first: bool = True) -> Call[list[JobInfo]]:
@@ -246,6 +366,34 @@ class Upkept:
     term: int | None
     promoted: int
     reclaimed: list[dict[str, Any]]
+    expired: int
+    next_slot: float | None  # seconds until a schedule comes due
+
+
+@dataclass(frozen=True, slots=True)
+class NextSlot:
+    """A schedule and where its next slot is looked for; `now` is the database's time."""
+
+    name: str
+    cron: str
+    zone: str
+    missed: Any
+    next_at: datetime
+    now: datetime
+
+    @property
+    def wait(self) -> float:
+        """Seconds until it is due; 0 or less when it is. In UTC, as the connection's zone may have summer time."""
+        return (self.next_at.astimezone(UTC) - self.now.astimezone(UTC)).total_seconds()
+
+
+@dataclass(frozen=True, slots=True)
+class Fired:
+    """What came of firing a schedule: how many jobs, None when there was nothing to fire, or why it could not be."""
+
+    name: str
+    jobs: int | None
+    problem: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -257,6 +405,7 @@ class Filter:
     queue: str | None = None
     tenant: str | None = None
     error: str | None = None
+    batch: str | None = None
 
     def sql(self) -> tuple[str, list[Any]]:
         conditions, params = ["true"], []
@@ -267,15 +416,35 @@ class Filter:
         if self.status is not None:
             conditions.append("status::text = %s")
             params.append(self.status)
+        if self.batch is not None:
+            conditions.append("batch = %s::uuid")
+            params.append(self.batch)
         if self.error is not None:
-            conditions.append("(last_error ->> 'type' = %s OR last_error ->> 'code' = %s)")
-            params += [self.error, self.error]
+            # Lists show the last part of a type, so that part alone is enough.
+            ends = "right('.' || (last_error ->> 'type'), length(%s::text)) = %s"
+            conditions.append(f"({ends} OR last_error ->> 'code' = %s)")
+            params += [f".{self.error}", f".{self.error}", self.error]
         return " AND ".join(conditions), params
 
 
 def _as_json(job: NewJob) -> dict[str, Any]:
     given = {name: getattr(job, name) for name in job.__slots__}
     return {k: v for k, v in given.items() if v is not None} | {"payload": msgspec.Raw(job.payload)}
+
+
+def _json(value: dict[str, Any] | None) -> str | None:
+    return None if value is None else _encode(value).decode()
+
+
+def _definition(it: Schedule) -> dict[str, Any]:
+    given = _as_json(it.job)
+    payload, task, _ = given.pop("payload"), given.pop("task"), given.pop("id")
+    return {"name": it.name, "task": task, "cron": it.cron.text, "zone": it.cron.zone, "missed": it.cron.missed,
+            "payload": payload, "options": given}  # fmt: skip
+
+
+def _in_utc(value: Any) -> Any:
+    return value.astimezone(UTC) if isinstance(value, datetime) else value
 
 
 def _firsts(rows: Rows) -> list[Any]:

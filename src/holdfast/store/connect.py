@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import psycopg
 from psycopg import errors as pg
+from psycopg import pq
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from holdfast.errors import (
@@ -67,6 +69,12 @@ def server_dsn(settings: Settings) -> str:
     return settings.dsn
 
 
+def make_dsn(params: Mapping[str, Any]) -> str:
+    """A DSN of connection parameters; what libpq does not know is another library's, and left out."""
+    known = {option.keyword.decode() for option in pq.Conninfo.get_defaults()}
+    return make_conninfo("", **{name: value for name, value in params.items() if name in known and value is not None})
+
+
 def options(settings: Settings) -> dict[str, Any]:
     """Connection arguments shared by sync and async connections."""
     return {"autocommit": True, "prepare_threshold": None if settings.pooler else 0}
@@ -94,17 +102,18 @@ def check_schema(found: int | None, expected: int, schema: str) -> None:
         )
 
 
-def explain(error: Exception, settings: Settings, *, known_good: bool = False) -> HoldfastError:
+def explain(
+    error: Exception, settings: Settings, *, known_good: bool = False, where: str | None = None
+) -> HoldfastError:
     """A database error as one of ours, saying what failed and what to do. An address that has worked before is not
     wrong because a name server is silent for a moment."""
     text = re.sub(r"\s+", " ", str(error)).strip()
-    where = hide_password(settings.dsn)
-    state = getattr(error, "sqlstate", None) or ""
-    diag = getattr(error, "diag", None)
-    if diag is not None and diag.constraint_name == "dedupe_key":
-        return DuplicateJob(
-            diag.message_primary.rpartition("dedupe key ")[2], f"{diag.message_primary}; nothing was enqueued"
-        )
+    where = where or hide_password(settings.dsn)
+    state = _state(error)
+    facts = getattr(error, "diag", error)  # asyncpg has them on the error itself
+    if getattr(facts, "constraint_name", None) == "dedupe_key":
+        message = str(getattr(facts, "message_primary", None) or getattr(facts, "message", text))
+        return DuplicateJob(message.rpartition("dedupe key ")[2], f"{message}; nothing was enqueued")
     if state in ("42P01", "3F000", "42883", "42704"):
         return SchemaError(f"schema {settings.schema!r} is not set up in {where} ({text}); run: holdfast migrate")
     if state == "42501":
@@ -113,7 +122,7 @@ def explain(error: Exception, settings: Settings, *, known_good: bool = False) -
             f"GRANT {settings.schema}_worker TO <user> (or _enqueue, _reader, _admin)"
         )
     if state.startswith(("22", "23")):
-        return UsageError(f"the database refused the job: {text}")
+        return UsageError(f"the database refused the job: {text.partition(' CONTEXT: ')[0]}")
     if not known_good and _WRONG_ADDRESS.search(text):
         return ConfigurationError(f"cannot log in to {where}: {text}; check HOLDFAST_DSN")
     text = re.sub(r" Is the server running[^?]*\?", "", text)  # libpq asks what we ask, once for each address
@@ -123,8 +132,25 @@ def explain(error: Exception, settings: Settings, *, known_good: bool = False) -
 def explain_callers(error: Exception, settings: Settings) -> Exception:
     """The same on a connection of the caller's: what is about the job in our words; what is about the connection or
     the transaction stays as it is, for the caller's own handling."""
-    told = explain(error, settings)
+    source = _source(error)
+    if source is None:
+        return error
+    told = explain(source, settings, known_good=True, where="the connection's database")
     return error if isinstance(told, DatabaseUnavailable) else told
+
+
+def _source(error: BaseException) -> Exception | None:
+    """The driver's error at the bottom of what SQLAlchemy or Django raised; None when the server did not send one."""
+    found = None
+    below: BaseException | None = error
+    while isinstance(below, Exception):
+        found = below if _state(below) else found
+        below = getattr(below, "orig", None) or below.__cause__
+    return found
+
+
+def _state(error: BaseException) -> str:
+    return getattr(error, "sqlstate", None) or getattr(error, "pgcode", None) or ""
 
 
 def hide_password(dsn: str) -> str:

@@ -1,8 +1,8 @@
-"""A deadline for sync database calls.
+"""A deadline for database calls.
 
 libpq waits for as long as the socket lives, and neither the server's statement_timeout nor TCP's own limits help when a
 proxy or a half-dead host takes our bytes and says nothing. So one thread per process watches the calls under way and
-shuts the socket of an overdue one, which then fails like any lost connection. (Async calls have asyncio's timeout.)
+shuts the socket of an overdue one, which then fails like any lost connection.
 """
 
 from __future__ import annotations

@@ -143,6 +143,15 @@ class Inspections:
             (grace,),
         )
 
+    def lingering_batches(self) -> Call[list[Row]]:
+        """Batches that have not ended though all their jobs have, oldest first, with their age in seconds."""
+        return _dicts(
+            f"""SELECT id::text, name, open, extract(epoch FROM clock_timestamp() - created_at)::float8
+                FROM {self.schema}.batch_progress WHERE finished_at IS NULL AND processed >= total
+                ORDER BY created_at, id""",
+            "id, name, open, age",
+        )
+
     def unserved_queues(self, heard_within: float) -> Call[list[Row]]:
         """Queues that no live worker serves, and how many due jobs wait there.
 

@@ -1,4 +1,5 @@
-"""The client's way to the database: one pool for sync callers, one for each event loop of async callers.
+"""The client's way to the database: one pool for sync callers, one for each event loop of async callers;
+and beside each, one whose connections are lent to handlers for transactions of their own.
 
 Both run the same `Call` values. A call whose reply was lost is repeated in its safe form: ids are made by the client,
 so an enqueue that did commit is found and not done twice.
@@ -11,8 +12,8 @@ import atexit
 import threading
 import time
 import weakref
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any, TypeVar
 
 import psycopg
@@ -20,13 +21,17 @@ from psycopg.rows import tuple_row
 from psycopg_pool import AsyncConnectionPool, ConnectionPool, PoolTimeout
 
 from holdfast.settings import Settings
-from holdfast.store import connect, migrate
+from holdfast.store import borrowed, connect, migrate
 from holdfast.store.bulk import Bulk
 from holdfast.store.calls import Call, Calls
 from holdfast.store.deadline import watch
 
 T = TypeVar("T")
 _TRIES = 3
+_LONGEST_LOAN = 300.0  # seconds a handler waits for a connection while all are with other handlers
+# Two pools: handlers that enqueue while they hold a lent connection must not wait for each other's. A lent one is
+# looked at before it is handed over, because an attempt that finds it dead is not repeated here.
+CALLS, LOANS = "client", "transaction"
 Lost = (*connect.LOST, PoolTimeout)
 
 
@@ -37,13 +42,13 @@ class SyncPool:
         self._settings = settings
         self._calls = Calls(settings.schema)
         self._lock = threading.Lock()
-        self._pool: ConnectionPool[Any] | None = None
+        self._pools: dict[str, ConnectionPool[Any]] = {}
 
     def run(self, call: Call[T], conn: Any = None) -> T:
         """Runs one call, again in its safe form when the connection was lost; or once, in the caller's transaction."""
         if conn is not None:
             with callers(self._settings):
-                return run_on(conn, call)
+                return borrowed.run(conn, call)
         for left in reversed(range(_TRIES)):
             try:
                 with self._opened().connection() as ours, watch.within(ours, self._settings.call_timeout):
@@ -55,7 +60,10 @@ class SyncPool:
         raise AssertionError("unreachable")
 
     def copy(self, bulk: Bulk, conn: Any = None) -> None:
-        """Copies plain jobs into live in one transaction, or in the caller's."""
+        """Copies plain jobs into live in one transaction, or in the caller's: by one call where it cannot copy."""
+        if conn is not None and not isinstance(conn, psycopg.Connection):
+            self.run(self._calls.enqueue_many(bulk.jobs(), "existing"), conn)
+            return
         if conn is not None:
             with callers(self._settings):
                 copy_on(conn, self._calls, bulk)
@@ -69,28 +77,33 @@ class SyncPool:
         except psycopg.Error as error:
             raise connect.explain(error, self._settings) from error
 
+    @contextmanager
+    def lent(self) -> Iterator[psycopg.Connection[Any]]:
+        """A connection for a handler's own use; it waits for a free one."""
+        with self._opened(LOANS).connection(timeout=_LONGEST_LOAN) as conn:
+            yield conn
+
     def _forget_dead(self) -> None:
         """After a loss the other idle connections may be dead too; a try must not be spent on each."""
-        if (pool := self._pool) is not None:
+        if (pool := self._pools.get(CALLS)) is not None:
             pool.check()
 
     def close(self) -> None:
         """Closes the connections; the next call opens them again."""
         with self._lock:
-            pool, self._pool = self._pool, None
-        if pool is not None:
+            pools, self._pools = self._pools, {}
+        for pool in pools.values():
             pool.close()
 
-    def _opened(self) -> ConnectionPool[Any]:
+    def _opened(self, purpose: str = CALLS) -> ConnectionPool[Any]:
         with self._lock:
-            if self._pool is None:
-                info = first_look(self._settings)
-                self._pool = ConnectionPool(
-                    info, kwargs=connect.options(self._settings), min_size=0, max_size=self._settings.pool_size,
-                    timeout=self._settings.connect_timeout, open=True, name="holdfast",
-                )  # fmt: skip
+            if purpose not in self._pools:
+                check = ConnectionPool.check_connection if purpose == LOANS else None
+                self._pools[purpose] = ConnectionPool(
+                    first_look(self._settings, purpose), open=True, check=check, **_pool_options(self._settings)
+                )
                 atexit.register(_close_quietly, weakref.ref(self))
-            return self._pool
+            return self._pools[purpose]
 
 
 class AsyncPool:
@@ -99,7 +112,7 @@ class AsyncPool:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._calls = Calls(settings.schema)
-        self._pools: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncConnectionPool[Any]] = (
+        self._pools: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, AsyncConnectionPool[Any]]] = (
             weakref.WeakKeyDictionary()
         )
 
@@ -107,11 +120,12 @@ class AsyncPool:
         """Runs one call, again in its safe form when the connection was lost; or once, in the caller's transaction."""
         if conn is not None:
             with callers(self._settings):
-                return await arun_on(conn, call)
+                return await borrowed.arun(conn, call)
         for left in reversed(range(_TRIES)):
             try:
                 async with (await self._opened()).connection() as ours:
-                    return await arun_on(ours, call)
+                    with watch.within(ours, self._settings.call_timeout):
+                        return await arun_on(ours, call)
             except (*Lost, psycopg.Error) as error:
                 call = _next(call, error, left, self._settings)
                 await self._forget_dead()
@@ -119,7 +133,10 @@ class AsyncPool:
         raise AssertionError("unreachable")
 
     async def copy(self, bulk: Bulk, conn: Any = None) -> None:
-        """Copies plain jobs into live in one transaction, or in the caller's."""
+        """Copies plain jobs into live in one transaction, or in the caller's: by one call where it cannot copy."""
+        if conn is not None and not isinstance(conn, psycopg.AsyncConnection):
+            await self.run(self._calls.enqueue_many(bulk.jobs(), "existing"), conn)
+            return
         if conn is not None:
             with callers(self._settings):
                 await acopy_on(conn, self._calls, bulk)
@@ -133,34 +150,43 @@ class AsyncPool:
         except psycopg.Error as error:
             raise connect.explain(error, self._settings) from error
 
+    @asynccontextmanager
+    async def lent(self) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
+        """A connection for a handler's own use; it waits for a free one."""
+        async with (await self._opened(LOANS)).connection(timeout=_LONGEST_LOAN) as conn:
+            yield conn
+
     async def _forget_dead(self) -> None:
         """After a loss the other idle connections may be dead too; a try must not be spent on each."""
-        if (pool := self._pools.get(asyncio.get_running_loop())) is not None:
+        if (pool := self._pools.get(asyncio.get_running_loop(), {}).get(CALLS)) is not None:
             await pool.check()
 
     async def close(self) -> None:
         """Closes this event loop's connections."""
-        pool = self._pools.pop(asyncio.get_running_loop(), None)
-        if pool is not None:
+        for pool in self._pools.pop(asyncio.get_running_loop(), {}).values():
             await pool.close()
 
-    async def _opened(self) -> AsyncConnectionPool[Any]:
-        loop = asyncio.get_running_loop()
-        if loop not in self._pools:
-            info = await asyncio.to_thread(first_look, self._settings)
-            if loop not in self._pools:  # another coroutine may have been faster
-                pool: AsyncConnectionPool[Any] = AsyncConnectionPool(
-                    info, kwargs=connect.options(self._settings), min_size=0, max_size=self._settings.pool_size,
-                    timeout=self._settings.connect_timeout, open=False, name="holdfast",
-                )  # fmt: skip
-                self._pools[loop] = pool
-                await pool.open()
-        return self._pools[loop]
+    async def _opened(self, purpose: str = CALLS) -> AsyncConnectionPool[Any]:
+        mine = self._pools.setdefault(asyncio.get_running_loop(), {})
+        if purpose not in mine:
+            info = await asyncio.to_thread(first_look, self._settings, purpose)
+            if purpose not in mine:  # another coroutine may have been faster
+                check = AsyncConnectionPool.check_connection if purpose == LOANS else None
+                mine[purpose] = AsyncConnectionPool(info, open=False, check=check, **_pool_options(self._settings))
+                await mine[purpose].open()
+        return mine[purpose]
 
 
-def first_look(settings: Settings) -> str:
+def _pool_options(settings: Settings) -> dict[str, Any]:
+    return {
+        "kwargs": connect.options(settings), "min_size": 0, "max_size": settings.pool_size,
+        "timeout": settings.connect_timeout, "name": "holdfast",
+    }  # fmt: skip
+
+
+def first_look(settings: Settings, name: str = CALLS) -> str:
     """Connects once, so that a wrong address, server or schema is told at once and in full. Answers the conninfo."""
-    info = connect.conninfo(settings, "client")
+    info = connect.conninfo(settings, name)
     try:
         with psycopg.connect(info, autocommit=True) as conn:
             connect.check_server(conn.info.server_version)
@@ -177,7 +203,7 @@ def callers(settings: Settings) -> Iterator[None]:
     """A block on the caller's own connection."""
     try:
         yield
-    except psycopg.Error as error:
+    except Exception as error:  # of whichever library the connection is from
         told = connect.explain_callers(error, settings)
         if told is error:
             raise
@@ -186,15 +212,12 @@ def callers(settings: Settings) -> Iterator[None]:
 
 def run_on(conn: Any, call: Call[T]) -> T:
     """Runs a call on a given psycopg connection, inside whatever transaction it is in."""
-    with conn.cursor(row_factory=tuple_row) as cursor:
-        return call.read(cursor.execute(call.sql, call.params).fetchall())
+    return call.read(borrowed.on_psycopg(conn, call.sql, call.params))
 
 
 async def arun_on(conn: Any, call: Call[T]) -> T:
     """Runs a call on a given async psycopg connection, inside whatever transaction it is in."""
-    async with conn.cursor(row_factory=tuple_row) as cursor:
-        await cursor.execute(call.sql, call.params)
-        return call.read(await cursor.fetchall())
+    return call.read(await borrowed.on_psycopg_async(conn, call.sql, call.params))
 
 
 def copy_on(conn: Any, calls: Calls, bulk: Bulk) -> None:
@@ -203,6 +226,8 @@ def copy_on(conn: Any, calls: Calls, bulk: Bulk) -> None:
         with cursor.copy(calls.copy_sql) as copy:
             for block in bulk.blocks():
                 copy.write(block)
+        if bulk.like.batch is not None:
+            run_on(conn, calls.add_to_batch(bulk.like.batch, len(bulk.ids)))
         run_on(conn, calls.wake(bulk.like.queue, len(bulk.ids)))
 
 
@@ -212,6 +237,8 @@ async def acopy_on(conn: Any, calls: Calls, bulk: Bulk) -> None:
         async with cursor.copy(calls.copy_sql) as copy:
             for block in bulk.blocks():
                 await copy.write(block)
+        if bulk.like.batch is not None:
+            await arun_on(conn, calls.add_to_batch(bulk.like.batch, len(bulk.ids)))
         await arun_on(conn, calls.wake(bulk.like.queue, len(bulk.ids)))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
 from datetime import UTC, datetime
@@ -20,7 +21,19 @@ def get(name: str) -> logging.Logger:
 def event(logger: logging.Logger, level: int, text: str, **fields: Any) -> None:
     """Logs an event with fields; nothing is formatted unless somebody reads it."""
     if logger.isEnabledFor(level):
-        logger.log(level, text, extra={"fields": fields})
+        logger.log(level, "%s%s", text, Fields(fields), extra={"event": text, "fields": fields}, stacklevel=2)
+
+
+class Fields:
+    """What formatters that know nothing of fields show after the event."""
+
+    __slots__ = ("_fields",)
+
+    def __init__(self, fields: dict[str, Any]) -> None:
+        self._fields = fields
+
+    def __str__(self) -> str:
+        return "".join(f" {name}={_short(value)}" for name, value in self._fields.items())
 
 
 def configure(form: str, level: str) -> None:
@@ -38,7 +51,7 @@ class JsonLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         line = {"time": _time(record).isoformat(), "level": record.levelname.lower(), "logger": record.name,
-                "event": record.getMessage(), **getattr(record, "fields", {})}  # fmt: skip
+                "event": _event(record), **getattr(record, "fields", {})}  # fmt: skip
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)
         return msgspec.json.encode(line, enc_hook=str).decode()
@@ -49,9 +62,7 @@ class Console(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         fields = " ".join(f"{k}={_short(v)}" for k, v in getattr(record, "fields", {}).items())
-        line = (
-            f"{_time(record):%H:%M:%S.%f}"[:-3] + f" {record.levelname.lower():<7} {record.getMessage():<28} {fields}"
-        )
+        line = f"{_time(record):%H:%M:%S.%f}"[:-3] + f" {record.levelname.lower():<7} {_event(record):<28} {fields}"
         return line.rstrip() + (f"\n{self.formatException(record.exc_info)}" if record.exc_info else "")
 
 
@@ -59,6 +70,10 @@ def _time(record: logging.LogRecord) -> datetime:
     return datetime.fromtimestamp(record.created, UTC)
 
 
+def _event(record: logging.LogRecord) -> str:
+    return str(getattr(record, "event", None) or record.getMessage())
+
+
 def _short(value: Any) -> str:
     text = f"{value:.3g}" if isinstance(value, float) else str(value)
-    return f'"{text}"' if " " in text else text
+    return json.dumps(text, ensure_ascii=False) if set(text) & set(' "\n\r\t') else text

@@ -1,0 +1,119 @@
+"""Batches: many jobs that are counted together, with a callback when the last of them has ended."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Iterator
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from holdfast.client.task import Enqueuer, pauses
+from holdfast.errors import HoldfastError, InvalidPayload, UsageError
+from holdfast.model.job import BatchInfo, NewJob, ids
+from holdfast.model.payload import check_text
+
+if TYPE_CHECKING:
+    from holdfast.client.app import Holdfast
+
+
+class Batch:
+    """Made by `hf.batch(...)`: `with hf.batch("import") as batch: send.using(batch=batch).enqueue_many(...)`.
+
+    Jobs may start while others are still being added: the batch ends when the block has ended and so have all its
+    jobs. If the block raises, the batch is canceled. With conn= everything happens in that connection's transaction.
+    """
+
+    def __init__(
+        self, hf: Holdfast, name: str, *, tenant: str | None, on_done: Enqueuer[Any, Any] | None, conn: Any
+    ) -> None:
+        check_text(name, "a batch's name", 200)
+        if tenant is not None:
+            check_text(tenant, "a tenant", 200)
+        self.id = ids.make()
+        self.name = name
+        self.tenant = tenant
+        self.conn = conn
+        self._hf = hf
+        self._on_done = None if on_done is None else self._callback(on_done)
+
+    def _callback(self, task: Enqueuer[Any, Any]) -> NewJob:
+        """The job that tells of the end: it gets the batch's id as its first argument, if it takes any."""
+        given: Any = task
+        if not isinstance(given, Enqueuer):
+            raise UsageError(f"on_done is a task, or task.using(...), got {given!r}")
+        try:
+            job = task.new_job((self.id,), {})
+        except InvalidPayload:
+            job = task.new_job((), {})
+        job.tenant = job.tenant if job.tenant is not None else self.tenant
+        return job
+
+    def __enter__(self) -> Batch:
+        self._hf.sync_pool.run(self._hf.calls.open_batch(self.id, self.name, self.tenant, self._on_done), self.conn)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        if error is None:
+            self._hf.sync_pool.run(self._hf.calls.close_batch(self.id), self.conn)
+        elif self.conn is None:  # else the caller rolls back
+            with self._noting(error):
+                self.cancel()
+
+    async def __aenter__(self) -> Batch:
+        call = self._hf.calls.open_batch(self.id, self.name, self.tenant, self._on_done)
+        await self._hf.async_pool.run(call, self.conn)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        if error is None:
+            await self._hf.async_pool.run(self._hf.calls.close_batch(self.id), self.conn)
+        elif self.conn is None:
+            with self._noting(error):
+                await self.acancel()
+
+    @contextlib.contextmanager
+    def _noting(self, error: BaseException) -> Iterator[None]:
+        """What broke the block is what the caller must see, even if the batch cannot be canceled either."""
+        try:
+            yield
+        except HoldfastError as failed:
+            error.add_note(f"batch {self.id} ({self.name}) could not be canceled and stays open: {failed}")
+
+    def info(self) -> BatchInfo | None:
+        """The batch as it is now."""
+        return self._hf.get_batch(self.id)
+
+    async def ainfo(self) -> BatchInfo | None:
+        """The batch as it is now."""
+        return await self._hf.aget_batch(self.id)
+
+    def cancel(self) -> int:
+        """Cancels what waits and asks what runs to stop; answers how many jobs that were."""
+        return self._hf.cancel_batch(self.id)
+
+    async def acancel(self) -> int:
+        """Cancels what waits and asks what runs to stop; answers how many jobs that were."""
+        return await self._hf.acancel_batch(self.id)
+
+    def join(self, timeout: float | None = None) -> BatchInfo:
+        """Waits for the batch to end; raises TimeoutError when it has not ended in time."""
+        for pause in pauses(timeout):
+            if (info := self.info()) is not None and info.ended:
+                return info
+            time.sleep(pause)
+        raise TimeoutError(f"batch {self.id} ({self.name}) has not ended within {timeout:g} s")
+
+    async def ajoin(self, timeout: float | None = None) -> BatchInfo:
+        """Waits for the batch to end; raises TimeoutError when it has not ended in time."""
+        for pause in pauses(timeout):
+            if (info := await self.ainfo()) is not None and info.ended:
+                return info
+            await asyncio.sleep(pause)
+        raise TimeoutError(f"batch {self.id} ({self.name}) has not ended within {timeout:g} s")
+
+    def __repr__(self) -> str:
+        return f"<batch {self.name!r} {self.id}>"

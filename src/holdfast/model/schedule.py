@@ -1,0 +1,166 @@
+"""Schedules: cron text in a time zone, turned into slots. Pure arithmetic on given moments: what time it is, the
+database says."""
+
+from __future__ import annotations
+
+import difflib
+import zoneinfo
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta, tzinfo
+from itertools import islice, takewhile
+from typing import Any, Literal, get_args
+
+from cronsim import CronSim, CronSimError
+
+from holdfast.errors import ConfigurationError
+from holdfast.model.job import NewJob
+
+Missed = Literal["skip", "once", "all"]
+MOST = 1000  # slots of one schedule fired in one transaction
+_TICK = timedelta(microseconds=1)
+_LONGEST_TEXT = 200
+_SOME_DAY = datetime(2024, 1, 1, tzinfo=UTC)
+# Where the latest of many slots is looked for: so far back, and further only when there was none.
+_WINDOWS = [timedelta(minutes=1), timedelta(hours=1), timedelta(days=1), timedelta(days=32), timedelta(days=366)]
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """What to fire of a schedule now, and from where on to look next time; None when no slot will ever come."""
+
+    slots: list[datetime]
+    then: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Cron:
+    """When a schedule comes due: cron text in a time zone, and what becomes of slots that nobody fired in time.
+
+    text: minute, hour, day of month, month, day of week; a sixth field in front is seconds. zone: as in
+    "Europe/Berlin". missed: "skip" leaves out slots that are late, "once" fires the latest for all of them, "all" fires
+    each.
+    """
+
+    text: str
+    zone: str = "UTC"
+    missed: Missed = "once"
+
+    def __post_init__(self) -> None:
+        if self.missed not in get_args(Missed):
+            raise ConfigurationError(f"missed is 'skip', 'once' or 'all', got {self.missed!r}")
+        _find_zone(self.zone)
+        _check_text(self.text)
+        if next(self.slots(_SOME_DAY), None) is None:
+            raise ConfigurationError(f"cron text {self.text!r} names a moment that never comes")
+
+    def slots(self, since: datetime) -> Iterator[datetime]:
+        """The slots at or after a moment, in UTC, each later than the one before."""
+        last = since.astimezone(UTC) - _TICK
+        with suppress(OverflowError):  # the calendar ends
+            for local in CronSim(self.text, local_time(last, self.zone)):
+                # When clocks go back, a time of day is found in its first hour even if we ask in the second.
+                if (slot := local.astimezone(UTC)) > last:
+                    yield slot
+                    last = slot
+
+    def due(self, since: datetime, now: datetime, late: float) -> Due:
+        """What to fire at `now` of the slots from `since` on; "skip" leaves out those more than `late` seconds ago."""
+        # In UTC: within one zone Python counts by what clocks show, wrongly when they are changed in between.
+        since, now = since.astimezone(UTC), now.astimezone(UTC)
+        if self.missed == "once":
+            latest = self._latest(since, now)
+            return Due([] if latest is None else [latest], self._after(now))
+        start = since if self.missed == "all" else max(since, now - timedelta(seconds=late))
+        found = list(islice(self._between(start, now), MOST + 1))
+        return Due(found, self._after(now)) if len(found) <= MOST else Due(found[:MOST], found[MOST])
+
+    def _between(self, since: datetime, now: datetime) -> Iterator[datetime]:
+        return takewhile(lambda slot: slot <= now, self.slots(since))
+
+    def _after(self, now: datetime) -> datetime | None:
+        return next(self.slots(now + _TICK), None)
+
+    def _latest(self, since: datetime, now: datetime) -> datetime | None:
+        for start in (*(now - window for window in _WINDOWS if now - window > since), since):
+            latest = None
+            for latest in self._between(start, now):  # noqa: B007 - the last one is the answer
+                pass
+            if latest is not None:
+                return latest
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """A schedule as the code has it: a name, when, and the job that each slot makes."""
+
+    name: str
+    cron: Cron
+    job: NewJob
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleInfo:
+    """A schedule as the database has it; times are in UTC.
+
+    next_at: where the next slot is looked for, and that slot itself once the leader has seen it. last_at: the slot that
+    was last fired. problem: why the leader could not fire it. live: whether a live worker knows its task. now: the
+    database's time.
+    """
+
+    name: str
+    task: str
+    cron: str
+    zone: str
+    missed: str
+    payload: dict[str, Any]
+    options: dict[str, Any]
+    paused: bool
+    next_at: datetime | None
+    last_at: datetime | None
+    last_job: str | None
+    problem: str | None
+    registered_at: datetime
+    live: bool
+    now: datetime
+
+    @property
+    def overdue(self) -> float:
+        """Seconds since it came due; 0 or less when it has not."""
+        return 0.0 if self.next_at is None else (self.now - self.next_at).total_seconds()
+
+
+def local_time(moment: datetime, zone: str) -> datetime:
+    """A moment as the clocks of a zone show it."""
+    return moment.astimezone(_find_zone(zone))
+
+
+def _check_text(text: str) -> None:
+    given: Any = text  # not every caller has a type checker
+    hint = "write minute, hour, day of month, month, day of week, as in '0 3 * * *'; a sixth field in front is seconds"
+    if not isinstance(given, str) or len(text) > _LONGEST_TEXT:
+        raise ConfigurationError(f"cron text has up to {_LONGEST_TEXT} characters, got {text!r}; {hint}")
+    try:
+        CronSim(text, _SOME_DAY)
+    except (CronSimError, AssertionError, TypeError, ValueError) as error:
+        why = str(error).lower() or "bad step"
+        raise ConfigurationError(f"cron text {text!r} cannot be read: {why}; {hint}") from None
+
+
+def _find_zone(name: str) -> tzinfo:
+    if name == "UTC":  # needs no data
+        return UTC
+    try:
+        return zoneinfo.ZoneInfo(name)
+    except (zoneinfo.ZoneInfoNotFoundError, TypeError, ValueError, OSError):
+        raise ConfigurationError(f"there is no time zone {name!r} on this machine{_zone_hint(name)}") from None
+
+
+def _zone_hint(name: object) -> str:
+    known = {zone.lower(): zone for zone in zoneinfo.available_timezones()}
+    if not known:
+        return ", nor any other; install them: pip install tzdata"
+    near = difflib.get_close_matches(str(name).lower(), known, n=1)
+    return f"; did you mean {known[near[0]]!r}?" if near else "; zones are named as in 'Europe/Berlin'"

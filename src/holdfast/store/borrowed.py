@@ -1,0 +1,147 @@
+"""Connections of the caller's, from whichever library: how a call is run inside their transaction.
+
+A connection is known by the names of its classes, so that no library is imported which the caller does not use. What
+SQLAlchemy and Django hold inside is never used behind their backs: they begin transactions around the statements they
+know of (SQLAlchemy on asyncpg with its first one), so a statement they did not see would commit by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from psycopg.rows import tuple_row
+
+from holdfast.errors import UsageError
+from holdfast.store.calls import Call, Rows
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """One kind of connection. `execute` answers a statement's rows; for an async kind, a coroutine of them."""
+
+    name: str
+    execute: Callable[[Any, str, Sequence[Any]], Any]
+    is_async: bool = False
+
+
+def run(conn: Any, call: Call[T]) -> T:
+    """Runs a call on a sync connection."""
+    return call.read(_find(conn, is_async=False).execute(conn, call.sql, call.params))
+
+
+async def arun(conn: Any, call: Call[T]) -> T:
+    """Runs a call on an async connection."""
+    return call.read(await _find(conn, is_async=True).execute(conn, call.sql, call.params))
+
+
+def numbered(sql: str, params: Sequence[Any]) -> tuple[str, tuple[Any, ...]]:
+    """The same statement with $1, $2 ... for asyncpg, which sends each value in the form of the type that the server
+    infers for it. Text is announced as text, so that the casts beside it read it, and never a codec that the caller has
+    set for json or uuid. A null is written out, because nothing can be inferred from it."""
+    first, *rest = sql.split("%s")
+    parts, sent = [first], []
+    for value, after in zip(params, rest, strict=True):
+        if value is not None:
+            sent.append(value)
+        parts += ("NULL" if value is None else f"${len(sent)}{'::text' if isinstance(value, str) else ''}", after)
+    return "".join(parts), tuple(sent)
+
+
+def on_psycopg(conn: Any, sql: str, params: Sequence[Any]) -> Rows:
+    """The rows of a statement, as tuples whatever the connection's own row factory."""
+    with conn.cursor(row_factory=tuple_row) as cursor:
+        rows: Rows = cursor.execute(sql, params).fetchall()
+        return rows
+
+
+async def on_psycopg_async(conn: Any, sql: str, params: Sequence[Any]) -> Rows:
+    """The rows of a statement, as tuples whatever the connection's own row factory."""
+    async with conn.cursor(row_factory=tuple_row) as cursor:
+        await cursor.execute(sql, params)
+        rows: Rows = await cursor.fetchall()
+        return rows
+
+
+async def _asyncpg(conn: Any, sql: str, params: Sequence[Any]) -> Rows:
+    sql, params = numbered(sql, params)
+    return [tuple(row) for row in await conn.fetch(sql, *params)]
+
+
+def _sqlalchemy(conn: Any, sql: str, params: Sequence[Any]) -> Rows:
+    return [tuple(row) for row in conn.exec_driver_sql(*_for_dialect(conn.dialect, sql, params))]
+
+
+def _sqlalchemy_session(session: Any, sql: str, params: Sequence[Any]) -> Rows:
+    return _sqlalchemy(session.connection(), sql, params)
+
+
+async def _sqlalchemy_async(conn: Any, sql: str, params: Sequence[Any]) -> Rows:
+    return [tuple(row) for row in await conn.exec_driver_sql(*_for_dialect(conn.dialect, sql, params))]
+
+
+async def _sqlalchemy_async_session(session: Any, sql: str, params: Sequence[Any]) -> Rows:
+    return await _sqlalchemy_async(await session.connection(), sql, params)
+
+
+def _for_dialect(dialect: Any, sql: str, params: Sequence[Any]) -> tuple[str, tuple[Any, ...]]:
+    if dialect.name != "postgresql":
+        raise _not_postgresql("a SQLAlchemy connection", dialect.name)
+    return numbered(sql, params) if dialect.paramstyle == "numeric_dollar" else (sql, tuple(params))
+
+
+def _django(conn: Any, sql: str, params: Sequence[Any]) -> Rows:
+    if (vendor := getattr(conn, "vendor", "no database")) != "postgresql":
+        raise _not_postgresql("a Django connection", vendor)
+    with conn.cursor() as cursor:
+        cursor.execute(sql, params)
+        rows: Rows = cursor.fetchall()
+        return rows
+
+
+def _not_postgresql(what: str, found: str) -> UsageError:
+    return UsageError(f"conn is {what} to {found}; jobs are rows in PostgreSQL, so leave conn= out there")
+
+
+_DJANGO = Library("Django connection", _django)
+_LIBRARIES = {
+    "psycopg.Connection": Library("psycopg Connection", on_psycopg),
+    "psycopg.AsyncConnection": Library("psycopg AsyncConnection", on_psycopg_async, True),
+    "asyncpg.connection.Connection": Library("asyncpg Connection", _asyncpg, True),
+    "asyncpg.pool.PoolConnectionProxy": Library("asyncpg Connection", _asyncpg, True),
+    "sqlalchemy.engine.base.Connection": Library("SQLAlchemy Connection", _sqlalchemy),
+    "sqlalchemy.orm.session.Session": Library("SQLAlchemy Session", _sqlalchemy_session),
+    "sqlalchemy.orm.scoping.scoped_session": Library("SQLAlchemy Session", _sqlalchemy_session),
+    "sqlalchemy.ext.asyncio.engine.AsyncConnection": Library("SQLAlchemy AsyncConnection", _sqlalchemy_async, True),
+    "sqlalchemy.ext.asyncio.session.AsyncSession": Library("SQLAlchemy AsyncSession", _sqlalchemy_async_session, True),
+    "sqlalchemy.ext.asyncio.scoping.async_scoped_session": Library(
+        "SQLAlchemy AsyncSession", _sqlalchemy_async_session, True
+    ),
+    "django.db.backends.base.base.BaseDatabaseWrapper": _DJANGO,
+    "django.utils.connection.ConnectionProxy": _DJANGO,  # what django.db.connection is
+}
+
+
+def _find(conn: Any, *, is_async: bool) -> Library:
+    kind = type(conn)
+    library = _known(kind)
+    if library is None:
+        taken = ", ".join(dict.fromkeys(each.name for each in _LIBRARIES.values()))
+        raise UsageError(f"conn is of type {kind.__module__}.{kind.__qualname__}; it may be one of: {taken}")
+    if library.is_async == is_async:
+        return library
+    if library is _DJANGO:
+        raise UsageError(
+            "conn is a Django connection, and Django's transactions are for sync code: call enqueue (or enqueue_many) "
+            "in the function that holds the transaction, and that function through sync_to_async"
+        )
+    wanted = "enqueue or enqueue_many" if is_async else "await aenqueue or aenqueue_many"
+    raise UsageError(f"conn is a {library.name}, which is {'' if library.is_async else 'not '}async: use {wanted}")
+
+
+def _known(kind: type[Any]) -> Library | None:
+    names = (f"{each.__module__}.{each.__qualname__}" for each in kind.__mro__)
+    return next((_LIBRARIES[name] for name in names if name in _LIBRARIES), None)

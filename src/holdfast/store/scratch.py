@@ -1,0 +1,284 @@
+"""Databases that tests may do with as they like: made, emptied between tests, and with a clock that can be set.
+
+A process takes the first number that no other holds (an advisory lock, so a killed run holds nothing) and makes
+`holdfast_kit_test_<number>` anew. No database is emptied unless the server says that its name contains "test".
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import uuid
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from datetime import datetime
+from importlib import resources
+from typing import Any, TypeVar
+from urllib.parse import urlsplit, urlunsplit
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from holdfast.errors import ConfigurationError, DatabaseUnavailable, UsageError
+from holdfast.settings import Settings
+from holdfast.store import connect
+from holdfast.store.calls import Call, Calls
+from holdfast.store.migrate import migrate
+from holdfast.store.session import ThreadSession
+
+T = TypeVar("T")
+PREFIX = "holdfast_kit_test_"
+_HOLDERS = """
+    SELECT pid, application_name, state, left(query, 80) FROM pg_stat_activity
+    WHERE datname = current_database() AND pid <> pg_backend_pid() AND xact_start IS NOT NULL
+    ORDER BY xact_start"""
+
+
+@contextmanager
+def fresh_database(server: str) -> Iterator[str]:
+    """An empty database for this process alone, for the length of a block; answers its DSN."""
+    with _connected(server) as conn:
+        name = _free_name(conn)
+        _drop(conn, name)
+        _create(conn, name)
+        try:
+            yield _on(server, name)
+        finally:
+            with suppress(psycopg.OperationalError):  # the server is gone: whatever ended it has been told
+                _drop(conn, name)
+
+
+@contextmanager
+def copied_database(server: str, template: str) -> Iterator[str]:
+    """A copy of a database for the length of a block; answers its DSN. Nobody may be connected to the template."""
+    source = str(conninfo_to_dict(template)["dbname"])
+    with _connected(server) as conn:
+        name = f"{source}_copy"
+        _drop(conn, name)
+        _create(conn, name, source)
+        try:
+            yield _on(server, name)
+        finally:
+            with suppress(psycopg.OperationalError):
+                _drop(conn, name)
+
+
+def same_database(one: str, other: str) -> bool:
+    """Whether two DSNs name the same database of the same server, as far as can be told without asking."""
+    if one.startswith("embedded:") or other.startswith("embedded:"):
+        return one == other
+    keys = {"host": "", "hostaddr": "", "port": "5432", "dbname": ""}
+    first, second = conninfo_to_dict(one), conninfo_to_dict(other)
+    return all((first.get(key) or default) == (second.get(key) or default) for key, default in keys.items())
+
+
+def database_name(dsn: str) -> str:
+    """The name in a DSN; none in that of an embedded server."""
+    return "" if dsn.startswith("embedded:") else str(conninfo_to_dict(dsn).get("dbname") or "")
+
+
+class Scratch:
+    """One such database, with Holdfast's schema in it. With `whole`, resetting it empties the application's tables
+    too."""
+
+    def __init__(self, settings: Settings, *, whole: bool) -> None:
+        self.settings = settings
+        self._whole = whole
+        self._calls = Calls(settings.schema)
+        self._schema = settings.schema
+        self._session = ThreadSession(settings, "testing")
+        self._lock = threading.Lock()
+        self._ready = False
+
+    def run(self, call: Call[T]) -> T:
+        """Runs one call; safe from any thread."""
+        with self._lock:
+            return self._session.run(call)
+
+    def prepare(self) -> None:
+        """Brings the schema up to date and adds what tests need."""
+        migrate(self.settings)
+        with psycopg.connect(connect.conninfo(self.settings, "testing")) as conn:
+            conn.execute(f"SET LOCAL search_path TO {self._schema}, pg_temp".encode())
+            conn.execute((resources.files("holdfast") / "sql" / "testing.sql").read_bytes())
+
+    def reset(self) -> None:
+        """Makes the database as good as new."""
+        if not self._ready:
+            self._make_ready()
+            self._ready = True
+        try:
+            self._one(f"SELECT {self._schema}.test_reset(%s)", self._whole)
+        except DatabaseUnavailable as error:
+            if isinstance(error.__cause__, psycopg.errors.LockNotAvailable):
+                raise self._in_the_way() from error
+            raise
+
+    def close(self) -> None:
+        """Closes the connection; the next call opens it again."""
+        self._session.close()
+
+    def now(self) -> datetime:
+        """What the clock says."""
+        return self._time("SELECT {schema}.clock()")
+
+    def travel(self, seconds: float) -> datetime:
+        """Moves the clock by so much; it stands or runs as before."""
+        step = "make_interval(secs => %s)"
+        return self._set(f"moved = moved + {step}, stopped_at = stopped_at + {step}", seconds, seconds)
+
+    def set(self, at: datetime) -> datetime:
+        """Moves the clock to a time; it stands or runs as before."""
+        stands = "CASE WHEN stopped_at IS NULL THEN NULL ELSE %s::timestamptz END"
+        return self._set(f"moved = %s::timestamptz - now(), stopped_at = {stands}", at, at)
+
+    def freeze(self, at: datetime | None) -> datetime:
+        """Stops the clock, at a time or where it is."""
+        return self._set("stopped_at = coalesce(%s::timestamptz, stopped_at, now() + moved)", at)
+
+    def resume(self) -> datetime:
+        """Lets a stopped clock run on from where it stands."""
+        return self._set("moved = coalesce(stopped_at - now(), moved), stopped_at = NULL")
+
+    def set_right(self) -> datetime:
+        """Gives the clock the real time again."""
+        return self._set("moved = '0', stopped_at = NULL")
+
+    def promote(self) -> None:
+        """Does what a leader does: due jobs into the queue, jobs of expired leases back to it."""
+        while (done := self.run(self._calls.upkeep("holdfast-testing", 60))).promoted or done.expired:
+            pass
+
+    def due_queues(self) -> list[str]:
+        """Queues in which a job is due."""
+        return self._all(f"SELECT DISTINCT queue::text FROM {self._schema}.live WHERE token IS NULL ORDER BY 1")
+
+    def next_due(self, queue: str | None, *, retries_only: bool) -> datetime | None:
+        """When the next delayed job comes due."""
+        found: datetime | None = self._one(
+            f"SELECT min(run_at) FROM {self._schema}.later WHERE (%s::text IS NULL OR queue = %s) "
+            "AND (attempt > 0 OR last_error IS NOT NULL OR NOT %s)",
+            queue, queue, retries_only,
+        )  # fmt: skip
+        return found
+
+    def next_slot(self) -> datetime | None:
+        """When the next slot of a schedule comes."""
+        found: datetime | None = self._one(
+            f"SELECT min(next_at) FROM {self._schema}.schedules "
+            f"WHERE NOT paused AND problem IS NULL AND next_at > {self._schema}.clock()"
+        )
+        return found
+
+    def make_due(self, job_id: str) -> None:
+        """Gives a delayed job the present as its time."""
+        later = f"{self._schema}.later"
+        self._all(f"UPDATE {later} SET run_at = {self._schema}.clock() WHERE id = %s::uuid RETURNING 1", job_id)
+
+    def place_before(self, job_id: str) -> tuple[str, dict[str, Any]] | None:
+        """A due job's queue, and the cursor with which a claim finds this job first; None when it is not due."""
+        rows: list[tuple[Any, ...]] = self.run(
+            Call(
+                f"SELECT queue::text, priority::int, date_part('epoch', run_at) FROM {self._schema}.live "
+                "WHERE id = %s::uuid AND token IS NULL",
+                (job_id,),
+                list,
+            )
+        )
+        if not rows:
+            return None
+        queue, priority, at = rows[0]
+        cursor: dict[str, Any] = {f"{queue}/{passed}": ["Infinity", job_id] for passed in range(priority)}
+        before = uuid.UUID(int=uuid.UUID(job_id).int - 1)
+        return queue, cursor | {f"{queue}/{priority}": [at, str(before)]}
+
+    def open_transactions(self) -> int:
+        """Other connections that have written and not yet committed."""
+        return int(
+            self._one(
+                "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() "
+                "AND pid <> pg_backend_pid() AND backend_xid IS NOT NULL"
+            )
+        )
+
+    def _make_ready(self) -> None:
+        name = self._one("SELECT current_database()::text")
+        if "test" not in name.lower():
+            raise ConfigurationError(
+                f"tests would empty the database {name!r}; give them one whose name contains 'test', or leave it to "
+                "the fixture holdfast_database to make one"
+            )
+        copied = self._one("SELECT to_regclass(%s) IS NOT NULL", f"{self._schema}.test_kept") and self._whole
+        if not copied:
+            self.prepare()
+
+    def _in_the_way(self) -> UsageError:
+        rows: list[tuple[Any, ...]] = self.run(Call(_HOLDERS, (), list))
+        told = "; ".join(f"pid {pid} {name!r} is {state}: {query}" for pid, name, state, query in rows)
+        return UsageError(
+            "the database cannot be emptied for the next test: a connection still has a transaction open. Commit, roll "
+            f"back or close it where the test ends. Open now: {told or 'none any more'}"
+        )
+
+    def _set(self, what: str, *params: Any) -> datetime:
+        return self._time(
+            f"UPDATE {{schema}}.test_clock SET {what} RETURNING coalesce(stopped_at, now() + moved)", *params
+        )
+
+    def _time(self, sql: str, *params: Any) -> datetime:
+        told: datetime = self._one(sql.format(schema=self._schema), *params)
+        return told
+
+    def _one(self, sql: str, *params: Any) -> Any:
+        return self._all(sql, *params)[0]
+
+    def _all(self, sql: str, *params: Sequence[Any] | Any) -> list[Any]:
+        return self.run(Call(sql, params, lambda rows: [row[0] for row in rows]))
+
+
+@contextmanager
+def _connected(server: str) -> Iterator[psycopg.Connection[Any]]:
+    try:
+        conn = psycopg.connect(server, autocommit=True, application_name="holdfast testing")
+    except psycopg.Error as error:
+        where = connect.hide_password(server)
+        raise DatabaseUnavailable(f"the server for tests at {where} cannot be reached: {error}") from error
+    with conn:
+        yield conn
+
+
+def _free_name(conn: psycopg.Connection[Any]) -> str:
+    for number in itertools.count():
+        name = f"{PREFIX}{number}"
+        if conn.execute("SELECT pg_try_advisory_lock(%s)", [zlib.crc32(name.encode())]).fetchone() == (True,):
+            return name
+    raise AssertionError("unreachable")
+
+
+def _create(conn: psycopg.Connection[Any], name: str, template: str = "template1") -> None:
+    try:
+        conn.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
+        conn.execute(f"ALTER DATABASE {name} SET synchronous_commit = off")  # nobody will miss it after a crash
+    except psycopg.errors.InsufficientPrivilege as error:
+        raise ConfigurationError(
+            f"the user of HOLDFAST_TEST_DSN may not create databases ({error}); ALTER ROLE ... CREATEDB, or unset it: "
+            "the tests then start a server of their own"
+        ) from error
+    except psycopg.errors.ObjectInUse as error:
+        raise UsageError(
+            f"{template} cannot be copied while somebody is connected to it; close the connections with which your "
+            "fixture set it up"
+        ) from error
+
+
+def _drop(conn: psycopg.Connection[Any], name: str) -> None:
+    conn.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
+
+
+def _on(server: str, name: str) -> str:
+    """The same server's other database; a URL stays one, because other libraries take nothing else."""
+    parts = urlsplit(server)
+    if not parts.netloc:
+        return make_conninfo(server, dbname=name)
+    return urlunsplit(parts._replace(path=f"/{name}"))
