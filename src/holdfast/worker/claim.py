@@ -26,6 +26,7 @@ from holdfast.settings import Settings
 from holdfast.store.calls import Calls, Rows
 from holdfast.store.session import Session
 from holdfast.telemetry import logs
+from holdfast.worker.finish import Finisher
 from holdfast.worker.hand import Hand, Lease
 
 log = logs.get("worker")
@@ -104,7 +105,7 @@ class Claimer:
         self._scanned_all = False
         self._stopping = False
         self.stir = asyncio.Event()
-        self.wants_room = 0
+        self.wants_room: int | None = None  # stir when so few are held
         self.claimed = 0
 
     async def run(self) -> None:
@@ -121,6 +122,20 @@ class Claimer:
                 logs.event(log, logging.WARNING, "claim failed", error=str(error))
                 await self._wait(pause * random.uniform(0.75, 1.25))
                 pause = min(pause * 2, LONGEST_PAUSE)
+
+    async def run_until_idle(self, finisher: Finisher) -> None:
+        """Claims until nothing is due, nor under way that could make more of it. It waits with each claim until the
+        outcomes of ended jobs are stored, so that one job at a time runs in the same order every time."""
+        self.wants_room = self._settings.concurrency  # every job that ends stirs
+        while not self._stopping:
+            await finisher.drained()
+            quiet = not self._hand.held and finisher.idle
+            room = self._room() if self.may_claim() and not self._stopping else 0
+            if room and (await self._claim(room) or await self._claim_behind(room)):
+                continue
+            if room and quiet:
+                return
+            await self._wait(self._settings.poll)
 
     def stop(self) -> None:
         """Claims nothing more."""
@@ -154,9 +169,13 @@ class Claimer:
         """The smallest claim worth a round trip while there is still something to start."""
         return max(1, min(ahead // 2, self._settings.claim_size))
 
-    async def _claim(self, limit: int) -> int:
+    async def _claim_behind(self, limit: int) -> int:
+        """What may have landed behind the cursor; nothing when the last claim had none."""
+        return 0 if self._scanned_all else await self._claim(limit, from_start=True)
+
+    async def _claim(self, limit: int, *, from_start: bool = False) -> int:
         began = time.monotonic()
-        hint = self._cursor.hint(began)
+        hint = None if from_start else self._cursor.hint(began)
         # At a low rate the row among the sleepers stays: entering and leaving for each job would cost more than the
         # notifications it spares.
         leaving = self._registered and self._rate.value > LEAVE_ABOVE
@@ -211,7 +230,7 @@ class Claimer:
         try:
             await self._wait(1.0)
         finally:
-            self.wants_room = 0
+            self.wants_room = None
 
     async def _wait(self, seconds: float) -> bool:
         """Waits for a stir; answers whether one came."""

@@ -3,62 +3,99 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from concurrent.futures import Executor
-from typing import Any
+import contextvars
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.client.task import Task
+from holdfast.client import Holdfast, Task
 from holdfast.errors import InvalidPayload, UnknownTask
-from holdfast.model import payload
-from holdfast.model.context import Context
+from holdfast.model.context import Context, Link
 from holdfast.model.job import Job
-from holdfast.model.outcome import Outcome, Verdict, describe
+from holdfast.model.outcome import SETTLED, Outcome, Verdict, describe
+from holdfast.model.resource import Resource
+from holdfast.model.signature import Call
+from holdfast.settings import Settings
+from holdfast.worker.link import JobLink, encode_result
+
+if TYPE_CHECKING:
+    from holdfast.worker.link import Progress
+    from holdfast.worker.processes import Processes
+    from holdfast.worker.threads import Threads
 
 UNKNOWN_TASK_DELAY = 15.0
 
 
 class Attempts:
-    """Executes attempts with the tasks of one application: async handlers on the loop, sync ones in threads."""
+    """Executes attempts with the tasks of one application: on the loop, in threads, or in child processes."""
 
     def __init__(
-        self, tasks: Mapping[str, Task[Any, Any]], threads: Executor, *, max_error: int, max_result: int
+        self, hf: Holdfast, threads: Threads, processes: Processes, progress: Progress, settings: Settings
     ) -> None:
-        self._tasks = tasks
+        self._hf = hf
+        self._tasks = hf.tasks
+        self._around = hf.around_attempts
         self._threads = threads
-        self._max_error = max_error
-        self._max_result = max_result
+        self._processes = processes
+        self._progress = progress
+        self._max_result = settings.max_result
+        self._judge = Judge(hf.tasks, settings)
+        self.resources: dict[Resource[Any], Any] = {}
+        # The test kit raises again what a handler raised: it needs the exception itself.
+        self.on_error: Callable[[Job, BaseException], None] | None = None
 
     async def execute(self, job: Job) -> Outcome | None:
         """The outcome of one attempt; None is the common one: it succeeded and returned nothing."""
         task = self._tasks.get(job.task)
         if task is None:
-            return self._unknown(job)
+            return self._judge.unknown(job)
         try:
+            if task.runner == "process":
+                return await self._run_in_process(task, job)
             args, kwargs = task.signature.decode(job.payload)
-            if task.is_plain:
+            if task.is_plain and not self._around:
                 result = await task.handler(*args, **kwargs)
             else:
                 result = await self._call(task, job, args, kwargs)
-            return None if result is None else self._succeeded(job, result)
+            return self._judge.succeeded(job, result)
         except asyncio.CancelledError as error:
             if (current := asyncio.current_task()) is not None and current.cancelling():
                 raise  # the worker ends this attempt; else the handler let a cancellation of its own escape
             return self._failed(job, error)
         except GeneratorExit:
             raise
+        except FailedInChild as error:
+            return self._failed_in_child(job, error)
         except BaseException as error:
             return self._failed(job, error)
 
+    def _failed(self, job: Job, error: BaseException) -> Outcome:
+        if self.on_error is not None:
+            self.on_error(job, error)
+        return self._judge.failed(job, error)
+
+    def _failed_in_child(self, job: Job, error: FailedInChild) -> Outcome:
+        if self.on_error is not None:
+            self.on_error(job, error)
+        return error.outcome
+
     async def _call(self, task: Task[Any, Any], job: Job, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if task.signature.context_name is not None:
-            context = Context(job.id, job.task, job.queue, job.tenant, job.priority, job.attempt, job.max_attempts,
-                              job.lease.token)  # fmt: skip
-            if task.signature.context_first:
-                args = (context, *args)
-            else:
-                kwargs[task.signature.context_name] = context
+        for name, resource in task.signature.resources.items():
+            kwargs[name] = self.resources[resource]
+        if task.signature.context_name is None and not self._around:
+            return await self._run(task, job, args, kwargs)
+        context = make_context(job, self._link(job))
+        args, kwargs = with_context(task, context, args, kwargs)
+        if not self._around:
+            return await self._run(task, job, args, kwargs)
+        async with self._around.aentered(context):
+            return await self._run(task, job, args, kwargs)
+
+    def _link(self, job: Job) -> Link:
+        return JobLink(self._hf, job, self._progress.report, self._max_result)
+
+    async def _run(self, task: Task[Any, Any], job: Job, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if not task.is_async:
             return await self._run_in_thread(task, job, args, kwargs)
         if task.timeout is None:
@@ -71,38 +108,100 @@ class Attempts:
                 raise
             raise TimedOut(task, task.timeout) from None
 
+    async def _run_in_process(self, task: Task[Any, Any], job: Job) -> Outcome | None:
+        """The child decodes, calls and judges by itself: its word counts, unless it was killed or died."""
+        if not self._around:
+            return await self._ask_child(task, job)
+        async with self._around.aentered(make_context(job, self._link(job))):
+            return await self._ask_child(task, job)
+
+    async def _ask_child(self, task: Task[Any, Any], job: Job) -> Outcome | None:
+        told, output = await self._processes.run(task, job, self._progress.report)
+        outcome = self._judge.failed(job, told) if isinstance(told, Exception) else told
+        if outcome is not None and outcome.error is not None:
+            if output:
+                outcome.error["output"] = output
+            raise FailedInChild(outcome)
+        return outcome
+
     async def _run_in_thread(
         self, task: Task[Any, Any], job: Job, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         """A thread cannot be stopped. It is left in `job.thread`, and the slot takes no other job before it has ended:
         there are as many threads as slots, so nobody waits behind a hung one with the clock running."""
-        loop = asyncio.get_running_loop()
-        job.thread = loop.run_in_executor(self._threads, lambda: task.handler(*args, **kwargs))
-        done, _ = await asyncio.wait({job.thread}, timeout=task.timeout)
-        if not done and task.timeout is not None:
-            raise TimedOut(task, task.timeout)
-        thread, job.thread = job.thread, None
-        return thread.result()
+        handler = task.handler
+        if self._around:  # its context variables (a trace, say) are seen by the handler in its thread too
+            handler, args = contextvars.copy_context().run, (handler, *args)
+        call = self._threads.start(handler, args, kwargs)
+        try:
+            await (call.future if task.timeout is None else asyncio.wait_for(call.future, task.timeout))
+        except TimeoutError:  # not the handler's own: that one is in the call's result
+            raise TimedOut(task, task.timeout or 0.0) from None
+        finally:
+            job.thread = call.left_behind()
+        return call.result()
 
-    def _succeeded(self, job: Job, result: Any) -> Outcome:
-        what = f"the result of task {job.task!r}"
-        data = payload.encode(result, what)
-        payload.check_limits(data, what, self._max_result, 1000)
-        return Outcome(job.id, job.lease.token, "succeeded", result=msgspec.Raw(data))
 
-    def _failed(self, job: Job, error: BaseException) -> Outcome:
+class Judge:
+    """Makes outcomes of what handlers return and raise, in a worker and in its child processes alike."""
+
+    def __init__(self, tasks: Mapping[str, Task[Any, Any]], settings: Settings) -> None:
+        self._tasks = tasks
+        self._max_error = settings.max_error
+        self._max_result = settings.max_result
+
+    def succeeded(self, job: Job, result: Any) -> Outcome | None:
+        """The handler returned. A job finished in a transaction of its own has its result there, or none yet."""
+        data = job.result
+        if data is None and result is not None:
+            data = encode_result(job, result, self._max_result)
+        if job.settled and data is job.kept:
+            return Outcome(job.id, job.lease.token, SETTLED)
+        if data is None:
+            return None
+        return Outcome(job.id, job.lease.token, SETTLED if job.settled else "succeeded", result=msgspec.Raw(data))
+
+    def failed(self, job: Job, error: BaseException) -> Outcome:
+        """The handler raised, or did not come to an end."""
         told = describe(error, self._max_error)
+        if job.settled:  # its success is committed, whatever came after
+            return Outcome(job.id, job.lease.token, SETTLED, error=told)
         if isinstance(error, Verdict):
             return Outcome(job.id, job.lease.token, error.outcome, error=told, delay=error.after)
         if isinstance(error, InvalidPayload):  # what does not fit the handler will not fit it next time either
             return Outcome(job.id, job.lease.token, "failed", error=told)
-        outcome = self._tasks[job.task].retry.outcome(error, told.get("code"))
+        outcome = self._tasks[job.task].outcome_of(error, told.get("code"))
         return Outcome(job.id, job.lease.token, outcome, error=told)
 
-    def _unknown(self, job: Job) -> Outcome:
+    def unknown(self, job: Job) -> Outcome:
         """Not this job's fault: it waits for a worker that knows its task, and no attempt is counted."""
         told = describe(UnknownTask(job.task, self._tasks), self._max_error)
         return Outcome(job.id, job.lease.token, "snoozed", error=told, delay=UNKNOWN_TASK_DELAY)
+
+
+def make_context(job: Job, link: Link) -> Context:
+    """What a handler, and middleware around it, may know of a job."""
+    return Context(job.id, job.task, job.queue, job.tenant, job.priority, job.attempt, job.max_attempts,
+                   job.lease.token, job.batch, job.headers, link)  # fmt: skip
+
+
+def with_context(task: Task[Any, Any], context: Context, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
+    """The arguments, and the context where the handler takes one."""
+    if task.signature.context_first:
+        return (context, *args), kwargs
+    if task.signature.context_name is not None:
+        kwargs[task.signature.context_name] = context
+    return args, kwargs
+
+
+class FailedInChild(Exception):
+    """What middleware sees of an attempt that failed in a child process: what happened there is told, not raised."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        error = outcome.error or {}
+        super().__init__(f"{error.get('type')}: {error.get('message')}")
+        self.outcome = outcome
+        self.code = error.get("code")
 
 
 class TimedOut(Exception):
@@ -111,5 +210,9 @@ class TimedOut(Exception):
     code = "TIMEOUT"
 
     def __init__(self, task: Task[Any, Any], seconds: float) -> None:
-        left = "" if task.is_async else "; its thread cannot be stopped and runs on"
-        super().__init__(f"task {task.name!r} ran longer than its timeout of {seconds:g} s{left}")
+        left = {
+            "async": "",
+            "thread": "; its thread cannot be stopped and runs on",
+            "process": "; its process was killed",
+        }
+        super().__init__(f"task {task.name!r} ran longer than its timeout of {seconds:g} s{left[task.runner]}")

@@ -1,6 +1,6 @@
-"""Sends outcomes to the database in batches.
+"""Sends outcomes to the database, many at a time.
 
-Results accumulate while a flush is under way, so a busy worker writes large batches and an idle one writes at once,
+Results accumulate while a flush is under way, so a busy worker writes many and an idle one writes at once,
 without timers. A flush that fails because the database is away is repeated until it is back: nothing is lost, and the
 leases are renewed meanwhile or run out.
 """
@@ -10,58 +10,68 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import time
 from dataclasses import dataclass, field
 
-from holdfast.errors import HoldfastError, UsageError
+from holdfast.errors import DatabaseUnavailable, HoldfastError, UsageError
 from holdfast.model.job import Job
-from holdfast.model.outcome import Outcome, clean
+from holdfast.model.outcome import SETTLED, Outcome, clean
 from holdfast.store.calls import Calls
 from holdfast.store.session import Session
 from holdfast.telemetry import logs
 from holdfast.worker.hand import Hand
+from holdfast.worker.link import Progress
 
 log = logs.get("worker")
 LARGEST = 1000
+LOOK_EVERY = 0.25  # seconds between looks at batches while there is always something to send
 
 
 @dataclass(slots=True)
-class Batch:
+class Flush:
     """Outcomes to be sent together: plain successes as ids and tokens, all others in full."""
 
     ids: list[str] = field(default_factory=list)
     tokens: list[int] = field(default_factory=list)
     outcomes: list[Outcome] = field(default_factory=list)
     closed: list[int] = field(default_factory=list)
+    results: list[Outcome] = field(default_factory=list)  # of jobs that were finished in their own transaction
+
+    def __bool__(self) -> bool:
+        return bool(self.ids or self.outcomes or self.closed or self.results)
 
     def __len__(self) -> int:
         return len(self.ids) + len(self.outcomes)
 
-    def parts(self, error: Exception) -> list[Batch]:
-        """What to send in place of this batch, which was refused: its halves, and in place of a single outcome a
+    def parts(self, error: Exception) -> list[Flush]:
+        """What to send in place of this flush, which was refused: its halves, and in place of a single outcome a
         failure without what it carried. Claims are closed with the last part."""
         if len(self) == 1:
             told = {"type": "UnstorableOutcome", "message": clean(str(error), 1000)}
             id_, token = (self.ids[0], self.tokens[0]) if self.ids else (self.outcomes[0].id, self.outcomes[0].token)
             if self.outcomes and (self.outcomes[0].error or {}).get("type") == told["type"]:
                 return []  # not even that: its lease runs out, and reclaim decides
-            return [Batch(outcomes=[Outcome(id_, token, "failed", error=told)], closed=self.closed)]
+            return [Flush(outcomes=[Outcome(id_, token, "failed", error=told)], closed=self.closed)]
         plain, other = (len(self.ids) + 1) // 2, (len(self.outcomes) + 1) // 2
-        first = Batch(self.ids[:plain], self.tokens[:plain], self.outcomes[:other])
+        first = Flush(self.ids[:plain], self.tokens[:plain], self.outcomes[:other])
         if len(first) == len(self):  # one of each
-            first = Batch(self.ids, self.tokens)
-            return [first, Batch(outcomes=self.outcomes, closed=self.closed)]
-        return [first, Batch(self.ids[plain:], self.tokens[plain:], self.outcomes[other:], self.closed)]
+            first = Flush(self.ids, self.tokens)
+            return [first, Flush(outcomes=self.outcomes, closed=self.closed)]
+        return [first, Flush(self.ids[plain:], self.tokens[plain:], self.outcomes[other:], self.closed)]
 
 
 class Finisher:
     """Collects outcomes from the slots and flushes them."""
 
-    def __init__(self, session: Session, calls: Calls, hand: Hand) -> None:
+    def __init__(self, session: Session, calls: Calls, hand: Hand, progress: Progress) -> None:
         self.session = session
+        self._progress = progress
+        self._touched: set[str] = set()  # batches that may have ended
+        self._look_at = 0.0
         self._calls = calls
         self._hand = hand
-        self._batch = Batch()
-        self._full: list[Batch] = []
+        self._next = Flush()
+        self._full: list[Flush] = []
         self._something = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -77,22 +87,24 @@ class Finisher:
         if lease.lost:
             self.stale += 1
             return
-        batch = self._batch
+        flush = self._next
         if outcome is None:
-            batch.ids.append(job.id)
-            batch.tokens.append(lease.token)
+            flush.ids.append(job.id)
+            flush.tokens.append(lease.token)
             self.succeeded += 1
             if self._tells_each:
                 logs.event(log, logging.DEBUG, "job succeeded", job=job.id, task=job.task, attempt=job.attempt)
         else:
-            batch.outcomes.append(outcome)
+            (flush.results if outcome.outcome == SETTLED else flush.outcomes).append(outcome)
             self._note(job, outcome)
+        if job.batch is not None:
+            self._touched.add(job.batch)
         lease.open -= 1
         if not lease.open:
-            batch.closed.append(lease.token)
-        if len(batch) >= LARGEST:
-            self._full.append(batch)
-            self._batch = Batch()
+            flush.closed.append(lease.token)
+        if len(flush) >= LARGEST:
+            self._full.append(flush)
+            self._next = Flush()
         self._idle.clear()
         self._something.set()
 
@@ -100,51 +112,84 @@ class Finisher:
         """Flushes for ever; cancel it after `drained`."""
         while True:
             await self._something.wait()
-            while self._full or len(self._batch):
+            while self._full or self._next:
                 if not self._full:
-                    self._full, self._batch = [self._batch], Batch()
+                    self._full, self._next = [self._next], Flush()
+                await self._progress.store(self.session)  # before the end: a report of a job that has ended is refused
                 await self._send(self._full[0])
+                await self._keep_results(self._full[0])
                 self._full.pop(0)
+                if self._touched and (time.monotonic() >= self._look_at or not (self._full or self._next)):
+                    await self._complete_batches()
             self._something.clear()
             self._idle.set()
+
+    async def _complete_batches(self) -> None:
+        """Ends batches whose last job may just have ended: at once when there is nothing else to send, else now and
+        then. If it fails, the upkeep leader does it."""
+        touched, self._touched = self._touched, set()
+        self._look_at = time.monotonic() + LOOK_EVERY
+        try:
+            await self.session.run(self._calls.complete_batches(touched))
+        except HoldfastError as error:
+            logs.event(log, logging.WARNING, "batches not completed", batches=len(touched), error=str(error))
+
+    async def _keep_results(self, flush: Flush) -> None:
+        """Results of jobs whose success is committed already: worth a try, not worth waiting for."""
+        for each in flush.results:
+            if each.result is not None:
+                try:
+                    await self.session.run(self._calls.keep_result(each.id, bytes(each.result)))
+                except HoldfastError as error:
+                    logs.event(log, logging.WARNING, "result not kept", job=each.id, error=str(error))
+                    if isinstance(error, DatabaseUnavailable):
+                        return
+
+    @property
+    def idle(self) -> bool:
+        """Whether everything added has been sent."""
+        return self._idle.is_set()
 
     async def drained(self) -> None:
         """Waits until everything added so far has been sent."""
         await self._idle.wait()
 
-    async def _send(self, batch: Batch) -> None:
-        """Sends a batch until it is stored. Only data the database refuses is sent in parts, so that one outcome which
+    async def _send(self, flush: Flush) -> None:
+        """Sends a flush until it is stored. Only data the database refuses is sent in parts, so that one outcome which
         cannot be stored holds up no other; anything else is waited out."""
         repeated, pause = False, 0.05
         while True:
             try:
                 refused = await self.session.run(
-                    self._calls.finish(batch.ids, batch.tokens, batch.outcomes, batch.closed)
+                    self._calls.finish(flush.ids, flush.tokens, flush.outcomes, flush.closed)
                 )
-                return self._close(batch, refused, repeated)
+                return self._close(flush, refused, repeated)
             except (UsageError, TypeError, ValueError, OverflowError) as error:  # refused there, or not to be written
-                logs.event(log, logging.ERROR, "finish refused", jobs=len(batch), error=str(error))
-                for part in batch.parts(error):
+                logs.event(log, logging.ERROR, "finish refused", jobs=len(flush), error=str(error))
+                for part in flush.parts(error):
                     await self._send(part)
                 return None
             except HoldfastError as error:
-                logs.event(log, logging.WARNING, "finish waits for database", jobs=len(batch), error=str(error))
+                logs.event(log, logging.WARNING, "finish waits for database", jobs=len(flush), error=str(error))
                 await asyncio.sleep(pause * random.uniform(0.5, 1.5))
                 repeated, pause = True, min(pause * 2, 2.0)
 
-    def _close(self, batch: Batch, refused: list[str], repeated: bool) -> None:
-        for token in batch.closed:
+    def _close(self, flush: Flush, refused: list[str], repeated: bool) -> None:
+        for token in flush.closed:
             self._hand.leases.pop(token, None)
         # After a lost reply the first try may have been accepted, and then the second is refused: not a stale worker.
         if refused and not repeated:
             self.stale += len(refused)
             logs.event(log, logging.WARNING, "stale results refused", jobs=len(refused), first=refused[0])
-        if any(each.outcome != "succeeded" for each in batch.outcomes):
+        if any(each.outcome != "succeeded" for each in flush.outcomes):
             for event in self.on_put_back:
                 event.set()
 
     def _note(self, job: Job, outcome: Outcome) -> None:
-        if outcome.outcome == "succeeded":
+        if outcome.outcome == SETTLED and outcome.error is not None:
+            logs.event(log, logging.WARNING, "handler raised after its job had succeeded", job=job.id, task=job.task,
+                       error=f"{outcome.error.get('type')}: {str(outcome.error.get('message'))[:200]}")  # fmt: skip
+        if outcome.outcome in ("succeeded", SETTLED):
             self.succeeded += 1
             logs.event(log, logging.DEBUG, "job succeeded", job=job.id, task=job.task, attempt=job.attempt)
             return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 
 from holdfast.model.job import Job
 
@@ -66,6 +66,13 @@ class Hand:
         jobs = [job for job in self.ready if not job.lease.lost]
         self.ready.clear()
         return jobs
+
+    def take_out(self, ids: Set[str]) -> list[Job]:
+        """Those of the given jobs that have not been started."""
+        out = [job for job in self.ready if job.id in ids]
+        if out:
+            self.ready = deque(job for job in self.ready if job.id not in ids)
+        return out
 
     def lose(self, tokens: Iterable[int]) -> list[Job]:
         """Marks leases as lost; answers with the jobs that are running under them."""

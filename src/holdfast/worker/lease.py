@@ -22,6 +22,7 @@ from holdfast.telemetry import logs
 from holdfast.worker.hand import Hand, Lease
 
 log = logs.get("lease")
+LOOK_EVERY = 2.0  # seconds between looks for jobs to be canceled
 
 
 class LeaseKeeper(threading.Thread):
@@ -34,6 +35,7 @@ class LeaseKeeper(threading.Thread):
         calls: Calls,
         hand: Hand,
         on_lost: Callable[[Sequence[int]], None],
+        on_cancel: Callable[[Sequence[str]], None],
     ) -> None:
         super().__init__(name="holdfast-lease", daemon=True)
         # A renewal that hangs is as bad as one that fails, so its deadline is shorter than that of other calls.
@@ -44,7 +46,9 @@ class LeaseKeeper(threading.Thread):
         self._calls = calls
         self._hand = hand
         self._on_lost = on_lost
-        self._stop = threading.Event()
+        self._on_cancel = on_cancel
+        self._stir = threading.Event()
+        self._stopping = False
         self._margin = min(settings.lease * 0.1, 3.0)
         self._renewed_at = time.monotonic()
         self._failing = False
@@ -56,15 +60,36 @@ class LeaseKeeper(threading.Thread):
         return self._failing or late
 
     def run(self) -> None:
-        pause = self._settings.renew
         self._renewed_at = time.monotonic()
-        while not self._stop.wait(pause):
-            pause = self._settings.renew if self._renew() else max(self._settings.renew / 10, 0.05)
+        due = self._renewed_at + self._settings.renew
+        while not self._stopping:
+            self._stir.wait(max(min(due - time.monotonic(), LOOK_EVERY), 0))
+            self._stir.clear()
+            if (now := time.monotonic()) >= due:
+                due = now + (self._settings.renew if self._renew() else max(self._settings.renew / 10, 0.05))
+            if self._hand.running and not self._failing and not self._stopping:
+                self._look_for_cancels()
         self._session.close()
+
+    def _look_for_cancels(self) -> None:
+        """Asks which jobs are to be canceled. A notification only says that it is worth while to ask: everybody who
+        reaches the database may send one. And it may have been lost, or there is no listener, so we ask anyway."""
+        try:
+            wanted = self._session.run(self._calls.wanted_cancels(list(self._hand.leases)))
+        except HoldfastError as error:
+            logs.event(log, logging.WARNING, "cannot ask for cancels", error=str(error))
+            return
+        if wanted:
+            self._on_cancel(wanted)
+
+    def look_soon(self) -> None:
+        """Asks at once; from any thread."""
+        self._stir.set()
 
     def stop(self) -> None:
         """Ends the thread after the call under way."""
-        self._stop.set()
+        self._stopping = True
+        self._stir.set()
 
     def _renew(self) -> bool:
         leases = list(self._hand.leases.values())

@@ -16,29 +16,34 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Coroutine, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Coroutine, Iterable, Sequence, Set
 from typing import Any, cast
 
 from holdfast.client import Holdfast
-from holdfast.errors import DatabaseUnavailable, HoldfastError
+from holdfast.errors import ConfigurationError, DatabaseUnavailable, HoldfastError
 from holdfast.model.job import Job
-from holdfast.model.outcome import Outcome
+from holdfast.model.outcome import SETTLED, WANTED_CANCELED, Outcome
+from holdfast.model.resource import Resource
 from holdfast.settings import VERSION
 from holdfast.store.pools import first_look
 from holdfast.store.session import Session
 from holdfast.telemetry import logs
 from holdfast.upkeep.chores import Upkeep
 from holdfast.wakeups import notify
+from holdfast.worker.child import is_child
 from holdfast.worker.claim import Claimer
 from holdfast.worker.execute import Attempts
 from holdfast.worker.finish import Finisher
 from holdfast.worker.hand import Hand
 from holdfast.worker.lease import LeaseKeeper
+from holdfast.worker.link import Progress
+from holdfast.worker.processes import Processes
+from holdfast.worker.threads import Threads
 
 log = logs.get("worker")
 YIELD_AFTER = 32  # jobs a slot may run without a pause before it lets the loop breathe
 WINDOW = 10.0
+REPORT_EVERY = 0.5
 KEPT = Outcome("", 0, "kept")  # stands for no outcome: the job stays with a thread that cannot be stopped
 
 
@@ -50,32 +55,48 @@ class Worker:
         self.id = f"worker-{int(time.time() * 1000)}-{secrets.token_hex(4)}"
         self._hf = hf
         self.hand = Hand()
-        self._threads = ThreadPoolExecutor(self.settings.concurrency, thread_name_prefix="holdfast-job")
-        self._attempts = Attempts(
-            hf.tasks, self._threads, max_error=self.settings.max_error, max_result=self.settings.max_payload
-        )
+        self._threads = Threads("holdfast-job")
+        self._progress = Progress(hf.calls)
         self._stop_asked = 0
         self._stopping = asyncio.Event()
         self._at_once = asyncio.Event()
+        self._processes = Processes(self.settings, self._at_once.is_set)
+        self._attempts = Attempts(hf, self._threads, self._processes, self._progress, self.settings)
         self._owns_process = False
 
-    async def run(self, *, handle_signals: bool = False) -> None:
+    async def run(self, *, handle_signals: bool = False, until_idle: bool = False) -> None:
         """Works until stopped. With handle_signals the process is the worker's own: SIGTERM and SIGINT stop it, and the
-        caller ends the process when this returns."""
+        caller ends the process when this returns. With until_idle it stops when nothing is due any more, and leaves
+        upkeep to others."""
+        if is_child():
+            raise ConfigurationError("a module that holds tasks must not run a worker when it is imported; put that "
+                                     'under `if __name__ == "__main__":`')  # fmt: skip
         self._loop = asyncio.get_running_loop()
+        self._until_idle = until_idle
         self._owns_process = handle_signals
         if handle_signals:
             self._catch_signals()
         self._build()
-        if not await self._enter():
-            return
+        async with contextlib.AsyncExitStack() as stack:
+            for resource in self._resources():
+                self._attempts.resources[resource] = await resource.open(stack)
+            if await self._enter():
+                await self._run()
+
+    def _resources(self) -> Iterable[Resource[Any]]:
+        """What is registered, and what else tasks ask for: a resource of another application, say."""
+        asked = [each for task in self._hf.tasks.values() for each in task.signature.resources.values()]
+        return dict.fromkeys([*self._hf.resources, *asked])
+
+    async def _run(self) -> None:
         logs.event(log, logging.INFO, "worker started", worker=self.id, queues=self.settings.queues,
                    concurrency=self.settings.concurrency, tasks=len(self._hf.tasks))  # fmt: skip
         try:
             await self._work()
         finally:
             self._keeper.stop()
-            self._threads.shutdown(wait=False, cancel_futures=True)
+            self._processes.kill()
+            self._threads.shutdown()
 
     def stop(self) -> None:
         """First call: claim nothing more, finish or give back what is held. Second: at once."""
@@ -87,8 +108,9 @@ class Worker:
     def _build(self) -> None:
         settings, calls = self.settings, self._hf.calls
         self._service = Session(settings, f"{self.id} service")
-        self.finisher = Finisher(Session(settings, f"{self.id} finish"), calls, self.hand)
-        self._keeper = LeaseKeeper(self.id, settings, calls, self.hand, self._on_lost)
+        self._reporting = Session(settings, f"{self.id} progress")
+        self.finisher = Finisher(Session(settings, f"{self.id} finish"), calls, self.hand, self._progress)
+        self._keeper = LeaseKeeper(self.id, settings, calls, self.hand, self._on_lost, self._on_cancel)
         self.claimer = Claimer(
             self.id, settings, Session(settings, f"{self.id} claim"), calls, self.hand,
             lambda: not self._keeper.failing,
@@ -97,32 +119,37 @@ class Worker:
 
     async def _work(self) -> None:
         self._keeper.start()
-        claiming = self._start(self.claimer.run())
+        claims = self.claimer.run_until_idle(self.finisher) if self._until_idle else self.claimer.run()
+        claiming = self._start(claims)
         flushing = self._start(self.finisher.run())
         slots = [self._start(self._slot()) for _ in range(self.settings.concurrency)]
-        helpers = [self._start(each) for each in self._helpers()]
+        background = [self._start(each) for each in self._background()]
         stopping = self._start(self._stopping.wait())
         try:
-            parts = {claiming, flushing, *helpers, *slots}
+            parts = {claiming, flushing, *background, *slots}
             await asyncio.wait({*parts, stopping}, return_when=asyncio.FIRST_COMPLETED)
             for task in parts:
                 if task.done():
                     task.result()  # raises what ended it
         finally:
             await self._wind_down(claiming, slots)
-            await _cancel([flushing, stopping, *slots, *helpers])
+            await _cancel([flushing, stopping, *slots, *background])
+            await self._processes.close(at_once=self._stop_asked > 1)
             await self._leave()
 
-    def _helpers(self) -> Sequence[Coroutine[Any, Any, Any]]:
+    def _background(self) -> Sequence[Coroutine[Any, Any, Any]]:
         settings, calls = self.settings, self._hf.calls
-        helpers: list[Coroutine[Any, Any, Any]] = [
+        if self._until_idle:
+            return [self._watch(), self._report()]
+        background: list[Coroutine[Any, Any, Any]] = [
             Upkeep(self.id, settings, self._service, calls).run(),
             self._watch(),
+            self._report(),
         ]
         if settings.notify and not settings.pooler:
             listener = Session(settings, f"{self.id} listen")
-            helpers.append(notify.listen(listener, calls, self.id, self.claimer.stir.set))
-        return helpers
+            background.append(notify.listen(listener, calls, self.id, self.claimer.stir.set, self._keeper.look_soon))
+        return background
 
     async def _slot(self) -> None:
         hand, claimer, finisher = self.hand, self.claimer, self.finisher
@@ -140,9 +167,9 @@ class Worker:
             try:
                 outcome = await self._attempts.execute(job)
             except asyncio.CancelledError:
-                if not (job.lease.lost or self._at_once.is_set()):
+                if not (job.lease.lost or job.canceled or self._at_once.is_set()):
                     raise
-                outcome = Outcome(job.id, job.lease.token, "released") if self._may_release(job) else KEPT
+                outcome = self._stopped(job)
             del hand.running[me]
             while me.cancelling():  # one that the handler swallowed: it was meant for that job alone
                 me.uncancel()
@@ -150,12 +177,20 @@ class Worker:
                 finisher.add(job, outcome)
             if job.thread is not None:
                 await self._outlast(job.thread)
-            if claimer.wants_room and hand.held <= claimer.wants_room:
+            if claimer.wants_room is not None and hand.held <= claimer.wants_room:
                 claimer.stir.set()
             streak += 1
             if streak >= YIELD_AFTER:
                 streak = 0
                 await asyncio.sleep(0)
+
+    def _stopped(self, job: Job) -> Outcome:
+        """The outcome of an attempt that this worker has stopped."""
+        if job.settled:
+            return Outcome(job.id, job.lease.token, SETTLED)
+        if job.canceled:
+            return _canceled(job)
+        return Outcome(job.id, job.lease.token, "released") if self._may_release(job) else KEPT
 
     async def _outlast(self, thread: asyncio.Future[Any]) -> None:
         """Waits for a thread whose attempt is over: until it ends, this slot has no thread for another job."""
@@ -164,6 +199,12 @@ class Worker:
             await asyncio.wait({thread})
         finally:
             self.hand.lingering -= 1
+
+    async def _report(self) -> None:
+        """Stores progress while jobs run."""
+        while True:
+            await asyncio.sleep(REPORT_EVERY)
+            await self._progress.store(self._reporting)
 
     async def _watch(self) -> None:
         """Gives back what was claimed ahead and cannot start soon; tells how it goes."""
@@ -192,14 +233,37 @@ class Worker:
             self.finisher.add(job, Outcome(job.id, job.lease.token, "released"))
 
     def _may_release(self, job: Job) -> bool:
-        """A handler in a thread cannot be stopped: it ends with the process, or else keeps its job until the lease
-        has expired."""
+        """A handler in a thread ends with the process, or else keeps its job until the lease has expired."""
+        return self._can_be_stopped(job) or self._owns_process
+
+    def _can_be_stopped(self, job: Job) -> bool:
+        """A handler in a thread cannot be stopped."""
         task = self._hf.tasks.get(job.task)
-        return task is None or task.is_async or self._owns_process
+        return task is None or task.runner != "thread"
+
+    def _on_cancel(self, ids: Sequence[str]) -> None:
+        """Called by the lease thread."""
+        self._tell(self._cancel_jobs, set(ids))
+
+    def _cancel_jobs(self, ids: Set[str]) -> None:
+        """Cancels jobs that somebody wants canceled: those not started are given back as such, a coroutine is canceled
+        at its next await, a process is ended, and a thread, which cannot be stopped, sees it in ctx.cancelled."""
+        for job in self.hand.take_out(ids):
+            self.finisher.add(job, _canceled(job))
+        for slot, job in list(self.hand.running.items()):
+            if job.id in ids and not job.canceled:
+                job.canceled = True
+                logs.event(log, logging.INFO, "job asked to stop", job=job.id, task=job.task, attempt=job.attempt)
+                if self._can_be_stopped(job):
+                    slot.cancel()
 
     def _on_lost(self, tokens: Sequence[int]) -> None:
         """Called by the lease thread."""
-        self._loop.call_soon_threadsafe(self._lose, tokens)
+        self._tell(self._lose, tokens)
+
+    def _tell(self, function: Callable[..., None], what: object) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nothing runs that could be stopped
+            self._loop.call_soon_threadsafe(function, what)
 
     def _lose(self, tokens: Sequence[int]) -> None:
         lost = {id(job) for job in self.hand.lose(tokens)}
@@ -215,6 +279,7 @@ class Worker:
             await self._service.run(self._hf.calls.unregister_worker(self.id, gone=False))
         await asyncio.wait({claiming}, timeout=self.settings.call_timeout)
         self._give_back(self.hand.take_ready())
+        self._processes.give_back()
         await self._let_finish()
         self._at_once.set()
         for task in list(self.hand.running):
@@ -236,7 +301,7 @@ class Worker:
     async def _leave(self) -> None:
         with contextlib.suppress(HoldfastError):
             await self._service.run(self._hf.calls.unregister_worker(self.id, gone=True))
-        for session in (self._service, self.finisher.session, self.claimer.session):
+        for session in (self._service, self._reporting, self.finisher.session, self.claimer.session):
             await session.close()
         logs.event(log, logging.INFO, "worker stopped", worker=self.id, succeeded=self.finisher.succeeded,
                    failed=self.finisher.failed, stale=self.finisher.stale)  # fmt: skip
@@ -253,6 +318,8 @@ class Worker:
             try:
                 await asyncio.to_thread(first_look, self.settings)
                 await self._service.run(told)
+                if schedules := self._hf.timetable:
+                    await self._service.run(self._hf.calls.register_schedules(schedules.values()))
                 return True
             except DatabaseUnavailable as error:
                 logs.event(log, logging.WARNING, "waiting for database", error=str(error))
@@ -269,6 +336,11 @@ class Worker:
 
     def _start(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         return self._loop.create_task(work)
+
+
+def _canceled(job: Job) -> Outcome:
+    told = {"type": "Cancel", "code": "CANCELED", "message": WANTED_CANCELED}
+    return Outcome(job.id, job.lease.token, "canceled", error=told)
 
 
 async def _cancel(tasks: Sequence[asyncio.Task[Any]]) -> None:

@@ -1,0 +1,311 @@
+"""What a child process of a worker runs: it reads a job, calls its handler in the main thread, answers, and reads on.
+
+The child gets two descriptors. Jobs and answers go through a socket. The other is the reading end of a pipe whose
+writing end only the worker holds: its end means that the worker is gone, however it went, and then the child must go
+too. A thread waits for that; where the kernel can (Linux), it also kills the child by itself, which works even while a
+handler holds the interpreter's lock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import faulthandler
+import importlib
+import json
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from holdfast.client import Holdfast, Task
+from holdfast.errors import ConfigurationError
+from holdfast.model.job import Job
+from holdfast.model.outcome import Outcome, clean, describe
+from holdfast.model.resource import Resource
+from holdfast.model.signature import Call
+from holdfast.settings import Settings
+from holdfast.telemetry import logs
+from holdfast.worker.execute import Judge, make_context, with_context
+from holdfast.worker.hand import Lease
+from holdfast.worker.link import JobLink, Report
+from holdfast.worker.messages import (
+    Done,
+    Leave,
+    Logged,
+    Progressed,
+    Run,
+    Setup,
+    Started,
+    Stream,
+    ToChild,
+    ToWorker,
+    in_child,
+    pack,
+)
+
+MB = 1 << 20
+PR_SET_PDEATHSIG = 1
+_serving = False
+
+
+def is_child() -> bool:
+    """Whether this process is the child of a worker."""
+    return _serving
+
+
+def main(worker: int, jobs: int, lifeline: int) -> None:
+    """Serves the worker with that process id over these descriptors until told to leave."""
+    global _serving  # noqa: PLW0603 - one process, one answer
+    _serving = True
+    for number in (jobs, lifeline):
+        os.set_inheritable(number, False)  # what a handler starts must not hold them open
+    _die_with(worker, lifeline)
+    _take_signals()
+    Child(Line(socket.socket(fileno=jobs))).serve()
+
+
+def _die_with(worker: int, lifeline: int) -> None:
+    if sys.platform == "linux":
+        import ctypes
+
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != worker:  # gone before we asked
+        os._exit(1)
+    threading.Thread(target=_outlast, args=(lifeline,), name="holdfast-lifeline", daemon=True).start()
+
+
+def _outlast(lifeline: int) -> None:
+    with contextlib.suppress(OSError):
+        while os.read(lifeline, 1024):
+            pass
+    os.killpg(0, signal.SIGKILL)
+
+
+def _take_signals() -> None:
+    """The system's own behaviour for signals, whatever was blocked or ignored where the worker was started, and a
+    stack on standard error when one kills; a copy of it, because a handler may close its own."""
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    faulthandler.enable(os.dup(2))
+
+
+class Line:
+    """The child's end of the socket."""
+
+    def __init__(self, end: socket.socket) -> None:
+        self._socket = end
+        self._stream = Stream(in_child)
+        self._lock = threading.Lock()
+
+    def say(self, message: ToWorker) -> None:
+        """Sends a message; from any thread."""
+        data = pack(message)
+        with self._lock:
+            self._socket.sendall(data)
+
+    def messages(self) -> Iterator[ToChild]:
+        """What the worker says, until it hangs up."""
+        while data := self._socket.recv(1 << 16):
+            yield from self._stream.feed(data)
+
+
+class Child:
+    """Runs the jobs that come down the line, one at a time."""
+
+    def __init__(self, line: Line) -> None:
+        self._line = line
+        self._pid = os.getpid()
+        self._spare = os.dup(2)
+        self._tasks: dict[str, Task[Any, Any]] = {}
+        self._served = self._number = 0
+
+    def serve(self) -> None:
+        """Until told to leave, or until there is a reason to."""
+        with contextlib.ExitStack() as stack:
+            loop = stack.enter_context(contextlib.closing(asyncio.Runner()))
+            for message in self._line.messages():
+                if isinstance(message, Setup):
+                    self._settings = Settings(**message.settings)
+                    _send_log(LogLines(self._line, lambda: self._number), message.log_level)
+                    self._handlers = Handlers(self._tasks, self._settings, loop)
+                    stack.callback(self._handlers.close)
+                    _limit_memory(self._settings.process_memory)
+                elif isinstance(message, Leave) or self._serve(message):
+                    return
+
+    def _serve(self, run: Run) -> bool:
+        """Runs one job; answers whether it was the last."""
+        outcome = self._attempt(run)
+        if os.getpid() != self._pid:  # a copy of this process, which the handler forked and let return
+            os._exit(0)
+        self._served += 1
+        _mend_output(self._spare)
+        leaving = self._why_leave()
+        self._line.say(Done.of(run.number, outcome, leaving))
+        return leaving is not None
+
+    def _attempt(self, run: Run) -> Outcome | None:
+        if run.task not in self._tasks:
+            try:
+                self._tasks[run.task] = find_task(run.module, run.task, self._settings)
+            except BaseException as error:
+                return Outcome(run.job_id, run.token, "error", error=describe(error, self._settings.max_error))
+        self._number = run.number
+        if run.tell_start:
+            self._line.say(Started(run.number))
+        row = (run.job_id, run.token, run.task, run.payload, run.attempt, run.max_attempts, run.queue, run.priority,
+               run.tenant, 0.0, run.batch, None if run.headers is None else json.loads(run.headers))  # fmt: skip
+        return self._handlers.execute(Job(row, Lease(run.token, 1, 0.0, 0.0)), self._report(run.number))
+
+    def _report(self, number: int) -> Report:
+        """Passes progress on to the worker."""
+        return lambda _, done, total, message: self._line.say(Progressed(number, done, total, message))
+
+    def _why_leave(self) -> str | None:
+        settings = self._settings
+        if self._handlers.out_of_memory:
+            return "it ran out of memory"
+        if self._served == settings.process_max_jobs:
+            return f"it has run {self._served} jobs"
+        if settings.process_max_rss and (held := _resident()) > settings.process_max_rss * MB:
+            return f"it holds {held // MB} MB"
+        return None
+
+
+class LogLines(logging.Handler):
+    """Holdfast's log in this process, sent to the worker's: ctx.log is the same wherever a handler runs."""
+
+    def __init__(self, line: Line, number: Callable[[], int]) -> None:
+        super().__init__()
+        self._line = line
+        self._number = number
+
+    def emit(self, record: logging.LogRecord) -> None:
+        fields = json.dumps(getattr(record, "fields", {}), default=str)
+        self._line.say(Logged(self._number(), record.name, record.levelno, clean(record.getMessage(), 10_000), fields))
+
+
+def _send_log(handler: logging.Handler, level: int) -> None:
+    logger = logging.getLogger(logs.ROOT)
+    logger.handlers[:] = [handler]
+    logger.setLevel(level)
+    logger.propagate = False
+
+
+class Handlers:
+    """Calls handlers in this thread, on a loop of its own if they are async."""
+
+    def __init__(self, tasks: dict[str, Task[Any, Any]], settings: Settings, loop: asyncio.Runner) -> None:
+        self._tasks = tasks
+        self._judge = Judge(tasks, settings)
+        self._max_result = settings.max_result
+        self._resources: dict[Resource[Any], Any] = {}
+        self._opened = contextlib.AsyncExitStack()
+        self._limit = _limit(settings)
+        self._loop = loop
+        self.out_of_memory = False
+
+    def execute(self, job: Job, report: Report) -> Outcome | None:
+        """The outcome of one attempt; None is the common one: it succeeded and returned nothing."""
+        task = self._tasks[job.task]
+        try:
+            args, kwargs = self._arguments(task, job, report)
+            result = task.handler(*args, **kwargs)
+            if task.is_async:
+                result = self._loop.run(result)
+            return self._judge.succeeded(job, result)
+        except MemoryError as error:
+            self.out_of_memory = True
+            return self._failed_by_memory(job, error)
+        except BaseException as error:
+            return self._judge.failed(job, error)
+
+    def _arguments(self, task: Task[Any, Any], job: Job, report: Report) -> Call:
+        args, kwargs = task.signature.decode(job.payload)
+        for name, resource in task.signature.resources.items():
+            kwargs[name] = self._resource(resource)
+        if task.signature.context_name is None:
+            return args, kwargs
+        return with_context(task, make_context(job, JobLink(task.hf, job, report, self._max_result)), args, kwargs)
+
+    def _resource(self, resource: Resource[Any]) -> Any:
+        """Opened in this process when first needed, for as long as it lives."""
+        if resource not in self._resources:
+            self._resources[resource] = self._loop.run(resource.open(self._opened))
+        return self._resources[resource]
+
+    def close(self) -> None:
+        """Closes what was opened."""
+        self._loop.run(self._opened.aclose())
+
+    def _failed_by_memory(self, job: Job, error: MemoryError) -> Outcome:
+        outcome = self._judge.failed(job, error)
+        if outcome.error is not None:
+            outcome.error["message"] = (outcome.error["message"] or "out of memory") + self._limit
+        return outcome
+
+
+def find_task(module: str, name: str, settings: Settings) -> Task[Any, Any]:
+    """The task that a module registers when it is imported, its application set as the worker's is."""
+    if os.getcwd() not in sys.path:  # where a program that was started as a file is found by its module's name
+        sys.path.append(os.getcwd())
+    try:
+        found = vars(importlib.import_module(module)).values()
+    except BaseException as error:
+        limit = _limit(settings) if isinstance(error, MemoryError) else ""
+        raise ConfigurationError(
+            f"the child process cannot import {module!r}: {type(error).__name__}: {error}{limit}"
+        ) from error
+    apps = [each for each in found if isinstance(each, Holdfast)]
+    tasks = [each for each in found if isinstance(each, Task)]
+    for task in (*tasks, *(app.tasks[name] for app in apps if name in app.tasks)):
+        if task.name == name:
+            if task.hf.settings != settings:
+                task.hf.use(settings)
+            return task
+    raise ConfigurationError(
+        f"{module!r} has no task {name!r} when a child process imports it; a task with runner='process' must be "
+        "registered by the module that holds its handler, outside of any condition"
+    )
+
+
+def _limit(settings: Settings) -> str:
+    return f"; its process may use {settings.process_memory} MB (process_memory)" if settings.process_memory else ""
+
+
+def _limit_memory(megabytes: int) -> None:
+    if megabytes:
+        import resource
+
+        _, most = resource.getrlimit(resource.RLIMIT_AS)
+        wanted = megabytes * MB if most == resource.RLIM_INFINITY else min(megabytes * MB, most)
+        resource.setrlimit(resource.RLIMIT_AS, (wanted, most))
+
+
+def _resident() -> int:
+    """Bytes of memory this process holds now, or at most held where there is no /proc."""
+    import resource  # not everywhere, and neither are child processes; the worker imports this module everywhere
+
+    try:
+        with open("/proc/self/statm", "rb") as file:
+            return int(file.read().split()[1]) * resource.getpagesize()
+    except OSError:
+        unit = 1 if sys.platform == "darwin" else 1024
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def _mend_output(spare: int) -> None:
+    """Opens standard output and error again for the next job, if a handler has closed them."""
+    for number, name in ((1, "stdout"), (2, "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.dup2(spare, number)
+        if getattr(getattr(sys, name), "closed", False):
+            setattr(sys, name, open(number, "w", buffering=1, closefd=False))  # noqa: SIM115 - for good

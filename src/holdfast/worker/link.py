@@ -1,0 +1,122 @@
+"""What connects a handler's context to its worker: progress, requests to cancel, and transactions that end the job."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from holdfast.client import Holdfast
+from holdfast.errors import DatabaseUnavailable, HoldfastError, UsageError
+from holdfast.model import payload
+from holdfast.model.context import Link
+from holdfast.model.job import Job
+from holdfast.model.outcome import Outcome, clean
+from holdfast.store.calls import Call, Calls
+from holdfast.telemetry import logs
+
+if TYPE_CHECKING:
+    from holdfast.store.session import Session
+    from holdfast.store.transaction import Transaction
+
+log = logs.get("worker")
+Report = Callable[[Job, float, float | None, str | None], None]
+"""Takes a job's progress: done, total and a message."""
+
+
+class Progress:
+    """The newest report of each job, until it is stored. Threads report too: each step here is one dict operation."""
+
+    def __init__(self, calls: Calls) -> None:
+        self._calls = calls
+        self._reports: dict[str, dict[str, Any]] = {}
+        self._turn = asyncio.Lock()
+
+    def report(self, job: Job, done: float, total: float | None, message: str | None) -> None:
+        """Takes a report in place of the last one."""
+        told = {"id": job.id, "token": job.lease.token, "done": done, "total": total, "message": message}
+        self._reports[job.id] = told
+
+    async def store(self, session: Session) -> None:
+        """Stores what was reported since the last time; what cannot be stored now is tried again with the next. It
+        returns when what others are storing is stored too: whoever ends a job waits for its last report."""
+        if self._reports or self._turn.locked():
+            async with self._turn:
+                await self._store(session)
+
+    async def _store(self, session: Session) -> None:
+        reports = {id_: self._reports.pop(id_) for id_ in list(self._reports)}
+        if not reports:
+            return
+        try:
+            await session.run(self._calls.report_progress(list(reports.values())))
+        except DatabaseUnavailable:
+            for id_, report in reports.items():
+                self._reports.setdefault(id_, report)
+        except HoldfastError as error:
+            logs.event(log, logging.ERROR, "progress refused", reports=len(reports), error=str(error))
+
+
+def _number(given: Any) -> float:
+    try:
+        if isinstance(given, int | float) and math.isfinite(number := float(given)):
+            return number
+    except OverflowError:
+        pass
+    raise UsageError(f"progress is counted in numbers, got {given!r:.60}")
+
+
+def encode_result(job: Job, value: Any, max_size: int) -> bytes:
+    """A result as JSON, or an error that says why it cannot be kept."""
+    what = f"the result of task {job.task!r}"
+    data = payload.encode(value, what)
+    payload.check_limits(data, what, max_size, 1000, "HOLDFAST_MAX_RESULT")
+    return data
+
+
+class JobLink(Link):
+    """The link of one job, in its worker or in a child process of the worker's."""
+
+    __slots__ = ("_hf", "_job", "_max_result", "_report", "_turn")
+
+    def __init__(self, hf: Holdfast, job: Job, report: Report, max_result: int) -> None:
+        self._hf = hf
+        self._job = job
+        self._report = report
+        self._max_result = max_result
+        self._turn = threading.Lock()  # of the one transaction that may be open
+
+    @property
+    def cancelled(self) -> bool:
+        return bool(self._job.canceled or self._job.lease.lost)
+
+    def progress(self, done: float, total: float | None, message: str | None) -> None:
+        """Nothing a handler says here may fail later, when the reports of others are stored with it."""
+        told = None if message is None else clean(str(message), 1000)
+        self._report(self._job, _number(done), None if total is None else _number(total), told)
+
+    def set_result(self, value: Any) -> None:
+        self._job.result = encode_result(self._job, value, self._max_result)
+
+    def transaction(self) -> Transaction:
+        from holdfast.store.transaction import Transaction  # a child process that needs none starts sooner without
+
+        job = self._job
+        if job.settled:
+            raise UsageError(f"job {job.id} has already been finished by a ctx.transaction(); use one for all its work")
+        return Transaction(self._hf.sync_pool, self._hf.async_pool, self._finish, self._settle, job.id, self._turn)
+
+    def _finish(self) -> Call[list[str]]:
+        job, calls = self._job, self._hf.calls
+        if job.result is None:
+            return calls.finish([job.id], [job.lease.token], [], [])
+        outcome = Outcome(job.id, job.lease.token, "succeeded", result=msgspec.Raw(job.result))
+        return calls.finish([], [], [outcome], [])
+
+    def _settle(self) -> None:
+        self._job.settled, self._job.kept = True, self._job.result

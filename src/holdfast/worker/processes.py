@@ -1,0 +1,288 @@
+"""The child processes of a worker: started when first needed, reused, replaced when they have run enough or died.
+
+A job waits here until a child is free, and a child that answers gets the next job at once, before anything else is done
+with its answer. One job at a time goes to a child, so when one dies or is killed, that job fails and no other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import json
+import logging
+import os
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from holdfast.client.task import Task
+from holdfast.model.job import Job
+from holdfast.model.outcome import SETTLED, Outcome, clean
+from holdfast.settings import Settings
+from holdfast.telemetry import logs
+from holdfast.worker.execute import TimedOut
+from holdfast.worker.link import Report
+from holdfast.worker.messages import Done, Logged, Progressed, Run, Setup, ToWorker, pack
+from holdfast.worker.process import LEAVE_WITHIN, OUTPUT_KEPT, Process
+
+log = logs.get("process")
+CANCEL_GRACE = 5.0
+START_WITHIN = 300.0  # imports take their time, but not for ever when the task has a timeout
+STOP_WITHIN = 2.0
+Told = tuple[Outcome | Exception | None, str]
+"""What came of a job: an outcome or an error, and what it wrote if it failed."""
+
+
+class ProcessDied(Exception):
+    """The child process ended, or could not be started, before it had answered."""
+
+    code = "PROCESS_DIED"
+
+
+class ProcessCall:
+    """One job on its way through a child process."""
+
+    __slots__ = ("future", "job", "number", "process", "report", "started", "task", "timer")
+
+    def __init__(self, task: Task[Any, Any], job: Job, report: Report, future: asyncio.Future[Told]) -> None:
+        self.task = task
+        self.job = job
+        self.report = report
+        self.future = future
+        self.number = 0
+        self.process: Process | None = None
+        self.started = False
+        self.timer: asyncio.TimerHandle | None = None
+
+    def again(self) -> ProcessCall:
+        """The same call, to be given to another process."""
+        if self.timer is not None:
+            self.timer.cancel()
+        if self.process is not None:
+            self.process.call = None
+            self.process = None
+        return self
+
+    def settle(self, told: Outcome | Exception | None, output: str = "") -> None:
+        """Ends the wait for this job."""
+        self.again()
+        if not self.future.done():
+            self.future.set_result((told, clean(output, OUTPUT_KEPT) if output else ""))
+
+
+class Processes:
+    """The pool. `at_once` says whether the worker waits no longer for what runs."""
+
+    def __init__(self, settings: Settings, at_once: Callable[[], bool]) -> None:
+        self._settings = settings
+        self._at_once = at_once
+        level = logging.getLogger(logs.ROOT).getEffectiveLevel()
+        self._setup = pack(Setup(dataclasses.asdict(settings), level))
+        self._places = settings.child_processes or _cpus()
+        self._all: set[Process] = set()
+        self._idle: list[Process] = []
+        self._waiting: deque[ProcessCall] = deque()
+        self._numbers = 0
+        self._stopped = False
+        self._gone = asyncio.Event()
+
+    async def run(self, task: Task[Any, Any], job: Job, report: Report) -> Told:
+        """What came of one job in a child process; `report` takes its progress. Canceled, it ends the child: at once
+        when somebody else may have the job or the worker cannot wait, else it is asked to and has a grace time."""
+        if self._stopped:
+            return Outcome(job.id, job.lease.token, "released"), ""
+        call = ProcessCall(task, job, report, asyncio.get_running_loop().create_future())
+        self._waiting.append(call)
+        self._hand_out()
+        try:
+            return await call.future
+        except asyncio.CancelledError:
+            if job.canceled and call.process is not None and not (job.lease.lost or self._at_once()):
+                return await self._ask_to_end(call, call.process)
+            self._abandon(call)
+            raise
+
+    async def _ask_to_end(self, call: ProcessCall, process: Process) -> Told:
+        """Somebody wants the job canceled. It is the child's until that has ended, by itself or killed after the grace
+        time: nothing else of the same key may start before, and an answer that it still gives counts."""
+        call.future = asyncio.get_running_loop().create_future()  # the last one was canceled with its waiter
+        process.terminate(CANCEL_GRACE)
+        try:
+            told = await call.future
+        except asyncio.CancelledError:
+            self._abandon(call)
+            raise
+        if isinstance(told[0], Exception):
+            raise asyncio.CancelledError
+        return told
+
+    def give_back(self) -> None:
+        """Releases the jobs that have not started and takes no more."""
+        self._stopped = True
+        while self._waiting:
+            call = self._waiting.popleft()
+            call.settle(Outcome(call.job.id, call.job.lease.token, "released"))
+
+    async def close(self, *, at_once: bool) -> None:
+        """Ends every child; those that are idle may clear up first, unless it has to be at once."""
+        self.give_back()
+        for process in list(self._all):
+            if process in self._idle and not at_once:
+                process.leave()
+            elif at_once or not process.leaving:
+                process.kill()
+        await self._wait_for_end(STOP_WITHIN)
+        self.kill()
+        await self._wait_for_end(STOP_WITHIN)
+
+    def kill(self) -> None:
+        """Kills every child."""
+        for process in list(self._all):
+            process.kill()
+
+    async def _wait_for_end(self, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while self._all:
+                    self._gone.clear()
+                    await self._gone.wait()
+
+    def _hand_out(self) -> None:
+        """Gives waiting jobs to children that are idle or may be started."""
+        while self._waiting and (self._idle or self._places > 0):
+            call = self._waiting.popleft()
+            if self._idle:
+                self._give(self._idle.pop(), call)
+            else:
+                self._start(call)
+
+    def _start(self, call: ProcessCall) -> None:
+        try:
+            process = Process(self._setup, self._hear, self._ended)
+        except (OSError, RuntimeError) as error:
+            call.settle(ProcessDied(f"a child process for task {call.task.name!r} could not be started: {error}"))
+            return
+        self._places -= 1
+        self._all.add(process)
+        logs.event(log, logging.DEBUG, "process started", pid=process.pid)
+        self._give(process, call)
+
+    def _give(self, process: Process, call: ProcessCall) -> None:
+        task, job = call.task, call.job
+        self._numbers += 1
+        call.number = self._numbers
+        tell_start = task.timeout is not None or task.name not in process.known
+        process.send(pack(Run(
+            call.number, task.module, task.name, job.payload, job.id, job.queue, job.tenant, job.priority,
+            job.attempt, job.max_attempts, job.lease.token, tell_start, job.batch,
+            None if job.headers is None else json.dumps(job.headers),
+        )))  # fmt: skip
+        call.process, process.call, call.started = process, call, not tell_start
+        process.forget_output()
+        if task.timeout is not None:
+            self._set_timer(call, START_WITHIN)
+
+    def _hear(self, process: Process, message: ToWorker) -> None:
+        call = process.call
+        if isinstance(message, Done):
+            if call is not None and message.number == call.number:
+                self._done(process, call, message)
+            elif process.ending and not process.leaving:  # it outlived its cancellation
+                self._retire(process, "its job was given up")
+                process.leave()
+        elif call is None or message.number != call.number:
+            return
+        elif isinstance(message, Logged):
+            _log_again(message)
+        elif isinstance(message, Progressed):
+            call.report(call.job, message.done, message.total, message.message)
+        else:
+            call.started = True
+            process.known.add(call.task.name)
+            if call.task.timeout is not None:
+                self._set_timer(call, call.task.timeout)
+
+    def _done(self, process: Process, call: ProcessCall, done: Done) -> None:
+        process.answered = True
+        outcome = done.told()
+        if outcome is not None:
+            outcome.id, outcome.token = call.job.id, call.job.lease.token
+            call.job.settled = outcome.outcome == SETTLED
+        call.settle(outcome, process.output() if outcome is not None and outcome.error is not None else "")
+        if process.ending:
+            self._retire(process, "its job was canceled")
+            process.leave()
+        elif done.leaving is None:
+            self._idle.append(process)
+        else:
+            self._retire(process, done.leaving)
+        self._hand_out()
+
+    def _retire(self, process: Process, why: str) -> None:
+        """Another may be started in its place, while it ends by itself."""
+        logs.event(log, logging.INFO, "process replaced", pid=process.pid, why=why)
+        process.leaving = True
+        process.end_within(LEAVE_WITHIN)
+        self._places += 1
+
+    def _set_timer(self, call: ProcessCall, seconds: float) -> None:
+        if call.timer is not None:
+            call.timer.cancel()
+        call.timer = asyncio.get_running_loop().call_later(seconds, self._expire, call, seconds)
+
+    def _expire(self, call: ProcessCall, seconds: float) -> None:
+        if (process := call.process) is not None:
+            process.kill()
+            late = ProcessDied(f"{_whose(call)} did not start the job within {seconds:g} s and was killed")
+            call.settle(TimedOut(call.task, seconds) if call.started else late, process.output())
+
+    def _abandon(self, call: ProcessCall) -> None:
+        process = call.process
+        if process is None:
+            with contextlib.suppress(ValueError):
+                self._waiting.remove(call)
+        elif call.job.lease.lost or self._at_once():
+            process.kill()
+        else:
+            process.terminate(CANCEL_GRACE)
+        call.settle(None)
+
+    def _ended(self, process: Process, output: str) -> None:
+        self._all.discard(process)
+        if process in self._idle:
+            self._idle.remove(process)
+        if not process.leaving:
+            self._places += 1
+        if (call := process.call) is None:
+            if not (process.leaving or process.ending):
+                logs.event(log, logging.WARNING, "idle process ended", pid=process.pid, how=process.how_it_ended())
+        elif not process.ending and process.answered and process.has_unread():  # the job never reached it
+            self._waiting.appendleft(call.again())
+        else:
+            self._died(process, call, output)
+        self._gone.set()
+        self._hand_out()
+
+    def _died(self, process: Process, call: ProcessCall, output: str) -> None:
+        where = "while running the job"
+        if not call.started:
+            where = f"before the job started, while importing {call.task.module!r}"
+        memory = self._settings.process_memory
+        limit = f"; it may use {memory} MB (process_memory)" if memory else ""
+        # What happened comes first: lists cut the end off.
+        call.settle(ProcessDied(f"{process.how_it_ended()} {where} ({_whose(call)}){limit}"), output)
+
+
+def _log_again(told: Logged) -> None:
+    """A line of a child's, in the worker's log."""
+    logs.event(logging.getLogger(told.name), told.level, told.text, **json.loads(told.fields))
+
+
+def _whose(call: ProcessCall) -> str:
+    return f"the process of task {call.task.name!r}"
+
+
+def _cpus() -> int:
+    """The processors this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
