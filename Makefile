@@ -23,8 +23,8 @@ demo: $(INSTALLED) ## See it work: embedded Postgres, two workers, many tenants,
 	@$(BIN)/holdfast demo $(ARGS)
 
 .PHONY: test
-test: $(INSTALLED) ## Run the tests; ARGS="-k lease -x" goes to pytest
-	@$(BIN)/pytest $(ARGS)
+test: $(INSTALLED) ## Run the tests, two at a time; ARGS="-k lease -x" goes to pytest (-n 0: one at a time)
+	@$(BIN)/pytest -n 2 $(ARGS)
 
 .PHONY: check
 check: $(INSTALLED) ## Lint, formatting, types, layers, schema and reference drift

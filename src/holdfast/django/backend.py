@@ -1,0 +1,168 @@
+"""The backend for Django's TASKS: enqueues in the request's transaction, reads results where the jobs are."""
+
+from __future__ import annotations
+
+import json
+import threading
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from django.core import checks
+from django.db import connections
+from django.utils import timezone
+
+from holdfast.client import Holdfast
+from holdfast.client import Task as HoldfastTask
+from holdfast.django import registry, results, run
+from holdfast.django.framework import (
+    BaseTaskBackend,
+    Task,
+    TaskResult,
+    TaskResultDoesNotExist,
+    normalize_json,
+    task_enqueued,
+)
+from holdfast.errors import ConfigurationError, HoldfastError
+from holdfast.model.job import JobInfo
+from holdfast.model.retry import Retry
+from holdfast.store.connect import make_dsn
+
+OURS = {"database", "retry", "timeout", "TASK_MODULES", "AUTODISCOVER"}
+_lock = threading.Lock()
+_apps: dict[str, tuple[Mapping[str, Any], Holdfast]] = {}
+
+
+class HoldfastBackend(BaseTaskBackend):
+    """Django's tasks as Holdfast's jobs, each under the path of its function. See docs/guides/django.md."""
+
+    supports_defer = True
+    supports_async_task = True
+    supports_get_result = True
+    supports_priority = True
+
+    def __init__(self, alias: str, params: Mapping[str, Any]) -> None:
+        super().__init__(alias, params)
+        self._params = params
+        self.retry = self.options.get("retry", Retry.none())
+
+    @property
+    def hf(self) -> Holdfast:
+        """The Holdfast application of this alias. Django makes a backend for each thread; they share it."""
+        with _lock:
+            params, found = _apps.get(self.alias, (None, None))
+            if found is None or params != self._params:
+                found = Holdfast(**self._settings())
+                _apps[self.alias] = (self._params, found)
+            return found
+
+    def validate_task(self, task: Task) -> None:
+        """Refuses what cannot run, and remembers what can: jobs are looked up among these, never imported by name."""
+        super().validate_task(task)
+        registry.remember(task)
+
+    def enqueue(self, task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> TaskResult:
+        """Accepts a task, in the transaction that the database's connection is in."""
+        self.validate_task(task)
+        call: dict[str, Any] = {"args": normalize_json(args), "kwargs": normalize_json(kwargs)}
+        more = {"priority": int(task.priority) or None, "run_after": task.run_after and task.run_after.isoformat()}
+        using = self.register(task).using(
+            queue=task.queue_name, priority=results.level(task.priority), run_at=_aware(task.run_after),
+            retry=self.options.get("retry"), conn=self._conn(),
+        )  # fmt: skip
+        job = using.enqueue(**call, **{name: value for name, value in more.items() if value is not None})
+        result: TaskResult = results.fresh(task, job.id, call["args"], call["kwargs"], self.alias)
+        task_enqueued.send(type(self), task_result=result)
+        return result
+
+    def get_result(self, result_id: str) -> TaskResult:
+        """A task's result by its id, wherever its job is."""
+        try:
+            info = self._find(str(uuid.UUID(str(result_id))))
+        except ValueError:
+            raise TaskResultDoesNotExist(result_id) from None
+        if info is None:
+            raise TaskResultDoesNotExist(result_id)
+        task = registry.find(info.task, self.options)
+        if task is None or not {"args", "kwargs"} <= info.payload.keys():
+            raise TaskResultDoesNotExist(f"{result_id} is a job of {info.task!r}, which is no Django task known here")
+        return results.stored(info, task, self.alias)
+
+    def register(self, task: Task) -> HoldfastTask[Any, Any]:
+        """The Holdfast task for one of Django's."""
+        hf, name = self.hf, task.module_path
+        with _lock:
+            if name not in hf.tasks:
+                register = hf.task(
+                    name=name, queue=task.queue_name, priority=results.level(task.priority), retry=self.retry,
+                    timeout=self.options.get("timeout"),
+                )  # fmt: skip
+                register(run.handler(task, self.alias, type(self), self._judge))
+            return hf.tasks[name]
+
+    def _judge(self, error: BaseException, code: str | None) -> str:
+        """What an error means here, as the worker will see it."""
+        return self.retry.outcome(error, code) or self.hf.errors.outcome(error, code)
+
+    def check(self, **kwargs: Any) -> Iterator[checks.CheckMessage]:
+        """For `manage.py check`: whether the options make sense together."""
+        yield from super().check(**kwargs)
+        try:
+            dsn, conn = self.hf.settings.dsn, self._conn()
+        except (HoldfastError, TypeError) as error:
+            yield checks.Error(f"TASKS[{self.alias!r}]: {error}", id="holdfast.E001")
+            return
+        if conn is None and not dsn:
+            yield checks.Error(
+                f"TASKS[{self.alias!r}] has no PostgreSQL database",
+                hint='name one of DATABASES in OPTIONS["database"], or set OPTIONS["dsn"] or HOLDFAST_DSN',
+                id="holdfast.E002",
+            )
+        elif conn is None and self._database is not None:
+            yield checks.Warning(
+                f"TASKS[{self.alias!r}]: database {self._database!r} is not PostgreSQL, so tasks are enqueued on a "
+                "connection of their own, whatever becomes of the request's transaction",
+                hint='set OPTIONS["database"] to None to say that this is meant',
+                id="holdfast.W001",
+            )
+
+    @property
+    def _database(self) -> str | None:
+        name: str | None = self.options.get("database", "default")
+        if name is not None and name not in connections:
+            raise ConfigurationError(f"OPTIONS['database'] is {name!r}, which is not in DATABASES")
+        return name
+
+    def _conn(self) -> Any:
+        """This thread's connection to the database of the jobs; None where Django has none."""
+        name = self._database
+        return connections[name] if name is not None and connections[name].vendor == "postgresql" else None
+
+    def _settings(self) -> dict[str, Any]:
+        if not isinstance(self.retry, Retry):
+            raise ConfigurationError(f"OPTIONS['retry'] is a policy such as Retry.fixed(60), got {self.retry!r}")
+        given = {name: value for name, value in self.options.items() if name not in OURS}
+        if "dsn" not in given and (conn := self._conn()) is not None:
+            # Not under Django's name: whoever looks at pg_stat_activity wants to tell them apart.
+            given["dsn"] = make_dsn(conn.get_connection_params() | {"application_name": None})
+        if self._params.get("QUEUES"):
+            given.setdefault("queues", ",".join(self._params["QUEUES"]))
+        return given
+
+    def _find(self, id_: str) -> JobInfo | None:
+        conn = self._conn()
+        if conn is None:
+            return self.hf.get(id_)
+        info = self.hf.sync_pool.run(self.hf.calls.get(id_), conn)
+        # Django's connections leave jsonb as it is written.
+        jsonb = {name: _loaded(getattr(info, name)) for name in ("result", "last_error", "progress")} if info else {}
+        return info and replace(info, **jsonb)
+
+
+def _loaded(value: Any) -> Any:
+    return json.loads(value) if isinstance(value, str) else value
+
+
+def _aware(at: Any) -> Any:
+    return timezone.make_aware(at) if at is not None and timezone.is_naive(at) else at

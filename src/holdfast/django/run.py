@@ -1,0 +1,143 @@
+"""Runs a Django task as a job: its context, its signals, and database connections that end with it.
+
+Signals are sent robustly: the task's work is done by then, and a receiver's mistake must not make it run again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+import socket
+from collections.abc import Callable
+from typing import Any
+
+from asgiref.sync import ThreadSensitiveContext, sync_to_async
+from django.db import close_old_connections, connections
+from django.utils import timezone
+
+from holdfast.django import results
+from holdfast.django.framework import (
+    Task,
+    TaskContext,
+    TaskResult,
+    TaskResultStatus,
+    normalize_json,
+    task_finished,
+    task_started,
+)
+from holdfast.model.context import CONTEXT, Context
+from holdfast.model.outcome import Verdict, describe
+
+LONGEST_TRACEBACK = 16_384
+Judge = Callable[[BaseException, str | None], str]  # an error and its code: error, failed or dead
+
+
+def handler(task: Task, alias: str, sender: type[Any], judge: Judge) -> Callable[..., Any]:
+    """What a worker calls for a job of this task; its parameters are the job's payload."""
+
+    def begin(ctx: Context, args: list[Any], kwargs: dict[str, Any], **options: Any) -> Attempt:
+        return Attempt(results.variant(task, alias, ctx.queue, options), ctx, args, kwargs, sender, judge)
+
+    def run(
+        args: list[Any],
+        kwargs: dict[str, Any],
+        priority: int = 0,
+        run_after: str | None = None,
+        *,
+        ctx: Context = CONTEXT,
+    ) -> Any:
+        return _run(begin(ctx, args, kwargs, priority=priority, run_after=run_after))
+
+    async def arun(
+        args: list[Any],
+        kwargs: dict[str, Any],
+        priority: int = 0,
+        run_after: str | None = None,
+        *,
+        ctx: Context = CONTEXT,
+    ) -> Any:
+        return await _arun(begin(ctx, args, kwargs, priority=priority, run_after=run_after))
+
+    return arun if inspect.iscoroutinefunction(task.func) else run
+
+
+class Attempt:
+    """One attempt at a task, and the result that its context and its receivers see."""
+
+    def __init__(
+        self, task: Task, ctx: Context, args: list[Any], kwargs: dict[str, Any], sender: type[Any], judge: Judge
+    ) -> None:
+        self._ctx = ctx
+        self._judge = judge
+        self.task = task
+        self.sender = sender
+        here = f"{socket.gethostname()}:{os.getpid()}"
+        self.result: TaskResult = results.fresh(
+            task, ctx.job_id, args, kwargs, task.backend, status=TaskResultStatus.RUNNING, started_at=timezone.now(),
+            worker_ids=results.workers(ctx.attempt, here),
+        )  # fmt: skip
+
+    def call(self) -> Any:
+        """The task's function, called; for a coroutine function, to be awaited."""
+        first = (TaskContext(task_result=self.result),) if self.task.takes_context else ()
+        return self.task.func(*first, *self.result.args, **self.result.kwargs)
+
+    def succeed(self, value: Any) -> Any:
+        """Notes what the function returned, in the form that JSON gives it."""
+        self._end(TaskResultStatus.SUCCESSFUL, _return_value=normalize_json(value))
+        return self.result._return_value
+
+    def fail(self, error: BaseException) -> bool:
+        """Notes an error; answers whether the task has ended with it."""
+        told = describe(error, LONGEST_TRACEBACK)
+        self.result.errors.append(results.error(told))
+        outcome = error.outcome if isinstance(error, Verdict) else self._judge(error, told.get("code"))
+        if outcome == "snoozed" or (outcome == "error" and not self._ctx.last_attempt):
+            return False
+        self._end(TaskResultStatus.FAILED)
+        return True
+
+    def _end(self, status: TaskResultStatus, **values: Any) -> None:
+        for name, value in {"status": status, "finished_at": timezone.now(), **values}.items():
+            object.__setattr__(self.result, name, value)  # frozen for those who read it
+
+
+def _run(attempt: Attempt) -> Any:
+    close_old_connections()
+    try:
+        task_started.send_robust(attempt.sender, task_result=attempt.result)
+        try:
+            value = attempt.succeed(attempt.call())
+        except BaseException as error:
+            if attempt.fail(error):
+                task_finished.send_robust(attempt.sender, task_result=attempt.result)
+            raise
+        task_finished.send_robust(attempt.sender, task_result=attempt.result)
+        return value
+    finally:
+        close_old_connections()
+
+
+async def _arun(attempt: Attempt) -> Any:
+    """As an async view is run: sync code below it has a thread of its own, with connections that end with it."""
+    async with ThreadSensitiveContext():
+        try:
+            await _tell(task_started, attempt)
+            try:
+                value = attempt.succeed(await attempt.call())
+            except asyncio.CancelledError:
+                raise  # the worker ends this attempt and decides what becomes of the task
+            except BaseException as error:
+                if attempt.fail(error):
+                    await _tell(task_finished, attempt)
+                raise
+            await _tell(task_finished, attempt)
+            return value
+        finally:
+            await sync_to_async(connections.close_all)()
+
+
+async def _tell(signal: Any, attempt: Attempt) -> None:
+    # Not asend_robust: it calls receivers in tasks of their own, where they cannot see which error is being handled.
+    await sync_to_async(signal.send_robust)(attempt.sender, task_result=attempt.result)

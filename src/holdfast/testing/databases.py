@@ -1,0 +1,102 @@
+"""Where tests find their database: a server, a database of this process's own on it, and what was opened there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+
+from holdfast.errors import ConfigurationError
+from holdfast.settings import Settings
+from holdfast.store import scratch
+from holdfast.store.connect import server_dsn
+from holdfast.store.migrate import migrate
+from holdfast.store.scratch import Scratch
+from holdfast.testing.pools import KitSyncPool
+
+
+@contextmanager
+def scratch_server(folder: Path) -> Iterator[str]:
+    """A server to make databases on, for the length of a block: HOLDFAST_TEST_DSN's, or else an embedded one whose
+    files stay in the folder."""
+    settings = Settings.load()
+    if settings.test_dsn:
+        refuse_production(settings.test_dsn, settings.dsn)
+        yield server_dsn(settings.with_(dsn=settings.test_dsn))
+        return
+    from holdfast.store.embedded import EmbeddedPostgres  # needs a Unix; a server of the user's does not
+
+    server = EmbeddedPostgres(folder)
+    try:
+        server.start()
+    except ConfigurationError as error:
+        raise ConfigurationError(
+            f"no server for the tests: {error}; the variable for tests is HOLDFAST_TEST_DSN"
+        ) from error
+    try:
+        yield server.dsn("postgres")
+    finally:
+        server.release()
+
+
+@contextmanager
+def scratch_database(server: str, schema: str = "holdfast") -> Iterator[str]:
+    """An empty, migrated database for this process alone, for the length of a block; answers its DSN."""
+    with scratch.fresh_database(server) as dsn:
+        migrate(Settings(dsn=dsn, schema=schema))
+        yield dsn
+
+
+def refuse_production(tests: str, production: str) -> None:
+    """Refuses a server address that is the application's own database."""
+    if production and scratch.same_database(tests, production) and "test" not in scratch.database_name(tests):
+        raise ConfigurationError(
+            "HOLDFAST_TEST_DSN names the same database as HOLDFAST_DSN; tests make databases of their own, so name "
+            "another server, or that server's database 'postgres'"
+        )
+
+
+class Databases:
+    """What tests have opened: kept from one test to the next, because connecting costs more than emptying tables."""
+
+    def __init__(self) -> None:
+        self._opened: dict[Settings, tuple[Scratch, KitSyncPool]] = {}
+        self._made: set[str] = set()
+        self._templates: set[str] = set()
+
+    def made(self, dsn: str) -> str:
+        """Notes that a database was made for tests, so that all of its tables may be emptied."""
+        self._made.add(dsn)
+        return dsn
+
+    @contextmanager
+    def copied(self, server: str, template: str, schema: str) -> Iterator[str]:
+        """A copy of a template, ready for tests, for the length of a block; answers its DSN."""
+        if template not in self._templates:
+            Scratch(Settings(dsn=template, schema=schema), whole=True).prepare()
+            self._templates.add(template)
+        with scratch.copied_database(server, template) as dsn:
+            try:
+                yield self.made(dsn)
+            finally:
+                self.close(dsn)
+
+    def open(self, settings: Settings) -> tuple[Scratch, KitSyncPool]:
+        """The database of these settings, and connections to it."""
+        if settings not in self._opened:
+            self._opened[settings] = Scratch(settings, whole=settings.dsn in self._made), KitSyncPool(settings)
+        return self._opened[settings]
+
+    def close(self, dsn: str | None = None) -> None:
+        """Closes the connections to one database, or to all."""
+        for settings in [each for each in self._opened if dsn in (None, each.dsn)]:
+            database, pool = self._opened.pop(settings)
+            database.close()
+            pool.close()
+
+    def __enter__(self) -> Databases:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()

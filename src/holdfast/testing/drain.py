@@ -1,0 +1,250 @@
+"""Runs what is due with the real worker, in this process, and tells what came of it.
+
+A drain is one or more passes. Each is a Worker that stops when nothing is due any more; between two passes the clock
+may be moved to when the next job is due. One job runs at a time unless asked otherwise, so that runs repeat exactly.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from dataclasses import dataclass
+from datetime import datetime
+from types import TracebackType
+from typing import Any
+
+import msgspec
+
+from holdfast.client import Enqueuer, Holdfast
+from holdfast.errors import JobFailed, UnknownTask, UsageError
+from holdfast.model.job import JobInfo, Status
+from holdfast.model.outcome import SETTLED
+from holdfast.store.scratch import Scratch
+from holdfast.testing.enqueued import name_of
+from holdfast.testing.watched import KeptSession, Seen, WatchedWorker
+from holdfast.upkeep.timetable import Timetable
+
+_WAY = ("holdfast.worker", "holdfast.testing", "concurrent.futures")
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One attempt at one job. `outcome` is what the attempt came to (succeeded, error, failed, dead, canceled,
+    snoozed), `status` where the job was after the drain, or retrying when another attempt followed in it."""
+
+    job_id: str
+    task: str
+    args: dict[str, Any]
+    queue: str
+    tenant: str | None
+    number: int
+    outcome: str
+    status: Status
+    error: BaseException | None
+    result: Any
+
+
+class Drained(tuple[Attempt, ...]):
+    """Every attempt of a drain, in the order in which they ended."""
+
+    __slots__ = ()
+
+    def of(self, task: Enqueuer[Any, Any] | str) -> Drained:
+        """The attempts at one task's jobs."""
+        return Drained(each for each in self if each.task == name_of(task))
+
+    @property
+    def statuses(self) -> dict[str, int]:
+        """How many attempts left their job at each status."""
+        return dict(Counter(str(each.status) for each in self))
+
+    def __repr__(self) -> str:
+        told = (f"{a.task} {a.status}" + (f" after {type(a.error).__name__}" if a.error else "") for a in self)
+        return f"<drained: {', '.join(told) or 'nothing'}>"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What a drain was asked for."""
+
+    queue: str | None = None
+    until: datetime | None = None
+    with_retries: bool = False
+    with_schedules: bool = False
+    raise_errors: bool = True
+    max_jobs: int = 1000
+    concurrency: int = 1
+    timeout: float = 60.0
+
+    @property
+    def stops_at_errors(self) -> bool:
+        """Whether the first error ends the drain: no retry in it could make good for it."""
+        return self.raise_errors and not self.with_retries and self.until is None
+
+
+class Drain:
+    """One call of drain or run."""
+
+    def __init__(self, hf: Holdfast, database: Scratch, plan: Plan) -> None:
+        self._hf = hf
+        self._database = database
+        self._plan = plan
+        self._seen: list[Seen] = []
+        self._deadline = time.monotonic() + plan.timeout
+
+    async def run(self) -> None:
+        """Everything due, and what comes due as far as the plan goes."""
+        if self._plan.with_schedules:  # as a worker does when it starts: slots count from then on
+            self._database.run(self._hf.calls.register_schedules(self._hf.timetable.values()))
+        await self._run_due()
+        while not self._ended_badly() and (at := self._next_time()) is not None:
+            self._move_to(at)
+            await self._run_due()
+        if self._plan.until is not None and not self._over():
+            self._move_to(self._plan.until)
+
+    def answer(self) -> Drained:
+        """Every attempt; or raises what went wrong, as if the handler had been called right here."""
+        __tracebackhide__ = True
+        infos = self._infos() if self._seen else {}
+        if self._plan.raise_errors:
+            for seen in self._last_of_each():
+                if seen.went_wrong:
+                    raise _raisable(seen, infos[seen.job.id])
+        if len(self._seen) >= self._plan.max_jobs and self._queues():
+            raise UsageError(
+                f"{self._plan.max_jobs} jobs were run and more are due: {self._tally()}. Does a job enqueue itself? If "
+                "so many are meant, raise max_jobs"
+            )
+        last = {id(seen) for seen in self._last_of_each()}
+        return Drained(_attempt(s, infos[s.job.id].status if id(s) in last else Status.RETRYING) for s in self._seen)
+
+    async def run_one(self, job_id: str) -> None:
+        """One attempt at one job, whatever its time and whatever else is due."""
+        self._database.make_due(job_id)
+        self._database.promote()
+        place = self._database.place_before(job_id)
+        if place is None:
+            info = self._hf.sync_pool.run(self._hf.calls.get(job_id))
+            raise UsageError(f"job {job_id} does not wait to be run: it is {info.status if info else 'unknown'}")
+        await self._pass([place[0]], place[1])
+        if [seen.job.id for seen in self._seen] != [job_id]:
+            raise UsageError(f"job {job_id} was taken by another worker meanwhile")
+
+    async def _run_due(self) -> None:
+        while not self._over():
+            await self._fire_schedules()
+            self._database.promote()
+            before, queues = len(self._seen), self._queues()
+            if queues:
+                await self._pass(queues)
+            if len(self._seen) == before:  # what is due may still not be for us to run
+                return
+
+    async def _fire_schedules(self) -> None:
+        if self._plan.with_schedules:
+            session: Any = KeptSession(self._database)
+            timetable = Timetable(self._hf.settings, session, self._hf.calls)
+            timetable.expect(0)
+            await timetable.keep(time.monotonic())
+
+    def _over(self) -> bool:
+        failed = self._plan.stops_at_errors and any(seen.went_wrong for seen in self._seen)
+        return failed or len(self._seen) >= self._plan.max_jobs
+
+    def _queues(self) -> list[str]:
+        """The queues to serve; none when nothing is due in them. A handler may enqueue into any task's queue."""
+        due = [name for name in self._database.due_queues() if self._plan.queue in (None, name)]
+        known = [task.queue for task in self._hf.tasks.values()] if due and self._plan.queue is None else []
+        return list(dict.fromkeys([*known, *due]))
+
+    async def _pass(self, queues: list[str], start: dict[str, Any] | None = None) -> None:
+        self._worker = worker = WatchedWorker(
+            self._hf, self._database, self._note, queues, start, concurrency=self._plan.concurrency
+        )
+        running = asyncio.create_task(worker.run(until_idle=True))
+        try:
+            done, _ = await asyncio.wait({running}, timeout=max(self._deadline - time.monotonic(), 0))
+            if not done:
+                raise self._too_long(worker)
+        finally:
+            if not running.done():
+                worker.stop()
+                worker.stop()
+                await asyncio.wait({running})
+        running.result()
+
+    def _note(self, seen: Seen) -> None:
+        if seen.error is None and seen.job.task not in self._hf.tasks:
+            seen.error = UnknownTask(seen.job.task, self._hf.tasks)
+        self._seen.append(seen)
+        if self._over() or self._worker.starts_somewhere:
+            self._worker.halt()
+
+    def _next_time(self) -> datetime | None:
+        """The next time at which the plan has something to run."""
+        plan, times = self._plan, []
+        if self._over():
+            return None
+        if plan.with_retries:
+            times.append(self._database.next_due(plan.queue, retries_only=True))
+        if plan.until is not None:
+            at = self._database.next_due(plan.queue, retries_only=False)
+            slot = self._database.next_slot() if plan.with_schedules else None
+            times += [each for each in (at, slot) if each is not None and each <= plan.until]
+        return min((at for at in times if at is not None), default=None)
+
+    def _ended_badly(self) -> bool:
+        """Whether an error to be raised has ended a job for good: no attempt to come can make good for it."""
+        wrong = [seen.job.id for seen in self._last_of_each() if seen.went_wrong]
+        return self._plan.raise_errors and any(self._infos()[id_].status.final for id_ in wrong)
+
+    def _move_to(self, at: datetime) -> None:
+        if at > self._database.now():
+            self._database.set(at)
+
+    def _infos(self) -> dict[str, JobInfo]:
+        ids = {seen.job.id for seen in self._seen}
+        return {info.id: info for info in self._database.run(self._hf.calls.get_many(ids))}
+
+    def _last_of_each(self) -> list[Seen]:
+        return list({seen.job.id: seen for seen in self._seen}.values())
+
+    def _tally(self) -> str:
+        counts = Counter(seen.job.task for seen in self._seen)
+        return ", ".join(f"{number} of {task}" for task, number in counts.most_common())
+
+    def _too_long(self, worker: WatchedWorker) -> UsageError:
+        running = ", ".join(f"{job.task} ({job.id})" for job in worker.hand.running.values())
+        return UsageError(
+            f"the jobs did not end within {self._plan.timeout:g} s; still running: {running or 'none'}. A handler that "
+            "waits for another job needs concurrency=2; one that takes long, timeout="
+        )
+
+
+def _attempt(seen: Seen, status: Status) -> Attempt:
+    job, outcome = seen.job, seen.outcome
+    data = job.result if outcome is None or outcome.result is None else outcome.result
+    name = "succeeded" if outcome is None or outcome.outcome == SETTLED else outcome.outcome
+    return Attempt(job.id, job.task, msgspec.json.decode(job.payload), job.queue, job.tenant, job.attempt, name, status,
+                   seen.error, None if data is None else msgspec.json.decode(data))  # fmt: skip
+
+
+def _raisable(seen: Seen, info: JobInfo) -> BaseException:
+    """The exception to raise: the handler's own, saying which job it ended."""
+    job, error = seen.job, seen.error
+    which = f"job {job.id} of task {job.task!r}, attempt {job.attempt} of {job.max_attempts}, is now {info.status}"
+    if error is None or isinstance(error, asyncio.CancelledError):  # raised as it is, it would cancel the test
+        told = info.last_error or {}
+        return JobFailed(info, f"{which}: {told.get('type')}: {told.get('message')}\n{told.get('traceback', '')}")
+    error.add_note(which)
+    return error.with_traceback(_of_handler(error.__traceback__))
+
+
+def _of_handler(tb: TracebackType | None) -> TracebackType | None:
+    """A traceback that begins in the handler, without the worker's own way there."""
+    shown = tb
+    while shown is not None and shown.tb_frame.f_globals.get("__name__", "").startswith(_WAY):
+        shown = shown.tb_next
+    return shown or tb

@@ -1,0 +1,298 @@
+"""Kit: what a test does with an application's jobs."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from datetime import datetime, timedelta
+from types import TracebackType
+from typing import Any
+
+import msgspec
+
+from holdfast.client import Enqueuer, Handle, Holdfast
+from holdfast.errors import UsageError
+from holdfast.model.context import Context
+from holdfast.model.job import JobInfo, Status, ids
+from holdfast.store.calls import Filter
+from holdfast.store.scratch import Scratch
+from holdfast.testing.clock import Clock, zoned
+from holdfast.testing.drain import Attempt, Drain, Drained, Plan
+from holdfast.testing.enqueued import Wanted, describe
+from holdfast.testing.pools import KitAsyncPool, KitSyncPool, on_loop
+
+_ALL = 1_000_000
+
+
+class Kit:
+    """An application bound to a database of the test's own: `bind()` or the fixture `holdfast_kit` makes one.
+
+    Methods that run handlers come in pairs, drain and adrain: the second is for coroutines. The others only look at the
+    database or set its clock, and are plain functions in both.
+    """
+
+    tolerance = timedelta(seconds=1)
+    """How far a job's delay or run_at may be from the one looked for."""
+
+    def __init__(self, hf: Holdfast, database: Scratch, sync_pool: KitSyncPool, async_pool: KitAsyncPool) -> None:
+        self.hf = hf
+        self.dsn = database.settings.dsn
+        self.clock = Clock(database)
+        self._database = database
+        self._pools = sync_pool, async_pool
+        self._draining = 0
+
+    def drain(
+        self,
+        queue: str | None = None,
+        *,
+        until: datetime | timedelta | float | None = None,
+        with_retries: bool = False,
+        with_schedules: bool = False,
+        raise_errors: bool = True,
+        max_jobs: int = 1000,
+        concurrency: int = 1,
+        timeout: float = 60.0,
+    ) -> Drained:
+        """Runs everything due with the real worker, in this process, until nothing is left; answers every attempt.
+
+        until: also what comes due by then (a time, or seconds or a timedelta from now): the clock moves from one due
+        time to the next, and to `until` at the end. with_retries: also each retry, the clock moved to when it is due.
+        with_schedules: also periodic jobs, at each slot from now until `until`.
+        raise_errors: what a handler raised and no later attempt made good is raised here; RetryLater, Snooze and Cancel
+        are not errors. max_jobs and timeout (seconds) end a drain that would not end by itself.
+        """
+        __tracebackhide__ = True
+        _refuse_loop("drain", "adrain")
+        drain = self._plan(queue=queue, until=until, with_retries=with_retries, with_schedules=with_schedules,
+                           raise_errors=raise_errors, max_jobs=max_jobs, concurrency=concurrency,
+                           timeout=timeout)  # fmt: skip
+        self._on_own_loop(drain.run)
+        return drain.answer()
+
+    async def adrain(
+        self,
+        queue: str | None = None,
+        *,
+        until: datetime | timedelta | float | None = None,
+        with_retries: bool = False,
+        with_schedules: bool = False,
+        raise_errors: bool = True,
+        max_jobs: int = 1000,
+        concurrency: int = 1,
+        timeout: float = 60.0,
+    ) -> Drained:
+        """The same for coroutines: async handlers run on this event loop. See drain."""
+        __tracebackhide__ = True
+        drain = self._plan(queue=queue, until=until, with_retries=with_retries, with_schedules=with_schedules,
+                           raise_errors=raise_errors, max_jobs=max_jobs, concurrency=concurrency,
+                           timeout=timeout)  # fmt: skip
+        await self._busy(drain.run)
+        return drain.answer()
+
+    def run(self, job: Handle[Any] | JobInfo | str, *, raise_errors: bool = True, timeout: float = 60.0) -> Attempt:
+        """Makes one attempt at one job, whatever its time and whatever else is due."""
+        __tracebackhide__ = True
+        _refuse_loop("run", "arun")
+        drain = self._plan(raise_errors=raise_errors, timeout=timeout)
+        self._on_own_loop(lambda: drain.run_one(_id_of(job)))
+        return drain.answer()[0]
+
+    async def arun(
+        self, job: Handle[Any] | JobInfo | str, *, raise_errors: bool = True, timeout: float = 60.0
+    ) -> Attempt:
+        """The same for coroutines. See run."""
+        __tracebackhide__ = True
+        drain = self._plan(raise_errors=raise_errors, timeout=timeout)
+        await self._busy(lambda: drain.run_one(_id_of(job)))
+        return drain.answer()[0]
+
+    def inline(self, *, raise_errors: bool = True, max_jobs: int = 1000) -> Inline:
+        """Until the block ends, everything due is run before an enqueue returns, and once more at the end.
+
+        The job is committed first and then run by the real worker, so nothing is different but the time. An enqueue
+        with conn= runs nothing: its job is not there before that transaction commits; it runs with the next enqueue or
+        when the block ends. What a handler enqueues runs after it, never inside it.
+        """
+        return Inline(self, lambda: self._plan(raise_errors=raise_errors, max_jobs=max_jobs))
+
+    def assert_enqueued(
+        self, task: Enqueuer[Any, Any] | str, /, *args: Any, count: int | None = None, **kwargs: Any
+    ) -> list[JobInfo]:
+        """Fails unless the test has enqueued such a job (`count` of them, if given); answers those that fit.
+
+        Write it like the enqueue: `assert_enqueued(send.using(tenant="acme", delay=60), "a@b.c")`. Arguments left out
+        are not compared. It counts what was committed, whatever became of it since: queued, running or done. With
+        using(conn=...) it looks through that connection, into its open transaction.
+        """
+        __tracebackhide__ = True
+        wanted, jobs = self._wanted(task, args, kwargs, count), self._jobs(task)
+        found = [job for job in jobs if wanted.fits(job)]
+        if not found if count is None else len(found) != count:
+            missing = "no job was enqueued that fits" if count is None else f"{_fit(found)}, not {count}:"
+            raise AssertionError(f"{missing} {wanted}\n{self._there_is(wanted, jobs)}")
+        return found
+
+    def refute_enqueued(self, task: Enqueuer[Any, Any] | str | None = None, /, *args: Any, **kwargs: Any) -> None:
+        """Fails if the test has enqueued such a job, or without a task any job, whatever became of it since."""
+        __tracebackhide__ = True
+        wanted, jobs = self._wanted(task, args, kwargs, None), self._jobs(task)
+        if found := [job for job in jobs if wanted.fits(job)]:
+            some = "1 job was enqueued that fits" if len(found) == 1 else f"{len(found)} jobs were enqueued that fit"
+            raise AssertionError(f"{some} {wanted}\n{self._there_is(wanted, jobs)}")
+
+    def all_enqueued(self, task: Enqueuer[Any, Any] | str | None = None, /, *args: Any, **kwargs: Any) -> list[JobInfo]:
+        """The jobs that the test has enqueued, in that order; with a task and arguments, those that fit."""
+        wanted = self._wanted(task, args, kwargs, None)
+        return [job for job in self._jobs(task) if wanted.fits(job)]
+
+    def waiting(self) -> list[JobInfo]:
+        """The jobs that have not ended: queued, or waiting for their time or another attempt."""
+        return [job for job in self._jobs(None) if not job.status.final]
+
+    def context(self, task: Enqueuer[Any, Any], **facts: Any) -> Context:
+        """A Context such as the worker would give, to call a handler as a plain function: facts are attempt=2,
+        tenant="acme" and so on."""
+        own = task._task
+        usual: dict[str, Any] = {"job_id": ids.make(), "task": own.name, "queue": own.queue, "priority": own.priority,
+                 "max_attempts": own.retry.max_attempts}  # fmt: skip
+        return Context(**(usual | facts))
+
+    def bind(self, hf: Holdfast) -> AbstractContextManager[Kit]:
+        """A kit for another application on the same database, for the length of a block."""
+        from holdfast.testing.bind import bind
+
+        return bind(hf, self.dsn, empty=False)
+
+    def _plan(self, *, until: datetime | timedelta | float | None = None, **asked: Any) -> Drain:
+        if isinstance(until, int | float):
+            until = timedelta(seconds=until)
+        at = self.clock.now() + until if isinstance(until, timedelta) else until and zoned(until)
+        return Drain(self.hf, self._database, Plan(until=at, **asked))
+
+    def _refuse_wait(self, id_: str, info: JobInfo | None, timeout: float | None) -> None:
+        """Refuses to wait for ever for a job that nothing runs; where a timeout is given, somebody may run a worker."""
+        inline = self._pools[0].after_enqueue is not None
+        if timeout is not None or self._draining or inline or (info and info.status is Status.RUNNING):
+            return
+        if info is None:
+            raise UsageError(f"job {id_} is not there; commit the transaction that enqueues it, then call drain()")
+        raise UsageError(
+            f"job {id_} of task {info.task!r} is {info.status} and nothing runs it in this test; call drain() first"
+        )
+
+    async def _busy(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        self._draining += 1
+        try:
+            await work()
+        finally:
+            self._draining -= 1
+
+    def _on_own_loop(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Runs a coroutine to its end on a loop made for it; this thread's own, if it has one, is left as it is."""
+
+        async def all_of_it() -> None:
+            try:
+                await self._busy(work)
+            finally:
+                await self._pools[1].close()
+
+        with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
+            runner.run(all_of_it())
+
+    def _wanted(
+        self, task: Enqueuer[Any, Any] | str | None, args: tuple[Any, ...], kwargs: dict[str, Any], count: int | None
+    ) -> Wanted:
+        if isinstance(task, Enqueuer) and count is not None and "count" in task._task.signature.names:
+            raise UsageError(f"task {task._task.name!r} has a parameter 'count' of its own; count with all_enqueued()")
+        return Wanted(task, args, kwargs, self.tolerance)
+
+    def _jobs(self, task: Enqueuer[Any, Any] | str | None) -> list[JobInfo]:
+        every = self.hf.calls.list_jobs(Filter(), limit=_ALL, newest_first=False)
+        conn = task._options.conn if isinstance(task, Enqueuer) else None
+        if inspect.iscoroutinefunction(getattr(conn, "execute", None)):
+            raise UsageError("an async connection cannot be looked through; commit first, and leave conn= out")
+        return self._database.run(every) if conn is None else [_read(job) for job in self._pools[0].run(every, conn)]
+
+    def _there_is(self, wanted: Wanted, jobs: list[JobInfo]) -> str:
+        told = describe(wanted, jobs, self.clock.now())
+        if self._database.open_transactions():
+            told += "\na transaction is still open: what it enqueued is not there before it commits"
+        return told
+
+
+class Inline:
+    """Inline mode for the length of a block, `with` or `async with`."""
+
+    def __init__(self, kit: Kit, plan: Callable[[], Drain]) -> None:
+        self._kit = kit
+        self._plan = plan
+
+    def __enter__(self) -> None:
+        self._kit._pools[0].after_enqueue = self._run
+        self._kit._pools[1].after_enqueue = self._arun
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self._leave()
+        if kind is None:
+            self._run()
+
+    async def __aenter__(self) -> None:
+        self.__enter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        self._leave()
+        if kind is None:
+            await self._arun()
+
+    def _leave(self) -> None:
+        for pool in self._kit._pools:
+            pool.after_enqueue = None
+
+    async def _arun(self) -> None:
+        __tracebackhide__ = True
+        if not self._kit._draining:
+            drain = self._plan()
+            await self._kit._busy(drain.run)
+            drain.answer()
+
+    def _run(self) -> None:
+        __tracebackhide__ = True
+        if not self._kit._draining:
+            drain = self._plan()
+            _off_loop(lambda: self._kit._on_own_loop(drain.run))
+            drain.answer()
+
+
+def _off_loop(work: Callable[[], None]) -> None:
+    """A sync enqueue on an event loop holds it up, inline as ever: the handlers get a thread with a loop of its own."""
+    if not on_loop():
+        work()
+        return
+    with ThreadPoolExecutor(1, "holdfast-inline") as thread:
+        thread.submit(work).result()
+
+
+def _read(job: JobInfo) -> JobInfo:
+    """A job seen through another library, some of which leave JSON as text."""
+    found: Any = job.payload
+    return replace(job, payload=msgspec.json.decode(found)) if isinstance(found, str) else job
+
+
+def _id_of(job: Handle[Any] | JobInfo | str) -> str:
+    return job if isinstance(job, str) else job.id
+
+
+def _refuse_loop(name: str, twin: str) -> None:
+    if on_loop():
+        raise UsageError(f"{name}() was called on a running event loop; write: await kit.{twin}(...)")
+
+
+def _fit(found: list[JobInfo]) -> str:
+    return "1 job fits" if len(found) == 1 else f"{len(found)} jobs fit"

@@ -1,0 +1,96 @@
+"""The client's pools with one thing more: something to do after each enqueue, which inline mode sets."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from holdfast.errors import UsageError
+from holdfast.store.bulk import Bulk
+from holdfast.store.calls import Call
+from holdfast.store.pools import AsyncPool, SyncPool
+
+T = TypeVar("T")
+_MAKES_JOBS = re.compile(r"INSERT INTO \w+\.live|\.(enqueue(_many)?|(close|cancel)_batch|retry_dead|run_schedule)\(")
+
+
+class KitSyncPool(SyncPool):
+    """Connections for threads."""
+
+    after_enqueue: Callable[[], None] | None = None
+
+    def run(self, call: Call[T], conn: Any = None) -> T:
+        __tracebackhide__ = True
+        told = super().run(call, conn)
+        if conn is None and self.after_enqueue is not None and _MAKES_JOBS.search(call.sql):
+            self.after_enqueue()
+        return told
+
+    def copy(self, bulk: Bulk, conn: Any = None) -> None:
+        __tracebackhide__ = True
+        super().copy(bulk, conn)
+        if conn is None and self.after_enqueue is not None:
+            self.after_enqueue()
+
+
+class KitAsyncPool(AsyncPool):
+    """Connections for coroutines."""
+
+    after_enqueue: Callable[[], Awaitable[None]] | None = None
+
+    async def run(self, call: Call[T], conn: Any = None) -> T:
+        __tracebackhide__ = True
+        told = await super().run(call, conn)
+        if conn is None and self.after_enqueue is not None and _MAKES_JOBS.search(call.sql):
+            await self.after_enqueue()
+        return told
+
+    async def copy(self, bulk: Bulk, conn: Any = None) -> None:
+        __tracebackhide__ = True
+        await super().copy(bulk, conn)
+        if conn is None and self.after_enqueue is not None:
+            await self.after_enqueue()
+
+    def close_idle_loops(self) -> None:
+        """Closes the connections of loops that do not run, from outside; those of a closed loop went with it."""
+        for loop in list(self._pools):
+            if not loop.is_closed() and not loop.is_running() and not on_loop():
+                with suppress(RuntimeError):  # a loop that another thread is about to close
+                    loop.run_until_complete(self.close())
+
+
+class ForbiddenSyncPool:
+    """Stands in for the pool while no test has asked for the kit."""
+
+    def __init__(self, target: str) -> None:
+        self._target = target
+
+    def run(self, *_: Any) -> Any:
+        raise UsageError(
+            f"a test reaches the database of {self._target} without having asked for one; add the fixture holdfast_kit "
+            "to the test"
+        )
+
+    copy = run
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
+
+class ForbiddenAsyncPool(ForbiddenSyncPool):
+    """The same for coroutines."""
+
+    async def close(self) -> None:  # type: ignore[override]
+        """There is nothing to close."""
+
+
+def on_loop() -> bool:
+    """Whether this thread runs an event loop now."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
