@@ -16,6 +16,7 @@ import psycopg
 
 from holdfast.settings import Settings
 from holdfast.store import connect
+from holdfast.store.calls import Calls
 
 BATCH = 500
 CLAIM = """
@@ -86,10 +87,9 @@ def insert_one(settings: Settings, number: int) -> list[float]:
 
 def copy_many(settings: Settings, blocks: list[bytes]) -> float:
     """Seconds to COPY rows that are already rendered."""
-    columns = "id, queue, priority, task, tenant, payload, max_attempts, retry"
     with psycopg.connect(connect.conninfo(settings, "bare"), autocommit=True) as conn:
         began = time.perf_counter()
-        with conn.cursor().copy(f"COPY {settings.schema}.live ({columns}) FROM STDIN") as copy:
+        with conn.cursor().copy(Calls(settings.schema).copy_sql) as copy:
             for block in blocks:
                 copy.write(block)
         return time.perf_counter() - began

@@ -73,18 +73,25 @@ class Bench:
             conn.execute(f"SET search_path TO {self.settings.schema}".encode())
             yield conn
 
-    def fill(self, jobs: int) -> None:
-        """Puts no-op jobs into live, and settles the table as autovacuum would."""
+    def fill(self, jobs: int, task: str = "bench.noop") -> None:
+        """Puts no-op jobs into live."""
+        for start in range(0, jobs, 100_000):
+            bare.copy_many(self.settings, list(rendered(min(100_000, jobs - start), task)))
+        self.settle()
+
+    def settle(self) -> None:
+        """What autovacuum and the checkpointer would do by and by, so that they do not while it is measured."""
         with self.connection() as conn:
-            for start in range(0, jobs, 100_000):
-                bare.copy_many(self.settings, list(rendered(min(100_000, jobs - start))))
             conn.execute("VACUUM ANALYZE live")
             conn.execute("CHECKPOINT")
 
     def empty(self) -> None:
         """Back to empty tables."""
         with self.connection() as conn:
-            conn.execute("TRUNCATE live, later, history, claims, dead, sleepers")
+            conn.execute(
+                "TRUNCATE live, later, history, claims, dead, sleepers, cancels, progress, batches, batch_counts, "
+                "schedules"
+            )
 
     def window(self, first: int = 0, last: int | None = None) -> tuple[int, float]:
         """Jobs and seconds between the first-th and the last-th finish, by the database's clock."""
@@ -107,10 +114,20 @@ class Bench:
             ).fetchone()
         return int(row[0] or 0) if row else 0
 
-    def run_processes(self, module: str, number: int, until: Callable[[], bool] | None = None) -> None:
-        """Runs processes of a module until they end, or until the condition holds and they are told to."""
+    def counted(self) -> int:
+        """How many jobs are in history: exact, and dear."""
+        with self.connection() as conn:
+            row = conn.execute("SELECT count(*) FROM history").fetchone()
+        return int(row[0]) if row else 0
+
+    def run_processes(
+        self, module: str, number: int, until: Callable[[], bool] | None = None, workers: int | None = None
+    ) -> None:
+        """Runs processes of a module until they end, or until the condition holds and they are told to. `workers` is
+        how many each of them runs, when that is not one."""
         env = os.environ | {"HOLDFAST_DSN": self.settings.dsn, "HOLDFAST_SCHEMA": self.settings.schema}
-        running = [subprocess.Popen([sys.executable, "-m", module], env=env) for _ in range(number)]
+        command = [sys.executable, "-m", module, *([] if workers is None else [str(workers)])]
+        running = [subprocess.Popen(command, env=env) for _ in range(number)]
         try:
             while until is not None and not until() and all(p.poll() is None for p in running):
                 time.sleep(0.2)
@@ -122,10 +139,20 @@ class Bench:
                 if process.wait() != 0:
                     raise RuntimeError(f"a bench process ended with {process.returncode}")
 
-    def drain(self, jobs: int, processes: int = 1) -> None:
+    def drain(self, jobs: int, processes: int = 1, workers: int | None = None) -> None:
         """Lets workers finish so many jobs."""
-        before = self.finished()
-        self.run_processes("holdfast.bench.worker", processes, lambda: self.finished() - before >= jobs)
+        before = seen = self.finished()
+        since = time.monotonic()
+
+        def over() -> bool:
+            nonlocal seen, since
+            now = self.finished()
+            if now != seen:
+                seen, since = now, time.monotonic()
+            # The counters come late, by ten seconds once the workers are idle: then there is time to count.
+            return now - before >= jobs or (time.monotonic() - since > 1.5 and self.counted() >= jobs)
+
+        self.run_processes("holdfast.bench.worker", processes, over, workers)
 
 
 async def _noop(n: int, text: str) -> None: ...
@@ -135,26 +162,29 @@ async def _stamp(sent: int) -> float:
     return 0.0
 
 
-def rendered(jobs: int) -> Iterator[bytes]:
+def rendered(jobs: int, task: str = "bench.noop") -> Iterator[bytes]:
     """Blocks of COPY lines of no-op jobs."""
-    like = NewJob("", "bench.noop", b"", max_attempts=5)
+    like = NewJob("", task, b"", max_attempts=5)
     return Bulk(like, range(jobs), lambda n: f'{{"n":{n},"text":"{TEXT}"}}'.encode()).blocks()
 
 
 def drain(bench: Bench, processes: int = 1) -> Result:
     """One worker process, history kept, against the bare loop."""
-    jobs = bench.size(200_000)
+    name = "drain" if processes == 1 else f"drain{processes}"
+    return _drain(bench, name, "bench.noop", bench.size(200_000), processes)
+
+
+def _drain(bench: Bench, name: str, task: str, jobs: int, processes: int = 1) -> Result:
     ours: list[float] = []
     limits: list[float] = []
     for _ in range(3):
         for rates, work in ((limits, _bare_drain), (ours, _our_drain)):
-            bench.fill(jobs)
+            bench.fill(jobs, task)
             work(bench, jobs, processes)
             number, seconds = bench.window()
             rates.append(number / seconds)
             bench.empty()
     rate, limit = statistics.median(ours), statistics.median(limits)
-    name = "drain" if processes == 1 else f"drain{processes}"
     return Result(name, jobs, jobs / rate, rate, limit_jobs_per_s=limit, ratio=rate / limit)
 
 
@@ -169,6 +199,16 @@ def _bare_drain(bench: Bench, jobs: int, processes: int) -> None:
 def drain2(bench: Bench) -> Result:
     """Two worker processes against two bare loops."""
     return drain(bench, 2)
+
+
+def thread(bench: Bench) -> Result:
+    """One worker process, handlers in threads, against the bare loop."""
+    return _drain(bench, "thread", "bench.noop_thread", bench.size(60_000))
+
+
+def process(bench: Bench) -> Result:
+    """One worker process, handlers in its child processes, against the bare loop."""
+    return _drain(bench, "process", "bench.noop_process", bench.size(20_000))
 
 
 def enqueue_one(bench: Bench) -> Result:
@@ -267,6 +307,34 @@ def pinned(bench: Bench) -> Result:
                   note="limit: the same without the open transaction")  # fmt: skip
 
 
+def batch(bench: Bench) -> Result:
+    """Eight workers, all jobs in one batch, against the same jobs in none; alternating rounds.
+
+    The workers share two processes: eight processes on two cores would measure how they are scheduled. Each has its own
+    connections, and so its own counters of the batch.
+    """
+    jobs = bench.size(100_000)
+    rates: dict[bool, list[float]] = {False: [], True: []}
+    for together in (False, True, True, False) * 2:
+        calls = [(n, TEXT) for n in range(jobs)]
+        if together:
+            with bench.hf.batch("bench") as held:
+                bench.noop.using(batch=held).enqueue_many(calls)
+        else:
+            bench.noop.enqueue_many(calls)
+        bench.settle()
+        bench.drain(jobs, processes=2, workers=4)
+        number, seconds = bench.window()
+        rates[together].append(number / seconds)
+        if together:
+            info = held.info()
+            assert info is not None and info.succeeded == info.total == jobs, f"the batch was counted wrongly: {info}"
+        bench.empty()
+    rate, limit = statistics.median(rates[True]), statistics.median(rates[False])
+    return Result("batch", jobs, jobs / rate, rate, limit_jobs_per_s=limit, ratio=rate / limit,
+                  note="limit: the same without a batch")  # fmt: skip
+
+
 def _timed(name: str, ours: list[float], limits: list[float]) -> Result:
     mid, bare_mid = statistics.median(ours), statistics.median(limits)
     cuts = statistics.quantiles(ours, n=100)
@@ -279,7 +347,10 @@ ALL: dict[str, Callable[[Bench], Result]] = {
     "enqueue_many": enqueue_many,
     "drain": drain,
     "drain2": drain2,
+    "thread": thread,
+    "process": process,
     "latency": latency,
     "depth": depth,
     "pinned": pinned,
+    "batch": batch,
 }

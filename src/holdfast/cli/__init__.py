@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 
-def main() -> None:
-    """The `holdfast` program."""
+
+def main(args: Sequence[str] | None = None) -> None:
+    """The `holdfast` program; without arguments, with those it was started with."""
     code: object = 0
     try:
         from holdfast.cli.app import app
 
-        app(prog_name="holdfast")
+        app(args, prog_name="holdfast")
     except SystemExit as end:
         code = end.code
     except KeyboardInterrupt:

@@ -8,11 +8,11 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from holdfast.cli import dead, demo, dev, doctor, jobs, migrate, worker
+from holdfast.cli import batches, dead, demo, dev, doctor, jobs, migrate, schedules, worker
 from holdfast.cli.options import Dsn, Schema
 from holdfast.errors import ConfigurationError, DatabaseUnavailable, HoldfastError, UsageError
 
-ORDER = ("demo", "dev", "worker", "migrate", "jobs", "dead", "doctor", "bench")
+ORDER = ("demo", "dev", "worker", "migrate", "jobs", "batches", "dead", "schedules", "doctor", "bench")
 
 
 class Root(TyperGroup):
@@ -98,5 +98,7 @@ app.command(epilog="Example: holdfast dev app:hf")(dev.dev)
 app.command(epilog="Example: holdfast worker app:hf --queues default,mail --concurrency 20")(worker.worker)
 app.command(epilog="Example: holdfast migrate --check")(migrate.migrate)
 app.add_typer(jobs.group, name="jobs")
+app.add_typer(batches.group, name="batches")
 app.add_typer(dead.group, name="dead")
+app.add_typer(schedules.group, name="schedules")
 app.command(epilog="Example: holdfast doctor --json")(doctor.doctor)

@@ -34,6 +34,8 @@ MANY_DEAD_ROWS = 100_000
 UNVACUUMED = 300.0
 HEARD_WITHIN = 60.0
 RECLAIM_WITHIN = 10.0
+OVERDUE = 60.0
+LEFT_OPEN = 3600.0
 CONNECTIONS_OF_A_WORKER = 5
 LIBRARIES = ("psycopg", "psycopg-pool", "msgspec", "typer", "rich", "uvloop")
 
@@ -166,7 +168,8 @@ def check_connections(patient: Patient) -> Check:
     used, most = int(row["used"]), int(row["most"])
     found = f"{used} of {most} connections are in use"
     if used > most * CROWDED:
-        advice = f"a worker process takes {CONNECTIONS_OF_A_WORKER}; raise max_connections or use a pooler"
+        takes = f"a worker process takes {CONNECTIONS_OF_A_WORKER}, and more for progress and ctx.transaction()"
+        advice = f"{takes}; raise max_connections or use a pooler"
         return Check("connections", WARNING, found, advice)
     return Check("connections", OK, found)
 
@@ -292,6 +295,32 @@ def check_queues(patient: Patient) -> Check:
     return Check("queues", OK, "every queue with due jobs has a worker")
 
 
+def check_schedules(patient: Patient) -> Check:
+    """A leader fires schedules in time, so one that waits says that there is none or that it cannot."""
+    schedules = [each for each in patient.ask(patient.calls.schedules()) if not each.paused]
+    late = [each for each in schedules if each.problem or each.overdue > OVERDUE]
+    if late:
+        why = late[0].problem or f"due for {duration(late[0].overdue)}"
+        found = f"{plural(len(late), 'schedule')} not fired, {late[0].name!r} the first: {why}"
+        return Check("schedules", WARNING, found, "see: holdfast schedules; any running worker fires them")
+    return Check("schedules", OK, f"{plural(len(schedules), 'schedule')} in time")
+
+
+def check_batches(patient: Patient) -> Check:
+    """A batch ends with its last job, unless whoever opened it is gone or its callback cannot be enqueued."""
+    batches = patient.ask(patient.inspect.lingering_batches())
+    held = [each for each in batches if not each["open"] and each["age"] > OVERDUE]
+    if held:
+        found = f"{plural(len(held), 'batch')} cannot end, {held[0]['name']!r} the first"
+        advice = "its callback cannot be enqueued, or a transaction that adds to it is open; the server's log says why"
+        return Check("batches", WARNING, found, advice)
+    left = [each for each in batches if each["open"] and each["age"] > LEFT_OPEN]
+    if left:
+        found = f"{plural(len(left), 'batch')} with nothing to do still open, {left[0]['name']!r} the first"
+        return Check("batches", WARNING, found, f"if nobody adds to it: holdfast batches cancel {left[0]['id']}")
+    return Check("batches", OK, "none is left behind")
+
+
 def check_dead(patient: Patient) -> Check:
     number = patient.ask(patient.calls.count_dead(Filter()))
     if number:
@@ -310,5 +339,6 @@ ANY_DATABASE: tuple[Look, ...] = (
     check_server, check_clock, check_durability, check_connections, check_pooler, check_horizon,
 )  # fmt: skip
 OUR_SCHEMA: tuple[Look, ...] = (
-    check_rights, check_bloat, check_history, check_workers, check_queues, check_dead,
+    check_rights, check_bloat, check_history, check_workers, check_queues, check_schedules,
+    check_batches, check_dead,
 )  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 from types import TracebackType
 from typing import TypeVar
 
@@ -10,6 +11,7 @@ from holdfast.errors import UsageError
 from holdfast.model.job import parse_id
 from holdfast.settings import Settings
 from holdfast.store.calls import Call, Calls
+from holdfast.store.connect import hide_password
 from holdfast.store.inspect import Inspections
 from holdfast.store.pools import SyncPool
 
@@ -36,14 +38,26 @@ class Database:
         self._pool.close()
 
 
+def shareable(dsn: str) -> str:
+    """A DSN that means the same in another folder and shows no password."""
+    if dsn.startswith("embedded:"):
+        return f"embedded:{Path(dsn.removeprefix('embedded:')).expanduser().resolve()}"
+    return hide_password(dsn)
+
+
 def job_ids(texts: Iterable[str]) -> list[str]:
     """Ids as given on the command line, checked, each once."""
     return list(dict.fromkeys(job_id(text) for text in texts))
 
 
-def job_id(text: str) -> str:
+def job_id(text: str, what: str = "job") -> str:
     """One id as given on the command line, checked."""
     try:
         return parse_id(text)
-    except ValueError:
-        raise UsageError(f"{text!r} is not a job id; one looks like 018f2c5e-7d1a-7c3b-9f00-2a4b6c8d0e1f") from None
+    except UsageError:
+        raise UsageError(f"{text!r} is not a {what} id; one looks like 018f2c5e-7d1a-7c3b-9f00-2a4b6c8d0e1f") from None
+
+
+def batch_id(text: str) -> str:
+    """One batch's id as given on the command line, checked."""
+    return job_id(text, "batch")

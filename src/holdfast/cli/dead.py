@@ -9,11 +9,12 @@ from typing import Annotated, Any
 
 import typer
 
-from holdfast.cli import render
+from holdfast.cli import blocks, render
 from holdfast.cli.database import Database, job_ids
 from holdfast.cli.jobs import find_job, show_job
 from holdfast.cli.options import (
     AsJson,
+    BatchOnly,
     Dsn,
     ErrorOnly,
     Limit,
@@ -21,12 +22,14 @@ from holdfast.cli.options import (
     Schema,
     TaskOnly,
     TenantOnly,
+    Yes,
     filter_of,
 )
 from holdfast.errors import HoldfastError, UsageError
 from holdfast.store.calls import Call, Filter
 
 PAGE = 500
+NONE = "no failed or dead jobs match"
 
 group = typer.Typer(invoke_without_command=True)
 
@@ -41,7 +44,6 @@ class DeadStatus(enum.StrEnum):
 DeadStatusOnly = Annotated[DeadStatus | None, typer.Option("--status", help="Only jobs with this status.")]
 SomeIds = Annotated[list[str] | None, typer.Argument(metavar="ID", help="Job ids, or --all.")]
 All = Annotated[bool, typer.Option("--all", help="All that match the options below; without any, all.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 
 @group.callback(epilog="Example: holdfast dead --task app.send --error TimeoutError")
@@ -53,15 +55,16 @@ def list_dead(
     queue: QueueOnly = None,
     tenant: TenantOnly = None,
     error: ErrorOnly = None,
+    batch: BatchOnly = None,
     limit: Limit = 50,
     as_json: AsJson = False,
     dsn: Dsn = None,
     schema: Schema = None,
 ) -> None:
-    """List failed and dead jobs; show, retry and discard them."""
+    """List failed and dead jobs; show, retry and discard them, and see what handlers found blocked."""
     if ctx.invoked_subcommand is not None:
         return
-    where = filter_of(status, task, queue, tenant, error)
+    where = filter_of(status, task, queue, tenant, error, batch)
     with Database(dsn, schema) as db:
         found = db.run(db.inspect.dead_jobs(where, limit=limit))
         total = db.run(db.calls.count_dead(where))
@@ -69,7 +72,7 @@ def list_dead(
         render.emit_json(found)
         return
     columns = ("id", "status", "~task", "~tenant", "~queue", "#tries", "finished", "~last error")
-    render.show_table(columns, map(_row, found), empty="no failed or dead jobs match")
+    render.show_rows(columns, map(_row, found), head=3, empty=NONE)
     if total > len(found):
         render.tell(f"these are the newest {len(found)} of {total:,}; --limit shows more")
 
@@ -108,13 +111,14 @@ def retry(
     queue: QueueOnly = None,
     tenant: TenantOnly = None,
     error: ErrorOnly = None,
+    batch: BatchOnly = None,
     yes: Yes = False,
     as_json: AsJson = False,
     dsn: Dsn = None,
     schema: Schema = None,
 ) -> None:
     """Put jobs back into the queue with fresh attempts."""
-    where = filter_of(status, task, queue, tenant, error)
+    where = filter_of(status, task, queue, tenant, error, batch)
     with Database(dsn, schema) as db:
         chosen = _choose(db, "retry", Wish(id_ or [], every, where, yes))
         _act(db, chosen, db.calls.retry_dead, "retried", as_json)
@@ -130,16 +134,21 @@ def discard(
     queue: QueueOnly = None,
     tenant: TenantOnly = None,
     error: ErrorOnly = None,
+    batch: BatchOnly = None,
     yes: Yes = False,
     as_json: AsJson = False,
     dsn: Dsn = None,
     schema: Schema = None,
 ) -> None:
     """Put jobs aside for good; they stay in history for its keeping time."""
-    where = filter_of(status, task, queue, tenant, error)
+    where = filter_of(status, task, queue, tenant, error, batch)
     with Database(dsn, schema) as db:
         chosen = _choose(db, "discard", Wish(id_ or [], every, where, yes))
         _act(db, chosen, db.calls.discard_dead, "discarded", as_json)
+
+
+group.command("blocks", epilog="Example: holdfast dead blocks --json")(blocks.list_blocks)
+group.command("unblock", epilog="Example: holdfast dead unblock shop.example forum.example")(blocks.unblock)
 
 
 @dataclass(frozen=True)
@@ -190,7 +199,7 @@ def _act(
     moved: list[str] = []
     left: list[str] = []
     console = render.err()
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+    with Progress(console=console, transient=True, disable=not (chosen.total and console.is_terminal)) as bar:
         shown = bar.add_task(done, total=chosen.total)
         for page in chosen.pages:
             went = db.run(call(page))
@@ -204,7 +213,7 @@ def _tell(moved: list[str], left: list[str], done: str, as_json: bool) -> None:
     if as_json:
         render.emit_json({done: len(moved), "left": len(left), "ids": moved, "left_ids": left})
     else:
-        render.say(f"{done} {render.plural(len(moved), 'job')}")
+        render.say(f"{done} {render.plural(len(moved), 'job')}" if moved or left else NONE)
     if left:
         render.tell(
             f"left {render.plural(len(left), 'job')} alone, {left[0]} the first: not failed or dead, "

@@ -14,6 +14,7 @@ import typer
 
 from holdfast import __version__
 from holdfast.cli import render
+from holdfast.cli.database import shareable
 from holdfast.cli.options import Schema, Target
 from holdfast.cli.worker import Concurrency, LogFormat, LogLevel, child_command, configure_logs
 from holdfast.settings import Settings
@@ -69,24 +70,18 @@ def _can_reload() -> bool:
 
 def _show_banner(settings: Settings, version: int, reload: bool) -> None:
     server = connect.server_dsn(settings)
-    shown = _shareable(settings.dsn)
+    shown = shareable(settings.dsn)
     reloading = f"on, for Python files below {os.getcwd()}" if reload else "off"
     render.say(f"Holdfast {__version__}, for development", "bold green")
     render.show_fields({
         "database": shown,
+        "url": f"{server} (for other libraries and psql, while this runs)" if server != settings.dsn else None,
         "psql": f"psql {shlex.quote(connect.hide_password(server))}",
         "elsewhere": f"export HOLDFAST_DSN={shlex.quote(shown)}",
         "schema": f"{settings.schema}, version {version}",
         "reload": reloading,
         "stop": "Ctrl-C",
     })  # fmt: skip
-
-
-def _shareable(dsn: str) -> str:
-    """A DSN that means the same in another folder and shows no password."""
-    if dsn.startswith("embedded:"):
-        return f"embedded:{Path(dsn.removeprefix('embedded:')).expanduser().resolve()}"
-    return connect.hide_password(dsn)
 
 
 async def _run(supervisor: Supervisor, reload: bool) -> int:

@@ -7,11 +7,13 @@ from typing import Annotated, Any
 
 import msgspec
 import typer
+from rich.text import Text
 
 from holdfast.cli import render
 from holdfast.cli.database import Database, job_id, job_ids
 from holdfast.cli.options import (
     AsJson,
+    BatchOnly,
     Dsn,
     ErrorOnly,
     Ids,
@@ -39,6 +41,7 @@ def list_jobs(
     queue: QueueOnly = None,
     tenant: TenantOnly = None,
     error: ErrorOnly = None,
+    batch: BatchOnly = None,
     limit: Limit = 50,
     as_json: AsJson = False,
     dsn: Dsn = None,
@@ -48,12 +51,12 @@ def list_jobs(
     if ctx.invoked_subcommand is not None:
         return
     with Database(dsn, schema) as db:
-        found = db.run(db.calls.list_jobs(filter_of(status, task, queue, tenant, error), limit=limit))
+        found = db.run(db.calls.list_jobs(filter_of(status, task, queue, tenant, error, batch), limit=limit))
     if as_json:
         render.emit_json(found)
         return
     columns = ("id", "status", "~task", "~tenant", "~queue", "#tries", "created", "~last error")
-    render.show_table(columns, map(_row, found), empty="no jobs match")
+    render.show_rows(columns, map(_row, found), head=3, empty="no jobs match")
     if len(found) == limit:
         render.tell(f"these are the newest {limit}; --limit shows more")
 
@@ -89,31 +92,44 @@ def find_job(db: Database, text: str) -> JobInfo:
 
 
 def show_job(job: JobInfo) -> None:
-    """One job for people: its fields, then its error with the traceback."""
+    """One job for people: its fields, then its error with the traceback and what its process has said."""
     error = dict(job.last_error or {})
-    trace = str(error.pop("traceback", "")).rstrip()
+    trace, output = (str(error.pop(name, "")).rstrip() for name in ("traceback", "output"))
     render.show_fields({
         "id": job.id, "status": str(job.status), "task": job.task, "tenant": job.tenant, "queue": job.queue,
         "priority": job.priority, "attempts": f"{job.attempts} of {job.max_attempts}", "payload": job.payload,
         "result": job.result, "run at": job.run_at, "created": job.created_at, "started": job.started_at,
-        "finished": job.finished_at, "worker": job.locked_by, "heartbeat": job.heartbeat_at,
+        "finished": job.finished_at, "deadline": job.deadline, "batch": job.batch,
+        "progress": job.progress and _progress(job.progress), "worker": job.locked_by, "heartbeat": job.heartbeat_at,
         "lease until": job.lease_expires_at, "dedupe key": job.dedupe_key,
         "last error": render.error_line(error) or None, "error code": error.get("code"),
     })  # fmt: skip
     if trace:
         render.say(f"\n{trace}")
+    if output:
+        render.say("\noutput of its process:", "bold")
+        render.say(output)
+
+
+def _progress(told: dict[str, Any]) -> Text:
+    """What the handler last said: a bar where it knows the whole, and its message."""
+    done, total, message = told["done"], told.get("total"), " ".join(str(told.get("message") or "").split())
+    count = render.number(done) + (f" of {render.number(total)}" if total else "")
+    parts = [render.bar(done, total, width=20)] if total else []
+    parts += [Text(count), *([Text(render.printable(message))] if message else [])]
+    return Text("  ").join(parts)
 
 
 @group.command(epilog="Example: holdfast jobs cancel 018f2c5e-7d1a-7c3b-9f00-2a4b6c8d0e1f")
 def cancel(id_: Ids, as_json: AsJson = False, dsn: Dsn = None, schema: Schema = None) -> None:
-    """Cancel jobs that wait; exit 1 when one of them runs or is unknown."""
+    """Cancel jobs: one that waits at once, one that runs is told to stop (canceling); exit 1 when one is unknown."""
     with Database(dsn, schema) as db:
         outcomes = db.run(db.calls.cancel(job_ids(id_)))
     if as_json:
         render.emit_json(outcomes)
     else:
         render.show_table(("id", "outcome"), outcomes.items(), empty="no jobs")
-    if not {"running", "unknown"}.isdisjoint(outcomes.values()):
+    if "unknown" in outcomes.values():
         raise typer.Exit(1)
 
 
@@ -128,6 +144,9 @@ def enqueue(
     ] = None,
     tenant: Annotated[str | None, typer.Option(metavar="NAME", help="On whose behalf.")] = None,
     delay: Annotated[float | None, typer.Option(min=0, metavar="SECONDS", help="Not before this time.")] = None,
+    deadline: Annotated[
+        float | None, typer.Option(min=0, metavar="SECONDS", help="Cancel it unless it has started by then.")
+    ] = None,
     priority: Annotated[int, typer.Option(min=0, max=3, metavar="N", help="0 critical, 1 high, 2 normal, 3 low.")] = 2,
     dedupe: Annotated[
         str | None, typer.Option(metavar="KEY", help="While a job of this task holds the key, add none.")
@@ -142,7 +161,7 @@ def enqueue(
         known = db.run(db.inspect.task_queues())
         key = dedupe and payloads.dedupe_key(task, tenant, dedupe)
         job = NewJob(ids.make(), task, data, queue or known.get(task, "default"), tenant, priority, delay,
-                     dedupe_key=key)  # fmt: skip
+                     dedupe_key=key, deadline=deadline)  # fmt: skip
         # Not as a fresh job: the SQL function looks up what the task's own application would have said.
         told = db.run(db.calls.enqueue(job, "existing", fresh=False))
     if task not in known:
@@ -198,5 +217,6 @@ def workers(as_json: AsJson = False, dsn: Dsn = None, schema: Schema = None) -> 
          f"{render.duration(w['heartbeat_age'])} ago", "stopping" if w["stopping"] else "")
         for w in found
     ]  # fmt: skip
-    columns = ("id", "~host", "#pid", "~version", "~queues", "#slots", "started", "heard of", "")
-    render.show_table(columns, rows, empty="no worker runs; start one with: holdfast worker MODULE:ATTRIBUTE")
+    columns = ("id", "~host", "#pid", "~version", "~queues", "#slots", "started", "heard of", "note")
+    empty = "no worker runs; start one with: holdfast worker MODULE:ATTRIBUTE"
+    render.show_rows(columns, rows, head=2, empty=empty)

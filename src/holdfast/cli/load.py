@@ -14,8 +14,6 @@ from typing import Any
 
 from holdfast.client import Holdfast
 from holdfast.errors import ConfigurationError
-from holdfast.store.calls import Calls
-from holdfast.store.pools import AsyncPool, SyncPool
 
 
 def load_app(target: str) -> Holdfast:
@@ -39,10 +37,7 @@ def load_app(target: str) -> Holdfast:
 
 def redirect(hf: Holdfast, **settings: object) -> None:
     """Gives an application other settings than it was made with; None means unchanged."""
-    hf.settings = hf.settings.with_(**settings)
-    hf.calls = Calls(hf.settings.schema)
-    hf.sync_pool = SyncPool(hf.settings)
-    hf.async_pool = AsyncPool(hf.settings)
+    hf.use(hf.settings.with_(**settings))
 
 
 def _import(name: str) -> ModuleType:
@@ -60,12 +55,28 @@ def _import(name: str) -> ModuleType:
 
 
 def _broken(name: str, error: BaseException) -> ConfigurationError:
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if "importlib" not in f.filename]
-    where = f" at {frames[-1].filename}:{frames[-1].lineno}" if len(frames) > 1 else ""
-    if isinstance(error, SyntaxError):
-        where = f" at {error.filename}:{error.lineno}"
     what = f"{type(error).__name__}: {error}"
-    return ConfigurationError(f"importing {name!r} failed{where}: {what}; HOLDFAST_DEBUG=1 shows the traceback")
+    return ConfigurationError(f"importing {name!r} failed{_where(error)}: {what}; HOLDFAST_DEBUG=1 shows the traceback")
+
+
+def _where(error: BaseException) -> str:
+    """The last line of the user's own that led to it: what a library does below is seldom what has to be changed."""
+    if isinstance(error, SyntaxError) and _is_file(error.filename):
+        return f" at {error.filename}:{error.lineno}"
+    called = traceback.extract_tb(error.__traceback__)[1:]  # the first is the import above
+    frames = [f for f in called if "importlib" not in f.filename and _is_file(f.filename)]
+    own = [f for f in frames if f.filename == frames[0].filename or _is_here(f.filename)]
+    return f" at {own[-1].filename}:{own[-1].lineno}" if own else ""
+
+
+def _is_file(name: str | None) -> bool:
+    return name is not None and Path(name).is_file()
+
+
+def _is_here(name: str) -> bool:
+    """Whether a file is below the current folder, and not in an environment there."""
+    path = Path(name).resolve()
+    return path.is_relative_to(Path.cwd()) and "site-packages" not in path.parts
 
 
 def _attribute(module: ModuleType, holder: Any, name: str, target: str) -> Any:

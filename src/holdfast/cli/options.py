@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from holdfast.cli.database import batch_id
 from holdfast.model.job import Status
 from holdfast.store.calls import Filter
 
@@ -22,6 +23,7 @@ Schema = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 Limit = Annotated[int, typer.Option(min=1, metavar="N", help="At most this many.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 Ids = Annotated[list[str], typer.Argument(metavar="ID", help="Job ids.")]
 
 StatusOnly = Annotated[Status | None, typer.Option("--status", help="Only jobs with this status.")]
@@ -32,8 +34,19 @@ ErrorOnly = Annotated[
     str | None,
     typer.Option("--error", metavar="NAME", help="Only jobs whose last error has this type or code."),
 ]
+BatchOnly = Annotated[str | None, typer.Option("--batch", metavar="ID", help="Only jobs of this batch.")]
 
 
-def filter_of(status: str | None, task: str | None, queue: str | None, tenant: str | None, error: str | None) -> Filter:
+def filter_of(
+    status: str | None,
+    task: str | None,
+    queue: str | None,
+    tenant: str | None,
+    error: str | None,
+    batch: str | None = None,
+) -> Filter:
     """The filter that the options stand for."""
-    return Filter(status=status and str(status), task=task, queue=queue, tenant=tenant, error=error)
+    return Filter(
+        status=status and str(status), task=task, queue=queue, tenant=tenant, error=error,
+        batch=batch and batch_id(batch),
+    )  # fmt: skip

@@ -17,6 +17,7 @@ COLOURS = {
     "dead": "red", "canceled": "bright_black", "ok": "green", "warning": "yellow", "error": "red",
 }  # fmt: skip
 _WIDE = 400  # a pipe has no width; lines must not be cut there
+_NARROW = 16  # what a column that gives way is left with at least
 _UNITS = (("d", 86_400), ("h", 3_600), ("min", 60))
 
 
@@ -63,6 +64,42 @@ def show_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, empty: 
         say(empty)
 
 
+def show_rows(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, head: int, empty: str) -> None:
+    """A table where the terminal is wide enough; elsewhere each row takes a line for its first `head` values, and the
+    others go below it, by name."""
+    rows, console = list(rows), out()
+    widths = [max((cell(row[i]).cell_len for row in rows), default=0) for i in range(len(columns))]
+    if not rows or _needed(columns, widths) <= console.width:
+        show_table(columns, rows, empty=empty)
+        return
+    for row in rows:
+        line = [cell(value) for value in row[:head]]
+        for shown, width in zip(line[:-1], widths, strict=False):
+            shown.pad_right(min(width, console.width // 2) - shown.cell_len)
+        console.print(Text("  ").join(line), no_wrap=True, overflow="ellipsis")
+        for below in _below(columns[head:], row[head:], console.width - 4):
+            console.print(Text("    ") + below, no_wrap=True, overflow="ellipsis")
+
+
+def _needed(columns: Sequence[str], widths: Sequence[int]) -> int:
+    """How wide a table must be to be read: columns that give way may be narrow."""
+    full = [max(len(name.lstrip("#~")), width) for name, width in zip(columns, widths, strict=True)]
+    return sum(min(w, _NARROW) if c.startswith("~") else w for c, w in zip(columns, full, strict=True)) + 2 * len(full)
+
+
+def _below(columns: Sequence[str], row: Sequence[Any], width: int) -> list[Text]:
+    """Names and values on as few lines as they fit on; none for what is missing or 0."""
+    lines: list[Text] = []
+    for name, value in zip(columns, row, strict=True):
+        if value:
+            part = Text.assemble((f"{name.lstrip('#~')} ", "bright_black"), cell(value))
+            if lines and lines[-1].cell_len + 2 + part.cell_len <= width:
+                lines[-1] = Text("  ").join([lines[-1], part])
+            else:
+                lines.append(part)
+    return lines
+
+
 def make_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> Table:
     """The table itself: `#name` is a column of numbers, `~name` one that gives way when the terminal is narrow."""
     table = Table(box=None, pad_edge=False, padding=(0, 1), header_style="bold")
@@ -76,6 +113,8 @@ def make_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> Table:
 
 def cell(value: Any) -> Text:
     """One value on one line; text from jobs is never taken for markup or terminal codes."""
+    if isinstance(value, Text):
+        return value
     shown = Text(_cell_text(value), COLOURS.get(value, "") if isinstance(value, str) else "")
     shown.no_wrap, shown.overflow = True, "ellipsis"
     return shown
@@ -96,9 +135,10 @@ def show_fields(fields: dict[str, Any]) -> None:
     width = max(map(len, fields))
     for name, value in fields.items():
         if value is not None:
-            shown = _field_text(value)
-            style = COLOURS.get(shown, "") if name == "status" else ""
-            out().print(Text(f"{name:<{width}}  ", "bold"), Text(shown, style), sep="", soft_wrap=True)
+            shown = value if isinstance(value, Text) else Text(_field_text(value))
+            if name == "status":
+                shown.stylize(COLOURS.get(shown.plain, ""))
+            out().print(Text(f"{name:<{width}}  ", "bold"), shown, sep="", soft_wrap=True)
 
 
 def _field_text(value: Any) -> str:
@@ -119,13 +159,28 @@ def when(moment: datetime) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """Seconds as people say them: 0.4 s, 12 s, 3 min, 2.5 h."""
+    """Seconds as people say them: 20 ms, 0.4 s, 12 s, 3 min, 2.5 h."""
     if seconds is None:
         return ""
     for unit, size in _UNITS:
         if seconds >= size * 2:
             return f"{seconds / size:.3g} {unit}"
-    return f"{max(seconds, 0):.2g} s" if seconds < 10 else f"{seconds:.0f} s"
+    if seconds < 0.1:
+        return f"{max(seconds, 0) * 1000:.0f} ms"
+    return f"{seconds:.2g} s" if seconds < 10 else f"{seconds:.0f} s"
+
+
+def bar(done: float, total: float, *, width: int = 10) -> Text:
+    """How far something is, as in [######....]  63 %; full only when nothing is left."""
+    share = min(max(done, 0), total) if total > 0 else 0
+    full, percent = (int(size * share // total) if total > 0 else 0 for size in (width, 100))
+    dots = ("." * (width - full), "bright_black")
+    return Text.assemble("[", ("#" * full, "green"), dots, f"] {percent:>3} %", no_wrap=True)
+
+
+def number(value: float) -> str:
+    """A number as people write it: 1,234,567 or 0.25."""
+    return f"{value:,.10g}"
 
 
 def error_line(error: dict[str, Any] | None) -> str:
@@ -144,5 +199,6 @@ def printable(text: str) -> str:
 
 
 def plural(number: int, noun: str) -> str:
-    """1 job, 2 jobs, 1,000 jobs."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+    """1 job, 2 jobs, 1,000 batches."""
+    ending = "es" if noun.endswith("ch") else "s"
+    return f"{number:,} {noun}{'' if number == 1 else ending}"

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from holdfast.cli.database import shareable
 from holdfast.cli.leave import threads_left
 from holdfast.cli.options import Dsn, Schema, Target
 from holdfast.settings import Settings
@@ -101,14 +102,27 @@ def _work(target: str, given: Mapping[str, object], all_queues: bool) -> None:
     from holdfast.worker import Worker
 
     hf = load_app(target)
+    code = hf.settings.dsn
     redirect(hf, **{**given, **({"queues": ",".join(_task_queues(hf))} if all_queues else {})})
     configure_logs(hf.settings)
+    _warn_of_other_database(code, given["dsn"], hf)
     _warn_of_unserved(hf)
     _run(Worker(hf))
 
 
 def _task_queues(hf: Holdfast) -> list[str]:
     return sorted({"default", *(task.queue for task in hf.tasks.values())})
+
+
+def _warn_of_other_database(code: str, option: object, hf: Holdfast) -> None:
+    """What the code enqueues elsewhere goes where the code says, and commands look where they are told."""
+    environment = Settings.load().dsn
+    other = str(option or environment)
+    if code == environment or not (code and other) or shareable(code) == shareable(other):
+        return
+    said = {"--dsn" if option else "HOLDFAST_DSN": shareable(other), "served": shareable(hf.settings.dsn)}
+    logs.event(log, logging.WARNING, "the code names another database", code=shareable(code), **said,
+               hint="Holdfast() without a DSN takes HOLDFAST_DSN")  # fmt: skip
 
 
 def _warn_of_unserved(hf: Holdfast) -> None:

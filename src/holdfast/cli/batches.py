@@ -1,0 +1,250 @@
+"""`holdfast batches`: jobs that are counted together; lists, shows, follows and cancels them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Annotated, Any
+
+import typer
+from rich.text import Text
+
+from holdfast.cli import render
+from holdfast.cli.database import Database, batch_id
+from holdfast.cli.options import AsJson, Dsn, Limit, Schema
+from holdfast.errors import HoldfastError
+from holdfast.model.job import BatchInfo
+from holdfast.store.calls import Filter
+
+ERRORS_SHOWN = 5
+SLOW = 1.0  # seconds before a cancel shows how far it is
+LOOK_EVERY = 0.2
+TELL_EVERY = 10.0
+
+group = typer.Typer(invoke_without_command=True)
+
+BatchId = Annotated[str, typer.Argument(metavar="ID", help="The batch's id.")]
+BatchIds = Annotated[list[str], typer.Argument(metavar="ID", help="Batch ids.")]
+
+
+@group.callback(epilog="Example: holdfast batches --limit 5")
+def list_batches(
+    ctx: typer.Context,
+    *,
+    limit: Limit = 20,
+    as_json: AsJson = False,
+    dsn: Dsn = None,
+    schema: Schema = None,
+) -> None:
+    """List the newest batches and how far they are; show, watch and cancel them."""
+    if ctx.invoked_subcommand is not None:
+        return
+    with Database(dsn, schema) as db:
+        found = db.run(db.calls.list_batches(limit=limit))
+    if as_json:
+        render.emit_json(found)
+        return
+    columns = ("id", "status", "progress", "~name", "~tenant", "#total", "#processed", "#failed", "#canceled",
+               "created", "#took")  # fmt: skip
+    render.show_rows(columns, map(_row, found), head=4, empty="no batches; make one with: with hf.batch(NAME) as batch")
+    if len(found) == limit:
+        render.tell(f"these are the newest {limit}; --limit shows more")
+
+
+def _row(batch: BatchInfo) -> tuple[Any, ...]:
+    return (batch.id, batch.status, _bar(batch), batch.name, batch.tenant, batch.total, batch.processed, batch.failed,
+            batch.canceled, batch.created_at, _took(batch))  # fmt: skip
+
+
+def _bar(batch: BatchInfo, width: int = 10) -> Text:
+    if batch.ended and not batch.total:
+        return render.bar(1, 1, width=width)
+    return render.bar(batch.processed, batch.total, width=width)
+
+
+def _took(batch: BatchInfo) -> str | None:
+    ended = batch.finished_at
+    return None if ended is None else render.duration((ended - batch.created_at).total_seconds())
+
+
+@group.command(epilog="Example: holdfast batches show 018f2c5e-7d1a-7c3b-9f00-2a4b6c8d0e1f")
+def show(id_: BatchId, as_json: AsJson = False, dsn: Dsn = None, schema: Schema = None) -> None:
+    """Show everything about one batch, and why its jobs failed."""
+    with Database(dsn, schema) as db:
+        batch = find_batch(db, id_)
+        failed = db.run(db.inspect.dead_jobs(Filter(batch=batch.id), limit=ERRORS_SHOWN))
+    if as_json:
+        errors = [{name: job[name] for name in ("id", "status", "task", "last_error")} for job in failed]
+        render.emit_json({**asdict(batch), "last_errors": errors})
+        return
+    _show_batch(batch)
+    if failed:
+        render.say(f"\nthe last of {render.plural(batch.failed, 'failed job')}:", "bold")
+        rows = [(job["id"], job["status"], render.error_line(job["last_error"])) for job in failed]
+        render.show_table(("job", "status", "~last error"), rows, empty="")
+        render.tell(f"to try all of them again: holdfast dead retry --all --batch {batch.id}")
+
+
+def _show_batch(batch: BatchInfo) -> None:
+    render.show_fields({
+        "id": batch.id, "name": batch.name, "tenant": batch.tenant, "status": batch.status,
+        "progress": _bar(batch, 30), "total": batch.total, "processed": batch.processed,
+        "succeeded": batch.succeeded, "failed": batch.failed, "canceled": batch.canceled,
+        "open": "yes: jobs are still being added" if batch.open else None, "created": batch.created_at,
+        "first ended": batch.started_at, "finished": batch.finished_at, "took": _took(batch),
+        "callback": batch.callback,
+    })  # fmt: skip
+
+
+def find_batch(db: Database, text: str) -> BatchInfo:
+    """The batch with this id, or an error that says where it may have gone."""
+    batch = db.run(db.calls.batch(batch_id(text)))
+    if batch is None:
+        raise HoldfastError(f"there is no batch {text} in schema {db.settings.schema!r}; {_GONE}")
+    return batch
+
+
+_GONE = "ended batches are dropped with history"
+
+
+@group.command(epilog="Example: holdfast batches cancel 018f2c5e-7d1a-7c3b-9f00-2a4b6c8d0e1f")
+def cancel(id_: BatchIds, as_json: AsJson = False, dsn: Dsn = None, schema: Schema = None) -> None:
+    """Cancel batches: jobs that wait at once, jobs that run are told to stop; exit 1 when a batch is unknown."""
+    ids = list(dict.fromkeys(map(batch_id, id_)))
+    with Database(dsn, schema) as db:
+        answers = [_cancel(db, each) for each in ids]
+    if as_json:
+        render.emit_json({answer["id"]: answer for answer in answers})
+    else:
+        for answer in answers:
+            _tell_canceled(answer)
+    if any(answer["outcome"] == "unknown" for answer in answers):
+        raise typer.Exit(1)
+
+
+def _cancel(db: Database, id_: str) -> dict[str, Any]:
+    """Cancels one batch; answers in the words of `jobs cancel`, with the number of jobs."""
+    batch = db.run(db.calls.batch(id_))
+    if batch is None or batch.ended:
+        outcome = "unknown" if batch is None else "finished"
+        return {"id": id_, "outcome": outcome, "jobs": 0, "running": 0, "status": batch and batch.status}
+    jobs = _cancel_jobs(db, batch)
+    now = find_batch(db, id_)
+    outcome, running = "canceled" if now.ended else "canceling", now.total - now.processed
+    return {"id": id_, "outcome": outcome, "jobs": jobs, "running": running, "status": now.status}
+
+
+def _cancel_jobs(db: Database, batch: BatchInfo) -> int:
+    """In small committed steps, so that nobody waits for it; shows how far it is when it takes longer than a moment."""
+    from rich.progress import Progress
+
+    console, began, jobs = render.err(), time.monotonic(), 0
+    bar = Progress(console=console, transient=True, disable=not console.is_terminal)
+    shown = bar.add_task(f"canceling {render.printable(batch.name)}", total=batch.total - batch.processed)
+    try:
+        while some := db.run(db.calls.cancel_batch(batch.id)):
+            jobs += some
+            bar.update(shown, completed=jobs)
+            if time.monotonic() - began > SLOW:
+                bar.start()
+    finally:
+        bar.stop()
+    return jobs
+
+
+def _tell_canceled(answer: dict[str, Any]) -> None:
+    id_ = answer["id"]
+    if answer["outcome"] == "unknown":
+        render.tell(f"there is no batch {id_}; {_GONE}", "red")
+    elif answer["outcome"] == "finished":
+        render.say(f"batch {id_} has ended ({answer['status']}): nothing to cancel")
+    else:
+        render.say(f"canceled {render.plural(answer['jobs'], 'job')} of batch {id_}")
+    if answer["running"]:
+        jobs = render.plural(answer["running"], "job")
+        render.tell(f"told to stop, still running: {jobs}; see: holdfast batches watch {id_}")
+
+
+@group.command(epilog="Example: holdfast batches watch 018f2c5e-7d1a-7c3b-9f00-2a4b6c8d0e1f && echo imported")
+def watch(id_: BatchId, as_json: AsJson = False, dsn: Dsn = None, schema: Schema = None) -> None:
+    """Follow a batch until it ends; exit 0 when it has succeeded, 1 when not. Ctrl-C leaves the batch alone."""
+    with Database(dsn, schema) as db:
+        try:
+            batch = _follow(db, id_)
+        except KeyboardInterrupt:
+            render.tell(f"no longer watching; batch {id_} goes on")
+            raise typer.Exit(130) from None
+    if as_json:
+        render.emit_json(batch)
+    else:
+        _tell_end(batch)
+    if batch.status != "succeeded":
+        raise typer.Exit(1)
+
+
+def _follow(db: Database, id_: str) -> BatchInfo:
+    """Shows how the batch gets on: a live line on a terminal, a line now and then elsewhere."""
+    if not render.err().is_terminal:
+        return _look_until_ended(db, id_, Lines().show)
+    from rich.live import Live
+
+    pace = Pace()
+    with Live(console=render.err(), transient=True, auto_refresh=False) as live:
+        return _look_until_ended(db, id_, lambda batch: live.update(_line(batch, pace.left(batch)), refresh=True))
+
+
+def _look_until_ended(db: Database, id_: str, show: Callable[[BatchInfo], None]) -> BatchInfo:
+    while True:
+        batch = find_batch(db, id_)
+        show(batch)
+        if batch.ended:
+            return batch
+        time.sleep(LOOK_EVERY)
+
+
+class Lines:
+    """For logs: a line at first and then now and then."""
+
+    def __init__(self) -> None:
+        self._due = 0.0
+
+    def show(self, batch: BatchInfo) -> None:
+        """Shows a batch if it is time."""
+        if time.monotonic() >= self._due and not batch.ended:
+            self._due = time.monotonic() + TELL_EVERY
+            render.err().print(_line(batch, None))
+
+
+class Pace:
+    """How long it will take, if it goes on as it went since we have been watching."""
+
+    def __init__(self) -> None:
+        self._began: tuple[float, int] | None = None
+
+    def left(self, batch: BatchInfo) -> float | None:
+        """Seconds until the end; None while that is anybody's guess, and when no job is left."""
+        now = time.monotonic()
+        began, before = self._began = self._began or (now, batch.processed)
+        ended, seconds = batch.processed - before, now - began
+        left = batch.total - batch.processed
+        return left / ended * seconds if left > 0 and ended > 0 and seconds > SLOW else None
+
+
+def _line(batch: BatchInfo, left: float | None) -> Text:
+    parts = [_bar(batch, 20), Text(f"{batch.processed:,} of {batch.total:,}")]
+    parts += [Text(f"{batch.failed:,} failed", "red")] if batch.failed else []
+    parts += [Text(f"about {render.duration(max(1, round(left)))} left")] if left is not None else []
+    line = Text("  ").join([*parts, Text(render.printable(batch.name))])
+    line.no_wrap, line.overflow = True, "ellipsis"
+    return line
+
+
+def _tell_end(batch: BatchInfo) -> None:
+    counts = {"succeeded": batch.succeeded, "failed": batch.failed, "canceled": batch.canceled}
+    told = ", ".join(f"{number:,} {name}" for name, number in counts.items() if number) or "no jobs"
+    verb = "was" if batch.status == "canceled" else "has"
+    line = f"batch {batch.name} {verb} {batch.status} after {_took(batch)}: {told}"
+    render.say(line, render.COLOURS.get(batch.status))
+    if batch.failed:
+        render.tell(f"see why: holdfast batches show {batch.id}")

@@ -1,0 +1,129 @@
+"""`holdfast schedules`: periodic jobs. Code makes them, workers register them; here people look, pause and run them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any, TypeVar
+
+import typer
+
+from holdfast.cli import render
+from holdfast.cli.database import Database
+from holdfast.cli.options import AsJson, Dsn, Schema
+from holdfast.errors import ConfigurationError, UnknownSchedule
+from holdfast.model.schedule import Cron, ScheduleInfo, local_time
+from holdfast.store.calls import Call
+
+T = TypeVar("T")
+group = typer.Typer(invoke_without_command=True)
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The schedule's name.")]
+
+
+@group.callback(epilog="Example: holdfast schedules --json")
+def show_schedules(ctx: typer.Context, as_json: AsJson = False, dsn: Dsn = None, schema: Schema = None) -> None:
+    """List periodic jobs; pause, resume, run and remove them.
+
+    Schedules are made in code, with task.schedule(NAME, CRON), and registered by workers when they start.
+    """
+    if ctx.invoked_subcommand is None:
+        list_schedules(as_json, dsn, schema)
+
+
+@group.command("list", epilog="Example: holdfast schedules list --json")
+def list_schedules(as_json: AsJson = False, dsn: Dsn = None, schema: Schema = None) -> None:
+    """List every schedule with its next slot, in the schedule's own time zone, and the last job it made."""
+    with Database(dsn, schema) as db:
+        found = db.run(db.calls.schedules())
+    if as_json:
+        render.emit_json([_as_json(each) for each in found])
+        return
+    columns = ("name", "~task", "cron", "zone", "missed", "next slot", "#in", "~last job", "~registered", "~note")
+    empty = "no schedules; make one in code, task.schedule(NAME, CRON), and start a worker"
+    render.show_rows(columns, map(_row, found), head=3, empty=empty)
+
+
+@group.command(epilog="Example: holdfast schedules pause nightly-report")
+def pause(name: Name, as_json: AsJson = False, dsn: Dsn = None, schema: Schema = None) -> None:
+    """Fire a schedule no more until it is resumed, even when workers start anew."""
+    with Database(dsn, schema) as db:
+        _found(db, name, db.calls.pause_schedule(name, paused=True))
+    _tell(name, "paused", as_json)
+
+
+@group.command(epilog="Example: holdfast schedules resume nightly-report")
+def resume(name: Name, as_json: AsJson = False, dsn: Dsn = None, schema: Schema = None) -> None:
+    """Let a paused schedule go on with its next slot; those that passed are not made up for."""
+    with Database(dsn, schema) as db:
+        _found(db, name, db.calls.pause_schedule(name, paused=False))
+    _tell(name, "resumed", as_json)
+
+
+@group.command(epilog="Example: holdfast schedules run nightly-report")
+def run(name: Name, as_json: AsJson = False, dsn: Dsn = None, schema: Schema = None) -> None:
+    """Enqueue a schedule's job once, now; its slots stay as they are."""
+    with Database(dsn, schema) as db:
+        job = _found(db, name, db.calls.run_schedule(name))
+    if as_json:
+        render.emit_json({"name": name, "job": job})
+    else:
+        render.say(str(job))
+
+
+@group.command(epilog="Example: holdfast schedules remove nightly-report")
+def remove(name: Name, as_json: AsJson = False, dsn: Dsn = None, schema: Schema = None) -> None:
+    """Remove a schedule that is no longer in the code; otherwise the next worker to start brings it back."""
+    with Database(dsn, schema) as db:
+        _found(db, name, db.calls.remove_schedule(name))
+    _tell(name, "removed", as_json)
+
+
+def _found(db: Database, name: str, call: Call[T]) -> T:
+    answer = db.run(call)
+    if not answer:
+        raise UnknownSchedule(name, [each.name for each in db.run(db.calls.schedules())])
+    return answer
+
+
+def _tell(name: str, outcome: str, as_json: bool) -> None:
+    if as_json:
+        render.emit_json({"name": name, "outcome": outcome})
+    else:
+        render.say(f"{outcome} {name}")
+
+
+def _row(it: ScheduleInfo) -> tuple[Any, ...]:
+    slot, note = _look(it)
+    wait = "" if slot is None else "due" if slot <= it.now else render.duration((slot - it.now).total_seconds())
+    return (it.name, it.task, it.cron, it.zone, it.missed, _local(slot, it.zone), wait, it.last_job,
+            it.registered_at, note)  # fmt: skip
+
+
+def _as_json(it: ScheduleInfo) -> dict[str, Any]:
+    slot, note = _look(it)
+    wait = None if slot is None else (slot - it.now).total_seconds()
+    return {
+        "name": it.name, "task": it.task, "cron": it.cron, "zone": it.zone, "missed": it.missed, "payload": it.payload,
+        "options": it.options, "paused": it.paused, "next_slot": slot, "in_seconds": wait, "last_slot": it.last_at,
+        "last_job": it.last_job, "last_registered": it.registered_at, "note": note,
+    }  # fmt: skip
+
+
+def _look(it: ScheduleInfo) -> tuple[datetime | None, str]:
+    """The next slot, and what a person should know."""
+    if it.paused:
+        return None, "paused"
+    try:
+        slot = None if it.next_at is None else next(Cron(it.cron, it.zone).slots(it.next_at), None)
+    except ConfigurationError as error:
+        return it.next_at, it.problem or str(error)
+    return slot, it.problem or ("" if it.live else "no live worker has this task")
+
+
+def _local(moment: datetime | None, zone: str) -> str:
+    """A moment as the schedule's own clocks show it; with its offset, for an hour that comes twice."""
+    if moment is None:
+        return ""
+    try:
+        return f"{local_time(moment, zone):%Y-%m-%d %H:%M:%S%z}"
+    except ConfigurationError:
+        return render.when(moment)
