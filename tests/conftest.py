@@ -8,20 +8,37 @@ server; tables are emptied between tests.
 from __future__ import annotations
 
 import os
+import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import hypothesis
 import psycopg
 import pytest
 
 from holdfast import Holdfast
 from holdfast.store.embedded import EmbeddedPostgres
+from holdfast.testing import Databases, Kit, bind, scratch_database
+
+if TYPE_CHECKING:
+    from holdfast.testing import Databases, Kit
+
+# A property that holds holds on a busy machine too, only later.
+hypothesis.settings.register_profile("patient", deadline=None)
+hypothesis.settings.load_profile("patient")
+
+# Where tests run in the background Ctrl-C is ignored, and so it would be by the programs that they start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 ROOT = Path(__file__).parent.parent
 LOCAL = os.environ.get("HOLDFAST_TEST_LOCAL_DSN", "postgresql://postgres@127.0.0.1:5432/postgres?connect_timeout=2")
-TABLES = "live, later, dead, history, claims, workers, sleepers, dedupe, tasks, leader"
+TABLES = (
+    "live, later, dead, history, claims, workers, sleepers, dedupe, tasks, leader, "
+    "cancels, progress, batches, batch_counts, blocks, schedules"
+)
 
 # A developer's own settings must not change what the tests see.
 for _name in [name for name in os.environ if name.startswith("HOLDFAST_") and "TEST" not in name]:
@@ -137,6 +154,27 @@ def _runner(dsn: str) -> Iterator[Callable[..., list[tuple[Any, ...]]]]:
             return cursor.fetchall() if cursor.description else []
 
         yield run
+
+
+@pytest.fixture(scope="session")
+def kit_dsn(pg18: str) -> Iterator[str]:
+    """A database for the test kit's own tests: the kit replaces the clock in it."""
+    with scratch_database(pg18) as dsn:
+        yield dsn
+
+
+@pytest.fixture(scope="session")
+def opened(kit_dsn: str) -> Iterator[Databases]:
+    with Databases() as databases:
+        databases.made(kit_dsn)
+        yield databases
+
+
+@pytest.fixture
+def kit(kit_dsn: str, opened: Databases) -> Iterator[Kit]:
+    """A new application, bound by the kit."""
+    with bind(Holdfast(), kit_dsn, opened) as bound:
+        yield bound
 
 
 def wait_until(condition: Callable[[], Any], seconds: float = 20.0, every: float = 0.02) -> Any:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 APPS = Path(__file__).parent / "apps"
 RUN = """
@@ -22,13 +25,17 @@ asyncio.run(Worker(app.hf).run(handle_signals=True))
 """
 
 
+def _path() -> str:
+    return os.pathsep.join(filter(None, (str(APPS), os.environ.get("PYTHONPATH"))))
+
+
 class Process:
     """One worker process; its log is in `log`, what its handlers noted in `record`."""
 
     def __init__(self, dsn: str, folder: Path, app: str = "recorder", **settings: object) -> None:
         self.record = folder / "record"
         self.log = folder / f"worker-{os.urandom(3).hex()}.log"
-        env = os.environ | {"HOLDFAST_DSN": dsn, "RECORD": str(self.record), "PYTHONPATH": str(APPS)}
+        env = os.environ | {"HOLDFAST_DSN": dsn, "RECORD": str(self.record), "PYTHONPATH": _path()}
         env |= {f"HOLDFAST_{name.upper()}": str(value) for name, value in settings.items()}
         with self.log.open("wb") as log:
             self.popen = subprocess.Popen([sys.executable, "-c", RUN, app], env=env, stdout=log, stderr=log)
@@ -61,3 +68,37 @@ def worker(dsn: str, folder: Path, app: str = "recorder", **settings: object) ->
         if process.popen.poll() is None:
             process.popen.send_signal(signal.SIGCONT)
             process.kill()
+
+
+class Fleet:
+    """Worker processes of which one after the other is killed (-9) at a random moment and replaced at once."""
+
+    def __init__(self, dsn: str, folder: Path, number: int, rng: random.Random, **settings: Any) -> None:
+        self._start = lambda: Process(dsn, folder, **settings)
+        self._rng = rng
+        self.processes = [self._start() for _ in range(number)]
+        self.kills = 0
+
+    def rage(self, kills: int, pause: tuple[float, float], over: Callable[[], Any]) -> None:
+        """Kills so many that are at work, unless it is over before."""
+        while self.kills < kills and not over():
+            time.sleep(self._rng.uniform(*pause))
+            at_work = [n for n, each in enumerate(self.processes) if "worker started" in each.log.read_text()]
+            if at_work:
+                place = self._rng.choice(at_work)
+                self.processes[place].kill()
+                self.processes[place] = self._start()
+                self.kills += 1
+
+
+@contextmanager
+def fleet(dsn: str, folder: Path, number: int, rng: random.Random, **settings: Any) -> Iterator[Fleet]:
+    """A fleet for the length of a block."""
+    made = Fleet(dsn, folder, number, rng, **settings)
+    try:
+        yield made
+    finally:
+        for process in made.processes:
+            if process.popen.poll() is None:
+                process.popen.send_signal(signal.SIGCONT)
+                process.kill()

@@ -1,4 +1,4 @@
-"""Writes docs/reference/{settings,sql,cli}.md from the code; with --check, compares only."""
+"""Writes docs/reference/{settings,sql,cli,python}.md from the code; with --check, compares only."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import typer
+from python_page import python_page
 
 from holdfast import settings
 from holdfast.cli.app import app
@@ -74,7 +75,7 @@ def _declaration(file: Path) -> str:
     return found[1].strip() if found else ""
 
 
-PAGES = {"settings.md": settings_page, "sql.md": sql_page, "cli.md": cli_page}
+PAGES = {"settings.md": settings_page, "sql.md": sql_page, "cli.md": cli_page, "python.md": lambda: python_page(MADE)}
 
 
 def main() -> int:

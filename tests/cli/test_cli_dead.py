@@ -1,4 +1,4 @@
-"""`holdfast dead`: list, show, retry, discard."""
+"""`holdfast dead`: list, show, retry, discard; blocks, unblock."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from program import holdfast, told
 
+from holdfast import Holdfast
 from holdfast.model.job import ids
 
 Sql = Callable[..., list[tuple[Any, ...]]]
@@ -47,6 +48,25 @@ def test_dead_lists_failed_and_dead_jobs_with_their_errors(dsn: str, bury: Bury)
         assert [job["id"] for job in told(holdfast(dsn, "dead", "--json", option, value))] == [failed]
     assert "Refused: no entry" in holdfast(dsn, "dead").stdout
     assert "2" in holdfast(dsn, "dead", "--limit", "1").stderr
+
+
+def test_an_error_is_found_by_the_name_that_the_list_shows(dsn: str, bury: Bury) -> None:
+    (id_,) = bury(1)
+    for name in ("Refused", "app.Refused"):
+        assert [job["id"] for job in told(holdfast(dsn, "dead", "--error", name, "--json"))] == [id_]
+        assert [job["id"] for job in told(holdfast(dsn, "jobs", "--error", name, "--json"))] == [id_]
+    for other in ("efused", "app", "%", ""):
+        assert told(holdfast(dsn, "dead", "--error", other, "--json")) == []
+
+
+@pytest.mark.parametrize("verb", ["retry", "discard"])
+def test_nothing_to_act_on_is_said_as_the_list_says_it(
+    dsn: str, bury: Bury, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    bury(1)
+    monkeypatch.setenv("FORCE_COLOR", "1")  # as on a terminal, where a bar would be drawn
+    result = holdfast(dsn, "dead", verb, "--all", "--error", "Elsewhere")
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "no failed or dead jobs match\n", "")
 
 
 def test_show_gives_the_traceback_and_refuses_jobs_that_are_not_dead(dsn: str, bury: Bury) -> None:
@@ -107,3 +127,54 @@ def test_it_must_be_clear_which_jobs_are_meant(dsn: str, arguments: list[str]) -
     result = holdfast(dsn, "dead", "retry", *arguments)
     assert result.exit_code == 2
     assert "--all" in result.stderr
+
+
+def test_jobs_of_one_batch_are_retried(dsn: str, bury: Bury, sql: Sql) -> None:
+    (id_, _), batch = bury(2), ids.make()
+    sql("UPDATE dead SET batch = %s WHERE id = %s", [batch, id_])
+    assert [job["id"] for job in told(holdfast(dsn, "dead", "--batch", batch, "--json"))] == [id_]
+    assert told(holdfast(dsn, "dead", "retry", "--all", "--batch", batch, "--yes", "--json"))["ids"] == [id_]
+
+
+@pytest.fixture
+def blocked(sql: Sql) -> str:
+    """Two keys that handlers found blocked; answers the id of the last job that did."""
+    id_ = ids.make()
+    for key in ("shop.example", "forum.example", "shop.example"):
+        sql("SELECT note_block(%s, 'ROBOTS: refused', %s)", [key, id_])
+    return id_
+
+
+def test_blocks_are_listed_with_their_reasons(dsn: str, blocked: str) -> None:
+    listed = told(holdfast(dsn, "dead", "blocks", "--json"))
+    assert [(b["key"], b["count"], b["reason"], b["last_job"]) for b in listed] == [
+        ("shop.example", 2, "ROBOTS: refused", blocked), ("forum.example", 1, "ROBOTS: refused", blocked),
+    ]  # fmt: skip
+    header, first, _ = holdfast(dsn, "dead", "blocks").stdout.splitlines()
+    assert header.split("  ")[0] == "key" and first.split()[:4] == ["shop.example", "ROBOTS:", "refused", "2"]
+
+
+def test_unblock_takes_keys_off_the_list_and_says_which_were_not_on_it(dsn: str, blocked: str) -> None:
+    result = holdfast(dsn, "dead", "unblock", "shop.example", "elsewhere.example", "--json")
+    assert result.exit_code == 1
+    assert json.loads(result.stdout) == {
+        "unblocked": 1, "left": 1, "keys": ["shop.example"], "left_keys": ["elsewhere.example"],
+    }  # fmt: skip
+    assert "not on the list: elsewhere.example" in result.stderr
+    assert [b["key"] for b in told(holdfast(dsn, "dead", "blocks", "--json"))] == ["forum.example"]
+
+
+def test_unblock_all_asks_first(dsn: str, blocked: str, sql: Sql) -> None:
+    refused = holdfast(dsn, "dead", "unblock", "--all", answer="n\n")
+    assert refused.exit_code == 1 and "unblock 2 keys?" in refused.stderr
+    assert count(sql, "blocks") == 2
+    assert holdfast(dsn, "dead", "unblock", "--all", "--yes").stdout == "unblocked 2 keys\n"
+    assert holdfast(dsn, "dead", "blocks").stdout == "nothing was found blocked\n"
+    for arguments in ([], ["--all", "shop.example"]):
+        assert holdfast(dsn, "dead", "unblock", *arguments).exit_code == 2
+
+
+def test_an_application_clears_blocks(hf: Holdfast, blocked: str) -> None:
+    assert hf.clear_blocks("shop.example", "elsewhere.example") == ["shop.example"]
+    assert [block.key for block in hf.blocks()] == ["forum.example"]
+    assert hf.clear_blocks() == []

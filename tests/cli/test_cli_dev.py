@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import sys
 from collections.abc import Iterator
@@ -40,6 +41,7 @@ def test_dev_starts_a_database_runs_jobs_and_follows_the_code(tmp_path: Path, em
     with started("", "dev", "dev_app:hf", folder=tmp_path) as program:
         wait_until(lambda: "worker started" in program.said, 40)
         assert f"export HOLDFAST_DSN=embedded:{tmp_path}/.holdfast" in program.said
+        assert re.search(r"url +postgresql://postgres@/holdfast\S+ \(for other libraries and psql, ", program.said)
         assert "psql 'postgresql://postgres@/holdfast" in program.said
         dsn = f"embedded:{tmp_path}/.holdfast"
         assert ran(dsn, "jobs", "enqueue", "app.write").returncode == 0
@@ -64,6 +66,23 @@ def test_dev_runs_without_watchfiles_and_says_so(dsn: str, tmp_path: Path) -> No
     with started(dsn, "dev", "dev_app:hf", folder=tmp_path, PYTHONPATH=str(tmp_path)) as program:
         wait_until(lambda: "worker started" in program.said)
         assert "reload is off: watchfiles is not installed" in program.said
+        program.process.send_signal(signal.SIGTERM)
+        assert program.ended() == 0
+
+
+@pytest.mark.parametrize("option", [True, False])
+def test_dev_warns_when_the_code_names_another_database(dsn: str, tmp_path: Path, option: bool) -> None:
+    if option:
+        code, environment, arguments = "postgresql://me:secret@127.0.0.1:1/theirs", "", ["--dsn", dsn]
+        expected = f'code=postgresql://me:***@127.0.0.1:1/theirs --dsn="{dsn}" served="{dsn}" '
+    else:
+        code, environment, arguments = f"{dsn} application_name=code", dsn, []
+        expected = f'code="{code}" HOLDFAST_DSN="{dsn}" served="{code}" '
+    (tmp_path / "dev_app.py").write_text(APP.replace("Holdfast()", f"Holdfast({code!r})"))
+    with started(environment, "dev", "dev_app:hf", "--no-reload", *arguments, folder=tmp_path) as program:
+        wait_until(lambda: "worker started" in program.said)
+        (line,) = [line for line in program.said.splitlines() if "the code names another database" in line]
+        assert expected in line and "secret" not in program.said
         program.process.send_signal(signal.SIGTERM)
         assert program.ended() == 0
 

@@ -31,7 +31,7 @@ def test_a_sound_database_gets_only_oks(dsn: str) -> None:
     assert answer["ok"] is True
     assert [each["name"] for each in answer["checks"]] == [
         "versions", "database", "server", "clock", "durability", "connections", "pooler", "vacuum", "schema",
-        "rights", "bloat", "history", "workers", "queues", "dead",
+        "rights", "bloat", "history", "workers", "queues", "schedules", "batches", "dead",
     ]  # fmt: skip
     assert {each["level"] for each in answer["checks"]} == {"ok"}
     assert {"name": "pooler", "level": "ok", "found": "none", "advice": ""} in answer["checks"]
@@ -141,3 +141,38 @@ def test_bloat_is_a_warning_only_when_vacuum_does_not_come() -> None:
     assert checks.judge_bloat(row).level == "ok"
     assert checks.judge_bloat(row | {"vacuumed_ago": None}).level == "warning"
     assert checks.judge_bloat(row | {"switched_off": True}).level == "warning"
+
+
+def test_a_schedule_that_nobody_fires_is_told(dsn: str, sql: Sql) -> None:
+    insert = (
+        "insert into schedules (name, task, cron, zone, missed, payload, options, paused, next_at, registered_at) "
+        "values (%s, 't', '0 3 * * *', 'UTC', 'once', '{}', '{}', %s, now() - make_interval(secs => %s), now())"
+    )
+    sql(insert, ["rests", True, 7200])
+    sql(insert, ["in time", False, 5])
+    assert examined(dsn)["schedules"]["found"] == "1 schedule in time"
+    sql(insert, ["forgotten", False, 7200])
+    found = examined(dsn)["schedules"]
+    assert (found["level"], found["found"]) == ("warning", "1 schedule not fired, 'forgotten' the first: due for 2 h")
+    sql("select flag_schedule('in time', 'no such zone')")
+    assert "2 schedules not fired" in examined(dsn)["schedules"]["found"]
+
+
+def test_batches_that_are_left_open_or_cannot_end_are_told(dsn: str, hf: Holdfast, sql: Sql) -> None:
+    @hf.task()
+    async def report(batch: str) -> None: ...
+
+    with hf.batch("import") as batch:
+        assert examined(dsn)["batches"]["level"] == "ok"
+        sql("update batches set created_at = now() - interval '2 hours'")
+        found = examined(dsn)["batches"]
+    assert (found["level"], found["found"]) == (
+        "warning",
+        "1 batch with nothing to do still open, 'import' the first",
+    )
+    assert batch.id in found["advice"]
+    assert examined(dsn)["batches"]["level"] == "ok", "it has ended"
+    with hf.batch("second", on_done=report):
+        sql("update batches set on_done = on_done || '{\"queue\": \"a/b\"}', created_at = now() - interval '2 hours'")
+    found = examined(dsn)["batches"]
+    assert (found["level"], found["found"]) == ("warning", "1 batch cannot end, 'second' the first")

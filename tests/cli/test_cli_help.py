@@ -13,7 +13,10 @@ import holdfast as package
 COMMANDS = [
     [], ["demo"], ["dev"], ["worker"], ["migrate"], ["bench"], ["doctor"],
     ["jobs"], ["jobs", "show"], ["jobs", "cancel"], ["jobs", "enqueue"], ["jobs", "queues"], ["jobs", "workers"],
-    ["dead"], ["dead", "show"], ["dead", "retry"], ["dead", "discard"],
+    ["batches"], ["batches", "show"], ["batches", "cancel"], ["batches", "watch"],
+    ["dead"], ["dead", "show"], ["dead", "retry"], ["dead", "discard"], ["dead", "blocks"], ["dead", "unblock"],
+    ["schedules"], ["schedules", "list"], ["schedules", "pause"], ["schedules", "resume"], ["schedules", "run"],
+    ["schedules", "remove"],
 ]  # fmt: skip
 
 

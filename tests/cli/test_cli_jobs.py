@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -83,6 +84,61 @@ def test_show_tells_everything_and_terminal_codes_in_errors_are_harmless(dsn: st
     assert [j["id"] for j in told(holdfast(dsn, "jobs", "--json", "--error", "E17"))] == [id_]
 
 
+def test_show_tells_of_batch_deadline_progress_and_a_process_s_output(dsn: str, hf: Holdfast, sql: Sql) -> None:
+    @hf.task(name="app.send")
+    def send() -> None: ...
+
+    with hf.batch("import") as batch:
+        job = send.using(batch=batch, deadline=600).enqueue()
+    ((token,),) = sql("SELECT token FROM claim('me')")
+    report = {"id": job.id, "token": token, "done": 420, "total": 1000, "message": "row\n420"}
+    sql("SELECT report_progress(%s::jsonb)", [json.dumps([report])])
+    shown = holdfast(dsn, "jobs", "show", job.id).stdout
+    assert f"batch        {batch.id}\n" in shown and "deadline     20" in shown
+    assert "progress     [########............]  42 %  420 of 1,000  row 420\n" in shown
+    assert told(holdfast(dsn, "jobs", "show", job.id, "--json"))["progress"]["done"] == 420
+    sql("SELECT report_progress(%s::jsonb)", [json.dumps([{"id": job.id, "token": token, "done": 0.5}])])
+    sql("SELECT fail(%s, %s, %s::jsonb)", [job.id, token, json.dumps({"type": "Crash", "output": "line\n\x1b[2J"})])
+    shown = holdfast(dsn, "jobs", "show", job.id).stdout
+    assert "progress     0.5\n" in shown
+    assert shown.endswith("\noutput of its process:\nline\n\\x1b[2J\n")
+
+
+def test_jobs_of_one_batch_are_listed(dsn: str, hf: Holdfast) -> None:
+    @hf.task(name="app.send")
+    def send() -> None: ...
+
+    send.enqueue()
+    with hf.batch("import") as batch:
+        job = send.using(batch=batch).enqueue()
+    assert [j["id"] for j in told(holdfast(dsn, "jobs", "--batch", batch.id, "--json"))] == [job.id]
+    assert [j.id for j in hf.list_jobs(batch=batch.id)] == [job.id]
+    refused = holdfast(dsn, "jobs", "--batch", "import")
+    assert refused.exit_code == 2 and "'import' is not a batch id" in refused.stderr
+
+
+def test_a_narrow_terminal_gets_two_lines_for_each_job(dsn: str) -> None:
+    id_ = enqueue(dsn, "app.a_task_with_quite_a_long_name_that_would_not_fit", "--tenant", "acme")
+    first, second = re.sub(r"\x1b\[[\d;]*m", "", ran(dsn, "jobs", COLUMNS="80", FORCE_COLOR="1").stdout).splitlines()
+    assert first == f"{id_}  queued  app.a_task_with_quite_a_long_name…"
+    assert second.startswith("    tenant acme  queue default  tries 0/5  created ")
+
+
+def test_enqueue_takes_a_deadline(dsn: str, sql: Sql) -> None:
+    id_ = enqueue(dsn, "app.send", "--deadline", "600")
+    assert sql("SELECT deadline - run_at FROM live WHERE id = %s", [id_])[0][0].total_seconds() == 600
+    refused = holdfast(dsn, "jobs", "enqueue", "app.send", "--delay", "60", "--deadline", "30")
+    assert refused.exit_code == 2 and "a deadline of 00:00:30 is not after" in refused.stderr
+    assert "CONTEXT" not in refused.stderr
+
+
+def test_canceling_a_job_that_runs_tells_it_to_stop_which_is_no_failure(dsn: str, sql: Sql) -> None:
+    id_ = enqueue(dsn, "app.send")
+    sql("SELECT claim('me')")
+    assert told(holdfast(dsn, "jobs", "cancel", id_, "--json")) == {id_: "canceling"}
+    assert sql("SELECT id::text FROM cancels") == [(id_,)]
+
+
 def test_cancel_says_what_became_of_each_job(dsn: str, sql: Sql) -> None:
     waiting, later = enqueue(dsn, "app.send"), enqueue(dsn, "app.send", "--delay", "60")
     assert told(holdfast(dsn, "jobs", "cancel", waiting, later, "--json")) == {
@@ -149,3 +205,15 @@ def test_workers_are_listed_with_the_time_since_they_were_heard_of(dsn: str, hf:
     )
     assert 0 <= worker["heartbeat_age"] < 60
     assert "myhost" in holdfast(dsn, "jobs", "workers").stdout
+
+
+def test_a_narrow_terminal_gets_two_lines_for_each_worker(dsn: str, hf: Holdfast, sql: Sql) -> None:
+    id_ = "myhost-77-018f2c5e-7d1a-7c3b-9f00-2a4b6c8d0e1f"
+    hf.sync_pool.run(hf.calls.register_worker(id_, "myhost", 77, "0.1", ["default", "mail"], 5, []))
+    sql("UPDATE workers SET stopping = true")
+    shown = re.sub(r"\x1b\[[\d;]*m", "", ran(dsn, "jobs", "workers", COLUMNS="80", FORCE_COLOR="1").stdout)
+    first, second, *others = shown.splitlines()
+    assert first == f"{id_}  myhost"
+    assert second.startswith("    pid 77  version 0.1  queues default, mail  slots 5  started ")
+    assert any("heard of" in line for line in others) and others[-1].endswith("note stopping")
+    assert max(map(len, shown.splitlines())) <= 80

@@ -29,8 +29,16 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (tmp_path / "broken_app.py").write_text("import os\n\nnot_defined()\n")
     (tmp_path / "unreadable_app.py").write_text("def (:\n")
     (tmp_path / "needy_app.py").write_text("import surely_not_installed\n")
+    (tmp_path / "unset_app.py").write_text("import os\n\nDSN = os.environ['SURELY_NOT_SET']\n")
+    (tmp_path / "deep_app.py").write_text("import unset_app\n")
+    (tmp_path / "parsing_app.py").write_text("import ast\nast.literal_eval('1 +')\n")
+    (tmp_path / ".venv/site-packages").mkdir(parents=True)
+    (tmp_path / ".venv/site-packages/picky_library.py").write_text("def check():\n    raise ValueError('no')\n")
+    (tmp_path / "picked_app.py").write_text(
+        "import sys\nsys.path.append('.venv/site-packages')\nimport picky_library\npicky_library.check()\n"
+    )
     yield tmp_path
-    for name in ("shop_app", "broken_app", "unreadable_app", "needy_app"):
+    for name in ("shop_app", "broken_app", "unreadable_app", "needy_app", "picky_library"):
         sys.modules.pop(name, None)
 
 
@@ -52,6 +60,10 @@ def test_an_application_is_found_in_the_current_folder() -> None:
         ("json:dumps", "is of type function, not a Holdfast application; json holds none"),
         ("broken_app:hf", r"importing 'broken_app' failed at .*broken_app.py:3: NameError: name 'not_defined'"),
         ("unreadable_app:hf", r"importing 'unreadable_app' failed at .*unreadable_app.py:1: SyntaxError"),
+        ("unset_app:hf", r"failed at [^<>]*unset_app.py:3: KeyError: 'SURELY_NOT_SET'"),
+        ("deep_app:hf", r"importing 'deep_app' failed at [^<>]*unset_app.py:3: KeyError"),
+        ("parsing_app:hf", r"failed at [^<>]*parsing_app.py:2: SyntaxError"),
+        ("picked_app:hf", r"failed at [^<>]*picked_app.py:4: ValueError: no"),
         ("needy_app:hf", "failed at .*needy_app.py:1: ModuleNotFoundError: No module named 'surely_not_installed'"),
     ],
 )  # fmt: skip

@@ -19,7 +19,9 @@ from conftest import wait_until
 from workers import worker
 
 from holdfast import DatabaseUnavailable, Holdfast, Retry
+from holdfast.store.calls import Calls
 from holdfast.store.embedded import EmbeddedPostgres
+from holdfast.store.session import Session
 from holdfast.worker import Worker
 
 QUICK = {"lease": 3.0, "renew": 0.5, "upkeep": 0.2, "poll": 0.1}
@@ -86,10 +88,13 @@ def test_a_restart_under_load_loses_nothing_and_runs_nothing_accepted_twice(
 
 
 class CuttingProxy:
-    """Stands between client and server; when `cut` is set, the next reply is swallowed and the connection dropped."""
+    """Stands between client and server; when `cut` is set, the next reply is swallowed and the connection dropped: the
+    next on a connection whose application's name ends like `only`, if that is given."""
 
-    def __init__(self, target: str, folder: Path) -> None:
+    def __init__(self, target: str, folder: Path, only: str = "") -> None:
         self._target = target
+        self._only = f"{only}\0".encode() if only else b""
+        self._chosen: set[socket.socket] = set()
         self.cut = threading.Event()
         self.stalled = threading.Event()
         self.cuts = 0
@@ -119,9 +124,11 @@ class CuttingProxy:
     def _pump(self, source: socket.socket, sink: socket.socket, replies: bool) -> None:
         try:
             while data := source.recv(65536):
+                if not replies and self._only in data:  # among the first that a client says
+                    self._chosen.add(sink)
                 if self.stalled.is_set():
                     continue  # taken, and never passed on: the worst kind of silence
-                if replies and self.cut.is_set():
+                if replies and self.cut.is_set() and source in self._chosen:
                     self.cut.clear()
                     self.cuts += 1
                     break
@@ -282,3 +289,36 @@ def test_a_sync_call_that_gets_no_answer_fails_at_its_deadline(proxied: tuple[Ho
     assert time.monotonic() - began < 15
     proxy.stalled.clear()
     impatient.close()
+
+
+def test_an_async_call_that_gets_no_answer_fails_at_its_deadline(proxied: tuple[Holdfast, CuttingProxy]) -> None:
+    through, proxy = proxied
+    impatient = Holdfast(through.settings.dsn, call_timeout=0.5, connect_timeout=1)
+    task = impatient.task(name="noop")(_noop)
+
+    async def main() -> None:
+        await task.aenqueue(0)
+        proxy.stalled.set()
+        async with asyncio.timeout(15):
+            with pytest.raises(DatabaseUnavailable):
+                await task.aenqueue(1)
+        proxy.stalled.clear()
+        await impatient.aclose()
+
+    asyncio.run(main())
+
+
+async def test_a_workers_call_that_gets_no_answer_fails_at_its_deadline(proxied: tuple[Holdfast, CuttingProxy]) -> None:
+    """psycopg answers a cancellation by waiting for the server's word, so asyncio's timeout alone takes its time."""
+    through, proxy = proxied
+    settings = through.settings.with_(call_timeout=0.5, connect_timeout=1.0)
+    session, calls = Session(settings, "test"), Calls(settings.schema)
+    await session.run(calls.prune())
+    proxy.stalled.set()
+    began = time.monotonic()
+    with pytest.raises(DatabaseUnavailable):
+        await session.run(calls.prune())
+    assert time.monotonic() - began < 5
+    proxy.stalled.clear()
+    await session.run(calls.prune())
+    await session.close()

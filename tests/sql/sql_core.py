@@ -13,12 +13,13 @@ import psycopg
 
 Sql = Callable[..., list[tuple[Any, ...]]]
 Claimed = namedtuple(
-    "Claimed", "id token task payload attempt max_attempts queue priority tenant run_at created_at dedupe_key"
+    "Claimed",
+    "id token task payload attempt max_attempts queue priority tenant run_at created_at dedupe_key batch headers",
 )
 Job = namedtuple(
     "Job",
     "id task tenant queue priority payload status attempts max_attempts run_at last_error created_at started_at "
-    "finished_at result dedupe_key locked_by locked_at heartbeat_at lease_expires_at token",
+    "finished_at result dedupe_key locked_by locked_at heartbeat_at lease_expires_at token batch deadline progress",
 )
 PLACES = (
     "select 'live' as place, id from live union all select 'later', id from later "

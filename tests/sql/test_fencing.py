@@ -7,20 +7,16 @@ lost a predicate. A check that stays green there would be worth nothing.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from importlib import resources
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import psycopg
 import pytest
 import sql_core as core
+from mutants import NO_TOKEN, mutant
 from sql_clock import Clock, clock_fixture  # noqa: F401 - fixture
 from sql_core import Claimed, Sql
-
-from holdfast import Holdfast
-
-FUNCTIONS = resources.files("holdfast") / "sql" / "functions"
 
 
 def outcome(sql: Sql, job: Claimed, **told: Any) -> bool:
@@ -252,28 +248,6 @@ def test_the_schema_itself_refuses_more_attempts_than_allowed_and_half_a_claim(s
 # -- the checks themselves, on schemas that are broken on purpose
 
 
-@contextmanager
-def mutant(dsn: str, changes: dict[str, list[tuple[str, str]]]) -> Iterator[Sql]:
-    """A schema of its own whose functions differ from the real ones by one change of their text each."""
-    with Holdfast(dsn, schema="mutant") as hf:
-        hf.migrate()
-    with core.session(dsn, "mutant") as conn:
-        try:
-            for name, pairs in changes.items():
-                text = (FUNCTIONS / f"{name}.sql").read_text(encoding="utf-8")
-                for old, new in pairs:
-                    assert old in text, f"{name}.sql no longer holds {old!r}: this mutant proves nothing"
-                    text = text.replace(old, new)
-                conn.execute(text)
-            yield core.runner(conn)
-        finally:
-            conn.execute("drop schema mutant cascade")
-
-
-NO_TOKEN = {
-    "finish": [(" and l.token = g.token", ""), ("token = any (p_tokens) and ", "")],
-    "settle": [(" and l.token = g.token", "")],
-}
 RESET = {"settle": [("(h.outcome in ('snoozed', 'released'))", "(h.outcome in ('snoozed', 'released', 'lost'))")]}
 
 

@@ -35,7 +35,8 @@ from sql_clock import Clock, clock_fixture, each_clock_fixture  # noqa: F401 - f
 from holdfast import Retry
 
 JUST_NOW = timedelta(seconds=10)
-TABLES = ("live", "later", "dead", "history", "claims", "workers", "sleepers", "dedupe", "tasks", "leader")
+TABLES = ("live", "later", "dead", "history", "claims", "workers", "sleepers", "dedupe", "tasks", "leader",
+          "cancels", "batches", "batch_counts")  # fmt: skip
 WORKERS = ("ada", "bob", "eve")
 QUEUES = ("default", "mail")
 POLICIES = (
@@ -48,6 +49,7 @@ POLICIES = (
 KNOWN_TASK = Retry.fixed(11, max_attempts=3)
 KEEP = timedelta(seconds=100)
 RETENTION = timedelta(days=7)
+BATCH = uuid.UUID(int=7)
 FINAL = ("succeeded", "failed", "dead", "canceled")
 NOTHING = timedelta(0)
 
@@ -66,6 +68,8 @@ class Spec:
     key: str | None = None
     scope: str = "running"
     keep: bool = False
+    deadline: float | None = None
+    batched: bool = False
     note: int = 0
 
     @property
@@ -77,13 +81,13 @@ class Spec:
             "id": str(self.id), "task": self.task, "queue": self.queue, "priority": self.priority, "delay": self.delay,
             "max_attempts": self.max_attempts, "retry": self.policy and self.policy.as_json(), "dedupe_key": self.key,
             "dedupe_scope": self.scope, "dedupe_keep": KEEP.total_seconds() if self.keep else None,
-            "payload": self.payload,
+            "payload": self.payload, "deadline": self.deadline, "batch": str(BATCH) if self.batched else None,
         }  # fmt: skip
         return {k: v for k, v in told.items() if v is not None}
 
     def as_parameters(self) -> dict[str, Any]:
         given = {k: v for k, v in self.as_json().items() if k != "task"}
-        for name in ("delay", "dedupe_keep"):
+        for name in ("delay", "dedupe_keep", "deadline"):
             if name in given:
                 given[name] = timedelta(seconds=given[name])
         return given
@@ -104,6 +108,8 @@ class Job:
     final: str | None = None
     finished_at: datetime | None = None
     errors: bool = False
+    wanted: bool = False  # somebody has asked to cancel it while it ran
+    deadline: datetime | None = None
     run_at_until: datetime | None = None  # set where chance decides: any time from run_at to this
 
     @property
@@ -153,6 +159,8 @@ class Model:
     leader: tuple[str, int, datetime] | None = None
     last_token: int = 0
     known_task: bool = False
+    added: int = 0  # to the batch
+    forgotten: list[str] = field(default_factory=list)  # how jobs of the batch ended that retention has removed
 
     def enqueue(self, spec: Spec, on_conflict: str) -> tuple[uuid.UUID, str]:
         if spec.id in self.jobs:  # a repeat after a lost reply: the job is accepted once, and nothing else changes
@@ -166,7 +174,9 @@ class Model:
         self.jobs[spec.id] = Job(
             spec, run_at, self.now, spec.max_attempts or registered or 5, spec.payload,
             "live" if run_at <= self.now else "later",
+            deadline=self.now + timedelta(seconds=spec.deadline) if spec.deadline else None,
         )  # fmt: skip
+        self.added += spec.batched
         return spec.id, "created"
 
     def held(self, key: str) -> Key | None:
@@ -204,12 +214,12 @@ class Model:
                 lane = [
                     j for j in self.jobs.values()
                     if j.place == "live" and j.token is None and (j.spec.queue, j.spec.priority) == (queue, priority)
-                    and (start is None or j.order > start)
+                    and (start is None or j.order > start) and not self.late(j)
                 ]  # fmt: skip
                 taken += sorted(lane, key=lambda j: j.order)[: limit - len(taken)]
         if len(taken) < limit:
             # A claim looks only at what became due just now; the leader finds what has been due for longer.
-            ours = [j for j in self.promote(100, JUST_NOW) if j.spec.queue in queues]
+            ours = [j for j in self.promote(100, JUST_NOW) if j.spec.queue in queues and not self.late(j)]
             taken += sorted(ours, key=lambda j: (j.spec.priority, j.order))[: limit - len(taken)]
         for job in taken:
             job.token, job.attempts = token, job.attempts + 1
@@ -219,6 +229,21 @@ class Model:
         if taken:
             self.leases[token] = Lease(worker, self.now + timedelta(seconds=ttl), [j.spec.id for j in taken])
         return taken
+
+    def late(self, job: Job) -> bool:
+        return job.deadline is not None and job.deadline <= self.now
+
+    def expire(self) -> int:
+        late = [j for j in self.jobs.values() if j.waits and self.late(j)]
+        for job in late:
+            job.errors = True
+            self._end(job, "canceled")
+        return len(late)
+
+    def counts(self) -> tuple[int, int, int, int]:
+        ends = self.forgotten + [j.final for j in self.jobs.values() if j.spec.batched and j.final]
+        failed = ends.count("failed") + ends.count("dead")
+        return self.added, ends.count("succeeded"), failed, ends.count("canceled")
 
     def holds(self, id_: uuid.UUID, token: int) -> bool:
         return id_ in self.jobs and self.jobs[id_].token == token
@@ -230,8 +255,12 @@ class Model:
         job = self.jobs[id_]
         tries = outcome in ("error", "lost")
         job.errors = job.errors or error
-        if outcome in FINAL or (tries and job.attempts >= job.max_attempts):
-            self._end(job, outcome if outcome in FINAL else "dead")
+        if outcome in FINAL:
+            self._end(job, outcome)
+        elif job.wanted:
+            self._end(job, "canceled")
+        elif tries and job.attempts >= job.max_attempts:
+            self._end(job, "dead")
         else:
             self._put_back(job, outcome, delay)
             job.attempts -= not tries
@@ -249,7 +278,7 @@ class Model:
             job.place, job.run_at = "later", self.now if job.run_at_until else self.now + timedelta(seconds=delay)
 
     def _end(self, job: Job, final: str) -> None:
-        job.final, job.finished_at = final, self.now
+        job.final, job.finished_at, job.wanted = final, self.now, False
         job.place = "dead" if final in ("failed", "dead") else "history"
         key = job.spec.key
         if key is None or key not in self.keys or self.keys[key].id != job.spec.id:
@@ -278,7 +307,8 @@ class Model:
         if job is None:
             return "unknown"
         if not job.waits:
-            return "finished" if job.final else "running"
+            job.wanted = not job.final
+            return "finished" if job.final else "canceling"
         self._end(job, "canceled")
         return "canceled"
 
@@ -292,6 +322,7 @@ class Model:
                 return False
             self.keys[key] = Key(id_, job.spec.scope, job.spec.keep)
         job.place, job.final, job.finished_at, job.attempts, job.run_at = "live", None, None, 0, self.now
+        job.deadline = None
         return True
 
     def discard_dead(self, id_: uuid.UUID) -> bool:
@@ -303,7 +334,9 @@ class Model:
 
     def prune(self) -> None:
         oldest = self.now.replace(hour=0, minute=0, second=0, microsecond=0) - RETENTION
-        self.jobs = {i: j for i, j in self.jobs.items() if j.place != "history" or j.finished_at >= oldest}
+        kept = {i: j for i, j in self.jobs.items() if j.place != "history" or j.finished_at >= oldest}
+        self.forgotten += [j.final for i, j in self.jobs.items() if i not in kept and j.spec.batched]
+        self.jobs = kept
         self.keys = {k: v for k, v in self.keys.items() if self.held(k)}
 
     def take_lead(self, worker: str, ttl: float) -> int | None:
@@ -333,6 +366,8 @@ specs = st.builds(
     key=st.sampled_from([None, "k1", "k2", "k3"]),
     scope=st.sampled_from(["queued", "running", "success"]),
     keep=st.booleans(),
+    deadline=st.sampled_from([None, None, 70, 700]),
+    batched=st.booleans(),
     note=st.integers(0, 9),
 )
 conflicts = st.sampled_from(["existing", "existing", "replace", "raise"])
@@ -356,6 +391,7 @@ class Machine(RuleBasedStateMachine):
         self.sql("; ".join(f"delete from {table}" for table in TABLES))
         self.clock.set(self.clock.start)
         self.model = Model(self.clock.start)
+        self.sql("select open_batch(%s, 'import')", [BATCH])
         self.model.last_token = self.sql("select nextval('claim_token')")[0][0]
 
     # -- enqueue
@@ -388,6 +424,7 @@ class Machine(RuleBasedStateMachine):
         batch = [self.fresh(spec) for spec in given]
         batch += [self.job(pick).spec for pick in again if self.model.jobs]
         kept = replace(self.model, jobs={i: replace(j) for i, j in self.model.jobs.items()}, keys=dict(self.model.keys))
+        kept.forgotten = list(self.model.forgotten)
         expected: dict[int, tuple[uuid.UUID, str]] = {}
         query = "select id, outcome from enqueue_many(%s::jsonb, %s)"
         params = [json.dumps([spec.as_json() for spec in batch]), on_conflict]
@@ -571,11 +608,14 @@ class Machine(RuleBasedStateMachine):
 
     @rule(worker=st.sampled_from(WORKERS))
     def upkeep(self, worker: str) -> None:
-        term, promoted, reclaimed = self.sql("select * from upkeep(%s, '10 seconds')", [worker])[0]
+        term, promoted, reclaimed, expired = self.sql(
+            "select term, promoted, reclaimed, expired from upkeep(%s, '10 seconds')", [worker]
+        )[0]
         assert term == self.model.take_lead(worker, 10)
         due = self.model.promote(1000) if term else []
         lost = self.model.reclaim(20) if term else {}
         assert promoted == len(due)
+        assert expired == (self.model.expire() if term else 0)
         assert sorted((r["worker"], r["jobs"]) for r in reclaimed) == sorted((w, len(ids)) for w, ids in lost.values())
         self.adopt_chance()
 
@@ -653,6 +693,12 @@ class Machine(RuleBasedStateMachine):
                 lease and lease.expires_at, lease and lease.worker,
             )  # fmt: skip
         assert found == expected
+
+    @invariant()
+    def the_batch_is_counted_as_the_model_says(self) -> None:
+        rows = self.sql("select total, succeeded, failed, canceled, status from batch_progress where id = %s", [BATCH])
+        counts = self.model.counts()
+        assert rows == [(*counts, "running" if sum(counts[1:]) else "queued")]
 
     @invariant()
     def every_lease_is_as_the_model_says(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 import uuid
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
@@ -438,10 +439,29 @@ def test_only_the_leader_promotes_and_reclaims(sql: Sql, clock: Clock) -> None:
     core.claim_one(sql, "gone", ttl=10)
     clock.advance(30)
     assert lead(sql, "ada", 30) == 1
-    assert sql("select * from upkeep('bob', '10 seconds')") == [(None, 0, [])]
+    assert sql("select term, promoted, reclaimed from upkeep('bob', '10 seconds')") == [(None, 0, [])]
     assert (core.status(sql, lost), core.place(sql, late)) == ("running", "later")
-    assert sql("select * from upkeep('ada', '10 seconds')") == [(1, 1, [{"worker": "gone", "jobs": 1}])]
+    assert sql("select term, promoted, reclaimed from upkeep('ada', '10 seconds')") == [
+        (1, 1, [{"worker": "gone", "jobs": 1}])
+    ]
     assert (core.status(sql, lost), core.place(sql, late)) == ("retrying", "live")
+
+
+def test_a_lease_is_renewed_while_a_handlers_transaction_that_has_finished_its_job_is_not_committed(
+    each_dsn: str, each_sql: Sql
+) -> None:
+    """The event loop may be held up just there. Renewals come from a thread, and must not wait for it."""
+    core.put(each_sql)
+    core.put(each_sql)
+    first, second = core.claim(each_sql, "w")
+    with core.session(each_dsn, autocommit=False) as handler:
+        handler.execute("select finish(array[%s::uuid], array[%s::bigint], null, '{}')", [first.id, first.token])
+        each_sql("set lock_timeout = '1 s'")
+        assert core.renew(each_sql, "w", second.token) == [second.token]
+        core.expire(each_sql)
+        assert core.reclaim(each_sql) == [], "nobody else takes the claim meanwhile"
+        handler.commit()
+    assert len(core.reclaim(each_sql)) == 1
 
 
 # -- wake-ups
@@ -488,7 +508,7 @@ def test_cancel_tells_what_it_did_for_each_job(each_sql: Sql, each_clock: Clock)
     core.fail(each_sql, core.claim_one(each_sql))
     stranger = uuid.uuid4()
     ids = [made["live"], made["later"], retrying, made["running"], made["dead"], made["history"], stranger]
-    expected = ["canceled", "canceled", "canceled", "running", "finished", "finished", "unknown"]
+    expected = ["canceled", "canceled", "canceled", "canceling", "finished", "finished", "unknown"]
     assert core.cancel(each_sql, *ids) == expected
     expected[:3] = ["finished"] * 3
     assert core.cancel(each_sql, *ids) == expected
@@ -561,7 +581,7 @@ def test_cancel_meets_a_claim_under_way(dsn: str, sql: Sql) -> None:
         )
         worker.commit()
         waiting.join()
-    assert told == [["running"]]
+    assert told == [["canceling"]]
     assert core.finish(sql, job) == []
 
 
@@ -604,9 +624,9 @@ def test_racing_cancels_and_promotes_never_call_a_waiting_job_unknown(dsn: str, 
                 for id_ in list(left):
                     (outcome,) = core.cancel(run, id_)
                     outcomes[id_].append(outcome)
-                    if outcome == "canceled":
+                    if outcome == "canceled" or outcomes[id_][-2:] == ["canceling", "finished"]:
                         left.remove(id_)
-                    elif outcome != "running":
+                    elif outcome != "canceling":
                         pytest.fail(f"a job that waits was called {outcome}")
     finally:
         stop.set()
@@ -656,3 +676,14 @@ def test_an_id_of_ones_own_needs_a_snapshot_that_sees_what_became_of_it(dsn: str
         conn.execute("select enqueue('t')")
         conn.commit()
     assert core.count(sql, "live") == 1
+
+
+def test_a_round_of_upkeep_is_cheap_on_every_server(each_sql: Sql) -> None:
+    """Compiled by jit, as PostgreSQL 15 did once, it took 165 ms every two seconds."""
+
+    def once() -> float:
+        began = time.perf_counter()
+        each_sql("select term from upkeep('w', '1 minute')")
+        return time.perf_counter() - began
+
+    assert min(once() for _ in range(10)) < 0.05

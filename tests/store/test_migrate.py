@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import psycopg
 import pytest
-from conftest import DATABASE, drop_database
+from conftest import DATABASE, ROOT, drop_database
 
 from holdfast import ConfigurationError, Holdfast, SchemaError
+from holdfast.model.job import ids
 from holdfast.store import migrate
+
+MIGRATIONS = sorted(file.name for file in (Path(migrate.__file__).parent.parent / "sql" / "migrations").glob("*.sql"))
 
 
 @pytest.fixture
@@ -27,7 +31,7 @@ def empty(pg18: str) -> Iterator[str]:
 def test_the_first_run_applies_everything_and_the_second_nothing(empty: str) -> None:
     hf = Holdfast(empty)
     first, second = hf.migrate(), hf.migrate()
-    assert first.migrations == ["0001_engine.sql"]
+    assert first.migrations == MIGRATIONS
     assert "functions/claim.sql" in first.functions
     assert (second.migrations, second.functions) == ([], [])
 
@@ -41,7 +45,7 @@ def test_many_processes_may_migrate_at_once(empty: str) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert sorted(applied) == [0, 0, 0, 0, 1]
+    assert sorted(applied) == [0, 0, 0, 0, len(MIGRATIONS)]
 
 
 def test_a_changed_function_is_replaced_and_a_vanished_one_dropped(empty: str) -> None:
@@ -92,12 +96,43 @@ def test_a_newer_schema_is_refused_by_client_and_migrate(empty: str) -> None:
             use()
 
 
+def test_jobs_of_the_first_release_are_still_there_after_an_upgrade(empty: str) -> None:
+    first = (ROOT / "src/holdfast/sql/migrations/0001_engine.sql").read_text()
+    waits, runs, later, dead = ids.make_many(4)
+    with psycopg.connect(empty, autocommit=True) as conn:
+        conn.execute("create schema holdfast; set search_path to holdfast")
+        conn.execute(first)
+        conn.execute("create table schema_info (version integer primary key, applied_at timestamptz not null)")
+        conn.execute("create table schema_files (name text primary key, checksum text not null)")
+        conn.execute("insert into schema_info values (1, now())")
+        conn.execute("insert into live (id, task) values (%s, 'old')", [waits])
+        conn.execute(
+            "insert into live (id, task, token, claimed_at, attempt) "
+            "values (%s, 'old', nextval('claim_token'), now(), 1)",
+            [runs],
+        )
+        conn.execute("insert into claims values (1, 'ada', now(), now(), now() + '1 hour', array[%s::uuid])", [runs])
+        conn.execute("insert into later select %s, queue, priority, lane, now(), now(), 0, 5, task, null, payload "
+                     "from live where id = %s", [later, waits])  # fmt: skip
+        conn.execute("insert into dead select %s, 'dead', queue, priority, lane, now(), now(), now(), now(), 5, 5, "
+                     "'ada', task, null, payload from live where id = %s", [dead, waits])  # fmt: skip
+        hf = Holdfast(empty)
+        assert hf.migrate().migrations[0] == "0002_lifecycle.sql"
+        assert hf.retry_dead([dead]) == [dead]
+        claimed = conn.execute("select id::text from claim('bob', p_limit => 10)").fetchall()
+        assert {id_ for (id_,) in claimed} == {waits, later, dead}
+        assert conn.execute("select finish(%s, '{1}')", [[runs]]).fetchall() == []
+        assert {job.id: str(job.status) for job in hf.list_jobs()} == {
+            waits: "running", later: "running", dead: "running", runs: "succeeded",
+        }  # fmt: skip
+
+
 def test_an_older_schema_asks_for_migrate(empty: str) -> None:
     hf = Holdfast(empty)
     hf.migrate()
     with psycopg.connect(empty, autocommit=True) as conn:
-        conn.execute("update holdfast.schema_info set version = 0")
-    with pytest.raises(SchemaError, match=r"at version 0, this release needs .*run: holdfast migrate"):
+        conn.execute("delete from holdfast.schema_info where version > 1")
+    with pytest.raises(SchemaError, match=r"at version 1, this release needs .*run: holdfast migrate"):
         hf.list_jobs()
 
 

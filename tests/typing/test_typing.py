@@ -2,23 +2,45 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 
 USAGE = Path(__file__).parent / "usage.py"
+ROOT = USAGE.parent.parent.parent
+Found = dict[int, set[str]]
 
 
-def test_wrong_arguments_are_type_errors_and_right_ones_are_not() -> None:
-    command = [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", str(USAGE)]
-    told = subprocess.run(command, capture_output=True, text=True, check=False, cwd=USAGE.parent.parent.parent).stdout
-    found: dict[int, set[str]] = {}
+def expected(checker: int) -> Found:
+    """What the lines of usage.py ask for: mypy's codes are the first part, pyright's rules the second."""
+    asked: Found = {}
+    for number, line in enumerate(USAGE.read_text().splitlines(), 1):
+        if ")  # error: " in line:
+            asked[number] = set(line.partition("# error: ")[2].split(" / ")[checker].split(", "))
+    assert len(asked) > 10
+    return asked
+
+
+def run(*command: str) -> str:
+    env = os.environ | {"PYRIGHT_PYTHON_USE_BUNDLED_PYRIGHT": "1"}
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, env=env).stdout
+
+
+def test_mypy_refuses_wrong_calls_and_no_others() -> None:
+    told = run(sys.executable, "-m", "mypy", "--strict", "--no-error-summary", str(USAGE))
+    found: Found = {}
     for line, code in re.findall(r"usage\.py:(\d+): error: .*\[([\w-]+)\]", told):
         found.setdefault(int(line), set()).add(code)
-    expected = {
-        number: set(line.partition("# error: ")[2].split(", "))
-        for number, line in enumerate(USAGE.read_text().splitlines(), 1)
-        if ")  # error: " in line
-    }
-    assert found == expected, told
+    assert found == expected(0), told
+
+
+def test_pyright_refuses_wrong_calls_and_no_others() -> None:
+    told = run(sys.executable, "-m", "pyright", "--pythonpath", sys.executable, "--outputjson", str(USAGE))
+    found: Found = {}
+    for each in json.loads(told)["generalDiagnostics"]:
+        if each["severity"] == "error":
+            found.setdefault(each["range"]["start"]["line"] + 1, set()).add(each.get("rule", each["message"]))
+    assert found == expected(1), told

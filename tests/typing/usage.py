@@ -1,12 +1,47 @@
-"""Read by mypy, never run: a line that ends in `# error: CODE` must be refused with that code, and no other line."""
+"""Read by mypy and pyright, never run. A line that ends in `# error: MYPY CODES / PYRIGHT RULES` must be refused by
+both, with just those, and no other line."""
 
 from __future__ import annotations
 
-from typing import assert_type
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from typing import Any, assert_type
 
-from holdfast import CONTEXT, Context, Handle, Holdfast, Retry
+import psycopg
+
+from holdfast import (
+    CONTEXT,
+    Batch,
+    BatchInfo,
+    Context,
+    Cron,
+    Dead,
+    Handle,
+    Holdfast,
+    NewJob,
+    Resource,
+    Retry,
+)
 
 hf = Holdfast("postgresql://nowhere/none")
+
+
+@dataclass
+class Receipt:
+    number: int
+
+
+class Pool: ...
+
+
+@hf.resource
+async def pool() -> AsyncIterator[Pool]:
+    yield Pool()
+
+
+@hf.resource
+def word() -> Iterator[str]:
+    yield "a"
 
 
 @hf.task(retry=Retry.fixed(1))
@@ -19,20 +54,85 @@ def in_thread(to: str) -> int:
     return 1
 
 
+@hf.task(runner="process")
+async def in_process(to: str) -> int:
+    return 1
+
+
 @hf.task()
 async def context_first(ctx: Context, number: int) -> None: ...
 
 
+@hf.task()
+async def pay(amount: int, *, db: Pool = pool.value, ctx: Context = CONTEXT) -> Receipt:
+    async with ctx.transaction() as conn:
+        assert_type(conn, psycopg.AsyncConnection[Any])
+    ctx.progress(1, 2, "half")
+    ctx.log.info("paid")
+    return Receipt(amount)
+
+
+@hf.task()
+def in_thread_too(n: int, ctx: Context = CONTEXT) -> None:
+    with ctx.transaction() as conn:
+        assert_type(conn, psycopg.Connection[Any])
+    ctx.raise_if_cancelled()
+    raise Dead("robots", code="ROBOTS", block="example.org")
+
+
+@hf.around_enqueue
+def outer(job: NewJob) -> Iterator[None]:
+    job.headers = {"trace": "1"}
+    yield
+
+
+@hf.around_attempt
+async def around(ctx: Context) -> AsyncIterator[None]:
+    yield
+
+
+hf.classify({"DB_UNAVAILABLE": "retry", ValueError: "fail"})
+
 assert_type(send.enqueue("a"), Handle[str])
 assert_type(send.enqueue("a", copies=2), Handle[str])
 assert_type(in_thread.using(delay=3, tenant="acme").enqueue(to="a"), Handle[int])
+assert_type(in_process.enqueue("a"), Handle[int])
 assert_type(send.enqueue_many([("a",), {"to": "b"}]), list[str])
+assert_type(pay.enqueue(3).result(timeout=1), Receipt)
+assert_type(pool, Resource[Pool])
+assert_type(word.value, str)
 context_first.enqueue(3)
+send.schedule("nightly", "0 3 * * *", "a", copies=2)
+in_thread.using(tenant="acme").schedule("hourly", Cron("0 * * * *", zone="Europe/Berlin", missed="skip"), to="a")
+context_first.schedule("often", "* * * * *", 3)
+with hf.batch("import", tenant="acme", on_done=send.using(priority=1)) as batch:
+    assert_type(batch, Batch)
+    send.using(batch=batch, deadline=60).enqueue("a")
+assert_type(batch.join(1), BatchInfo)
 
-send.enqueue(1)  # error: arg-type
-send.enqueue("a", copys=2)  # error: call-arg
-in_thread.enqueue()  # error: call-arg
-context_first.enqueue("x")  # error: arg-type
-context_first.enqueue(CONTEXT, 3)  # error: call-arg, arg-type
-send.using(dely=3)  # error: call-arg
-hf.task(retry="often")  # error: arg-type
+
+async def coroutine() -> None:
+    assert_type(await send.aenqueue("a"), Handle[str])
+    assert_type(await (await pay.aenqueue(3)).aresult(), Receipt)
+    async with hf.batch("import") as other:
+        assert_type(await other.ajoin(), BatchInfo)
+    await send.aenqueue(3)  # error: arg-type / reportArgumentType
+
+
+send.enqueue(1)  # error: arg-type / reportArgumentType
+send.enqueue("a", copys=2)  # error: call-arg / reportCallIssue
+in_thread.enqueue()  # error: call-arg / reportCallIssue
+context_first.enqueue("x")  # error: arg-type / reportArgumentType
+context_first.enqueue(CONTEXT, 3)  # error: call-arg, arg-type / reportCallIssue
+send.using(dely=3)  # error: call-arg / reportCallIssue
+hf.task(retry="often")  # error: arg-type / reportArgumentType
+hf.classify({"GONE": "perhaps"})  # error: dict-item / reportArgumentType
+hf.batch("import", on_done=print)  # error: arg-type / reportArgumentType
+pay.using(batch=3)  # error: arg-type / reportArgumentType
+CONTEXT.progress("half")  # error: arg-type / reportArgumentType
+send.schedule("nightly", "0 3 * * *", 1)  # error: arg-type / reportArgumentType
+send.schedule("nightly", "0 3 * * *")  # error: call-arg / reportCallIssue
+send.schedule("nightly", "0 3 * * *", "a", zone="UTC")  # error: call-arg / reportCallIssue
+send.schedule("nightly", 3, "a")  # error: arg-type / reportArgumentType
+Cron("0 3 * * *", missed="never")  # error: arg-type / reportArgumentType
+hf.task(runner="proces")  # error: arg-type / reportArgumentType

@@ -43,9 +43,10 @@ def check_storable(told: dict[str, Any]) -> None:
     """jsonb takes it: no NUL, no lone surrogate, not too long."""
     text = json.dumps(told, ensure_ascii=False)
     text.encode("utf-8")
-    assert {"type", "message", "traceback"} <= told.keys()
+    assert {"type", "message"} <= told.keys()
+    assert ("traceback" in told) == (told["type"] != "Cancel"), "only a cancellation has nothing to trace"
     assert all(isinstance(value, str) and "\x00" not in value for value in told.values())
-    assert len(told["traceback"]) <= LONGEST
+    assert len(told.get("traceback", "")) <= LONGEST
     assert len(told["message"]) <= LONGEST // 4
     assert len(told["type"]) <= 200
 

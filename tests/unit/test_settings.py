@@ -80,6 +80,10 @@ def test_a_bad_value_names_the_variable_and_the_value(name: str, text: str, kind
         ("max_depth", "0"),
         ("max_error", "99"),
         ("pool_size", "0"),
+        ("child_processes", "-1"),
+        ("process_memory", "-1"),
+        ("process_max_jobs", "-1"),
+        ("process_max_rss", "-1"),
     ],
 )
 def test_a_value_below_its_bound_names_the_variable(name: str, text: str) -> None:

@@ -225,3 +225,22 @@ def test_a_task_without_parentheses_or_with_a_number_for_a_policy_is_told_how_to
         hf.task(retry=3)
     with pytest.raises(UsageError, match="delay is seconds from now"):
         hf.task()(handler).using(delay="1m")
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"run_at": "tomorrow"}, "run_at is a datetime with a time zone, got 'tomorrow'"),
+        ({"run_at": 5}, "run_at is a datetime with a time zone, got 5"),
+        ({"tenant": 7}, "a tenant is a text, got 7"),
+        ({"queue": b"mail"}, "a queue is a text, got b'mail'"),
+        ({"max_attempts": "3"}, "max_attempts is 1 to 32000, got '3'"),
+        ({"batch": 7}, "batch is one made by hf.batch\\(\\), or the id of one, got 7"),
+    ],
+)
+def test_an_option_of_the_wrong_type_is_named_with_its_value(options: dict[str, Any], told: str) -> None:
+    @Holdfast("postgresql://nowhere/none").task()
+    async def handler() -> None: ...
+
+    with pytest.raises(UsageError, match=told):
+        handler.using(**options).enqueue()

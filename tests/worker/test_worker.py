@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from running import ended, until, waiting, working
 
 from holdfast import (
     CONTEXT,
@@ -20,7 +19,6 @@ from holdfast import (
     Fail,
     Holdfast,
     JobFailed,
-    JobInfo,
     Retry,
     RetryLater,
     Snooze,
@@ -28,49 +26,6 @@ from holdfast import (
 )
 from holdfast.store.session import Session, ThreadSession
 from holdfast.worker import Worker
-
-QUICK = {"poll": 0.2, "upkeep": 0.2, "grace": 5.0}
-
-
-@asynccontextmanager
-async def working(hf: Holdfast, **settings: Any) -> AsyncIterator[Worker]:
-    """A worker for the length of a block."""
-    worker = Worker(hf, **(QUICK | settings))
-    running = asyncio.create_task(worker.run())
-    try:
-        yield worker
-    finally:
-        worker.stop()
-        await running
-
-
-async def until(condition: Callable[[], Awaitable[Any]], seconds: float = 15.0) -> Any:
-    async with asyncio.timeout(seconds):
-        while not (value := await condition()):  # noqa: ASYNC110 - the database cannot set an Event
-            await asyncio.sleep(0.01)
-    return value
-
-
-async def ended(hf: Holdfast, job_id: str) -> JobInfo:
-    """The job once it is at a final status."""
-
-    async def final() -> JobInfo | None:
-        info = await hf.aget(job_id)
-        return info if info is not None and info.status.final else None
-
-    info: JobInfo = await until(final)
-    return info
-
-
-async def waiting(hf: Holdfast, job_id: str) -> JobInfo:
-    """The job once it waits for another attempt or another time."""
-
-    async def later() -> JobInfo | None:
-        info = await hf.aget(job_id)
-        return info if info is not None and info.last_error is not None else None
-
-    info: JobInfo = await until(later)
-    return info
 
 
 async def test_an_async_handler_gets_its_arguments_and_its_result_is_kept(hf: Holdfast) -> None:
@@ -102,6 +57,35 @@ async def test_a_sync_handler_runs_in_a_thread_and_does_not_hold_up_the_loop(hf:
         assert (await ended(hf, (await quick.aenqueue()).id)).status is Status.SUCCEEDED
         let_go.set()
         assert "holdfast-job" in (await ended(hf, blocked.id)).result
+
+
+@pytest.mark.parametrize("leak", [StopIteration("mine"), SystemExit(3), asyncio.CancelledError("mine"), TimeoutError()])
+async def test_whatever_a_handler_in_a_thread_raises_is_its_own(hf: Holdfast, leak: BaseException) -> None:
+    @hf.task(retry=Retry.none(), timeout=10)
+    def leaky() -> None:
+        raise leak
+
+    @hf.task(retry=Retry.none())
+    def healthy(n: int) -> int:
+        return n
+
+    async with working(hf, concurrency=1):
+        info = await ended(hf, (await leaky.aenqueue()).id)
+        assert (await ended(hf, (await healthy.aenqueue(3)).id)).result == 3
+    assert info.status is Status.DEAD
+    assert info.last_error is not None and info.last_error.get("code") != "TIMEOUT"
+    assert type(leak).__name__ in info.last_error["traceback"]
+
+
+async def test_threads_are_reused_and_end_with_the_worker(hf: Holdfast) -> None:
+    @hf.task()
+    def which(n: int) -> str:
+        return threading.current_thread().name
+
+    async with working(hf, concurrency=3):
+        names = {(await ended(hf, each)).result for each in await which.aenqueue_many(range(50))}
+    assert len(names) <= 3
+    await until(lambda: _true(not [t for t in threading.enumerate() if t.name in names]))
 
 
 async def test_the_context_tells_the_handler_about_its_job(hf: Holdfast) -> None:
@@ -619,3 +603,15 @@ async def test_a_handle_waits_for_the_result_or_says_why_there_is_none(hf: Holdf
     late = await double.using(delay=60).aenqueue(1)
     with pytest.raises(TimeoutError, match="has not ended within"):
         await late.aresult(timeout=0.05)
+    assert await good.aresult(timeout=0) == good.result(timeout=0) == 42, "it has ended: nothing to wait for"
+
+
+async def test_a_worker_with_one_slot_does_not_wait_between_jobs(hf: Holdfast) -> None:
+    @hf.task()
+    async def each(n: int) -> None: ...
+
+    each.enqueue_many(range(30))
+    began = time.monotonic()
+    async with working(hf, concurrency=1, prefetch=0) as worker:
+        await until(lambda: asyncio.sleep(0, worker.finisher.succeeded == 30 if hasattr(worker, "finisher") else False))
+    assert time.monotonic() - began < 5

@@ -1,0 +1,91 @@
+"""The service of docs/guides/fastapi.md, exactly as it is written there: under uvicorn, with a worker beside it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import wait_until
+
+Sql = Callable[..., list[tuple[Any, ...]]]
+ROOT = Path(__file__).parent.parent.parent
+EXAMPLE = ROOT / "examples/web_fastapi"
+
+
+@contextmanager
+def running(dsn: str, log: Path, *command: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A program of the example's folder, for the length of a block; it must end well when asked to."""
+    with log.open("wb") as out:
+        process = subprocess.Popen(command, cwd=EXAMPLE, env=os.environ | {"DATABASE_URL": dsn}, stdout=out, stderr=out)
+    try:
+        yield process
+    finally:
+        process.terminate()
+        code = process.wait(30)
+    assert code in (0, -signal.SIGTERM), log.read_text()  # uvicorn shuts down in order, then lets the signal end it
+
+
+@pytest.fixture
+def address(dsn: str, sql: Sql, tmp_path: Path) -> Iterator[str]:
+    """Where the service answers."""
+    sql("drop table if exists public.orders, public.stock")
+    sql("set search_path = public")
+    sql((EXAMPLE / "tables.sql").read_text())
+    sql("set search_path = holdfast")
+    log = tmp_path / "uvicorn.log"
+    with running(dsn, log, sys.executable, "-m", "uvicorn", "app:web", "--port", "0"):
+        found = wait_until(lambda: re.search(r"running on (http://127\.0\.0\.1:\d+)", log.read_text()))
+        yield found[1]
+    sql("drop table public.orders, public.stock")
+
+
+def ask(url: str, method: str = "GET") -> tuple[int, Any]:
+    """A request's status and what came back."""
+    request = urllib.request.Request(url, method=method)  # noqa: S310 - loopback, from the fixture
+    try:
+        with urllib.request.urlopen(request, timeout=10) as answer:  # noqa: S310
+            return answer.status, json.load(answer)
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, json.load(error)
+
+
+def test_the_guide_shows_the_example_as_it_is() -> None:
+    shown = re.search(r"```python\n(.*?)```", (ROOT / "docs/guides/fastapi.md").read_text(), re.S)
+    assert shown and shown[1] == (EXAMPLE / "app.py").read_text()
+    shown = re.search(r"```sql\n(.*?)```", (ROOT / "docs/guides/fastapi.md").read_text(), re.S)
+    assert shown and shown[1] == (EXAMPLE / "tables.sql").read_text()
+
+
+def test_an_order_and_its_job_are_accepted_together_and_the_job_runs(address: str, dsn: str, tmp_path: Path) -> None:
+    status, accepted = ask(f"{address}/orders?item=teapot&email=ada@example.org", "POST")
+    assert status == 202
+    job = f"{address}/jobs/{accepted['job']}"
+    assert ask(job) == (200, {"status": "queued", "result": None, "error": None})
+    with running(dsn, tmp_path / "worker.log", sys.executable, "-m", "holdfast.cli", "worker", "app:hf"):
+        wait_until(lambda: ask(job)[1]["status"] == "succeeded")
+    assert ask(job)[1]["result"] == f"order {accepted['order']} confirmed to ada@example.org"
+
+
+def test_an_order_that_fails_leaves_no_job(address: str, sql: Sql) -> None:
+    assert ask(f"{address}/orders?item=teapot&email=ada@example.org", "POST")[0] == 202
+    assert ask(f"{address}/orders?item=teapot&email=bob@example.org", "POST") == (409, {"detail": "no teapot is left"})
+    assert sql("select count(*) from public.orders") == [(1,)]
+    assert sql("select payload ->> 'email' from jobs") == [("ada@example.org",)]
+
+
+def test_an_unknown_job_is_not_found(address: str) -> None:
+    assert ask(f"{address}/jobs/{uuid.uuid4()}") == (404, {"detail": "no such job"})
+    assert ask(f"{address}/jobs/17")[0] == 422

@@ -1,0 +1,226 @@
+"""The programs of the guides run as they are written, and do what the text around them says.
+
+A program is a python block below a line `<!-- run: NAME -->`; those above it on the page run first. What to look at
+afterwards, while a worker runs, is the check of that name here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from running import ended, until, waiting, working
+
+from holdfast import Holdfast, Status
+
+GUIDES = Path(__file__).parent.parent.parent / "docs/guides"
+PAGES = ("tasks.md", "batches.md")
+Sql = Callable[..., list[tuple[Any, ...]]]
+
+
+def programs(page: str) -> list[tuple[str, str]]:
+    """The page's programs by name, in their order."""
+    return re.findall(r"<!-- run: ([\w-]+) -->\n```python\n(.*?)```", (GUIDES / page).read_text(), re.S)
+
+
+@dataclass
+class Guide:
+    """A page whose programs have been run."""
+
+    names: dict[str, Any]
+    sql: Sql
+    said: str = ""
+
+    @property
+    def hf(self) -> Holdfast:
+        hf: Holdfast = self.names["hf"]
+        return hf
+
+    def __getattr__(self, name: str) -> Any:
+        return self.names[name]
+
+
+Check = Callable[[Guide], Awaitable[None]]
+CHECKS: dict[str, Check] = {}
+
+
+def check(function: Check) -> Check:
+    CHECKS[function.__name__] = function
+    return function
+
+
+NAMED = [(page, name) for page in PAGES for name, _ in programs(page)]
+
+
+def test_every_python_block_is_run_and_every_program_is_checked() -> None:
+    for page in PAGES:
+        assert (GUIDES / page).read_text().count("```python") == len(programs(page)), page
+    assert sorted(CHECKS) == sorted(name for _, name in NAMED)
+
+
+@pytest.fixture
+def ledger(sql: Sql) -> Iterator[None]:
+    sql("create table public.ledger (order_id integer, amount integer)")
+    yield
+    sql("drop table public.ledger")
+
+
+@pytest.mark.parametrize(("page", "name"), NAMED)
+async def test_a_program_of_the_guide_does_what_it_says(
+    page: str,
+    name: str,
+    dsn: str,
+    sql: Sql,
+    ledger: None,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("HOLDFAST_DSN", dsn)
+    monkeypatch.setenv("DATABASE_URL", dsn)
+    guide = Guide({"__name__": "guide"}, sql)
+    stop = [each for each, _ in programs(page)].index(name) + 1
+    first, *others = programs(page)[:stop]
+    run(page, *first, guide)
+    try:
+        async with working(guide.hf, queues="default,mail"):  # some wait for their jobs
+            for other in others:
+                await asyncio.to_thread(run, page, *other, guide)
+        guide.said = capsys.readouterr().out
+        async with working(guide.hf, queues="default,mail"):  # with the resources that they have registered
+            await CHECKS[name](guide)
+    finally:
+        await guide.hf.aclose()
+
+
+def run(page: str, name: str, code: str, guide: Guide) -> None:
+    exec(compile(code, f"{page}, {name}", "exec", dont_inherit=True), guide.names)  # noqa: S102 - our own guide
+
+
+# -- tasks.md
+
+
+@check
+async def task(guide: Guide) -> None:
+    info = await ended(guide.hf, (await guide.send.aenqueue("a@b.c")).id)
+    assert (info.status, info.task, info.queue, info.priority) == (Status.SUCCEEDED, "guide.send", "mail", 1)
+
+
+@check
+async def runner(guide: Guide) -> None:
+    """Its run is tests/worker/test_process.py: a child cannot import what stands on a page."""
+    assert (guide.draw.runner, guide.draw.timeout) == ("process", 600)
+
+
+@check
+async def errors(guide: Guide) -> None:
+    retried = await waiting(guide.hf, (await guide.fetch.aenqueue(503)).id)
+    assert retried.status is Status.RETRYING
+    for code, status in ((403, Status.DEAD), (404, Status.FAILED)):
+        info = await ended(guide.hf, (await guide.fetch.aenqueue(code)).id)
+        assert (info.status, info.attempts) == (status, 1)
+
+
+@check
+async def classify(guide: Guide) -> None:
+    info = await ended(guide.hf, (await guide.evaluate.aenqueue("s-1")).id)
+    assert info.status is Status.FAILED and info.last_error and info.last_error["code"] == "SNAPSHOT_NOT_READY"
+
+
+@check
+async def block(guide: Guide) -> None:
+    info = await ended(guide.hf, (await guide.crawl.aenqueue("shop.example")).id)
+    assert info.status is Status.DEAD
+    assert [(b.key, b.reason) for b in guide.hf.blocks()] == [("shop.example", "ROBOTS: robots.txt forbids it")]
+    assert guide.hf.clear_blocks("shop.example") == ["shop.example"]
+
+
+@check
+async def cancel(guide: Guide) -> None:
+    assert await (await guide.render.aenqueue(2)).aresult(10) == 2
+    job = await guide.render.aenqueue(1_000_000)
+
+    async def running() -> bool:
+        info = await guide.hf.aget(job.id)
+        return info is not None and info.status is Status.RUNNING
+
+    await until(running)
+    assert await guide.hf.acancel(job.id) == {job.id: "canceling"}
+    assert (await ended(guide.hf, job.id)).status is Status.CANCELED
+
+
+@check
+async def deadline(guide: Guide) -> None:
+    assert (await ended(guide.hf, guide.code.id)).status is Status.SUCCEEDED
+    late = await guide.send.using(delay=60, deadline=300).aenqueue("a@b.c")
+    guide.sql("update later set deadline = now() where id = %s", [late.id])
+    info = await ended(guide.hf, late.id)
+    assert info.status is Status.CANCELED and info.last_error and info.last_error["code"] == "DEADLINE_EXPIRED"
+
+
+@check
+async def progress(guide: Guide) -> None:
+    job = await guide.read.aenqueue(3)
+    assert await job.aresult(10) == {"rows": 3}
+    info = await guide.hf.aget(job.id)
+    assert info is not None and info.progress
+    assert (info.progress["done"], info.progress["total"], info.progress["message"]) == (3, 3, "row 3")
+
+
+@check
+async def resources(guide: Guide) -> None:
+    assert await (await guide.count.aenqueue("batches")).aresult(10) == 1
+
+
+@check
+async def middleware(guide: Guide) -> None:
+    before = guide.trace.set("t-1")
+    try:
+        assert await (await guide.traced.aenqueue()).aresult(10) == "t-1"
+    finally:
+        guide.trace.reset(before)
+
+
+@check
+async def transaction(guide: Guide) -> None:
+    await (await guide.book.aenqueue(42, 100)).aresult(10)
+    assert guide.sql("select * from public.ledger") == [(42, 100)]
+
+
+@check
+async def dedupe(guide: Guide) -> None:
+    first, second = await guide.enrich.aenqueue("l-1"), await guide.enrich.aenqueue("l-1")
+    assert first.id == second.id and second.existing
+
+
+# -- batches.md
+
+
+@check
+async def batch(guide: Guide) -> None:
+    id_ = await asyncio.to_thread(guide.start, [(1, "Ada"), (2, "Grace")])
+    info = await until(lambda: over(guide, id_))
+    assert (info.status, info.total, info.tenant) == ("succeeded", 2, "acme")
+    assert (await ended(guide.hf, info.callback)).result == "import: 2 of 2, 0 failed"
+
+
+@check
+async def join(guide: Guide) -> None:
+    assert guide.said == "succeeded: 2 of 2, 0 failed, 0 canceled\n"
+
+
+@check
+async def crawl(guide: Guide) -> None:
+    async with guide.hf.batch("crawl") as batch:
+        await guide.crawl.using(batch=batch).aenqueue(1, 3)
+    info = await batch.ajoin(20)
+    assert (info.status, info.total) == ("succeeded", 15)
+
+
+async def over(guide: Guide, batch_id: str) -> Any:
+    info = await guide.hf.aget_batch(batch_id)
+    return info if info is not None and info.ended else None

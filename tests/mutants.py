@@ -1,0 +1,42 @@
+"""Schemas that are broken on purpose: a check that stays green there would be worth nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib import resources
+from typing import Any
+
+import psycopg
+
+from holdfast import Holdfast
+
+Sql = Callable[..., list[tuple[Any, ...]]]
+FUNCTIONS = resources.files("holdfast") / "sql" / "functions"
+NO_TOKEN = {
+    "finish": [(" and l.token = g.token", ""), ("token = any (p_tokens) and ", "")],
+    "settle": [(" and l.token = g.token", "")],
+}
+
+
+@contextmanager
+def mutant(dsn: str, changes: dict[str, list[tuple[str, str]]]) -> Iterator[Sql]:
+    """A schema of its own whose functions differ from the real ones by one change of their text each."""
+    with Holdfast(dsn, schema="mutant") as hf:
+        hf.migrate()
+    with psycopg.connect(dsn, autocommit=True, options="-c search_path=mutant,pg_temp") as conn:
+
+        def run(query: str, params: Any = None) -> list[tuple[Any, ...]]:
+            cursor = conn.execute(query, params)
+            return cursor.fetchall() if cursor.description else []
+
+        try:
+            for name, pairs in changes.items():
+                text = (FUNCTIONS / f"{name}.sql").read_text(encoding="utf-8")
+                for old, new in pairs:
+                    assert old in text, f"{name}.sql no longer holds {old!r}: this mutant proves nothing"
+                    text = text.replace(old, new)
+                conn.execute(text)
+            yield run
+        finally:
+            conn.execute("drop schema mutant cascade")

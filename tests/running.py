@@ -1,0 +1,54 @@
+"""A worker inside the test's own event loop, and ways to wait for what it does."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from holdfast import Holdfast, JobInfo
+from holdfast.worker import Worker
+
+QUICK = {"poll": 0.2, "upkeep": 0.2, "grace": 5.0}
+
+
+@asynccontextmanager
+async def working(hf: Holdfast, **settings: Any) -> AsyncIterator[Worker]:
+    """A worker for the length of a block."""
+    worker = Worker(hf, **(QUICK | settings))
+    running = asyncio.create_task(worker.run())
+    try:
+        yield worker
+    finally:
+        worker.stop()
+        await running
+
+
+async def until(condition: Callable[[], Awaitable[Any]], seconds: float = 15.0) -> Any:
+    async with asyncio.timeout(seconds):
+        while not (value := await condition()):  # noqa: ASYNC110 - the database cannot set an Event
+            await asyncio.sleep(0.01)
+    return value
+
+
+async def ended(hf: Holdfast, job_id: str) -> JobInfo:
+    """The job once it is at a final status."""
+
+    async def final() -> JobInfo | None:
+        info = await hf.aget(job_id)
+        return info if info is not None and info.status.final else None
+
+    info: JobInfo = await until(final)
+    return info
+
+
+async def waiting(hf: Holdfast, job_id: str) -> JobInfo:
+    """The job once it waits for another attempt or another time."""
+
+    async def later() -> JobInfo | None:
+        info = await hf.aget(job_id)
+        return info if info is not None and info.last_error is not None else None
+
+    info: JobInfo = await until(later)
+    return info

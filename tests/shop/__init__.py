@@ -1,0 +1,1 @@
+"""The one app of the tests' Django project."""

@@ -1,0 +1,200 @@
+"""Requests to cancel that meet an attempt's end: whoever was told "canceling" never sees the job tried again."""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+import psycopg
+import pytest
+import sql_core as core
+from conftest import wait_until
+from mutants import mutant
+from sql_core import Claimed, Sql
+from test_sql_batches import hammer
+
+Work = Callable[[Sql, random.Random], None]
+NEVER_SEEN = {"kind": "fixed", "delay": 60}
+
+
+@pytest.fixture
+def threads() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(4) as pool:
+        yield pool
+
+
+def waits_for_lock(sql: Sql, conn: psycopg.Connection) -> None:
+    """Returns once that session waits for a lock."""
+    query = "select 1 from pg_stat_activity where pid = %s and wait_event_type = 'Lock'"
+    wait_until(lambda: sql(query, [conn.info.backend_pid]))
+
+
+# Every end after which a job would wait for another attempt.
+PUT_BACK: dict[str, Callable[[Sql, Claimed], Any]] = {
+    "error": core.fail,
+    "snoozed": core.snooze,
+    "released": core.release,
+    "lost": lambda sql, job: core.reclaim(sql),
+}
+
+
+@pytest.mark.parametrize("put_back", PUT_BACK.values(), ids=PUT_BACK)
+def test_a_cancel_that_commits_while_the_attempts_end_waits_for_it_is_not_lost(
+    each_dsn: str, each_sql: Sql, threads: ThreadPoolExecutor, put_back: Callable[[Sql, Claimed], Any]
+) -> None:
+    """The end has begun and waits for the row that cancel holds: it must see the request all the same."""
+    id_ = core.put(each_sql, retry=NEVER_SEEN)
+    job = core.claim_one(each_sql)
+    with core.session(each_dsn, autocommit=False) as operator, core.session(each_dsn) as worker:
+        assert core.cancel(core.runner(operator), id_) == ["canceling"]
+        if put_back is PUT_BACK["lost"]:
+            core.expire(each_sql)
+        ending: Future[Any] = threads.submit(put_back, core.runner(worker), job)
+        waits_for_lock(each_sql, worker)
+        operator.commit()
+        ending.result(10)
+    assert core.status(each_sql, id_) == "canceled"
+    assert core.count(each_sql, "cancels") == 0
+
+
+# -- everybody at once
+
+
+class Told(NamedTuple):
+    """What cancel answered for a job, and how many attempts it had had by then."""
+
+    outcome: str
+    attempts: int
+
+
+class Race:
+    """Jobs that are enqueued (half in a batch), claimed, ended in every way, lost, promoted and canceled, all by
+    threads of their own."""
+
+    def __init__(self, sql: Sql) -> None:
+        self.seed = random.randrange(2**32)
+        print(f"seed {self.seed}")
+        self.batch = uuid.uuid4()
+        sql("select open_batch(%s, 'b')", [self.batch])
+        self.ids: list[uuid.UUID] = []
+        self.told: dict[uuid.UUID, Told] = {}
+        self.guard = threading.Lock()
+        self.deadlocks = 0
+
+    def add(self, sql: Sql, rng: random.Random) -> None:
+        options = {"max_attempts": 50, "retry": {"kind": "fixed", "delay": rng.choice([0, 0.01])}}
+        options["batch"] = rng.choice([None, self.batch])
+        keys = [rng.choice([None, str(rng.random())]) for _ in range(rng.randint(1, 5))]
+        made = [core.put(sql, **options, dedupe_key=key) for key in keys]
+        with self.guard:
+            self.ids += made
+        time.sleep(0.004)
+
+    def work(self, sql: Sql, rng: random.Random) -> None:
+        jobs = core.claim(sql, f"w{rng.random()}", limit=rng.randint(1, 20))
+        rng.shuffle(jobs)  # not in the order of ids, as the ends of real jobs are not
+        time.sleep(rng.random() * 0.01)
+        half = len(jobs) // 2
+        words = ["error", "snoozed", "released", "succeeded", "error", "failed", "dead"]
+        told = [{"id": str(j.id), "token": j.token, "outcome": rng.choice(words),
+                 "delay": rng.choice([None, 0, 0.01])} for j in jobs[half:]]  # fmt: skip
+        if rng.random() < 0.8:  # else the worker is gone
+            plain = jobs[:half] if rng.random() < 0.3 else []
+            sql("select finish(%s::uuid[], %s::bigint[], %s::jsonb)",
+                [[j.id for j in plain], [j.token for j in plain], json.dumps(told)])  # fmt: skip
+
+    def lose(self, sql: Sql, rng: random.Random) -> None:
+        time.sleep(0.01)
+        some = "select token from claims where random() < 0.3 for update skip locked"
+        sql(f"update claims set expires_at = '2000-01-01' where token in ({some})")
+        sql("select * from upkeep('w', '10 s')")
+
+    def cancel(self, sql: Sql, rng: random.Random) -> None:
+        if len(self.ids) < 20:
+            return
+        chosen = rng.sample(self.ids[-200:], rng.choice([1, 1, 2, 10]))
+        sql("begin")
+        rows = sql("select id, outcome from cancel(%s::uuid[])", [chosen])
+        seen = dict(sql("select id, attempts from jobs where id = any (%s)", [chosen]))
+        sql("commit")
+        with self.guard:
+            for id_, outcome in rows:
+                self.told.setdefault(id_, Told(outcome, seen[id_]))
+        time.sleep(0.01)
+
+    def retried(self, work: Work) -> Work:
+        """As clients do: a deadlock's victim tries again."""
+
+        def run(sql: Sql, rng: random.Random) -> None:
+            try:
+                work(sql, rng)
+            except psycopg.errors.DeadlockDetected:
+                sql("rollback")
+                with self.guard:
+                    self.deadlocks += 1
+
+        return run
+
+    def run(self, dsn: str, schema: str, seconds: float) -> None:
+        works = [self.add] * 2 + [self.work] * 3 + [self.lose] + [self.cancel] * 2
+        assert hammer(dsn, schema, self.seed, seconds, [self.retried(work) for work in works]) == []
+
+    def check(self, sql: Sql) -> None:
+        drain(sql)
+        rows = sql("select id, status::text, attempts from jobs")
+        assert sorted(row[0] for row in rows) == sorted(self.ids), "a job is lost, or in two places"
+        ends = {id_: (status, attempts) for id_, status, attempts in rows}
+        for id_, (outcome, attempts) in self.told.items():
+            status, last = ends[id_]
+            assert status == "canceled" or outcome != "canceled", f"{id_} was canceled and is {status}"
+            assert last == attempts, f"{id_} was told {outcome} at attempt {attempts} and had attempt {last} after that"
+        answers = Counter(told.outcome for told in self.told.values())
+        print(f"{len(self.ids)} jobs, {answers}, {self.deadlocks} deadlocks")
+        assert answers["canceling"] > 50 and answers["canceled"] > 20, "too little was canceled to prove anything"
+        self.check_batch(sql)
+
+    def check_batch(self, sql: Sql) -> None:
+        counted = sql("select total, succeeded, failed, canceled from batch_progress")[0]
+        there = Counter(dict(sql("select status::text, count(*) from jobs where batch is not null group by 1")))
+        ends = (there["succeeded"], there["failed"] + there["dead"], there["canceled"])
+        assert counted == (sum(ends), *ends)
+        assert core.count(sql, "dedupe") == 0 and core.count(sql, "claims") == 0
+
+
+def drain(sql: Sql) -> None:
+    """Lets everything that is left succeed."""
+    core.lose(sql)
+    while core.count(sql, "live") + core.count(sql, "later"):
+        sql("update later set run_at = clock()")
+        core.promote(sql)
+        if jobs := core.claim(sql, limit=500):
+            assert core.finish(sql, *jobs) == []
+
+
+def test_whoever_was_told_canceling_sees_no_other_attempt_whatever_happens_at_the_same_time(dsn: str, sql: Sql) -> None:
+    race = Race(sql)
+    race.run(dsn, "holdfast", 5)
+    race.check(sql)
+
+
+LOOK = "if exists (select 1 from jsonb_array_elements(p_outcomes) o"
+FORGETFUL = {"settle": [(LOOK, LOOK.replace("if ", "if false and "))]}
+
+
+def test_the_race_goes_red_when_settle_looks_before_it_has_the_row(dsn: str) -> None:
+    def race(sql: Sql) -> None:
+        for _ in range(8):
+            one = Race(sql)
+            one.run(dsn, "mutant", 2)
+            one.check(sql)
+            sql("truncate batches, batch_counts, live, history, dead, later, claims, cancels, dedupe")
+
+    with mutant(dsn, FORGETFUL) as sql, pytest.raises(AssertionError, match="after that"):
+        race(sql)

@@ -1,0 +1,677 @@
+"""What a handler may meet and do: cancel, deadline, progress, resources, middleware, a transaction of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from running import ended, until, working
+
+from holdfast import (
+    CONTEXT,
+    Cancel,
+    Context,
+    Dead,
+    Dedupe,
+    DuplicateJob,
+    Fail,
+    Holdfast,
+    InvalidPayload,
+    NewJob,
+    Resource,
+    Retry,
+    Status,
+    UsageError,
+)
+from holdfast.model.job import Job
+from holdfast.store.calls import Call
+from holdfast.store.session import Session
+from holdfast.worker import Worker
+from holdfast.worker.hand import Lease
+from holdfast.worker.link import Progress
+
+Sql = Callable[..., list[tuple[Any, ...]]]
+
+
+# -- cancel
+
+
+async def test_a_running_async_handler_is_canceled_at_its_next_await(hf: Holdfast) -> None:
+    entered, undone = asyncio.Event(), asyncio.Event()
+
+    @hf.task()
+    async def slow() -> None:
+        entered.set()
+        try:
+            await asyncio.sleep(60)
+        finally:
+            undone.set()
+
+    async with working(hf):
+        job = await slow.aenqueue()
+        await entered.wait()
+        assert await hf.acancel(job.id) == {job.id: "canceling"}
+        assert await hf.acancel(job.id) in ({job.id: "canceling"}, {job.id: "finished"})
+        info = await ended(hf, job.id)
+        assert undone.is_set()
+        assert info.status is Status.CANCELED and info.last_error and info.last_error["code"] == "CANCELED"
+        assert await hf.acancel(job.id) == {job.id: "finished"}
+
+
+async def test_a_handler_in_a_thread_sees_that_it_is_canceled(hf: Holdfast) -> None:
+    entered = threading.Event()
+
+    @hf.task()
+    def loops(*, ctx: Context = CONTEXT) -> None:
+        entered.set()
+        while True:
+            ctx.raise_if_cancelled()
+            time.sleep(0.005)
+
+    async with working(hf):
+        job = await loops.aenqueue()
+        await asyncio.to_thread(entered.wait, 10)
+        assert await hf.acancel(job.id) == {job.id: "canceling"}
+        assert (await ended(hf, job.id)).status is Status.CANCELED
+
+
+async def test_a_cancel_whose_notification_is_lost_is_found_by_looking(hf: Holdfast) -> None:
+    entered = asyncio.Event()
+
+    @hf.task()
+    async def slow() -> None:
+        entered.set()
+        await asyncio.sleep(60)
+
+    async with working(hf, notify=False):
+        job = await slow.aenqueue()
+        await entered.wait()
+        await hf.acancel(job.id)
+        assert (await ended(hf, job.id)).status is Status.CANCELED
+
+
+async def test_a_job_that_is_to_be_canceled_is_not_tried_again(hf: Holdfast) -> None:
+    entered, go = threading.Event(), threading.Event()
+
+    @hf.task(retry=Retry.fixed(0, max_attempts=5))
+    def fails() -> None:
+        entered.set()
+        go.wait(10)
+        raise ValueError("no")
+
+    async with working(hf):
+        job = await fails.aenqueue()
+        await asyncio.to_thread(entered.wait, 10)
+        await hf.acancel(job.id)
+        go.set()
+        info = await ended(hf, job.id)
+    assert (info.status, info.attempts) == (Status.CANCELED, 1)
+    assert info.last_error and info.last_error["type"] == "ValueError"
+
+
+async def test_a_job_that_succeeds_before_it_is_stopped_has_succeeded(hf: Holdfast) -> None:
+    entered, go = threading.Event(), threading.Event()
+
+    @hf.task()
+    def succeeds() -> int:
+        entered.set()
+        go.wait(10)
+        return 7
+
+    async with working(hf):
+        job = await succeeds.aenqueue()
+        await asyncio.to_thread(entered.wait, 10)
+        await hf.acancel(job.id)
+        go.set()
+        assert await job.aresult(10) == 7
+
+
+async def test_a_claimed_job_that_has_not_started_is_canceled_unrun(hf: Holdfast) -> None:
+    go = asyncio.Event()
+    ran: list[int] = []
+
+    @hf.task()
+    async def each(n: int) -> None:
+        ran.append(n)
+        await go.wait()
+
+    first, second = each.enqueue(1), each.enqueue(2)
+    async with working(hf, concurrency=1, prefetch=1000) as worker:  # it claims far ahead
+        await until(lambda: asyncio.sleep(0, bool(ran) and bool(worker.hand.ready)))
+        assert await hf.acancel(second.id) == {second.id: "canceling"}
+        assert (await ended(hf, second.id)).status is Status.CANCELED
+        go.set()
+        assert (await ended(hf, first.id)).status is Status.SUCCEEDED
+    assert ran == [1]
+
+
+# -- deadline
+
+
+async def test_a_job_past_its_deadline_is_never_started(hf: Holdfast, sql: Sql) -> None:
+    ran = []
+
+    @hf.task()
+    async def each(n: int) -> None:
+        ran.append(n)
+
+    late, early = each.using(deadline=30).enqueue(1), each.using(deadline=3000).enqueue(2)
+    waits = each.using(delay=3600, deadline=3700).enqueue(3)
+    sql("update live set deadline = now() where id = %s", [late.id])
+    sql("update later set deadline = now() where id = %s", [waits.id])
+    async with working(hf):
+        for job in (late, waits):
+            info = await ended(hf, job.id)
+            assert info.status is Status.CANCELED and info.last_error and info.last_error["code"] == "DEADLINE_EXPIRED"
+        assert (await ended(hf, early.id)).status is Status.SUCCEEDED
+    assert ran == [2]
+
+
+async def test_a_retry_that_its_deadline_prevents_leaves_the_error_that_asked_for_it(hf: Holdfast) -> None:
+    @hf.task(retry=Retry.fixed(60))
+    async def each() -> None:
+        raise ValueError("the reason")
+
+    async with working(hf):
+        info = await ended(hf, (await each.using(deadline=0.3).aenqueue()).id)
+    error = info.last_error or {}
+    assert (info.status, info.attempts, error["code"]) == (Status.CANCELED, 1, "DEADLINE_EXPIRED")
+    assert error["message"] == "its deadline passed while it waited to be started"
+    assert error["cause"]["message"] == "the reason"
+
+
+def test_a_deadline_before_the_job_may_start_is_refused(hf: Holdfast) -> None:
+    @hf.task()
+    async def each() -> None: ...
+
+    with pytest.raises(UsageError, match="a deadline of 00:00:05 is not after the time the job may start"):
+        each.using(delay=10, deadline=5).enqueue()
+    with pytest.raises(UsageError, match="deadline is seconds from now"):
+        each.using(deadline=0)
+
+
+# -- progress, results, log
+
+
+async def test_progress_can_be_read_while_a_job_runs_and_after_it_has_ended(hf: Holdfast) -> None:
+    go = asyncio.Event()
+
+    @hf.task()
+    async def counts(*, ctx: Context = CONTEXT) -> None:
+        for n in range(1000):
+            ctx.progress(n, 1000, f"row {n}")
+        await go.wait()
+        ctx.progress(1000, 1000, "done")
+
+    async with working(hf):
+        job = await counts.aenqueue()
+
+        async def seen() -> Any:
+            info = await hf.aget(job.id)
+            return info and info.progress
+
+        progress = await until(seen)
+        assert (progress["done"], progress["total"], progress["message"]) == (999, 1000, "row 999")
+        go.set()
+        assert ((await ended(hf, job.id)).progress or {})["message"] == "done"
+
+
+async def test_the_end_of_a_job_waits_for_its_last_report_that_is_on_its_way(hf: Holdfast) -> None:
+    gate = asyncio.Event()
+
+    class Slow(Session):
+        async def run(self, call: Call[Any]) -> Any:
+            await gate.wait()
+            return await super().run(call)
+
+    progress, slow, quick = Progress(hf.calls), Slow(hf.settings, "slow"), Session(hf.settings, "quick")
+    row = ("018f2c5e-7d1a-7c3b-9f00-2a4b6c8d0e1f", 1, "t", "{}", 1, 1, "default", 2, None, 0.0, None, None)
+    progress.report(Job(row, Lease(1, 1, 0.0, 1.0)), 1, None, None)
+    on_its_way = asyncio.create_task(progress.store(slow))
+    await asyncio.sleep(0)
+    before_the_end = asyncio.create_task(progress.store(quick))
+    await asyncio.sleep(0)
+    assert not before_the_end.done(), "the job would be ended now, and its last report refused"
+    gate.set()
+    await asyncio.gather(on_its_way, before_the_end)
+    await slow.close()
+
+
+async def test_progress_that_is_no_number_is_refused(hf: Holdfast) -> None:
+    @hf.task(retry=Retry.none())
+    async def wrong(*, ctx: Context = CONTEXT) -> None:
+        ctx.progress(float("nan"))
+
+    async with working(hf):
+        info = await ended(hf, (await wrong.aenqueue()).id)
+    assert info.last_error and "progress is counted in numbers, got nan" in info.last_error["message"]
+
+
+@dataclass
+class Point:
+    x: int
+    y: int
+
+
+async def test_a_result_comes_back_as_the_type_the_handler_returns(hf: Holdfast) -> None:
+    @hf.task()
+    async def make() -> list[Point]:
+        return [Point(1, 2)]
+
+    async with working(hf):
+        assert await (await make.aenqueue()).aresult(10) == [Point(1, 2)]
+
+
+async def test_a_result_that_is_too_large_fails_the_job_and_says_so(hf: Holdfast) -> None:
+    @hf.task()
+    async def large() -> str:
+        return "x" * 2000
+
+    async with working(hf, max_result=1000):
+        info = await ended(hf, (await large.aenqueue()).id)
+    assert info.status is Status.FAILED and info.last_error
+    assert "the result of task" in info.last_error["message"] and "HOLDFAST_MAX_RESULT" in info.last_error["message"]
+
+
+async def test_log_lines_carry_the_job(hf: Holdfast, caplog: pytest.LogCaptureFixture) -> None:
+    @hf.task(name="talks")
+    async def talks(*, ctx: Context = CONTEXT) -> None:
+        ctx.log.warning("sent %s", 3, extra={"fields": {"to": "ada"}})
+
+    async with working(hf):
+        job = await talks.aenqueue()
+        await ended(hf, job.id)
+    (record,) = [r for r in caplog.records if r.name == "holdfast.job"]
+    assert record.getMessage() == "sent 3"
+    assert record.fields == {"job": job.id, "task": "talks", "attempt": 1, "to": "ada"}  # type: ignore[attr-defined]
+
+
+# -- errors
+
+
+async def test_an_application_says_what_its_error_codes_mean(hf: Holdfast) -> None:
+    hf.classify({"DB_UNAVAILABLE": "retry", "SNAPSHOT_NOT_READY": "fail", "BLOCKED": "dead", LookupError: "fail"})
+
+    class Coded(Exception):
+        def __init__(self, code: str) -> None:
+            super().__init__(code)
+            self.code = code
+
+    @hf.task(retry=Retry.fixed(0, max_attempts=2))
+    async def raises(code: str) -> None:
+        raise KeyError(code) if code == "KEY" else Coded(code)
+
+    @hf.task(retry=Retry.fixed(0, max_attempts=2).on(dead=["SNAPSHOT_NOT_READY"]))
+    async def own_rules() -> None:
+        raise Coded("SNAPSHOT_NOT_READY")
+
+    expected = {
+        "DB_UNAVAILABLE": (Status.DEAD, 2), "SNAPSHOT_NOT_READY": (Status.FAILED, 1), "BLOCKED": (Status.DEAD, 1),
+        "KEY": (Status.FAILED, 1), "ELSE": (Status.DEAD, 2),
+    }  # fmt: skip
+    async with working(hf):
+        jobs = {code: await raises.aenqueue(code) for code in expected}
+        for code, job in jobs.items():
+            info = await ended(hf, job.id)
+            assert (info.status, info.attempts) == expected[code], code
+        assert (await ended(hf, (await own_rules.aenqueue()).id)).status is Status.DEAD
+
+
+async def test_blocks_are_counted_by_key(hf: Holdfast) -> None:
+    @hf.task()
+    async def fetch(host: str) -> None:
+        raise Dead("refused by robots.txt", code="ROBOTS", block=host)
+
+    async with working(hf):
+        for host in ("a.example", "b.example", "a.example"):
+            job = await fetch.aenqueue(host)
+            assert (await ended(hf, job.id)).status is Status.DEAD
+    blocks = {each.key: each for each in hf.blocks()}
+    assert {key: each.count for key, each in blocks.items()} == {"a.example": 2, "b.example": 1}
+    assert blocks["a.example"].reason == "ROBOTS: refused by robots.txt"
+    assert blocks["a.example"].last_job == job.id
+
+
+# -- resources
+
+
+async def test_resources_are_opened_once_and_closed_in_reverse(hf: Holdfast) -> None:
+    events: list[str] = []
+
+    @hf.resource
+    async def pool() -> AsyncIterator[str]:
+        events.append("pool opened")
+        yield "a pool"
+        events.append("pool closed")
+
+    @hf.resource
+    def model() -> Iterator[dict[str, int]]:
+        events.append("model opened")
+        yield {"weights": 3}
+        events.append("model closed")
+
+    @hf.task()
+    async def uses(n: int, *, db: str = pool.value) -> str:
+        return f"{db} {n}"
+
+    @hf.task()
+    def in_thread(model_: dict[str, int] = model.value) -> int:
+        return model_["weights"]
+
+    async with working(hf):
+        assert await (await uses.aenqueue(1)).aresult(10) == "a pool 1"
+        assert await (await in_thread.aenqueue()).aresult(10) == 3
+    assert events == ["pool opened", "model opened", "model closed", "pool closed"]
+    assert await uses(2, db="a fake") == "a fake 2"
+    with pytest.raises(InvalidPayload, match="'db' is given to task"):
+        uses.enqueue(1, db="mine")
+
+
+async def test_a_resource_that_only_a_task_knows_is_opened_too(hf: Holdfast) -> None:
+    def shared() -> Iterator[str]:
+        yield "opened"
+
+    pool = Resource(shared)
+
+    @hf.task()
+    async def each(*, given: str = pool.value) -> str:
+        return given
+
+    async with working(hf):
+        assert await (await each.aenqueue()).aresult(10) == "opened"
+
+
+async def test_a_resource_that_cannot_be_opened_stops_the_worker_before_it_claims(hf: Holdfast) -> None:
+    @hf.resource
+    async def broken() -> AsyncIterator[None]:
+        raise RuntimeError("no such host")
+        yield
+
+    @hf.task()
+    async def each() -> None: ...
+
+    job = each.enqueue()
+    with pytest.raises(RuntimeError, match="no such host"):
+        await Worker(hf).run()
+    info = job.info()
+    assert info is not None and info.status is Status.QUEUED
+
+
+# -- middleware
+
+trace: contextvars.ContextVar[str] = contextvars.ContextVar("trace", default="none")
+
+
+async def test_middleware_runs_in_order_and_carries_headers_from_enqueue_to_handler(hf: Holdfast) -> None:
+    order: list[str] = []
+
+    @hf.around_enqueue
+    def outer(job: NewJob) -> Iterator[None]:
+        job.headers = {"trace": "t-1"}
+        order.append("outer in")
+        yield
+        order.append("outer out")
+
+    @hf.around_enqueue
+    def inner(job: NewJob) -> Iterator[None]:
+        order.append(f"inner in {job.headers}")
+        yield
+        order.append("inner out")
+
+    @hf.around_attempt
+    async def trace_it(ctx: Context) -> AsyncIterator[None]:
+        token = trace.set((ctx.headers or {})["trace"])
+        try:
+            yield
+        finally:
+            order.append("attempt out")
+            trace.reset(token)
+
+    @hf.around_attempt
+    def sync_layer(ctx: Context) -> Iterator[None]:
+        try:
+            yield
+        except ValueError as error:
+            raise Fail(f"seen: {error}") from error
+
+    @hf.task()
+    async def on_loop() -> str:
+        return trace.get()
+
+    @hf.task()
+    def in_thread(n: int) -> str:
+        if n < 0:
+            raise ValueError("negative")
+        return trace.get()
+
+    async with working(hf):
+        job = on_loop.enqueue()
+        assert order == ["outer in", "inner in {'trace': 't-1'}", "inner out", "outer out"]
+        assert await job.aresult(10) == "t-1"
+        assert await (await in_thread.aenqueue(1)).aresult(10) == "t-1"
+        (id_,) = in_thread.enqueue_many([2])
+        assert (await ended(hf, id_)).result == "t-1"
+        (id_,) = await in_thread.using(delay=0.01).aenqueue_many([2])
+        assert (await ended(hf, id_)).result == "t-1"
+        failed = await ended(hf, (await in_thread.aenqueue(-1)).id)
+        assert failed.status is Status.FAILED and failed.last_error and failed.last_error["message"] == "seen: negative"
+
+
+async def test_middleware_cannot_make_an_enqueue_of_one_that_failed(hf: Holdfast) -> None:
+    @hf.around_enqueue
+    def careless(job: NewJob) -> Iterator[None]:
+        with contextlib.suppress(Exception):
+            yield
+
+    @hf.task(dedupe=Dedupe(on_conflict="raise"))
+    async def each(n: int) -> None: ...
+
+    each.enqueue(1)
+    with pytest.raises(DuplicateJob):
+        each.enqueue(1)
+    with pytest.raises(DuplicateJob):
+        await each.aenqueue(1)
+    with pytest.raises(DuplicateJob):
+        each.enqueue_many([2, 1])
+    with pytest.raises(DuplicateJob):
+        await each.aenqueue_many([2, 1])
+    assert [job.payload for job in hf.list_jobs()] == [{"n": 1}]
+
+
+async def test_async_middleware_around_enqueue_needs_aenqueue(hf: Holdfast) -> None:
+    @hf.around_enqueue
+    async def checks(job: NewJob) -> AsyncIterator[None]:
+        await asyncio.sleep(0)
+        if job.tenant is None:
+            raise PermissionError("who are you?")
+        yield
+
+    @hf.task()
+    async def each() -> None: ...
+
+    assert (await each.using(tenant="acme").aenqueue()).id
+    with pytest.raises(PermissionError, match="who are you"):
+        await each.aenqueue()
+    with pytest.raises(UsageError, match="is async: use aenqueue"):
+        each.enqueue()
+    assert len(hf.list_jobs()) == 1
+
+
+# -- the handler's own transaction
+
+
+@pytest.fixture
+def ledger(sql: Sql) -> Iterator[Callable[[], list[int]]]:
+    sql("create table if not exists public.ledger (n integer not null)")
+    yield lambda: [row[0] for row in sql("select n from public.ledger order by n")]
+    sql("drop table public.ledger")
+
+
+async def test_rows_and_success_are_committed_together(hf: Holdfast, ledger: Callable[[], list[int]]) -> None:
+    @hf.task()
+    async def on_loop(n: int, *, ctx: Context = CONTEXT) -> str:
+        async with ctx.transaction() as conn:
+            await conn.execute("insert into public.ledger values (%s)", [n])
+        info = await hf.aget(ctx.job_id)
+        assert info is not None and info.status is Status.SUCCEEDED
+        return "kept"
+
+    @hf.task()
+    def in_thread(n: int, *, ctx: Context = CONTEXT) -> str:
+        with ctx.transaction() as conn:
+            conn.execute("insert into public.ledger values (%s)", [n])
+            ctx.set_result("set inside")
+        return "ignored"
+
+    async with working(hf) as worker:
+        job = await on_loop.aenqueue(1)
+        assert await job.aresult(10) in ("kept", None)
+        assert await (await in_thread.aenqueue(2)).aresult(10) == "set inside"
+
+        async def kept() -> bool:
+            info = await hf.aget(job.id)
+            return info is not None and info.result == "kept"
+
+        await until(kept)
+        await until(lambda: asyncio.sleep(0, not worker.hand.leases))
+    assert ledger() == [1, 2]
+
+
+async def test_a_result_set_after_the_transaction_is_kept_as_one_returned_is(
+    hf: Holdfast, ledger: Callable[[], list[int]]
+) -> None:
+    @hf.task()
+    def late(n: int, *, ctx: Context = CONTEXT) -> str:
+        with ctx.transaction() as conn:
+            conn.execute("insert into public.ledger values (%s)", [n])
+        ctx.set_result("set after")
+        return "ignored"
+
+    async with working(hf):
+        job = await late.aenqueue(1)
+
+        async def kept() -> bool:
+            info = await hf.aget(job.id)
+            return info is not None and info.result == "set after"
+
+        await until(kept)
+
+
+@pytest.mark.parametrize("kind", ["async", "thread"])
+async def test_an_error_in_the_transaction_rolls_back_and_the_job_is_tried_again(
+    hf: Holdfast, ledger: Callable[[], list[int]], kind: str
+) -> None:
+    async def on_loop(n: int, *, ctx: Context = CONTEXT) -> None:
+        async with ctx.transaction() as conn:
+            await conn.execute("insert into public.ledger values (%s)", [n])
+            if ctx.attempt == 1:
+                raise ValueError("not yet")
+
+    def in_thread(n: int, *, ctx: Context = CONTEXT) -> None:
+        with ctx.transaction() as conn:
+            conn.execute("insert into public.ledger values (%s)", [n])
+            if ctx.attempt == 1:
+                raise ValueError("not yet")
+
+    handler: Any = on_loop if kind == "async" else in_thread
+    task = hf.task(name="t", retry=Retry.fixed(0, max_attempts=3))(handler)
+    async with working(hf):
+        info = await ended(hf, (await task.aenqueue(1)).id)
+    assert (info.status, info.attempts, ledger()) == (Status.SUCCEEDED, 2, [1])
+
+
+async def test_a_transaction_whose_lease_was_lost_is_rolled_back(
+    hf: Holdfast, sql: Sql, ledger: Callable[[], list[int]]
+) -> None:
+    lost: list[str] = []
+
+    @hf.task(retry=Retry.fixed(0, max_attempts=3))
+    async def insert(*, ctx: Context = CONTEXT) -> None:
+        try:
+            async with ctx.transaction() as conn:
+                await conn.execute("insert into public.ledger values (%s)", [ctx.attempt])
+                if ctx.attempt == 1:  # the lease expires and another takes the job back, while we still write
+                    sql("update claims set expires_at = now() - interval '1 s'")
+                    sql("select reclaim()")
+        except Exception as error:
+            lost.append(type(error).__name__)
+            raise
+
+    async with working(hf):
+        info = await ended(hf, (await insert.aenqueue()).id)
+    assert (info.status, info.attempts, ledger(), lost) == (Status.SUCCEEDED, 2, [2], ["LeaseLost"])
+
+
+async def test_what_a_handler_raises_after_its_transaction_does_not_undo_its_success(
+    hf: Holdfast, ledger: Callable[[], list[int]], caplog: pytest.LogCaptureFixture
+) -> None:
+    @hf.task()
+    async def insert(*, ctx: Context = CONTEXT) -> None:
+        async with ctx.transaction() as conn:
+            await conn.execute("insert into public.ledger values (1)")
+        with pytest.raises(UsageError, match="has already been finished"):
+            ctx.transaction()
+        raise Cancel("too late")
+
+    async with working(hf):
+        job = await insert.aenqueue()
+        assert (await ended(hf, job.id)).status is Status.SUCCEEDED
+        await until(lambda: asyncio.sleep(0, "handler raised after its job had succeeded" in caplog.text))
+    assert ledger() == [1]
+
+
+def test_a_context_made_by_hand_has_no_transaction() -> None:
+    with pytest.raises(UsageError, match="needs a job that a worker runs"):
+        CONTEXT.transaction()
+    CONTEXT.progress(1, 2)
+    assert not CONTEXT.cancelled
+
+
+async def test_nobody_cancels_a_job_by_a_notification_alone(hf: Holdfast, sql: Sql) -> None:
+    """Every user of the database may notify; only those with the right to call cancel() may cancel."""
+    entered, go = asyncio.Event(), asyncio.Event()
+
+    @hf.task()
+    async def slow() -> None:
+        entered.set()
+        await go.wait()
+
+    async with working(hf) as worker:
+        job = await slow.aenqueue()
+        await entered.wait()
+        for payload in (f"{worker.id} cancel {job.id}", f"{worker.id} cancel", f"{worker.id} cancel {job.id} {job.id}"):
+            sql("select pg_notify('holdfast_wake', %s)", [payload])
+        other = await hf.task(name="other")(_nothing).aenqueue()
+        await ended(hf, other.id)  # a wake-up after those notifications has come through
+        await asyncio.sleep(0.1)
+        go.set()
+        assert (await ended(hf, job.id)).status is Status.SUCCEEDED
+
+
+async def _nothing() -> None: ...
+
+
+async def test_many_jobs_of_a_worker_are_canceled_at_once(hf: Holdfast, sql: Sql) -> None:
+    running = 0
+
+    @hf.task()
+    async def slow(n: int) -> None:
+        nonlocal running
+        running += 1
+        await asyncio.sleep(60)
+
+    async with working(hf, concurrency=200):
+        ids = await slow.aenqueue_many(range(200))
+        await until(lambda: asyncio.sleep(0, running == 200))
+        began = time.monotonic()
+        assert set((await hf.acancel(*ids)).values()) == {"canceling"}
+        all_of_them = "select 1 from jobs where status = 'canceled' having count(*) = 200"
+        await until(lambda: asyncio.to_thread(sql, all_of_them))
+        assert time.monotonic() - began < 2

@@ -1,0 +1,320 @@
+"""ctx.transaction() under pressure: few connections, handlers that enqueue, stop, freeze, or open two at once."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import psycopg
+import pytest
+from conftest import wait_until
+from running import ended, until, working
+
+from holdfast import CONTEXT, Context, Holdfast, Retry, Status
+from holdfast.store.transaction import Transaction
+
+Sql = Callable[..., list[tuple[Any, ...]]]
+Rows = Callable[[], list[int]]
+
+
+@pytest.fixture
+def ledger(sql: Sql) -> Iterator[Rows]:
+    """A table of the application's; answers what is in it."""
+    sql("create table if not exists public.ledger (n integer not null)")
+    yield lambda: [row[0] for row in sql("select n from public.ledger order by n")]
+    sql("drop table public.ledger")
+
+
+async def all_ended(hf: Holdfast, sql: Sql, number: int, seconds: float = 30.0) -> dict[str, int]:
+    async def counts() -> dict[str, int] | None:
+        rows = dict(await asyncio.to_thread(sql, "select status::text, count(*) from jobs group by 1"))
+        return rows if sum(rows.get(s, 0) for s in ("succeeded", "failed", "dead", "canceled")) >= number else None
+
+    found: dict[str, int] = await until(counts, seconds)
+    return found
+
+
+@pytest.mark.parametrize("kind", ["async", "thread"])
+async def test_handlers_that_enqueue_inside_their_transactions_do_not_wait_for_each_other(
+    dsn: str, sql: Sql, ledger: Rows, kind: str
+) -> None:
+    """Fifty handlers, ten connections, all in use by transactions when each handler asks for one more."""
+    hf = Holdfast(dsn, pool_size=3, connect_timeout=2)
+    together = threading.Barrier(3)
+
+    @hf.task(name="after", queue="elsewhere")
+    async def after(n: int) -> None: ...
+
+    async def on_loop(n: int, *, ctx: Context = CONTEXT) -> None:
+        async with ctx.transaction() as conn:
+            await conn.execute("insert into public.ledger values (%s)", [n])
+            await asyncio.sleep(0.01)
+            await after.aenqueue(n)
+
+    def in_thread(n: int, *, ctx: Context = CONTEXT) -> None:
+        with ctx.transaction() as conn:
+            conn.execute("insert into public.ledger values (%s)", [n])
+            if n < 3:
+                together.wait(10)
+            after.enqueue(n)
+
+    task = hf.task(name="t", retry=Retry.none())(on_loop if kind == "async" else in_thread)
+    task.enqueue_many(range(50))
+    async with working(hf, concurrency=50):
+        assert (await all_ended(hf, sql, 50, 20))["succeeded"] == 50
+    assert ledger() == list(range(50))
+    assert sql("select count(*) from live where task = 'after'") == [(50,)]
+    await hf.aclose()
+
+
+async def test_a_restart_of_the_database_costs_no_attempt(hf: Holdfast, sql: Sql, ledger: Rows) -> None:
+    """The connections that lie idle in the pool are dead by now; the handler must not be the one to find out."""
+
+    @hf.task(retry=Retry.none())
+    async def on_loop(n: int, *, ctx: Context = CONTEXT) -> None:
+        async with ctx.transaction() as conn:
+            await conn.execute("insert into public.ledger values (%s)", [n])
+            await asyncio.sleep(0.05)
+
+    @hf.task(retry=Retry.none())
+    def in_thread(n: int, *, ctx: Context = CONTEXT) -> None:
+        with ctx.transaction() as conn:
+            conn.execute("insert into public.ledger values (%s)", [n])
+            conn.execute("select pg_sleep(0.05)")
+
+    async with working(hf):
+        for start in (0, 20):
+            ids = [*on_loop.enqueue_many(range(start, start + 10)), *in_thread.enqueue_many(range(start, start + 10))]
+            assert {(await ended(hf, id_)).status for id_ in ids} == {Status.SUCCEEDED}
+            sql(
+                "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'holdfast transaction'"
+            )
+    assert ledger() == sorted([*range(10), *range(20, 30)] * 2)
+
+
+async def test_a_second_transaction_beside_the_first_is_refused_before_it_writes(hf: Holdfast, ledger: Rows) -> None:
+    """Only one of the two could end the job: the other's rows would be lost although the job has succeeded."""
+
+    @hf.task(retry=Retry.none())
+    async def twice(*, ctx: Context = CONTEXT) -> None:
+        async def write(n: int) -> None:
+            async with ctx.transaction() as conn:
+                await conn.execute("insert into public.ledger values (%s)", [n])
+                await asyncio.sleep(0.05)
+
+        async with asyncio.TaskGroup() as group:
+            group.create_task(write(1))
+            group.create_task(write(2))
+
+    async with working(hf):
+        info = await ended(hf, (await twice.aenqueue()).id)
+    assert info.status is Status.DEAD and info.last_error
+    assert "has a transaction open already" in info.last_error["traceback"]
+    assert ledger() == []
+
+
+async def test_after_a_transaction_that_was_rolled_back_another_may_be_tried(hf: Holdfast, ledger: Rows) -> None:
+    @hf.task(retry=Retry.none())
+    async def on_loop(*, ctx: Context = CONTEXT) -> None:
+        with contextlib.suppress(ValueError):
+            async with ctx.transaction() as conn:
+                await conn.execute("insert into public.ledger values (1)")
+                raise ValueError("no")
+        async with ctx.transaction() as conn:
+            await conn.execute("insert into public.ledger values (2)")
+
+    @hf.task(retry=Retry.none())
+    def in_thread(*, ctx: Context = CONTEXT) -> None:
+        with ctx.transaction() as conn:
+            conn.execute("insert into public.ledger values (3)")
+            raise psycopg.Rollback
+        with ctx.transaction() as conn:
+            conn.execute("insert into public.ledger values (4)")
+
+    async with working(hf):
+        for task in (on_loop, in_thread):
+            assert (await ended(hf, (await task.aenqueue()).id)).status is Status.SUCCEEDED
+    assert ledger() == [2, 4]
+
+
+async def test_a_threads_transaction_on_the_event_loop_is_refused(hf: Holdfast, ledger: Rows) -> None:
+    """It would stop the whole worker while it waits for a connection or for the database."""
+
+    @hf.task(retry=Retry.none())
+    async def wrong(*, ctx: Context = CONTEXT) -> None:
+        with ctx.transaction():
+            await asyncio.sleep(0)
+
+    async with working(hf):
+        info = await ended(hf, (await wrong.aenqueue()).id)
+    assert info.last_error and "write `async with ctx.transaction()`" in info.last_error["message"]
+
+
+async def test_a_worker_that_stops_rolls_back_a_coroutines_transaction_and_gives_the_job_back(
+    hf: Holdfast, ledger: Rows
+) -> None:
+    entered = asyncio.Event()
+
+    @hf.task()
+    async def slow(*, ctx: Context = CONTEXT) -> None:
+        async with ctx.transaction() as conn:
+            await conn.execute("insert into public.ledger values (%s)", [ctx.attempt])
+            if not entered.is_set():
+                entered.set()
+                await asyncio.sleep(60)
+
+    async with working(hf, grace=0.1):
+        job = await slow.aenqueue()
+        await entered.wait()
+    info = job.info()
+    assert info is not None and (info.status, info.attempts, ledger()) == (Status.QUEUED, 0, [])
+    async with working(hf):
+        assert (await ended(hf, job.id)).attempts == 1
+    assert ledger() == [1]
+
+
+async def test_a_thread_that_outlives_its_worker_ends_its_job_or_nothing(hf: Holdfast, sql: Sql, ledger: Rows) -> None:
+    """Its worker is gone, its job still its own: the lease decides, and whoever commits first."""
+    entered, go, left = threading.Event(), threading.Event(), threading.Event()
+
+    @hf.task(retry=Retry.fixed(0))
+    def slow(*, ctx: Context = CONTEXT) -> None:
+        try:
+            with ctx.transaction() as conn:
+                conn.execute("insert into public.ledger values (%s)", [ctx.attempt])
+                if ctx.attempt == 1:
+                    entered.set()
+                    go.wait(20)
+        finally:
+            left.set()
+
+    async with working(hf, grace=0.1):
+        job = await slow.aenqueue()
+        await asyncio.to_thread(entered.wait, 10)
+    info = job.info()
+    assert info is not None and info.status is Status.RUNNING
+    left.clear()
+    sql("update claims set expires_at = now() - interval '1 s'")
+    async with working(hf):
+        assert (await ended(hf, job.id)).attempts == 2
+        left.clear()
+        go.set()
+        await asyncio.to_thread(left.wait, 10)
+    assert ledger() == [2]
+    assert sql("select count(*) from jobs") == [(1,)]
+
+
+async def test_a_lease_lost_inside_a_threads_transaction_rolls_it_back(hf: Holdfast, sql: Sql, ledger: Rows) -> None:
+    errors: list[str] = []
+
+    @hf.task(retry=Retry.fixed(0))
+    def insert(*, ctx: Context = CONTEXT) -> None:
+        try:
+            with ctx.transaction() as conn:
+                conn.execute("insert into public.ledger values (%s)", [ctx.attempt])
+                if ctx.attempt == 1:
+                    sql("update claims set expires_at = now() - interval '1 s'")
+                    sql("select reclaim()")
+        except Exception as error:
+            errors.append(type(error).__name__)
+            raise
+
+    async with working(hf):
+        info = await ended(hf, (await insert.aenqueue()).id)
+    assert (info.status, info.attempts, ledger(), errors) == (Status.SUCCEEDED, 2, [2], ["LeaseLost"])
+
+
+async def test_a_canceled_coroutine_in_its_transaction_leaves_no_row(hf: Holdfast, ledger: Rows) -> None:
+    entered = asyncio.Event()
+
+    @hf.task()
+    async def slow(*, ctx: Context = CONTEXT) -> None:
+        async with ctx.transaction() as conn:
+            await conn.execute("insert into public.ledger values (1)")
+            entered.set()
+            await conn.execute("select pg_sleep(60)")
+
+    async with working(hf):
+        job = await slow.aenqueue()
+        await entered.wait()
+        assert await hf.acancel(job.id) == {job.id: "canceling"}
+        assert (await ended(hf, job.id)).status is Status.CANCELED
+    assert ledger() == []
+
+
+async def test_a_timeout_in_a_transaction_rolls_it_back(hf: Holdfast, ledger: Rows) -> None:
+    @hf.task(timeout=0.2, retry=Retry.none())
+    async def slow(*, ctx: Context = CONTEXT) -> None:
+        async with ctx.transaction() as conn:
+            await conn.execute("insert into public.ledger values (1)")
+            await conn.execute("select pg_sleep(60)")
+
+    async with working(hf):
+        info = await ended(hf, (await slow.aenqueue()).id)
+    assert info.status is Status.DEAD and info.last_error and info.last_error["code"] == "TIMEOUT"
+    assert ledger() == []
+
+
+async def test_a_result_that_cannot_be_stored_rolls_the_transaction_back(hf: Holdfast, ledger: Rows) -> None:
+    @hf.task(retry=Retry.none())
+    async def wrong(*, ctx: Context = CONTEXT) -> None:
+        async with ctx.transaction() as conn:
+            await conn.execute("insert into public.ledger values (1)")
+            ctx.set_result({"a": "\x00"})
+
+    async with working(hf):
+        info = await ended(hf, (await wrong.aenqueue()).id)
+    assert info.status is Status.FAILED and info.last_error and "NUL" in info.last_error["message"]
+    assert ledger() == []
+
+
+async def test_a_transaction_that_breaks_the_applications_own_rules_is_an_error_like_any_other(
+    hf: Holdfast, sql: Sql, ledger: Rows
+) -> None:
+    """The commit itself fails, after finish() has been accepted: the job is tried again, not lost."""
+    sql("create table public.parents (id int primary key)")
+    sql("create table public.children (id int references public.parents deferrable initially deferred)")
+
+    @hf.task(retry=Retry.fixed(0, max_attempts=2))
+    async def orphan(*, ctx: Context = CONTEXT) -> None:
+        async with ctx.transaction() as conn:
+            await conn.execute("insert into public.children values (1)")
+
+    try:
+        async with working(hf):
+            info = await ended(hf, (await orphan.aenqueue()).id)
+        assert (info.status, info.attempts) == (Status.DEAD, 2)
+        assert info.last_error and "foreign key" in info.last_error["message"]
+    finally:
+        sql("drop table public.children, public.parents")
+
+
+def test_a_worker_that_freezes_between_finish_and_commit_does_not_keep_its_claim(
+    hf: Holdfast, sql: Sql, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """finish() holds the claim until the commit, and reclaim steps over it: for no longer than the server allows."""
+    monkeypatch.setattr("holdfast.store.transaction.COMMIT_WITHIN", 0.3)
+    hf.task(name="t")(_nothing).enqueue_many([1, 2])
+    (mine, token), (other, _) = sql("select id::text, token from claim('frozen', p_limit => 2)")
+    sql("update claims set expires_at = now() - interval '1 s'")
+
+    class Frozen(Transaction):
+        def _check(self, refused: list[str]) -> None:
+            assert refused == []
+            assert sql("select reclaim()") == []
+            wait_until(lambda: sql("select 1 from reclaim()"), 10)
+
+    def finish() -> Any:
+        return hf.calls.finish([mine], [token], [], [])
+
+    frozen = Frozen(hf.sync_pool, hf.async_pool, finish, lambda: pytest.fail("committed"), mine, threading.Lock())
+    with pytest.raises(psycopg.Error), frozen:
+        pass
+    assert sql("select count(*) from jobs where status = 'retrying'") == [(2,)]
+    assert other != mine
+
+
+def _nothing(n: int) -> None: ...

@@ -1,0 +1,102 @@
+"""The Python reference: every public name with its signature, its fields and its docstring."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import functools
+import inspect
+import re
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any
+
+import holdfast
+from holdfast import testing
+
+
+def python_page(made: str) -> str:
+    """The whole page; `made` says where it comes from."""
+    parts = ["# Python\n\n" + made + "What `holdfast` and `holdfast.testing` export.\n"]
+    for module in (holdfast, testing):
+        parts.append(f"# {module.__name__}\n")
+        parts += [_entry(name, getattr(module, name)) for name in _public(module)]
+    return "\n".join(parts)
+
+
+def _public(module: ModuleType) -> list[str]:
+    return sorted((name for name in module.__all__ if not name.startswith("__")), key=str.lower)
+
+
+def _entry(name: str, thing: Any) -> str:
+    if inspect.isclass(thing):
+        return "\n".join(_class(name, thing))
+    if inspect.isroutine(thing):
+        return f"## {name}\n\n```python\n{name}{_signature(thing)}\n```\n\n{_text(thing)}\n"
+    return f"## {name}\n\nA value: a `{type(thing).__name__}`.\n"
+
+
+def _class(name: str, cls: type[Any]) -> Iterator[str]:
+    above = [base.__name__ for base in cls.__bases__ if base.__name__ in holdfast.__all__]
+    yield f"## {name}\n\n{_text(cls)}\n"
+    if above:
+        yield f"A kind of `{above[0]}`.\n"
+    if issubclass(cls, enum.Enum):
+        yield ", ".join(f"`{each.name}` ({each.value})" for each in cls) + "\n"
+    elif fields := _fields(cls):
+        yield "| field | type |\n|---|---|"
+        yield "\n".join(fields) + "\n"
+    elif "__init__" in vars(cls):
+        yield f"```python\n{name}{_signature(cls.__init__)}\n```\n"
+    members = list(_members(cls))
+    if members:
+        yield "\n".join(members) + "\n"
+
+
+def _fields(cls: type[Any]) -> list[str]:
+    if not dataclasses.is_dataclass(cls):
+        return []
+    return [
+        f"| `{each.name}` | `{str(each.type).replace('|', 'or')}` |"
+        for each in dataclasses.fields(cls)
+        if not each.name.startswith("_")
+    ]
+
+
+def _members(cls: type[Any]) -> Iterator[str]:
+    """Own public methods and properties; what has no docstring is not for callers."""
+    for name, found in vars(cls).items():
+        thing = found.__func__ if isinstance(found, classmethod | staticmethod) else found
+        if name.startswith("_") or not inspect.getdoc(thing):
+            continue
+        if isinstance(thing, property | functools.cached_property):
+            yield f"- `{name}`: {_text(thing, 2)}"
+        elif inspect.isfunction(thing):
+            wait = "await " if inspect.iscoroutinefunction(thing) else ""
+            yield f"- `{wait}{name}{_signature(thing)}`: {_text(thing, 2)}"
+
+
+class _Plain(str):
+    """An annotation as it is written, which inspect would put in quotes."""
+
+    __slots__ = ()
+    __repr__ = str.__str__
+
+
+def _signature(thing: Any) -> str:
+    given = inspect.signature(thing)
+    kept = [
+        each.replace(annotation=_plain(each.annotation))
+        for each in given.parameters.values()
+        if each.name not in ("self", "cls", "_misplaced")
+    ]
+    told = str(given.replace(parameters=kept, return_annotation=_plain(given.return_annotation)))
+    return re.sub(r" at 0x[0-9a-f]+", "", told)
+
+
+def _plain(annotation: Any) -> Any:
+    return _Plain(annotation) if isinstance(annotation, str) else annotation
+
+
+def _text(thing: Any, indent: int = 0) -> str:
+    return (inspect.getdoc(thing) or "").replace("\n", "\n" + " " * indent).replace("\n" + " " * indent + "\n", "\n\n")
