@@ -37,6 +37,15 @@ CREATE TYPE holdfast.job_status AS ENUM (
 );
 
 
+-- Name: missed_policy; Type: TYPE; Schema: holdfast; Owner: -
+
+CREATE TYPE holdfast.missed_policy AS ENUM (
+    'skip',
+    'once',
+    'all'
+);
+
+
 -- Name: priority_level; Type: DOMAIN; Schema: holdfast; Owner: -
 
 CREATE DOMAIN holdfast.priority_level AS smallint
@@ -59,6 +68,93 @@ CREATE DOMAIN holdfast.task_name AS text
 
 CREATE DOMAIN holdfast.tenant_name AS text
 	CONSTRAINT tenant_name_check CHECK (((length(VALUE) >= 1) AND (length(VALUE) <= 200)));
+
+
+-- Name: batch_counts; Type: TABLE; Schema: holdfast; Owner: -
+
+CREATE TABLE holdfast.batch_counts (
+    batch uuid NOT NULL,
+    backend integer NOT NULL,
+    added bigint DEFAULT 0 NOT NULL,
+    succeeded bigint DEFAULT 0 NOT NULL,
+    failed bigint DEFAULT 0 NOT NULL,
+    canceled bigint DEFAULT 0 NOT NULL,
+    first_at timestamp with time zone
+)
+WITH (fillfactor='50');
+
+
+-- Name: batches; Type: TABLE; Schema: holdfast; Owner: -
+
+CREATE TABLE holdfast.batches (
+    id uuid NOT NULL,
+    name text NOT NULL,
+    tenant holdfast.tenant_name,
+    open boolean NOT NULL,
+    canceled boolean DEFAULT false NOT NULL,
+    on_done jsonb,
+    created_at timestamp with time zone NOT NULL,
+    finished_at timestamp with time zone,
+    CONSTRAINT batches_name_check CHECK (((length(name) >= 1) AND (length(name) <= 200)))
+);
+
+
+-- Name: batch_progress; Type: VIEW; Schema: holdfast; Owner: -
+
+CREATE VIEW holdfast.batch_progress AS
+ SELECT b.id,
+    b.name,
+    b.tenant,
+        CASE
+            WHEN (b.finished_at IS NULL) THEN
+            CASE
+                WHEN (c.processed > 0) THEN 'running'::text
+                ELSE 'queued'::text
+            END
+            WHEN b.canceled THEN 'canceled'::text
+            WHEN (c.failed > 0) THEN 'failed'::text
+            ELSE 'succeeded'::text
+        END AS status,
+    c.total,
+    c.processed,
+    c.succeeded,
+    c.failed,
+    c.canceled,
+    b.open,
+    b.created_at,
+    c.started_at,
+    b.finished_at,
+    ((b.on_done ->> 'id'::text))::uuid AS callback
+   FROM (holdfast.batches b
+     CROSS JOIN LATERAL ( SELECT (COALESCE(sum(k.added), (0)::numeric))::bigint AS total,
+            (COALESCE(sum(((k.succeeded + k.failed) + k.canceled)), (0)::numeric))::bigint AS processed,
+            (COALESCE(sum(k.succeeded), (0)::numeric))::bigint AS succeeded,
+            (COALESCE(sum(k.failed), (0)::numeric))::bigint AS failed,
+            (COALESCE(sum(k.canceled), (0)::numeric))::bigint AS canceled,
+            min(k.first_at) AS started_at
+           FROM holdfast.batch_counts k
+          WHERE (k.batch = b.id)) c);
+
+
+-- Name: blocks; Type: TABLE; Schema: holdfast; Owner: -
+
+CREATE TABLE holdfast.blocks (
+    key text NOT NULL,
+    reason text,
+    count bigint NOT NULL,
+    first_seen timestamp with time zone NOT NULL,
+    last_seen timestamp with time zone NOT NULL,
+    last_job uuid NOT NULL
+);
+
+
+-- Name: cancels; Type: TABLE; Schema: holdfast; Owner: -
+
+CREATE TABLE holdfast.cancels (
+    id uuid NOT NULL,
+    token bigint NOT NULL,
+    requested_at timestamp with time zone NOT NULL
+);
 
 
 -- Name: claim_token; Type: SEQUENCE; Schema: holdfast; Owner: -
@@ -107,6 +203,8 @@ CREATE TABLE holdfast.dead (
     dedupe_keep interval,
     retry jsonb,
     last_error jsonb,
+    batch uuid,
+    headers json,
     CONSTRAINT dead_status_check CHECK ((status = ANY (ARRAY['failed'::holdfast.job_status, 'dead'::holdfast.job_status])))
 );
 
@@ -142,6 +240,7 @@ CREATE TABLE holdfast.history (
     result jsonb,
     dedupe_key text,
     last_error jsonb,
+    batch uuid,
     CONSTRAINT history_status_check CHECK ((status = ANY (ARRAY['succeeded'::holdfast.job_status, 'failed'::holdfast.job_status, 'dead'::holdfast.job_status, 'canceled'::holdfast.job_status])))
 )
 PARTITION BY RANGE (finished_at);
@@ -167,6 +266,7 @@ CREATE TABLE holdfast.history_default (
     result jsonb,
     dedupe_key text,
     last_error jsonb,
+    batch uuid,
     CONSTRAINT history_status_check CHECK ((status = ANY (ARRAY['succeeded'::holdfast.job_status, 'failed'::holdfast.job_status, 'dead'::holdfast.job_status, 'canceled'::holdfast.job_status])))
 );
 
@@ -188,6 +288,9 @@ CREATE TABLE holdfast.later (
     dedupe_key text,
     retry jsonb,
     last_error jsonb,
+    deadline timestamp with time zone,
+    batch uuid,
+    headers json,
     CONSTRAINT later_is_sound CHECK (((attempt >= 0) AND (attempt <= (max_attempts)::smallint)))
 );
 
@@ -211,9 +314,23 @@ CREATE TABLE holdfast.live (
     dedupe_key text,
     retry jsonb,
     last_error jsonb,
+    deadline timestamp with time zone,
+    batch uuid,
+    headers json,
     CONSTRAINT live_is_sound CHECK ((((attempt >= 0) AND (attempt <= (max_attempts)::smallint)) AND ((token IS NULL) = (claimed_at IS NULL)) AND ((token IS NULL) OR (attempt > 0))))
 )
 WITH (fillfactor='45', autovacuum_vacuum_scale_factor='0.05', autovacuum_vacuum_threshold='5000', autovacuum_analyze_scale_factor='0.2', autovacuum_analyze_threshold='5000');
+
+
+-- Name: progress; Type: TABLE; Schema: holdfast; Owner: -
+
+CREATE TABLE holdfast.progress (
+    id uuid NOT NULL,
+    done double precision NOT NULL,
+    total double precision,
+    message text,
+    updated_at timestamp with time zone NOT NULL
+);
 
 
 -- Name: jobs; Type: VIEW; Schema: holdfast; Owner: -
@@ -251,7 +368,12 @@ CREATE VIEW holdfast.jobs AS
     ( SELECT c.expires_at
            FROM holdfast.claims c
           WHERE (c.token = l.token)) AS lease_expires_at,
-    l.token
+    l.token,
+    l.batch,
+    l.deadline,
+    ( SELECT (to_jsonb(p.*) - 'id'::text)
+           FROM holdfast.progress p
+          WHERE (p.id = l.id)) AS progress
    FROM holdfast.live l
 UNION ALL
  SELECT later.id,
@@ -277,7 +399,12 @@ UNION ALL
     NULL::timestamp with time zone AS locked_at,
     NULL::timestamp with time zone AS heartbeat_at,
     NULL::timestamp with time zone AS lease_expires_at,
-    NULL::bigint AS token
+    NULL::bigint AS token,
+    later.batch,
+    later.deadline,
+    ( SELECT (to_jsonb(p.*) - 'id'::text)
+           FROM holdfast.progress p
+          WHERE (p.id = later.id)) AS progress
    FROM holdfast.later
 UNION ALL
  SELECT dead.id,
@@ -300,7 +427,12 @@ UNION ALL
     NULL::timestamp with time zone AS locked_at,
     NULL::timestamp with time zone AS heartbeat_at,
     NULL::timestamp with time zone AS lease_expires_at,
-    NULL::bigint AS token
+    NULL::bigint AS token,
+    dead.batch,
+    NULL::timestamp with time zone AS deadline,
+    ( SELECT (to_jsonb(p.*) - 'id'::text)
+           FROM holdfast.progress p
+          WHERE (p.id = dead.id)) AS progress
    FROM holdfast.dead
 UNION ALL
  SELECT history.id,
@@ -323,7 +455,12 @@ UNION ALL
     NULL::timestamp with time zone AS locked_at,
     NULL::timestamp with time zone AS heartbeat_at,
     NULL::timestamp with time zone AS lease_expires_at,
-    NULL::bigint AS token
+    NULL::bigint AS token,
+    history.batch,
+    NULL::timestamp with time zone AS deadline,
+    ( SELECT (to_jsonb(p.*) - 'id'::text)
+           FROM holdfast.progress p
+          WHERE (p.id = history.id)) AS progress
    FROM holdfast.history;
 
 
@@ -364,6 +501,30 @@ CREATE VIEW holdfast.queue_depth AS
             dead.run_at
            FROM holdfast.dead) j
   GROUP BY queue;
+
+
+-- Name: schedules; Type: TABLE; Schema: holdfast; Owner: -
+
+CREATE TABLE holdfast.schedules (
+    name text NOT NULL,
+    task holdfast.task_name NOT NULL,
+    cron text NOT NULL,
+    zone text NOT NULL,
+    missed holdfast.missed_policy NOT NULL,
+    payload jsonb NOT NULL,
+    options jsonb NOT NULL,
+    paused boolean DEFAULT false NOT NULL,
+    next_at timestamp with time zone,
+    last_at timestamp with time zone,
+    last_job uuid,
+    problem text,
+    registered_at timestamp with time zone NOT NULL,
+    CONSTRAINT schedules_cron_check CHECK (((length(cron) >= 1) AND (length(cron) <= 200))),
+    CONSTRAINT schedules_name_check CHECK (((length(name) >= 1) AND (length(name) <= 200))),
+    CONSTRAINT schedules_next_at_check CHECK (((next_at >= '1970-01-01 00:00:00+00'::timestamp with time zone) AND (next_at <= '9999-12-31 00:00:00+00'::timestamp with time zone))),
+    CONSTRAINT schedules_zone_check CHECK (((length(zone) >= 1) AND (length(zone) <= 100)))
+)
+WITH (fillfactor='50');
 
 
 -- Name: schema_files; Type: TABLE; Schema: holdfast; Owner: -
@@ -448,6 +609,30 @@ WITH (fillfactor='50');
 ALTER TABLE ONLY holdfast.history ATTACH PARTITION holdfast.history_default DEFAULT;
 
 
+-- Name: batch_counts batch_counts_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
+
+ALTER TABLE ONLY holdfast.batch_counts
+    ADD CONSTRAINT batch_counts_pkey PRIMARY KEY (batch, backend);
+
+
+-- Name: batches batches_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
+
+ALTER TABLE ONLY holdfast.batches
+    ADD CONSTRAINT batches_pkey PRIMARY KEY (id);
+
+
+-- Name: blocks blocks_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
+
+ALTER TABLE ONLY holdfast.blocks
+    ADD CONSTRAINT blocks_pkey PRIMARY KEY (key);
+
+
+-- Name: cancels cancels_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
+
+ALTER TABLE ONLY holdfast.cancels
+    ADD CONSTRAINT cancels_pkey PRIMARY KEY (id);
+
+
 -- Name: claims claims_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
 
 ALTER TABLE ONLY holdfast.claims
@@ -482,6 +667,18 @@ ALTER TABLE ONLY holdfast.leader
 
 ALTER TABLE ONLY holdfast.live
     ADD CONSTRAINT live_pkey PRIMARY KEY (id);
+
+
+-- Name: progress progress_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
+
+ALTER TABLE ONLY holdfast.progress
+    ADD CONSTRAINT progress_pkey PRIMARY KEY (id);
+
+
+-- Name: schedules schedules_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
+
+ALTER TABLE ONLY holdfast.schedules
+    ADD CONSTRAINT schedules_pkey PRIMARY KEY (name);
 
 
 -- Name: schema_files schema_files_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
@@ -520,6 +717,16 @@ ALTER TABLE ONLY holdfast.workers
     ADD CONSTRAINT workers_pkey PRIMARY KEY (id);
 
 
+-- Name: batches_under_way; Type: INDEX; Schema: holdfast; Owner: -
+
+CREATE INDEX batches_under_way ON holdfast.batches USING btree (id) WHERE (finished_at IS NULL);
+
+
+-- Name: cancels_by_token; Type: INDEX; Schema: holdfast; Owner: -
+
+CREATE INDEX cancels_by_token ON holdfast.cancels USING btree (token);
+
+
 -- Name: dead_by_time; Type: INDEX; Schema: holdfast; Owner: -
 
 CREATE INDEX dead_by_time ON holdfast.dead USING btree (finished_at DESC, id);
@@ -540,14 +747,39 @@ CREATE INDEX history_by_id ON ONLY holdfast.history USING btree (id);
 CREATE INDEX history_default_id_idx ON holdfast.history_default USING btree (id);
 
 
+-- Name: later_batch; Type: INDEX; Schema: holdfast; Owner: -
+
+CREATE INDEX later_batch ON holdfast.later USING btree (batch) WHERE (batch IS NOT NULL);
+
+
+-- Name: later_deadline; Type: INDEX; Schema: holdfast; Owner: -
+
+CREATE INDEX later_deadline ON holdfast.later USING btree (deadline) WHERE (deadline IS NOT NULL);
+
+
 -- Name: later_due; Type: INDEX; Schema: holdfast; Owner: -
 
 CREATE INDEX later_due ON holdfast.later USING btree (run_at, id);
 
 
+-- Name: live_batch; Type: INDEX; Schema: holdfast; Owner: -
+
+CREATE INDEX live_batch ON holdfast.live USING btree (batch) WHERE (batch IS NOT NULL);
+
+
+-- Name: live_deadline; Type: INDEX; Schema: holdfast; Owner: -
+
+CREATE INDEX live_deadline ON holdfast.live USING btree (deadline) WHERE (deadline IS NOT NULL);
+
+
 -- Name: live_fetch; Type: INDEX; Schema: holdfast; Owner: -
 
 CREATE INDEX live_fetch ON holdfast.live USING btree (queue, priority, lane, run_at, id);
+
+
+-- Name: progress_by_time; Type: INDEX; Schema: holdfast; Owner: -
+
+CREATE INDEX progress_by_time ON holdfast.progress USING btree (updated_at);
 
 
 -- Name: history_default_id_idx; Type: INDEX ATTACH; Schema: holdfast; Owner: -
@@ -563,15 +795,32 @@ GRANT USAGE ON SCHEMA holdfast TO holdfast_reader;
 GRANT USAGE ON SCHEMA holdfast TO holdfast_admin;
 
 
+-- Name: FUNCTION add_to_batch(p_batch uuid, p_jobs bigint); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.add_to_batch(p_batch uuid, p_jobs bigint) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.add_to_batch(p_batch uuid, p_jobs bigint) TO holdfast_enqueue;
+
+
 -- Name: FUNCTION cancel(p_ids uuid[]); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.cancel(p_ids uuid[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.cancel(p_ids uuid[]) TO holdfast_admin;
 
 
--- Name: FUNCTION cancel_waiting(p_ids uuid[]); Type: ACL; Schema: holdfast; Owner: -
+-- Name: FUNCTION cancel_batch(p_batch uuid, p_limit integer); Type: ACL; Schema: holdfast; Owner: -
 
-REVOKE ALL ON FUNCTION holdfast.cancel_waiting(p_ids uuid[]) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.cancel_batch(p_batch uuid, p_limit integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.cancel_batch(p_batch uuid, p_limit integer) TO holdfast_admin;
+
+
+-- Name: FUNCTION cancel_running(p_ids uuid[]); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.cancel_running(p_ids uuid[]) FROM PUBLIC;
+
+
+-- Name: FUNCTION cancel_waiting(p_ids uuid[], p_error jsonb); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.cancel_waiting(p_ids uuid[], p_error jsonb) FROM PUBLIC;
 
 
 -- Name: FUNCTION check_job(p_task text, p_queue text, p_tenant text, p_priority integer, p_max_attempts integer, p_payload jsonb, p_run_at timestamp with time zone); Type: ACL; Schema: holdfast; Owner: -
@@ -591,9 +840,26 @@ REVOKE ALL ON FUNCTION holdfast.clock() FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.clock() TO holdfast_reader;
 
 
+-- Name: FUNCTION close_batch(p_batch uuid); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.close_batch(p_batch uuid) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.close_batch(p_batch uuid) TO holdfast_enqueue;
+
+
 -- Name: FUNCTION close_claims(p_tokens bigint[]); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.close_claims(p_tokens bigint[]) FROM PUBLIC;
+
+
+-- Name: FUNCTION complete_batches(p_ids uuid[]); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.complete_batches(p_ids uuid[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.complete_batches(p_ids uuid[]) TO holdfast_worker;
+
+
+-- Name: FUNCTION count_batch(p_batch uuid, p_added bigint, p_succeeded bigint, p_failed bigint, p_canceled bigint); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.count_batch(p_batch uuid, p_added bigint, p_succeeded bigint, p_failed bigint, p_canceled bigint) FROM PUBLIC;
 
 
 -- Name: FUNCTION discard_dead(p_ids uuid[]); Type: ACL; Schema: holdfast; Owner: -
@@ -602,16 +868,22 @@ REVOKE ALL ON FUNCTION holdfast.discard_dead(p_ids uuid[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.discard_dead(p_ids uuid[]) TO holdfast_admin;
 
 
--- Name: FUNCTION enqueue(p_task text, p_payload jsonb, p_queue text, p_id uuid, p_tenant text, p_priority integer, p_delay interval, p_run_at timestamp with time zone, p_max_attempts integer, p_retry jsonb, p_dedupe_key text, p_dedupe_scope holdfast.dedupe_scope, p_dedupe_keep interval, p_on_conflict text, p_fresh boolean, OUT id uuid, OUT outcome text); Type: ACL; Schema: holdfast; Owner: -
+-- Name: FUNCTION enqueue(p_task text, p_payload jsonb, p_queue text, p_id uuid, p_tenant text, p_priority integer, p_delay interval, p_run_at timestamp with time zone, p_max_attempts integer, p_retry jsonb, p_dedupe_key text, p_dedupe_scope holdfast.dedupe_scope, p_dedupe_keep interval, p_on_conflict text, p_fresh boolean, p_deadline interval, p_batch uuid, p_headers json, p_counted boolean, OUT id uuid, OUT outcome text); Type: ACL; Schema: holdfast; Owner: -
 
-REVOKE ALL ON FUNCTION holdfast.enqueue(p_task text, p_payload jsonb, p_queue text, p_id uuid, p_tenant text, p_priority integer, p_delay interval, p_run_at timestamp with time zone, p_max_attempts integer, p_retry jsonb, p_dedupe_key text, p_dedupe_scope holdfast.dedupe_scope, p_dedupe_keep interval, p_on_conflict text, p_fresh boolean, OUT id uuid, OUT outcome text) FROM PUBLIC;
-GRANT ALL ON FUNCTION holdfast.enqueue(p_task text, p_payload jsonb, p_queue text, p_id uuid, p_tenant text, p_priority integer, p_delay interval, p_run_at timestamp with time zone, p_max_attempts integer, p_retry jsonb, p_dedupe_key text, p_dedupe_scope holdfast.dedupe_scope, p_dedupe_keep interval, p_on_conflict text, p_fresh boolean, OUT id uuid, OUT outcome text) TO holdfast_enqueue;
+REVOKE ALL ON FUNCTION holdfast.enqueue(p_task text, p_payload jsonb, p_queue text, p_id uuid, p_tenant text, p_priority integer, p_delay interval, p_run_at timestamp with time zone, p_max_attempts integer, p_retry jsonb, p_dedupe_key text, p_dedupe_scope holdfast.dedupe_scope, p_dedupe_keep interval, p_on_conflict text, p_fresh boolean, p_deadline interval, p_batch uuid, p_headers json, p_counted boolean, OUT id uuid, OUT outcome text) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.enqueue(p_task text, p_payload jsonb, p_queue text, p_id uuid, p_tenant text, p_priority integer, p_delay interval, p_run_at timestamp with time zone, p_max_attempts integer, p_retry jsonb, p_dedupe_key text, p_dedupe_scope holdfast.dedupe_scope, p_dedupe_keep interval, p_on_conflict text, p_fresh boolean, p_deadline interval, p_batch uuid, p_headers json, p_counted boolean, OUT id uuid, OUT outcome text) TO holdfast_enqueue;
 
 
 -- Name: FUNCTION enqueue_many(p_jobs jsonb, p_on_conflict text, p_fresh boolean); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.enqueue_many(p_jobs jsonb, p_on_conflict text, p_fresh boolean) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.enqueue_many(p_jobs jsonb, p_on_conflict text, p_fresh boolean) TO holdfast_enqueue;
+
+
+-- Name: FUNCTION expire(p_limit integer); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.expire(p_limit integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.expire(p_limit integer) TO holdfast_worker;
 
 
 -- Name: FUNCTION fail(p_id uuid, p_token bigint, p_error jsonb, p_delay interval, p_outcome text); Type: ACL; Schema: holdfast; Owner: -
@@ -626,15 +898,62 @@ REVOKE ALL ON FUNCTION holdfast.finish(p_ids uuid[], p_tokens bigint[], p_outcom
 GRANT ALL ON FUNCTION holdfast.finish(p_ids uuid[], p_tokens bigint[], p_outcomes jsonb, p_closed bigint[]) TO holdfast_worker;
 
 
+-- Name: FUNCTION fire_schedule(p_name text, p_cron text, p_zone text, p_next_at timestamp with time zone, p_slots timestamp with time zone[], p_then timestamp with time zone); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.fire_schedule(p_name text, p_cron text, p_zone text, p_next_at timestamp with time zone, p_slots timestamp with time zone[], p_then timestamp with time zone) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.fire_schedule(p_name text, p_cron text, p_zone text, p_next_at timestamp with time zone, p_slots timestamp with time zone[], p_then timestamp with time zone) TO holdfast_worker;
+
+
+-- Name: FUNCTION fire_schedules(p_fires jsonb); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.fire_schedules(p_fires jsonb) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.fire_schedules(p_fires jsonb) TO holdfast_worker;
+
+
+-- Name: FUNCTION flag_schedule(p_name text, p_problem text); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.flag_schedule(p_name text, p_problem text) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.flag_schedule(p_name text, p_problem text) TO holdfast_worker;
+
+
 -- Name: FUNCTION free_dedupe_keys(p_keys text[], p_ids uuid[], p_succeeded boolean); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.free_dedupe_keys(p_keys text[], p_ids uuid[], p_succeeded boolean) FROM PUBLIC;
+
+
+-- Name: FUNCTION keep_result(p_id uuid, p_result jsonb); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.keep_result(p_id uuid, p_result jsonb) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.keep_result(p_id uuid, p_result jsonb) TO holdfast_worker;
 
 
 -- Name: FUNCTION make_partitions(); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.make_partitions() FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.make_partitions() TO holdfast_worker;
+
+
+-- Name: FUNCTION next_schedules(p_limit integer, p_except text[]); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.next_schedules(p_limit integer, p_except text[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.next_schedules(p_limit integer, p_except text[]) TO holdfast_worker;
+
+
+-- Name: FUNCTION note_block(p_key text, p_reason text, p_job uuid); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.note_block(p_key text, p_reason text, p_job uuid) FROM PUBLIC;
+
+
+-- Name: FUNCTION open_batch(p_id uuid, p_name text, p_tenant text, p_on_done jsonb); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.open_batch(p_id uuid, p_name text, p_tenant text, p_on_done jsonb) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.open_batch(p_id uuid, p_name text, p_tenant text, p_on_done jsonb) TO holdfast_enqueue;
+
+
+-- Name: FUNCTION pause_schedule(p_name text, p_paused boolean); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.pause_schedule(p_name text, p_paused boolean) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.pause_schedule(p_name text, p_paused boolean) TO holdfast_admin;
 
 
 -- Name: FUNCTION promote(p_limit integer, p_since interval); Type: ACL; Schema: holdfast; Owner: -
@@ -655,6 +974,12 @@ REVOKE ALL ON FUNCTION holdfast.reclaim(p_limit integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.reclaim(p_limit integer) TO holdfast_worker;
 
 
+-- Name: FUNCTION register_schedules(p_schedules jsonb); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.register_schedules(p_schedules jsonb) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.register_schedules(p_schedules jsonb) TO holdfast_worker;
+
+
 -- Name: FUNCTION register_worker(p_worker text, p_host text, p_pid integer, p_version text, p_queues text[], p_concurrency integer, p_tasks jsonb); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.register_worker(p_worker text, p_host text, p_pid integer, p_version text, p_queues text[], p_concurrency integer, p_tasks jsonb) FROM PUBLIC;
@@ -667,10 +992,22 @@ REVOKE ALL ON FUNCTION holdfast.release(p_ids uuid[], p_tokens bigint[]) FROM PU
 GRANT ALL ON FUNCTION holdfast.release(p_ids uuid[], p_tokens bigint[]) TO holdfast_worker;
 
 
+-- Name: FUNCTION remove_schedule(p_name text); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.remove_schedule(p_name text) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.remove_schedule(p_name text) TO holdfast_admin;
+
+
 -- Name: FUNCTION renew(p_worker text, p_tokens bigint[], p_ttl interval); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.renew(p_worker text, p_tokens bigint[], p_ttl interval) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.renew(p_worker text, p_tokens bigint[], p_ttl interval) TO holdfast_worker;
+
+
+-- Name: FUNCTION report_progress(p_reports jsonb); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.report_progress(p_reports jsonb) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.report_progress(p_reports jsonb) TO holdfast_worker;
 
 
 -- Name: FUNCTION resolve_duplicate(p_key text, p_holder uuid, p_payload jsonb, p_on_conflict text); Type: ACL; Schema: holdfast; Owner: -
@@ -687,6 +1024,12 @@ GRANT ALL ON FUNCTION holdfast.retry_dead(p_ids uuid[]) TO holdfast_admin;
 -- Name: FUNCTION retry_delay(p_policy jsonb, p_attempt integer); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.retry_delay(p_policy jsonb, p_attempt integer) FROM PUBLIC;
+
+
+-- Name: FUNCTION run_schedule(p_name text, p_id uuid); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.run_schedule(p_name text, p_id uuid) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.run_schedule(p_name text, p_id uuid) TO holdfast_admin;
 
 
 -- Name: FUNCTION settle(p_outcomes jsonb, p_worker text); Type: ACL; Schema: holdfast; Owner: -
@@ -728,10 +1071,10 @@ REVOKE ALL ON FUNCTION holdfast.unregister_worker(p_worker text, p_gone boolean)
 GRANT ALL ON FUNCTION holdfast.unregister_worker(p_worker text, p_gone boolean) TO holdfast_worker;
 
 
--- Name: FUNCTION upkeep(p_worker text, p_ttl interval, OUT term bigint, OUT promoted integer, OUT reclaimed jsonb); Type: ACL; Schema: holdfast; Owner: -
+-- Name: FUNCTION upkeep(p_worker text, p_ttl interval, OUT term bigint, OUT promoted integer, OUT reclaimed jsonb, OUT expired integer, OUT next_slot double precision); Type: ACL; Schema: holdfast; Owner: -
 
-REVOKE ALL ON FUNCTION holdfast.upkeep(p_worker text, p_ttl interval, OUT term bigint, OUT promoted integer, OUT reclaimed jsonb) FROM PUBLIC;
-GRANT ALL ON FUNCTION holdfast.upkeep(p_worker text, p_ttl interval, OUT term bigint, OUT promoted integer, OUT reclaimed jsonb) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.upkeep(p_worker text, p_ttl interval, OUT term bigint, OUT promoted integer, OUT reclaimed jsonb, OUT expired integer, OUT next_slot double precision) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.upkeep(p_worker text, p_ttl interval, OUT term bigint, OUT promoted integer, OUT reclaimed jsonb, OUT expired integer, OUT next_slot double precision) TO holdfast_worker;
 
 
 -- Name: FUNCTION uuid7(); Type: ACL; Schema: holdfast; Owner: -
@@ -743,6 +1086,38 @@ REVOKE ALL ON FUNCTION holdfast.uuid7() FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION holdfast.wake(p_queue text, p_jobs bigint) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.wake(p_queue text, p_jobs bigint) TO holdfast_enqueue;
+
+
+-- Name: FUNCTION wanted_cancels(p_tokens bigint[]); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.wanted_cancels(p_tokens bigint[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.wanted_cancels(p_tokens bigint[]) TO holdfast_worker;
+
+
+-- Name: TABLE batch_counts; Type: ACL; Schema: holdfast; Owner: -
+
+GRANT SELECT ON TABLE holdfast.batch_counts TO holdfast_reader;
+
+
+-- Name: TABLE batches; Type: ACL; Schema: holdfast; Owner: -
+
+GRANT SELECT ON TABLE holdfast.batches TO holdfast_reader;
+
+
+-- Name: TABLE batch_progress; Type: ACL; Schema: holdfast; Owner: -
+
+GRANT SELECT ON TABLE holdfast.batch_progress TO holdfast_reader;
+
+
+-- Name: TABLE blocks; Type: ACL; Schema: holdfast; Owner: -
+
+GRANT SELECT ON TABLE holdfast.blocks TO holdfast_reader;
+GRANT DELETE ON TABLE holdfast.blocks TO holdfast_admin;
+
+
+-- Name: TABLE cancels; Type: ACL; Schema: holdfast; Owner: -
+
+GRANT SELECT ON TABLE holdfast.cancels TO holdfast_reader;
 
 
 -- Name: TABLE claims; Type: ACL; Schema: holdfast; Owner: -
@@ -820,6 +1195,21 @@ GRANT INSERT(payload) ON TABLE holdfast.live TO holdfast_enqueue;
 GRANT INSERT(retry) ON TABLE holdfast.live TO holdfast_enqueue;
 
 
+-- Name: COLUMN live.batch; Type: ACL; Schema: holdfast; Owner: -
+
+GRANT INSERT(batch) ON TABLE holdfast.live TO holdfast_enqueue;
+
+
+-- Name: COLUMN live.headers; Type: ACL; Schema: holdfast; Owner: -
+
+GRANT INSERT(headers) ON TABLE holdfast.live TO holdfast_enqueue;
+
+
+-- Name: TABLE progress; Type: ACL; Schema: holdfast; Owner: -
+
+GRANT SELECT ON TABLE holdfast.progress TO holdfast_reader;
+
+
 -- Name: TABLE jobs; Type: ACL; Schema: holdfast; Owner: -
 
 GRANT SELECT ON TABLE holdfast.jobs TO holdfast_reader;
@@ -833,6 +1223,11 @@ GRANT SELECT ON TABLE holdfast.leader TO holdfast_reader;
 -- Name: TABLE queue_depth; Type: ACL; Schema: holdfast; Owner: -
 
 GRANT SELECT ON TABLE holdfast.queue_depth TO holdfast_reader;
+
+
+-- Name: TABLE schedules; Type: ACL; Schema: holdfast; Owner: -
+
+GRANT SELECT ON TABLE holdfast.schedules TO holdfast_reader;
 
 
 -- Name: TABLE schema_files; Type: ACL; Schema: holdfast; Owner: -
