@@ -105,7 +105,9 @@ def each_database(request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 def _emptied(dsn: str) -> str:
-    with psycopg.connect(dsn, autocommit=True, options="-c search_path=holdfast") as conn:
+    # A test that left a transaction open would keep the next one waiting for ever.
+    options = "-c search_path=holdfast -c lock_timeout=30s"
+    with psycopg.connect(dsn, autocommit=True, options=options) as conn:
         conn.execute(f"TRUNCATE {TABLES}")
     return dsn
 
@@ -147,7 +149,8 @@ def each_sql(each_dsn: str) -> Iterator[Callable[..., list[tuple[Any, ...]]]]:
 
 
 def _runner(dsn: str) -> Iterator[Callable[..., list[tuple[Any, ...]]]]:
-    with psycopg.connect(dsn, autocommit=True, options="-c search_path=holdfast") as conn:
+    options = "-c search_path=holdfast -c statement_timeout=60s"  # not longer than a test may take
+    with psycopg.connect(dsn, autocommit=True, options=options) as conn:
 
         def run(query: str, params: Any = None) -> list[tuple[Any, ...]]:
             cursor = conn.execute(query, params)

@@ -24,7 +24,9 @@ def mutant(dsn: str, changes: dict[str, list[tuple[str, str]]]) -> Iterator[Sql]
     """A schema of its own whose functions differ from the real ones by one change of their text each."""
     with Holdfast(dsn, schema="mutant") as hf:
         hf.migrate()
-    with psycopg.connect(dsn, autocommit=True, options="-c search_path=mutant,pg_temp") as conn:
+    # What waits for a lock for ever is told so, and where.
+    options = "-c search_path=mutant,pg_temp -c statement_timeout=30s"
+    with psycopg.connect(dsn, autocommit=True, options=options) as conn:
 
         def run(query: str, params: Any = None) -> list[tuple[Any, ...]]:
             cursor = conn.execute(query, params)

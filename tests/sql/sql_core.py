@@ -21,6 +21,7 @@ Job = namedtuple(
     "id task tenant queue priority payload status attempts max_attempts run_at last_error created_at started_at "
     "finished_at result dedupe_key locked_by locked_at heartbeat_at lease_expires_at token batch deadline progress",
 )
+LONGEST_STATEMENT = 30  # seconds: whoever waits for a lock for ever is told so, and where
 PLACES = (
     "select 'live' as place, id from live union all select 'later', id from later "
     "union all select 'dead', id from dead union all select 'history', id from history"
@@ -36,7 +37,8 @@ STATE = {
 @contextmanager
 def session(dsn: str, schema: str = "holdfast", *, autocommit: bool = True) -> Iterator[psycopg.Connection]:
     """A session of its own with Holdfast's schema on the search path."""
-    with psycopg.connect(dsn, autocommit=autocommit, options=f"-c search_path={schema},pg_temp") as conn:
+    options = f"-c search_path={schema},pg_temp -c statement_timeout={LONGEST_STATEMENT}s"
+    with psycopg.connect(dsn, autocommit=autocommit, options=options) as conn:
         yield conn
 
 
@@ -129,9 +131,12 @@ def expire(sql: Sql) -> None:
 
 
 def lose(sql: Sql) -> list[tuple[Any, ...]]:
-    """Lets every lease run out and takes the jobs back."""
+    """Lets every lease run out and takes the jobs back, as the leader does: until there are no more."""
     expire(sql)
-    return reclaim(sql)
+    lost: list[tuple[Any, ...]] = []
+    while some := reclaim(sql):
+        lost += some
+    return lost
 
 
 def promote(sql: Sql, limit: int = 1000) -> list[uuid.UUID]:

@@ -18,6 +18,7 @@ from conftest import wait_until
 from mutants import mutant
 from sql_clock import Clock, clock_fixture  # noqa: F401 - fixture
 from sql_core import Sql
+from sql_hammer import hammer, rounds
 from test_order_and_plan import flush
 
 Counts = tuple[str, int, int, int, int]
@@ -367,29 +368,6 @@ def test_a_cancel_waits_for_an_adder_and_cancels_what_it_added(dsn: str, sql: Sq
 # -- everybody at once
 
 
-def hammer(dsn: str, schema: str, seed: int, seconds: float, works: list[Any]) -> list[BaseException]:
-    """Runs each work over and over in a thread and a session of its own; answers what they raised."""
-    stop, errors = time.monotonic() + seconds, []
-
-    def run(number: int, work: Any) -> None:
-        rng = random.Random(seed + number)
-        with core.session(dsn, schema) as conn:
-            sql = core.runner(conn)
-            while time.monotonic() < stop:
-                try:
-                    work(sql, rng)
-                except BaseException as error:
-                    errors.append(error)
-                    return
-
-    threads = [threading.Thread(target=run, args=each) for each in enumerate(works)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return errors
-
-
 class Race:
     """Adders, workers and completers over many small batches, each closed while others are still adding to it."""
 
@@ -449,7 +427,7 @@ class Race:
 
     def run(self, dsn: str, schema: str, seconds: float) -> None:
         works = [self.add] * 3 + [self.work] * 2 + [self.close, self.check]
-        assert hammer(dsn, schema, self.seed, seconds, works) == []
+        assert hammer(dsn, schema, self.seed, seconds, works, lambda: len(self.accepted) > 60) == []
         assert self.early == [], "a batch has ended before a job of it"
 
     def settle(self, sql: Sql) -> None:
@@ -462,7 +440,7 @@ class Race:
         assert len(rows) > 50, "too few batches to prove anything"
         for id_, status, total, processed in rows:
             assert status in ("succeeded", "failed")
-            assert total == processed == self.accepted[id_]
+            assert total == processed == self.accepted[id_], "a batch counted wrongly"
         assert sql("select count(*), count(distinct payload::text) from live") == [(len(rows), 1)], "a callback each"
 
 
@@ -480,11 +458,11 @@ HASTY = {
 
 def test_the_race_goes_red_when_nobody_locks_the_batch(dsn: str) -> None:
     def race(sql: Sql) -> None:
-        for _ in range(5):
+        for _ in rounds():
             race = Race(sql)
             race.run(dsn, "mutant", 2)
             race.settle(sql)
             sql("truncate batches, batch_counts, live, history, dead, later")
 
-    with mutant(dsn, HASTY) as sql, pytest.raises(AssertionError):
+    with mutant(dsn, HASTY) as sql, pytest.raises(AssertionError, match=r"ended before a job of it|counted wrongly"):
         race(sql)
