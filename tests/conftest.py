@@ -34,6 +34,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 ROOT = Path(__file__).parent.parent
+PATIENCE = 40.0  # seconds: what takes this long on a slow machine hangs
 LOCAL = os.environ.get("HOLDFAST_TEST_LOCAL_DSN", "postgresql://postgres@127.0.0.1:5432/postgres?connect_timeout=2")
 TABLES = (
     "live, later, dead, history, claims, workers, sleepers, dedupe, tasks, leader, "
@@ -180,7 +181,7 @@ def kit(kit_dsn: str, opened: Databases) -> Iterator[Kit]:
         yield bound
 
 
-def wait_until(condition: Callable[[], Any], seconds: float = 20.0, every: float = 0.02) -> Any:
+def wait_until(condition: Callable[[], Any], seconds: float = PATIENCE, every: float = 0.02) -> Any:
     """Waits for a condition and answers its value; fails when it does not come true in time."""
     deadline = time.monotonic() + seconds
     while True:

@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
+from conftest import PATIENCE
+
 from holdfast import Holdfast, JobInfo
 from holdfast.worker import Worker
 
@@ -25,7 +27,7 @@ async def working(hf: Holdfast, **settings: Any) -> AsyncIterator[Worker]:
         await running
 
 
-async def until(condition: Callable[[], Awaitable[Any]], seconds: float = 15.0) -> Any:
+async def until(condition: Callable[[], Awaitable[Any]], seconds: float = PATIENCE) -> Any:
     async with asyncio.timeout(seconds):
         while not (value := await condition()):  # noqa: ASYNC110 - the database cannot set an Event
             await asyncio.sleep(0.01)

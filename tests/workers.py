@@ -81,7 +81,9 @@ class Fleet:
 
     def rage(self, kills: int, pause: tuple[float, float], over: Callable[[], Any]) -> None:
         """Kills so many that are at work, unless it is over before."""
+        ends = time.monotonic() + 80
         while self.kills < kills and not over():
+            assert time.monotonic() < ends, f"{self.kills} of {kills} killed; see {self.processes[0].log}"
             time.sleep(self._rng.uniform(*pause))
             at_work = [n for n, each in enumerate(self.processes) if "worker started" in each.log.read_text()]
             if at_work:

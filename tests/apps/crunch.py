@@ -84,7 +84,7 @@ def leave(code: int) -> None:
     sys.exit(code)
 
 
-@hf.task(runner="process", retry=ONCE, timeout=0.3)
+@hf.task(runner="process", retry=ONCE, timeout=1)
 def endless(file: str) -> None:
     note(file)
     while True:
@@ -136,7 +136,7 @@ def nap(seconds: float) -> None:
     time.sleep(seconds)
 
 
-@hf.task(runner="process", retry=ONCE, timeout=0.5)
+@hf.task(runner="process", retry=ONCE, timeout=2)
 def nap_briefly(seconds: float) -> None:
     time.sleep(seconds)
 

@@ -35,7 +35,7 @@ def spins() -> None:
         pass
 
 
-@hf.task(runner="process", retry=TWICE, timeout=3.5)
+@hf.task(runner="process", retry=TWICE, timeout=7)
 def holds_the_lock() -> None:
     """PyDLL calls without letting go of the interpreter's lock: nothing else in this process moves."""
     ctypes.PyDLL(None).sleep(600)

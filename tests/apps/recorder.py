@@ -35,6 +35,13 @@ async def slow(seconds: float, *, ctx: Context = CONTEXT) -> str:
     return f"slept {seconds}"
 
 
+@hf.task(name="slow_at_first", retry=Retry.fixed(0.1, max_attempts=5))
+async def slow_at_first(seconds: float, *, ctx: Context = CONTEXT) -> None:
+    """The first attempt lasts long enough for its worker to be killed or frozen meanwhile."""
+    note("slow", ctx)
+    await asyncio.sleep(seconds if ctx.attempt == 1 else 0)
+
+
 @hf.task(name="in_thread", retry=Retry.fixed(0.1, max_attempts=5))
 def in_thread(seconds: float, *, ctx: Context = CONTEXT) -> None:
     note("in_thread", ctx)

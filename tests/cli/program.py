@@ -38,7 +38,7 @@ def ran(dsn: str, *arguments: str, folder: Path | None = None, **env: str) -> su
     """One command as a process of its own, to its end."""
     return subprocess.run(
         [*COMMAND, *arguments], cwd=folder, env=environment(dsn, **env), capture_output=True, text=True,
-        timeout=60, check=False,
+        timeout=100, check=False,
     )  # fmt: skip
 
 
@@ -68,6 +68,6 @@ class Program:
     def said(self) -> str:
         return self._output.read_text()
 
-    def ended(self, seconds: float = 20) -> int:
+    def ended(self, seconds: float = 60) -> int:
         """Its exit code."""
         return self.process.wait(seconds)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import sys
@@ -39,7 +40,7 @@ def test_dev_starts_a_database_runs_jobs_and_follows_the_code(tmp_path: Path, em
     code, written = tmp_path / "dev_app.py", tmp_path / "written"
     code.write_text(APP.replace("VERSION", "one"))
     with started("", "dev", "dev_app:hf", folder=tmp_path) as program:
-        wait_until(lambda: "worker started" in program.said, 40)
+        wait_until(lambda: "worker started" in program.said)
         assert f"export HOLDFAST_DSN=embedded:{tmp_path}/.holdfast" in program.said
         assert re.search(r"url +postgresql://postgres@/holdfast\S+ \(for other libraries and psql, ", program.said)
         assert "psql 'postgresql://postgres@/holdfast" in program.said
@@ -63,7 +64,8 @@ def test_dev_runs_without_watchfiles_and_says_so(dsn: str, tmp_path: Path) -> No
     (tmp_path / "dev_app.py").write_text(APP)
     # A module that cannot be found, in the eyes of importlib.
     (tmp_path / "sitecustomize.py").write_text("import sys; sys.modules['watchfiles'] = None")
-    with started(dsn, "dev", "dev_app:hf", folder=tmp_path, PYTHONPATH=str(tmp_path)) as program:
+    path = os.pathsep.join(filter(None, (str(tmp_path), os.environ.get("PYTHONPATH"))))
+    with started(dsn, "dev", "dev_app:hf", folder=tmp_path, PYTHONPATH=path) as program:
         wait_until(lambda: "worker started" in program.said)
         assert "reload is off: watchfiles is not installed" in program.said
         program.process.send_signal(signal.SIGTERM)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +15,7 @@ from workers import worker
 from holdfast import Holdfast, Retry, Status
 
 Sql = Callable[..., list[tuple[Any, ...]]]
-QUICK = {"lease": 1.0, "renew": 0.3, "upkeep": 0.2, "poll": 0.1}
+QUICK = {"lease": 2.0, "renew": 0.3, "upkeep": 0.2, "poll": 0.1}
 
 
 def tasks(hf: Holdfast) -> dict[str, Any]:
@@ -22,6 +23,7 @@ def tasks(hf: Holdfast) -> dict[str, Any]:
 
     async def record(n: int) -> None: ...
     async def slow(seconds: float) -> None: ...
+    async def slow_at_first(seconds: float) -> None: ...
     def in_thread(seconds: float) -> None: ...
     async def poison() -> None: ...
 
@@ -29,6 +31,7 @@ def tasks(hf: Holdfast) -> dict[str, Any]:
     return {
         "record": hf.task(name="record", retry=quick)(record),
         "slow": hf.task(name="slow", retry=quick)(slow),
+        "slow_at_first": hf.task(name="slow_at_first", retry=quick)(slow_at_first),
         "in_thread": hf.task(name="in_thread", retry=quick)(in_thread),
         "poison": hf.task(name="poison", retry=Retry.fixed(0.05, max_attempts=3))(poison),
     }
@@ -39,8 +42,8 @@ def finals(sql: Sql) -> Counter[str]:
 
 
 def test_two_workers_run_a_thousand_jobs_once_each(hf: Holdfast, dsn: str, sql: Sql, tmp_path: Path) -> None:
-    with worker(dsn, tmp_path) as one, worker(dsn, tmp_path) as two:
-        wait_until(lambda: sql("select count(*) from workers") == [(2,)])
+    with worker(dsn, tmp_path, concurrency=5) as one, worker(dsn, tmp_path, concurrency=5) as two:
+        wait_until(lambda: sql("select count(*) from sleepers") == [(2,)])
         ids = tasks(hf)["slow"].enqueue_many([0.005] * 1000)
         wait_until(lambda: finals(sql)["succeeded"] == 1000)
         assert one.stop() == 0
@@ -53,7 +56,7 @@ def test_two_workers_run_a_thousand_jobs_once_each(hf: Holdfast, dsn: str, sql: 
 def test_a_killed_workers_job_is_reclaimed_with_its_attempt_counted(
     hf: Holdfast, dsn: str, sql: Sql, tmp_path: Path
 ) -> None:
-    job = tasks(hf)["slow"].enqueue(0.2)
+    job = tasks(hf)["slow_at_first"].enqueue(60)
     with worker(dsn, tmp_path, **QUICK) as first:
         wait_until(lambda: first.notes("slow"))
         first.kill()
@@ -67,12 +70,14 @@ def test_a_killed_workers_job_is_reclaimed_with_its_attempt_counted(
 
 
 def test_a_frozen_workers_late_finish_is_refused(hf: Holdfast, dsn: str, sql: Sql, tmp_path: Path) -> None:
-    job = tasks(hf)["slow"].enqueue(0.7)
+    job = tasks(hf)["slow_at_first"].enqueue(3)
     with worker(dsn, tmp_path, **QUICK) as zombie:
         wait_until(lambda: zombie.notes("slow"))
+        begun = time.monotonic()
         zombie.signal(signal.SIGSTOP)
         with worker(dsn, tmp_path, **QUICK) as other:
             done = wait_until(lambda: (info := job.info()) and info.status is Status.SUCCEEDED and info)
+            wait_until(lambda: time.monotonic() > begun + 3)  # it wakes up with its handler's work done
             zombie.signal(signal.SIGCONT)
             wait_until(lambda: "leases lost" in zombie.log.read_text() or "stale" in zombie.log.read_text())
             assert other.stop() == 0
@@ -91,7 +96,7 @@ def test_a_job_that_kills_its_worker_dies_after_max_attempts_and_takes_nobody_al
     others = mine["record"].enqueue_many(range(20))
     for _ in range(12):
         with worker(dsn, tmp_path, concurrency=4, **QUICK) as process:
-            wait_until(lambda p=process: p.popen.poll() is not None or finals(sql)["dead"], 30)
+            wait_until(lambda p=process: p.popen.poll() is not None or finals(sql)["dead"])
         if finals(sql)["dead"]:
             break
     with worker(dsn, tmp_path, **QUICK):
@@ -105,7 +110,7 @@ def test_a_job_that_kills_its_worker_dies_after_max_attempts_and_takes_nobody_al
 def test_sigterm_lets_running_jobs_finish_and_gives_back_the_rest(
     hf: Holdfast, dsn: str, sql: Sql, tmp_path: Path
 ) -> None:
-    ids = tasks(hf)["slow"].enqueue_many([0.5] * 6)
+    ids = tasks(hf)["slow"].enqueue_many([3] * 6)  # long enough for the signal to come while two of them run
     with worker(dsn, tmp_path, concurrency=2, prefetch=0, poll=0.1) as process:
         wait_until(lambda: len(process.notes("slow")) == 2)
         assert process.stop() == 0
@@ -133,5 +138,5 @@ def test_a_second_sigterm_stops_at_once(hf: Holdfast, dsn: str, sql: Sql, tmp_pa
         wait_until(lambda: process.notes("slow"))
         process.signal(signal.SIGTERM)
         wait_until(lambda: "worker stopping" in process.log.read_text())
-        assert process.stop(timeout=10) == 0
+        assert process.stop() == 0
     assert job.info().status is Status.QUEUED

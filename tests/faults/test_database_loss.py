@@ -65,15 +65,17 @@ def test_a_restart_under_load_loses_nothing_and_runs_nothing_accepted_twice(
     producer = threading.Thread(target=produce)
     with worker(dsn, tmp_path, **QUICK) as one, worker(dsn, tmp_path, **QUICK) as two:
         producer.start()
-        for _ in range(2):
+        try:
+            for _ in range(2):
+                mark = len(accepted)
+                wait_until(lambda m=mark: len(accepted) > m + 100)
+                own_server.stop(mode)
+                own_server.start()
             mark = len(accepted)
-            wait_until(lambda m=mark: len(accepted) > m + 100)
-            own_server.stop(mode)
-            own_server.start()
-        mark = len(accepted)
-        wait_until(lambda: len(accepted) > mark + 100)
-        stop.set()
-        producer.join()
+            wait_until(lambda: len(accepted) > mark + 100)
+        finally:
+            stop.set()
+            producer.join()
         wait_until(lambda: counts(dsn)["succeeded"] >= len(accepted), 60)
         assert one.stop() == 0
         assert two.stop() == 0
@@ -89,7 +91,8 @@ def test_a_restart_under_load_loses_nothing_and_runs_nothing_accepted_twice(
 
 class CuttingProxy:
     """Stands between client and server; when `cut` is set, the next reply is swallowed and the connection dropped: the
-    next on a connection whose application's name ends like `only`, if that is given."""
+    next on a connection whose application's name ends like `only`, if that is given. With `keep_cutting` it is
+    one reply of so many, for ever."""
 
     def __init__(self, target: str, folder: Path, only: str = "") -> None:
         self._target = target
@@ -98,6 +101,9 @@ class CuttingProxy:
         self.cut = threading.Event()
         self.stalled = threading.Event()
         self.cuts = 0
+        self._every: Callable[[], int] | None = None
+        self._passing = 0
+        self._guard = threading.Lock()
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(str(folder / ".s.PGSQL.5432"))
         self._listener.listen()
@@ -128,8 +134,7 @@ class CuttingProxy:
                     self._chosen.add(sink)
                 if self.stalled.is_set():
                     continue  # taken, and never passed on: the worst kind of silence
-                if replies and self.cut.is_set() and source in self._chosen:
-                    self.cut.clear()
+                if replies and source in self._chosen and self._cuts_now():
                     self.cuts += 1
                     break
                 sink.sendall(data)
@@ -139,6 +144,21 @@ class CuttingProxy:
             with contextlib.suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
         source.close()  # the other direction's thread closes the other one
+
+    def keep_cutting(self, every: Callable[[], int] | None) -> None:
+        """After so many replies that pass, asked anew each time; None to stop it."""
+        with self._guard:
+            self._every, self._passing = every, every() if every else 0
+
+    def _cuts_now(self) -> bool:
+        with self._guard:
+            self._passing -= 1
+            if self._every and self._passing < 0:
+                self._passing = self._every()
+                return True
+            asked = self.cut.is_set()
+            self.cut.clear()
+            return asked
 
     def close(self) -> None:
         self._listener.shutdown(socket.SHUT_RDWR)
@@ -235,7 +255,7 @@ async def test_a_worker_whose_connections_fall_silent_gives_up_its_jobs_before_o
     with tempfile.TemporaryDirectory(prefix="hf") as folder:
         proxy = CuttingProxy(f"{host}/.s.PGSQL.5432", Path(folder))
         silent = psycopg.conninfo.make_conninfo(dsn, host=folder)
-        hf = Holdfast(silent, lease=2.0, renew=0.3, call_timeout=1.0, grace=0.1, poll=0.1, upkeep=30)
+        hf = Holdfast(silent, lease=6.0, renew=0.3, call_timeout=1.0, grace=0.1, poll=0.1, upkeep=30)
         started, ended = asyncio.Event(), asyncio.Event()
 
         @hf.task(name="long")
@@ -251,7 +271,7 @@ async def test_a_worker_whose_connections_fall_silent_gives_up_its_jobs_before_o
         job = await asyncio.to_thread(long.enqueue)
         await started.wait()
         proxy.stalled.set()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(40):
             await ended.wait()
         lapsed = sql("select expires_at <= now() from claims")
         assert lapsed == [(False,)], "canceled before the lease has run out"
@@ -259,7 +279,7 @@ async def test_a_worker_whose_connections_fall_silent_gives_up_its_jobs_before_o
         proxy.stalled.clear()
         worker.stop()
         worker.stop()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(40):
             await running
         await asyncio.to_thread(hf.close)
         proxy.close()
@@ -299,7 +319,7 @@ def test_an_async_call_that_gets_no_answer_fails_at_its_deadline(proxied: tuple[
     async def main() -> None:
         await task.aenqueue(0)
         proxy.stalled.set()
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(40):
             with pytest.raises(DatabaseUnavailable):
                 await task.aenqueue(1)
         proxy.stalled.clear()

@@ -84,7 +84,7 @@ def working(backend: str = "default", **options: Any) -> Iterator[Holdfast]:
     finally:
         wait_until(lambda: loop)
         loop[0].call_soon_threadsafe(worker.stop)
-        thread.join(30)
+        thread.join(60)
 
 
 def project(folder: Path, database: dict[str, Any], tasks: dict[str, Any], *command: str) -> list[str]:

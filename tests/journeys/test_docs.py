@@ -33,7 +33,7 @@ def test_the_readmes_program_runs(hf: Holdfast, dsn: str, tmp_path: Path) -> Non
         info = wait_until(lambda: (i := hf.get(job_id)) and i.status is Status.SUCCEEDED and i)
     finally:
         worker.terminate()
-        assert worker.wait(30) == 0
+        assert worker.wait(60) == 0
     assert info.result == "sent 'hello' to ada@example.org"
 
 

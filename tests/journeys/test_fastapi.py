@@ -33,7 +33,7 @@ def running(dsn: str, log: Path, *command: str) -> Iterator[subprocess.Popen[byt
         yield process
     finally:
         process.terminate()
-        code = process.wait(30)
+        code = process.wait(60)
     assert code in (0, -signal.SIGTERM), log.read_text()  # uvicorn shuts down in order, then lets the signal end it
 
 

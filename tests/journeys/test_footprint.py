@@ -6,6 +6,8 @@ import os
 import subprocess
 import sys
 
+from pace import slower
+
 IMPORT = "import time; t = time.process_time(); import holdfast; print(time.process_time() - t)"
 WORKER = """
 import asyncio, sys
@@ -27,8 +29,9 @@ async def main():
     await sit.aenqueue_many(range(5000))
     worker = Worker(hf)
     running = asyncio.create_task(worker.run())
-    while not hasattr(worker, "finisher") or worker.finisher.succeeded < 10000:
-        await asyncio.sleep(0.02)
+    async with asyncio.timeout(100):
+        while not hasattr(worker, "finisher") or worker.finisher.succeeded < 10000:
+            await asyncio.sleep(0.02)
     worker.stop()
     await running
     await hf.aclose()
@@ -48,7 +51,7 @@ def run(code: str, *args: str) -> float:
 
 def test_import_takes_at_most_200_ms() -> None:
     run(IMPORT)  # compiles, once
-    assert min(run(IMPORT) for _ in range(5)) <= 0.2
+    assert min(run(IMPORT) for _ in range(5)) <= 0.2 * slower()
 
 
 def test_a_worker_with_a_thousand_slots_stays_below_150_mb(dsn: str) -> None:

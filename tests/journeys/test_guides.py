@@ -141,7 +141,7 @@ async def block(guide: Guide) -> None:
 
 @check
 async def cancel(guide: Guide) -> None:
-    assert await (await guide.render.aenqueue(2)).aresult(10) == 2
+    assert await (await guide.render.aenqueue(2)).aresult(40) == 2
     job = await guide.render.aenqueue(1_000_000)
 
     async def running() -> bool:
@@ -165,7 +165,7 @@ async def deadline(guide: Guide) -> None:
 @check
 async def progress(guide: Guide) -> None:
     job = await guide.read.aenqueue(3)
-    assert await job.aresult(10) == {"rows": 3}
+    assert await job.aresult(40) == {"rows": 3}
     info = await guide.hf.aget(job.id)
     assert info is not None and info.progress
     assert (info.progress["done"], info.progress["total"], info.progress["message"]) == (3, 3, "row 3")
@@ -173,21 +173,21 @@ async def progress(guide: Guide) -> None:
 
 @check
 async def resources(guide: Guide) -> None:
-    assert await (await guide.count.aenqueue("batches")).aresult(10) == 1
+    assert await (await guide.count.aenqueue("batches")).aresult(40) == 1
 
 
 @check
 async def middleware(guide: Guide) -> None:
     before = guide.trace.set("t-1")
     try:
-        assert await (await guide.traced.aenqueue()).aresult(10) == "t-1"
+        assert await (await guide.traced.aenqueue()).aresult(40) == "t-1"
     finally:
         guide.trace.reset(before)
 
 
 @check
 async def transaction(guide: Guide) -> None:
-    await (await guide.book.aenqueue(42, 100)).aresult(10)
+    await (await guide.book.aenqueue(42, 100)).aresult(40)
     assert guide.sql("select * from public.ledger") == [(42, 100)]
 
 
@@ -217,7 +217,7 @@ async def join(guide: Guide) -> None:
 async def crawl(guide: Guide) -> None:
     async with guide.hf.batch("crawl") as batch:
         await guide.crawl.using(batch=batch).aenqueue(1, 3)
-    info = await batch.ajoin(20)
+    info = await batch.ajoin(40)
     assert (info.status, info.total) == ("succeeded", 15)
 
 

@@ -59,7 +59,7 @@ def test_a_cancel_that_commits_while_the_attempts_end_waits_for_it_is_not_lost(
         ending: Future[Any] = threads.submit(put_back, core.runner(worker), job)
         waits_for_lock(each_sql, worker)
         operator.commit()
-        ending.result(10)
+        ending.result(40)
     assert core.status(each_sql, id_) == "canceled"
     assert core.count(each_sql, "cancels") == 0
 

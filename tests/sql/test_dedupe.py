@@ -238,7 +238,7 @@ def test_twenty_threads_with_one_key_make_one_job(each_dsn: str, each_sql: Sql) 
     def work() -> None:
         with core.session(each_dsn) as conn:
             run = core.runner(conn)
-            start.wait()
+            start.wait(40)
             for _ in range(3):
                 told.append(keyed(run))
 
@@ -273,7 +273,7 @@ def test_threads_that_enqueue_claim_and_finish_one_key_never_hold_it_twice(dsn: 
     def watch() -> None:
         with core.session(dsn) as conn:
             run = core.runner(conn)
-            while not stop.is_set():
+            while not twice or not stop.is_set():
                 twice.append(run("select count(*) from (select from live where dedupe_key = 'k') l")[0][0])
 
     producers = [threading.Thread(target=produce) for _ in range(3)]
@@ -361,7 +361,7 @@ def test_two_batches_with_the_same_keys_in_opposite_order_do_not_deadlock(dsn: s
         jobs = json.dumps([{"task": "t", "dedupe_key": key} for key in order])
         try:
             with core.session(dsn) as conn:
-                start.wait()
+                start.wait(40)
                 conn.execute("select enqueue_many(%s::jsonb)", [jobs])
         except BaseException as error:
             failures.append(error)

@@ -186,7 +186,7 @@ def test_racing_workers_claim_each_job_once(dsn: str, hf: Holdfast, sql: Sql) ->
     def work(name: str) -> None:
         with core.session(dsn) as conn:
             run = core.runner(conn)
-            start.wait()
+            start.wait(40)
             while batch := core.claim(run, name, 17):
                 claimed.extend((j.id, j.attempt) for j in batch)
                 assert core.finish(run, *batch) == []

@@ -303,7 +303,7 @@ def test_firing_wakes_a_worker_that_sleeps_on_the_queue(dsn: str, sql: Sql) -> N
         ears.execute("listen holdfast_wake")
         register(sql, options={"queue": "q"})
         fire_next(sql)
-        assert [n.payload for n in ears.notifies(timeout=5, stop_after=1)] == ["sleeper"]
+        assert [n.payload for n in ears.notifies(timeout=40, stop_after=1)] == ["sleeper"]
 
 
 def test_one_that_cannot_be_fired_keeps_no_other_of_its_transaction_from_it(each_sql: Sql, each_clock: Clock) -> None:
@@ -371,7 +371,7 @@ def check_each_slot_is_fired_once(dsn: str, sql: Sql, schema: str = "holdfast") 
             run = core.runner(conn)
             for n in range(slots):
                 at = start + n * MINUTE
-                together.wait()
+                together.wait(40)
                 if fire(run, at, [at], at + MINUTE):
                     fired.append(at)
 

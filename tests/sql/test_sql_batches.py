@@ -203,7 +203,7 @@ def test_an_adders_open_transaction_keeps_a_batch_from_ending(each_dsn: str, eac
         assert close(each_sql, batch), "closing does not wait for the adder"
         began = time.monotonic()
         assert complete(each_sql, batch) == [] and complete(each_sql) == []
-        assert time.monotonic() - began < 2, "nobody waits long for it"
+        assert time.monotonic() - began < 10, "nobody waits for it: the adder commits after this"
         adder.commit()
     assert complete(each_sql) == []
     assert counts(each_sql, batch) == ("running", 2, 1, 0, 0)
@@ -342,7 +342,7 @@ def test_a_batch_is_canceled_in_steps(each_sql: Sql) -> None:
     steps = []
     while step := each_sql("select cancel_batch(%s, 4)", [batch])[0][0]:
         steps.append(step)
-        assert step <= 4
+        assert step <= 4 and len(steps) < 20
     assert sum(steps) == 15
     assert counts(each_sql, batch) == ("running", 15, 0, 0, 12), "three run still"
     assert core.status(each_sql, other) == "queued"
@@ -361,7 +361,7 @@ def test_a_cancel_waits_for_an_adder_and_cancels_what_it_added(dsn: str, sql: Sq
         wait_until(lambda: sql("select 1 from pg_stat_activity where pid = %s and wait_event_type = 'Lock'",
                                [operator.info.backend_pid]))  # fmt: skip
         adder.commit()
-        assert going.result(10) == [(1,)]
+        assert going.result(40) == [(1,)]
     assert core.status(sql, id_) == "canceled"
 
 

@@ -14,6 +14,7 @@ import psycopg
 import pytest
 import sql_core as core
 from conftest import wait_until
+from pace import slower
 from sql_clock import Clock, clock_fixture, each_clock_fixture  # noqa: F401 - fixtures
 from sql_core import Sql
 
@@ -423,7 +424,7 @@ def test_of_racing_workers_one_leads(dsn: str, sql: Sql) -> None:
 
     def work(name: str) -> None:
         with core.session(dsn) as conn:
-            start.wait()
+            start.wait(40)
             terms.append(lead(core.runner(conn), name))
 
     threads = [threading.Thread(target=work, args=[f"w{n}"]) for n in range(6)]
@@ -475,7 +476,7 @@ def test_enqueue_wakes_a_sleeper_and_says_nothing_when_nobody_sleeps(dsn: str, s
         core.put(sql, queue="mail")
         core.put(sql)
         core.put(sql, delay="1 hour")
-        heard = [n.payload for n in listener.notifies(timeout=5, stop_after=2)]
+        heard = [n.payload for n in listener.notifies(timeout=40, stop_after=2)]
         assert heard == ["ada", "ada"]  # the due one, and the delayed one: it is now the next to come due
         core.put(sql, delay="2 hours")
         assert list(listener.notifies(timeout=0.1)) == []
@@ -621,6 +622,7 @@ def test_racing_cancels_and_promotes_never_call_a_waiting_job_unknown(dsn: str, 
             run = core.runner(conn)
             left = list(ids)
             while left:
+                assert all(mover.is_alive() for mover in movers), "nobody moves the jobs on that it holds"
                 for id_ in list(left):
                     (outcome,) = core.cancel(run, id_)
                     outcomes[id_].append(outcome)
@@ -686,4 +688,4 @@ def test_a_round_of_upkeep_is_cheap_on_every_server(each_sql: Sql) -> None:
         each_sql("select term from upkeep('w', '1 minute')")
         return time.perf_counter() - began
 
-    assert min(once() for _ in range(10)) < 0.05
+    assert min(once() for _ in range(10)) < 0.05 * slower()

@@ -410,7 +410,7 @@ def test_a_sleeping_worker_is_woken_when_the_transaction_commits_and_not_before(
         ear.execute("listen holdfast_wake")
 
         def heard() -> list[str]:
-            return [each.payload for each in ear.notifies(timeout=10, stop_after=1)]
+            return [each.payload for each in ear.notifies(timeout=40, stop_after=1)]
 
         for enqueue in (lambda: lent.enqueue(task, 1), lambda: lent.enqueue_many(task, [1, 2])):
             with lent.transaction():

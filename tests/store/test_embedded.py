@@ -17,6 +17,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from conftest import PATIENCE
 
 from holdfast.errors import ConfigurationError
 from holdfast.store.embedded import EmbeddedPostgres, open_embedded, parse_embedded
@@ -91,7 +92,7 @@ def pid_seen_by(process: subprocess.Popen[str]) -> int:
 
 
 def finish(process: subprocess.Popen[str]) -> None:
-    process.communicate(timeout=20)
+    process.communicate(timeout=60)
     assert process.returncode == 0
 
 
@@ -119,7 +120,7 @@ def kill_postmaster(server: EmbeddedPostgres) -> None:
     eventually(lambda: server.pid is None)
 
 
-def eventually(happened: Callable[[], object], seconds: float = 20.0) -> None:
+def eventually(happened: Callable[[], object], seconds: float = PATIENCE) -> None:
     deadline = time.monotonic() + seconds
     while not happened():
         assert time.monotonic() < deadline, "it did not happen in time"

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from conftest import wait_until
+from pace import slower
 
 from holdfast import ConfigurationError, Context, Holdfast, UsageError
 from holdfast.testing import Databases, Kit, bind, scratch_database, scratch_server
@@ -60,9 +62,7 @@ def test_connections_are_closed_with_the_block(pg18: str) -> None:
         with bind(Holdfast(), dsn) as kit:
             assert kit.hf.list_jobs() == []
             assert admin.execute(mine, [name]).fetchone()[0] >= 2
-        deadline = time.monotonic() + 10
-        while admin.execute(mine, [name]).fetchone() != (0,):  # a server process takes a moment to end
-            assert time.monotonic() < deadline
+        wait_until(lambda: admin.execute(mine, [name]).fetchone() == (0,))  # a server process takes a moment to end
 
 
 def test_async_connections_are_closed_too_whoever_runs_the_loop(kit_dsn: str, opened: Databases) -> None:
@@ -247,7 +247,7 @@ def test_a_transaction_left_open_is_named_when_it_is_in_the_way(pg18: str) -> No
             began = time.monotonic()
             with pytest.raises(UsageError, match=r"a transaction open.*'left open' is idle in transaction"):
                 bind(Holdfast(), dsn, databases).__enter__()
-            assert time.monotonic() - began < 8
+            assert time.monotonic() - began < 30
         with bind(Holdfast(), dsn, databases):
             pass
 
@@ -271,7 +271,7 @@ def test_emptying_takes_milliseconds(kit_dsn: str, opened: Databases) -> None:
         began = time.perf_counter()
         with bind(Holdfast(), kit_dsn, opened):
             costs.append(time.perf_counter() - began)
-    assert min(costs) < 0.05
+    assert min(costs) < 0.05 * slower()
 
 
 def test_binding_leaves_no_threads_running(kit_dsn: str, opened: Databases) -> None:
@@ -281,9 +281,7 @@ def test_binding_leaves_no_threads_running(kit_dsn: str, opened: Databases) -> N
     with bind(Holdfast(), kit_dsn, opened) as kit:
         kit.hf.task(name="any")(lambda: None).enqueue()
         kit.drain()
-        deadline = time.monotonic() + 10
-        while jobs_threads():
-            assert time.monotonic() < deadline
+        wait_until(lambda: not jobs_threads())
     assert os.environ.get("HOLDFAST_DSN") is None
 
 
@@ -302,4 +300,4 @@ def test_the_kit_is_at_home_and_quick_on_each_server(request: pytest.FixtureRequ
                 began = time.perf_counter()
                 assert [each.result for each in kit.drain()] == [8]
                 costs.append(time.perf_counter() - began)
-    assert min(costs) < 0.15
+    assert min(costs) < 0.15 * slower()

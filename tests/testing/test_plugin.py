@@ -13,6 +13,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from pace import slower
 
 ROOT = Path(__file__).parent.parent.parent
 GUIDE = (ROOT / "docs" / "guides" / "testing.md").read_text()
@@ -139,13 +140,13 @@ def test_it(pytestconfig):
 
 
 def test_importing_it_takes_less_than_ten_milliseconds() -> None:
-    code = "import time, pytest; t = time.perf_counter(); import pytest_holdfast; print(time.perf_counter() - t)"
+    code = "import time, pytest; t = time.process_time(); import pytest_holdfast; print(time.process_time() - t)"
 
     def once() -> float:
         env = os.environ | {"PYTHONPATH": str(ROOT / "src")}
         return float(subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, check=True).stdout)
 
-    assert min(once() for _ in range(4)) < 0.010
+    assert min(once() for _ in range(4)) < 0.010 * slower()
 
 
 def test_a_test_that_does_not_ask_reaches_no_database(project: Run, pg18: str) -> None:
@@ -305,7 +306,7 @@ def test_it(holdfast_kit, n):
     cases = ET.parse(tmp_path / "times.xml").getroot().iter("testcase")  # noqa: S314 - our own file
     times = sorted(float(case.attrib["time"]) for case in cases)
     assert len(times) == 40
-    assert times[20] < 0.1
+    assert times[20] < 0.1 * slower()
 
 
 def test_a_handler_in_a_process_of_its_own_is_drained_there_and_knows_the_tests_database(project: Run) -> None:

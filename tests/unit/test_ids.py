@@ -43,7 +43,7 @@ def test_ids_made_by_many_threads_are_unique_and_grow_in_each() -> None:
     start = threading.Barrier(8)
 
     def work(number: int) -> None:
-        start.wait()
+        start.wait(40)
         made[number] = [maker.make() for _ in range(3000)] + maker.make_many(2000)
 
     threads = [threading.Thread(target=work, args=[n]) for n in range(8)]

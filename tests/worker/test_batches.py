@@ -43,7 +43,7 @@ async def test_a_batch_counts_how_its_jobs_end_and_calls_back_once(hf: Holdfast)
         one = row.using(batch=batch).enqueue(200)
         assert counts(batch.info()) == ("queued", 201, 0, 0, 0, 0)
     async with working(hf):
-        info = await batch.ajoin(20)
+        info = await batch.ajoin(40)
         assert counts(info) == ("failed", 201, 201, 198, 2, 1)
         assert info.callback is not None
         assert (await ended(hf, info.callback)).status is Status.SUCCEEDED
@@ -62,7 +62,7 @@ async def test_a_batch_whose_jobs_all_succeed_has_succeeded(hf: Holdfast) -> Non
         async with hf.batch("import") as batch:
             await row.using(batch=batch).aenqueue_many(range(10))
             await row.using(batch=batch, delay=0.05).aenqueue_many(range(10))
-        assert counts(await batch.ajoin(20)) == ("succeeded", 20, 20, 20, 0, 0)
+        assert counts(await batch.ajoin(40)) == ("succeeded", 20, 20, 20, 0, 0)
 
 
 async def test_a_batch_does_not_end_while_it_is_open(hf: Holdfast) -> None:
@@ -75,7 +75,7 @@ async def test_a_batch_does_not_end_while_it_is_open(hf: Holdfast) -> None:
                 job = await row.using(batch=batch).aenqueue(n)
                 await ended(hf, job.id)
             assert counts(await batch.ainfo()) == ("running", 3, 3, 3, 0, 0)
-        assert counts(await batch.ajoin(10))[0] == "succeeded"
+        assert counts(await batch.ajoin(40))[0] == "succeeded"
 
 
 def test_an_empty_batch_ends_when_it_is_closed(hf: Holdfast) -> None:
@@ -97,7 +97,7 @@ async def test_jobs_may_be_added_from_a_job_of_a_running_batch_but_not_to_one_th
     async with working(hf):
         async with hf.batch("crawl") as batch:
             await page.using(batch=batch).aenqueue(5)
-        assert counts(await batch.ajoin(10)) == ("succeeded", 6, 6, 6, 0, 0)
+        assert counts(await batch.ajoin(40)) == ("succeeded", 6, 6, 6, 0, 0)
         with pytest.raises(UsageError, match=r"batch .* \(crawl\) has ended and takes no more jobs"):
             await page.using(batch=batch).aenqueue(1)
         with pytest.raises(UsageError, match=r"\(crawl\) has ended and takes no more jobs"):
@@ -126,7 +126,7 @@ async def test_a_batch_is_canceled_with_all_that_waits_and_runs(hf: Holdfast) ->
     async with working(hf, concurrency=3):
         await entered.wait()
         assert await batch.acancel() >= 2500
-        info = await batch.ajoin(20)
+        info = await batch.ajoin(40)
         assert counts(info) == ("canceled", 2510, 2510, 0, 0, 2510)
         await until(lambda: asyncio.sleep(0, told == [batch.id]))
         assert await batch.acancel() == 0
@@ -212,7 +212,7 @@ def test_workers_that_end_a_batch_at_once_enqueue_its_callback_once(hf: Holdfast
 
     def end(barrier: threading.Barrier, id_: str, token: int, batch: str) -> None:
         with psycopg.connect(dsn, autocommit=True, options="-c search_path=holdfast") as conn:
-            barrier.wait(10)
+            barrier.wait(40)
             conn.execute("select finish(%s::uuid[], %s::bigint[])", [[id_], [token]])
             conn.execute("select complete_batches(%s::uuid[])", [[batch]])
 
@@ -244,7 +244,7 @@ async def test_a_transaction_of_the_callers_does_not_hold_up_a_worker(hf: Holdfa
             info = await batch.ainfo()
             assert info is not None and not info.ended
             conn.commit()
-            assert counts(await batch.ajoin(20)) == ("succeeded", 2, 2, 2, 0, 0)
+            assert counts(await batch.ajoin(40)) == ("succeeded", 2, 2, 2, 0, 0)
 
 
 def test_a_batch_needs_a_name_and_a_callback_that_is_a_task(hf: Holdfast) -> None:

@@ -232,7 +232,7 @@ async def test_a_resource_that_fails_at_its_close_leaves_no_other_open(hf: Holdf
     job = uses.enqueue()
     worker = Worker(hf)
     running = asyncio.create_task(worker.run())
-    assert await job.aresult(10) == 6
+    assert await job.aresult(40) == 6
     worker.stop()
     with pytest.raises(RuntimeError, match="cannot close"):
         await running

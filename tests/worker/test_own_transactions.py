@@ -28,7 +28,7 @@ def ledger(sql: Sql) -> Iterator[Rows]:
     sql("drop table public.ledger")
 
 
-async def all_ended(hf: Holdfast, sql: Sql, number: int, seconds: float = 30.0) -> dict[str, int]:
+async def all_ended(hf: Holdfast, sql: Sql, number: int, seconds: float = 60.0) -> dict[str, int]:
     async def counts() -> dict[str, int] | None:
         rows = dict(await asyncio.to_thread(sql, "select status::text, count(*) from jobs group by 1"))
         return rows if sum(rows.get(s, 0) for s in ("succeeded", "failed", "dead", "canceled")) >= number else None
@@ -42,7 +42,7 @@ async def test_handlers_that_enqueue_inside_their_transactions_do_not_wait_for_e
     dsn: str, sql: Sql, ledger: Rows, kind: str
 ) -> None:
     """Fifty handlers, ten connections, all in use by transactions when each handler asks for one more."""
-    hf = Holdfast(dsn, pool_size=3, connect_timeout=2)
+    hf = Holdfast(dsn, pool_size=3, connect_timeout=10)
     together = threading.Barrier(3)
 
     @hf.task(name="after", queue="elsewhere")
@@ -58,13 +58,13 @@ async def test_handlers_that_enqueue_inside_their_transactions_do_not_wait_for_e
         with ctx.transaction() as conn:
             conn.execute("insert into public.ledger values (%s)", [n])
             if n < 3:
-                together.wait(10)
+                together.wait(40)
             after.enqueue(n)
 
     task = hf.task(name="t", retry=Retry.none())(on_loop if kind == "async" else in_thread)
     task.enqueue_many(range(50))
     async with working(hf, concurrency=50):
-        assert (await all_ended(hf, sql, 50, 20))["succeeded"] == 50
+        assert (await all_ended(hf, sql, 50))["succeeded"] == 50
     assert ledger() == list(range(50))
     assert sql("select count(*) from live where task = 'after'") == [(50,)]
     await hf.aclose()
@@ -187,13 +187,13 @@ async def test_a_thread_that_outlives_its_worker_ends_its_job_or_nothing(hf: Hol
                 conn.execute("insert into public.ledger values (%s)", [ctx.attempt])
                 if ctx.attempt == 1:
                     entered.set()
-                    go.wait(20)
+                    go.wait(40)
         finally:
             left.set()
 
     async with working(hf, grace=0.1):
         job = await slow.aenqueue()
-        await asyncio.to_thread(entered.wait, 10)
+        await asyncio.to_thread(entered.wait, 40)
     info = job.info()
     assert info is not None and info.status is Status.RUNNING
     left.clear()
@@ -202,7 +202,7 @@ async def test_a_thread_that_outlives_its_worker_ends_its_job_or_nothing(hf: Hol
         assert (await ended(hf, job.id)).attempts == 2
         left.clear()
         go.set()
-        await asyncio.to_thread(left.wait, 10)
+        await asyncio.to_thread(left.wait, 40)
     assert ledger() == [2]
     assert sql("select count(*) from jobs") == [(1,)]
 
@@ -305,7 +305,7 @@ def test_a_worker_that_freezes_between_finish_and_commit_does_not_keep_its_claim
         def _check(self, refused: list[str]) -> None:
             assert refused == []
             assert sql("select reclaim()") == []
-            wait_until(lambda: sql("select 1 from reclaim()"), 10)
+            wait_until(lambda: sql("select 1 from reclaim()"))
 
     def finish() -> Any:
         return hf.calls.finish([mine], [token], [], [])

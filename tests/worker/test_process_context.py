@@ -48,17 +48,17 @@ async def test_progress_headers_and_batch_reach_the_process_and_come_back(app: H
     async with working(app):
         async with app.batch("import") as batch:
             job = await crunch.counts.using(batch=batch).aenqueue()
-        assert await job.aresult(20) == [batch.id, {"trace": "t-1"}, False]
+        assert await job.aresult(40) == [batch.id, {"trace": "t-1"}, False]
         progress = (await ended(app, job.id)).progress or {}
         assert (progress["done"], progress["total"], progress["message"]) == (999, 1000, "row 999")
-        assert (await batch.ajoin(10)).succeeded == 1
+        assert (await batch.ajoin(40)).succeeded == 1
         info = await ended(app, (await crunch.wrong_progress.aenqueue()).id)
         assert info.last_error and "progress is counted in numbers, got 'half'" in info.last_error["message"]
 
 
 async def test_a_resource_is_opened_once_in_each_process(app: Holdfast) -> None:
     async with working(app, child_processes=1):
-        pids = {await (await crunch.with_model.aenqueue(n)).aresult(20) for n in range(5)}
+        pids = {await (await crunch.with_model.aenqueue(n)).aresult(40) for n in range(5)}
     assert len(pids) == 1
 
 
@@ -66,13 +66,13 @@ async def test_a_resource_is_closed_in_a_process_that_is_idle_when_its_worker_st
     app: Holdfast, tmp_path: Path
 ) -> None:
     async with working(app, child_processes=1):
-        pid = await (await crunch.notes_its_close.aenqueue(str(tmp_path / "closed"))).aresult(20)
+        pid = await (await crunch.notes_its_close.aenqueue(str(tmp_path / "closed"))).aresult(40)
     assert (tmp_path / "closed").read_text() == str(pid)
 
 
 async def test_a_worker_that_stops_at_once_waits_for_no_process(app: Holdfast, tmp_path: Path) -> None:
     async with working(app, child_processes=1) as worker:
-        await (await crunch.notes_its_close.aenqueue(str(tmp_path / "closed"))).aresult(20)
+        await (await crunch.notes_its_close.aenqueue(str(tmp_path / "closed"))).aresult(40)
         worker.stop()
         worker.stop()
     assert not (tmp_path / "closed").exists()
@@ -80,9 +80,9 @@ async def test_a_worker_that_stops_at_once_waits_for_no_process(app: Holdfast, t
 
 async def test_a_transaction_in_a_process_ends_its_job(app: Holdfast, ledger: Callable[[], list[int]]) -> None:
     async with working(app, child_processes=1) as worker:
-        assert await (await crunch.insert.aenqueue(1)).aresult(20) == "inserted"
+        assert await (await crunch.insert.aenqueue(1)).aresult(40) == "inserted"
         again = await crunch.insert.aenqueue(2, fails=True)
-        assert await again.aresult(20) == "inserted"
+        assert await again.aresult(40) == "inserted"
         assert (await ended(app, again.id)).attempts == 2
         job = await crunch.insert_async.aenqueue(3)
         assert (await ended(app, job.id)).status is Status.SUCCEEDED
@@ -126,7 +126,7 @@ async def test_middleware_sees_what_a_process_does(app: Holdfast) -> None:
             raise
 
     async with working(app):
-        await (await crunch.add.aenqueue(1)).aresult(20)
+        await (await crunch.add.aenqueue(1)).aresult(40)
         job = await crunch.raise_named.aenqueue("LookupError")
         assert (await ended(app, job.id)).status is Status.FAILED
     assert seen[0] == "crunch.add succeeded" and "crunch.raise_named raised KeyError" in seen[1]

@@ -12,7 +12,7 @@ from holdfast.worker import Worker
 
 async def run(hf: Holdfast, **settings: object) -> Worker:
     worker = Worker(hf, **settings)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(40):
         await worker.run(until_idle=True)
     return worker
 
@@ -55,7 +55,7 @@ async def test_it_waits_for_a_running_job_that_may_still_enqueue(hf: Holdfast) -
     await late.aenqueue()
     worker = Worker(hf, concurrency=5, poll=0.05)
     running = asyncio.create_task(worker.run(until_idle=True))
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(40):
         while not getattr(worker, "claimer", None) or not worker.hand.running:  # noqa: ASYNC110 - no signal for it
             await asyncio.sleep(0.01)
         await asyncio.sleep(0.2)  # several looks at a queue that is empty while the job runs
@@ -86,6 +86,6 @@ async def test_it_can_be_stopped_before(hf: Holdfast) -> None:
 
     await again.aenqueue()
     worker = Worker(hf, concurrency=1)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(40):
         await worker.run(until_idle=True)
     assert len(hf.list_jobs(status="queued")) == 1
