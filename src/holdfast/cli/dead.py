@@ -17,6 +17,7 @@ from holdfast.cli.options import (
     BatchOnly,
     Dsn,
     ErrorOnly,
+    Id,
     Limit,
     QueueOnly,
     Schema,
@@ -26,7 +27,7 @@ from holdfast.cli.options import (
     filter_of,
 )
 from holdfast.errors import HoldfastError, UsageError
-from holdfast.store.calls import Call, Filter
+from holdfast.store.calls import Call, Calls, Filter
 
 PAGE = 500
 NONE = "no failed or dead jobs match"
@@ -84,12 +85,7 @@ def _row(job: dict[str, Any]) -> tuple[Any, ...]:
 
 
 @group.command(epilog="Example: holdfast dead show 018f2c5e-7d1a-7c3b-9f00-2a4b6c8d0e1f")
-def show(
-    id_: Annotated[str, typer.Argument(metavar="ID", help="The job's id.")],
-    as_json: AsJson = False,
-    dsn: Dsn = None,
-    schema: Schema = None,
-) -> None:
+def show(id_: Id, as_json: AsJson = False, dsn: Dsn = None, schema: Schema = None) -> None:
     """Show one failed or dead job and its error in full."""
     with Database(dsn, schema) as db:
         job = find_job(db, id_)
@@ -101,52 +97,42 @@ def show(
         show_job(job)
 
 
-@group.command(epilog="Example: holdfast dead retry --all --task app.send --yes")
-def retry(
-    id_: SomeIds = None,
-    *,
-    every: All = False,
-    status: DeadStatusOnly = None,
-    task: TaskOnly = None,
-    queue: QueueOnly = None,
-    tenant: TenantOnly = None,
-    error: ErrorOnly = None,
-    batch: BatchOnly = None,
-    yes: Yes = False,
-    as_json: AsJson = False,
-    dsn: Dsn = None,
-    schema: Schema = None,
-) -> None:
-    """Put jobs back into the queue with fresh attempts."""
-    where = filter_of(status, task, queue, tenant, error, batch)
-    with Database(dsn, schema) as db:
-        chosen = _choose(db, "retry", Wish(id_ or [], every, where, yes))
-        _act(db, chosen, db.calls.retry_dead, "retried", as_json)
+def _acting(verb: str, done: str, call: Callable[[Calls, Sequence[str]], Call[list[str]]]) -> Callable[..., None]:
+    """A command that does something with the jobs that its options name."""
+
+    def act(
+        id_: SomeIds = None,
+        *,
+        every: All = False,
+        status: DeadStatusOnly = None,
+        task: TaskOnly = None,
+        queue: QueueOnly = None,
+        tenant: TenantOnly = None,
+        error: ErrorOnly = None,
+        batch: BatchOnly = None,
+        yes: Yes = False,
+        as_json: AsJson = False,
+        dsn: Dsn = None,
+        schema: Schema = None,
+    ) -> None:
+        where = filter_of(status, task, queue, tenant, error, batch)
+        with Database(dsn, schema) as db:
+            chosen = _choose(db, verb, Wish(id_ or [], every, where, yes))
+            _act(chosen, lambda page: db.run(call(db.calls, page)), done, as_json)
+
+    return act
 
 
-@group.command(epilog="Example: holdfast dead discard --all --error captcha")
-def discard(
-    id_: SomeIds = None,
-    *,
-    every: All = False,
-    status: DeadStatusOnly = None,
-    task: TaskOnly = None,
-    queue: QueueOnly = None,
-    tenant: TenantOnly = None,
-    error: ErrorOnly = None,
-    batch: BatchOnly = None,
-    yes: Yes = False,
-    as_json: AsJson = False,
-    dsn: Dsn = None,
-    schema: Schema = None,
-) -> None:
-    """Put jobs aside for good; they stay in history for its keeping time."""
-    where = filter_of(status, task, queue, tenant, error, batch)
-    with Database(dsn, schema) as db:
-        chosen = _choose(db, "discard", Wish(id_ or [], every, where, yes))
-        _act(db, chosen, db.calls.discard_dead, "discarded", as_json)
-
-
+group.command(
+    "retry",
+    help="Put jobs back into the queue with fresh attempts.",
+    epilog="Example: holdfast dead retry --all --task app.send --yes",
+)(_acting("retry", "retried", Calls.retry_dead))
+group.command(
+    "discard",
+    help="Put jobs aside for good; they stay in history for its keeping time.",
+    epilog="Example: holdfast dead discard --all --error captcha",
+)(_acting("discard", "discarded", Calls.discard_dead))
 group.command("blocks", epilog="Example: holdfast dead blocks --json")(blocks.list_blocks)
 group.command("unblock", epilog="Example: holdfast dead unblock shop.example forum.example")(blocks.unblock)
 
@@ -191,9 +177,7 @@ def _pages(db: Database, where: Filter) -> Iterator[list[str]]:
         after = page[-1]
 
 
-def _act(
-    db: Database, chosen: Chosen, call: Callable[[Sequence[str]], Call[list[str]]], done: str, as_json: bool
-) -> None:
+def _act(chosen: Chosen, move: Callable[[list[str]], list[str]], done: str, as_json: bool) -> None:
     from rich.progress import Progress
 
     moved: list[str] = []
@@ -202,7 +186,7 @@ def _act(
     with Progress(console=console, transient=True, disable=not (chosen.total and console.is_terminal)) as bar:
         shown = bar.add_task(done, total=chosen.total)
         for page in chosen.pages:
-            went = db.run(call(page))
+            went = move(page)
             moved += went
             left += sorted(set(page) - set(went))
             bar.advance(shown, len(page))

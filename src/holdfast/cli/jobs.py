@@ -16,6 +16,7 @@ from holdfast.cli.options import (
     BatchOnly,
     Dsn,
     ErrorOnly,
+    Id,
     Ids,
     Limit,
     QueueOnly,
@@ -68,12 +69,7 @@ def _row(job: JobInfo) -> tuple[Any, ...]:
 
 
 @group.command(epilog="Example: holdfast jobs show 018f2c5e-7d1a-7c3b-9f00-2a4b6c8d0e1f")
-def show(
-    id_: Annotated[str, typer.Argument(metavar="ID", help="The job's id.")],
-    as_json: AsJson = False,
-    dsn: Dsn = None,
-    schema: Schema = None,
-) -> None:
+def show(id_: Id, as_json: AsJson = False, dsn: Dsn = None, schema: Schema = None) -> None:
     """Show everything about one job."""
     with Database(dsn, schema) as db:
         job = find_job(db, id_)

@@ -24,6 +24,7 @@ Schema = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 Limit = Annotated[int, typer.Option(min=1, metavar="N", help="At most this many.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+Id = Annotated[str, typer.Argument(metavar="ID", help="The job's id.")]
 Ids = Annotated[list[str], typer.Argument(metavar="ID", help="Job ids.")]
 
 StatusOnly = Annotated[Status | None, typer.Option("--status", help="Only jobs with this status.")]

@@ -6,6 +6,7 @@ Signals are sent robustly: the task's work is done by then, and a receiver's mis
 from __future__ import annotations
 
 import asyncio
+import functools
 import inspect
 import os
 import socket
@@ -36,28 +37,24 @@ Judge = Callable[[BaseException, str | None], str]  # an error and its code: err
 def handler(task: Task, alias: str, sender: type[Any], judge: Judge) -> Callable[..., Any]:
     """What a worker calls for a job of this task; its parameters are the job's payload."""
 
-    def begin(ctx: Context, args: list[Any], kwargs: dict[str, Any], **options: Any) -> Attempt:
+    def begin(
+        args: list[Any],
+        kwargs: dict[str, Any],
+        priority: int = 0,
+        run_after: str | None = None,
+        *,
+        ctx: Context = CONTEXT,
+    ) -> Any:
+        options = {"priority": priority, "run_after": run_after}
         return Attempt(results.variant(task, alias, ctx.queue, options), ctx, args, kwargs, sender, judge)
 
-    def run(
-        args: list[Any],
-        kwargs: dict[str, Any],
-        priority: int = 0,
-        run_after: str | None = None,
-        *,
-        ctx: Context = CONTEXT,
-    ) -> Any:
-        return _run(begin(ctx, args, kwargs, priority=priority, run_after=run_after))
+    @functools.wraps(begin)  # with its parameters
+    def run(*args: Any, **kwargs: Any) -> Any:
+        return _run(begin(*args, **kwargs))
 
-    async def arun(
-        args: list[Any],
-        kwargs: dict[str, Any],
-        priority: int = 0,
-        run_after: str | None = None,
-        *,
-        ctx: Context = CONTEXT,
-    ) -> Any:
-        return await _arun(begin(ctx, args, kwargs, priority=priority, run_after=run_after))
+    @functools.wraps(begin)
+    async def arun(*args: Any, **kwargs: Any) -> Any:
+        return await _arun(begin(*args, **kwargs))
 
     return arun if inspect.iscoroutinefunction(task.func) else run
 
