@@ -8,6 +8,7 @@ server; tables are emptied between tests.
 from __future__ import annotations
 
 import os
+import random
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -179,6 +180,14 @@ def kit(kit_dsn: str, opened: Databases) -> Iterator[Kit]:
     """A new application, bound by the kit."""
     with bind(Holdfast(), kit_dsn, opened) as bound:
         yield bound
+
+
+@pytest.fixture
+def seeded() -> random.Random:
+    """Chance whose seed is shown when the test fails."""
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    return random.Random(seed)
 
 
 def wait_until(condition: Callable[[], Any], seconds: float = PATIENCE, every: float = 0.02) -> Any:

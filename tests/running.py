@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+import inspect
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -27,11 +28,16 @@ async def working(hf: Holdfast, **settings: Any) -> AsyncIterator[Worker]:
         await running
 
 
-async def until(condition: Callable[[], Awaitable[Any]], seconds: float = PATIENCE) -> Any:
+async def until(condition: Callable[[], Any], seconds: float = PATIENCE) -> Any:
+    """Waits for a condition, a function or a coroutine function, and answers its value."""
     async with asyncio.timeout(seconds):
-        while not (value := await condition()):  # noqa: ASYNC110 - the database cannot set an Event
+        while not (value := await _value(condition())):  # noqa: ASYNC110 - the database cannot set an Event
             await asyncio.sleep(0.01)
     return value
+
+
+async def _value(told: Any) -> Any:
+    return await told if inspect.isawaitable(told) else told
 
 
 async def ended(hf: Holdfast, job_id: str) -> JobInfo:

@@ -25,13 +25,6 @@ QUICK = {"lease": 2.0, "renew": 0.3, "upkeep": 0.2, "poll": 0.1}
 
 
 @pytest.fixture
-def seeded() -> random.Random:
-    seed = random.randrange(2**32)
-    print(f"seed {seed}")
-    return random.Random(seed)
-
-
-@pytest.fixture
 def ledger(dsn: str) -> Iterator[Callable[[], int]]:
     """The application's table; answers how many rows it has."""
     with psycopg.connect(dsn, autocommit=True) as conn:

@@ -23,13 +23,6 @@ AGAIN = Retry.fixed(0, max_attempts=1000)
 def stub(n: int) -> None: ...
 
 
-@pytest.fixture
-def seeded() -> random.Random:
-    seed = random.randrange(2**32)
-    print(f"seed {seed}")
-    return random.Random(seed)
-
-
 def cancel(sql: Sql, id_: str) -> tuple[str, int]:
     """What cancel answered, and which attempt the job was at, both at the moment of the commit."""
     sql("begin")

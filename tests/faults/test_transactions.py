@@ -22,13 +22,6 @@ JOBS = 500
 
 
 @pytest.fixture
-def seeded() -> random.Random:
-    seed = random.randrange(2**32)
-    print(f"seed {seed}")
-    return random.Random(seed)
-
-
-@pytest.fixture
 def ledger(dsn: str) -> Iterator[Callable[[], list[tuple[str, int]]]]:
     """The application's table; answers its rows: which job, which attempt."""
     with psycopg.connect(dsn, autocommit=True) as conn:

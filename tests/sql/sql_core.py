@@ -155,6 +155,17 @@ def discard_dead(sql: Sql, *ids: uuid.UUID) -> list[uuid.UUID]:
     return firsts(sql("select discard_dead(%s::uuid[])", [list(ids)]))
 
 
+def one_job_in_every_place(sql: Sql) -> dict[str, uuid.UUID]:
+    made = {"dead": put(sql, max_attempts=1), "history": put(sql)}
+    for job in claim(sql):
+        fail(sql, job, outcome="dead") if job.id == made["dead"] else finish(sql, job)
+    made["running"] = put(sql)
+    claim_one(sql)
+    made["live"] = put(sql)
+    made["later"] = put(sql, delay="100 years")
+    return made
+
+
 def look(sql: Sql, id_: uuid.UUID) -> Job:
     """The one row of a job in the jobs view."""
     rows = sql("select * from jobs where id = %s", [id_])

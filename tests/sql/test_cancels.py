@@ -1,4 +1,4 @@
-"""Requests to cancel that meet an attempt's end: whoever was told "canceling" never sees the job tried again."""
+"""Cancel that meets a promote, a claim or an attempt's end: whoever was told "canceling" sees no other attempt."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ import pytest
 import sql_core as core
 from conftest import wait_until
 from mutants import mutant
+from sql_clock import Clock, clock_fixture, each_clock_fixture  # noqa: F401 - fixtures
 from sql_core import Claimed, Sql
 from sql_hammer import Work, hammer, rounds
 
@@ -62,6 +63,144 @@ def test_a_cancel_that_commits_while_the_attempts_end_waits_for_it_is_not_lost(
         ending.result(40)
     assert core.status(each_sql, id_) == "canceled"
     assert core.count(each_sql, "cancels") == 0
+
+
+# -- jobs that wait, wherever they are on their way
+
+
+def test_cancel_tells_what_it_did_for_each_job(each_sql: Sql, each_clock: Clock) -> None:
+    made = core.one_job_in_every_place(each_sql)
+    retrying = core.put(each_sql, priority=0, retry={"kind": "fixed", "delay": 0})
+    core.fail(each_sql, core.claim_one(each_sql))
+    stranger = uuid.uuid4()
+    ids = [made["live"], made["later"], retrying, made["running"], made["dead"], made["history"], stranger]
+    expected = ["canceled", "canceled", "canceled", "canceling", "finished", "finished", "unknown"]
+    assert core.cancel(each_sql, *ids) == expected
+    expected[:3] = ["finished"] * 3
+    assert core.cancel(each_sql, *ids) == expected
+    told = core.look(each_sql, made["later"])
+    assert (told.status, told.finished_at) == ("canceled", each_clock.now)
+    assert core.cancel(each_sql) == []
+
+
+def test_a_canceled_job_is_never_claimed(sql: Sql, clock: Clock) -> None:
+    ids = [core.put(sql), core.put(sql, delay="5 seconds")]
+    core.cancel(sql, *ids)
+    clock.advance(10)
+    assert core.claim(sql) == []
+    assert core.promote(sql) == []
+
+
+def test_cancel_meets_a_promote_under_way(dsn: str, sql: Sql, clock: Clock) -> None:
+    """The job is on its way from later to live: cancel waits for the move and then catches it."""
+    id_ = core.put(sql, delay="5 seconds")
+    clock.advance(5)
+    told: list[list[str]] = []
+    with core.session(dsn, autocommit=False) as leader, core.session(dsn) as operator:
+        assert core.promote(core.runner(leader)) == [id_]
+        waiting = threading.Thread(target=lambda: told.append(core.cancel(core.runner(operator), id_)))
+        waiting.start()
+        wait_until(
+            lambda: sql(
+                "select 1 from pg_stat_activity where pid = %s and wait_event_type = 'Lock'",
+                [operator.info.backend_pid],
+            )
+        )
+        leader.commit()
+        waiting.join()
+    assert told == [["canceled"]]
+    assert core.status(sql, id_) == "canceled"
+
+
+def test_cancel_meets_a_promote_that_is_rolled_back(dsn: str, sql: Sql, clock: Clock) -> None:
+    id_ = core.put(sql, delay="5 seconds")
+    clock.advance(5)
+    told: list[list[str]] = []
+    with core.session(dsn, autocommit=False) as leader, core.session(dsn) as operator:
+        core.promote(core.runner(leader))
+        waiting = threading.Thread(target=lambda: told.append(core.cancel(core.runner(operator), id_)))
+        waiting.start()
+        wait_until(
+            lambda: sql(
+                "select 1 from pg_stat_activity where pid = %s and wait_event_type = 'Lock'",
+                [operator.info.backend_pid],
+            )
+        )
+        leader.rollback()
+        waiting.join()
+    assert told == [["canceled"]]
+    assert core.count(sql, "jobs") == 1
+
+
+def test_cancel_meets_a_claim_under_way(dsn: str, sql: Sql) -> None:
+    id_ = core.put(sql)
+    told: list[list[str]] = []
+    with core.session(dsn, autocommit=False) as worker, core.session(dsn) as operator:
+        job = core.claim_one(core.runner(worker))
+        waiting = threading.Thread(target=lambda: told.append(core.cancel(core.runner(operator), id_)))
+        waiting.start()
+        wait_until(
+            lambda: sql(
+                "select 1 from pg_stat_activity where pid = %s and wait_event_type = 'Lock'",
+                [operator.info.backend_pid],
+            )
+        )
+        worker.commit()
+        waiting.join()
+    assert told == [["canceling"]]
+    assert core.finish(sql, job) == []
+
+
+def test_a_claim_steps_over_a_job_that_is_being_canceled(dsn: str, sql: Sql) -> None:
+    first, second = core.put(sql), core.put(sql)
+    with core.session(dsn, autocommit=False) as operator:
+        assert core.cancel(core.runner(operator), first) == ["canceled"]
+        assert [j.id for j in core.claim(sql)] == [second]
+        operator.rollback()
+    assert core.status(sql, first) == "queued"
+
+
+def test_racing_cancels_and_promotes_never_call_a_waiting_job_unknown(dsn: str, sql: Sql, clock: Clock) -> None:
+    """Jobs go round between live and later while they are canceled: each ends once, and none is 'unknown'."""
+    ids = [core.put(sql, retry={"kind": "fixed", "delay": 1}, max_attempts=32_000) for _ in range(60)]
+    stop = threading.Event()
+
+    def go_round() -> None:
+        with core.session(dsn) as conn:
+            run = core.runner(conn)
+            while not stop.is_set():
+                jobs = core.claim(run, limit=9)
+                told = [{"id": str(j.id), "token": j.token, "outcome": "snoozed", "delay": 1} for j in jobs]
+                run("select finish('{}', '{}', %s::jsonb)", [json.dumps(told)])
+                run(
+                    "update later set run_at = clock() "
+                    "where id in (select id from later limit 9 for update skip locked)"
+                )
+                core.promote(run, 9)
+
+    movers = [threading.Thread(target=go_round) for _ in range(2)]
+    for mover in movers:
+        mover.start()
+    outcomes: dict[uuid.UUID, list[str]] = {id_: [] for id_ in ids}
+    try:
+        with core.session(dsn) as conn:
+            run = core.runner(conn)
+            left = list(ids)
+            while left:
+                assert all(mover.is_alive() for mover in movers), "nobody moves the jobs on that it holds"
+                for id_ in list(left):
+                    (outcome,) = core.cancel(run, id_)
+                    outcomes[id_].append(outcome)
+                    if outcome == "canceled" or outcomes[id_][-2:] == ["canceling", "finished"]:
+                        left.remove(id_)
+                    elif outcome != "canceling":
+                        pytest.fail(f"a job that waits was called {outcome}")
+    finally:
+        stop.set()
+        for mover in movers:
+            mover.join()
+    assert core.count(sql, "jobs") == 60
+    assert sql("select distinct status::text from jobs") == [("canceled",)]
 
 
 # -- everybody at once

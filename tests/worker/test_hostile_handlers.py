@@ -133,7 +133,7 @@ async def test_middleware_that_breaks_after_a_transaction_does_not_undo_it(hf: H
 
     async with working(hf) as worker:
         assert (await ended(hf, (await insert.aenqueue()).id)).status is Status.SUCCEEDED
-        await until(lambda: asyncio.sleep(0, not worker.hand.leases))
+        await until(lambda: not worker.hand.leases)
 
 
 async def test_a_canceled_handler_is_canceled_through_its_middleware(hf: Holdfast) -> None:

@@ -1,13 +1,11 @@
-"""What a handler may meet and do: cancel, deadline, progress, resources, middleware, a transaction of its own."""
+"""What a handler may meet and do: cancel, deadline, progress, results, errors."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import contextvars
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,16 +14,9 @@ from running import ended, until, waiting, working
 
 from holdfast import (
     CONTEXT,
-    Cancel,
     Context,
     Dead,
-    Dedupe,
-    DuplicateJob,
-    Fail,
     Holdfast,
-    InvalidPayload,
-    NewJob,
-    Resource,
     Retry,
     Status,
     UsageError,
@@ -33,7 +24,6 @@ from holdfast import (
 from holdfast.model.job import Job
 from holdfast.store.calls import Call
 from holdfast.store.session import Session
-from holdfast.worker import Worker
 from holdfast.worker.hand import Lease
 from holdfast.worker.link import Progress
 
@@ -144,12 +134,53 @@ async def test_a_claimed_job_that_has_not_started_is_canceled_unrun(hf: Holdfast
 
     first, second = each.enqueue(1), each.enqueue(2)
     async with working(hf, concurrency=1, prefetch=1000) as worker:  # it claims far ahead
-        await until(lambda: asyncio.sleep(0, bool(ran) and bool(worker.hand.ready)))
+        await until(lambda: bool(ran) and bool(worker.hand.ready))
         assert await hf.acancel(second.id) == {second.id: "canceling"}
         assert (await ended(hf, second.id)).status is Status.CANCELED
         go.set()
         assert (await ended(hf, first.id)).status is Status.SUCCEEDED
     assert ran == [1]
+
+
+async def test_nobody_cancels_a_job_by_a_notification_alone(hf: Holdfast, sql: Sql) -> None:
+    """Every user of the database may notify; only those with the right to call cancel() may cancel."""
+    entered, go = asyncio.Event(), asyncio.Event()
+
+    @hf.task()
+    async def slow() -> None:
+        entered.set()
+        await go.wait()
+
+    async with working(hf) as worker:
+        job = await slow.aenqueue()
+        await entered.wait()
+        for payload in (f"{worker.id} cancel {job.id}", f"{worker.id} cancel", f"{worker.id} cancel {job.id} {job.id}"):
+            sql("select pg_notify('holdfast_wake', %s)", [payload])
+        other = await hf.task(name="other")(_nothing).aenqueue()
+        await ended(hf, other.id)  # a wake-up after those notifications has come through
+        await asyncio.sleep(0.1)
+        go.set()
+        assert (await ended(hf, job.id)).status is Status.SUCCEEDED
+
+
+async def _nothing() -> None: ...
+
+
+async def test_many_jobs_of_a_worker_are_canceled_at_once(hf: Holdfast, sql: Sql) -> None:
+    running = 0
+
+    @hf.task()
+    async def slow(n: int) -> None:
+        nonlocal running
+        running += 1
+        await asyncio.sleep(60)
+
+    async with working(hf, concurrency=200):
+        ids = await slow.aenqueue_many(range(200))
+        await until(lambda: running == 200)
+        assert set((await hf.acancel(*ids)).values()) == {"canceling"}
+        all_of_them = "select 1 from jobs where status = 'canceled' having count(*) = 200"
+        await until(lambda: asyncio.to_thread(sql, all_of_them))
 
 
 # -- deadline
@@ -340,339 +371,3 @@ async def test_blocks_are_counted_by_key(hf: Holdfast) -> None:
     assert {key: each.count for key, each in blocks.items()} == {"a.example": 2, "b.example": 1}
     assert blocks["a.example"].reason == "ROBOTS: refused by robots.txt"
     assert blocks["a.example"].last_job == job.id
-
-
-# -- resources
-
-
-async def test_resources_are_opened_once_and_closed_in_reverse(hf: Holdfast) -> None:
-    events: list[str] = []
-
-    @hf.resource
-    async def pool() -> AsyncIterator[str]:
-        events.append("pool opened")
-        yield "a pool"
-        events.append("pool closed")
-
-    @hf.resource
-    def model() -> Iterator[dict[str, int]]:
-        events.append("model opened")
-        yield {"weights": 3}
-        events.append("model closed")
-
-    @hf.task()
-    async def uses(n: int, *, db: str = pool.value) -> str:
-        return f"{db} {n}"
-
-    @hf.task()
-    def in_thread(model_: dict[str, int] = model.value) -> int:
-        return model_["weights"]
-
-    async with working(hf):
-        assert await (await uses.aenqueue(1)).aresult(40) == "a pool 1"
-        assert await (await in_thread.aenqueue()).aresult(40) == 3
-    assert events == ["pool opened", "model opened", "model closed", "pool closed"]
-    assert await uses(2, db="a fake") == "a fake 2"
-    with pytest.raises(InvalidPayload, match="'db' is given to task"):
-        uses.enqueue(1, db="mine")
-
-
-async def test_a_resource_that_only_a_task_knows_is_opened_too(hf: Holdfast) -> None:
-    def shared() -> Iterator[str]:
-        yield "opened"
-
-    pool = Resource(shared)
-
-    @hf.task()
-    async def each(*, given: str = pool.value) -> str:
-        return given
-
-    async with working(hf):
-        assert await (await each.aenqueue()).aresult(40) == "opened"
-
-
-async def test_a_resource_that_cannot_be_opened_stops_the_worker_before_it_claims(hf: Holdfast) -> None:
-    @hf.resource
-    async def broken() -> AsyncIterator[None]:
-        raise RuntimeError("no such host")
-        yield
-
-    @hf.task()
-    async def each() -> None: ...
-
-    job = each.enqueue()
-    with pytest.raises(RuntimeError, match="no such host"):
-        await Worker(hf).run()
-    info = job.info()
-    assert info is not None and info.status is Status.QUEUED
-
-
-# -- middleware
-
-trace: contextvars.ContextVar[str] = contextvars.ContextVar("trace", default="none")
-
-
-async def test_middleware_runs_in_order_and_carries_headers_from_enqueue_to_handler(hf: Holdfast) -> None:
-    order: list[str] = []
-
-    @hf.around_enqueue
-    def outer(job: NewJob) -> Iterator[None]:
-        job.headers = {"trace": "t-1"}
-        order.append("outer in")
-        yield
-        order.append("outer out")
-
-    @hf.around_enqueue
-    def inner(job: NewJob) -> Iterator[None]:
-        order.append(f"inner in {job.headers}")
-        yield
-        order.append("inner out")
-
-    @hf.around_attempt
-    async def trace_it(ctx: Context) -> AsyncIterator[None]:
-        token = trace.set((ctx.headers or {})["trace"])
-        try:
-            yield
-        finally:
-            order.append("attempt out")
-            trace.reset(token)
-
-    @hf.around_attempt
-    def sync_layer(ctx: Context) -> Iterator[None]:
-        try:
-            yield
-        except ValueError as error:
-            raise Fail(f"seen: {error}") from error
-
-    @hf.task()
-    async def on_loop() -> str:
-        return trace.get()
-
-    @hf.task()
-    def in_thread(n: int) -> str:
-        if n < 0:
-            raise ValueError("negative")
-        return trace.get()
-
-    async with working(hf):
-        job = on_loop.enqueue()
-        assert order == ["outer in", "inner in {'trace': 't-1'}", "inner out", "outer out"]
-        assert await job.aresult(40) == "t-1"
-        assert await (await in_thread.aenqueue(1)).aresult(40) == "t-1"
-        (id_,) = in_thread.enqueue_many([2])
-        assert (await ended(hf, id_)).result == "t-1"
-        (id_,) = await in_thread.using(delay=0.01).aenqueue_many([2])
-        assert (await ended(hf, id_)).result == "t-1"
-        failed = await ended(hf, (await in_thread.aenqueue(-1)).id)
-        assert failed.status is Status.FAILED and failed.last_error and failed.last_error["message"] == "seen: negative"
-
-
-async def test_middleware_cannot_make_an_enqueue_of_one_that_failed(hf: Holdfast) -> None:
-    @hf.around_enqueue
-    def careless(job: NewJob) -> Iterator[None]:
-        with contextlib.suppress(Exception):
-            yield
-
-    @hf.task(dedupe=Dedupe(on_conflict="raise"))
-    async def each(n: int) -> None: ...
-
-    each.enqueue(1)
-    with pytest.raises(DuplicateJob):
-        each.enqueue(1)
-    with pytest.raises(DuplicateJob):
-        await each.aenqueue(1)
-    with pytest.raises(DuplicateJob):
-        each.enqueue_many([2, 1])
-    with pytest.raises(DuplicateJob):
-        await each.aenqueue_many([2, 1])
-    assert [job.payload for job in hf.list_jobs()] == [{"n": 1}]
-
-
-async def test_async_middleware_around_enqueue_needs_aenqueue(hf: Holdfast) -> None:
-    @hf.around_enqueue
-    async def checks(job: NewJob) -> AsyncIterator[None]:
-        await asyncio.sleep(0)
-        if job.tenant is None:
-            raise PermissionError("who are you?")
-        yield
-
-    @hf.task()
-    async def each() -> None: ...
-
-    assert (await each.using(tenant="acme").aenqueue()).id
-    with pytest.raises(PermissionError, match="who are you"):
-        await each.aenqueue()
-    with pytest.raises(UsageError, match="is async: use aenqueue"):
-        each.enqueue()
-    assert len(hf.list_jobs()) == 1
-
-
-# -- the handler's own transaction
-
-
-@pytest.fixture
-def ledger(sql: Sql) -> Iterator[Callable[[], list[int]]]:
-    sql("create table if not exists public.ledger (n integer not null)")
-    yield lambda: [row[0] for row in sql("select n from public.ledger order by n")]
-    sql("drop table public.ledger")
-
-
-async def test_rows_and_success_are_committed_together(hf: Holdfast, ledger: Callable[[], list[int]]) -> None:
-    @hf.task()
-    async def on_loop(n: int, *, ctx: Context = CONTEXT) -> str:
-        async with ctx.transaction() as conn:
-            await conn.execute("insert into public.ledger values (%s)", [n])
-        info = await hf.aget(ctx.job_id)
-        assert info is not None and info.status is Status.SUCCEEDED
-        return "kept"
-
-    @hf.task()
-    def in_thread(n: int, *, ctx: Context = CONTEXT) -> str:
-        with ctx.transaction() as conn:
-            conn.execute("insert into public.ledger values (%s)", [n])
-            ctx.set_result("set inside")
-        return "ignored"
-
-    async with working(hf) as worker:
-        job = await on_loop.aenqueue(1)
-        assert await job.aresult(40) in ("kept", None)
-        assert await (await in_thread.aenqueue(2)).aresult(40) == "set inside"
-
-        async def kept() -> bool:
-            info = await hf.aget(job.id)
-            return info is not None and info.result == "kept"
-
-        await until(kept)
-        await until(lambda: asyncio.sleep(0, not worker.hand.leases))
-    assert ledger() == [1, 2]
-
-
-async def test_a_result_set_after_the_transaction_is_kept_as_one_returned_is(
-    hf: Holdfast, ledger: Callable[[], list[int]]
-) -> None:
-    @hf.task()
-    def late(n: int, *, ctx: Context = CONTEXT) -> str:
-        with ctx.transaction() as conn:
-            conn.execute("insert into public.ledger values (%s)", [n])
-        ctx.set_result("set after")
-        return "ignored"
-
-    async with working(hf):
-        job = await late.aenqueue(1)
-
-        async def kept() -> bool:
-            info = await hf.aget(job.id)
-            return info is not None and info.result == "set after"
-
-        await until(kept)
-
-
-@pytest.mark.parametrize("kind", ["async", "thread"])
-async def test_an_error_in_the_transaction_rolls_back_and_the_job_is_tried_again(
-    hf: Holdfast, ledger: Callable[[], list[int]], kind: str
-) -> None:
-    async def on_loop(n: int, *, ctx: Context = CONTEXT) -> None:
-        async with ctx.transaction() as conn:
-            await conn.execute("insert into public.ledger values (%s)", [n])
-            if ctx.attempt == 1:
-                raise ValueError("not yet")
-
-    def in_thread(n: int, *, ctx: Context = CONTEXT) -> None:
-        with ctx.transaction() as conn:
-            conn.execute("insert into public.ledger values (%s)", [n])
-            if ctx.attempt == 1:
-                raise ValueError("not yet")
-
-    handler: Any = on_loop if kind == "async" else in_thread
-    task = hf.task(name="t", retry=Retry.fixed(0, max_attempts=3))(handler)
-    async with working(hf):
-        info = await ended(hf, (await task.aenqueue(1)).id)
-    assert (info.status, info.attempts, ledger()) == (Status.SUCCEEDED, 2, [1])
-
-
-async def test_a_transaction_whose_lease_was_lost_is_rolled_back(
-    hf: Holdfast, sql: Sql, ledger: Callable[[], list[int]]
-) -> None:
-    lost: list[str] = []
-
-    @hf.task(retry=Retry.fixed(0, max_attempts=3))
-    async def insert(*, ctx: Context = CONTEXT) -> None:
-        try:
-            async with ctx.transaction() as conn:
-                await conn.execute("insert into public.ledger values (%s)", [ctx.attempt])
-                if ctx.attempt == 1:  # the lease expires and another takes the job back, while we still write
-                    sql("update claims set expires_at = now() - interval '1 s'")
-                    sql("select reclaim()")
-        except Exception as error:
-            lost.append(type(error).__name__)
-            raise
-
-    async with working(hf):
-        info = await ended(hf, (await insert.aenqueue()).id)
-    assert (info.status, info.attempts, ledger(), lost) == (Status.SUCCEEDED, 2, [2], ["LeaseLost"])
-
-
-async def test_what_a_handler_raises_after_its_transaction_does_not_undo_its_success(
-    hf: Holdfast, ledger: Callable[[], list[int]], caplog: pytest.LogCaptureFixture
-) -> None:
-    @hf.task()
-    async def insert(*, ctx: Context = CONTEXT) -> None:
-        async with ctx.transaction() as conn:
-            await conn.execute("insert into public.ledger values (1)")
-        with pytest.raises(UsageError, match="has already been finished"):
-            ctx.transaction()
-        raise Cancel("too late")
-
-    async with working(hf):
-        job = await insert.aenqueue()
-        assert (await ended(hf, job.id)).status is Status.SUCCEEDED
-        await until(lambda: asyncio.sleep(0, "handler raised after its job had succeeded" in caplog.text))
-    assert ledger() == [1]
-
-
-def test_a_context_made_by_hand_has_no_transaction() -> None:
-    with pytest.raises(UsageError, match="needs a job that a worker runs"):
-        CONTEXT.transaction()
-    CONTEXT.progress(1, 2)
-    assert not CONTEXT.cancelled
-
-
-async def test_nobody_cancels_a_job_by_a_notification_alone(hf: Holdfast, sql: Sql) -> None:
-    """Every user of the database may notify; only those with the right to call cancel() may cancel."""
-    entered, go = asyncio.Event(), asyncio.Event()
-
-    @hf.task()
-    async def slow() -> None:
-        entered.set()
-        await go.wait()
-
-    async with working(hf) as worker:
-        job = await slow.aenqueue()
-        await entered.wait()
-        for payload in (f"{worker.id} cancel {job.id}", f"{worker.id} cancel", f"{worker.id} cancel {job.id} {job.id}"):
-            sql("select pg_notify('holdfast_wake', %s)", [payload])
-        other = await hf.task(name="other")(_nothing).aenqueue()
-        await ended(hf, other.id)  # a wake-up after those notifications has come through
-        await asyncio.sleep(0.1)
-        go.set()
-        assert (await ended(hf, job.id)).status is Status.SUCCEEDED
-
-
-async def _nothing() -> None: ...
-
-
-async def test_many_jobs_of_a_worker_are_canceled_at_once(hf: Holdfast, sql: Sql) -> None:
-    running = 0
-
-    @hf.task()
-    async def slow(n: int) -> None:
-        nonlocal running
-        running += 1
-        await asyncio.sleep(60)
-
-    async with working(hf, concurrency=200):
-        ids = await slow.aenqueue_many(range(200))
-        await until(lambda: asyncio.sleep(0, running == 200))
-        assert set((await hf.acancel(*ids)).values()) == {"canceling"}
-        all_of_them = "select 1 from jobs where status = 'canceled' having count(*) = 200"
-        await until(lambda: asyncio.to_thread(sql, all_of_them))

@@ -1,4 +1,4 @@
-"""ctx.transaction() under pressure: few connections, handlers that enqueue, stop, freeze, or open two at once."""
+"""ctx.transaction(): rows and success together, also with few connections and handlers that enqueue, stop or freeze."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from conftest import wait_until
 from running import ended, until, working
 
-from holdfast import CONTEXT, Context, Holdfast, Retry, Status
+from holdfast import CONTEXT, Cancel, Context, Holdfast, Retry, Status, UsageError
 from holdfast.store.transaction import Transaction
 
 Sql = Callable[..., list[tuple[Any, ...]]]
@@ -26,6 +26,125 @@ def ledger(sql: Sql) -> Iterator[Rows]:
     sql("create table if not exists public.ledger (n integer not null)")
     yield lambda: [row[0] for row in sql("select n from public.ledger order by n")]
     sql("drop table public.ledger")
+
+
+async def test_rows_and_success_are_committed_together(hf: Holdfast, ledger: Rows) -> None:
+    @hf.task()
+    async def on_loop(n: int, *, ctx: Context = CONTEXT) -> str:
+        async with ctx.transaction() as conn:
+            await conn.execute("insert into public.ledger values (%s)", [n])
+        info = await hf.aget(ctx.job_id)
+        assert info is not None and info.status is Status.SUCCEEDED
+        return "kept"
+
+    @hf.task()
+    def in_thread(n: int, *, ctx: Context = CONTEXT) -> str:
+        with ctx.transaction() as conn:
+            conn.execute("insert into public.ledger values (%s)", [n])
+            ctx.set_result("set inside")
+        return "ignored"
+
+    async with working(hf) as worker:
+        job = await on_loop.aenqueue(1)
+        assert await job.aresult(40) in ("kept", None)
+        assert await (await in_thread.aenqueue(2)).aresult(40) == "set inside"
+
+        async def kept() -> bool:
+            info = await hf.aget(job.id)
+            return info is not None and info.result == "kept"
+
+        await until(kept)
+        await until(lambda: not worker.hand.leases)
+    assert ledger() == [1, 2]
+
+
+async def test_a_result_set_after_the_transaction_is_kept_as_one_returned_is(hf: Holdfast, ledger: Rows) -> None:
+    @hf.task()
+    def late(n: int, *, ctx: Context = CONTEXT) -> str:
+        with ctx.transaction() as conn:
+            conn.execute("insert into public.ledger values (%s)", [n])
+        ctx.set_result("set after")
+        return "ignored"
+
+    async with working(hf):
+        job = await late.aenqueue(1)
+
+        async def kept() -> bool:
+            info = await hf.aget(job.id)
+            return info is not None and info.result == "set after"
+
+        await until(kept)
+
+
+@pytest.mark.parametrize("kind", ["async", "thread"])
+async def test_an_error_in_the_transaction_rolls_back_and_the_job_is_tried_again(
+    hf: Holdfast, ledger: Rows, kind: str
+) -> None:
+    async def on_loop(n: int, *, ctx: Context = CONTEXT) -> None:
+        async with ctx.transaction() as conn:
+            await conn.execute("insert into public.ledger values (%s)", [n])
+            if ctx.attempt == 1:
+                raise ValueError("not yet")
+
+    def in_thread(n: int, *, ctx: Context = CONTEXT) -> None:
+        with ctx.transaction() as conn:
+            conn.execute("insert into public.ledger values (%s)", [n])
+            if ctx.attempt == 1:
+                raise ValueError("not yet")
+
+    handler: Any = on_loop if kind == "async" else in_thread
+    task = hf.task(name="t", retry=Retry.fixed(0, max_attempts=3))(handler)
+    async with working(hf):
+        info = await ended(hf, (await task.aenqueue(1)).id)
+    assert (info.status, info.attempts, ledger()) == (Status.SUCCEEDED, 2, [1])
+
+
+async def test_a_transaction_whose_lease_was_lost_is_rolled_back(hf: Holdfast, sql: Sql, ledger: Rows) -> None:
+    lost: list[str] = []
+
+    @hf.task(retry=Retry.fixed(0, max_attempts=3))
+    async def insert(*, ctx: Context = CONTEXT) -> None:
+        try:
+            async with ctx.transaction() as conn:
+                await conn.execute("insert into public.ledger values (%s)", [ctx.attempt])
+                if ctx.attempt == 1:  # the lease expires and another takes the job back, while we still write
+                    sql("update claims set expires_at = now() - interval '1 s'")
+                    sql("select reclaim()")
+        except Exception as error:
+            lost.append(type(error).__name__)
+            raise
+
+    async with working(hf):
+        info = await ended(hf, (await insert.aenqueue()).id)
+    assert (info.status, info.attempts, ledger(), lost) == (Status.SUCCEEDED, 2, [2], ["LeaseLost"])
+
+
+async def test_what_a_handler_raises_after_its_transaction_does_not_undo_its_success(
+    hf: Holdfast, ledger: Rows, caplog: pytest.LogCaptureFixture
+) -> None:
+    @hf.task()
+    async def insert(*, ctx: Context = CONTEXT) -> None:
+        async with ctx.transaction() as conn:
+            await conn.execute("insert into public.ledger values (1)")
+        with pytest.raises(UsageError, match="has already been finished"):
+            ctx.transaction()
+        raise Cancel("too late")
+
+    async with working(hf):
+        job = await insert.aenqueue()
+        assert (await ended(hf, job.id)).status is Status.SUCCEEDED
+        await until(lambda: "handler raised after its job had succeeded" in caplog.text)
+    assert ledger() == [1]
+
+
+def test_a_context_made_by_hand_has_no_transaction() -> None:
+    with pytest.raises(UsageError, match="needs a job that a worker runs"):
+        CONTEXT.transaction()
+    CONTEXT.progress(1, 2)
+    assert not CONTEXT.cancelled
+
+
+# -- under pressure
 
 
 async def all_ended(hf: Holdfast, sql: Sql, number: int, seconds: float = 60.0) -> dict[str, int]:

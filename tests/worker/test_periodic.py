@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from test_worker import _true, until, working
+from running import until, working
 
 from holdfast import (
     ConfigurationError,
@@ -42,7 +42,7 @@ async def test_a_worker_fires_every_second_and_in_time(hf: Holdfast, sql: Sql) -
 
     tick.schedule("ticks", Cron(EVERY_SECOND, zone="Europe/Berlin"), "tick", times=2)
     async with working(hf, poll=30.0, upkeep=2.0):
-        await until(lambda: _true(len(ran) >= 4))
+        await until(lambda: len(ran) >= 4)
     slots = fired(sql)
     assert slots == [slots[0] + n * SECOND for n in range(len(slots))]
     assert ran[0] == "ticktick"
@@ -61,7 +61,7 @@ async def test_each_job_has_the_options_of_using(hf: Holdfast, sql: Sql) -> None
     given = report.using(tenant="acme", queue="reports", priority=0, retry=Retry.fixed(3), max_attempts=7)
     given.schedule("given", EVERY_SECOND, "b")
     async with working(hf, queues="none"):
-        await until(lambda: _true(len(sql("select distinct payload::text from jobs")) == 2))
+        await until(lambda: len(sql("select distinct payload::text from jobs")) == 2)
     rows = sql(
         "select distinct payload ->> 'tenant', queue, tenant, priority, max_attempts, retry ->> 'delay' from live "
         "order by 1"
@@ -75,9 +75,7 @@ async def test_a_task_with_a_dedupe_policy_keeps_it(hf: Holdfast, sql: Sql) -> N
 
     report.schedule("r", EVERY_SECOND, 1)
     async with working(hf, queues="none"):
-        await until(
-            lambda: _true(sql("select last_at - (select min(run_at) from jobs) >= '2 s' from schedules") == [(True,)])
-        )
+        await until(lambda: sql("select last_at - (select min(run_at) from jobs) >= '2 s' from schedules") == [(True,)])
     assert sql("select count(*) from jobs") == [(1,)]
 
 
@@ -94,11 +92,11 @@ async def test_an_idle_fleet_with_schedules_far_away_makes_no_query_more(
     month = 1 + datetime.now(UTC).month % 12
     yearly.schedule("yearly", f"0 0 1 {month} *")
     async with working(hf):
-        await until(lambda: _true(sql("select next_at > now() + interval '12 hours' from schedules") == [(True,)]))
-        await until(lambda: _true(sum("upkeep" in call for call in made) >= 3))  # the last look is over
+        await until(lambda: sql("select next_at > now() + interval '12 hours' from schedules") == [(True,)])
+        await until(lambda: sum("upkeep" in call for call in made) >= 3)  # the last look is over
         looks = [call for call in made if "_schedule" in call]
         made.clear()
-        await until(lambda: _true(sum("upkeep" in call for call in made) >= 3))
+        await until(lambda: sum("upkeep" in call for call in made) >= 3)
     assert len(looks) <= 5, "register, look, move on, look when the next one comes"
     assert not any("_schedule" in call for call in made)
 
@@ -118,7 +116,7 @@ async def test_what_was_missed_while_no_worker_ran_is_fired_by_policy(hf: Holdfa
     sql("update schedules set next_at = to_timestamp(trunc(extract(epoch from now()) / 30) * 30 - 36000)")
     ((first,),) = sql("select next_at from schedules")
     async with working(hf):
-        await until(lambda: _true(sql("select next_at > now() from schedules") == [(True,)]))
+        await until(lambda: sql("select next_at > now() from schedules") == [(True,)])
     slots, missed_slots = fired(sql), [first + n * 30 * SECOND for n in range(1201)]
     if slots and slots[-1] > missed_slots[-1]:  # one came while we looked
         missed_slots.append(slots[-1])
@@ -134,7 +132,7 @@ async def test_a_paused_schedule_rests_and_goes_on(hf: Holdfast, sql: Sql) -> No
 
     tick.schedule("ticks", Cron(EVERY_SECOND, missed="all"))
     async with working(hf):
-        await until(lambda: _true(fired(sql)))
+        await until(lambda: fired(sql))
         hf.pause_schedule("ticks")
         before = fired(sql)
         assert [s.paused for s in hf.schedules()] == [True]
@@ -142,7 +140,7 @@ async def test_a_paused_schedule_rests_and_goes_on(hf: Holdfast, sql: Sql) -> No
         assert fired(sql) == before
         hf.resume_schedule("ticks")
         ((resumed,),) = sql("select now()")
-        await until(lambda: _true(len(fired(sql)) > len(before) + 1))
+        await until(lambda: len(fired(sql)) > len(before) + 1)
     after = fired(sql)[len(before) :]
     assert after[0] >= resumed - SECOND
     assert after == [after[0] + n * SECOND for n in range(len(after))]
@@ -178,7 +176,7 @@ async def test_one_that_cannot_be_read_here_stops_no_other_and_is_told_once(
     )
     with caplog.at_level(logging.ERROR, "holdfast.timetable"):
         async with working(hf):
-            await until(lambda: _true(len(fired(sql)) >= 3))
+            await until(lambda: len(fired(sql)) >= 3)
     problems = {s.name: s.problem for s in hf.schedules()}
     assert problems["good"] is None
     assert "'@every 5s'" in problems["text of tomorrow"]
@@ -200,7 +198,7 @@ async def test_a_leader_fires_schedules_of_tasks_it_does_not_know(hf: Holdfast, 
         theirs.schedule("theirs", EVERY_SECOND)
         other.sync_pool.run(other.calls.register_schedules(other.timetable.values()))
     async with working(hf):
-        await until(lambda: _true(fired(sql)))
+        await until(lambda: fired(sql))
     assert sql("select distinct task, status::text from jobs") == [("theirs", "queued")]
     assert [s.live for s in hf.schedules()] == [False]
 
@@ -218,10 +216,10 @@ async def test_a_schedule_whose_row_somebody_holds_keeps_no_other_from_firing(hf
     with psycopg.connect(dsn) as conn:
         conn.execute("select 1 from holdfast.schedules where name = 'held' for update")
         async with working(hf):
-            await until(lambda: _true(len(fired(sql)) >= 3))
+            await until(lambda: len(fired(sql)) >= 3)
             assert sql("select last_at from schedules where name = 'held'") == [(None,)]
             conn.rollback()
-            await until(lambda: _true(sql("select last_at from schedules where name = 'held'") != [(None,)]))
+            await until(lambda: sql("select last_at from schedules where name = 'held'") != [(None,)])
 
 
 # -- registration
@@ -265,7 +263,7 @@ async def test_a_worker_tells_the_database_what_the_code_says_now(hf: Holdfast, 
 
     report.using(tenant="acme").schedule("r", Cron("0 3 * * *", "Europe/Berlin", "all"), 5)
     async with working(hf):
-        await until(lambda: _true(sql("select next_at > now() from schedules") == [(True,)]))
+        await until(lambda: sql("select next_at > now() from schedules") == [(True,)])
     (info,) = hf.schedules()
     assert (info.name, info.task, info.cron, info.zone, info.missed) == (
         "r",

@@ -3,95 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import json
 import os
 import signal
-import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import PATIENCE, wait_until
+from children import alive, app_fixture, children, gone, job, pids, processes, told, unheard  # noqa: F401 - fixture
+from conftest import wait_until
 from running import ended, until, waiting, working
 from workers import APPS, worker
 
-from holdfast import ConfigurationError, Holdfast, Status
-from holdfast.model.job import Job, ids
+from holdfast import Holdfast, Status
 from holdfast.model.outcome import Outcome
-from holdfast.settings import Settings
-from holdfast.worker.hand import Lease
 from holdfast.worker.processes import Processes
 
 sys.path.append(str(APPS))
 import crunch
-
-
-@pytest.fixture
-def app(dsn: str) -> Iterator[Holdfast]:
-    """The application of tests/apps/crunch.py on the test's database."""
-    crunch.hf.use(Settings.load(dsn=dsn))
-    yield crunch.hf
-    crunch.hf.close()
-
-
-def alive(pid: int) -> bool:
-    """Whether a process runs; one that has ended and waits to be reaped does not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-
-
-def children(pid: int) -> list[int]:
-    found = []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):
-            if int(stat.read_text().rsplit(")", 1)[1].split()[1]) == pid:
-                found.append(int(stat.parent.name))
-    return [each for each in found if b"holdfast.worker.child" in Path(f"/proc/{each}/cmdline").read_bytes()]
-
-
-async def pids(file: Path) -> list[int]:
-    """What a handler noted, once it has."""
-    await asyncio.to_thread(wait_until, file.exists)
-    return [int(each) for each in (await asyncio.to_thread(file.read_text)).split()]
-
-
-async def gone(pid: int, seconds: float = PATIENCE) -> None:
-    async def is_gone() -> bool:
-        return not alive(pid)
-
-    await until(is_gone, seconds)
-
-
-@asynccontextmanager
-async def processes(**settings: Any) -> AsyncIterator[Processes]:
-    """One place for child processes, without a worker and a database."""
-    pool = Processes(Settings(child_processes=1, **settings), lambda: False)
-    try:
-        yield pool
-    finally:
-        await pool.close(at_once=False)
-        assert not children(os.getpid())
-
-
-def job(**payload: object) -> Job:
-    """A claimed job as a worker holds it."""
-    row = (ids.make(), 7, "", json.dumps(payload), 1, 5, "default", 2, None, 0.0, None, None)
-    return Job(row, Lease(7, 1, 0.0, 60.0))
-
-
-def unheard(job: Job, done: float, total: float | None, message: str | None) -> None:
-    """Takes a report of progress."""
-
-
-def told(info: Any) -> dict[str, Any]:
-    assert info.last_error is not None
-    return dict(info.last_error)
 
 
 async def test_a_handler_in_a_process_gets_its_arguments_and_its_result_is_kept(app: Holdfast) -> None:
@@ -278,15 +207,11 @@ async def test_a_stopped_worker_leaves_no_process(app: Holdfast, tmp_path: Path)
 async def test_a_stopping_worker_gives_back_what_waits_for_a_process(app: Holdfast, sql: Any, tmp_path: Path) -> None:
     async with working(app, grace=20, child_processes=1) as running:
         first = await crunch.nap.aenqueue(3)
-        await until(lambda: _true(len(running.hand.running) == 1))
+        await until(lambda: len(running.hand.running) == 1)
         rest = await crunch.whoami.aenqueue_many(range(5))
-        await until(lambda: _true(len(running.hand.running) == 6))
+        await until(lambda: len(running.hand.running) == 6)
     assert (await ended(app, first.id)).status is Status.SUCCEEDED
     assert sql("select count(*), max(attempt) from live where token is null") == [(len(rest), 0)]
-
-
-async def _true(value: object) -> object:
-    return value
 
 
 @pytest.mark.parametrize("task", ["sit", "sit_without_the_kernels_help", "sit_on_the_lock"])
@@ -366,7 +291,7 @@ async def test_a_payload_that_does_not_fit_fails_at_once_however_odd(app: Holdfa
     for job_id, payload in zip(found, odd, strict=True):
         sql("update live set payload = %s::json where id = %s", [payload, job_id])
     async with working(app, child_processes=1):
-        await until(lambda: _true(not sql("select 1 from live")))
+        await until(lambda: not sql("select 1 from live"))
     rows = sql("select status::text, attempts, last_error ->> 'message' from jobs")
     assert [row[:2] for row in rows] == [("failed", 1)] * len(odd)
     assert all("task 'crunch.add'" in row[2] for row in rows)
@@ -425,130 +350,3 @@ async def test_a_handler_that_forks_answers_once(app: Holdfast) -> None:
         info = await ended(app, (await crunch.fork_and_return.aenqueue()).id)
         assert (await ended(app, (await crunch.add.aenqueue(1)).id)).status is Status.SUCCEEDED
     assert info.result == "original"
-
-
-@pytest.fixture
-def broken(dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """A module that works where it was first imported and does as told in a child process."""
-    monkeypatch.syspath_prepend(tmp_path)
-    modules: list[str] = []
-
-    def make(name: str, in_child: str) -> Any:
-        (tmp_path / f"{name}.py").write_text(
-            f"import os, sys\nfrom holdfast import Holdfast, Retry\nif os.getpid() != {os.getpid()}:\n    {in_child}\n"
-            "hf = Holdfast()\n"
-            "@hf.task(runner='process', timeout=1, retry=Retry.fixed(0.05, max_attempts=2))\n"
-            "def work() -> None: ...\n"
-        )
-        module = __import__(name)
-        module.hf.use(Settings.load(dsn=dsn))
-        modules.append(name)
-        return module
-
-    yield make
-    for name in modules:
-        sys.modules.pop(name).hf.close()
-
-
-@pytest.mark.parametrize(
-    ("what", "word"),
-    [
-        ("import surely_not_there", "cannot import 'broken_{n}': ModuleNotFoundError: No module named 'surely_not"),
-        ("sys.exit('not today')", "cannot import 'broken_{n}': SystemExit: not today"),
-        ("os._exit(4)", "exited with code 4 before the job started, while importing 'broken_{n}'"),
-        ("Holdfast.task = lambda *a, **k: lambda f: f", "'broken_{n}' has no task 'broken_{n}.work'"),
-    ],
-)
-async def test_a_module_that_a_child_cannot_import_fails_its_jobs_and_nothing_spins(
-    broken: Any, request: pytest.FixtureRequest, what: str, word: str
-) -> None:
-    number = abs(hash(what))
-    module = broken(f"broken_{number}", what)
-    async with working(module.hf, child_processes=1):
-        info = await ended(module.hf, (await module.work.aenqueue()).id)
-    assert (info.status, info.attempts) == (Status.DEAD, 2)
-    assert word.format(n=number) in told(info)["message"]
-
-
-async def test_the_timeout_does_not_count_the_import(broken: Any) -> None:
-    module = broken("slow_import", "import time; time.sleep(1.5)")
-    async with working(module.hf, child_processes=1):
-        assert (await ended(module.hf, (await module.work.aenqueue()).id)).status is Status.SUCCEEDED
-
-
-async def test_a_memory_limit_too_low_to_start_with_is_told(broken: Any) -> None:
-    module = broken("hungry_app", "hoard = bytearray(1 << 28)")
-    async with working(module.hf, child_processes=1, process_memory=24):
-        error = told(await ended(module.hf, (await module.work.aenqueue()).id))
-    assert "'hungry_app'" in error["message"] and "may use 24 MB (process_memory)" in error["message"]
-
-
-async def test_a_module_that_starts_a_worker_when_imported_is_told_not_to(broken: Any) -> None:
-    module = broken(
-        "eager_app",
-        "import asyncio; from holdfast.worker import Worker; asyncio.run(Worker(Holdfast('postgresql://x')).run())",
-    )
-    async with working(module.hf, child_processes=1):
-        info = await ended(module.hf, (await module.work.aenqueue()).id)
-    assert "must not run a worker when it is imported" in told(info)["message"]
-
-
-def test_a_runner_that_does_not_fit_is_refused_by_name() -> None:
-    hf = Holdfast("postgresql://nowhere")
-
-    async def asynchronous() -> None: ...
-    def plain() -> None: ...
-
-    assert hf.task(name="a")(asynchronous).runner == "async"
-    assert hf.task(name="b")(plain).runner == "thread"
-    assert hf.task(name="c", runner="async")(asynchronous).runner == "async"
-    with pytest.raises(ConfigurationError, match="'d' has runner 'async', but its handler is not a coroutine"):
-        hf.task(name="d", runner="async")(plain)
-    with pytest.raises(ConfigurationError, match="'e' has runner 'thread', but its handler is a coroutine"):
-        hf.task(name="e", runner="thread")(asynchronous)
-    with pytest.raises(ConfigurationError, match="'f' has runner 'proces'; it is 'async', 'thread' or 'process'"):
-        hf.task(name="f", runner="proces")(plain)  # type: ignore[arg-type]
-
-
-def test_a_process_handler_must_be_a_function_that_a_child_can_import() -> None:
-    hf = Holdfast("postgresql://nowhere")
-
-    def inside() -> None: ...
-
-    with pytest.raises(ConfigurationError, match=r"'g' has runner 'process', but .* inside something else .*importing"):
-        hf.task(name="g", runner="process")(inside)
-    with pytest.raises(ConfigurationError, match="is a lambda"):
-        hf.task(name="h", runner="process")(lambda: None)
-    assert hf.task(name="i", runner="process")(crunch.add.handler).runner == "process"
-
-
-PROGRAM = """
-import asyncio
-from holdfast import Holdfast
-from holdfast.worker import Worker
-hf = Holdfast()
-
-@hf.task(runner="process")
-def double(n: int) -> int:
-    return 2 * n
-
-async def main() -> None:
-    worker = Worker(hf)
-    running = asyncio.create_task(worker.run())
-    print(await (await double.aenqueue(21)).aresult(40))
-    worker.stop()
-    await running
-    await hf.aclose()
-
-if __name__ == "__main__":
-    asyncio.run(main())
-"""
-
-
-def test_the_tasks_of_a_program_that_is_run_as_a_file_are_found(dsn: str, tmp_path: Path) -> None:
-    (tmp_path / "scripts").mkdir()
-    (tmp_path / "scripts" / "program.py").write_text(PROGRAM)
-    command = [sys.executable, "scripts/program.py"]
-    env = os.environ | {"HOLDFAST_DSN": dsn}
-    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60, check=False)
-    assert (done.stdout, done.returncode) == ("42\n", 0), done.stderr

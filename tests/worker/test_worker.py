@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -24,7 +23,6 @@ from holdfast import (
     Snooze,
     Status,
 )
-from holdfast.store.session import Session, ThreadSession
 from holdfast.worker import Worker
 
 
@@ -85,7 +83,7 @@ async def test_threads_are_reused_and_end_with_the_worker(hf: Holdfast) -> None:
     async with working(hf, concurrency=3):
         names = {(await ended(hf, each)).result for each in await which.aenqueue_many(range(50))}
     assert len(names) <= 3
-    await until(lambda: _true(not [t for t in threading.enumerate() if t.name in names]))
+    await until(lambda: not [t for t in threading.enumerate() if t.name in names])
 
 
 async def test_the_context_tells_the_handler_about_its_job(hf: Holdfast) -> None:
@@ -266,135 +264,9 @@ async def test_a_lost_lease_cancels_the_handler_and_its_result_is_void(hf: Holdf
         sql("update claims set expires_at = now() - interval '1 second'")
         async with asyncio.timeout(40):
             await canceled.wait()
-        await until(lambda: _true(worker.finisher.stale == 1 or not worker.hand.running))
+        await until(lambda: worker.finisher.stale == 1 or not worker.hand.running)
     info = await hf.aget(job.id)
     assert info is not None and info.attempts == 1
-
-
-async def _true(value: object) -> object:
-    return value
-
-
-async def test_an_idle_worker_starts_a_new_job_within_milliseconds(hf: Holdfast, sql: Any) -> None:
-    @hf.task()
-    async def stamp(sent: float) -> float:
-        return time.time() - sent
-
-    async with working(hf, poll=30.0):
-        await until(lambda: _true(sql("select 1 from sleepers")))
-        delays = [(await ended(hf, (await stamp.aenqueue(time.time())).id)).result for _ in range(10)]
-    # Far below the poll interval: they were woken. The bench measures how far.
-    assert sorted(delays)[7] < 10, delays
-
-
-async def test_without_notify_polling_finds_the_job(hf: Holdfast) -> None:
-    @hf.task()
-    async def quick() -> None: ...
-
-    async with working(hf, notify=False, poll=0.05):
-        assert (await ended(hf, (await quick.aenqueue()).id)).status is Status.SUCCEEDED
-
-
-async def test_a_delayed_job_starts_on_time_even_when_it_was_enqueued_while_the_worker_slept(
-    hf: Holdfast, sql: Any
-) -> None:
-    @hf.task()
-    async def quick() -> None: ...
-
-    async with working(hf, poll=30.0, upkeep=30.0):
-        await until(lambda: _true(sql("select 1 from sleepers")))
-        info = await ended(hf, (await quick.using(delay=0.4).aenqueue()).id)
-    assert info.started_at is not None
-    assert timedelta(0) <= info.started_at - info.run_at < timedelta(seconds=10), "far below the intervals"
-
-
-async def test_jobs_start_in_the_order_of_priority_then_time(hf: Holdfast) -> None:
-    order: list[str] = []
-
-    @hf.task()
-    async def note(name: str) -> None:
-        order.append(name)
-
-    for name, priority in [("low", 3), ("normal 1", 2), ("critical", 0), ("normal 2", 2), ("high", 1)]:
-        await note.using(priority=priority).aenqueue(name)
-    async with working(hf, concurrency=1):
-        await until(lambda: _true(len(order) == 5))
-    assert order == ["critical", "high", "normal 1", "normal 2", "low"]
-
-
-async def test_a_worker_serves_only_its_queues(hf: Holdfast) -> None:
-    @hf.task(queue="mail")
-    async def mail() -> None: ...
-
-    @hf.task(queue="reports")
-    async def report() -> None: ...
-
-    theirs, mine = await report.aenqueue(), await mail.aenqueue()
-    async with working(hf, queues="mail,other"):
-        await ended(hf, mine.id)
-    info = await hf.aget(theirs.id)
-    assert info is not None and info.status is Status.QUEUED
-
-
-async def test_slow_jobs_are_not_hoarded(hf: Holdfast, sql: Any) -> None:
-    let_go = asyncio.Event()
-
-    @hf.task()
-    async def slow(n: int) -> None:
-        await let_go.wait()
-
-    await slow.aenqueue_many(range(100))
-    async with working(hf, concurrency=5):
-        await until(lambda: _true(sql("select count(*) from live where token is not null") == [(5,)]))
-        let_go.set()
-        await until(lambda: _true(sql("select count(*) from history") == [(100,)]))
-
-
-async def test_what_was_claimed_ahead_and_cannot_start_is_given_back(hf: Holdfast, sql: Any) -> None:
-    let_go = asyncio.Event()
-
-    @hf.task()
-    async def stuck(n: int) -> None:
-        if n >= 3000:
-            await let_go.wait()
-
-    await stuck.aenqueue_many(range(6000))
-    async with working(hf, concurrency=5):
-        await until(lambda: _true(sql("select count(*) from live where token is not null") == [(5,)]))
-        assert sql("select max(attempt) from live where token is null") == [(0,)]
-        let_go.set()
-        await until(lambda: _true(sql("select count(*), max(attempt) from history") == [(6000, 1)]))
-
-
-async def test_stragglers_behind_the_cursor_are_found_while_the_queue_is_busy(hf: Holdfast, sql: Any) -> None:
-    @hf.task()
-    async def quick(n: int) -> None:
-        await asyncio.sleep(0.001)
-
-    async with working(hf, concurrency=10):
-        await quick.aenqueue_many(range(2000))
-        given = [quick.name, '{"n": -1}']
-        late = str(sql("select id from enqueue(%s, %s, p_run_at => now() - interval '1 hour')", given)[0][0])
-        assert (await ended(hf, late)).status is Status.SUCCEEDED
-
-
-async def test_an_idle_worker_makes_at_most_two_queries_a_second(
-    hf: Holdfast, sql: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made: list[str] = []
-    run, run_in_thread = Session.run, ThreadSession.run
-    monkeypatch.setattr(Session, "run", lambda self, call: made.append(call.sql) or run(self, call))
-    monkeypatch.setattr(ThreadSession, "run", lambda self, call: made.append(call.sql) or run_in_thread(self, call))
-    worker = Worker(hf)  # the default settings
-    running = asyncio.create_task(worker.run())
-    await until(lambda: _true(sql("select 1 from sleepers") and any("prune" in call for call in made)))
-    made.clear()
-    began = time.monotonic()
-    await asyncio.sleep(5)  # the one thing that only time can show
-    count, seconds = len(made), time.monotonic() - began
-    worker.stop()
-    await running
-    assert 3 <= count <= 2 * seconds, made
 
 
 async def test_a_worker_registers_itself_and_leaves_nothing_behind(hf: Holdfast, sql: Any) -> None:
@@ -402,7 +274,7 @@ async def test_a_worker_registers_itself_and_leaves_nothing_behind(hf: Holdfast,
     async def quick() -> None: ...
 
     async with working(hf, queues="mail", concurrency=3) as worker:
-        await until(lambda: _true(sql("select 1 from sleepers")))
+        await until(lambda: sql("select 1 from sleepers"))
         assert sql("select id, queues, concurrency, tasks from workers") == [(worker.id, ["mail"], 3, [quick.name])]
         assert worker.id.startswith("worker-")
         assert sql("select max_attempts, retry ->> 'delay' from tasks") == [(4, "7.0")]
@@ -604,12 +476,3 @@ async def test_a_handle_waits_for_the_result_or_says_why_there_is_none(hf: Holdf
     with pytest.raises(TimeoutError, match="has not ended within"):
         await late.aresult(timeout=0.05)
     assert await good.aresult(timeout=0) == good.result(timeout=0) == 42, "it has ended: nothing to wait for"
-
-
-async def test_a_worker_with_one_slot_does_not_wait_between_jobs(hf: Holdfast) -> None:
-    @hf.task()
-    async def each(n: int) -> None: ...
-
-    each.enqueue_many(range(30))
-    async with working(hf, concurrency=1, prefetch=0, poll=5) as worker:  # to wait 30 times would take 150 s
-        await until(lambda: asyncio.sleep(0, worker.finisher.succeeded == 30 if hasattr(worker, "finisher") else False))

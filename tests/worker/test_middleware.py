@@ -1,0 +1,119 @@
+"""Middleware around enqueues and attempts."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+from running import ended, working
+
+from holdfast import (
+    Context,
+    Dedupe,
+    DuplicateJob,
+    Fail,
+    Holdfast,
+    NewJob,
+    Status,
+    UsageError,
+)
+
+trace: contextvars.ContextVar[str] = contextvars.ContextVar("trace", default="none")
+
+
+async def test_middleware_runs_in_order_and_carries_headers_from_enqueue_to_handler(hf: Holdfast) -> None:
+    order: list[str] = []
+
+    @hf.around_enqueue
+    def outer(job: NewJob) -> Iterator[None]:
+        job.headers = {"trace": "t-1"}
+        order.append("outer in")
+        yield
+        order.append("outer out")
+
+    @hf.around_enqueue
+    def inner(job: NewJob) -> Iterator[None]:
+        order.append(f"inner in {job.headers}")
+        yield
+        order.append("inner out")
+
+    @hf.around_attempt
+    async def trace_it(ctx: Context) -> AsyncIterator[None]:
+        token = trace.set((ctx.headers or {})["trace"])
+        try:
+            yield
+        finally:
+            order.append("attempt out")
+            trace.reset(token)
+
+    @hf.around_attempt
+    def sync_layer(ctx: Context) -> Iterator[None]:
+        try:
+            yield
+        except ValueError as error:
+            raise Fail(f"seen: {error}") from error
+
+    @hf.task()
+    async def on_loop() -> str:
+        return trace.get()
+
+    @hf.task()
+    def in_thread(n: int) -> str:
+        if n < 0:
+            raise ValueError("negative")
+        return trace.get()
+
+    async with working(hf):
+        job = on_loop.enqueue()
+        assert order == ["outer in", "inner in {'trace': 't-1'}", "inner out", "outer out"]
+        assert await job.aresult(40) == "t-1"
+        assert await (await in_thread.aenqueue(1)).aresult(40) == "t-1"
+        (id_,) = in_thread.enqueue_many([2])
+        assert (await ended(hf, id_)).result == "t-1"
+        (id_,) = await in_thread.using(delay=0.01).aenqueue_many([2])
+        assert (await ended(hf, id_)).result == "t-1"
+        failed = await ended(hf, (await in_thread.aenqueue(-1)).id)
+        assert failed.status is Status.FAILED and failed.last_error and failed.last_error["message"] == "seen: negative"
+
+
+async def test_middleware_cannot_make_an_enqueue_of_one_that_failed(hf: Holdfast) -> None:
+    @hf.around_enqueue
+    def careless(job: NewJob) -> Iterator[None]:
+        with contextlib.suppress(Exception):
+            yield
+
+    @hf.task(dedupe=Dedupe(on_conflict="raise"))
+    async def each(n: int) -> None: ...
+
+    each.enqueue(1)
+    with pytest.raises(DuplicateJob):
+        each.enqueue(1)
+    with pytest.raises(DuplicateJob):
+        await each.aenqueue(1)
+    with pytest.raises(DuplicateJob):
+        each.enqueue_many([2, 1])
+    with pytest.raises(DuplicateJob):
+        await each.aenqueue_many([2, 1])
+    assert [job.payload for job in hf.list_jobs()] == [{"n": 1}]
+
+
+async def test_async_middleware_around_enqueue_needs_aenqueue(hf: Holdfast) -> None:
+    @hf.around_enqueue
+    async def checks(job: NewJob) -> AsyncIterator[None]:
+        await asyncio.sleep(0)
+        if job.tenant is None:
+            raise PermissionError("who are you?")
+        yield
+
+    @hf.task()
+    async def each() -> None: ...
+
+    assert (await each.using(tenant="acme").aenqueue()).id
+    with pytest.raises(PermissionError, match="who are you"):
+        await each.aenqueue()
+    with pytest.raises(UsageError, match="is async: use aenqueue"):
+        each.enqueue()
+    assert len(hf.list_jobs()) == 1

@@ -1,0 +1,149 @@
+"""What a worker claims and when: woken, on time, in order, as much as it can start, and quiet when idle."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from running import ended, until, working
+
+from holdfast import (
+    Holdfast,
+    Status,
+)
+from holdfast.store.session import Session, ThreadSession
+from holdfast.worker import Worker
+
+
+async def test_an_idle_worker_starts_a_new_job_within_milliseconds(hf: Holdfast, sql: Any) -> None:
+    @hf.task()
+    async def stamp(sent: float) -> float:
+        return time.time() - sent
+
+    async with working(hf, poll=30.0):
+        await until(lambda: sql("select 1 from sleepers"))
+        delays = [(await ended(hf, (await stamp.aenqueue(time.time())).id)).result for _ in range(10)]
+    # Far below the poll interval: they were woken. The bench measures how far.
+    assert sorted(delays)[7] < 10, delays
+
+
+async def test_without_notify_polling_finds_the_job(hf: Holdfast) -> None:
+    @hf.task()
+    async def quick() -> None: ...
+
+    async with working(hf, notify=False, poll=0.05):
+        assert (await ended(hf, (await quick.aenqueue()).id)).status is Status.SUCCEEDED
+
+
+async def test_a_delayed_job_starts_on_time_even_when_it_was_enqueued_while_the_worker_slept(
+    hf: Holdfast, sql: Any
+) -> None:
+    @hf.task()
+    async def quick() -> None: ...
+
+    async with working(hf, poll=30.0, upkeep=30.0):
+        await until(lambda: sql("select 1 from sleepers"))
+        info = await ended(hf, (await quick.using(delay=0.4).aenqueue()).id)
+    assert info.started_at is not None
+    assert timedelta(0) <= info.started_at - info.run_at < timedelta(seconds=10), "far below the intervals"
+
+
+async def test_jobs_start_in_the_order_of_priority_then_time(hf: Holdfast) -> None:
+    order: list[str] = []
+
+    @hf.task()
+    async def note(name: str) -> None:
+        order.append(name)
+
+    for name, priority in [("low", 3), ("normal 1", 2), ("critical", 0), ("normal 2", 2), ("high", 1)]:
+        await note.using(priority=priority).aenqueue(name)
+    async with working(hf, concurrency=1):
+        await until(lambda: len(order) == 5)
+    assert order == ["critical", "high", "normal 1", "normal 2", "low"]
+
+
+async def test_a_worker_serves_only_its_queues(hf: Holdfast) -> None:
+    @hf.task(queue="mail")
+    async def mail() -> None: ...
+
+    @hf.task(queue="reports")
+    async def report() -> None: ...
+
+    theirs, mine = await report.aenqueue(), await mail.aenqueue()
+    async with working(hf, queues="mail,other"):
+        await ended(hf, mine.id)
+    info = await hf.aget(theirs.id)
+    assert info is not None and info.status is Status.QUEUED
+
+
+async def test_slow_jobs_are_not_hoarded(hf: Holdfast, sql: Any) -> None:
+    let_go = asyncio.Event()
+
+    @hf.task()
+    async def slow(n: int) -> None:
+        await let_go.wait()
+
+    await slow.aenqueue_many(range(100))
+    async with working(hf, concurrency=5):
+        await until(lambda: sql("select count(*) from live where token is not null") == [(5,)])
+        let_go.set()
+        await until(lambda: sql("select count(*) from history") == [(100,)])
+
+
+async def test_what_was_claimed_ahead_and_cannot_start_is_given_back(hf: Holdfast, sql: Any) -> None:
+    let_go = asyncio.Event()
+
+    @hf.task()
+    async def stuck(n: int) -> None:
+        if n >= 3000:
+            await let_go.wait()
+
+    await stuck.aenqueue_many(range(6000))
+    async with working(hf, concurrency=5):
+        await until(lambda: sql("select count(*) from live where token is not null") == [(5,)])
+        assert sql("select max(attempt) from live where token is null") == [(0,)]
+        let_go.set()
+        await until(lambda: sql("select count(*), max(attempt) from history") == [(6000, 1)])
+
+
+async def test_stragglers_behind_the_cursor_are_found_while_the_queue_is_busy(hf: Holdfast, sql: Any) -> None:
+    @hf.task()
+    async def quick(n: int) -> None:
+        await asyncio.sleep(0.001)
+
+    async with working(hf, concurrency=10):
+        await quick.aenqueue_many(range(2000))
+        given = [quick.name, '{"n": -1}']
+        late = str(sql("select id from enqueue(%s, %s, p_run_at => now() - interval '1 hour')", given)[0][0])
+        assert (await ended(hf, late)).status is Status.SUCCEEDED
+
+
+async def test_an_idle_worker_makes_at_most_two_queries_a_second(
+    hf: Holdfast, sql: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[str] = []
+    run, run_in_thread = Session.run, ThreadSession.run
+    monkeypatch.setattr(Session, "run", lambda self, call: made.append(call.sql) or run(self, call))
+    monkeypatch.setattr(ThreadSession, "run", lambda self, call: made.append(call.sql) or run_in_thread(self, call))
+    worker = Worker(hf)  # the default settings
+    running = asyncio.create_task(worker.run())
+    await until(lambda: sql("select 1 from sleepers") and any("prune" in call for call in made))
+    made.clear()
+    began = time.monotonic()
+    await asyncio.sleep(5)  # the one thing that only time can show
+    count, seconds = len(made), time.monotonic() - began
+    worker.stop()
+    await running
+    assert 3 <= count <= 2 * seconds, made
+
+
+async def test_a_worker_with_one_slot_does_not_wait_between_jobs(hf: Holdfast) -> None:
+    @hf.task()
+    async def each(n: int) -> None: ...
+
+    each.enqueue_many(range(30))
+    async with working(hf, concurrency=1, prefetch=0, poll=5) as worker:  # to wait 30 times would take 150 s
+        await until(lambda: worker.finisher.succeeded == 30 if hasattr(worker, "finisher") else False)
