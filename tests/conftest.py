@@ -10,7 +10,9 @@ from __future__ import annotations
 import os
 import random
 import signal
+import tempfile
 import time
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,6 +43,13 @@ TABLES = (
     "live, later, dead, history, claims, workers, sleepers, dedupe, tasks, leader, "
     "cancels, progress, batches, batch_counts, blocks, schedules"
 )
+
+# A pytest that starts closes its root of temporary folders to other accounts: to the servers of other tests, which
+# do not run as root. So each checkout has a root of its own.
+if "PYTEST_DEBUG_TEMPROOT" not in os.environ:
+    _root = Path(tempfile.gettempdir(), f"hf-{zlib.crc32(bytes(ROOT)):08x}")
+    _root.mkdir(exist_ok=True)
+    os.environ["PYTEST_DEBUG_TEMPROOT"] = str(_root)
 
 # A developer's own settings must not change what the tests see.
 for _name in [name for name in os.environ if name.startswith("HOLDFAST_") and "TEST" not in name]:

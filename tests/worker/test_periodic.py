@@ -119,12 +119,11 @@ async def test_what_was_missed_while_no_worker_ran_is_fired_by_policy(hf: Holdfa
     async with working(hf):
         await until(lambda: sql("select next_at > now() from schedules") == [(True,)])
     slots, missed_slots = fired(sql), [first + n * 30 * SECOND for n in range(1201)]
-    if slots and slots[-1] > missed_slots[-1]:  # one came while we looked
-        missed_slots.append(slots[-1])
+    came = [slot for slot in slots if slot > missed_slots[-1]]  # while we looked, before or after the leader did
     if missed == "all":
-        assert slots == missed_slots
+        assert slots == missed_slots + came
     else:  # to skip, the latest is missed too unless it was a moment ago
-        assert slots == missed_slots[-1:] or (missed == "skip" and slots == [])
+        assert slots in (missed_slots[-1:] + came, came) and (slots or missed == "skip")
 
 
 async def test_a_paused_schedule_rests_and_goes_on(hf: Holdfast, sql: Sql) -> None:
