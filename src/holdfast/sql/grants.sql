@@ -30,22 +30,27 @@ begin
     exception when internal_error or unique_violation then null;
     end;
 
-    execute format('grant execute on function enqueue, enqueue_many, open_batch, add_to_batch, close_batch, wake to %s', v_enqueue);
+    execute format('grant execute on function enqueue, enqueue_many, open_batch, add_to_batch, close_batch, wake, lane_of to %s',
+                   v_enqueue);
     -- A plain job may be inserted or copied in; what a claim sets, nobody may write.
-    execute format('grant insert (id, queue, priority, task, tenant, payload, max_attempts, retry, batch, headers) on live to %s', v_enqueue);
+    execute format('grant insert (id, queue, priority, task, tenant, payload, max_attempts, retry, batch, headers, lane, keys) on live to %s', v_enqueue);
+    execute format('grant execute on function fit_keys to %s', v_enqueue);
     execute format('grant select on sleepers to %s', v_enqueue);
 
     execute format('grant execute on function claim, sleep, finish, fail, snooze, release, renew, reclaim, promote, '
-                   'take_lead, upkeep, register_worker, unregister_worker, make_partitions, prune, expire, '
+                   'take_lead, upkeep, record_tick, register_worker, unregister_worker, register_limits, make_partitions, prune, expire, '
                    'complete_batches, report_progress, wanted_cancels, keep_result to %s', v_worker);
     execute format('grant execute on function register_schedules, next_schedules, fire_schedule, fire_schedules, '
                    'flag_schedule to %s', v_worker);
+    execute format('grant execute on function note_throttled to %s', v_worker);
 
     execute format('grant select on all tables in schema %I to %s', v_schema, v_reader);
     execute format('grant execute on function clock to %s', v_reader);
+    execute format('grant execute on function why, claimed_jobs, limit_drift, is_alive to %s', v_reader);
 
     execute format('grant execute on function cancel, cancel_batch, retry_dead, discard_dead to %s', v_admin);
     execute format('grant execute on function pause_schedule, run_schedule, remove_schedule to %s', v_admin);
+    execute format('grant execute on function set_limit, clear_limit, pause, resume, reset_breaker, reconcile_limits to %s', v_admin);
     execute format('grant insert, update on settings to %s', v_admin);
     execute format('grant delete on blocks to %s', v_admin);
 exception when insufficient_privilege then

@@ -6,7 +6,8 @@
 --
 -- p_fresh says that p_id was never sent before, which spares the look into later, dead and history. A caller that
 -- lost the reply repeats the call with the same id and without p_fresh; the job is then accepted once. p_counted says that
--- the caller counts what was created into its batch, in the same transaction.
+-- the caller counts what was created into its batch, in the same transaction. p_keys are the limits that the job is
+-- under, such as "domain:example.org"; what they allow is said by workers' code and by operators.
 create or replace function enqueue(
     p_task         text,
     p_payload      jsonb default '{}',
@@ -27,6 +28,7 @@ create or replace function enqueue(
     p_batch        uuid default null,
     p_headers      json default null,
     p_counted      boolean default false,
+    p_keys         text[] default null,
     out id uuid, out outcome text)
 language plpgsql security definer
 set search_path from current set jit = off set enable_seqscan = off
@@ -41,6 +43,8 @@ declare
     v_taken  boolean;
     v_wake   boolean;
     v_late   timestamptz := clock() + p_deadline;
+    v_keys   text[];
+    v_lane   bigint := 0;
 begin
     if v_max is null then
         v_max := coalesce((select t.max_attempts from tasks t where t.name = p_task), 5);
@@ -51,6 +55,12 @@ begin
         and v_max between 1 and 32000 and jsonb_typeof(p_payload) = 'object'
         and v_run_at between '1970-01-01' and '9999-12-31') is not true then
         perform check_job(p_task, p_queue, p_tenant, p_priority, v_max, p_payload, v_run_at);
+    end if;
+    if p_keys is not null then
+        v_keys := check_keys(p_keys);
+    end if;
+    if p_tenant is not null or v_keys is not null then
+        v_lane := lane_of(p_tenant, v_keys);
     end if;
     if v_late <= v_run_at then
         raise exception 'a deadline of % is not after the time the job may start, %', p_deadline, v_run_at
@@ -71,22 +81,22 @@ begin
         from take_dedupe_key(p_dedupe_key, v_id, p_dedupe_scope, p_dedupe_keep) k;
         if v_holder <> v_id then
             enqueue.id := v_holder;
-            enqueue.outcome := resolve_duplicate(p_dedupe_key, v_holder, p_payload, p_on_conflict);
+            enqueue.outcome := resolve_duplicate(p_dedupe_key, v_holder, p_payload, p_on_conflict, v_keys);
             return;
         end if;
     end if;
     if v_due then
-        insert into live (id, queue, priority, run_at, created_at, max_attempts, task, tenant, payload, dedupe_key, retry,
-                          deadline, batch, headers)
-        values (v_id, p_queue, p_priority, v_run_at, clock(), v_max, p_task, p_tenant, p_payload::json, p_dedupe_key,
-                p_retry, v_late, p_batch, p_headers)
+        insert into live (id, queue, priority, lane, run_at, created_at, max_attempts, task, tenant, payload, dedupe_key,
+                          retry, deadline, batch, headers, keys)
+        values (v_id, p_queue, p_priority, v_lane, v_run_at, clock(), v_max, p_task, p_tenant, p_payload::json,
+                p_dedupe_key, p_retry, v_late, p_batch, p_headers, v_keys)
         on conflict do nothing
         returning exists (select 1 from sleepers s where s.queue = p_queue) into v_wake;
     else
         insert into later (id, queue, priority, lane, run_at, created_at, attempt, max_attempts, task, tenant, payload,
-                           dedupe_key, retry, deadline, batch, headers)
-        values (v_id, p_queue, p_priority, 0, v_run_at, clock(), 0, v_max, p_task, p_tenant, p_payload::json,
-                p_dedupe_key, p_retry, v_late, p_batch, p_headers)
+                           dedupe_key, retry, deadline, batch, headers, keys)
+        values (v_id, p_queue, p_priority, v_lane, v_run_at, clock(), 0, v_max, p_task, p_tenant, p_payload::json,
+                p_dedupe_key, p_retry, v_late, p_batch, p_headers, v_keys)
         on conflict do nothing
         -- Sleepers know when the next job comes due, so they must be told when this one is due before it.
         returning not exists (select 1 from later l where l.run_at >= clock() and l.run_at < v_run_at) into v_wake;

@@ -1,8 +1,9 @@
 -- Accepts many jobs given as a JSON array of objects with the names of enqueue's parameters (task, payload, queue, id,
 -- tenant, priority, delay in seconds, run_at, max_attempts, retry, dedupe_key, dedupe_scope, dedupe_keep in seconds,
--- deadline in seconds, batch, headers);
+-- deadline in seconds, batch, headers, keys as an array);
 -- answers in the order given.
--- Called by: clients in any language. Without dedupe keys and repeats a client may COPY into live instead.
+-- Called by: clients in any language. Without dedupe keys and repeats a client may COPY into live instead, with the lane
+--   that lane_of() tells for the tenant and the keys.
 -- Locks: dedupe keys in key order, then the jobs' own rows, then their batches in id order.
 -- Wakes: sleepers, through enqueue.
 create or replace function enqueue_many(
@@ -36,7 +37,10 @@ begin
                 p_deadline => make_interval(secs => (g.job ->> 'deadline')::double precision),
                 p_batch => (g.job ->> 'batch')::uuid,
                 p_headers => nullif(g.job -> 'headers', 'null')::json,
-                p_counted => true) e),
+                p_counted => true,
+                p_keys => case when g.job -> 'keys' <> 'null' then
+                    array(select k.key from jsonb_array_elements_text(g.job -> 'keys') with ordinality k(key, place)
+                          order by k.place) end) e),
         -- Once for all: a counter that is changed many times in one transaction becomes dearer each time.
         counted as materialized (
             select add_to_batch(b.batch, b.jobs) from (

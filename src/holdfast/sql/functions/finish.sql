@@ -1,7 +1,8 @@
 -- Ends claimed jobs: p_ids/p_tokens succeeded without a result; p_outcomes holds all others (see settle). Answers with
 -- the ids that were refused because their token is no longer the job's: a stale worker changes nothing.
 -- Called by: workers, in batches; by hand for one job: select finish('{ID}', '{TOKEN}').
--- Locks: the claims (shared, closed ones for good) in token order, then live rows, then dedupe keys in key order, then batch counters.
+-- Locks: the claims (shared, closed ones for good) in token order, then live rows, then dedupe keys in key order, then batch counters;
+--   limits last, without ever waiting for them.
 -- Wakes: sleepers, through settle.
 --
 -- p_closed names claims whose last job this call ends; null means "find out", for callers that do not keep count.
@@ -24,6 +25,8 @@ declare
     v_keys   text[];
     v_moved  uuid[];
     v_batch  uuid[];
+    v_freed  freed[];
+    v_more   freed[];
 begin
     if cardinality(p_ids) is distinct from cardinality(p_tokens) then
         raise exception 'finish needs one token for each id, got % ids and % tokens',
@@ -52,8 +55,10 @@ begin
             from ended returning id, dedupe_key, batch)
         select array_agg(k.id), array_agg(k.id) filter (where k.dedupe_key is not null),
                array_agg(k.dedupe_key) filter (where k.dedupe_key is not null),
-               array_agg(k.batch) filter (where k.batch is not null)
-        into v_ended, v_keyed, v_keys, v_batch from kept k;
+               array_agg(k.batch) filter (where k.batch is not null),
+               (select array_agg((e.id, e.queue, e.lane, coalesce(e.keys || e.held, e.keys, e.held), 1, null)::freed)
+                from ended e where e.keys is not null or e.held is not null)
+        into v_ended, v_keyed, v_keys, v_batch, v_freed from kept k;
         if v_keys is not null then
             perform free_dedupe_keys(v_keys, v_keyed, true);
         end if;
@@ -63,10 +68,14 @@ begin
         end if;
     end if;
     if p_outcomes is not null and p_outcomes <> '[]' then
-        select array_agg(s.id) into v_moved from settle(p_outcomes, v_worker) as s(id);
+        select array_agg((s.f).id), array_agg(s.f) filter (where (s.f).keys is not null)
+        into v_moved, v_more from (select settle(p_outcomes, v_worker) as f offset 0) s;
     end if;
     if p_closed is null then
         perform close_claims(v_tokens);
+    end if;
+    if v_freed is not null or v_more is not null then
+        perform release_limits(v_freed || v_more);
     end if;
     if coalesce(cardinality(v_ended), 0) + coalesce(cardinality(v_moved), 0)
        < coalesce(cardinality(p_ids), 0) + jsonb_array_length(coalesce(p_outcomes, '[]')) then

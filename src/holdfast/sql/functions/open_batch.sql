@@ -16,7 +16,8 @@ begin
         perform (p_on_done ->> 'id')::uuid, (p_on_done ->> 'batch')::uuid, check_job(
             p_on_done ->> 'task', coalesce(p_on_done ->> 'queue', 'default'), p_on_done ->> 'tenant',
             coalesce((p_on_done ->> 'priority')::integer, 2), coalesce((p_on_done ->> 'max_attempts')::integer, 1),
-            coalesce(p_on_done -> 'payload', '{}'), (p_on_done ->> 'run_at')::timestamptz);
+            coalesce(p_on_done -> 'payload', '{}'), (p_on_done ->> 'run_at')::timestamptz),
+            check_keys(array(select jsonb_array_elements_text(nullif(p_on_done -> 'keys', 'null'))));
     end if;
     insert into batches (id, name, tenant, open, on_done, created_at)
     values (p_id, p_name, p_tenant, true, p_on_done, clock())

@@ -1,5 +1,5 @@
 -- Removes what has outlived its use: history partitions past retention (dropped, never vacuumed away), expired dedupe
--- keys, workers not heard of for an hour, progress and ended batches past retention. Never touches live, later or dead.
+-- keys, workers not heard of for an hour, progress, ticks and ended batches past retention. Never touches live, later or dead.
 -- Answers how much it removed, at most p_limit of each kind; call again while rows_removed is p_limit or more.
 -- Called by: the upkeep leader, in small committed steps.
 -- Locks: history for the moment of dropping; gives up after 50 ms rather than let workers queue up behind it.
@@ -24,6 +24,8 @@ begin
     delete from history_default where finished_at < v_oldest;
     delete from cancels c where c.requested_at < clock() - interval '1 minute' and not exists (
         select 1 from live l where l.id = c.id and l.token is not null);
+    delete from ticks where id = any (array(
+        select id from ticks where started_at < v_oldest order by started_at limit p_limit));
     delete from progress where id = any (array(
         select id from progress where updated_at < v_oldest order by updated_at limit p_limit));
     get diagnostics v_rows = row_count;

@@ -11,7 +11,8 @@ as $$
 begin
     perform check_job(s.task, coalesce(s.options ->> 'queue', 'default'), s.options ->> 'tenant',
                       coalesce((s.options ->> 'priority')::integer, 2), (s.options ->> 'max_attempts')::integer,
-                      s.payload, clock())
+                      s.payload, clock()),
+            check_keys(array(select jsonb_array_elements_text(nullif(s.options -> 'keys', 'null'))))
     from jsonb_to_recordset(p_schedules) as s(task text, payload jsonb, options jsonb);
     insert into schedules as k (name, task, cron, zone, missed, payload, options, next_at, registered_at)
     select s.name, s.task, s.cron, s.zone, s.missed, s.payload, coalesce(s.options, '{}'), clock(), clock()

@@ -1,24 +1,33 @@
--- What becomes of an enqueue whose dedupe key another job holds: existing, replaced, or an error.
+-- What becomes of an enqueue whose dedupe key another job holds: existing, replaced, or an error. Who gets the payload
+-- gets the limits too, in the lane of its own tenant.
 -- Called by: enqueue.
 -- Locks: the holder's row, if it waits and nobody else has it locked; it never waits for it (skip locked), because
 --   finish takes the row first and the key second.
--- Wakes: nobody.
-create or replace function resolve_duplicate(p_key text, p_holder uuid, p_payload jsonb, p_on_conflict text)
+-- Wakes: sleepers of a due holder's queue: it may have waited for a limit that it is no longer under.
+create or replace function resolve_duplicate(
+    p_key text, p_holder uuid, p_payload jsonb, p_on_conflict text, p_keys text[] default null)
 returns text
 language plpgsql
 set search_path from current set jit = off set enable_seqscan = off
 as $$
+declare
+    v_queue text;
 begin
     if p_on_conflict = 'raise' then
         raise exception 'job % already holds dedupe key %', p_holder, left(p_key, 200)
             using errcode = 'unique_violation', constraint = 'dedupe_key';
     elsif p_on_conflict = 'replace' then
-        update live set payload = p_payload::json
-        where id = (select id from live where id = p_holder and token is null for update skip locked);
-        if not found then
-            update later set payload = p_payload::json
-            where id = (select id from later where id = p_holder for update skip locked);
+        update live set payload = p_payload::json, keys = p_keys,
+            lane = case when tenant is null and p_keys is null then 0 else lane_of(tenant, p_keys) end
+        where id = (select id from live where id = p_holder and token is null for update skip locked)
+        returning queue into v_queue;
+        if found then
+            perform wake(v_queue);
+            return 'replaced';
         end if;
+        update later set payload = p_payload::json, keys = p_keys,
+            lane = case when tenant is null and p_keys is null then 0 else lane_of(tenant, p_keys) end
+        where id = (select id from later where id = p_holder for update skip locked);
         return case when found then 'replaced' else 'existing' end;
     elsif p_on_conflict = 'existing' then
         return 'existing';

@@ -19,9 +19,9 @@ begin
         gone as (delete from dead where ctid = any (array(select f.place from free f)) returning *),
         placed as (
             insert into live (id, queue, priority, lane, run_at, created_at, max_attempts, task, tenant, payload,
-                              dedupe_key, retry, last_error, batch, headers)
+                              dedupe_key, retry, last_error, batch, headers, keys)
             select id, queue, priority, lane, clock(), created_at, max_attempts, task, tenant, payload,
-                   dedupe_key, retry, last_error, batch, headers
+                   dedupe_key, retry, last_error, batch, headers, keys
             from gone returning id, queue, batch),
         uncounted as (select count_batch(batch, 0, 0, -count(*), 0) from placed where batch is not null group by batch),
         -- A request to cancel that came too late the last time is not meant for this time.

@@ -1,14 +1,15 @@
 -- Decides what becomes of claimed jobs that did not simply succeed, and moves them there. Each outcome is an object:
--- {"id", "token", "outcome", "result", "error", "delay" (seconds; else by the retry policy)}, with outcome one of
+-- {"id", "token", "outcome", "result", "error", "delay" (seconds; else by the retry policy), "counts" (the limits for which
+-- a failure counts; else all of the job's)}, with outcome one of
 --   succeeded | canceled | failed (permanent) | dead (fatal now)   -> final
 --   error | lost (its lease expired)  -> dead when attempts are used up, else retried
 --   snoozed | released                -> waits again, attempt refunded
 -- A job that somebody wants canceled does not wait again: it is canceled.
--- Called by: finish, reclaim. This is the only place where retry-or-dead is decided. Answers with the ids it moved;
---   an id whose token is no longer the job's is not among them.
+-- Called by: finish, reclaim. This is the only place where retry-or-dead is decided. Answers with the jobs it moved and
+--   the limits they were counted under, which the caller gives back; a job whose token is no longer its own is not among them.
 -- Locks: live rows in id order, then their dedupe keys, then batch counters, then blocks by key.
 -- Wakes: sleepers of queues that got a job back at once.
-create or replace function settle(p_outcomes jsonb, p_worker text) returns setof uuid
+create or replace function settle(p_outcomes jsonb, p_worker text) returns setof freed
 language plpgsql
 set search_path from current set jit = off set enable_seqscan = off set enable_bitmapscan = off
 set plan_cache_mode = force_generic_plan
@@ -24,17 +25,18 @@ begin
     return query
     with given as materialized (  -- each once: a job told of twice must not end twice
         select distinct on (g.id, g.token) * from jsonb_to_recordset(p_outcomes)
-            as g(id uuid, token bigint, outcome text, result jsonb, error jsonb, delay double precision)
+            as g(id uuid, token bigint, outcome text, result jsonb, error jsonb, delay double precision, counts jsonb)
         order by g.id, g.token),
     -- Looked up one by one and moved by ctid: a join could be planned for an empty table and then read all of a full one
     -- (decision 011).
     held as materialized (
-        select l.*, g.outcome, g.result, g.error, g.delay
+        select l.*, g.outcome, g.result, g.error, g.delay, g.counts
         from (select * from given order by id) g cross join lateral (
             select l.ctid as place, l.id, l.task, l.attempt, l.max_attempts, l.retry
             from live l where l.id = g.id and l.token = g.token for update) l),
     decided as materialized (
-        select h.place, h.id, h.result, h.error,
+        select h.place, h.id, h.result, h.error, h.counts,
+            case when h.outcome = 'succeeded' then 1 when h.outcome in ('error', 'failed', 'dead') then -1 else 0 end as went,
             case when h.outcome in ('succeeded', 'canceled', 'failed', 'dead') then h.outcome
                  when exists (select 1 from cancels c where c.id = h.id) then 'canceled'
                  when h.outcome in ('snoozed', 'released') then 'waits'
@@ -54,32 +56,32 @@ begin
     gone as (
         delete from live where ctid = any (array(select d.place from decided d)) returning *),
     moved as materialized (
-        select g.*, d.verdict, d.delay, coalesce(d.refund, 0) as refund, d.result,
+        select g.*, d.verdict, d.delay, coalesce(d.refund, 0) as refund, d.result, d.went, d.counts,
                coalesce(d.error, g.last_error) as error
         from gone g join decided d on d.id = g.id),
     back as (
         insert into live (id, queue, priority, lane, run_at, created_at, attempt, max_attempts, task, tenant, payload,
-                          dedupe_key, retry, last_error, deadline, batch, headers)
+                          dedupe_key, retry, last_error, deadline, batch, headers, keys)
         select id, queue, priority, lane, run_at, created_at, attempt - refund, max_attempts, task, tenant, payload,
-               dedupe_key, retry, error, deadline, batch, headers
+               dedupe_key, retry, error, deadline, batch, headers, keys
         from moved where verdict = 'waits' and delay <= interval '0'
         on conflict do nothing returning queue),
     to_later as (
         insert into later (id, queue, priority, lane, run_at, created_at, attempt, max_attempts, task, tenant, payload,
-                           dedupe_key, retry, last_error, deadline, batch, headers)
+                           dedupe_key, retry, last_error, deadline, batch, headers, keys)
         select id, queue, priority, lane, clock() + delay, created_at, attempt - refund, max_attempts, task, tenant,
-               payload, dedupe_key, retry, error, deadline, batch, headers
+               payload, dedupe_key, retry, error, deadline, batch, headers, keys
         from moved where verdict = 'waits' and delay > interval '0'
         on conflict do nothing),
     to_dead as (
         insert into dead (id, status, queue, priority, lane, run_at, created_at, started_at, finished_at, attempt,
                           max_attempts, worker, task, tenant, payload, dedupe_key, retry, last_error, dedupe_scope,
-                          dedupe_keep, batch, headers)
+                          dedupe_keep, batch, headers, keys)
         select id, verdict::job_status, queue, priority, lane, run_at, created_at, claimed_at, clock(), attempt,
                max_attempts, p_worker, task, tenant, payload, dedupe_key, retry, error,
                -- Kept for the day a person retries it: the key itself is given up now.
                (select k.scope from dedupe k where k.key = m.dedupe_key and k.id = m.id),
-               (select k.keep from dedupe k where k.key = m.dedupe_key and k.id = m.id), batch, headers
+               (select k.keep from dedupe k where k.key = m.dedupe_key and k.id = m.id), batch, headers, keys
         from moved m where verdict in ('failed', 'dead')
         on conflict do nothing),
     to_history as (
@@ -103,7 +105,9 @@ begin
             select error ->> 'block' as key, concat_ws(': ', error ->> 'code', error ->> 'message') as reason, id
             from moved where verdict = 'dead' and error ->> 'block' <> '' order by 1) b),
     woken as (select wake(queue, count(*)) from back group by queue)
-    select d.id from decided d
+    select m.id, m.queue::text, m.lane, coalesce(m.keys || m.held, m.keys, m.held), m.went,
+           case when jsonb_typeof(m.counts) = 'array' then array(select jsonb_array_elements_text(m.counts)) end
+    from moved m
     where (select count(*) from freed) >= 0 and (select count(*) from counted) >= 0
       and (select count(*) from blocked) >= 0 and (select count(*) from woken) >= 0;
 end $$;

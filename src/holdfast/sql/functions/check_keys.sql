@@ -1,0 +1,22 @@
+-- The keys of a job's limits, each once and in the order given, null when there are none; refuses what can be no key.
+-- Called by: enqueue, register_schedules, open_batch.
+-- Locks: none.
+-- Wakes: nobody.
+create or replace function check_keys(p_keys text[]) returns text[]
+language plpgsql immutable
+as $$
+declare
+    v_key text;
+begin
+    if cardinality(p_keys) > 20 then
+        raise exception 'a job has up to 20 limits, got %', cardinality(p_keys) using errcode = 'invalid_parameter_value';
+    end if;
+    foreach v_key in array p_keys loop
+        if v_key is null or length(v_key) not between 1 and 300 then
+            raise exception 'the key of a limit has 1 to 300 characters, got %', coalesce(left(v_key, 60), 'null')
+                using errcode = 'invalid_parameter_value';
+        end if;
+    end loop;
+    return (select array_agg(k.key order by k.place) from (
+        select u.key, min(u.place) as place from unnest(p_keys) with ordinality u(key, place) group by u.key) k);
+end $$;

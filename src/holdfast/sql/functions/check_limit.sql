@@ -1,0 +1,43 @@
+-- Refuses a change of a limit that could not work, in words: a name that is not one, a number out of its range.
+-- Called by: set_limit.
+-- Locks: none.
+-- Wakes: nobody.
+create or replace function check_limit(p_key text, p_change jsonb) returns void
+language plpgsql immutable
+set search_path from current
+as $$
+declare
+    v_name  text;
+    v_value jsonb;
+    v_known text[] := '{concurrency,rate,per,burst,breaker_after,breaker_pause,breaker_cap,weight}';
+    v_least numeric;
+begin
+    if jsonb_typeof(p_change) is distinct from 'object' or p_change = '{}' then
+        raise exception 'a change of a limit is an object such as {"concurrency": 4}, got %', coalesce(p_change::text, 'null')
+            using errcode = 'invalid_parameter_value', constraint = 'limit';
+    end if;
+    for v_name, v_value in select * from jsonb_each(p_change) loop
+        if v_name <> all (v_known) then
+            raise exception 'a limit has no %: it has %', v_name, array_to_string(v_known, ', ')
+                using errcode = 'invalid_parameter_value', constraint = 'limit';
+        elsif v_name = 'weight' and p_key not like 'tenant:%' then
+            raise exception 'only a tenant has a weight (tenant:NAME), not %', p_key
+                using errcode = 'invalid_parameter_value', constraint = 'limit';
+        end if;
+        continue when v_value = 'null';  -- back to what the code says
+        if jsonb_typeof(v_value) <> 'number' then
+            raise exception '% is a number, or null for what the code says; got %', v_name, v_value
+                using errcode = 'invalid_parameter_value', constraint = 'limit';
+        end if;
+        -- A burst below one start would never let anything start; a concurrency of 0 is a way to say so.
+        v_least := case v_name when 'concurrency' then 0 when 'burst' then 1 when 'breaker_after' then 1 else 0.000001 end;
+        if not (v_value::numeric between v_least and 1000000000) then
+            raise exception '% is % 1,000,000,000 at most, got %', v_name,
+                case when v_least >= 0.001 or v_name = 'concurrency' then format('%s or more,', v_least) else 'above 0,' end, v_value
+                using errcode = 'invalid_parameter_value', constraint = 'limit';
+        elsif v_name in ('concurrency', 'breaker_after') and v_value::numeric % 1 <> 0 then
+            raise exception '% is a whole number, got %', v_name, v_value
+                using errcode = 'invalid_parameter_value', constraint = 'limit';
+        end if;
+    end loop;
+end $$;

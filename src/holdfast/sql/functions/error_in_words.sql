@@ -1,0 +1,10 @@
+-- A job's error on one line: the last part of its type, and its message.
+-- Called by: why and what it calls.
+-- Locks: none.
+-- Wakes: nobody.
+create or replace function error_in_words(p_error jsonb) returns text
+language sql immutable parallel safe
+as $$
+    select left(regexp_replace(concat_ws(': ', substring(p_error ->> 'type' from '[^.]*$'), nullif(p_error ->> 'message', '')),
+                               '\s+', ' ', 'g'), 200)
+$$;

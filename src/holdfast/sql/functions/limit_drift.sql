@@ -1,0 +1,17 @@
+-- The keys whose count of running jobs is not the truth: what the limits row says less what is still owed to it, beside
+-- the claimed jobs that hold the key. One snapshot, so jobs that start and end meanwhile are no drift. None is normal.
+-- Called by: reconcile_limits, doctor.
+-- Locks: none.
+-- Wakes: nobody.
+create or replace function limit_drift() returns table (key text, counted bigint, actual bigint)
+language sql stable security definer
+set search_path from current set jit = off
+as $$
+    select key, counted, actual from (
+        select u.key, sum(u.counted)::bigint as counted, sum(u.actual)::bigint as actual
+        from (select m.key, m.running as counted, 0 as actual from limits m where m.running <> 0
+              union all select o.key, -cardinality(o.ids), 0 from limit_owed o
+              union all select k.key, 0, 1 from claimed_jobs() c cross join unnest(c.keys) as k(key)) u
+        group by u.key) s
+    where counted <> actual order by key
+$$;

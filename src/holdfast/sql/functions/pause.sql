@@ -1,0 +1,37 @@
+-- Starts nothing more under a key until it is resumed, or for p_for: a limit's key, queue:NAME, task:NAME or tenant:NAME.
+-- What waits stays where it is and burns no attempts; what runs goes on. Pausing once more replaces who, why and until
+-- when. Answers whether it was not paused before.
+-- Called by: operators.
+-- Locks: the key's limits row.
+-- Wakes: all workers.
+create or replace function pause(
+    p_key text, p_by text default null, p_reason text default null, p_for interval default null) returns boolean
+language plpgsql security definer
+set search_path from current set jit = off
+as $$
+declare
+    v_before boolean;
+begin
+    perform check_limit_key(p_key);
+    if exists (select 1 from limit_rules r where r.template = p_key and strpos(p_key, '{') > 0) then
+        raise exception '% is a rule, not a key: pause its keys, or set its concurrency to 0', p_key
+            using errcode = 'invalid_parameter_value', constraint = 'limit';
+    elsif p_for <= interval '0' then
+        raise exception 'a pause lasts longer than nothing, got %', p_for
+            using errcode = 'invalid_parameter_value', constraint = 'limit';
+    elsif p_for > interval '100 years' then
+        raise exception 'a pause lasts up to 100 years, or without an end until it is resumed; got %', p_for
+            using errcode = 'invalid_parameter_value', constraint = 'limit';
+    end if;
+    if not exists (select 1 from limits m where m.key = p_key) then
+        perform apply_limits(array[p_key]);
+    end if;
+    select m.paused and (m.paused_until is null or m.paused_until > clock()) into v_before
+    from limits m where m.key = p_key for update;
+    update limits m
+    set paused = true, paused_until = clock() + p_for, paused_at = clock(), paused_by = coalesce(p_by, session_user),
+        paused_reason = p_reason
+    where m.key = p_key;
+    perform tell_workers('limits');
+    return not v_before;
+end $$;

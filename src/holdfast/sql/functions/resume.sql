@@ -1,0 +1,23 @@
+-- Lets a paused key go on. Its breaker stays as it is (reset_breaker). Answers whether it was paused.
+-- Called by: operators.
+-- Locks: the key's limits row.
+-- Wakes: all workers, if it was paused.
+create or replace function resume(p_key text) returns boolean
+language plpgsql security definer
+set search_path from current
+as $$
+declare
+    v_before boolean;
+begin
+    select m.paused_until is null or m.paused_until > clock() into v_before
+    from limits m where m.key = p_key and m.paused for update;
+    if not found then
+        return false;
+    end if;
+    update limits m
+    set paused = false, paused_until = null, paused_at = null, paused_by = null, paused_reason = null
+    where m.key = p_key;
+    perform forget_limit(p_key);
+    perform tell_workers('limits');
+    return v_before;
+end $$;

@@ -1,0 +1,36 @@
+-- Changes what is in force for a key, or with the template of a rule ("domain:{domain}") for all keys of it, those to come
+-- too: {"concurrency": 4, "rate": null} sets the one and gives the other back to the code. What is not named stays.
+-- Names: concurrency (0: nothing starts), rate, per, burst, breaker_after, breaker_pause, breaker_cap, weight (of tenants).
+-- Answers for how many keys something may have changed; it acts at once on what waits.
+-- Called by: operators.
+-- Locks: the rule's row; limits rows in key order.
+-- Wakes: all workers.
+create or replace function set_limit(p_key text, p_change jsonb, p_by text default null) returns integer
+language plpgsql security definer
+set search_path from current set jit = off
+as $$
+declare
+    v_rule limit_rules;
+    v_keys text[];
+    v_by   text := coalesce(p_by, session_user);
+begin
+    perform check_limit_key(p_key);
+    perform check_limit(p_key, p_change);
+    update limit_rules r set override = change_override(r.override, r.code, p_change, v_by), updated_at = clock()
+    where r.template = p_key and strpos(p_key, '{') > 0;
+    if found then
+        v_keys := array(select m.key from limits m where m.template = p_key);
+    else
+        insert into limits (key) values (p_key) on conflict do nothing;
+        perform 1 from limits m where m.key = p_key for update;
+        select * into v_rule from limit_rules r where p_key like r.pattern
+        order by length(r.pattern) desc, r.template limit 1;
+        update limits m set override = change_override(
+            m.override, coalesce(v_rule.code, '{}') || coalesce(v_rule.override, '{}') - '{by,at}'::text[], p_change, v_by)
+        where m.key = p_key;
+        v_keys := array[p_key];
+    end if;
+    perform apply_limits(v_keys);
+    perform tell_workers('limits');
+    return cardinality(v_keys);
+end $$;

@@ -1,0 +1,56 @@
+-- What keeps a waiting job from running, as reasons for why.
+-- Called by: why.
+-- Locks: none.
+-- Wakes: nobody.
+create or replace function why_waiting(p_id uuid) returns jsonb
+language plpgsql stable
+set search_path from current set jit = off set enable_seqscan = off set enable_bitmapscan = off
+as $$
+declare
+    v_job   record;
+    v_late  boolean;
+    v_found jsonb := '[]';
+begin
+    select * into v_job from (
+        select false as later, l.queue, l.priority, l.lane, l.run_at, l.attempt, l.max_attempts, l.task, l.tenant, l.keys,
+               l.deadline, l.batch, l.dedupe_key, l.last_error from live l where l.id = p_id
+        union all
+        select true, t.queue, t.priority, t.lane, t.run_at, t.attempt, t.max_attempts, t.task, t.tenant, t.keys,
+               t.deadline, t.batch, t.dedupe_key, t.last_error from later t where t.id = p_id) j;
+    v_late := v_job.later and v_job.run_at > clock();
+    if v_job.deadline is not null then
+        v_found := v_found || jsonb_build_object('kind', 'deadline', 'deadline', v_job.deadline, 'short', 'its deadline',
+            'rank', case when v_job.deadline <= clock() then 10 else 95 end, 'text', format(
+                case when v_job.deadline <= clock() then 'its deadline passed %s ago: it is about to be canceled'
+                     else 'it will be canceled unless it starts within %s' end,
+                in_words(abs(extract(epoch from v_job.deadline - clock())))));
+    end if;
+    if exists (select 1 from batches b where b.id = v_job.batch and b.canceled) then
+        v_found := v_found || jsonb_build_object('kind', 'batch', 'rank', 11, 'batch', v_job.batch, 'short', 'its batch',
+            'text', format('its batch %s was canceled: it is about to be canceled too', v_job.batch));
+    end if;
+    if v_job.later then
+        v_found := v_found || jsonb_strip_nulls(jsonb_build_object(
+            'kind', 'later', 'rank', 30, 'run_at', v_job.run_at, 'attempt', v_job.attempt, 'max_attempts', v_job.max_attempts,
+            'in_seconds', extract(epoch from v_job.run_at - clock()), 'short', 'its time',
+            'error', v_job.last_error - 'traceback' - 'output', 'text',
+            case when v_job.last_error is null and v_job.attempt = 0 then 'it was put off'
+                 else format('it waits for attempt %s of %s', v_job.attempt + 1, v_job.max_attempts) end
+            || case when v_late then format(', due in %s', in_words(extract(epoch from v_job.run_at - clock())))
+                    else ' and is due; workers are about to move it into the queue' end
+            || case when v_job.last_error is null then '' else ', after ' || error_in_words(v_job.last_error) end));
+    end if;
+    if v_job.dedupe_key is not null then
+        v_found := v_found || jsonb_build_object('kind', 'dedupe', 'rank', 96, 'dedupe_key', v_job.dedupe_key, 'text', format(
+            'it may hold dedupe key %s: an enqueue with that key answers with this job', left(v_job.dedupe_key, 100)));
+    end if;
+    v_found := v_found
+        || why_held(v_job.queue, v_job.task, v_job.tenant, v_job.keys, v_late)
+        || why_workers(v_job.queue, v_job.task, v_late)
+        || case when v_late then '[]' else why_behind(p_id, v_job.queue, v_job.priority, v_job.lane, v_job.run_at) end;
+    if not exists (select 1 from jsonb_array_elements(v_found) r where (r ->> 'rank')::integer < 95) then
+        v_found := v_found || jsonb_build_object('kind', 'soon', 'rank', 90, 'text',
+            'nothing is in its way: a worker will take it in a moment');
+    end if;
+    return v_found;
+end $$;
