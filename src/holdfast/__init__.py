@@ -15,11 +15,14 @@ from holdfast.errors import (
     UsageError,
 )
 from holdfast.model.context import CONTEXT, Context
+from holdfast.model.flow import LimitInfo, Reason, Why
 from holdfast.model.job import BatchInfo, BlockInfo, JobInfo, NewJob, Status
+from holdfast.model.limit import Breaker, Limit
 from holdfast.model.outcome import Cancel, Dead, Fail, RetryLater, Snooze
 from holdfast.model.resource import Resource
 from holdfast.model.retry import Retry
 from holdfast.model.schedule import Cron, ScheduleInfo
+from holdfast.model.tick import Tick
 from holdfast.settings import VERSION
 
 __version__ = VERSION
@@ -29,6 +32,7 @@ __all__ = [
     "Batch",
     "BatchInfo",
     "BlockInfo",
+    "Breaker",
     "Cancel",
     "ConfigurationError",
     "Context",
@@ -46,7 +50,10 @@ __all__ = [
     "JobFailed",
     "JobInfo",
     "LeaseLost",
+    "Limit",
+    "LimitInfo",
     "NewJob",
+    "Reason",
     "Resource",
     "Retry",
     "RetryLater",
@@ -55,8 +62,10 @@ __all__ = [
     "Snooze",
     "Status",
     "Task",
+    "Tick",
     "UnknownSchedule",
     "UnknownTask",
     "UsageError",
+    "Why",
     "__version__",
 ]

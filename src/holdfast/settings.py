@@ -6,7 +6,7 @@ import dataclasses
 import math
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -63,8 +63,10 @@ class Settings:
     log_level: str = _setting("info", "lowest level logged: debug, info, warning or error")
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "queues", _joined(self.queues))
         for each in fields(self):
             low, value = each.metadata["low"], getattr(self, each.name)
+            _check_type(each.name, str(each.type), value)
             if low is not None and not low <= value < math.inf:
                 raise ConfigurationError(f"{each.name} must be at least {low}, got {value!r}; set {_env(each.name)}")
         if not _SCHEMA_NAME.fullmatch(self.schema):
@@ -89,6 +91,7 @@ class Settings:
 
     def with_(self, **changes: object) -> Settings:
         """A copy with some values changed; None means unchanged."""
+        _refuse_unknown(changes)
         return dataclasses.replace(self, **{k: v for k, v in changes.items() if v is not None})  # type: ignore[arg-type]
 
     @classmethod
@@ -97,8 +100,7 @@ class Settings:
         environ = os.environ if environ is None else environ
         known = {each.name: each for each in fields(cls)}
         values: dict[str, Any] = {k: v for k, v in overrides.items() if v is not None}
-        if unknown := set(values) - set(known):
-            raise ConfigurationError(f"no setting named {sorted(unknown)[0]!r}; see docs/reference/settings.md")
+        _refuse_unknown(values)
         for name, each in known.items():
             text = environ.get(_env(name))
             if text is not None and text != "" and name not in values:
@@ -108,6 +110,26 @@ class Settings:
 
 def _env(name: str) -> str:
     return PREFIX + name.upper()
+
+
+def _refuse_unknown(names: Iterable[str]) -> None:
+    if unknown := set(names) - {each.name for each in fields(Settings)}:
+        raise ConfigurationError(f"no setting named {sorted(unknown)[0]!r}; see docs/reference/settings.md")
+
+
+def _joined(queues: object) -> object:
+    """Names of queues as one text; code may give a list of them."""
+    if isinstance(queues, list | tuple) and all(isinstance(name, str) for name in queues):
+        return ",".join(queues)
+    return queues
+
+
+def _check_type(name: str, kind: str, value: object) -> None:
+    """What code gives is checked like what the environment gives; a whole number will do for a float."""
+    expected: tuple[type, ...] = {"bool": (bool,), "int": (int,), "float": (int, float), "str": (str,)}[kind]
+    if not isinstance(value, expected) or (isinstance(value, bool) and kind != "bool"):
+        words = "a str or a list of names" if name == "queues" else f"{'an' if kind == 'int' else 'a'} {kind}"
+        raise ConfigurationError(f"{name} must be {words}, got {value!r}")
 
 
 def _parse(name: str, kind: str, text: str) -> object:

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar, overload
 
 from holdfast.client.around import Around
 from holdfast.client.batch import Batch
+from holdfast.client.flow import FlowControl
 from holdfast.client.task import Dedupe, Enqueuer, Runner, Task
-from holdfast.errors import ConfigurationError, UnknownSchedule, UnknownTask
+from holdfast.errors import ConfigurationError, UnknownSchedule, UnknownTask, UsageError
 from holdfast.model import retry as retries
 from holdfast.model.context import Context
 from holdfast.model.job import BatchInfo, BlockInfo, JobInfo, parse_id
+from holdfast.model.limit import Limit
 from holdfast.model.resource import Resource
 from holdfast.model.retry import ErrorTable, Retry
 from holdfast.model.schedule import Schedule, ScheduleInfo
+from holdfast.model.tick import Tick
 from holdfast.settings import Settings
 from holdfast.store.calls import Calls, Filter
 
@@ -50,7 +54,7 @@ class Decorator:
         return self._register(handler)
 
 
-class Holdfast:
+class Holdfast(FlowControl):
     """One application's jobs: `hf = Holdfast()`, then `@hf.task()` on its handlers.
 
     Settings come from the environment (HOLDFAST_DSN and so on); values given here win. Nothing connects before the
@@ -65,6 +69,7 @@ class Holdfast:
         self.around_enqueues = Around()
         self.around_attempts = Around(may_swallow=True)
         self.timetable: dict[str, Schedule] = {}
+        self._limits: dict[str, tuple[str, Limit]] = {}  # by pattern: the task that first had it
         self.calls = Calls(self.settings.schema)
 
     @functools.cached_property
@@ -95,9 +100,11 @@ class Holdfast:
         timeout: float | None = None,
         dedupe: Dedupe | None = None,
         runner: Runner | None = None,
+        limits: Sequence[Limit] = (),
     ) -> Decorator:
         """Registers a handler as a task. The task's name is `module.function` unless given; its runner is "async" for
-        coroutine functions and "thread" for others unless given."""
+        coroutine functions and "thread" for others unless given. Its jobs are under all of the limits, which they share
+        with the jobs of other tasks that have the same keys."""
         if _misplaced is not None:
             raise ConfigurationError("write @hf.task() with parentheses; its options go between them")
         given: object = retry
@@ -107,10 +114,11 @@ class Holdfast:
         def register(handler: Callable[..., Any]) -> Task[Any, Any]:
             task: Task[Any, Any] = Task(
                 self, handler, name=name or _name(handler), module=_module(handler), queue=queue, priority=priority,
-                retry=retry, timeout=timeout, dedupe=dedupe, runner=runner,
+                retry=retry, timeout=timeout, dedupe=dedupe, runner=runner, limits=limits,
             )  # fmt: skip
             if task.name in self.tasks:
                 raise ConfigurationError(f"two tasks are named {task.name!r}; give one of them another name=")
+            self._add_limits(task)
             self.tasks[task.name] = task
             return task
 
@@ -246,6 +254,28 @@ class Holdfast:
         """Puts failed or dead jobs aside for good; answers those that went."""
         return self.sync_pool.run(self.calls.discard_dead([parse_id(i) for i in job_ids]))
 
+    def tick(self, max_jobs: int = 200, per_tenant: int = 25, **settings: Any) -> Tick:
+        """One bounded pass: claims at most so many jobs, and at most so many of one tenant, runs them, waits for their
+        ends and says what it did. For cron and serverless functions; many at once are safe, beside workers too.
+        `settings` are for this pass: `queues=["mail"]`, `concurrency=10`."""
+
+        async def run() -> Tick:
+            try:
+                return await self.atick(max_jobs, per_tenant, **settings)
+            finally:
+                if "async_pool" in self.__dict__:  # what handlers opened on this event loop
+                    await self.async_pool.close()
+
+        if _in_event_loop():
+            raise UsageError("hf.tick() would block this event loop; await hf.atick() instead")
+        return asyncio.run(run())
+
+    async def atick(self, max_jobs: int = 200, per_tenant: int = 25, **settings: Any) -> Tick:
+        """The same, async."""
+        from holdfast.worker.tick import tick
+
+        return await tick(self, max_jobs, per_tenant, **settings)
+
     def schedules(self) -> list[ScheduleInfo]:
         """Every schedule that workers have registered, by name."""
         return self.sync_pool.run(self.calls.schedules())
@@ -265,6 +295,18 @@ class Holdfast:
     def remove_schedule(self, name: str) -> None:
         """Removes a schedule; a worker whose code still has it brings it back when it starts."""
         self._found(name, self.sync_pool.run(self.calls.remove_schedule(name)))
+
+    def _add_limits(self, task: Task[Any, Any]) -> None:
+        """Notes the limits that a task brings. What fits the same keys must say the same of them."""
+        limits = dict(self._limits)
+        for limit in task.limits.all if task.limits is not None else ():
+            other, known = limits.setdefault(limit.pattern, (task.name, limit))
+            if known.as_json() != limit.as_json():
+                raise ConfigurationError(
+                    f"tasks {other!r} and {task.name!r} share the keys of limit {limit.key!r}, but not its numbers: "
+                    f"{known.as_json()} and {limit.as_json()}; make them equal, or let one key begin with another word"
+                )
+        self._limits = limits
 
     def _found(self, name: str, answer: T | None) -> T:
         if not answer:
@@ -291,6 +333,19 @@ class Holdfast:
     def registered(self) -> list[dict[str, Any]]:
         """What a worker tells the database about its tasks."""
         return [task.describe() for _, task in sorted(self.tasks.items())]
+
+    @property
+    def declared_limits(self) -> list[Limit]:
+        """The limits of all tasks, one for each kind of key; workers tell the database when they start."""
+        return [limit for _, (_, limit) in sorted(self._limits.items())]
+
+
+def _in_event_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 def _name(handler: Callable[..., Any]) -> str:

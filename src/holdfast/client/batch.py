@@ -43,12 +43,16 @@ class Batch:
         given: Any = task
         if not isinstance(given, Enqueuer):
             raise UsageError(f"on_done is a task, or task.using(...), got {given!r}")
-        try:
-            job = task.new_job((self.id,), {})
-        except InvalidPayload:
-            job = task.new_job((), {})
-        job.tenant = job.tenant if job.tenant is not None else self.tenant
+        job = self._told(task)
+        if job.tenant is None and self.tenant is not None:
+            return self._told(task.using(tenant=self.tenant))
         return job
+
+    def _told(self, task: Enqueuer[Any, Any]) -> NewJob:
+        try:
+            return task.new_job((self.id,), {})
+        except InvalidPayload:
+            return task.new_job((), {})
 
     def __enter__(self) -> Batch:
         self._hf.sync_pool.run(self._hf.calls.open_batch(self.id, self.name, self.tenant, self._on_done), self.conn)

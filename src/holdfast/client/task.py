@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar, cas
 from holdfast.errors import ConfigurationError, JobFailed, UsageError
 from holdfast.model import payload
 from holdfast.model.job import JobInfo, NewJob, Status, ids, parse_id
+from holdfast.model.limit import Limit, Limits
 from holdfast.model.retry import Retry
 from holdfast.model.schedule import Cron, Schedule
 from holdfast.model.signature import Signature
@@ -243,7 +244,7 @@ class Enqueuer(Generic[P, R]):
                     f"schedule {name!r} cannot have {each.name}=: each slot makes a job of its own; of what using() "
                     f"takes it may have {', '.join(SCHEDULED)}"
                 )
-        return self._job("", data)
+        return self._limited(self._job("", data))
 
     @property
     def _hf(self) -> Holdfast:
@@ -266,7 +267,12 @@ class Enqueuer(Generic[P, R]):
     def new_job(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> NewJob:
         """The job that a call stands for, checked and not yet enqueued."""
         given = self._options.id
-        return self._job(parse_id(given) if given else ids.make(), self._task.encode(args, kwargs))
+        return self._limited(self._job(parse_id(given) if given else ids.make(), self._task.encode(args, kwargs)))
+
+    def _limited(self, job: NewJob) -> NewJob:
+        if self._task.limits is not None:
+            job.keys = self._task.keys(job.payload, job.tenant, job.queue)
+        return job
 
     def _call(self, job: NewJob) -> Call[Accepted]:
         self._check_headers(job)
@@ -279,7 +285,9 @@ class Enqueuer(Generic[P, R]):
     def _bulk(self, calls: Iterable[Any]) -> Bulk:
         if self._options.id is not None or isinstance(self._options.dedupe, str):
             raise UsageError("one id or dedupe key cannot be given to many jobs; enqueue them one by one")
-        return Bulk(self._job("", b"{}"), calls, self._task.encode_call)
+        task, like = self._task, self._job("", b"{}")
+        keys = None if task.limits is None else lambda data: task.keys(data, like.tenant, like.queue)
+        return Bulk(like, calls, task.encode_call, keys)
 
     def _keyed(self, bulk: Bulk) -> list[NewJob]:
         jobs = bulk.jobs()
@@ -331,6 +339,7 @@ class Task(Enqueuer[P, R]):
         timeout: float | None,
         dedupe: Dedupe | None,
         runner: Runner | None,
+        limits: Sequence[Limit],
     ) -> None:
         super().__init__(self, Options(queue=queue, priority=priority))
         payload.check_text(name, "a task's name", 200)
@@ -348,6 +357,7 @@ class Task(Enqueuer[P, R]):
         self.is_async = inspect.iscoroutinefunction(handler)
         self.runner = _runner(self, runner)
         self.signature = Signature(name, handler)
+        self.limits = Limits(name, limits, self.signature.names) if limits else None
         # Nothing to do around the handler's own coroutine: the worker's shortest way.
         needs = self.signature.context_name or self.signature.resources
         self.is_plain = self.runner == "async" and timeout is None and not needs
@@ -367,6 +377,10 @@ class Task(Enqueuer[P, R]):
         if isinstance(call, tuple | list):
             return self.encode(call, {})
         return self.encode((), call) if isinstance(call, Mapping) else self.encode((call,), {})
+
+    def keys(self, data: str | bytes, tenant: str | None, queue: str) -> tuple[str, ...] | None:
+        """The keys of a job's limits, from its payload."""
+        return None if self.limits is None else self.limits.keys(self.signature.arguments(data), tenant, queue)
 
     def outcome_of(self, error: BaseException, code: str | None) -> str:
         """What an error means: by the task's own rules, then by the application's table; else it is retried."""

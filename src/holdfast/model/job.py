@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from holdfast.errors import UsageError
+from holdfast.model import limit
 
 
 class Status(enum.StrEnum):
@@ -117,6 +118,12 @@ class NewJob:
     deadline: float | None = None
     batch: str | None = None
     headers: dict[str, Any] | None = None
+    keys: tuple[str, ...] | None = None
+
+    @property
+    def lane(self) -> int:
+        """Where it waits among jobs of other tenants and other limits."""
+        return limit.lane(self.tenant, self.keys)
 
     @property
     def plain(self) -> bool:
@@ -132,14 +139,14 @@ class Job:
     """One claimed job in a worker's hand. `lease` is the claim it came with, shared by the whole batch."""
 
     __slots__ = (
-        "attempt", "batch", "canceled", "headers", "id", "kept", "lease", "max_attempts", "payload", "priority",
-        "queue", "result", "run_at", "settled", "task", "tenant", "thread",
+        "attempt", "batch", "canceled", "headers", "id", "kept", "keys", "lane", "lease", "max_attempts", "payload",
+        "priority", "queue", "result", "run_at", "settled", "task", "tenant", "thread",
     )  # fmt: skip
 
     def __init__(self, row: tuple[Any, ...], lease: Any) -> None:
         (
             self.id, _, self.task, self.payload, self.attempt, self.max_attempts, self.queue, self.priority,
-            self.tenant, self.run_at, self.batch, self.headers,
+            self.tenant, self.run_at, self.batch, self.headers, self.lane, self.keys,
         ) = row  # fmt: skip
         self.lease = lease
         self.canceled = False  # somebody wants it canceled

@@ -26,6 +26,7 @@ class Outcome(msgspec.Struct, omit_defaults=True, gc=False):
     result: msgspec.Raw | None = None
     error: dict[str, Any] | None = None
     delay: float | None = None
+    counts: list[str] | None = None  # the keys whose breaker counts this failure; all of the job's when None
 
 
 class Verdict(Exception):

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from holdfast.errors import ConfigurationError
 
 DAY = 86_400.0
-_LONGEST = 315_360_000.0  # ten years: what an uncapped policy is capped at
+LONGEST = 315_360_000.0  # ten years: what an uncapped policy is capped at
 _HIGHEST_POWER = 60
 
 
@@ -29,7 +29,7 @@ class Retry:
     max_attempts: int
     delays: tuple[float, ...] = ()
     factor: float = 2.0
-    cap: float = _LONGEST
+    cap: float = LONGEST
     jitter: float = 0.0
     retry_on: Rules = ()
     fail_on: Rules = ()
@@ -38,9 +38,9 @@ class Retry:
     def __post_init__(self) -> None:
         if not 1 <= self.max_attempts <= 32_000:
             raise ConfigurationError(f"max_attempts is 1 to 32000, got {self.max_attempts!r}")
-        if any(not 0 <= d <= _LONGEST for d in (*self.delays, self.cap)):
+        if any(not 0 <= d <= LONGEST for d in (*self.delays, self.cap)):
             raise ConfigurationError(
-                f"retry delays are 0 to {_LONGEST:g} seconds, got {self.delays} capped at {self.cap}"
+                f"retry delays are 0 to {LONGEST:g} seconds, got {self.delays} capped at {self.cap}"
             )
         if not 1 <= self.factor <= 100:
             raise ConfigurationError(f"the factor between retry delays is 1 to 100, got {self.factor!r}")
@@ -91,19 +91,19 @@ class Retry:
         all others fail. The first that matches counts, in that order.
         """
         for rule in (*retry, *fail, *dead):
-            _check_rule(rule)
+            check_rule(rule)
         return replace(self, retry_on=tuple(retry), fail_on=tuple(fail), dead_on=tuple(dead))
 
     def outcome(self, error: BaseException, code: str | None) -> str | None:
         """What an error means under this policy: error (retried while attempts are left), failed, dead, or None when
         the policy says nothing about it."""
-        if _matches(self.dead_on, error, code):
+        if matches(self.dead_on, error, code):
             return "dead"
-        if _matches(self.fail_on, error, code):
+        if matches(self.fail_on, error, code):
             return "failed"
         if not self.retry_on:
             return None
-        return "error" if _matches(self.retry_on, error, code) else "failed"
+        return "error" if matches(self.retry_on, error, code) else "failed"
 
     def delay(self, attempt: int) -> float:
         """Seconds between the failure of the attempt-th attempt and the next, without jitter."""
@@ -137,7 +137,7 @@ class ErrorTable:
     def update(self, rules: Mapping[type[BaseException] | str, str]) -> None:
         """Adds rules; later ones win."""
         for rule, meaning in rules.items():
-            _check_rule(rule)
+            check_rule(rule)
             if meaning not in self._OUTCOMES:
                 raise ConfigurationError(f"an error means 'retry', 'fail' or 'dead', got {meaning!r} for {rule!r}")
             self._rules[rule] = self._OUTCOMES[meaning]
@@ -150,12 +150,14 @@ class ErrorTable:
         return "error"
 
 
-def _check_rule(rule: Any) -> None:
+def check_rule(rule: Any) -> None:
+    """Refuses what names no error."""
     if not (isinstance(rule, str) or (isinstance(rule, type) and issubclass(rule, BaseException))):
         raise ConfigurationError(f"errors are named by exception type or by code, got {rule!r}")
 
 
-def _matches(rules: Rules, error: BaseException, code: str | None) -> bool:
+def matches(rules: Rules, error: BaseException, code: str | None) -> bool:
+    """Whether one of the rules names this error."""
     return any(rule == code if isinstance(rule, str) else isinstance(error, rule) for rule in rules)
 
 

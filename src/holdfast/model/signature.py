@@ -42,8 +42,8 @@ class Signature:
         self._shape = inspect.Signature(carried)
         self.names = tuple(p.name for p in carried)
         self._names = tuple(p.name for p in carried if p.kind is _PLAIN[0])
-        self._optional = any(p.default is not p.empty for p in carried)
-        self._positional = not self._optional and len(self._names) == len(carried)
+        self._defaults = {p.name: p.default for p in carried if p.default is not p.empty}
+        self._positional = not self._defaults and len(self._names) == len(carried)
         self._decoder = _decoder(name, carried, hints)
 
     def encode(self, args: Sequence[Any], kwargs: Mapping[str, Any], max_size: int, max_depth: int) -> bytes:
@@ -80,6 +80,11 @@ class Signature:
             return _astuple(held), {}
         given = msgspec.structs.asdict(held)
         return (), {k: v for k, v in given.items() if v is not msgspec.UNSET}
+
+    def arguments(self, data: str | bytes) -> dict[str, Any]:
+        """The same by name, with the defaults of those left out."""
+        held = msgspec.structs.asdict(self._decode(data))
+        return {name: self._defaults[name] if value is msgspec.UNSET else value for name, value in held.items()}
 
     def read_result(self, result: Any) -> Any:
         """A stored result as the type the handler is annotated to return."""

@@ -10,6 +10,8 @@ from typing import Any
 import msgspec
 
 from holdfast.model.job import NewJob, ids
+from holdfast.model.limit import Keys, lane
+from holdfast.store.calls import text_array
 
 _encode = msgspec.json.encode
 BLOCK = 100  # small blocks keep the server busy while the next one is rendered
@@ -17,33 +19,47 @@ BLOCK = 100  # small blocks keep the server busy while the next one is rendered
 
 class Bulk:
     """Calls to enqueue at once. `like` holds what they share; ids and payloads are kept, so that the same jobs can be
-    sent again when the reply to the first try was lost."""
+    sent again when the reply to the first try was lost. `keys` tells the limits of a payload, if the task has any."""
 
-    def __init__(self, like: NewJob, calls: Iterable[Any], encode: Callable[[Any], bytes]) -> None:
+    def __init__(
+        self,
+        like: NewJob,
+        calls: Iterable[Any],
+        encode: Callable[[Any], bytes],
+        keys: Callable[[bytes], Keys | None] | None = None,
+    ) -> None:
         self.like = like
         self.ids: list[str] = []
         self._payloads: list[bytes] = []
         self._calls = iter(calls)
         self._encode = encode
+        self._keys = keys
 
     def blocks(self) -> Iterator[bytes]:
         """COPY lines of every job, in the columns of Calls.copy_sql."""
         head, tail = self._frame()
+        same = tail + _end(self.like.lane, self.like.keys)
         while payloads := [self._encode(call) for call in itertools.islice(self._calls, BLOCK)]:
             made = ids.make_many(len(payloads))
             self.ids += made
             self._payloads += payloads
             parts: list[bytes] = []
-            for id_, data in zip(made, payloads, strict=True):
-                parts += (id_.encode(), head, data.replace(b"\\", b"\\\\") if b"\\" in data else data, tail)
+            tails = [same] * len(made) if self._keys is None else [tail + self._own_end(data) for data in payloads]
+            for id_, data, end in zip(made, payloads, tails, strict=True):
+                parts += (id_.encode(), head, data.replace(b"\\", b"\\\\") if b"\\" in data else data, end)
             yield b"".join(parts)
 
     def jobs(self) -> list[NewJob]:
         """Every job in full."""
         for _ in self.blocks():
             pass
+        own = self._keys or (lambda _: self.like.keys)
         pairs = zip(self.ids, self._payloads, strict=True)
-        return [replace(self.like, id=id_, payload=data) for id_, data in pairs]
+        return [replace(self.like, id=id_, payload=data, keys=own(data)) for id_, data in pairs]
+
+    def _own_end(self, data: bytes) -> bytes:
+        keys = self._keys(data) if self._keys is not None else None
+        return _end(lane(self.like.tenant, keys), keys)
 
     def _frame(self) -> tuple[bytes, bytes]:
         job = self.like
@@ -52,7 +68,12 @@ class Bulk:
         head = f"\t{_text(job.queue)}\t{job.priority}\t{_text(job.task)}\t{tenant}\t"
         headers = "\\N" if job.headers is None else _text(_encode(job.headers).decode())
         batch = job.batch or "\\N"
-        return head.encode(), f"\t{job.max_attempts}\t{retry}\t{batch}\t{headers}\n".encode()
+        return head.encode(), f"\t{job.max_attempts}\t{retry}\t{batch}\t{headers}".encode()
+
+
+def _end(lane: int, keys: Keys | None) -> bytes:
+    told = "\\N" if keys is None else _text(text_array(keys))
+    return f"\t{lane}\t{told}\n".encode()
 
 
 def _text(text: str) -> str:

@@ -5,7 +5,7 @@ One value serves the sync client, the async client and the worker, so nothing is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Generic, TypeVar
@@ -14,6 +14,7 @@ import msgspec
 
 from holdfast.model.job import BatchInfo, BlockInfo, JobInfo, NewJob, Status
 from holdfast.model.job import ids as job_ids
+from holdfast.model.limit import Limit
 from holdfast.model.schedule import Due, Schedule, ScheduleInfo
 
 T = TypeVar("T")
@@ -59,6 +60,11 @@ def array(items: Iterable[Any]) -> str:
     return "{" + ",".join(map(str, items)) + "}"
 
 
+def text_array(items: Iterable[str]) -> str:
+    """An array literal of any texts."""
+    return "{" + ",".join('"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"' for text in items) + "}"
+
+
 class Calls:
     """The calls, for one schema."""
 
@@ -66,28 +72,22 @@ class Calls:
         self.schema = schema
         self.channel = f"{schema}_wake"
         self.copy_sql = (
-            f"COPY {schema}.live (id, queue, priority, task, tenant, payload, max_attempts, retry, batch, headers) "
-            "FROM STDIN (ENCODING 'UTF8')"
+            f"COPY {schema}.live (id, queue, priority, task, tenant, payload, max_attempts, retry, batch, headers, "
+            "lane, keys) FROM STDIN (ENCODING 'UTF8')"
         )
         # A plain job needs no decision, so it is inserted without a function call (decision 004).
-        self._insert = (
-            f"WITH placed AS (INSERT INTO {schema}.live "
-            "(id, queue, priority, task, tenant, payload, max_attempts, retry, headers) "
-            "VALUES (%s::uuid, %s, %s, %s, %s, %s::json, %s, %s::jsonb, %s::json) "
-            "ON CONFLICT DO NOTHING RETURNING true) "
-            f"SELECT CASE WHEN EXISTS (SELECT 1 FROM {schema}.sleepers s WHERE s.queue = %s) "
-            f"THEN {schema}.wake(%s) END FROM placed"
-        )
+        self._insert = _insert(schema, "", "")
+        self._insert_into_lane = _insert(schema, ", lane, keys", ", %s, %s::text[]")
         self._enqueue = (
             f"SELECT id::text, outcome FROM {schema}.enqueue(%s, %s::jsonb, %s, %s::uuid, %s, %s, "
             "make_interval(secs => %s), %s::timestamptz, %s, %s::jsonb, %s, "
             f"%s::{schema}.dedupe_scope, make_interval(secs => %s), %s, %s, "
-            "make_interval(secs => %s), %s::uuid, %s::json)"
+            "make_interval(secs => %s), %s::uuid, %s::json, p_keys => %s::text[])"
         )
         self._claim = (
             "SELECT id::text, token, task, payload::text, attempt, max_attempts, queue, priority, tenant, "
-            "date_part('epoch', run_at), batch::text, headers "
-            f"FROM {schema}.claim(%s, %s, %s, make_interval(secs => %s), %s::jsonb, %s)"
+            "date_part('epoch', run_at), batch::text, headers, lane, keys "
+            f"FROM {schema}.claim(%s, %s, %s, make_interval(secs => %s), %s::jsonb, %s, %s, %s, %s::jsonb)"
         )
         self._finish = f"SELECT finish::text FROM {schema}.finish(%s::uuid[], %s::bigint[], %s::jsonb, %s::bigint[])"
 
@@ -97,7 +97,7 @@ class Calls:
         params = (
             job.task, job.payload.decode(), job.queue, job.id, job.tenant, job.priority, job.delay, job.run_at,
             job.max_attempts, _json(job.retry), job.dedupe_key, job.dedupe_scope, job.dedupe_keep,
-            on_conflict, fresh, job.deadline, job.batch, _json(job.headers),
+            on_conflict, fresh, job.deadline, job.batch, _json(job.headers), job.keys and text_array(job.keys),
         )  # fmt: skip
         return Call(
             self._enqueue, params, lambda rows: Accepted(*rows[0]),
@@ -105,12 +105,16 @@ class Calls:
         )  # fmt: skip
 
     def _insert_plain(self, job: NewJob, on_conflict: str) -> Call[Accepted]:
+        sql: str = self._insert
+        more: tuple[Any, ...] = ()
+        if job.tenant is not None or job.keys is not None:
+            sql, more = self._insert_into_lane, (job.lane, job.keys and text_array(job.keys))
         params = (
             job.id, job.queue, job.priority, job.task, job.tenant, job.payload.decode(), job.max_attempts,
-            _json(job.retry), _json(job.headers),
+            _json(job.retry), _json(job.headers), *more,
         )  # fmt: skip
         return Call(
-            self._insert,
+            sql,
             (*params, job.queue, job.queue),
             lambda rows: Accepted(job.id, "created" if rows else "existing"),
             lambda: self.enqueue(job, on_conflict, fresh=False),
@@ -180,9 +184,23 @@ class Calls:
         return self._void("wake", "%s, %s", queue, jobs)
 
     def claim(
-        self, worker: str, queues: list[str], limit: int, lease: float, after: str | None, asleep: bool
+        self,
+        worker: str,
+        queues: list[str],
+        limit: int,
+        lease: float,
+        after: str | None,
+        asleep: bool,
+        free: int | None = None,
+        per_tenant: int | None = None,
+        served: dict[str, int] | None = None,
     ) -> Call[Rows]:
-        return Call(self._claim, (worker, queues, limit, lease, after, asleep), lambda rows: rows)
+        params = (worker, queues, limit, lease, after, asleep, free, per_tenant, _json(served))
+        return Call(self._claim, params, lambda rows: rows)
+
+    def note_throttled(self, counts: Mapping[tuple[str, str], int]) -> Call[None]:
+        told = [{"key": key, "tenant": tenant or None, "count": count} for (key, tenant), count in counts.items()]
+        return self._void("note_throttled", "%s::jsonb", _encode(told).decode())
 
     def finish(
         self,
@@ -237,8 +255,22 @@ class Calls:
             lambda rows: (rows[0][0], rows[0][1]),
         )
 
+    def record_tick(
+        self, worker: str, queues: list[str], seconds: float, claimed: int, processed: int, succeeded: int, failed: int,
+        throttled: int, contention: int, tenants: dict[str, int],
+    ) -> Call[tuple[str, int]]:  # fmt: skip
+        return Call(
+            f"SELECT id::text, depth FROM {self.schema}.record_tick(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s::jsonb)",
+            (worker, queues, seconds, claimed, processed, succeeded, failed, throttled, contention, _json(tenants)),
+            lambda rows: (rows[0][0], rows[0][1]),
+        )
+
     def make_partitions(self) -> Call[int]:
         return Call(f"SELECT {self.schema}.make_partitions()", (), lambda rows: int(rows[0][0]))
+
+    def register_limits(self, limits: Iterable[Limit]) -> Call[None]:
+        rules = [{"template": it.key, "pattern": it.pattern, "code": it.as_json()} for it in limits]
+        return self._void("register_limits", "%s::jsonb", _encode(rules).decode())
 
     def register_schedules(self, schedules: Iterable[Schedule]) -> Call[None]:
         return self._void(
@@ -280,7 +312,7 @@ class Calls:
     def schedules(self) -> Call[list[ScheduleInfo]]:
         return Call(
             f"SELECT {_SCHEDULE_COLUMNS}, EXISTS (SELECT 1 FROM {self.schema}.workers w WHERE s.task = ANY (w.tasks) "
-            f"AND w.heartbeat_at > {self.schema}.clock() - interval '2 minutes'), {self.schema}.clock() "
+            f"AND {self.schema}.is_alive(w.id, w.heartbeat_at)), {self.schema}.clock() "
             f"FROM {self.schema}.schedules s ORDER BY s.name",
             (),
             lambda rows: [ScheduleInfo(*map(_in_utc, row)) for row in rows],
@@ -425,6 +457,17 @@ class Filter:
             conditions.append(f"({ends} OR last_error ->> 'code' = %s)")
             params += [f".{self.error}", f".{self.error}", self.error]
         return " AND ".join(conditions), params
+
+
+def _insert(schema: str, columns: str, places: str) -> str:
+    return (
+        f"WITH placed AS (INSERT INTO {schema}.live "
+        f"(id, queue, priority, task, tenant, payload, max_attempts, retry, headers{columns}) "
+        f"VALUES (%s::uuid, %s, %s, %s, %s, %s::json, %s, %s::jsonb, %s::json{places}) "
+        "ON CONFLICT DO NOTHING RETURNING true) "
+        f"SELECT CASE WHEN EXISTS (SELECT 1 FROM {schema}.sleepers s WHERE s.queue = %s) "
+        f"THEN {schema}.wake(%s) END FROM placed"
+    )
 
 
 def _as_json(job: NewJob) -> dict[str, Any]:

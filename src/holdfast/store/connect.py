@@ -112,7 +112,7 @@ def explain(
     state = _state(error)
     facts = getattr(error, "diag", error)  # asyncpg has them on the error itself
     if getattr(facts, "constraint_name", None) == "dedupe_key":
-        message = str(getattr(facts, "message_primary", None) or getattr(facts, "message", text))
+        message = _message(facts, text)
         return DuplicateJob(message.rpartition("dedupe key ")[2], f"{message}; nothing was enqueued")
     if state in ("42P01", "3F000", "42883", "42704"):
         return SchemaError(f"schema {settings.schema!r} is not set up in {where} ({text}); run: holdfast migrate")
@@ -122,11 +122,18 @@ def explain(
             f"GRANT {settings.schema}_worker TO <user> (or _enqueue, _reader, _admin)"
         )
     if state.startswith(("22", "23")):
-        return UsageError(f"the database refused the job: {text.partition(' CONTEXT: ')[0]}")
+        ours = getattr(facts, "constraint_name", None) == "limit"  # in words already, and not about a job
+        return UsageError(
+            _message(facts, text) if ours else f"the database refused the job: {text.partition(' CONTEXT: ')[0]}"
+        )
     if not known_good and _WRONG_ADDRESS.search(text):
         return ConfigurationError(f"cannot log in to {where}: {text}; check HOLDFAST_DSN")
     text = re.sub(r" Is the server running[^?]*\?", "", text)  # libpq asks what we ask, once for each address
     return DatabaseUnavailable(f"the database at {where} cannot be reached or went away: {text}; is it running?")
+
+
+def _message(facts: Any, text: str) -> str:
+    return str(getattr(facts, "message_primary", None) or getattr(facts, "message", text))
 
 
 def explain_callers(error: Exception, settings: Settings) -> Exception:

@@ -78,12 +78,13 @@ class Inspections:
         )
 
     def workers(self) -> Call[list[Row]]:
-        """Every worker known, with the seconds since it was last heard of."""
+        """Every worker known, with the seconds since it was last heard of and whether it counts as alive."""
         return _dicts(
             f"""SELECT id, host, pid, version, queues, concurrency, started_at, heartbeat_at,
-                       extract(epoch FROM clock_timestamp() - heartbeat_at)::float8, stopping
+                       extract(epoch FROM clock_timestamp() - heartbeat_at)::float8, stopping,
+                       {self.schema}.is_alive(id, heartbeat_at)
                 FROM {self.schema}.workers ORDER BY started_at, id""",
-            "id, host, pid, version, queues, concurrency, started_at, heartbeat_at, heartbeat_age, stopping",
+            "id, host, pid, version, queues, concurrency, started_at, heartbeat_at, heartbeat_age, stopping, alive",
         )
 
     def task_queues(self) -> Call[dict[str, str]]:
@@ -152,7 +153,7 @@ class Inspections:
             "id, name, open, age",
         )
 
-    def unserved_queues(self, heard_within: float) -> Call[list[Row]]:
+    def unserved_queues(self) -> Call[list[Row]]:
         """Queues that no live worker serves, and how many due jobs wait there.
 
         The names come from a skip scan of the fetch index, so a long backlog that is served costs nothing.
@@ -166,12 +167,11 @@ class Inspections:
                     FROM names n WHERE n.queue IS NOT NULL),
                 served AS (
                     SELECT DISTINCT unnest(queues) AS queue FROM {self.schema}.workers
-                    WHERE NOT stopping AND heartbeat_at > clock_timestamp() - make_interval(secs => %s))
+                    WHERE NOT stopping AND {self.schema}.is_alive(id, heartbeat_at))
                 SELECT n.queue, (SELECT count(*) FROM {live} l WHERE l.queue = n.queue AND l.token IS NULL)
                 FROM names n WHERE n.queue IS NOT NULL AND n.queue NOT IN (SELECT queue FROM served)
                 ORDER BY 1""",
             "queue, jobs",
-            (heard_within,),
         )
 
     def run_tally(self, queue: str, first_id: str) -> Call[list[tuple[str | None, str, str | None, int]]]:

@@ -180,7 +180,7 @@ class Scratch:
         """A due job's queue, and the cursor with which a claim finds this job first; None when it is not due."""
         rows: list[tuple[Any, ...]] = self.run(
             Call(
-                f"SELECT queue::text, priority::int, date_part('epoch', run_at) FROM {self._schema}.live "
+                f"SELECT queue::text, priority::int, lane, date_part('epoch', run_at) FROM {self._schema}.live "
                 "WHERE id = %s::uuid AND token IS NULL",
                 (job_id,),
                 list,
@@ -188,10 +188,11 @@ class Scratch:
         )
         if not rows:
             return None
-        queue, priority, at = rows[0]
+        queue, priority, lane, at = rows[0]
         cursor: dict[str, Any] = {f"{queue}/{passed}": ["Infinity", job_id] for passed in range(priority)}
         before = uuid.UUID(int=uuid.UUID(job_id).int - 1)
-        return queue, cursor | {f"{queue}/{priority}": [at, str(before)]}
+        here = {"lanes": f"{{{lane}}}", "at": f"{{{at}}}", "ids": f"{{{before}}}"}
+        return queue, cursor | {f"{queue}/{priority}": here}
 
     def open_transactions(self) -> int:
         """Other connections that have written and not yet committed."""

@@ -1,0 +1,291 @@
+"""Limits by key: how many jobs of a key may run at once, how many may start in a time, and when to stop trying.
+
+A limit's key is a template over the task's arguments. It is filled in when a job is enqueued, and the keys travel with
+the job; what they allow is decided in the database, where a claim counts them. Jobs with the same tenant and the same
+keys wait in the same lane, a number that SQL's lane_of() computes as `lane` does here.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
+from string import Formatter
+from typing import Any
+
+from holdfast.errors import ConfigurationError, UsageError
+from holdfast.model import payload
+from holdfast.model.retry import LONGEST, Rules, check_rule, matches
+
+LONGEST_KEY = 300
+SMALLEST, LARGEST = 0.000001, 1_000_000_000  # of the numbers of a limit: what SQL's check_limit() lets pass
+MOST = 20  # limits of one task
+RESERVED = ("tenant", "queue", "task")
+"""What a template may name besides arguments. Keys that begin with one of these and a colon are about a whole tenant,
+queue or task."""
+Keys = tuple[str, ...]
+Part = tuple[str, str | None]
+"""Text of a template, and the field behind it, if any."""
+_CACHED = 16_384
+
+
+@dataclass(frozen=True, slots=True)
+class Breaker:
+    """Stops a key's jobs after failures in a row: `Limit("source:{source}", breaker=Breaker(after=5, pause=300))`.
+
+    After `after` failures of the key's jobs without a success in between, none of them starts for `pause` seconds. Then
+    one job is tried alone: if it succeeds, the others go on; if it fails, the pause is twice as long as the last, up to
+    `cap` seconds. Jobs that wait meanwhile lose no attempts. `on` says which errors count, by exception type or by
+    error code as in `Retry.on`; without it every error does. Another task with the same key may choose others.
+    """
+
+    after: int = 5
+    pause: float = 300
+    cap: float = 3600
+    on: Sequence[type[BaseException] | str] | None = None
+
+    def __post_init__(self) -> None:
+        _check_count(self.after, "a breaker's after")
+        _check_seconds(self.pause, "a breaker's pause")
+        _check_seconds(self.cap, "a breaker's cap")
+        if self.cap < self.pause:
+            raise ConfigurationError(f"a breaker's cap is at least its pause, got pause={self.pause}, cap={self.cap}")
+        if self.on is not None:
+            object.__setattr__(self, "on", _checked_rules(self.on))
+
+    def counts(self, error: BaseException, code: str | None) -> bool:
+        """Whether an error counts."""
+        return self.on is None or matches(tuple(self.on), error, code)
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """What jobs of one key may do together, across all workers: `Limit("domain:{domain}", concurrency=2)`.
+
+    key: a text with the names of the task's arguments in braces, each replaced by str() of its value when a job is
+    enqueued. `{tenant}`, `{queue}` and `{task}` are the job's own unless the task has an argument of that name; where
+    `{tenant}` is used, the limit does not apply to jobs without a tenant. Tasks with the same key share the limit.
+
+    concurrency: so many run at once. rate: so many start within `per` seconds (a minute unless given), up to `burst` of
+    them at the same moment (one second's worth of the rate unless given, at least one). breaker: when to pause the key.
+    Operators may change every number while jobs run, and what they said holds over the code.
+    """
+
+    key: str
+    _: KW_ONLY
+    concurrency: int | None = None
+    rate: float | None = None
+    per: float = 60
+    burst: float | None = None
+    breaker: Breaker | None = None
+
+    def __post_init__(self) -> None:
+        payload.check_text(self.key, "the key of a limit", LONGEST_KEY)
+        parse(self.key)
+        _refuse_reserved(self.key)
+        given: Any = self.breaker  # not every caller has a type checker
+        if given is not None and not isinstance(given, Breaker):
+            raise ConfigurationError(f"limit {self.key!r}: breaker is one such as Breaker(after=5), got {given!r}")
+        if self.concurrency is None and self.rate is None and self.breaker is None:
+            raise ConfigurationError(f"limit {self.key!r} limits nothing; give concurrency, rate or breaker")
+        if self.concurrency is not None:
+            _check_count(self.concurrency, f"limit {self.key!r}: concurrency")
+        self._check_rate()
+
+    def _check_rate(self) -> None:
+        what = f"limit {self.key!r}:"
+        _check_seconds(self.per, f"{what} per")
+        if self.rate is None:
+            if self.burst is not None:
+                raise ConfigurationError(f"{what} burst goes with a rate, and there is none")
+            return
+        if not _is_number(self.rate) or not SMALLEST <= self.rate <= LARGEST:
+            raise ConfigurationError(
+                f"{what} rate is a number of starts above 0 and up to {LARGEST:,}, got {self.rate!r}; to let nothing "
+                "start, pause it instead"
+            )
+        if self.burst is not None and (not _is_number(self.burst) or not 1 <= self.burst <= LARGEST):
+            raise ConfigurationError(f"{what} burst is a number of starts, 1 to {LARGEST:,}, got {self.burst!r}")
+
+    @property
+    def pattern(self) -> str:
+        """What LIKE finds the keys of this template by."""
+        return "".join(_escaped(text) + ("" if name is None else "%") for text, name in parse(self.key))
+
+    def as_json(self) -> dict[str, Any]:
+        """The numbers in the form that SQL's apply_limits() reads."""
+        shape: dict[str, Any] = {}
+        if self.concurrency is not None:
+            shape["concurrency"] = self.concurrency
+        if self.rate is not None:
+            # A worker that looks a few milliseconds late must find what the rate allowed meanwhile.
+            burst = min(max(1.0, self.rate / self.per), LARGEST) if self.burst is None else self.burst
+            shape |= {"rate": self.rate, "per": self.per, "burst": burst}
+        if (breaker := self.breaker) is not None:
+            shape |= {"breaker_after": breaker.after, "breaker_pause": breaker.pause, "breaker_cap": breaker.cap}
+        return shape
+
+
+class Limits:
+    """The limits of one task, whose parameters their templates name."""
+
+    __slots__ = ("_fields", "_task", "all", "picky")
+
+    def __init__(self, task: str, limits: Sequence[Limit], parameters: Collection[str]) -> None:
+        given: Any = limits
+        if isinstance(given, Limit | str) or not all(isinstance(each, Limit) for each in given):
+            raise ConfigurationError(f"task {task!r}: limits are a list such as [Limit('smtp', concurrency=2)]")
+        if len(limits) > MOST:
+            raise ConfigurationError(
+                f"task {task!r} has {len(limits)} limits, more than the {MOST} that a job may have"
+            )
+        self._task = task
+        self.all = tuple(limits)
+        self.picky = any(each.breaker is not None and each.breaker.on is not None for each in limits)
+        self._fields = [self._checked(each, parameters) for each in limits]
+
+    def _checked(self, limit: Limit, parameters: Collection[str]) -> tuple[Limit, tuple[Part, ...], bool]:
+        parts = parse(limit.key)
+        names = {name for _, name in parts if name is not None}
+        if unknown := sorted(names - {*parameters, *RESERVED}):
+            known = ", ".join([*parameters, *(name for name in RESERVED if name not in parameters)])
+            raise ConfigurationError(
+                f"limit {limit.key!r} of task {self._task!r} names {unknown[0]!r}, which is no argument of it; it may "
+                f"name {known}"
+            )
+        if clash := [name for name in RESERVED if limit.key == f"{name}:{{{name}}}" and name in parameters]:
+            raise ConfigurationError(
+                f"limit {limit.key!r} of task {self._task!r} is about a whole {clash[0]}, but {clash[0]!r} is an "
+                "argument of it; let the key begin with another word"
+            )
+        return limit, parts, "tenant" in names and "tenant" not in parameters
+
+    def keys(self, arguments: Mapping[str, Any], tenant: str | None, queue: str) -> Keys | None:
+        """The keys of a job, each once, in the order of the limits; None when no limit applies to it."""
+        return tuple(dict.fromkeys(key for _, key in self._filled(arguments, tenant, queue))) or None
+
+    def counts(
+        self, arguments: Mapping[str, Any], tenant: str | None, queue: str, error: BaseException, code: str | None
+    ) -> list[str]:
+        """The keys of a job whose breaker counts an error. Nothing in the code chooses for whole queues, tasks and
+        tenants: theirs count every error."""
+        filled = list(self._filled(arguments, tenant, queue))
+        counted = {key for limit, key in filled if limit.breaker is None or limit.breaker.counts(error, code)}
+        whole = [f"queue:{queue}", f"task:{self._task}", *([] if tenant is None else [f"tenant:{tenant}"])]
+        left_out = {key for _, key in filled} - counted
+        return [key for key in dict.fromkeys([*(key for _, key in filled), *whole]) if key not in left_out]
+
+    def _filled(self, arguments: Mapping[str, Any], tenant: str | None, queue: str) -> Iterator[tuple[Limit, str]]:
+        values = {"tenant": tenant, "queue": queue, "task": self._task, **arguments}
+        for limit, parts, needs_tenant in self._fields:
+            if not (needs_tenant and tenant is None):
+                yield limit, self._fill(limit, parts, values)
+
+    def _fill(self, limit: Limit, parts: Sequence[Part], values: Mapping[str, Any]) -> str:
+        key = "".join(text if name is None else text + str(values[name]) for text, name in parts)
+        names = [name for _, name in parts if name is not None]
+        if empty := [name for name in names if values[name] is None]:
+            raise UsageError(f"limit {limit.key!r} of task {self._task!r} needs a value, but {empty[0]!r} is None")
+        if not 1 <= len(key) <= LONGEST_KEY:
+            longest = max(names, key=lambda name: len(str(values[name])))
+            raise UsageError(
+                f"limit {limit.key!r} of task {self._task!r} gives a key of {len(key)} characters; it may have 1 to "
+                f"{LONGEST_KEY}, and {longest!r} alone has {len(str(values[longest]))}"
+            )
+        return key
+
+
+@functools.lru_cache(_CACHED)
+def parse(template: str) -> tuple[Part, ...]:
+    """A template's parts. Fields are plain names; a brace is written twice."""
+    try:
+        parts = list(Formatter().parse(template))
+    except ValueError as error:
+        raise ConfigurationError(f"the key {template!r} of a limit cannot be read: {error}") from None
+    for _, name, spec, conversion in parts:
+        if name is not None and (not name.isidentifier() or spec or conversion):
+            field = name + (f"!{conversion}" if conversion else "") + (f":{spec}" if spec else "")
+            raise ConfigurationError(
+                f"the key {template!r} of a limit has the field {{{field}}}; a field is the name of an argument and "
+                "nothing else"
+            )
+    return tuple((text, name) for text, name, _, _ in parts)
+
+
+def lane(tenant: str | None, keys: Keys | None) -> int:
+    """Where a job waits, the same number as SQL's lane_of(): 0 without a tenant and keys."""
+    if tenant is None:
+        return _lane_of_keys(keys) if keys else 0
+    return _lane_of_tenant(tenant) | (_lane_of_keys(keys) if keys else 0)
+
+
+@functools.lru_cache(_CACHED)
+def _lane_of_tenant(tenant: str) -> int:
+    return max(_hash(tenant) & 0x7FFFFFFF, 1) << 32
+
+
+@functools.lru_cache(_CACHED)
+def _lane_of_keys(keys: Keys) -> int:
+    return max(_hash("\x1f".join(sorted(keys))), 1)
+
+
+def _hash(text: str) -> int:
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big")
+
+
+def _escaped(text: str) -> str:
+    for special in ("\\", "%", "_"):
+        text = text.replace(special, f"\\{special}")
+    return text
+
+
+def _refuse_reserved(key: str) -> None:
+    """A key such as "tenant:acme" is about everything of that tenant: no value of an argument may make one by accident,
+    and no rule may fit them all."""
+    start, goes_on = _start(parse(key))
+    for name in RESERVED:
+        whole = f"{name}:"
+        if key != f"{whole}{{{name}}}" and (start.startswith(whole) or (goes_on and whole.startswith(start))):
+            raise ConfigurationError(
+                f"the key {key!r} of a limit could be taken for that of a whole {name}: let it begin with another "
+                f"word, as in 'domain:{{domain}}'; a limit for each {name} is '{name}:{{{name}}}'"
+            )
+
+
+def _start(parts: Sequence[Part]) -> tuple[str, bool]:
+    """The text that all keys of a template begin with, and whether a field follows it."""
+    start = ""
+    for text, name in parts:
+        start += text
+        if name is not None:
+            return start, True
+    return start, False
+
+
+def _checked_rules(rules: Any) -> Rules:
+    if isinstance(rules, str | type):
+        raise ConfigurationError(
+            f"a breaker's errors are a list, as in on=[ConnectionError, 'HTTP_503'], got {rules!r}"
+        )
+    checked = tuple(rules)
+    for rule in checked:
+        check_rule(rule)
+    if not checked:
+        raise ConfigurationError("a breaker that counts no error never opens; name some in on=, or leave it out")
+    return checked
+
+
+def _check_count(value: Any, what: str) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= LARGEST:
+        raise ConfigurationError(f"{what} is a whole number, 1 to {LARGEST:,}, got {value!r}")
+
+
+def _check_seconds(value: Any, what: str) -> None:
+    if not _is_number(value) or not SMALLEST <= value <= LONGEST:
+        raise ConfigurationError(f"{what} is seconds, more than 0 and up to {LONGEST:g}, got {value!r}")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

@@ -1,0 +1,255 @@
+"""The calls of flow control, as values: limits, pauses, why. See calls.py."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from holdfast.errors import UsageError
+from holdfast.model import payload
+from holdfast.model.flow import LimitInfo, Reason, Why
+from holdfast.model.limit import lane
+from holdfast.model.retry import LONGEST
+from holdfast.store.calls import Call, Rows
+
+_LIMIT_COLUMNS = ", ".join("probe::text" if each.name == "probe" else each.name for each in fields(LimitInfo))
+_BUSY = "(running > 0 OR paused OR breaker IN ('open', 'half-open') OR tokens < 1)"
+
+_BLOCKS = "(paused OR coalesce(breaker IN ('open', 'half-open'), false) OR coalesce(running >= concurrency, false))"
+
+
+class FlowCalls:
+    """The calls, for one schema."""
+
+    def __init__(self, schema: str) -> None:
+        self.schema = schema
+
+    def limits(
+        self, prefix: str = "", *, busy: bool = False, limit: int, busiest_first: bool = False
+    ) -> Call[list[LimitInfo]]:
+        """Keys that begin with the prefix, by key; only those that run or hold something back, if busy. Busiest first
+        are those under which nothing starts."""
+        _check(key=prefix)
+        order = f"{_BLOCKS} DESC, running DESC, throttled DESC, key" if busiest_first else "key"
+        return Call(
+            f"SELECT {_LIMIT_COLUMNS} FROM {self.schema}.limit_use WHERE starts_with(key, %s)"
+            f"{f' AND {_BUSY}' if busy else ''} ORDER BY {order} LIMIT %s",
+            (prefix, limit),
+            lambda rows: [LimitInfo(*row) for row in rows],
+        )
+
+    def paused(self, keys: Sequence[str]) -> Call[set[str]]:
+        """Those of some keys that are paused."""
+        return Call(
+            f"SELECT key FROM {self.schema}.limit_use WHERE key = ANY(%s) AND paused",
+            (list(keys),),
+            lambda rows: {row[0] for row in rows},
+        )
+
+    def count_busy(self) -> Call[int]:
+        """How many keys run or hold something back."""
+        return Call(f"SELECT count(*) FROM {self.schema}.limit_use WHERE {_BUSY}", (), _first)
+
+    def rules(self) -> Call[list[dict[str, Any]]]:
+        """What code has declared, by the template of its keys, and what operators have set for all of its keys."""
+        return _dicts(
+            f"SELECT template, code, override - 'by' - 'at', override ->> 'by', updated_at, "
+            f"(SELECT count(*) FROM {self.schema}.limits m WHERE m.template = r.template) "
+            f"FROM {self.schema}.limit_rules r ORDER BY template",
+            "template, code, override, changed_by, updated_at, keys",
+        )
+
+    def set_limit(self, key: str, change: Mapping[str, float | None], by: str | None) -> Call[int]:
+        _check(key=key, by=by)
+        for name, value in change.items():  # JSON has no such numbers: it would be null, and take the limit away
+            if isinstance(value, float) and not math.isfinite(value):
+                raise UsageError(f"{name} is a number, or None for what the code says; got {value!r}")
+        told = msgspec.json.encode(change).decode()
+        return Call(f"SELECT {self.schema}.set_limit(%s, %s::jsonb, %s)", (key, told, by), _first)
+
+    def clear_limit(self, key: str) -> Call[int]:
+        _check(key=key)
+        return Call(f"SELECT {self.schema}.clear_limit(%s)", (key,), _first)
+
+    def pause(self, key: str, by: str | None, reason: str | None, seconds: float | None) -> Call[bool]:
+        _check(key=key, by=by, reason=reason)
+        given: Any = seconds  # not every caller has a type checker
+        if given is not None and (
+            isinstance(given, bool) or not isinstance(given, int | float) or not given <= LONGEST
+        ):
+            raise UsageError(f"a pause lasts for seconds, up to {LONGEST:.0f}, or until it is resumed; got {given!r}")
+        return Call(
+            f"SELECT {self.schema}.pause(%s, %s, %s, make_interval(secs => %s))", (key, by, reason, seconds), _first
+        )
+
+    def resume(self, key: str) -> Call[bool]:
+        _check(key=key)
+        return Call(f"SELECT {self.schema}.resume(%s)", (key,), _first)
+
+    def reset_breaker(self, key: str) -> Call[bool]:
+        _check(key=key)
+        return Call(f"SELECT {self.schema}.reset_breaker(%s)", (key,), _first)
+
+    def why(self, id_: str) -> Call[Why]:
+        return Call(f"SELECT {self.schema}.why(%s::uuid)", (id_,), lambda rows: _why(rows[0][0]))
+
+    def drift(self) -> Call[list[dict[str, Any]]]:
+        """Keys whose count of running jobs is not the truth; there should be none."""
+        return self._drift("limit_drift()")
+
+    def reconcile(self, *, repair: bool) -> Call[list[dict[str, Any]]]:
+        """The same; with repair, set right."""
+        return self._drift("reconcile_limits(%s)", repair)
+
+    def _drift(self, function: str, *params: Any) -> Call[list[dict[str, Any]]]:
+        return _dicts(f"SELECT key, counted, actual FROM {self.schema}.{function} ORDER BY key", "key, counted, actual",
+                      params)  # fmt: skip
+
+    def left(self, queue: str, since: datetime | None) -> Call[Left]:
+        """How many of a queue's jobs that were accepted by a moment, or by now, have not ended."""
+        live, later = f"{self.schema}.live", f"{self.schema}.later"
+        return Call(
+            f"""SELECT t.at,
+                    (SELECT ARRAY[count(*) FILTER (WHERE token IS NULL), count(token)]
+                     FROM {live} WHERE queue = %s AND created_at <= t.at),
+                    (SELECT ARRAY[count(*) FILTER (WHERE attempt > 0 OR last_error IS NOT NULL),
+                                  count(*) FILTER (WHERE attempt = 0 AND last_error IS NULL)]
+                     FROM {later} WHERE queue = %s AND created_at <= t.at)
+                FROM (SELECT coalesce(%s::timestamptz, {self.schema}.clock()) AS at) t""",
+            (queue, queue, since),
+            lambda rows: Left(rows[0][0], *rows[0][1], *rows[0][2]),
+        )
+
+    def some_left(self, queue: str, since: datetime, *, limit: int) -> Call[list[str]]:
+        """A few of those that have not ended, waiting ones first."""
+        return Call(
+            f"SELECT id::text FROM {self.schema}.live WHERE queue = %s AND created_at <= %s "
+            "ORDER BY token IS NOT NULL, run_at, id LIMIT %s",
+            (queue, since, limit),
+            _firsts,
+        )
+
+    def queues(self, most: int) -> Call[list[dict[str, Any]]]:
+        """Queues with due or running jobs, and how many wait there, counted up to a bound."""
+        return _dicts(
+            f"""{self._queues_of_jobs()}
+                SELECT n.queue, (SELECT count(*) FROM (
+                    SELECT FROM {self.schema}.live l WHERE l.queue = n.queue AND l.token IS NULL LIMIT %s) c)
+                FROM names n WHERE n.queue IS NOT NULL ORDER BY 2 DESC, 1""",
+            "queue, ready",
+            (most,),
+        )
+
+    def queue_names(self) -> Call[list[str]]:
+        """Queues that are known: they have due or running jobs, a worker or a task."""
+        return Call(
+            f"{self._queues_of_jobs()} SELECT queue::text FROM names WHERE queue IS NOT NULL "
+            f"UNION SELECT unnest(queues) FROM {self.schema}.workers "
+            f"UNION SELECT queue::text FROM {self.schema}.tasks ORDER BY 1",
+            (),
+            _firsts,
+        )
+
+    def is_known(self, key: str) -> Call[bool]:
+        """Whether a key has a row of its own or fits a rule."""
+        return Call(
+            f"SELECT EXISTS (SELECT FROM {self.schema}.limits WHERE key = %s) "
+            f"OR EXISTS (SELECT FROM {self.schema}.limit_rules WHERE %s LIKE pattern)",
+            (key, key),
+            _first,
+        )
+
+    def existing(self, keys: Sequence[str]) -> Call[list[str]]:
+        """Those of some keys that have a row of their own."""
+        return Call(f"SELECT key FROM {self.schema}.limits WHERE key = ANY(%s) ORDER BY key", (list(keys),), _firsts)
+
+    def has_tenant(self, tenant: str) -> Call[bool]:
+        """Whether a tenant has a limit or jobs that wait or run: a look into the fetch index for each queue."""
+        return Call(
+            f"""{self._queues_of_jobs()}
+                SELECT EXISTS (SELECT FROM {self.schema}.limits WHERE key = 'tenant:' || %s)
+                    OR EXISTS (SELECT FROM names n CROSS JOIN generate_series(0, 3) p CROSS JOIN LATERAL (
+                        SELECT FROM {self.schema}.live l WHERE l.queue = n.queue AND l.priority = p
+                          AND l.lane >= %s AND l.lane < %s LIMIT 1) f)""",
+            (tenant, lane(tenant, None), lane(tenant, None) + (1 << 32)),
+            _first,
+        )
+
+    def _queues_of_jobs(self) -> str:
+        """From queue to queue, each found by one look into the fetch index."""
+        live = f"{self.schema}.live"
+        return f"""WITH RECURSIVE names AS (
+                    SELECT min(queue) AS queue FROM {live}
+                    UNION ALL
+                    SELECT (SELECT min(l.queue) FROM {live} l WHERE l.queue > n.queue)
+                    FROM names n WHERE n.queue IS NOT NULL)"""
+
+    def running(self) -> Call[list[dict[str, Any]]]:
+        """How many jobs each worker runs of each queue."""
+        return _dicts(
+            f"SELECT queue, worker, count(*) FROM {self.schema}.claimed_jobs() GROUP BY 1, 2 ORDER BY 1, 2",
+            "queue, worker, running",
+        )
+
+    def tenant_shares(self, limit: int) -> Call[list[dict[str, Any]]]:
+        """Who has how much of what runs, the greatest share first."""
+        return _dicts(
+            f"SELECT tenant, running, share::float8, weight FROM {self.schema}.tenant_shares "
+            "ORDER BY running DESC, tenant LIMIT %s",
+            "tenant, running, share, weight",
+            (limit,),
+        )
+
+    def totals(self, most: int) -> Call[dict[str, Any]]:
+        """The database's time, how many jobs wait for theirs (up to a bound), and how many have ended since its
+        counters began: two of those tell how many end in a second."""
+        call = _dicts(
+            f"""SELECT {self.schema}.clock(), (SELECT count(*) FROM (SELECT FROM {self.schema}.later LIMIT %s) c),
+                       (SELECT coalesce(sum(n_tup_ins), 0)::int8 FROM pg_stat_user_tables
+                        WHERE schemaname = %s AND starts_with(relname, 'history_'))""",
+            "at, later, ended",
+            (most, self.schema),
+        )
+        return Call(call.sql, call.params, lambda rows: call.read(rows)[0])
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """What was accepted by `at` and has not ended. delayed: not due yet and never failed."""
+
+    at: datetime
+    waiting: int
+    running: int
+    retrying: int
+    delayed: int
+
+
+def _dicts(sql: str, names: str, params: Sequence[Any] = ()) -> Call[list[dict[str, Any]]]:
+    keys = names.split(", ")
+    return Call(sql, params, lambda rows: [dict(zip(keys, row, strict=True)) for row in rows])
+
+
+def _firsts(rows: Rows) -> list[Any]:
+    return [row[0] for row in rows]
+
+
+def _check(**texts: str | None) -> None:
+    """Refuses what PostgreSQL cannot store; how long a key may be is said by SQL."""
+    for name, text in texts.items():
+        if text not in (None, ""):
+            payload.check_text(text, name, 1 << 20)
+
+
+def _first(rows: Rows) -> Any:
+    return rows[0][0]
+
+
+def _why(told: dict[str, Any]) -> Why:
+    return Why(told["id"], told["status"], told["sentence"], *(
+        [Reason(each.pop("kind"), each.pop("text"), each) for each in told[name]] for name in ("reasons", "notes")
+    ))  # fmt: skip
