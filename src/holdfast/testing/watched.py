@@ -12,11 +12,11 @@ import msgspec
 from holdfast.client import Holdfast
 from holdfast.model.job import Job
 from holdfast.model.outcome import Cancel, Outcome, RetryLater, Snooze
-from holdfast.store.calls import Call
+from holdfast.store.calls import Call, Rows
 from holdfast.store.scratch import Scratch
 from holdfast.worker import Worker
-from holdfast.worker.claim import Cursor
 from holdfast.worker.execute import FailedInChild
+from holdfast.worker.lanes import Lanes
 
 T = TypeVar("T")
 # A lease that no test outlasts, however far it moves the clock; renewed by real time, that is never.
@@ -75,7 +75,7 @@ class WatchedWorker(Worker):
             kept: Any = KeptSession(self._database)
             self._service = self.finisher.session = self.claimer.session = kept
         if self._start_at is not None:
-            self.claimer._cursor = Place(self._start_at)
+            self.claimer.lanes = Place(self._start_at)
 
     def _keep_error(self, job: Job, error: BaseException) -> None:
         if not isinstance(error, FailedInChild):  # of that one the outcome says all there is
@@ -106,12 +106,14 @@ class KeptSession:
     async def close(self) -> None: ...
 
 
-class Place(Cursor):
-    """A cursor that stays where it is."""
+class Place(Lanes):
+    """Lanes of which one place is known, whatever was found there."""
 
     def __init__(self, places: dict[str, Any]) -> None:
-        super().__init__()
+        super().__init__([])
         self._text = msgspec.json.encode(places).decode()
 
-    def hint(self, now: float) -> str | None:
+    def hint(self, now: float, limit: int, *, careful: bool = False) -> str:
         return self._text
+
+    def learn(self, rows: Rows, info: str | None, enough: bool, began: float, now: float) -> None: ...

@@ -44,6 +44,16 @@ class Upkeep:
                 logs.event(log, logging.WARNING, "upkeep failed", error=str(error))
             await self._rest(0 if busy else self._every * random.uniform(0.75, 1.25))
 
+    async def once(self) -> None:
+        """One round, and the schedules that are due, for who is there for a moment only: where workers run, one of them
+        leads, and there is nothing to do."""
+        try:
+            while await self._round():
+                pass
+            await self._timetable.keep(time.monotonic())
+        except HoldfastError as error:
+            logs.event(log, logging.WARNING, "upkeep failed", error=str(error))
+
     async def _rest(self, seconds: float) -> None:
         """Waits for the next round; the leader fires the schedules that come due meanwhile."""
         until = time.monotonic() + seconds

@@ -1,4 +1,4 @@
-"""LISTEN: wakes this worker when an enqueue names it, and tells it when somebody wants jobs of its canceled.
+"""LISTEN: wakes this worker when an enqueue names it, and tells it of jobs to cancel and of limits that changed.
 
 A lost connection costs latency, never a job.
 """
@@ -17,21 +17,18 @@ from holdfast.telemetry import logs
 log = logs.get("notify")
 
 
-async def listen(
-    session: Session, calls: Calls, worker: str, wake: Callable[[], None], cancel: Callable[[], None]
-) -> None:
-    """Listens for ever, connecting again after a loss. A notification is "WORKER" or "WORKER cancel"."""
+async def listen(session: Session, calls: Calls, worker: str, tell: Callable[[str], None]) -> None:
+    """Listens for ever, connecting again after a loss. A notification is "WORKER" or "WORKER NEWS"."""
     pause = 0.1
     while True:
         try:
             async for payload in session.listen(calls.channel):
                 pause = 0.1
-                if payload == worker:
-                    wake()
-                elif payload == f"{worker} cancel":
-                    cancel()
+                name, _, news = payload.partition(" ")
+                if name == worker:
+                    tell(news)
         except HoldfastError as error:
             logs.event(log, logging.WARNING, "listener lost; polling goes on", error=str(error))
         await asyncio.sleep(pause)
         pause = min(pause * 2, 5.0)
-        wake()
+        tell("")

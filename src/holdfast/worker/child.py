@@ -160,7 +160,7 @@ class Child:
         if run.tell_start:
             self._line.say(Started(run.number))
         row = (run.job_id, run.token, run.task, run.payload, run.attempt, run.max_attempts, run.queue, run.priority,
-               run.tenant, 0.0, run.batch, None if run.headers is None else json.loads(run.headers))  # fmt: skip
+               run.tenant, 0.0, run.batch, json.loads(run.headers or "null"), 0, None)  # fmt: skip
         return self._handlers.execute(Job(row, Lease(run.token, 1, 0.0, 0.0)), self._report(run.number))
 
     def _report(self, number: int) -> Report:

@@ -1,9 +1,7 @@
 """Claims jobs: as many as there is room for, a little ahead of need, and asleep when there is nothing.
 
-Cursor. A claim starts after the last position this worker claimed, which spares it the index entries of finished jobs
-that a long transaction elsewhere keeps alive. Jobs may land behind that position (a transaction that committed late,
-a retry promoted, a job released), so now and then a scan starts from the beginning: at once when the queue seems
-empty, else about once a second, and never for more than a small share of the worker's time.
+Jobs under a rate or a breaker are never claimed ahead: their claim is their start, so they are taken only for slots
+that are free. Where a claim looks is remembered in lanes.py.
 
 Sleep. Before it waits, the worker enters itself in the sleepers table and claims once more; enqueue notifies only
 those found there. While it stays idle the row stays, so an idle worker makes one query per poll.
@@ -15,10 +13,7 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Callable
-from typing import Any
-
-import msgspec
+from collections.abc import Callable, Sequence
 
 from holdfast.errors import ConfigurationError, HoldfastError
 from holdfast.model.job import Job
@@ -28,53 +23,15 @@ from holdfast.store.session import Session
 from holdfast.telemetry import logs
 from holdfast.worker.finish import Finisher
 from holdfast.worker.hand import Hand, Lease
+from holdfast.worker.lanes import Lanes
 
 log = logs.get("worker")
-FULL_SCAN_EVERY = 1.0
-FULL_SCAN_SHARE = 20  # a full scan may come again after this many times its own duration
-CHEAP = 0.005  # what any claim may take, and more so on a busy machine: not a cost of where it started
 LEAVE_ABOVE = 200.0  # jobs a second
 LONGEST_PAUSE = 5.0
+PATIENCE = 20  # claims, about three seconds, for which to wait for limits that somebody else has
 # An enqueue that began before we entered the sleepers and commits after our last look notifies nobody. So the first
 # looks of a sleep are short; from then on, whoever enqueues has seen us.
 LOOKS = (0.01, 0.1)
-
-
-class Cursor:
-    """The last claimed position for each queue and priority: a hint for the next claim."""
-
-    def __init__(self) -> None:
-        self._places: dict[str, tuple[float, str]] = {}
-        self._full_scan_at = 0.0
-        self._affordable_at = 0.0
-        self._near_end = True
-
-    def hint(self, now: float) -> str | None:
-        """Where to start, or None for a scan from the beginning: when one is due, or when the queue is nearly empty."""
-        if now >= (self._affordable_at if self._near_end else self._full_scan_at) or not self._places:
-            return None
-        return msgspec.json.encode(self._places).decode()
-
-    def scanned_all(self, began: float, ended: float) -> None:
-        """Notes a scan from the beginning and what it cost."""
-        self._affordable_at = ended + max(ended - began - CHEAP, 0.0) * FULL_SCAN_SHARE
-        self._full_scan_at = max(ended + FULL_SCAN_EVERY * random.uniform(0.75, 1.25), self._affordable_at)
-
-    def found(self, enough: bool, now: float) -> float:
-        """Notes whether a claim found as much as it asked for; answers in how many seconds a scan from the beginning
-        is affordable."""
-        self._near_end = not enough
-        return max(self._affordable_at - now, 0.0)
-
-    def advance(self, rows: Rows) -> None:
-        """Moves on to the last job of each queue and priority among the rows; never back."""
-        ends: dict[str, tuple[Any, ...]] = {}
-        for row in (rows[-1],) if rows[0][6:8] == rows[-1][6:8] else rows:
-            ends[f"{row[6]}/{row[7]}"] = row
-        for key, row in ends.items():
-            place = (row[9], row[0])
-            if key not in self._places or place > self._places[key]:
-                self._places[key] = place
 
 
 class Claimer:
@@ -96,13 +53,13 @@ class Claimer:
         self._calls = calls
         self._hand = hand
         self.may_claim = may_claim
-        self._cursor = Cursor()
+        self.lanes = Lanes(self._queues)
         self._rate = Rate()
         self._registered = False  # whether our row may be among the sleepers
         self._due: float | None = None
         self._due_known = False
         self._looks: list[float] = []
-        self._scanned_all = False
+        self._free = 0  # slots that had nothing to do at the last claim
         self._stopping = False
         self.stir = asyncio.Event()
         self.wants_room: int | None = None  # stir when so few are held
@@ -131,11 +88,12 @@ class Claimer:
             await finisher.drained()
             quiet = not self._hand.held and finisher.idle
             room = self._room() if self.may_claim() and not self._stopping else 0
-            if room and (await self._claim(room) or await self._claim_behind(room)):
+            if room and (await self._claim(room) or self.lanes.again or await self._claim_behind(room)):
                 continue
-            if room and quiet:
+            held_up = 0 < self.lanes.held_up < PATIENCE
+            if room and quiet and not held_up:
                 return
-            await self._wait(self._settings.poll)
+            await self._wait(self.lanes.pause if held_up else self._settings.poll)
 
     def stop(self) -> None:
         """Claims nothing more."""
@@ -151,7 +109,7 @@ class Claimer:
         elif await self._claim(room) < room and not self._stopping:
             await self._found_less()
         else:
-            self._cursor.found(True, 0)
+            self.lanes.found(True, 0)
 
     def _room(self) -> int:
         """How many to claim now; 0 when what is in hand lasts."""
@@ -170,37 +128,64 @@ class Claimer:
         return max(1, min(ahead // 2, self._settings.claim_size))
 
     async def _claim_behind(self, limit: int) -> int:
-        """What may have landed behind the cursor; nothing when the last claim had none."""
-        return 0 if self._scanned_all else await self._claim(limit, from_start=True)
+        """What may have landed behind the cursor; nothing when the last claim looked everywhere."""
+        while not self.lanes.looked_everywhere:
+            if found := await self._claim(limit, careful=True):
+                return found
+        return 0
 
-    async def _claim(self, limit: int, *, from_start: bool = False) -> int:
+    async def _claim(self, limit: int, *, careful: bool = False) -> int:
         began = time.monotonic()
-        hint = None if from_start else self._cursor.hint(began)
+        self._free = max(self._settings.concurrency - self._hand.held, 0)
+        limit = min(limit, self.lanes.width)
+        hint = self.lanes.hint(began, limit, careful=careful)
         # At a low rate the row among the sleepers stays: entering and leaving for each job would cost more than the
         # notifications it spares.
         leaving = self._registered and self._rate.value > LEAVE_ABOVE
         rows = await self.session.run(
-            self._calls.claim(self._worker, self._queues, limit, self._settings.lease, hint, leaving)
+            self._calls.claim(self._worker, self._queues, limit, self._settings.lease, hint, leaving, self._free)
         )
-        if hint is None:
-            self._cursor.scanned_all(began, time.monotonic())
+        info = rows.pop()[3] if rows and rows[-1][0] is None else None
+        self.lanes.learn(rows, info, len(rows) >= limit, began, time.monotonic())
         if rows:
             self._registered = self._registered and not leaving
             self._take_up(rows, began)
-        self._scanned_all = hint is None
         return len(rows)
 
     def _take_up(self, rows: Rows, began: float) -> None:
         lease = Lease(rows[0][1], len(rows), began, self._settings.lease)
         self._hand.add(lease, [Job(row, lease) for row in rows])
-        self._cursor.advance(rows)
         self.claimed += len(rows)
 
+    def freed(self, jobs: Sequence[Job]) -> None:
+        """Jobs under limits have ended: there may be room for others."""
+        if self.lanes.freed(jobs):
+            self.stir.set()
+
+    def told(self, news: str) -> None:
+        """What a notification says beside "wake up": "lanes 1,2,3" have room, "limits" have changed; or there is "room"
+        for jobs of other queues, which may be news for those that wait for the same key here."""
+        word, _, lanes = news.partition(" ")
+        if word == "limits":
+            opened = self.lanes.open(None)
+        else:  # anybody may notify: what is no number names nothing
+            opened = self.lanes.open([int(lane) for lane in lanes.split(",") if lane.isdecimal()])
+        if opened or word != "room":
+            self.stir.set()
+
     async def _found_less(self) -> None:
-        """Nothing more from here: look from the beginning, then sleep."""
-        affordable = self._cursor.found(False, time.monotonic())
-        if not self._scanned_all and not affordable:
-            return  # the next claim looks from the beginning
+        """Nothing more from here: look everywhere, then sleep."""
+        affordable = self.lanes.found(False, time.monotonic())
+        if self.lanes.again:
+            return
+        if self.lanes.held_up:
+            await self._wait(self.lanes.pause)
+            return
+        if self.lanes.more and not self._free:
+            await self._wait_for_slot()
+            return
+        if self.lanes.more or (not self.lanes.looked_everywhere and not affordable):
+            return  # the next claim looks further
         if not self._registered or not self._due_known:
             self._due = await self.session.run(self._calls.sleep(self._worker, self._queues))
             entered, self._registered, self._due_known = not self._registered, True, True
@@ -215,8 +200,10 @@ class Claimer:
         poll = self._settings.poll * random.uniform(0.75, 1.25)
         if self._looks:
             poll = min(poll, self._looks.pop(0))
-        if not self._scanned_all:
+        if not self.lanes.looked_everywhere:
             poll = min(poll, affordable)
+        if (look := self.lanes.closed.next_look()) is not None:
+            poll = min(poll, max(look - time.monotonic(), 0.001))
         soon = self._due is not None and self._due <= poll
         woken = await self._wait(max(self._due or 0, 0.001) if soon else poll)
         # A wake-up that brings no job may announce a delayed one, so ask again when the next is due.
@@ -229,6 +216,15 @@ class Claimer:
         self.wants_room = self._settings.concurrency + ahead - self._enough(ahead)
         try:
             await self._wait(1.0)
+        finally:
+            self.wants_room = None
+
+    async def _wait_for_slot(self) -> None:
+        """Waits until a job with limits could start: any that ends, or has ended meanwhile, frees a slot."""
+        self.wants_room = self._settings.concurrency - 1
+        try:
+            if self._hand.held > self.wants_room:
+                await self._wait(1.0)
         finally:
             self.wants_room = None
 

@@ -166,12 +166,25 @@ class Judge:
         told = describe(error, self._max_error)
         if job.settled:  # its success is committed, whatever came after
             return Outcome(job.id, job.lease.token, SETTLED, error=told)
+        counts = self._counts(job, error, told.get("code"))
         if isinstance(error, Verdict):
-            return Outcome(job.id, job.lease.token, error.outcome, error=told, delay=error.after)
+            return Outcome(job.id, job.lease.token, error.outcome, error=told, delay=error.after, counts=counts)
         if isinstance(error, InvalidPayload):  # what does not fit the handler will not fit it next time either
-            return Outcome(job.id, job.lease.token, "failed", error=told)
+            return Outcome(job.id, job.lease.token, "failed", error=told, counts=counts)
         outcome = self._tasks[job.task].outcome_of(error, told.get("code"))
-        return Outcome(job.id, job.lease.token, outcome, error=told)
+        return Outcome(job.id, job.lease.token, outcome, error=told, counts=counts)
+
+    def _counts(self, job: Job, error: BaseException, code: str | None) -> list[str] | None:
+        """The keys whose breaker counts this error, where the task is choosy about that. Of a payload that cannot be
+        read the keys are not known; then all count."""
+        task = self._tasks[job.task]
+        if task.limits is None or not task.limits.picky:
+            return None
+        try:
+            arguments = task.signature.arguments(job.payload)
+            return task.limits.counts(arguments, job.tenant, job.queue, error, code)
+        except Exception:  # str() of an argument may be anybody's code
+            return None
 
     def unknown(self, job: Job) -> Outcome:
         """Not this job's fault: it waits for a worker that knows its task, and no attempt is counted."""

@@ -11,6 +11,7 @@ import asyncio
 import logging
 import random
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from holdfast.errors import DatabaseUnavailable, HoldfastError, UsageError
@@ -36,6 +37,7 @@ class Flush:
     outcomes: list[Outcome] = field(default_factory=list)
     closed: list[int] = field(default_factory=list)
     results: list[Outcome] = field(default_factory=list)  # of jobs that were finished in their own transaction
+    freed: list[Job] = field(default_factory=list)  # jobs whose limits have room once this is stored
 
     def __bool__(self) -> bool:
         return bool(self.ids or self.outcomes or self.closed or self.results)
@@ -79,6 +81,8 @@ class Finisher:
         self.failed = 0
         self.stale = 0
         self.on_put_back: list[asyncio.Event] = []
+        self.on_freed: Callable[[Sequence[Job]], None] = lambda jobs: None
+        self.closed: object = ()  # what waits for limits: those of queues and tasks concern plain jobs too
         self._tells_each = log.isEnabledFor(logging.DEBUG)  # asked once: the hot path pays one comparison
 
     def add(self, job: Job, outcome: Outcome | None) -> None:
@@ -97,6 +101,8 @@ class Finisher:
         else:
             (flush.results if outcome.outcome == SETTLED else flush.outcomes).append(outcome)
             self._note(job, outcome)
+        if job.lane or self.closed:
+            flush.freed.append(job)
         if job.batch is not None:
             self._touched.add(job.batch)
         lease.open -= 1
@@ -118,7 +124,8 @@ class Finisher:
                 await self._progress.store(self.session)  # before the end: a report of a job that has ended is refused
                 await self._send(self._full[0])
                 await self._keep_results(self._full[0])
-                self._full.pop(0)
+                if freed := self._full.pop(0).freed:
+                    self.on_freed(freed)
                 if self._touched and (time.monotonic() >= self._look_at or not (self._full or self._next)):
                     await self._complete_batches()
             self._something.clear()

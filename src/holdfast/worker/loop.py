@@ -16,6 +16,7 @@ import signal
 import socket
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Sequence, Set
 from typing import Any, cast
 
@@ -63,6 +64,8 @@ class Worker:
         self._processes = Processes(self.settings, self._at_once.is_set)
         self._attempts = Attempts(hf, self._threads, self._processes, self._progress, self.settings)
         self._owns_process = False
+        self.throttled = 0
+        self._patience = 1 + self.settings.prefetch * 10  # seconds a claimed job may wait for a slot
 
     async def run(self, *, handle_signals: bool = False, until_idle: bool = False) -> None:
         """Works until stopped. With handle_signals the process is the worker's own: SIGTERM and SIGINT stop it, and the
@@ -116,6 +119,8 @@ class Worker:
             lambda: not self._keeper.failing,
         )  # fmt: skip
         self.finisher.on_put_back.append(self.claimer.stir)
+        self.finisher.on_freed = self.claimer.freed
+        self.finisher.closed = self.claimer.lanes.closed
 
     async def _work(self) -> None:
         self._keeper.start()
@@ -148,7 +153,7 @@ class Worker:
         ]
         if settings.notify and not settings.pooler:
             listener = Session(settings, f"{self.id} listen")
-            background.append(notify.listen(listener, calls, self.id, self.claimer.stir.set, self._keeper.look_soon))
+            background.append(notify.listen(listener, calls, self.id, self._on_notice))
         return background
 
     async def _slot(self) -> None:
@@ -201,32 +206,37 @@ class Worker:
             self.hand.lingering -= 1
 
     async def _report(self) -> None:
-        """Stores progress while jobs run."""
+        """Stores progress while jobs run, and what had to wait for limits."""
         while True:
             await asyncio.sleep(REPORT_EVERY)
             await self._progress.store(self._reporting)
+            await self._tell_throttled()
+
+    async def _tell_throttled(self) -> None:
+        throttled, self.claimer.lanes.throttled = self.claimer.lanes.throttled, Counter()
+        if throttled:
+            self.throttled += throttled.total()
+            with contextlib.suppress(HoldfastError):  # counts for people: not worth a second try
+                await self._reporting.run(self._hf.calls.note_throttled(throttled))
 
     async def _watch(self) -> None:
         """Gives back what was claimed ahead and cannot start soon; tells how it goes."""
-        told, last = time.monotonic(), (0, 0, 0)
+        told, last = time.monotonic(), (0, 0, 0, 0)
         while True:
             await asyncio.sleep(min(0.5, self.settings.poll / 2, self.settings.lease / 20))
             self._keeper.give_up_lapsing()
-            if (
-                self.hand.ready
-                and time.monotonic() - self.hand.ready[0].lease.taken_at > 1 + self.settings.prefetch * 10
-            ):
+            if self.hand.ready and time.monotonic() - self.hand.ready[0].lease.taken_at > self._patience:
                 self._give_back(self.hand.take_ready())
-            now = (self.claimer.claimed, self.finisher.succeeded, self.finisher.failed)
+            now = (self.claimer.claimed, self.finisher.succeeded, self.finisher.failed, self.throttled)
             if time.monotonic() - told >= WINDOW and now != last:
                 self._tell_window(now, last, time.monotonic() - told)
                 told, last = time.monotonic(), now
 
-    def _tell_window(self, now: tuple[int, int, int], last: tuple[int, int, int], seconds: float) -> None:
-        claimed, succeeded, failed = (b - a for a, b in zip(last, now, strict=True))
+    def _tell_window(self, now: Sequence[int], last: Sequence[int], seconds: float) -> None:
+        claimed, succeeded, failed, throttled = (b - a for a, b in zip(last, now, strict=True))
         logs.event(log, logging.INFO, "window", worker=self.id, seconds=round(seconds, 1), batch_claimed_count=claimed,
-                   success_count=succeeded, fail_count=failed, stale_count=self.finisher.stale,
-                   running=len(self.hand.running))  # fmt: skip
+                   success_count=succeeded, fail_count=failed, skipped_throttle=throttled,
+                   stale_count=self.finisher.stale, running=len(self.hand.running))  # fmt: skip
 
     def _give_back(self, jobs: Sequence[Job]) -> None:
         for job in jobs:
@@ -240,6 +250,15 @@ class Worker:
         """A handler in a thread cannot be stopped."""
         task = self._hf.tasks.get(job.task)
         return task is None or task.runner != "thread"
+
+    def _on_notice(self, news: str) -> None:
+        """Somebody has told this worker something: "" there is work, "cancel" a job is to be canceled, or of limits."""
+        if news == "cancel":
+            self._keeper.look_soon()
+        elif news:
+            self.claimer.told(news)
+        else:
+            self.claimer.stir.set()
 
     def _on_cancel(self, ids: Sequence[str]) -> None:
         """Called by the lease thread."""
@@ -299,6 +318,7 @@ class Worker:
             logs.event(log, logging.WARNING, "grace time is over", worker=self.id, given_back=len(self.hand.running))
 
     async def _leave(self) -> None:
+        await self._tell_throttled()
         with contextlib.suppress(HoldfastError):
             await self._service.run(self._hf.calls.unregister_worker(self.id, gone=True))
         for session in (self._service, self._reporting, self.finisher.session, self.claimer.session):
@@ -318,6 +338,8 @@ class Worker:
             try:
                 await asyncio.to_thread(first_look, self.settings)
                 await self._service.run(told)
+                if limits := self._hf.declared_limits:
+                    await self._service.run(self._hf.calls.register_limits(limits))
                 if schedules := self._hf.timetable:
                     await self._service.run(self._hf.calls.register_schedules(schedules.values()))
                 return True

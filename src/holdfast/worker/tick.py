@@ -1,0 +1,120 @@
+"""One bounded pass: claim so many jobs, fairly, run them, wait for their ends, and go. For cron, serverless functions
+and whoever has no place for a worker. Many at once are safe: each is a worker like any other, and claims as one does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections import Counter
+from typing import Any
+
+import msgspec
+
+from holdfast.client import Holdfast
+from holdfast.errors import UsageError
+from holdfast.model.tick import Tick
+from holdfast.store.pools import first_look
+from holdfast.upkeep.chores import Upkeep
+from holdfast.worker.claim import Claimer
+from holdfast.worker.finish import Finisher
+from holdfast.worker.loop import Worker
+
+
+class Pass(Claimer):
+    """Claims once round the lanes, and again while slots come free, until there is no more or it is enough."""
+
+    def __init__(self, *args: Any, max_jobs: int, per_tenant: int, upkeep: Upkeep) -> None:
+        super().__init__(*args)
+        self._max_jobs = max_jobs
+        self._per_tenant = per_tenant
+        self._upkeep = upkeep
+        self.served: Counter[str] = Counter()
+        self.throttled: set[tuple[str, int]] = set()
+        self.contention = 0
+
+    async def run_until_idle(self, finisher: Finisher) -> None:
+        """The pass, from the upkeep that is due to the last end."""
+        self.wants_room = self._settings.concurrency  # every job that ends stirs
+        await self._upkeep.once()
+        patience = 50
+        while not self._stopping and self.claimed < self._max_jobs:
+            free = self._settings.concurrency - self._hand.held
+            before = self.contention
+            if free > 0 and not await self._take(free):
+                if self.contention == before or patience <= 0:
+                    break
+                patience -= 1  # somebody else had the limits for a moment
+                await self._wait(0.02)
+            if self._hand.held >= self._settings.concurrency:
+                await self._wait(self._settings.poll)
+        while self._hand.held and not self._stopping:
+            await self._wait(self._settings.poll)
+        await finisher.drained()
+
+    async def _take(self, free: int) -> int:
+        """One claim; jobs under limits only as many as can start at once. Answers how many it found."""
+        began = time.monotonic()
+        rows = await self.session.run(
+            self._calls.claim(
+                self._worker, self._queues, self._max_jobs - self.claimed, self._settings.lease, None, False, free,
+                self._per_tenant, dict(self.served),
+            )
+        )  # fmt: skip
+        if rows and rows[-1][0] is None:
+            self._note(msgspec.json.decode(rows.pop()[3]))
+        if rows:
+            self.served.update(row[8] or "" for row in rows)
+            self._take_up(rows, began)
+        return len(rows)
+
+    def _note(self, told: dict[str, dict[str, Any]]) -> None:
+        for place, each in told.items():
+            for lane, key, tenant, _ in each.get("closed", ()):
+                self.throttled.add((place, lane))
+                self.lanes.throttled[key, tenant or ""] += 1
+            self.contention += each.get("contention", 0)
+
+
+class TickWorker(Worker):
+    """A worker for the length of one pass."""
+
+    def __init__(self, hf: Holdfast, max_jobs: int, per_tenant: int, **settings: Any) -> None:
+        super().__init__(hf, **settings)
+        if max_jobs < 1 or per_tenant < 1:
+            raise UsageError(f"a tick takes at least one job, got max_jobs={max_jobs} and per_tenant={per_tenant}")
+        self._bounds = {"max_jobs": max_jobs, "per_tenant": per_tenant}
+        self._patience = math.inf  # what was claimed is run in this pass, however long it waits for a slot
+
+    async def _enter(self) -> bool:
+        """Unlike a worker, it does not wait for a database that is away."""
+        await asyncio.to_thread(first_look, self.settings)
+        return await super()._enter()
+
+    def _build(self) -> None:
+        super()._build()
+        given = (self.id, self.settings, self.claimer.session, self._hf.calls, self.hand, self.claimer.may_claim)
+        upkeep = Upkeep(self.id, self.settings, self._service, self._hf.calls)
+        self.claimer: Pass = Pass(*given, **self._bounds, upkeep=upkeep)
+        self.finisher.on_put_back = [self.claimer.stir]
+        self.finisher.on_freed = self.claimer.freed
+
+    async def tick(self, *, handle_signals: bool = False) -> Tick:
+        """Makes the pass and stores what it did."""
+        began = time.monotonic()
+        await self.run(until_idle=True, handle_signals=handle_signals)
+        done = self.claimer
+        seconds = time.monotonic() - began
+        counts = (done.claimed, self.hand.started, self.finisher.succeeded, self.finisher.failed, len(done.throttled),
+                  done.contention)  # fmt: skip
+        tenants = dict(sorted(done.served.items()))
+        stored = self._hf.calls.record_tick(self.id, self.settings.queue_list, seconds, *counts, tenants)
+        id_, depth = await self._service.run(stored)
+        await self._service.close()
+        return Tick(id_, self.id, seconds, *counts, depth, tenants)
+
+
+async def tick(hf: Holdfast, max_jobs: int, per_tenant: int, **settings: Any) -> Tick:
+    """One bounded pass of an application's jobs."""
+    return await TickWorker(hf, max_jobs, per_tenant, **settings).tick()
