@@ -8,11 +8,30 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from holdfast.cli import batches, dead, demo, dev, doctor, jobs, migrate, schedules, worker
+from holdfast.cli import (
+    batches,
+    dead,
+    demo,
+    dev,
+    doctor,
+    drain,
+    jobs,
+    limits,
+    migrate,
+    pauses,
+    schedules,
+    tick,
+    top,
+    why,
+    worker,
+)
 from holdfast.cli.options import Dsn, Schema
 from holdfast.errors import ConfigurationError, DatabaseUnavailable, HoldfastError, UsageError
 
-ORDER = ("demo", "dev", "worker", "migrate", "jobs", "batches", "dead", "schedules", "doctor", "bench")
+ORDER = (
+    "demo", "dev", "worker", "tick", "migrate", "jobs", "why", "batches", "dead", "schedules", "limits", "pause",
+    "resume", "drain", "top", "doctor", "bench",
+)  # fmt: skip
 
 
 class Root(TyperGroup):
@@ -96,9 +115,16 @@ def bench(
 app.command(epilog="Example: holdfast demo --jobs 2000")(demo.demo)
 app.command(epilog="Example: holdfast dev app:hf")(dev.dev)
 app.command(epilog="Example: holdfast worker app:hf --queues default,mail --concurrency 20")(worker.worker)
+app.command(epilog="Example: holdfast tick app:hf --max-jobs 100 --json")(tick.tick)
 app.command(epilog="Example: holdfast migrate --check")(migrate.migrate)
 app.add_typer(jobs.group, name="jobs")
 app.add_typer(batches.group, name="batches")
 app.add_typer(dead.group, name="dead")
 app.add_typer(schedules.group, name="schedules")
+app.command(epilog="Example: holdfast why 018f2c5e-7d1a-7c3b-9f00-2a4b6c8d0e1f")(why.why)
+app.add_typer(limits.group, name="limits")
+app.command(epilog="Example: holdfast pause queue:mail --for 10m --reason 'provider down'")(pauses.pause)
+app.command(epilog="Example: holdfast resume queue:mail")(pauses.resume)
+app.command(epilog="Example: holdfast drain mail --timeout 10m && deploy")(drain.drain)
+app.command(epilog="Example: holdfast top")(top.top)
 app.command(epilog="Example: holdfast doctor --json")(doctor.doctor)

@@ -20,6 +20,7 @@ from holdfast.errors import HoldfastError
 from holdfast.settings import Settings
 from holdfast.store import inspect
 from holdfast.store.calls import Call, Calls, Filter
+from holdfast.store.flow import FlowCalls
 from holdfast.store.inspect import Inspections, Pooling
 from holdfast.store.session import ThreadSession
 
@@ -32,7 +33,6 @@ SKEW = 1.0
 CROWDED = 0.8
 MANY_DEAD_ROWS = 100_000
 UNVACUUMED = 300.0
-HEARD_WITHIN = 60.0
 RECLAIM_WITHIN = 10.0
 OVERDUE = 60.0
 LEFT_OPEN = 3600.0
@@ -58,6 +58,7 @@ class Patient:
         self.max_age = max_age
         self.calls = Calls(settings.schema)
         self.inspect = Inspections(settings.schema)
+        self.flow = FlowCalls(settings.schema)
         self.server: dict[str, Any] = {}
         # As behind a pooler: without prepared statements and start-up options a connection works everywhere.
         self.session = ThreadSession(settings.with_(pooler=True), "doctor")
@@ -274,8 +275,7 @@ def check_history(patient: Patient) -> Check:
 
 def check_workers(patient: Patient) -> Check:
     """Expired leases are taken back by any live worker, so those that stay say that none lives."""
-    heard = max(HEARD_WITHIN, patient.settings.lease)
-    alive = [w for w in patient.ask(patient.inspect.workers()) if w["heartbeat_age"] < heard]
+    alive = [w for w in patient.ask(patient.inspect.workers()) if w["alive"]]
     expired = patient.ask(patient.inspect.expired_claims(RECLAIM_WITHIN))
     if expired["claims"]:
         ago = duration(expired["oldest"])
@@ -286,8 +286,7 @@ def check_workers(patient: Patient) -> Check:
 
 
 def check_queues(patient: Patient) -> Check:
-    heard = max(HEARD_WITHIN, patient.settings.lease)
-    unserved = [q for q in patient.ask(patient.inspect.unserved_queues(heard)) if q["jobs"]]
+    unserved = [q for q in patient.ask(patient.inspect.unserved_queues()) if q["jobs"]]
     if unserved:
         found = ", ".join(f"{q['queue']} ({plural(q['jobs'], 'job')})" for q in unserved)
         names = ",".join(q["queue"] for q in unserved)
@@ -321,10 +320,22 @@ def check_batches(patient: Patient) -> Check:
     return Check("batches", OK, "none is left behind")
 
 
+def check_limits(patient: Patient) -> Check:
+    """Counts change in the transaction of the job they count, so one that is wrong says that something is broken."""
+    drift = patient.ask(patient.flow.drift())
+    if drift:
+        first = drift[0]
+        found = f"{plural(len(drift), 'key')} with a wrong count, {first['key']!r} the first: "
+        found += f"{first['counted']} counted, {first['actual']} running"
+        return Check("limits", WARNING, found, "set it right with: holdfast limits reconcile --repair")
+    return Check("limits", OK, "every key counts as many jobs as run under it")
+
+
 def check_dead(patient: Patient) -> Check:
     number = patient.ask(patient.calls.count_dead(Filter()))
     if number:
-        return Check("dead", WARNING, f"{plural(number, 'failed or dead job')} wait for a person", "see: holdfast dead")
+        wait = f"{plural(number, 'failed or dead job')} {'waits' if number == 1 else 'wait'} for a person"
+        return Check("dead", WARNING, wait, "see: holdfast dead")
     return Check("dead", OK, "no failed or dead jobs")
 
 
@@ -340,5 +351,5 @@ ANY_DATABASE: tuple[Look, ...] = (
 )  # fmt: skip
 OUR_SCHEMA: tuple[Look, ...] = (
     check_rights, check_bloat, check_history, check_workers, check_queues, check_schedules,
-    check_batches, check_dead,
+    check_batches, check_limits, check_dead,
 )  # fmt: skip

@@ -12,6 +12,7 @@ from holdfast.model.job import parse_id
 from holdfast.settings import Settings
 from holdfast.store.calls import Call, Calls
 from holdfast.store.connect import hide_password
+from holdfast.store.flow import FlowCalls
 from holdfast.store.inspect import Inspections
 from holdfast.store.pools import SyncPool
 
@@ -25,6 +26,7 @@ class Database:
         self.settings = Settings.load(dsn=dsn, schema=schema)
         self.calls = Calls(self.settings.schema)
         self.inspect = Inspections(self.settings.schema)
+        self.flow = FlowCalls(self.settings.schema)
         self._pool = SyncPool(self.settings)
 
     def run(self, call: Call[T]) -> T:

@@ -147,6 +147,10 @@ def enqueue(
     dedupe: Annotated[
         str | None, typer.Option(metavar="KEY", help="While a job of this task holds the key, add none.")
     ] = None,
+    limit: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY", help="A limit it is under, as in domain:example.org. May be repeated."),
+    ] = None,
     as_json: AsJson = False,
     dsn: Dsn = None,
     schema: Schema = None,
@@ -157,7 +161,7 @@ def enqueue(
         known = db.run(db.inspect.task_queues())
         key = dedupe and payloads.dedupe_key(task, tenant, dedupe)
         job = NewJob(ids.make(), task, data, queue or known.get(task, "default"), tenant, priority, delay,
-                     dedupe_key=key, deadline=deadline)  # fmt: skip
+                     dedupe_key=key, deadline=deadline, keys=tuple(limit or ()) or None)  # fmt: skip
         # Not as a fresh job: the SQL function looks up what the task's own application would have said.
         told = db.run(db.calls.enqueue(job, "existing", fresh=False))
     if task not in known:

@@ -77,8 +77,19 @@ def show_rows(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, head: in
         for shown, width in zip(line[:-1], widths, strict=False):
             shown.pad_right(min(width, console.width // 2) - shown.cell_len)
         console.print(Text("  ").join(line), no_wrap=True, overflow="ellipsis")
-        for below in _below(columns[head:], row[head:], console.width - 4):
-            console.print(Text("    ") + below, no_wrap=True, overflow="ellipsis")
+        for below in _below(columns[head:], row[head:], console.width - 6):
+            show_wrapped(below, first="    ", then="      ")
+
+
+def show_wrapped(text: Text, *, first: str | Text, then: str) -> None:
+    """Text on as many lines as the terminal needs, each after so much room; on one line where there is none."""
+    console = out()
+    if not console.is_terminal:
+        console.print(Text.assemble(first, text), soft_wrap=True)
+        return
+    for n, line in enumerate(text.wrap(console, max(console.width - max(len(first), len(then)), _NARROW))):
+        line.rstrip()
+        console.print(Text.assemble(then if n else first, line), soft_wrap=True)
 
 
 def _needed(columns: Sequence[str], widths: Sequence[int]) -> int:

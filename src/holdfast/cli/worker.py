@@ -6,9 +6,9 @@ import asyncio
 import importlib.util
 import logging
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -20,8 +20,8 @@ from holdfast.telemetry import logs
 
 if TYPE_CHECKING:
     from holdfast.client import Holdfast
-    from holdfast.worker import Worker
 
+T = TypeVar("T")
 log = logs.get("cli")
 
 Queues = Annotated[
@@ -98,8 +98,15 @@ def _supervise(target: str, processes: int, given: Mapping[str, object], all_que
 
 
 def _work(target: str, given: Mapping[str, object], all_queues: bool) -> None:
-    from holdfast.cli.load import load_app, redirect
     from holdfast.worker import Worker
+
+    hf = prepared(target, given, all_queues)
+    run(Worker(hf).run(handle_signals=True))
+
+
+def prepared(target: str, given: Mapping[str, object], all_queues: bool) -> Holdfast:
+    """The application, told what the options say; logs are on."""
+    from holdfast.cli.load import load_app, redirect
 
     hf = load_app(target)
     code = hf.settings.dsn
@@ -107,7 +114,7 @@ def _work(target: str, given: Mapping[str, object], all_queues: bool) -> None:
     configure_logs(hf.settings)
     _warn_of_other_database(code, given["dsn"], hf)
     _warn_of_unserved(hf)
-    _run(Worker(hf))
+    return hf
 
 
 def _task_queues(hf: Holdfast) -> list[str]:
@@ -135,22 +142,22 @@ def _warn_of_unserved(hf: Holdfast) -> None:
                    hint="--queues NAMES or --all-queues")  # fmt: skip
 
 
-def _run(worker: Worker) -> None:
-    """Runs the worker to its end. A loop with a thread left is not closed: that would wait for the thread."""
+def run(work: Coroutine[Any, Any, T]) -> T:
+    """Runs a worker to its end. A loop with a thread left is not closed: that would wait for the thread."""
     runner = asyncio.Runner(loop_factory=_loop_factory())
     try:
-        runner.run(_with_own_threads(worker))
+        return runner.run(_with_own_threads(work))
     finally:
         if not threads_left():
             runner.close()
 
 
-async def _with_own_threads(worker: Worker) -> None:
+async def _with_own_threads(work: Coroutine[Any, Any, T]) -> T:
     """Gives the loop a thread pool that can be left behind; the loop's own is waited for when it closes."""
     threads = ThreadPoolExecutor(thread_name_prefix="holdfast-loop")
     asyncio.get_running_loop().set_default_executor(threads)
     try:
-        await worker.run(handle_signals=True)
+        return await work
     finally:
         threads.shutdown(wait=False, cancel_futures=True)
 

@@ -1,0 +1,259 @@
+"""`holdfast limits`: what is in force for each key and how much of it is in use; set, clear and reset."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+from rich.text import Text
+
+from holdfast.cli import render
+from holdfast.cli.database import Database
+from holdfast.cli.known import warn_of_unknown
+from holdfast.cli.options import AsJson, By, Dsn, Limit, Schema, whoever
+from holdfast.errors import UsageError
+from holdfast.model.flow import LimitInfo
+
+group = typer.Typer(invoke_without_command=True)
+
+Key = Annotated[
+    str,
+    typer.Argument(
+        metavar="KEY",
+        help="A key (domain:example.org, tenant:acme, queue:mail) or a rule of all its keys (domain:{domain}).",
+    ),
+]
+NAMES = ("concurrency", "rate", "per", "burst", "breaker_after", "breaker_pause", "breaker_cap", "weight")
+
+NONE = (
+    "no limits yet; those declared in code, as in @hf.task(limits=[Limit(KEY, ...)]), appear when a worker has "
+    "started and jobs were claimed; see: holdfast limits rules"
+)
+NEEDS = {"per": "rate", "burst": "rate", "breaker_pause": "breaker_after", "breaker_cap": "breaker_after"}
+
+
+@group.callback(epilog="Example: holdfast limits --prefix domain: --busy")
+def list_limits(
+    ctx: typer.Context,
+    *,
+    prefix: Annotated[
+        str, typer.Option(metavar="TEXT", help="Only keys that begin so, as in domain: or tenant:.")
+    ] = "",
+    busy: Annotated[bool, typer.Option("--busy", help="Only keys that run or hold something back.")] = False,
+    limit: Limit = 50,
+    as_json: AsJson = False,
+    dsn: Dsn = None,
+    schema: Schema = None,
+) -> None:
+    """List limits by key: how much is in use, rates, breakers, pauses; set, clear and reset them.
+
+    Limits are declared in code, as in
+    @hf.task(limits=[Limit("domain:{domain}", concurrency=2)]);
+    what is set here wins over the code, acts at once on what waits,
+    and stays until it is cleared.
+
+    throttled: how often claims stepped over work because a key had no
+    room, was paused or its breaker was open; it only ever grows, and work
+    that waits long is stepped over many times.
+    """
+    if ctx.invoked_subcommand is not None:
+        return
+    with Database(dsn, schema) as db:
+        found = db.run(db.flow.limits(prefix, busy=busy, limit=limit))
+    if as_json:
+        render.emit_json(found)
+        return
+    columns = ("key", "use", "rate", "breaker", "~paused", "#throttled", "~note")
+    empty = "no key matches" if prefix or busy else NONE
+    render.show_rows(columns, map(row, found), head=2, empty=empty)
+    if len(found) == limit:
+        render.tell(f"these are the first {limit}; --limit shows more, --prefix and --busy fewer")
+
+
+def row(it: LimitInfo) -> tuple[Any, ...]:
+    """A limit for people."""
+    return (it.key, _use(it), _rate(it), _breaker(it), _paused(it), it.throttled or None, _note(it))
+
+
+def _use(it: LimitInfo) -> Text:
+    if it.concurrency is None:
+        return Text(f"{it.running:,}")
+    return Text(f"{it.running:,} of {it.concurrency:,}", "red" if it.running >= it.concurrency else "")
+
+
+def _rate(it: LimitInfo) -> str:
+    if it.rate is None or it.per is None:
+        return ""
+    units = {1.0: "/s", 60.0: "/min", 3600.0: "/h"}
+    told = f"{render.number(it.rate)}{units.get(it.per, f' in {render.duration(it.per)}')}"
+    return f"{told}, next in {render.duration(it.next_token)}" if it.next_token else told
+
+
+def _breaker(it: LimitInfo) -> Text:
+    until = f" until {render.when(it.open_until)}" if it.breaker == "open" and it.open_until else ""
+    failures = f" ({render.plural(it.failure_streak, 'failure')})" if it.failure_streak and it.breaker else ""
+    return Text(
+        f"{it.breaker or ''}{until}{failures}", {"open": "red", "half-open": "yellow"}.get(it.breaker or "", "")
+    )
+
+
+def _paused(it: LimitInfo) -> str:
+    if not it.paused:
+        return ""
+    until = f" until {render.when(it.paused_until)}" if it.paused_until else ""
+    return f"by {it.paused_by}{until}" + (f": {it.paused_reason}" if it.paused_reason else "")
+
+
+def _note(it: LimitInfo) -> str:
+    set_by = f"set by {it.changed_by}" if it.changed_by else ""
+    weight = f"weight {render.number(it.weight)}" if it.weight is not None else ""
+    return ", ".join(filter(None, (weight, set_by)))
+
+
+@group.command(
+    "set", epilog="Example: holdfast limits set domain:example.org --concurrency 4 --rate 30 --per 60 --burst 5"
+)
+def set_limit(
+    key: Key,
+    *,
+    concurrency: Annotated[
+        int | None, typer.Option(metavar="N", help="How many may run at once; 0 starts nothing.")
+    ] = None,
+    rate: Annotated[float | None, typer.Option(metavar="N", help="How many may start in --per seconds.")] = None,
+    per: Annotated[
+        float | None, typer.Option(metavar="SECONDS", help="The time that --rate is about; 60 at first.")
+    ] = None,
+    burst: Annotated[
+        float | None,
+        typer.Option(
+            metavar="N",
+            help="How many may start at once after a quiet time; at first what the rate allows in a second.",
+        ),
+    ] = None,
+    breaker_after: Annotated[
+        int | None, typer.Option(metavar="N", help="Open the breaker after so many failures in a row.")
+    ] = None,
+    breaker_pause: Annotated[
+        float | None, typer.Option(metavar="SECONDS", help="How long it stays open; doubled when a probe fails.")
+    ] = None,
+    breaker_cap: Annotated[float | None, typer.Option(metavar="SECONDS", help="At most so long.")] = None,
+    weight: Annotated[
+        float | None, typer.Option(metavar="N", help="A tenant's turn is so many times that of others (tenant:NAME).")
+    ] = None,
+    by: By = None,
+    as_json: AsJson = False,
+    dsn: Dsn = None,
+    schema: Schema = None,
+) -> None:
+    """Change what is in force for a key, or for all keys of a rule. What is not given stays as it is.
+
+    It acts at once, on what waits too, and holds until it is cleared.
+    """
+    given = (concurrency, rate, per, burst, breaker_after, breaker_pause, breaker_cap, weight)
+    change = {name: value for name, value in zip(NAMES, given, strict=True) if value is not None}
+    if not change:
+        raise UsageError(f"say what to change, as in: holdfast limits set {key} --concurrency 4")
+    _set(key, change, by, as_json, dsn, schema)
+
+
+def _set(key: str, change: dict[str, Any], by: str | None, as_json: bool, dsn: str | None, schema: str | None) -> None:
+    with Database(dsn, schema) as db:
+        warn_of_unknown(db, key)
+        keys = db.run(db.flow.set_limit(key, change, whoever(by)))
+        now = [each for each in db.run(db.flow.limits(key, limit=1)) if each.key == key]
+        rule = [{**each["code"], **each["override"]} for each in db.run(db.flow.rules()) if each["template"] == key]
+    _warn_of_idle(change, rule[0] if rule else {name: getattr(now[0], name) for name in NAMES})
+    if as_json:
+        render.emit_json({"key": key, "keys": keys, "change": change, "now": now[0] if now else None})
+    elif now:
+        render.show_rows(
+            ("key", "use", "rate", "breaker", "~paused", "#throttled", "~note"), [row(now[0])], head=2, empty=""
+        )
+    else:
+        render.say(f"set for {render.plural(keys, 'key')} of {key} and those to come")
+
+
+def _warn_of_idle(change: dict[str, Any], in_force: dict[str, Any]) -> None:
+    """Says which values change nothing, because what they belong to is not there."""
+    for name, needed in NEEDS.items():
+        if change.get(name) is not None and in_force.get(needed) is None:
+            option, other = (f"--{each.replace('_', '-')}" for each in (name, needed))
+            render.tell(f"warning: {option} changes nothing while there is no {needed}; set one with {other}", "yellow")
+
+
+@group.command(epilog="Example: holdfast limits clear domain:example.org")
+def clear(
+    key: Key,
+    only: Annotated[
+        list[str] | None,
+        typer.Option("--only", metavar="NAME", help=f"Only this: {', '.join(NAMES)}; may be repeated."),
+    ] = None,
+    by: By = None,
+    as_json: AsJson = False,
+    dsn: Dsn = None,
+    schema: Schema = None,
+) -> None:
+    """Take back what was set for a key or a rule, so that the code's word holds again; exit 1 when nothing was."""
+    if only:
+        _set(key, dict.fromkeys(name.replace("-", "_") for name in only), by, as_json, dsn, schema)
+        return
+    with Database(dsn, schema) as db:
+        keys = db.run(db.flow.clear_limit(key))
+    _tell(key, "cleared" if keys else "nothing was set", as_json, keys=keys)
+    if not keys:
+        raise typer.Exit(1)
+
+
+@group.command(epilog="Example: holdfast limits reset domain:example.org")
+def reset(key: Key, as_json: AsJson = False, dsn: Dsn = None, schema: Schema = None) -> None:
+    """Close a key's breaker by hand and forget its failures; exit 1 when it was not open."""
+    with Database(dsn, schema) as db:
+        was = db.run(db.flow.reset_breaker(key))
+    _tell(key, "reset" if was else "was not open", as_json)
+    if not was:
+        raise typer.Exit(1)
+
+
+def _tell(key: str, outcome: str, as_json: bool, **more: Any) -> None:
+    if as_json:
+        render.emit_json({"key": key, "outcome": outcome, **more})
+    else:
+        render.say(f"{key}: {outcome}")
+
+
+@group.command(epilog="Example: holdfast limits rules --json")
+def rules(as_json: AsJson = False, dsn: Dsn = None, schema: Schema = None) -> None:
+    """List the rules of limits: what code declares, as workers have registered it, and what was set for all keys."""
+    with Database(dsn, schema) as db:
+        found = db.run(db.flow.rules())
+    if as_json:
+        render.emit_json(found)
+        return
+    rows = [(r["template"], r["keys"], _words(r["code"]), _words(r["override"]), r["changed_by"]) for r in found]
+    empty = "no rules; workers register those of their tasks when they start"
+    render.show_rows(("template", "#keys", "in code", "~set", "~by"), rows, head=2, empty=empty)
+
+
+def _words(values: dict[str, Any]) -> str:
+    found = ((name, values.get(name)) for name in NAMES)
+    return ", ".join(f"{name} {render.number(value)}" for name, value in found if value is not None)
+
+
+@group.command(epilog="Example: holdfast limits reconcile --repair")
+def reconcile(
+    repair: Annotated[bool, typer.Option("--repair", help="Set wrong counts right.")] = False,
+    as_json: AsJson = False,
+    dsn: Dsn = None,
+    schema: Schema = None,
+) -> None:
+    """Compare every key's count of running jobs with those that run; exit 1 when one was wrong and is not repaired."""
+    with Database(dsn, schema) as db:
+        found = db.run(db.flow.reconcile(repair=repair))
+    if as_json:
+        render.emit_json(found)
+    else:
+        rows = [(each["key"], each["counted"], each["actual"]) for each in found]
+        render.show_table(("key", "#counted", "#running"), rows, empty="every key counts as many jobs as run under it")
+    if found and not repair:
+        render.tell("set them right with: holdfast limits reconcile --repair", "yellow")
+        raise typer.Exit(1)

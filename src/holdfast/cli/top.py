@@ -1,0 +1,154 @@
+"""`holdfast top`: queues, tenants' shares, limits in use and workers, live."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated, Any
+
+import typer
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from holdfast.cli import limits, render
+from holdfast.cli.database import Database
+from holdfast.cli.options import AsJson, Dsn, Schema
+
+MOST = 10_000  # counted up to here; a queue longer than that is long
+SHOWN = 10
+BAR = 24
+
+
+def top(
+    *,
+    once: Annotated[bool, typer.Option("--once", help="One picture, and exit.")] = False,
+    every: Annotated[float, typer.Option(min=0.1, metavar="SECONDS", help="How often to look.")] = 1.0,
+    as_json: AsJson = False,
+    dsn: Dsn = None,
+    schema: Schema = None,
+) -> None:
+    """Watch queues, tenants' shares, limits in use and workers; Ctrl-C ends it.
+
+    What waits is counted up to 10,000 in each queue, so that looking costs
+    the same however much waits. Where there is no terminal, and with
+    --json, it shows one picture.
+    """
+    with Database(dsn, schema) as db:
+        if as_json:
+            render.emit_json(look(db))
+        elif once or not render.out().is_terminal:
+            render.out().print(draw(look(db), None))
+        else:
+            _watch(db, every)
+
+
+def look(db: Database) -> dict[str, Any]:
+    """One picture: each part as a list, the busiest first."""
+    running, workers = db.run(db.flow.running()), db.run(db.inspect.workers())
+    for worker in workers:
+        worker["running"] = sum(each["running"] for each in running if each["worker"] == worker["id"])
+    totals, tenants = db.run(db.flow.totals(MOST + 1)), db.run(db.flow.tenant_shares(MOST))
+    keys = db.run(db.flow.limits(busy=True, limit=SHOWN, busiest_first=True))
+    return {
+        **totals,
+        "queues": _queues(db, running, workers),
+        "tenants": tenants[:SHOWN],
+        "more_tenants": len(tenants[SHOWN:]),
+        "limits": keys,
+        "more_limits": max(db.run(db.flow.count_busy()) - SHOWN, 0) if len(keys) == SHOWN else 0,
+        "workers": workers,
+    }
+
+
+def _queues(db: Database, running: list[dict[str, Any]], workers: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    queues = db.run(db.flow.queues(MOST + 1))
+    paused = db.run(db.flow.paused([f"queue:{queue['queue']}" for queue in queues]))
+    served = {name for worker in workers if worker["alive"] and not worker["stopping"] for name in worker["queues"]}
+    for queue in queues:
+        name = queue["queue"]
+        queue["running"] = sum(each["running"] for each in running if each["queue"] == name)
+        queue["more"] = queue["ready"] > MOST
+        queue["ready"] = min(queue["ready"], MOST)
+        queue["paused"], queue["served"] = f"queue:{name}" in paused, name in served
+    return queues
+
+
+def _watch(db: Database, every: float) -> None:
+    from rich.live import Live
+
+    try:
+        with Live(console=render.out(), screen=True, auto_refresh=False) as live:
+            before = None
+            while True:
+                now = look(db)
+                live.update(draw(now, before), refresh=True)
+                before = now
+                time.sleep(every)
+    except KeyboardInterrupt:
+        return
+
+
+def draw(now: dict[str, Any], before: dict[str, Any] | None) -> RenderableType:
+    """The picture; with the one before it, how many jobs end in a second."""
+    parts: list[RenderableType] = [_head(now, before)]
+    tables = {
+        "queues": (("queue", "#ready", "#running", "note"), [_queue(each) for each in now["queues"][:SHOWN]]),
+        "tenants": (("tenant", "share", "#running", "#weight"), [_tenant(each) for each in now["tenants"]]),
+        "limits": (
+            ("key", "use", "rate", "~breaker", "~paused", "#throttled", "~note"),
+            map(limits.row, now["limits"]),
+        ),
+        "workers": (("worker", "#claimed", "#slots", "~queues", "heard of"), map(_worker, _living_first(now)[:SHOWN])),
+    }
+    more = {"queues": len(now["queues"][SHOWN:]), "tenants": now["more_tenants"], "limits": now["more_limits"],
+            "workers": len(now["workers"][SHOWN:])}  # fmt: skip
+    for name, (columns, rows) in tables.items():
+        table = render.make_table(columns, rows)
+        if table.row_count:
+            parts += [Text(""), table]
+        if more[name]:
+            parts.append(Text(f"and {more[name]:,} more {'keys' if name == 'limits' else name}", "bright_black"))
+    return Group(*parts)
+
+
+def _head(now: dict[str, Any], before: dict[str, Any] | None) -> Text:
+    alive = [worker for worker in now["workers"] if worker["alive"]]
+    slots = sum(worker["concurrency"] for worker in alive)
+    # A worker claims a little ahead, and what has ended stays claimed until it has told so.
+    busy = sum(min(worker["running"], worker["concurrency"]) for worker in alive)
+    told = [render.when(now["at"]), render.plural(len(alive), "worker"), f"{busy:,} of {slots:,} slots busy"]
+    if now["later"]:
+        told.append(f"{_bounded(now['later'])} later")
+    if before is not None:
+        told.append(f"{_ended(now, before):,.0f} ended a second")
+    return Text("  ".join(told), "bold", no_wrap=True, overflow="ellipsis")
+
+
+def _ended(now: dict[str, Any], before: dict[str, Any]) -> float:
+    passed = (now["at"] - before["at"]).total_seconds()
+    return max(now["ended"] - before["ended"], 0) / passed if passed > 0 else 0.0
+
+
+def _bounded(number: int) -> str:
+    return f"{min(number, MOST):,}{'+' if number > MOST else ''}"
+
+
+def _queue(queue: dict[str, Any]) -> tuple[Any, ...]:
+    notes = {"paused": queue["paused"], "no worker": not queue["served"]}
+    note = Text(", ".join(name for name, holds in notes.items() if holds), "yellow")
+    return (queue["queue"], f"{queue['ready']:,}{'+' if queue['more'] else ''}", queue["running"], note)
+
+
+def _tenant(tenant: dict[str, Any]) -> tuple[Any, ...]:
+    name = Text("(no tenant)", "bright_black") if tenant["tenant"] is None else tenant["tenant"]
+    weight = None if tenant["weight"] == 1 else render.number(tenant["weight"])
+    return (name, render.bar(tenant["share"], 1, width=BAR), tenant["running"], weight)
+
+
+def _worker(worker: dict[str, Any]) -> tuple[Any, ...]:
+    state = ", stopping" if worker["stopping"] else "" if worker["alive"] else ", lost"
+    heard = Text(f"{render.duration(worker['heartbeat_age'])} ago{state}", "" if worker["alive"] else "red")
+    return (worker["id"], worker["running"], worker["concurrency"], worker["queues"], heard)
+
+
+def _living_first(now: dict[str, Any]) -> list[dict[str, Any]]:
+    return sorted(now["workers"], key=lambda worker: not worker["alive"])
