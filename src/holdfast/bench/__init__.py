@@ -10,19 +10,23 @@ from holdfast.settings import Settings
 
 def run(settings: Settings, *, workloads: Sequence[str] | None = None, scale: float = 1.0, json: bool = False) -> int:
     """Runs workloads and prints one line each; answers the exit code."""
-    from holdfast.bench import report
-    from holdfast.bench import workloads as known
+    from holdfast.bench import flow, report
+    from holdfast.bench import workloads as engine
 
-    chosen = list(workloads or known.ALL)
+    known = engine.ALL | flow.ALL
+    chosen = list(workloads or known)
     for name in chosen:
-        if name not in known.ALL:
-            raise UsageError(f"no workload named {name!r}; there are {', '.join(known.ALL)}")
+        if name not in known:
+            raise UsageError(f"no workload named {name!r}; there are {', '.join(known)}")
     if not settings.dsn:
         settings = settings.with_(dsn="embedded:./.holdfast/bench")
     if settings.schema == "holdfast":
         settings = settings.with_(schema="holdfast_bench")
     with report.progress(json, chosen) as show:
-        bench = known.Bench(settings, scale)
+        bench = engine.Bench(settings, scale)
+        problems = 0
         for name in chosen:
-            show(name, known.ALL[name](bench))
-    return 0
+            result = known[name](bench)
+            show(name, result)
+            problems += len(result.problems)
+    return 1 if problems else 0

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 
 from holdfast.client import Holdfast
 
 hf = Holdfast()
+STARTS: list[tuple[int, float, float]] = []  # which job, when its handler began and when it ended, by the wall clock
 
 
 @hf.task(name="bench.noop")
@@ -28,3 +30,12 @@ def noop_process(n: int, text: str) -> None:
 async def stamp(sent: int) -> float:
     """How many milliseconds ago the job was sent, by this machine's clock."""
     return (time.time_ns() - sent) / 1e6
+
+
+@hf.task(name="bench.timed")
+async def timed(n: int, seconds: float) -> None:
+    """Keeps its own time, so that what the database says can be held against it."""
+    began = time.time()
+    if seconds:
+        await asyncio.sleep(seconds)
+    STARTS.append((n, began, time.time()))

@@ -29,6 +29,8 @@ def progress(json: bool, names: Sequence[str]) -> Iterator[Callable[[str, Any], 
             if json:
                 sys.stdout.write(msgspec.json.encode(_rounded(result)).decode() + "\n")
                 sys.stdout.flush()
+            for problem in result.problems:
+                sys.stderr.write(f"{name} FAILED: {problem}\n")
 
         yield show
     if not json:

@@ -1,12 +1,17 @@
-"""A worker process of the bench: `python -m holdfast.bench.worker [WORKERS]`, one worker unless said otherwise."""
+"""A worker process of the bench: `python -m holdfast.bench.worker [WORKERS [FOLDER]]`, one worker unless told more.
+What handlers noted goes into a file in the folder when the process ends."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import sys
+from pathlib import Path
 
-from holdfast.bench.app import hf
+import msgspec
+
+from holdfast.bench.app import STARTS, hf
 from holdfast.bench.bare import run_async
 from holdfast.worker import Worker
 
@@ -24,8 +29,15 @@ async def run(number: int) -> None:
     await asyncio.gather(*(worker.run() for worker in workers))
 
 
-if __name__ == "__main__":
-    if len(sys.argv) > 1:
-        run_async(run(int(sys.argv[1])))
+def main(number: str = "1", folder: str | None = None) -> None:
+    """Works, then leaves what was noted."""
+    if int(number) > 1:
+        run_async(run(int(number)))
     else:
         run_async(Worker(hf).run(handle_signals=True))
+    if folder is not None:
+        (Path(folder) / f"{os.getpid()}.json").write_bytes(msgspec.json.encode(STARTS))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

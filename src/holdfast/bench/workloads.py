@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -39,6 +40,7 @@ class Result:
     limit_jobs_per_s: float | None = None
     ratio: float | None = None
     note: str = ""
+    problems: list[str] = field(default_factory=list)  # what must never be, and was: the bench fails
 
 
 @dataclass
@@ -90,7 +92,7 @@ class Bench:
         with self.connection() as conn:
             conn.execute(
                 "TRUNCATE live, later, history, claims, dead, sleepers, cancels, progress, batches, batch_counts, "
-                "schedules"
+                "schedules, limits, limit_rules, limit_owed, throttled, ticks"
             )
 
     def window(self, first: int = 0, last: int | None = None) -> tuple[int, float]:
@@ -121,12 +123,11 @@ class Bench:
         return int(row[0]) if row else 0
 
     def run_processes(
-        self, module: str, number: int, until: Callable[[], bool] | None = None, workers: int | None = None
+        self, module: str, number: int, until: Callable[[], bool] | None = None, *arguments: object
     ) -> None:
-        """Runs processes of a module until they end, or until the condition holds and they are told to. `workers` is
-        how many each of them runs, when that is not one."""
+        """Runs processes of a module until they end, or until the condition holds and they are told to."""
         env = os.environ | {"HOLDFAST_DSN": self.settings.dsn, "HOLDFAST_SCHEMA": self.settings.schema}
-        command = [sys.executable, "-m", module, *([] if workers is None else [str(workers)])]
+        command = [sys.executable, "-m", module, *map(str, arguments)]
         running = [subprocess.Popen(command, env=env) for _ in range(number)]
         try:
             while until is not None and not until() and all(p.poll() is None for p in running):
@@ -136,11 +137,13 @@ class Bench:
                 for process in running:
                     process.send_signal(signal.SIGTERM)
             for process in running:
-                if process.wait() != 0:
+                # One that was still starting when all was over does not know yet how to stop.
+                if process.wait() not in (0, -signal.SIGTERM if until is not None else 0):
                     raise RuntimeError(f"a bench process ended with {process.returncode}")
 
-    def drain(self, jobs: int, processes: int = 1, workers: int | None = None) -> None:
-        """Lets workers finish so many jobs."""
+    def drain(self, jobs: int, processes: int = 1, workers: int = 1, record: Path | None = None) -> None:
+        """Lets workers finish so many jobs; `workers` is how many each process runs, `record` the folder in which they
+        leave what their handlers noted."""
         before = seen = self.finished()
         since = time.monotonic()
 
@@ -152,7 +155,7 @@ class Bench:
             # The counters come late, by ten seconds once the workers are idle: then there is time to count.
             return now - before >= jobs or (time.monotonic() - since > 1.5 and self.counted() >= jobs)
 
-        self.run_processes("holdfast.bench.worker", processes, over, workers)
+        self.run_processes("holdfast.bench.worker", processes, over, workers, *([record] if record else []))
 
 
 async def _noop(n: int, text: str) -> None: ...
