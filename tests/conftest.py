@@ -41,7 +41,7 @@ PATIENCE = 40.0  # seconds: what takes this long on a slow machine hangs
 LOCAL = os.environ.get("HOLDFAST_TEST_LOCAL_DSN", "postgresql://postgres@127.0.0.1:5432/postgres?connect_timeout=2")
 TABLES = (
     "live, later, dead, history, claims, workers, sleepers, dedupe, tasks, leader, "
-    "cancels, progress, batches, batch_counts, blocks, schedules"
+    "cancels, progress, batches, batch_counts, blocks, schedules, limit_rules, limits, limit_owed, throttled, ticks"
 )
 
 # A pytest that starts closes its root of temporary folders to other accounts: to the servers of other tests, which

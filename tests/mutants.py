@@ -12,16 +12,25 @@ import psycopg
 from holdfast import Holdfast
 
 Sql = Callable[..., list[tuple[Any, ...]]]
-FUNCTIONS = resources.files("holdfast") / "sql" / "functions"
+SQL = resources.files("holdfast") / "sql"
+FUNCTIONS = SQL / "functions"
 NO_TOKEN = {
     "finish": [(" and l.token = g.token", ""), ("token = any (p_tokens) and ", "")],
     "settle": [(" and l.token = g.token", "")],
 }
 
 
+def _source(name: str) -> str:
+    if name.startswith("views/"):
+        view = (SQL / f"{name}.sql").read_text(encoding="utf-8")
+        return view.replace("create view", "create or replace view")
+    return (FUNCTIONS / f"{name}.sql").read_text(encoding="utf-8")
+
+
 @contextmanager
 def mutant(dsn: str, changes: dict[str, list[tuple[str, str]]]) -> Iterator[Sql]:
-    """A schema of its own whose functions differ from the real ones by one change of their text each."""
+    """A schema of its own whose functions, or views ("views/NAME"), differ from the real ones by a change of their
+    text."""
     with Holdfast(dsn, schema="mutant") as hf:
         hf.migrate()
     # What waits for a lock for ever is told so, and where.
@@ -34,7 +43,7 @@ def mutant(dsn: str, changes: dict[str, list[tuple[str, str]]]) -> Iterator[Sql]
 
         try:
             for name, pairs in changes.items():
-                text = (FUNCTIONS / f"{name}.sql").read_text(encoding="utf-8")
+                text = _source(name)
                 for old, new in pairs:
                     assert old in text, f"{name}.sql no longer holds {old!r}: this mutant proves nothing"
                     text = text.replace(old, new)

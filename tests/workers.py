@@ -78,6 +78,7 @@ class Fleet:
         self._rng = rng
         self.processes = [self._start() for _ in range(number)]
         self.kills = 0
+        self.killed: dict[int, float] = {}  # when, by the wall clock, for each process
 
     def rage(self, kills: int, pause: tuple[float, float], over: Callable[[], Any]) -> None:
         """Kills so many that are at work, unless it is over before."""
@@ -89,6 +90,7 @@ class Fleet:
             if at_work:
                 place = self._rng.choice(at_work)
                 self.processes[place].kill()
+                self.killed[self.processes[place].popen.pid] = time.time()
                 self.processes[place] = self._start()
                 self.kills += 1
 

@@ -64,8 +64,10 @@ def _fields(cls: type[Any]) -> list[str]:
 
 
 def _members(cls: type[Any]) -> Iterator[str]:
-    """Own public methods and properties; what has no docstring is not for callers."""
-    for name, found in vars(cls).items():
+    """Own public methods and properties, and those of parts that stand in other files; what has no docstring is not
+    for callers."""
+    parts = [each for each in cls.__bases__ if each.__module__.startswith("holdfast.") and not _exported(each)]
+    for name, found in [item for each in (cls, *parts) for item in vars(each).items()]:
         thing = found.__func__ if isinstance(found, classmethod | staticmethod) else found
         if name.startswith("_") or not inspect.getdoc(thing):
             continue
@@ -74,6 +76,10 @@ def _members(cls: type[Any]) -> Iterator[str]:
         elif inspect.isfunction(thing):
             wait = "await " if inspect.iscoroutinefunction(thing) else ""
             yield f"- `{wait}{name}{_signature(thing)}`: {_text(thing, 2)}"
+
+
+def _exported(cls: type[Any]) -> bool:
+    return any(cls.__name__ in module.__all__ for module in (holdfast, testing))
 
 
 class _Plain(str):

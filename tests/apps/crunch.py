@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from holdfast import CONTEXT, Cancel, Context, Dead, Fail, Holdfast, Retry, RetryLater, Snooze
+from holdfast import CONTEXT, Breaker, Cancel, Context, Dead, Fail, Holdfast, Limit, Retry, RetryLater, Snooze
 
 hf = Holdfast()
 ONCE = Retry.none()
@@ -63,6 +63,17 @@ def raise_named(name: str) -> None:
         raise ValueError("the cause")
     except ValueError as error:
         raise {"blocked": Blocked, "lookup": KeyError, "other": RuntimeError}[name](f"because of {name}") from error
+
+
+@hf.task(
+    runner="process",
+    retry=ONCE,
+    limits=[Limit("domain:{domain}", breaker=Breaker(on=["HTTP_403", "PROCESS_DIED"]))],
+)
+def fetch(domain: str, name: str) -> None:
+    if name == "exit":
+        os._exit(3)
+    raise {"blocked": Blocked, "lookup": KeyError}[name]
 
 
 VERDICTS: dict[str, Exception] = {

@@ -31,7 +31,7 @@ def test_a_sound_database_gets_only_oks(dsn: str) -> None:
     assert answer["ok"] is True
     assert [each["name"] for each in answer["checks"]] == [
         "versions", "database", "server", "clock", "durability", "connections", "pooler", "vacuum", "schema",
-        "rights", "bloat", "history", "workers", "queues", "schedules", "batches", "dead",
+        "rights", "bloat", "history", "workers", "queues", "schedules", "batches", "limits", "dead",
     ]  # fmt: skip
     assert {each["level"] for each in answer["checks"]} == {"ok"}
     assert {"name": "pooler", "level": "ok", "found": "none", "advice": ""} in answer["checks"]

@@ -16,7 +16,9 @@ COMMANDS = [
     ["batches"], ["batches", "show"], ["batches", "cancel"], ["batches", "watch"],
     ["dead"], ["dead", "show"], ["dead", "retry"], ["dead", "discard"], ["dead", "blocks"], ["dead", "unblock"],
     ["schedules"], ["schedules", "list"], ["schedules", "pause"], ["schedules", "resume"], ["schedules", "run"],
-    ["schedules", "remove"],
+    ["schedules", "remove"], ["why"], ["pause"], ["resume"], ["drain"], ["top"],
+    ["limits"], ["limits", "set"], ["limits", "clear"], ["limits", "reset"], ["limits", "rules"],
+    ["limits", "reconcile"],
 ]  # fmt: skip
 
 

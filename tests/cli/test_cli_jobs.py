@@ -124,6 +124,13 @@ def test_a_narrow_terminal_gets_two_lines_for_each_job(dsn: str) -> None:
     assert second.startswith("    tenant acme  queue default  tries 0/5  created ")
 
 
+def test_enqueue_takes_limits(dsn: str, sql: Sql) -> None:
+    enqueue(dsn, "app.send", "--limit", "domain:a.b", "--limit", "net", "--tenant", "acme")
+    assert sql("select keys, lane = lane_of('acme', keys) from live") == [(["domain:a.b", "net"], True)]
+    refused = holdfast(dsn, "jobs", "enqueue", "app.send", "--limit", "a" * 301)
+    assert refused.exit_code == 2 and "1 to 300 characters" in refused.stderr
+
+
 def test_enqueue_takes_a_deadline(dsn: str, sql: Sql) -> None:
     id_ = enqueue(dsn, "app.send", "--deadline", "600")
     assert sql("SELECT deadline - run_at FROM live WHERE id = %s", [id_])[0][0].total_seconds() == 600

@@ -6,20 +6,48 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import psycopg
 import pytest
 
+from holdfast import bench
+from holdfast.bench import flow
+from holdfast.bench.workloads import Bench, Result
+from holdfast.settings import Settings
 
-@pytest.mark.parametrize("workload", ["enqueue_one", "enqueue_many"])
-def test_a_workload_measures_something(database: str, workload: str) -> None:
-    command = [sys.executable, "-m", "holdfast.cli", "bench", "-w", workload, "--scale", "0.001", "--json"]
-    done = subprocess.run(
-        command, env=os.environ | {"HOLDFAST_DSN": database}, capture_output=True, text=True, timeout=100, check=False
-    )
+
+@pytest.fixture
+def server(database: str) -> Iterator[str]:
+    """Where the bench makes its schema; gone afterwards."""
+    yield database
     with psycopg.connect(database, autocommit=True) as conn:
         conn.execute("drop schema holdfast_bench cascade")
+
+
+@pytest.mark.parametrize(
+    "workload", ["enqueue_one", "enqueue_many", "fair", "pinned_fair", "blocked", "limited", "rate"]
+)
+def test_a_workload_measures_something(server: str, workload: str) -> None:
+    command = [sys.executable, "-m", "holdfast.cli", "bench", "-w", workload, "--scale", "0.001", "--json"]
+    done = subprocess.run(
+        command, env=os.environ | {"HOLDFAST_DSN": server}, capture_output=True, text=True, timeout=100, check=False
+    )
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     assert told["name"] == workload
-    assert told["jobs"] >= 500 and told["jobs_per_s"] > 0 and told["ratio"] > 0
+    assert told["jobs"] >= 20 and told["jobs_per_s"] > 0 and told["ratio"] > 0
+    assert told["problems"] == []
+
+
+def test_what_must_never_be_fails_the_bench(
+    server: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(bench: Bench) -> Result:
+        return Result("rate", 1, 1.0, 1.0, problems=["11 starts within 3 s: above 10"])
+
+    monkeypatch.setitem(flow.ALL, "rate", broken)
+    assert bench.run(Settings.load(dsn=server), workloads=["rate"], json=True) == 1
+    told = capsys.readouterr()
+    assert json.loads(told.out)["problems"] == ["11 starts within 3 s: above 10"]
+    assert "rate FAILED: 11 starts within 3 s: above 10" in told.err

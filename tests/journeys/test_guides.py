@@ -19,7 +19,7 @@ from running import ended, until, waiting, working
 from holdfast import Holdfast, Status
 
 GUIDES = Path(__file__).parent.parent.parent / "docs/guides"
-PAGES = ("tasks.md", "batches.md")
+PAGES = ("tasks.md", "batches.md", "flow.md")
 Sql = Callable[..., list[tuple[Any, ...]]]
 
 
@@ -197,6 +197,18 @@ async def dedupe(guide: Guide) -> None:
     assert first.id == second.id and second.existing
 
 
+@check
+async def limits(guide: Guide) -> None:
+    job = await guide.visit.using(tenant="acme").aenqueue("shop.example")
+    assert (await ended(guide.hf, job.id)).status is Status.SUCCEEDED
+    later = await guide.visit.using(delay=60).aenqueue("shop.example")
+    assert guide.sql("select keys from later where id = %s", [later.id]) == [(["domain:shop.example"],)]
+    assert guide.sql("select template, code from limit_rules order by template") == [
+        ("domain:{domain}", {"concurrency": 2, "breaker_after": 5, "breaker_pause": 300, "breaker_cap": 3600}),
+        ("visits:{tenant}", {"rate": 600, "per": 60, "burst": 10}),
+    ]
+
+
 # -- batches.md
 
 
@@ -224,3 +236,33 @@ async def crawl(guide: Guide) -> None:
 async def over(guide: Guide, batch_id: str) -> Any:
     info = await guide.hf.aget_batch(batch_id)
     return info if info is not None and info.ended else None
+
+
+# -- flow.md
+
+
+@check
+async def fair(guide: Guide) -> None:
+    assert await (await guide.visit.aenqueue("a.example", "x")).aresult(10) == "visited a.example for x"
+    (limit,) = await guide.hf.alimits("source:x")
+    assert (limit.rate, limit.per, limit.burst, limit.breaker_after, limit.breaker) == (30, 60, 5, 5, "closed")
+
+
+@check
+async def operate(guide: Guide) -> None:
+    assert re.fullmatch(r"domain:shop.example: [01] running, \d+ stepped over\n", guide.said), guide.said
+    assert all(limit.override == {} for limit in guide.hf.limits())
+
+
+@check
+async def pauses(guide: Guide) -> None:
+    (limit,) = guide.hf.limits("tenant:acme")
+    assert (limit.paused, limit.paused_by, limit.paused_reason) == (True, "ann", "unpaid")
+
+
+@check
+async def asking(guide: Guide) -> None:
+    first, second, *_ = guide.said.splitlines()[1:]
+    assert re.fullmatch(r"tenant:acme was paused \d+ ms ago by ann \(unpaid\), for another 10 min.*", first), first
+    assert second.startswith("paused {")
+    assert (await ended(guide.hf, guide.waiting.id)).status is Status.SUCCEEDED

@@ -14,7 +14,8 @@ import psycopg
 Sql = Callable[..., list[tuple[Any, ...]]]
 Claimed = namedtuple(
     "Claimed",
-    "id token task payload attempt max_attempts queue priority tenant run_at created_at dedupe_key batch headers",
+    "id token task payload attempt max_attempts queue priority tenant run_at created_at dedupe_key batch headers "
+    "lane keys",
 )
 Job = namedtuple(
     "Job",

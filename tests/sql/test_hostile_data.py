@@ -20,7 +20,7 @@ from sql_core import Sql
 from holdfast import Holdfast, InvalidPayload, Retry, UsageError
 from holdfast.store.calls import Calls
 from holdfast.store.session import Session
-from holdfast.worker.claim import Cursor
+from holdfast.worker.lanes import Lanes
 
 texts = st.text(st.characters(codec="utf-8"), max_size=30)
 values = st.recursive(
@@ -165,7 +165,7 @@ def test_a_time_that_python_cannot_read_stops_no_worker_and_no_list(
     call = Calls("holdfast").claim("w", ["default"], 10, 60, None, False)
     rows = each_sql(call.sql, call.params)
     assert str(other) in [row[0] for row in rows]
-    Cursor().advance(rows)
+    Lanes(["default"]).learn(rows, None, False, 0.0, 0.0)
     each_sql("select sleep('w', '{default}')")
     each_sql("select count(*) from queue_depth")
     assert len(each_hf.list_jobs()) == 2
@@ -195,15 +195,13 @@ async def test_a_worker_reads_positions_whatever_the_databases_date_style(hf: Ho
     sql(f"alter database {database} set timezone = 'Asia/Kolkata'")
     session = Session(hf.settings, "test")
     try:
-        rows = await session.run(hf.calls.claim("w", ["default"], 2, 60, None, False))
-        cursor = Cursor()
-        cursor.advance(rows)
-        cursor.scanned_all(0.0, 0.0)
-        cursor.found(True, 0.0)
-        hint = cursor.hint(0.1)
-        assert hint is not None
+        lanes = Lanes(["default"])
+        *rows, info = await session.run(hf.calls.claim("w", ["default"], 2, 60, lanes.hint(0.0, 2), False))
+        lanes.learn(rows, info[3], True, 0.0, 0.0)
+        lanes.found(True, 0.0)
+        hint = lanes.hint(0.1, 2)
         rest = await session.run(hf.calls.claim("w", ["default"], 2, 60, hint, False))
-        assert [row[0] for row in (*rows, *rest)] == [str(id_) for id_ in ids]
+        assert [row[0] for row in (*rows, *rest) if row[0]] == [str(id_) for id_ in ids]
     finally:
         await session.close()
         sql(f"alter database {database} reset all")

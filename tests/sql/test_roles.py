@@ -12,12 +12,13 @@ import sql_core as core
 from psycopg.errors import InsufficientPrivilege
 from sql_core import Sql
 
-from holdfast import Holdfast, Retry
+from holdfast import Holdfast, Limit, Retry
 
 Become = Callable[[str], Sql]
 TABLES = ("live", "later", "dead", "history", "claims", "workers", "dedupe", "tasks", "leader", "settings", "schedules",
-          "cancels", "progress", "batches", "batch_counts", "blocks")  # fmt: skip
-VIEWS = ("jobs", "queue_depth", "stuck_jobs", "batch_progress")
+          "cancels", "progress", "batches", "batch_counts", "blocks", "limits", "limit_rules", "limit_owed",
+          "throttled", "ticks")  # fmt: skip
+VIEWS = ("jobs", "queue_depth", "stuck_jobs", "batch_progress", "limit_state", "limit_use", "sources", "tenant_shares")
 WRITES = [
     "update live set priority = 0",
     "update live set token = null, claimed_at = null",
@@ -48,6 +49,14 @@ WRITES = [
     "update batch_counts set added = 0",
     "insert into batch_counts (batch, backend) values (gen_random_uuid(), 1)",
     "update blocks set count = 0",
+    "update limit_rules set override = '{}'",
+    "delete from limit_owed",
+    "delete from throttled",
+    "update limits set running = 0",
+    "insert into limits (key, concurrency) values ('k', 1)",
+    "update limit_rules set code = '{}'",
+    "delete from limit_rules",
+    "insert into live (id, task, held) values (gen_random_uuid(), 't', '{k}')",
     "truncate live",
     "drop table live",
     "select nextval('claim_token')",
@@ -55,6 +64,22 @@ WRITES = [
 ]
 INTERNAL = [
     "select settle('[]', 'w')",
+    "select add_served('{}', '{}')",
+    "select admit('{}', 'q', 1)",
+    "select apply_limits('{}')",
+    "select claim_lanes('q', 2, '{}', 1, 1, null, null)",
+    "select claim_promoted('{}', '{}', 1, 1, null, null)",
+    "select claim_ring('q', 2, null, 1, 1, null, null)",
+    "select count_ended('{}')",
+    "select implicit_keys('q', 't', null)",
+    "select release_limits('{}')",
+    "select share('{0}', 1, null)",
+    "select take_owed('{}')",
+    "select forget_limit('k')",
+    "select shut_lanes('q', 2, '{}')",
+    "select walk('q', 2, -1, null, 1)",
+    "select within_cap('{}', 1, null, '{}')",
+    "select shut_lanes('q', 2, '{}')",
     "select take_dedupe_key('k', gen_random_uuid(), 'running', null)",
     "select free_dedupe_keys('{}', '{}', true)",
     "select resolve_duplicate('k', gen_random_uuid(), '{}', 'existing')",
@@ -65,8 +90,25 @@ INTERNAL = [
     "select cancel_running('{}')",
     "select cancel_waiting('{}')",
     "select retry_delay('{}', 1)",
+    "select check_keys('{}')",
     "select check_job('t', 'q', null, 2, 1, '{}', now())",
     "select uuid7()",
+    "select tell_workers('limits')",
+    "select check_limit('k', '{}')",
+    "select check_limit_key('k')",
+    "select change_override('{}', '{}', '{}', 'me')",
+    "select in_words(1)",
+    "select error_in_words('{}')",
+    "select jobs_in_words(1, 1)",
+    "select why_ended(gen_random_uuid())",
+    "select why_running(gen_random_uuid())",
+    "select why_waiting(gen_random_uuid())",
+    "select why_held('q', 't', null, '{}', false)",
+    "select why_paused(null)",
+    "select why_open(null)",
+    "select why_full('k', 1, 1)",
+    "select why_workers('q', 't', false)",
+    "select why_behind(gen_random_uuid(), 'q', 2, 0, now())",
 ]
 OPERATE = [
     "select cancel('{}')",
@@ -76,6 +118,19 @@ OPERATE = [
     "select pause_schedule('s')",
     "select run_schedule('s')",
     "select remove_schedule('s')",
+    "select set_limit('k', '{\"concurrency\": 1}')",
+    "select clear_limit('k')",
+    "select pause('k')",
+    "select resume('k')",
+    "select reset_breaker('k')",
+    "select reconcile_limits(true)",
+]
+LOOK = [
+    "select clock()",
+    "select why(gen_random_uuid())",
+    "select claimed_jobs()",
+    "select limit_drift()",
+    "select is_alive('w', now())",
 ]
 WORK = [
     "select claim('w')",
@@ -89,7 +144,9 @@ WORK = [
     "select sleep('w', '{}')",
     "select take_lead('x', 'w', '1 s')",
     "select upkeep('w', '1 s')",
+    "select record_tick('w', '{q}', 1, 0, 0, 0, 0, 0, 0, '{}')",
     "select register_worker('w', 'h', 1, '1', '{}', 1, '[]')",
+    """select register_limits('[{"template": "a", "pattern": "a", "code": {"rate": 1}}]')""",
     "select unregister_worker('w')",
     "select make_partitions()",
     "select prune()",
@@ -103,8 +160,9 @@ WORK = [
     "select fire_schedule('s', '* * * * *', 'UTC', now(), '{}', null)",
     "select fire_schedules('[]')",
     "select flag_schedule('s', 'odd')",
+    "select note_throttled('[]')",
 ]
-READ = [f"select * from {name}" for name in (*TABLES, *VIEWS)]
+READ = [*(f"select * from {name}" for name in (*TABLES, *VIEWS)), *LOOK]
 ENQUEUE = [
     "select enqueue('t')",
     "select enqueue('t', p_delay => '1 s', p_dedupe_key => 'k')",
@@ -118,6 +176,10 @@ ENQUEUE = [
     "select close_batch('00000000-0000-7000-8000-000000000001')",
     "insert into live (id, queue, priority, task, tenant, payload, max_attempts, retry) "
     "values (gen_random_uuid(), 'default', 2, 't', null, '{}', 5, null)",
+    "select enqueue('t', p_keys => '{k}')",
+    "select lane_of('a', '{k}')",
+    "select fit_keys('{k}')",
+    "insert into live (id, task, tenant, keys, lane) values (gen_random_uuid(), 't', 'a', '{k}', lane_of('a', '{k}'))",
 ]
 
 
@@ -163,9 +225,9 @@ def test_the_enqueue_role_may_copy_the_columns_of_a_plain_job_and_no_others(each
 
     with core.session(each_dsn) as conn:
         conn.execute("set role holdfast_enqueue")
-        columns = "id, queue, priority, task, tenant, payload, max_attempts, retry"
-        copy(conn, columns, f"{uuid.uuid4()}\tdefault\t1\tt\tacme\t{{}}\t3\t\\N\n")
-        for forbidden in ("attempt", "token", "claimed_at", "run_at", "created_at", "lane", "dedupe_key", "last_error"):
+        columns = "id, queue, priority, task, tenant, payload, max_attempts, retry, lane, keys"
+        copy(conn, columns, f"{uuid.uuid4()}\tdefault\t1\tt\tacme\t{{}}\t3\t\\N\t1\t{{k}}\n")
+        for forbidden in ("attempt", "token", "claimed_at", "run_at", "created_at", "held", "dedupe_key", "last_error"):
             with pytest.raises(InsufficientPrivilege):
                 copy(conn, f"id, task, {forbidden}", "")
         check_forbidden(core.runner(conn), ["copy live to stdout"])
@@ -173,7 +235,7 @@ def test_the_enqueue_role_may_copy_the_columns_of_a_plain_job_and_no_others(each
 
 
 def test_the_client_enqueues_in_every_way_with_the_enqueue_role_alone(dsn: str, hf: Holdfast, sql: Sql) -> None:
-    @hf.task(name="t")
+    @hf.task(name="t", limits=[Limit("n:{n}", concurrency=1)])
     def handler(n: int) -> None: ...
 
     with core.session(dsn) as conn:
@@ -235,7 +297,7 @@ def test_the_admin_role_retries_discards_and_cancels(become: Become) -> None:
 def test_every_function_is_either_granted_or_internal_and_tried_above(each_sql: Sql) -> None:
     """A function that somebody adds must be thought of here, or it could be granted to the wrong role unnoticed."""
     tried = {
-        match for text in (*ENQUEUE, *WORK, *OPERATE, *INTERNAL, "select clock()")
+        match for text in (*ENQUEUE, *WORK, *OPERATE, *INTERNAL, *LOOK)
         for match in re.findall(r"^select (\w+)\(", text)
     }  # fmt: skip
     functions = each_sql("select proname from pg_proc where pronamespace = 'holdfast'::regnamespace")

@@ -32,7 +32,7 @@ from lent import (
 from sqlalchemy.ext.asyncio import async_scoped_session, async_sessionmaker, create_async_engine
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
-from holdfast import ConfigurationError, DuplicateJob, Holdfast, Retry, SchemaError, Task, UsageError
+from holdfast import ConfigurationError, DuplicateJob, Holdfast, Limit, Retry, SchemaError, Task, UsageError
 
 Sql = Callable[..., list[tuple[Any, ...]]]
 NASTY = "'; drop table x; -- %s %(a)s %% $1 :name ? \\ \" \n\t é 漢 🙂 {0}"
@@ -99,6 +99,29 @@ def test_a_savepoint_rolled_back_takes_its_jobs_along_and_no_others(lent: Lent, 
             lent.enqueue_many(task, [3, 4])
     assert counts(sql) == (1, 1)
     assert sql("select id::text from jobs") == [(kept.id,)]
+
+
+def test_the_limits_of_a_job_arrive(lent: Lent, hf: Holdfast, sql: Sql) -> None:
+    @hf.task(name="limited", limits=[Limit("a:{text}", concurrency=1), Limit('"{{b\\":{tenant}', rate=1)])
+    def limited(text: str) -> None: ...
+
+    of_tenant = limited.using(tenant=NASTY)
+    with lent.transaction():
+        for using in (limited, of_tenant, of_tenant.using(delay=60)):
+            lent.enqueue(using, NASTY)
+            lent.enqueue_many(using, [NASTY, "b"])
+    alone, both = [f"a:{NASTY}"], [f"a:{NASTY}", f'"{{b\\":{NASTY}']
+    b = (["a:b"], ["a:b", both[1]])
+    found = sql(
+        "select tenant is null, keys, lane = lane_of(tenant, keys) "
+        "from (select id, tenant, keys, lane from live union all select id, tenant, keys, lane from later) j "
+        "order by id"
+    )
+    assert found == [
+        (True, alone, True), (True, alone, True), (True, b[0], True),
+        (False, both, True), (False, both, True), (False, b[1], True),
+        (False, both, True), (False, both, True), (False, b[1], True),
+    ]  # fmt: skip
 
 
 def test_every_option_of_a_job_arrives(lent: Lent, task: Any, sql: Sql) -> None:

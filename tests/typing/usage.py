@@ -13,11 +13,13 @@ from holdfast import (
     CONTEXT,
     Batch,
     BatchInfo,
+    Breaker,
     Context,
     Cron,
     Dead,
     Handle,
     Holdfast,
+    Limit,
     NewJob,
     Resource,
     Retry,
@@ -80,6 +82,16 @@ def in_thread_too(n: int, ctx: Context = CONTEXT) -> None:
     raise Dead("robots", code="ROBOTS", block="example.org")
 
 
+@hf.task(
+    limits=[
+        Limit("domain:{domain}", concurrency=2, breaker=Breaker(after=5, pause=300, on=[ConnectionError, "HTTP_503"])),
+        Limit("source:{tenant}", rate=30, per=60, burst=5),
+    ]
+)
+async def crawl(domain: str) -> int:
+    return 1
+
+
 @hf.around_enqueue
 def outer(job: NewJob) -> Iterator[None]:
     job.headers = {"trace": "1"}
@@ -97,6 +109,8 @@ assert_type(send.enqueue("a"), Handle[str])
 assert_type(send.enqueue("a", copies=2), Handle[str])
 assert_type(in_thread.using(delay=3, tenant="acme").enqueue(to="a"), Handle[int])
 assert_type(in_process.enqueue("a"), Handle[int])
+assert_type(crawl.using(tenant="acme").enqueue("a"), Handle[int])
+assert_type(hf.declared_limits, list[Limit])
 assert_type(send.enqueue_many([("a",), {"to": "b"}]), list[str])
 assert_type(pay.enqueue(3).result(timeout=1), Receipt)
 assert_type(pool, Resource[Pool])
@@ -136,3 +150,7 @@ send.schedule("nightly", "0 3 * * *", "a", zone="UTC")  # error: call-arg / repo
 send.schedule("nightly", 3, "a")  # error: arg-type / reportArgumentType
 Cron("0 3 * * *", missed="never")  # error: arg-type / reportArgumentType
 hf.task(runner="proces")  # error: arg-type / reportArgumentType
+Limit("a", 2)  # error: call-arg / reportCallIssue
+Limit("a", concurrency="2")  # error: arg-type / reportArgumentType
+Breaker(on=[503])  # error: list-item / reportArgumentType
+hf.task(limits=["smtp"])  # error: list-item / reportArgumentType

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from holdfast import ConfigurationError, Holdfast
@@ -125,6 +127,40 @@ def test_an_unknown_setting_is_refused_by_name() -> None:
         Settings.load({}, leese=5)
     with pytest.raises(ConfigurationError, match="no setting named 'leese'"):
         Holdfast(leese=5)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("lease", "x", "a float"),
+        ("lease", True, "a float"),
+        ("concurrency", 2.5, "an int"),
+        ("concurrency", "8", "an int"),
+        ("pooler", 1, "a bool"),
+        ("schema", 5, "a str"),
+        ("log_level", 10, "a str"),
+        ("queues", ["mail", 5], "a str or a list of names"),
+        ("queues", {"mail"}, "a str or a list of names"),
+    ],
+)
+def test_a_value_of_the_wrong_type_names_the_setting_the_value_and_what_is_expected(
+    name: str, value: object, expected: str
+) -> None:
+    words = re.escape(f"{name} must be {expected}, got {value!r}")
+    with pytest.raises(ConfigurationError, match=words):
+        Holdfast(**{name: value})
+    with pytest.raises(ConfigurationError, match=words):
+        Settings.load({}).with_(**{name: value})
+
+
+def test_code_may_give_queues_as_a_list() -> None:
+    assert Holdfast(queues=["mail", "default"]).settings.queue_list == ["mail", "default"]
+    assert Settings.load({}).with_(queues=("mail",)).queues == "mail"
+
+
+def test_an_unknown_setting_for_a_tick_is_refused_by_name() -> None:
+    with pytest.raises(ConfigurationError, match="no setting named 'quues'"):
+        Settings.load({}).with_(quues="mail")
 
 
 def test_an_unknown_log_format_is_refused() -> None:

@@ -1,0 +1,67 @@
+"""`holdfast tick`: one pass as a process of its own, and many of them at once."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import flow
+import pytest
+from flow import Sql
+from program import ran
+
+from holdfast.cli import tick
+from holdfast.model.tick import Tick
+
+APP = """
+import os
+from holdfast import CONTEXT, Context, Holdfast
+
+hf = Holdfast()
+
+@hf.task(name="tick_app.note")
+async def note(*, ctx: Context = CONTEXT) -> None:
+    with open("notes", "a") as notes:
+        notes.write(f"{ctx.job_id}\\n")
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "tick_app.py").write_text(APP)
+    return tmp_path
+
+
+def test_a_tick_says_what_it_did_in_a_table_and_as_json(dsn: str, sql: Sql, folder: Path) -> None:
+    flow.put(sql, task="tick_app.note", tenant="acme", number=30)
+    flow.put(sql, task="tick_app.note", number=2)
+    shown = ran(dsn, "tick", "tick_app:hf", folder=folder)
+    assert shown.returncode == 0, shown.stderr
+    lines = [line.split() for line in shown.stdout.splitlines() if line.strip()]
+    assert lines[1] == ["27", "27", "27", "0", "0", "0", "5"]
+    assert ["acme", "25"] in lines and ["(none)", "2"] in lines
+    done = ran(dsn, "tick", "tick_app:hf", "--max-jobs", "4", "--json", folder=folder)
+    told = json.loads(done.stdout)
+    assert (told["claimed"], told["succeeded"], told["depth"], told["tenants"]) == (4, 4, 1, {"acme": 4})
+    assert sql("select claimed from ticks order by started_at") == [(27,), (4,)]
+
+
+def test_a_depth_that_is_estimated_is_shown_as_such(capsys: pytest.CaptureFixture[str]) -> None:
+    for depth, shown in ((10_000, "10,000"), (20_000, "~20,000")):
+        tick._show(Tick("id", "w", 1.0, 0, 0, 0, 0, 0, 0, depth, {}))
+        assert capsys.readouterr().out.split()[-1] == shown
+
+
+def test_ticks_of_many_processes_at_once_run_nothing_twice(dsn: str, sql: Sql, folder: Path) -> None:
+    for n in range(10):
+        flow.put(sql, task="tick_app.note", tenant=f"t{n}", number=40)
+    options = ("--max-jobs", "60", "--per-tenant", "7", "--json")
+    with ThreadPoolExecutor(4) as pool:
+        every = list(pool.map(lambda _: ran(dsn, "tick", "tick_app:hf", *options, folder=folder), range(4)))
+    told = [json.loads(done.stdout) for done in every]
+    assert all(each["claimed"] <= 60 and max(each["tenants"].values()) <= 7 for each in told)
+    notes = Counter((folder / "notes").read_text().split())
+    assert set(notes.values()) == {1}
+    assert len(notes) == sum(each["succeeded"] for each in told) >= 200

@@ -1,0 +1,270 @@
+"""`holdfast why`, `drain` and `top`."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import wait_until
+from program import holdfast, ran, started, told
+
+from holdfast import Holdfast, Reason, UsageError, Why
+
+Sql = Callable[..., list[tuple[Any, ...]]]
+UNKNOWN = "018f2c5e-7d1a-7c3b-9f00-2a4b6c8d0e1f"
+
+
+def put(sql: Sql, queue: str = "default", **options: Any) -> str:
+    named = "".join(f", p_{name} => %s" for name in options)
+    ((id_,),) = sql(f"select id::text from enqueue('t', p_queue => %s{named})", [queue, *options.values()])
+    return str(id_)
+
+
+def serve(sql: Sql, queue: str = "default") -> None:
+    sql("select register_worker('w', 'h', 1, '1', %s, 4, "
+        """'[{"name": "t", "queue": "default", "max_attempts": 5, "retry": {}}]')""", [[queue]])  # fmt: skip
+
+
+def end(sql: Sql, queue: str = "default", jobs: int = 1) -> None:
+    """Ends jobs as a worker would."""
+    held = sql("select id, token from claim('w', %s, %s)", [[queue], jobs])
+    sql("select finish(%s, %s)", [[id_ for id_, _ in held], [token for _, token in held]])
+
+
+# -- why
+
+
+def test_one_sentence_and_then_the_details(dsn: str, sql: Sql) -> None:
+    serve(sql)
+    put(sql)
+    id_ = put(sql, tenant="acme")
+    sql("select pause('tenant:acme', 'ann', 'unpaid')")
+    lines = holdfast(dsn, "why", id_).stdout.splitlines()
+    assert re.fullmatch(
+        r"queued: tenant:acme was paused \S+ \w+ ago by ann \(unpaid\), until it is resumed", lines[0]
+    ), lines[0]
+    assert "1. paused  tenant:acme was paused" in "\n".join(lines)
+    assert "   by               ann" in lines
+
+
+async def test_the_same_as_json_and_from_python(dsn: str, hf: Holdfast, sql: Sql) -> None:
+    id_ = put(sql)
+    answer = told(holdfast(dsn, "why", id_, "--json"))
+    assert answer["sentence"] == "no live worker serves queue default"
+    assert answer["reasons"] == [
+        {"kind": "no_worker", "text": answer["sentence"], "facts": {"queue": "default"}}]  # fmt: skip
+    expected = Why(id_, "queued", answer["sentence"], [Reason(**answer["reasons"][0])], [])
+    assert (hf.why(id_), await hf.awhy(id_)) == (expected, expected)
+    await hf.aclose()
+
+
+def test_a_job_that_nobody_knows_is_exit_code_1_and_what_is_no_id_2(dsn: str, hf: Holdfast) -> None:
+    result = holdfast(dsn, "why", UNKNOWN)
+    assert (result.exit_code, result.stdout.splitlines()[0]) == (
+        1, f"job {UNKNOWN}: there is no such job: it was never accepted, or history has dropped it since")  # fmt: skip
+    assert holdfast(dsn, "why", UNKNOWN, "--json").exit_code == 1
+    assert hf.why(UNKNOWN).status is None
+    assert holdfast(dsn, "why", "mail").exit_code == 2
+    with pytest.raises(UsageError, match="is not an id"):
+        hf.why("mail")
+
+
+def test_lines_are_wrapped_where_a_terminal_is_narrow_and_a_worker_is_named_once(dsn: str, sql: Sql) -> None:
+    put(sql)
+    sql("select claim('worker-17-ab', p_limit => 1)")
+    sql("select set_limit('domain:x', '{\"concurrency\": 1}')")
+    id_ = put(sql, "mail")
+    sql("update live set keys = '{domain:x}', lane = lane_of(null, '{domain:x}')")
+    sql("update limits set running = 1")
+    whole = holdfast(dsn, "why", id_).stdout
+    assert "worker worker-" not in whole and "  worker-17-ab  " in whole
+    shown = re.sub(r"\x1b\[[\d;]*m", "", ran(dsn, "why", id_, COLUMNS="60", FORCE_COLOR="1").stdout)
+    assert max(map(len, shown.splitlines())) <= 60
+    assert "runs 1 of 1" in " ".join(shown.split())
+
+
+def test_what_a_job_says_cannot_harm_the_terminal(dsn: str, sql: Sql) -> None:
+    put(sql)
+    sql("select pause('queue:default', p_reason => %s)", ["\x1b[2J[red]"])
+    shown = holdfast(dsn, "why", put(sql)).stdout
+    assert "\x1b" not in shown and "\\x1b[2J[red]" in shown
+
+
+# -- drain
+
+
+def test_a_queue_with_nothing_in_it_is_drained(dsn: str, sql: Sql) -> None:
+    serve(sql, "mail")
+    put(sql)
+    assert re.fullmatch(r"queue mail is drained: 0 jobs ended in \S+ m?s\n", holdfast(dsn, "drain", "mail").stdout)
+
+
+def test_a_queue_that_nobody_knows_is_exit_code_2_and_not_drained(dsn: str, sql: Sql) -> None:
+    assert holdfast(dsn, "drain", "mail").exit_code == 2
+    serve(sql, "visits")
+    result = holdfast(dsn, "drain", "queue:vists")
+    assert (result.exit_code, result.stdout) == (2, "")
+    words = "nothing is known of queue vists: it has no jobs, no worker and no task; did you mean visits?"
+    assert words in result.stderr
+    assert "; known are: default, visits" in holdfast(dsn, "drain", "other").stderr
+    assert "queue visits is drained" in holdfast(dsn, "drain", "queue:visits").stdout
+    put(sql, "later", delay="1 h")
+    assert holdfast(dsn, "drain", "later").exit_code == 0
+
+
+def test_it_waits_for_what_was_there_and_for_nothing_else(dsn: str, sql: Sql, tmp_path: Path) -> None:
+    serve(sql, "mail")
+    for _ in range(3):
+        put(sql, "mail")
+    put(sql, "mail", delay="1 h")
+    put(sql)
+    with started(dsn, "drain", "mail", folder=tmp_path) as program:
+        wait_until(lambda: "0 of 3" in program.said)
+        put(sql, "mail")
+        end(sql, "mail", 2)
+        ((id_, token),) = sql("select id, token from claim('w', '{mail}', 1)")
+        sql("select fail(%s, %s, p_delay => '1 s')", [id_, token])
+        assert program.process.poll() is None
+        wait_until(lambda: sql("select promote()")[0][0] == [id_])
+        assert program.process.poll() is None, "a retry of what was there counts"
+        sql("select cancel(%s)", [[id_]])
+        assert program.ended() == 0
+        assert "queue mail is drained: 3 jobs ended in" in program.said
+        assert "not waited for: 1 delayed job; --later waits for them too" in program.said
+    assert sql("select count(*) from live where queue = 'mail'") == [(1,)]
+
+
+def test_when_time_is_up_it_tells_what_is_left(dsn: str, sql: Sql) -> None:
+    serve(sql)
+    first = put(sql)
+    put(sql)
+    put(sql, delay="1 h")
+    sql("select claim('w', p_limit => 1)")
+    result = holdfast(dsn, "drain", "default", "--timeout", "0.5s")
+    assert result.exit_code == 1
+    assert re.fullmatch(
+        r"after \S+ m?s, 2 of 2 jobs left: 1 wait, 1 run \(1 delayed not counted; --later\)\n", result.stdout
+    ), result.stdout
+    assert "see what holds one up: holdfast why " in result.stderr
+    result = holdfast(dsn, "drain", "default", "--timeout", "0", "--later", "--json")
+    answer = json.loads(result.stdout)
+    assert result.exit_code == 1
+    assert answer["outcome"] == "timed out" and answer["ids"][1] == first
+    assert {name: answer[name] for name in ("jobs", "left", "waiting", "running", "retrying", "delayed")} == {
+        "jobs": 3, "left": 3, "waiting": 1, "running": 1, "retrying": 0, "delayed": 1}  # fmt: skip
+
+
+def test_what_would_let_it_wait_for_ever_is_told_first(dsn: str, sql: Sql) -> None:
+    put(sql, "mail")
+    sql("select pause('queue:mail')")
+    told_ = holdfast(dsn, "drain", "mail", "--timeout", "0").stderr
+    assert "warning: queue:mail is paused; to go on: holdfast resume queue:mail" in told_
+    assert "warning: no live worker serves queue mail" in told_
+
+
+def test_ctrl_c_leaves_the_queue_alone(dsn: str, sql: Sql, tmp_path: Path) -> None:
+    put(sql)
+    with started(dsn, "drain", "default", folder=tmp_path) as program:
+        wait_until(lambda: "0 of 1" in program.said)
+        program.process.send_signal(signal.SIGINT)
+        assert program.ended() == 130
+        assert "no longer watching; queue default goes on" in program.said
+    assert sql("select count(*) from live") == [(1,)]
+
+
+# -- top
+
+
+@pytest.fixture
+def busy(sql: Sql) -> None:
+    """Two queues, two tenants of which one has three quarters of what runs, a full limit, a worker."""
+    serve(sql)
+    for n in range(4):
+        put(sql, tenant="acme" if n else "bree")
+    sql("select claim('w', p_limit => 4)")
+    sql("select claim('w', p_limit => 4)")  # where the tenants have lanes of their own
+    for _ in range(3):
+        put(sql, "mail")
+    put(sql, delay="1 h")
+    sql("select set_limit('domain:x', '{\"concurrency\": 2}')")
+    sql("update limits set running = 2")
+
+
+def test_one_picture_of_everything(dsn: str, busy: None) -> None:
+    for arguments in (["--once"], []):
+        shown = holdfast(dsn, "top", *arguments).stdout
+        lines = [line.split() for line in shown.splitlines()]
+        assert "1 worker  4 of 4 slots busy  1 later" in shown
+        assert ["default", "0", "4"] in lines and ["mail", "3", "0", "no", "worker"] in lines
+        assert ["acme", "[##################......]", "75", "%", "3"] in lines
+        assert ["bree", "[######..................]", "25", "%", "1"] in lines
+        assert any(line[:4] == ["domain:x", "2", "of", "2"] for line in lines)
+        assert any(line[:3] == ["w", "4", "4"] for line in lines)
+
+
+def test_the_picture_as_json(dsn: str, busy: None) -> None:
+    now = told(holdfast(dsn, "top", "--json"))
+    assert now["queues"] == [
+        {"queue": "mail", "ready": 3, "running": 0, "more": False, "paused": False, "served": False},
+        {"queue": "default", "ready": 0, "running": 4, "more": False, "paused": False, "served": True},
+    ]
+    assert [(t["tenant"], t["running"], t["share"]) for t in now["tenants"]] == [("acme", 3, 0.75), ("bree", 1, 0.25)]
+    assert [(each["key"], each["running"]) for each in now["limits"]] == [("domain:x", 2)]
+    assert [(w["id"], w["running"], w["concurrency"]) for w in now["workers"]] == [("w", 4, 4)]
+    assert now["later"] == 1
+
+
+def test_keys_that_let_nothing_start_come_first_and_the_rest_is_counted(dsn: str, sql: Sql, busy: None) -> None:
+    sql("insert into limits (key, running) select 'host:' || n, 100 from generate_series(10, 21) n")
+    sql("select pause('queue:mail')")
+    sql("insert into limits (key, breaker_after, open_until, failure_streak) values "
+        "('source:x', 5, now() + interval '241 s', 5)")  # fmt: skip
+    shown = holdfast(dsn, "top").stdout
+    keys = re.findall(r"^(?:domain|source|host|queue):\S+", shown, re.M)
+    assert keys[:3] == ["domain:x", "queue:mail", "source:x"] and len(keys) == 10
+    assert "and 5 more keys" in shown
+    assert ["mail", "3", "0", "paused,", "no", "worker"] in [line.split() for line in shown.splitlines()]
+
+
+def test_a_worker_that_is_lost_counts_for_nothing_and_claimed_jobs_fill_no_more_than_its_slots(
+    dsn: str, sql: Sql, busy: None
+) -> None:
+    sql("update workers set concurrency = 3")
+    assert "1 worker  3 of 3 slots busy" in holdfast(dsn, "top").stdout
+    sql("update workers set heartbeat_at = now() - interval '5 minutes'")
+    sql("update claims set expires_at = now() - interval '4 minutes'")
+    shown = holdfast(dsn, "top").stdout
+    assert "0 workers  0 of 0 slots busy" in shown
+    assert re.search(r"^w +4 +3 +default +5 min ago, lost", shown, re.M), shown
+    assert ["default", "0", "4", "no", "worker"] in [line.split() for line in shown.splitlines()]
+
+
+def test_an_empty_database_has_a_picture_too(dsn: str) -> None:
+    assert "0 workers  0 of 0 slots busy" in holdfast(dsn, "top").stdout
+
+
+def test_a_narrow_terminal_shows_it_within_its_width(dsn: str, busy: None) -> None:
+    shown = re.sub(r"\x1b\[[\d;]*m", "", ran(dsn, "top", "--once", COLUMNS="80", FORCE_COLOR="1").stdout)
+    assert max(map(len, shown.splitlines())) <= 80
+    assert "domain:x" in shown and "acme" in shown
+
+
+def test_on_a_terminal_it_goes_on_until_ctrl_c(dsn: str, busy: None, tmp_path: Path) -> None:
+    with started(dsn, "top", "--every", "0.1", folder=tmp_path, FORCE_COLOR="1", COLUMNS="80", LINES="40") as program:
+        wait_until(lambda: "ended a second" in program.said)
+        program.process.send_signal(signal.SIGINT)
+        assert program.ended() == 0
+        assert "\x1b[?1049l" in program.said, "the screen before it comes back"
+
+
+def test_a_long_queue_is_counted_up_to_a_bound(dsn: str, sql: Sql) -> None:
+    sql("insert into live (id, task) select gen_random_uuid(), 't' from generate_series(1, 10001)")
+    assert told(holdfast(dsn, "top", "--json"))["queues"] == [
+        {"queue": "default", "ready": 10_000, "running": 0, "more": True, "paused": False, "served": False},
+    ]
+    assert "10,000+" in holdfast(dsn, "top").stdout

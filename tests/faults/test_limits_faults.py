@@ -1,0 +1,93 @@
+"""Holders of limits that are killed: nobody is ever above a limit, and every counter is the truth afterwards."""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+
+import flow
+import psycopg
+import pytest
+from conftest import wait_until
+from flow import Sql
+from workers import Fleet, fleet
+
+from holdfast.bench.checks import Interval, most_at_once
+
+LONG = os.environ.get("HOLDFAST_TEST_LONG") == "1"
+SECONDS = 30 if LONG else 8
+QUICK = {"lease": 1.0, "renew": 0.3, "upkeep": 0.2, "poll": 0.2, "concurrency": 20, "app": "limited"}
+PLACES = {"one": 1, "two": 2, "three": 3, "tenant:a": 4}
+
+
+def load(sql: Sql, number: int, rng: random.Random) -> None:
+    """Jobs of two tenants under one or two keys each."""
+    for key, places in PLACES.items():
+        flow.limit(sql, key, concurrency=places)
+    for _ in range(number):
+        keys = rng.sample(["one", "two", "three"], rng.choice([1, 1, 2]))
+        tenant = rng.choice(["a", "b"])
+        told = {"keys": ",".join([*keys, f"tenant:{tenant}"]), "seconds": rng.uniform(0, 0.1)}
+        flow.put(sql, task="stay", tenant=tenant, keys=keys, payload=told)
+
+
+class Watch(threading.Thread):
+    """Looks all the time, in snapshots of the database, at who holds what."""
+
+    def __init__(self, dsn: str) -> None:
+        super().__init__()
+        self._dsn = dsn
+        self._over = threading.Event()
+        self.found: list[object] = []
+        self.looks = 0
+        self.peaks: Counter[str] = Counter()
+
+    def run(self) -> None:
+        with psycopg.connect(self._dsn, autocommit=True, options="-c search_path=holdfast") as conn:
+            while not self._over.wait(0.01) and not self.found:
+                self.found += conn.execute(flow.ABOVE).fetchall() + conn.execute(flow.DRIFT).fetchall()
+                self.peaks |= Counter(dict(conn.execute(flow.HELD).fetchall()))
+                self.looks += 1
+
+    def stop(self) -> None:
+        self._over.set()
+        self.join()
+
+
+def ran(workers: Fleet) -> list[Interval]:
+    """When handlers really ran under each key: to their end, or to that of their process."""
+    notes = workers.processes[0].notes()
+    ends = {(job, pid, attempt): float(at) for word, job, attempt, _, pid, at in notes if word == "end"}
+    found = []
+    for word, job, attempt, keys, pid, began in notes:
+        if word == "begin":
+            end = ends.get((job, pid, attempt), workers.killed.get(int(pid), 0.0))
+            found += [Interval(key, float(began), end) for key in keys.split(",")]
+    return found
+
+
+@pytest.mark.timeout(SECONDS + 120)
+def test_whoever_is_killed_under_a_limit_the_limit_holds_and_the_counters_are_the_truth(
+    dsn: str, sql: Sql, tmp_path: Path
+) -> None:
+    rng = random.Random(seed := random.randrange(2**32))
+    print(f"seed {seed}")
+    load(sql, SECONDS * 40, rng)
+    watch = Watch(dsn)
+    watch.start()
+    until = time.monotonic() + SECONDS
+    with fleet(dsn, tmp_path, 3, rng, **QUICK) as workers:
+        workers.rage(10**6, (0.05, 0.4), lambda: watch.found or time.monotonic() > until)
+        left = "select (select count(*) from live) + (select count(*) from later)"
+        wait_until(lambda: watch.found or sql(left) == [(0,)], 60)
+        watch.stop()
+    print(f"{workers.kills} killed, {watch.looks} looks, {len(ran(workers))} runs, peaks {watch.peaks}")
+    assert watch.found == []
+    peaks = most_at_once(ran(workers))
+    assert {key: peak for key, peak in peaks.items() if peak > PLACES.get(key, 1000)} == {}
+    assert flow.drift(sql) == [] and flow.held(sql) == {}
+    assert workers.kills >= SECONDS / 2 and watch.peaks["two"] == 2 and watch.peaks["tenant:a"] >= 3, "too little"

@@ -1,0 +1,124 @@
+"""Short words for flow control in SQL, and what must be true of limits at every moment."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+Sql = Callable[..., list[tuple[Any, ...]]]
+# One statement, so one snapshot: jobs and counters as some transaction left them, never between two.
+HELD = """
+select k.key, count(*)::int as held from live l cross join lateral unnest(l.keys || l.held) as k(key)
+where l.token is not null group by k.key
+"""
+DRIFT = f"""
+select coalesce(m.key, h.key), m.running, coalesce(o.freed, 0), coalesce(h.held, 0)
+from limits m
+full join ({HELD}) h on h.key = m.key
+left join (select key, sum(cardinality(ids))::int as freed from limit_owed group by key) o on o.key = m.key
+where m.running - coalesce(o.freed, 0) is distinct from coalesce(h.held, 0)
+"""
+ABOVE = f"""
+select h.key, h.held, m.concurrency from ({HELD}) h join limits m on m.key = h.key where h.held > m.concurrency
+"""
+
+
+class Taken(NamedTuple):
+    """A claimed job."""
+
+    id: uuid.UUID
+    token: int
+    tenant: str | None
+    queue: str
+    task: str
+    priority: int
+    attempt: int
+    keys: tuple[str, ...]
+
+    @property
+    def every_key(self) -> tuple[str, ...]:
+        """The keys it was enqueued under, and those of its queue, task and tenant."""
+        tenant = () if self.tenant is None else (f"tenant:{self.tenant}",)
+        return (*self.keys, f"queue:{self.queue}", f"task:{self.task}", *tenant)
+
+
+def put(
+    sql: Sql,
+    *,
+    task: str = "t",
+    queue: str = "default",
+    priority: int = 2,
+    tenant: str | None = None,
+    keys: Iterable[str] = (),
+    age: float = 0,
+    max_attempts: int = 1000,
+    payload: Any = None,
+    number: int = 1,
+    ids: list[uuid.UUID] | None = None,
+) -> list[uuid.UUID]:
+    """Jobs in live, as enqueue leaves them."""
+    mine = sorted(set(keys)) or None
+    ids = [uuid.uuid4() for _ in range(number)] if ids is None else ids
+    sql(
+        "insert into live (id, queue, priority, lane, tenant, keys, task, max_attempts, payload, run_at, created_at, "
+        "retry) "
+        "select id, %(queue)s, %(priority)s, lane_of(%(tenant)s, %(keys)s::text[]), %(tenant)s, %(keys)s::text[], "
+        "%(task)s, %(max)s, %(payload)s::json, clock() - make_interval(secs => %(age)s), clock(), "
+        '\'{"kind": "fixed", "delay": 0}\' from unnest(%(ids)s::uuid[]) id',
+        {"queue": queue, "priority": priority, "tenant": tenant, "keys": mine, "task": task, "max": max_attempts,
+         "payload": json.dumps({} if payload is None else payload), "age": age, "ids": ids},
+    )  # fmt: skip
+    return ids
+
+
+def claim(
+    sql: Sql,
+    worker: str = "w",
+    limit: int = 10,
+    *,
+    queues: Iterable[str] = ("default",),
+    ttl: float = 60,
+    free: int | None = None,
+    per_tenant: int | None = None,
+    served: dict[str, int] | None = None,
+) -> list[Taken]:
+    """What a client without a memory claims."""
+    rows = sql(
+        "select id, token, tenant, queue, task, priority, attempt, keys from claim(%s, %s::text[], %s, "
+        "make_interval(secs => %s), null, false, %s, %s, %s::jsonb) where id is not null",
+        [worker, list(queues), limit, ttl, free, per_tenant, json.dumps(served) if served else None],
+    )
+    return [Taken(*row[:-1], tuple(row[-1] or ())) for row in rows]
+
+
+def end(sql: Sql, *jobs: Taken, outcome: str = "succeeded", **more: Any) -> list[uuid.UUID]:
+    """Ends jobs in one call; answers the refused ids."""
+    if outcome == "succeeded" and not more:
+        params = [[j.id for j in jobs], [j.token for j in jobs]]
+        return [row[0] for row in sql("select finish(%s::uuid[], %s::bigint[])", params)]
+    told = [{"id": str(j.id), "token": j.token, "outcome": outcome, **more} for j in jobs]
+    return [row[0] for row in sql("select finish('{}', '{}', %s::jsonb)", [json.dumps(told)])]
+
+
+def limit(sql: Sql, key: str, **override: Any) -> None:
+    """Sets what is in force for a key, in place of what was."""
+    sql("insert into limits (key, override) values (%s, %s::jsonb) on conflict (key) do update "
+        "set override = excluded.override", [key, json.dumps(override)])  # fmt: skip
+    sql("select apply_limits(%s::text[])", [[key]])
+
+
+def pause(sql: Sql, key: str, paused: bool = True) -> None:
+    sql("insert into limits (key) values (%s) on conflict do nothing", [key])
+    sql("update limits set paused = %s, paused_at = clock() where key = %s", [paused, key])
+
+
+def held(sql: Sql) -> dict[str, int]:
+    """How many claimed jobs there are under each key."""
+    return dict(sql(HELD))
+
+
+def drift(sql: Sql) -> list[tuple[Any, ...]]:
+    """Keys whose counter is not the truth: key, counted, given back and not yet taken up, really held."""
+    return sql(DRIFT)

@@ -1,0 +1,390 @@
+"""What operators do to limits: set and clear them, pause and resume keys, reset breakers, count and reconcile."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import psycopg
+import pytest
+import sql_core as core
+import sql_flow as flow
+from conftest import wait_until
+from psycopg.errors import InvalidParameterValue
+from sql_clock import Clock, clock_fixture  # noqa: F401 - fixture
+from sql_core import Sql
+from test_order_and_plan import rows_read
+
+from holdfast import Holdfast, UsageError
+
+
+def in_force(sql: Sql, key: str) -> dict[str, Any]:
+    """What is in force for a key."""
+    names = ("concurrency", "rate", "per", "burst", "breaker_after", "breaker_pause", "breaker_cap", "weight")
+    found = flow.use(sql, key)
+    return {name: found[name] for name in names if found[name] is not None}
+
+
+# -- set_limit and clear_limit
+
+
+def test_an_override_of_a_key_wins_over_that_of_its_rule_and_that_over_the_code(each_sql: Sql) -> None:
+    flow.rule(each_sql, "domain:{domain}", concurrency=2, rate=30, per=60, burst=5)
+    each_sql("select apply_limits('{domain:a,domain:b,elsewhere}')")
+    assert flow.change(each_sql, "domain:{domain}", concurrency=4) == 2
+    assert flow.change(each_sql, "domain:a", concurrency=8) == 1
+    assert in_force(each_sql, "domain:a") == {"concurrency": 8, "rate": 30, "per": 60, "burst": 5}
+    assert in_force(each_sql, "domain:b")["concurrency"] == 4
+    assert in_force(each_sql, "elsewhere") == {}
+    each_sql("select apply_limits('{domain:new}')")
+    assert in_force(each_sql, "domain:new")["concurrency"] == 4, "a rule's override holds for keys to come"
+
+
+def test_what_is_not_named_stays_and_null_goes_back_to_the_code(sql: Sql) -> None:
+    flow.rule(sql, "domain:{domain}", concurrency=2)
+    flow.change(sql, "domain:a", concurrency=4, breaker_after=3, breaker_pause=10, breaker_cap=20)
+    flow.change(sql, "domain:a", breaker_after=5)
+    assert in_force(sql, "domain:a") == {
+        "concurrency": 4, "breaker_after": 5, "breaker_pause": 10, "breaker_cap": 20,
+    }  # fmt: skip
+    flow.change(sql, "domain:a", concurrency=None)
+    assert in_force(sql, "domain:a")["concurrency"] == 2
+    assert "concurrency" not in flow.use(sql, "domain:a")["override"]
+
+
+def test_a_rate_or_a_breaker_that_is_new_gets_what_it_cannot_do_without(sql: Sql) -> None:
+    flow.change(sql, "smtp", rate=30)
+    assert in_force(sql, "smtp") == {"rate": 30, "per": 60, "burst": 1}
+    assert flow.use(sql, "smtp")["tokens"] == 1
+    flow.rule(sql, "api:{name}", rate=10, per=1, burst=3)
+    flow.change(sql, "api:a", rate=20)
+    assert in_force(sql, "api:a") == {"rate": 20, "per": 1, "burst": 3}, "the code has said it already"
+    flow.change(sql, "smtp", breaker_after=2)
+    assert in_force(sql, "smtp")["breaker_pause"] == 300
+
+
+def test_a_concurrency_of_0_is_allowed_and_whoever_set_it_is_known(sql: Sql) -> None:
+    flow.change(sql, "domain:a", by="ann", concurrency=0)
+    found = flow.use(sql, "domain:a")
+    assert (found["concurrency"], found["changed_by"], found["override"]) == (0, "ann", {"concurrency": 0})
+    assert found["changed_at"] is not None
+    flow.change(sql, "domain:a", concurrency=1)
+    assert flow.use(sql, "domain:a")["changed_by"] == sql("select session_user::text")[0][0]
+
+
+@pytest.mark.parametrize(
+    ("key", "change", "message"),
+    [
+        ("k", {"speed": 1}, "a limit has no speed: it has concurrency, rate, per"),
+        ("k", {"concurrency": -1}, "concurrency is 0 or more, 1,000,000,000 at most, got -1"),
+        ("k", {"concurrency": 1.5}, "concurrency is a whole number, got 1.5"),
+        ("k", {"concurrency": "4"}, 'concurrency is a number, or null for what the code says; got "4"'),
+        ("k", {"concurrency": 10**12}, "concurrency is 0 or more, 1,000,000,000 at most, got 1000000000000"),
+        ("k", {"rate": 0}, "rate is above 0, 1,000,000,000 at most, got 0"),
+        ("k", {"rate": True}, "rate is a number, or null for what the code says; got true"),
+        ("k", {"per": -1}, "per is above 0,"),
+        ("k", {"burst": 0.5}, "burst is 1 or more,"),
+        ("k", {"breaker_after": 0}, "breaker_after is 1 or more,"),
+        ("k", {"weight": 2}, r"only a tenant has a weight \(tenant:NAME\), not k"),
+        ("tenant:a", {"weight": 0}, "weight is above 0,"),
+        ("k", {}, 'a change of a limit is an object such as {"concurrency": 4}, got {}'),
+        ("", {"concurrency": 1}, "a key has 1 to 300 characters"),
+        ("queue:", {"concurrency": 1}, "a key has 1 to 300 characters"),
+        ("k" * 301, {"concurrency": 1}, "a key has 1 to 300 characters"),
+        ("domain:{d}", {"concurrency": 1}, "there is no rule domain:{d}; workers have registered domain:{domain}"),
+    ],
+    ids=str,
+)
+def test_a_change_that_cannot_work_is_refused_in_words(sql: Sql, key: str, change: Any, message: str) -> None:
+    flow.rule(sql, "domain:{domain}", concurrency=2)
+    with pytest.raises(InvalidParameterValue, match=message):
+        flow.change(sql, key, **change)
+    assert core.count(sql, "limits") == 0
+
+
+def test_a_key_that_looks_like_a_template_is_taken_for_one_only_when_it_was_never_claimed(sql: Sql) -> None:
+    sql("select apply_limits('{\"title:a{b\"}')")
+    assert flow.change(sql, "title:a{b", concurrency=1) == 1
+    assert in_force(sql, "title:a{b") == {"concurrency": 1}
+
+
+def test_clear_gives_a_key_or_a_rule_back_to_the_code(sql: Sql) -> None:
+    flow.rule(sql, "domain:{domain}", concurrency=2)
+    flow.change(sql, "domain:a", concurrency=8)
+    flow.change(sql, "domain:{domain}", concurrency=4)
+    assert sql("select clear_limit('domain:a')") == [(1,)]
+    assert in_force(sql, "domain:a") == {"concurrency": 4}
+    assert sql("select clear_limit('domain:{domain}')") == [(1,)]
+    assert in_force(sql, "domain:a") == {"concurrency": 2}
+    assert flow.use(sql, "domain:a")["changed_by"] is None
+    for key in ("domain:a", "domain:{domain}", "never"):
+        assert sql("select clear_limit(%s)", [key]) == [(0,)]
+
+
+def test_changes_made_at_once_by_two_operators_are_both_kept(dsn: str, sql: Sql) -> None:
+    with core.session(dsn, autocommit=False) as one:
+        flow.change(core.runner(one), "k", concurrency=4)
+        other = threading.Thread(target=lambda: flow.change(sql, "k", rate=5))
+        other.start()
+        one.commit()
+        other.join(20)
+    assert in_force(sql, "k") == {"concurrency": 4, "rate": 5, "per": 60, "burst": 1}
+
+
+# -- pause, resume, reset_breaker
+
+
+@pytest.mark.parametrize("key", ["queue:mail", "task:app.send", "tenant:acme", "domain:a"])
+def test_pause_and_resume_of_any_key(each_sql: Sql, key: str) -> None:
+    flow.rule(each_sql, "domain:{domain}", concurrency=2)
+    assert each_sql("select pause(%s, 'ann', 'provider down')", [key]) == [(True,)]
+    found = flow.use(each_sql, key)
+    assert (found["paused"], found["paused_by"], found["paused_reason"]) == (True, "ann", "provider down")
+    assert found["paused_at"] is not None and found["paused_until"] is None
+    assert found["concurrency"] == (2 if key == "domain:a" else None), "a row made here knows its rule"
+    assert each_sql("select pause(%s, 'bob')", [key]) == [(False,)]
+    assert flow.use(each_sql, key)["paused_by"] == "bob"
+    assert each_sql("select resume(%s)", [key]) == [(True,)]
+    left = each_sql("select paused, paused_at, paused_by, paused_reason from limits where key = %s", [key])
+    whole = key.startswith(("queue:", "task:", "tenant:"))
+    assert left == ([] if whole else [(False, None, None, None)]), "a row that says nothing would concern every claim"
+    assert each_sql("select resume(%s)", [key]) == [(False,)]
+
+
+def test_a_pause_for_a_time_ends_by_itself(sql: Sql, clock: Clock) -> None:
+    sql("select pause('k', p_for => '10 minutes')")
+    assert flow.use(sql, "k")["paused"] is True
+    clock.advance(600)
+    assert flow.use(sql, "k")["paused"] is False
+    assert sql("select resume('k')") == [(False,)], "it had gone on already"
+    assert sql("select pause('k')") == [(True,)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("'k', p_for => '0'", "a pause lasts longer than nothing"),
+        ("'domain:{domain}'", "domain:{domain} is a rule, not a key: pause its keys, or set its concurrency to 0"),
+        ("'tenant:'", "a key has 1 to 300 characters"),
+        ("null", "a key has 1 to 300 characters.*got null"),
+    ],
+)
+def test_a_pause_that_cannot_work_is_refused_in_words(sql: Sql, arguments: str, message: str) -> None:
+    flow.rule(sql, "domain:{domain}", concurrency=2)
+    with pytest.raises(InvalidParameterValue, match=message):
+        sql(f"select pause({arguments})")
+
+
+def test_a_breaker_is_reset_by_hand_and_a_pause_is_not(sql: Sql) -> None:
+    flow.change(sql, "k", breaker_after=3)
+    sql("update limits set open_until = clock() + interval '5 minutes', failure_streak = 7, opens = 2, probe = uuid7()")
+    sql("select pause('k')")
+    assert flow.use(sql, "k")["breaker"] == "open"
+    assert sql("select reset_breaker('k')") == [(True,)]
+    found = flow.use(sql, "k")
+    assert (found["breaker"], found["failure_streak"], found["probe"], found["paused"]) == ("closed", 0, None, True)
+    assert sql("select reset_breaker('k')") == [(False,)]
+    assert sql("select reset_breaker('never')") == [(False,)]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "select set_limit('k', '{\"concurrency\": 1}')",
+        "select clear_limit('k')",
+        "select pause('k')",
+        "select resume('k')",
+        "select reset_breaker('k')",
+        "select reconcile_limits(true)",
+    ],
+)
+def test_every_worker_is_told_at_once(dsn: str, sql: Sql, statement: str) -> None:
+    flow.serve(sql, "w1")
+    flow.serve(sql, "w2")
+    flow.change(sql, "k", concurrency=3)
+    sql("select pause('k')")
+    sql("update limits set failure_streak = 1, running = 9")
+    with core.session(dsn) as conn:
+        conn.execute("listen holdfast_wake")
+        sql(statement)
+        heard = [notice.payload for notice in conn.notifies(timeout=10, stop_after=2)]
+    assert sorted(heard) == ["w1 limits", "w2 limits"]
+
+
+def test_nobody_is_told_when_nothing_has_changed(dsn: str, sql: Sql) -> None:
+    flow.serve(sql, "w1")
+    with core.session(dsn) as conn:
+        conn.execute("listen holdfast_wake")
+        for statement in ("clear_limit('k')", "resume('k')", "reset_breaker('k')", "reconcile_limits(true)"):
+            sql(f"select {statement}")
+        sql("select pg_notify('holdfast_wake', 'the end')")
+        assert [notice.payload for notice in conn.notifies(timeout=10, stop_after=1)] == ["the end"]
+
+
+# -- what can be read
+
+
+def test_limit_use_tells_how_much_of_a_limit_is_in_use(sql: Sql, clock: Clock) -> None:
+    flow.rule(sql, "domain:{domain}", concurrency=2, rate=30, per=60, burst=5, breaker_after=5, breaker_pause=300)
+    flow.hold(sql, "domain:a")
+    over = flow.hold(sql, "domain:a")
+    sql("select apply_limits('{domain:a}')")
+    flow.end(sql, over)
+    sql("update limits set tokens = 0.5, tokens_at = clock()")
+    sql(
+        """select note_throttled('[{"key": "domain:a", "tenant": "x", "count": 3}, {"key": "domain:a", "count": 4}]')"""
+    )
+    found = flow.use(sql, "domain:a")
+    expected = {
+        "kind": "key", "template": "domain:{domain}", "concurrency": 2, "running": 1, "rate": 30, "per": 60, "burst": 5,
+        "tokens": 0.5, "next_token": 1, "paused": False, "breaker": "closed", "failure_streak": 0, "throttled": 7,
+        "weight": None, "override": {}, "changed_by": None,
+    }  # fmt: skip
+    assert {name: found[name] for name in expected} == expected
+    clock.advance(5)
+    assert (flow.use(sql, "domain:a")["tokens"], flow.use(sql, "domain:a")["next_token"]) == (3, 0)
+
+
+def test_a_breaker_is_open_then_half_open_and_null_where_there_is_none(sql: Sql, clock: Clock) -> None:
+    flow.change(sql, "k", breaker_after=1)
+    flow.change(sql, "other", concurrency=1)
+    sql("update limits set open_until = clock() + interval '1 minute' where key = 'k'")
+    assert flow.use(sql, "k")["breaker"] == "open"
+    clock.advance(60)
+    assert flow.use(sql, "k")["breaker"] == "half-open"
+    assert flow.use(sql, "other")["breaker"] is None
+
+
+def test_sources_has_the_fields_of_document_001(sql: Sql, clock: Clock) -> None:
+    flow.change(sql, "source:ebay", rate=30, per=30, breaker_after=5)
+    flow.change(sql, "tenant:acme", weight=2)
+    sql("update limits set failure_streak = 6, last_success_at = clock() - interval '1 h', last_failure_at = clock(), "
+        "open_until = clock() + interval '5 minutes'")  # fmt: skip
+    columns = "name, enabled, failure_streak, last_success_at, last_failure_at, paused_until, rate_limit_per_minute"
+    ((*row, until, rate),) = sql(f"select {columns} from sources")
+    assert row[:3] == ["source:ebay", True, 6]
+    assert ((until - clock.now).total_seconds(), rate) == (300, 60)
+    sql("select pause('source:ebay', p_for => '10 minutes')")
+    ((enabled, until),) = sql("select enabled, paused_until from sources")
+    assert (enabled, (until - clock.now).total_seconds()) == (False, 600)
+    names = sql("select column_name from information_schema.columns "
+                "where table_schema = 'holdfast' and table_name = 'sources' order by ordinal_position")  # fmt: skip
+    assert [name for (name,) in names] == columns.split(", ")
+
+
+def test_tenant_shares_tells_who_has_how_much_of_what_runs(sql: Sql) -> None:
+    for tenant in ("acme", "acme", "acme", None):
+        flow.hold(sql, tenant=tenant)
+    flow.wait(sql, tenant="waits")
+    flow.change(sql, "tenant:acme", weight=3)
+    found = sql("select tenant, running, share, weight from tenant_shares order by running desc")
+    assert [(t, r, float(s), w) for t, r, s, w in found] == [("acme", 3, 0.75, 3), (None, 1, 0.25, 1)]
+
+
+def test_throttled_work_is_added_up_by_key_and_tenant(sql: Sql) -> None:
+    for _ in range(2):
+        sql("""select note_throttled('[{"key": "b", "tenant": "x", "count": 2}, {"key": "a", "count": 1},
+            {"key": "b", "tenant": "x", "count": 1}, {"key": "b", "tenant": "y", "count": 0}]')""")
+    assert sql("select key, tenant, count from throttled order by 1, 2") == [("a", "", 2), ("b", "x", 6)]
+
+
+# -- reconcile
+
+
+def test_counts_that_are_true_are_no_drift(each_sql: Sql) -> None:
+    flow.hold(each_sql, "a", "b", tenant="acme")
+    flow.end(each_sql, flow.hold(each_sql, "a"))
+    flow.wait(each_sql, "a")
+    assert each_sql("select * from reconcile_limits()") == []
+    assert each_sql("select key, running from limits order by 1") == [("a", 2), ("b", 1)]
+
+
+def test_implicit_keys_that_a_claim_has_counted_are_true_too(sql: Sql) -> None:
+    id_ = flow.hold(sql, "a")
+    sql("update live set held = '{queue:default,a}' where id = %s", [id_])
+    sql("insert into limits (key, running) values ('queue:default', 1)")
+    assert sql("select * from reconcile_limits()") == []
+
+
+def test_drift_is_told_and_with_repair_set_right(each_sql: Sql) -> None:
+    flow.rule(each_sql, "lost:{x}", concurrency=3)
+    flow.hold(each_sql, "high")
+    flow.hold(each_sql, "low")
+    flow.hold(each_sql, "lost:1")
+    flow.end(each_sql, flow.hold(each_sql, "owed"))
+    for key, more in {"high": 4, "low": -1, "owed": 1}.items():
+        each_sql("update limits set running = running + %s where key = %s", [more, key])
+    each_sql("delete from limits where key = 'lost:1'")
+    drift = [("high", 5, 1), ("lost:1", 0, 1), ("low", 0, 1), ("owed", 1, 0)]
+    assert each_sql("select * from limit_drift()") == drift
+    assert each_sql("select * from reconcile_limits() order by 1") == drift, "looking changes nothing"
+    assert each_sql("select * from reconcile_limits(true) order by 1") == drift
+    assert each_sql("select * from reconcile_limits()") == []
+    running = dict(each_sql("select key, running from limits"))
+    assert running == {"high": 1, "lost:1": 1, "low": 1, "owed": 1}
+    assert in_force(each_sql, "lost:1") == {"concurrency": 3}
+
+
+def test_a_repair_waits_for_who_counts_and_takes_the_new_count(dsn: str, sql: Sql) -> None:
+    """A claim that holds the row has not committed: what it will commit must not be overwritten."""
+    flow.hold(sql, "k")
+    sql("update limits set running = 5")
+    done: list[Any] = []
+    with core.session(dsn, autocommit=False) as claiming:
+        flow.hold(core.runner(claiming), "k")
+        repair = threading.Thread(target=lambda: done.extend(sql("select * from reconcile_limits(true)")))
+        repair.start()
+        wait_for_lock(dsn)
+        claiming.commit()
+        repair.join(20)
+    assert done == [("k", 6, 2)]
+    assert sql("select running from limits") == [(2,)]
+
+
+def wait_for_lock(dsn: str) -> None:
+    with psycopg.connect(dsn, autocommit=True) as conn:
+        query = "select 1 from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()"
+        wait_until(lambda: conn.execute(query).fetchone())
+
+
+def test_reconciling_reads_no_backlog(sql: Sql) -> None:
+    sql(
+        "insert into live (id, task, keys, lane) select gen_random_uuid(), 't', '{k}', 7 from generate_series(1, 20000)"
+    )
+    flow.hold(sql, "k")
+    before = rows_read(sql)
+    assert sql("select * from reconcile_limits(true)") == []
+    assert sql("select tenant, running from tenant_shares") == [(None, 1)]
+    read = rows_read(sql) - before
+    assert read < 100, f"{read:,} rows were read to reconcile one job"
+
+
+@pytest.mark.parametrize("wrong", [{"rate": float("nan")}, {"rate": float("inf")}, {"concurrency": float("-inf")}])
+def test_a_number_that_json_does_not_have_takes_no_limit_away(hf: Holdfast, wrong: dict[str, float]) -> None:
+    hf.set_limit("k", concurrency=1, rate=5)
+    with pytest.raises(UsageError, match="is a number"):
+        hf.set_limit("k", **wrong)  # type: ignore[arg-type]
+    (info,) = hf.limits("k")
+    assert (info.concurrency, info.rate) == (1, 5)
+
+
+@pytest.mark.parametrize("length", [float("inf"), float("nan"), 1e18, 1e12, "x", True])
+def test_a_pause_for_a_time_that_is_none_is_refused_in_words(hf: Holdfast, length: Any) -> None:
+    with pytest.raises(UsageError, match="a pause lasts"):
+        hf.pause("k", for_=length)
+
+
+def test_sql_refuses_a_pause_that_no_client_could_read(sql: Sql) -> None:
+    with pytest.raises(InvalidParameterValue, match="up to 100 years"):
+        sql("select pause('k', p_for => '40000 years')")
+
+
+@pytest.mark.parametrize("wrong", ["a\x00b", "\ud800", 5])
+def test_a_key_that_cannot_be_stored_is_refused_in_words(hf: Holdfast, wrong: Any) -> None:
+    for act in (hf.pause, hf.resume, hf.clear_limit, hf.reset_breaker, hf.limits):
+        with pytest.raises(UsageError, match="key"):
+            act(wrong)
+    with pytest.raises(UsageError, match="key"):
+        hf.set_limit(wrong, concurrency=1)
+    with pytest.raises(UsageError, match="reason"):
+        hf.pause("k", reason=wrong)

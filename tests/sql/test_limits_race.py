@@ -1,0 +1,234 @@
+"""Many claimers at once on the same keys, with random ends and crashes: limits are exact at every moment.
+
+Two witnesses. The ledger is kept by the threads themselves: a job is entered after its claim has answered and struck
+out before its end is sent, so it can only show too few. The snapshots are single statements, so they see what is
+committed: jobs and counters must agree in every one of them.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections import Counter, defaultdict
+from concurrent.futures import ThreadPoolExecutor
+
+import flow
+import psycopg
+import pytest
+import sql_core as core
+from conftest import wait_until
+from flow import Taken
+from mutants import mutant
+from sql_clock import Clock, clock_fixture  # noqa: F401 - a fixture
+from sql_core import Sql
+from sql_hammer import hammer, rounds
+
+from holdfast.bench.checks import most_in_window
+
+PLACES = {"one": 1, "two": 2, "three": 3, "wide": 20, "tenant:a": 4, "task:u": 6}
+RATE, BURST = 40.0, 5  # a second
+ENDS = ("succeeded", "succeeded", "error", "snoozed", "released", "failed", "canceled")
+
+
+class Race:
+    """Adders, workers that may crash, and two who look."""
+
+    def __init__(self, sql: Sql) -> None:
+        self.seed = random.randrange(2**32)
+        print(f"seed {self.seed}")
+        for key, places in PLACES.items():
+            flow.limit(sql, key, concurrency=places)
+        flow.limit(sql, "rate", rate=RATE, per=1, burst=BURST)
+        flow.limit(sql, "free")
+        self.guard = threading.Lock()
+        self.ledger: Counter[str] = Counter()
+        self.above: list[str] = []
+        self.drift: list[object] = []
+        self.starts: list[float] = []
+        self.seen: Counter[str] = Counter()
+        self.peaks: dict[str, int] = defaultdict(int)
+
+    def add(self, sql: Sql, rng: random.Random) -> None:
+        if sql("select count(*) from live where token is null")[0][0] < 300:
+            for _ in range(10):
+                some = rng.sample(["one", "two", "three", "wide", "rate", "free"], rng.choice([0, 1, 1, 1, 2, 3]))
+                flow.put(sql, tenant=rng.choice([None, "a", "b", "c"]), keys=some, task=rng.choice("ttu"))
+        time.sleep(0.005)
+
+    def work(self, sql: Sql, rng: random.Random) -> None:
+        jobs: list[Taken] = []
+        with self.retried("claim"):
+            jobs = flow.claim(sql, f"w{rng.random()}", rng.choice([1, 3, 20]))
+            if not jobs:
+                time.sleep(0.002)
+                return
+            self.enter(jobs)
+            self.note_starts(sql, jobs)
+            time.sleep(rng.random() * 0.01)
+            rng.shuffle(jobs)
+            self.strike_out(jobs)
+            if rng.random() < 0.1:
+                self.seen["crashed"] += len(jobs)
+                sql("update claims set expires_at = '2000-01-01' where token = %s", [jobs[0].token])
+                return
+        while jobs:
+            number = rng.randint(1, len(jobs))
+            self.finish(sql, jobs[:number], rng.choice(ENDS))
+            jobs = jobs[number:]
+
+    def finish(self, sql: Sql, jobs: list[Taken], outcome: str) -> None:
+        """As workers do: an end that was a deadlock's victim is sent again."""
+        self.seen[outcome] += len(jobs)
+        more = {"delay": 0} if outcome in ("snoozed", "error") else {}
+        while True:
+            try:
+                assert flow.end(sql, *jobs, outcome=outcome, **more) == []
+                return
+            except psycopg.errors.DeadlockDetected:
+                self.seen["deadlock of a finish"] += 1
+
+    def enter(self, jobs: list[Taken]) -> None:
+        with self.guard:
+            for key in (key for job in jobs for key in job.every_key):
+                self.ledger[key] += 1
+                self.peaks[key] = max(self.peaks[key], self.ledger[key])
+                if self.ledger[key] > PLACES.get(key, 10**6):
+                    self.above.append(f"{self.ledger[key]} at once under {key}")
+
+    def strike_out(self, jobs: list[Taken]) -> None:
+        with self.guard:
+            self.ledger.subtract(key for job in jobs for key in job.every_key)
+
+    def note_starts(self, sql: Sql, jobs: list[Taken]) -> None:
+        if number := sum("rate" in job.keys for job in jobs):
+            at = sql("select extract(epoch from claimed_at)::float8 from claims where token = %s", [jobs[0].token])
+            with self.guard:
+                self.starts += [at[0][0]] * number
+
+    def lose(self, sql: Sql, rng: random.Random) -> None:
+        time.sleep(0.01)
+        with self.retried("reclaim"):
+            sql("select * from upkeep('w', '10 s')")
+
+    def look(self, sql: Sql, rng: random.Random) -> None:
+        """The witness that reads the tables: a snapshot each."""
+        time.sleep(0.003)
+        self.seen["snapshot"] += 1
+        self.above += [f"{n} hold {key}, whose places are {k}" for key, n, k in sql(flow.ABOVE)]
+        self.drift += flow.drift(sql)
+        assert not self.above and not self.drift
+
+    def retried(self, what: str) -> Retried:
+        return Retried(self.seen, what)
+
+    def run(self, dsn: str, schema: str, seconds: float) -> None:
+        works = [self.add] + [self.work] * 6 + [self.lose, self.look]
+        errors = hammer(dsn, schema, self.seed, seconds, works, self.was_worth_it)
+        assert self.above == [], "above the limit"
+        assert self.drift == [], "a counter is not the truth"
+        assert errors == []
+
+    def check(self, sql: Sql) -> None:
+        print(dict(self.seen), dict(self.peaks))
+        self.check_rate()
+        drain(sql)
+        assert flow.drift(sql) == [], "a counter is not the truth"
+        assert flow.held(sql) == {}
+
+    def check_rate(self) -> None:
+        for window in (0.5, 1.0, 2.0):
+            # A claim's time is that of its beginning: it may have waited for another's commit.
+            most = most_in_window(self.starts, window)
+            assert most <= BURST + RATE * (window + 0.05) + 1, f"{most} starts within {window} s"
+
+    def was_worth_it(self) -> bool:
+        """There was something to go wrong."""
+        full = all(self.peaks[key] == PLACES[key] for key in ("one", "two", "three", "tenant:a"))
+        return full and len(self.starts) > RATE and self.seen["crashed"] > 10 and self.seen["snapshot"] > 50
+
+
+class Retried:
+    """A deadlock's victim has changed nothing and may try again."""
+
+    def __init__(self, seen: Counter[str], what: str) -> None:
+        self._seen, self._what = seen, what
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> bool:
+        if kind is not psycopg.errors.DeadlockDetected:
+            return False
+        self._seen[f"deadlock of a {self._what}"] += 1
+        return True
+
+
+def drain(sql: Sql) -> None:
+    """Lets everything that is left succeed."""
+    core.lose(sql)
+    flow.limit(sql, "rate")
+    for _ in range(10_000):
+        sql("update later set run_at = clock()")
+        core.promote(sql)
+        jobs = flow.claim(sql, limit=500)
+        if not jobs and not core.count(sql, "live"):
+            return
+        assert jobs, f"nothing is claimed of {core.count(sql, 'live')} jobs that wait; {flow.held(sql)}"
+        assert flow.end(sql, *jobs) == []
+    raise AssertionError("jobs do not come to an end")
+
+
+@pytest.mark.parametrize("seconds", [6])
+def test_limits_are_exact_at_every_moment_whoever_claims_ends_or_crashes(dsn: str, sql: Sql, seconds: float) -> None:
+    race = Race(sql)
+    race.run(dsn, "holdfast", seconds)
+    race.check(sql)
+    assert race.was_worth_it(), "too little happened to prove anything"
+
+
+def test_a_claim_that_began_earlier_and_counts_later_does_not_earn_the_same_time_twice(sql: Sql, clock: Clock) -> None:
+    """A claim's time is that of its beginning, so two claims may count in the other order."""
+    flow.limit(sql, "rate", rate=1, per=1, burst=5)
+    flow.put(sql, keys=["rate"], number=20)
+    assert len(flow.claim(sql, limit=3)) == 3
+    clock.advance(-4)
+    assert len(flow.claim(sql, limit=1)) == 1
+    clock.advance(4)
+    assert len(flow.claim(sql, limit=10)) == 1, "five may start at once, and five have"
+    clock.advance(2)
+    assert len(flow.claim(sql, limit=10)) == 2
+
+
+def test_a_change_that_began_earlier_gives_no_time_back_either(sql: Sql, clock: Clock) -> None:
+    flow.limit(sql, "rate", rate=1, per=1, burst=5)
+    flow.put(sql, keys=["rate"], number=20)
+    assert len(flow.claim(sql, limit=10)) == 5
+    clock.advance(-4)
+    flow.limit(sql, "rate", rate=1, per=1, burst=4)
+    clock.advance(4)
+    assert flow.claim(sql, limit=10) == []
+
+
+def test_a_change_that_waited_for_a_claim_sees_what_it_took(dsn: str, sql: Sql, clock: Clock) -> None:
+    flow.limit(sql, "rate", rate=1, per=1, burst=5)
+    flow.put(sql, keys=["rate"], number=20)
+    with core.session(dsn, autocommit=False) as claiming, core.session(dsn) as changing, ThreadPoolExecutor(1) as pool:
+        assert len(flow.claim(core.runner(claiming), limit=10)) == 5
+        change = pool.submit(core.runner(changing), "select apply_limits('{rate}')")
+        waiting = "select 1 from pg_stat_activity where pid = %s and wait_event_type = 'Lock'"
+        wait_until(lambda: sql(waiting, [changing.info.backend_pid]))
+        claiming.commit()
+        change.result(10)
+    assert flow.claim(sql, limit=10) == []
+
+
+UNLOCKED = {"admit": [("for update skip locked", "")]}
+
+
+def test_the_race_goes_red_when_claims_do_not_lock_the_limits(dsn: str) -> None:
+    def race(sql: Sql) -> None:
+        for _ in rounds():
+            Race(sql).run(dsn, "mutant", 3)
+
+    with mutant(dsn, UNLOCKED) as sql, pytest.raises(AssertionError, match="the"):
+        race(sql)

@@ -1,0 +1,379 @@
+"""why(): where a job is and what keeps it from running, in one sentence and in detail, at a bounded cost."""
+
+from __future__ import annotations
+
+import re
+import time
+import uuid
+from typing import Any
+
+import pytest
+import sql_core as core
+import sql_flow as flow
+from sql_clock import Clock, clock_fixture  # noqa: F401 - fixture
+from sql_core import Sql
+from test_order_and_plan import rows_read
+
+PROBE = "018f2c5e-7d1a-7c3b-9f00-2a4b6c8d0e1f"
+
+
+def why(sql: Sql, id_: uuid.UUID) -> dict[str, Any]:
+    ((told,),) = sql("select why(%s)", [id_])
+    assert sorted(told) == ["id", "notes", "reasons", "sentence", "status"]
+    assert told["sentence"].startswith(told["reasons"][0]["text"])
+    return told
+
+
+def kinds(told: dict[str, Any]) -> list[str]:
+    return [reason["kind"] for reason in told["reasons"]]
+
+
+def only(told: dict[str, Any]) -> dict[str, Any]:
+    (reason,) = told["reasons"]
+    return reason
+
+
+# -- ended, and nowhere
+
+
+def test_a_job_that_nobody_knows(each_sql: Sql) -> None:
+    told = why(each_sql, uuid.uuid4())
+    assert told["status"] is None
+    assert only(told)["kind"] == "unknown"
+    assert "never accepted, or history has dropped it" in told["sentence"]
+
+
+def test_a_job_that_succeeded(each_sql: Sql) -> None:
+    id_ = core.put(each_sql)
+    core.finish(each_sql, core.claim_one(each_sql, "w1"))
+    told = why(each_sql, id_)
+    assert (told["status"], only(told)["kind"], only(told)["worker"]) == ("succeeded", "succeeded", "w1")
+    assert told["sentence"].startswith("it succeeded ") and told["sentence"].endswith(" ago, on attempt 1 of 5")
+
+
+def test_a_job_that_is_dead_because_its_attempts_are_used_up(sql: Sql, clock: Clock) -> None:
+    id_ = core.put(sql, max_attempts=1)
+    error = {"type": "app.errors.Timeout", "message": "no\nanswer", "traceback": "long", "output": "long"}
+    core.fail(sql, core.claim_one(sql), error)
+    clock.advance(180)
+    told = why(sql, id_)
+    assert told["sentence"] == (
+        "it died 3 min ago, when its attempts were used up: the last one, 1 of 1, ended with Timeout: no answer; "
+        "it waits for a person to retry or discard it"
+    )
+    assert only(told)["error"] == {"type": "app.errors.Timeout", "message": "no\nanswer"}
+    core.discard_dead(sql, id_)
+    assert why(sql, id_)["sentence"].endswith("; somebody has discarded it since")
+
+
+@pytest.mark.parametrize(
+    ("outcome", "words"), [("dead", "it died 0 ms ago"), ("failed", "it failed for good 0 ms ago")]
+)
+def test_a_job_that_its_handler_gave_up(sql: Sql, clock: Clock, outcome: str, words: str) -> None:
+    id_ = core.put(sql)
+    core.fail(sql, core.claim_one(sql), {"type": "Gone", "message": "404"}, outcome=outcome)
+    assert why(sql, id_)["sentence"].startswith(f"{words}, on attempt 1 of 5: Gone: 404")
+
+
+def test_a_job_that_was_canceled(sql: Sql, clock: Clock) -> None:
+    id_ = core.put(sql)
+    core.cancel(sql, id_)
+    assert why(sql, id_)["sentence"] == "it was canceled 0 ms ago, before it started"
+    id_ = core.put(sql, deadline="5 seconds")
+    clock.advance(6)
+    sql("select expire()")
+    assert why(sql, id_)["sentence"] == "it was canceled 0 ms ago: its deadline passed before it could start"
+    sql("select open_batch(%s, 'b')", [PROBE])
+    id_ = core.put(sql, batch=PROBE)
+    sql("select cancel_batch(%s)", [PROBE])
+    assert why(sql, id_)["sentence"] == f"it was canceled 0 ms ago with its batch {PROBE}"
+
+
+# -- running
+
+
+def test_a_job_that_runs(sql: Sql, clock: Clock) -> None:
+    core.put(sql)
+    job = core.claim_one(sql, "w1", ttl=60)
+    clock.advance(12.34)
+    told = why(sql, job.id)
+    assert (told["status"], told["sentence"]) == (
+        "running",
+        "it has been running on w1 for 12 s, attempt 1 of 5",
+    )
+    assert only(told)["lease_until"] is not None
+    core.cancel(sql, job.id)
+    clock.advance(3)
+    assert why(sql, job.id)["sentence"].endswith(" (then: it was told to stop)")
+    assert why(sql, job.id)["reasons"][1]["text"] == "it was told to stop 3.0 s ago"
+    clock.advance(60)
+    told = why(sql, job.id)
+    assert kinds(told) == ["lost", "canceling"]
+    assert told["sentence"].startswith("w1 stopped renewing its lease, which ran out 15 s ago")
+
+
+# -- waiting
+
+
+def test_a_job_with_nothing_in_its_way(each_sql: Sql) -> None:
+    flow.serve(each_sql)
+    told = why(each_sql, core.put(each_sql))
+    assert (told["status"], kinds(told), told["notes"]) == ("queued", ["soon"], [])
+
+
+def test_a_delayed_job_and_one_that_waits_for_another_attempt(sql: Sql, clock: Clock) -> None:
+    flow.serve(sql)
+    told = why(sql, core.put(sql, delay="3 minutes"))
+    assert (told["sentence"], only(told)["in_seconds"]) == ("it was put off, due in 3 min", 180)
+    core.put(sql, retry={"kind": "fixed", "delay": 30})
+    job = core.claim_one(sql)
+    core.fail(sql, job, {"type": "Timeout", "message": "no answer"})
+    told = why(sql, job.id)
+    assert told["sentence"] == "it waits for attempt 2 of 5, due in 30 s, after Timeout: no answer"
+    assert (told["status"], only(told)["kind"], only(told)["attempt"]) == ("retrying", "later", 1)
+    clock.advance(30)
+    flow.serve(sql)
+    assert "and is due; workers are about to move it into the queue, after Timeout" in why(sql, job.id)["sentence"]
+
+
+def test_deadline_dedupe_key_and_batch(sql: Sql, clock: Clock) -> None:
+    flow.serve(sql)
+    id_ = core.put(sql, deadline="1 minute", dedupe_key="order-42")
+    told = why(sql, id_)
+    assert kinds(told) == ["soon"]
+    assert [note["text"] for note in told["notes"]] == [
+        "it will be canceled unless it starts within 60 s",
+        "it may hold dedupe key order-42: an enqueue with that key answers with this job",
+    ]
+    clock.advance(61)
+    assert why(sql, id_)["sentence"] == "its deadline passed 1.0 s ago: it is about to be canceled"
+    sql("select open_batch(%s, 'b')", [PROBE])
+    id_ = core.put(sql, batch=PROBE)
+    sql("update batches set canceled = true")
+    assert kinds(why(sql, id_))[0] == "batch"
+
+
+@pytest.mark.parametrize("key", ["queue:default", "task:t", "tenant:acme", "domain:a"])
+def test_a_paused_key_of_any_kind(sql: Sql, clock: Clock, key: str) -> None:
+    flow.serve(sql)
+    id_, other = flow.wait(sql, "domain:a", tenant="acme"), core.put(sql, "other", queue="mail")
+    sql("select pause(%s, 'ann', 'provider down')", [key])
+    clock.advance(720)
+    flow.serve(sql)
+    told = why(sql, id_)
+    assert told["sentence"] == f"{key} was paused 12 min ago by ann (provider down), until it is resumed"
+    assert {name: only(told)[name] for name in ("kind", "key", "by", "reason")} == {
+        "kind": "paused", "key": key, "by": "ann", "reason": "provider down"}  # fmt: skip
+    assert "paused" not in kinds(why(sql, other))
+    sql("select pause(%s, 'ann', p_for => '5 minutes')", [key])
+    assert why(sql, id_)["sentence"] == f"{key} was paused 0 ms ago by ann, for another 5 min"
+    clock.advance(300)
+    flow.serve(sql)
+    assert kinds(why(sql, id_)) == ["soon"]
+
+
+def test_a_key_at_its_limit_tells_which_jobs_hold_it(sql: Sql, clock: Clock) -> None:
+    flow.serve(sql, "w1")
+    first = flow.hold(sql, "domain:a", worker="w1", ago=12)
+    second = flow.hold(sql, "domain:a", worker="w2", ago=3)
+    flow.hold(sql, "domain:b")
+    flow.change(sql, "domain:a", concurrency=2)
+    id_ = flow.wait(sql, "domain:a")
+    told = why(sql, id_)
+    assert told["sentence"] == (f"domain:a runs 2 of 2: job {first} on w1 for 12 s, job {second} on w2 for 3.0 s")
+    assert [(h["id"], h["worker"], h["lost"]) for h in only(told)["holders"]] == [
+        (str(first), "w1", False), (str(second), "w2", False)]  # fmt: skip
+    flow.end(sql, first)
+    assert kinds(why(sql, id_)) == ["soon"], "what is owed to the key is room"
+    for _ in range(9):
+        flow.hold(sql, "domain:a")
+    told = why(sql, id_)
+    assert len(only(told)["holders"]) == 5
+    assert re.fullmatch(r"domain:a runs 10 of 2: job [^,]+ for 3.0 s, job [^,]+ for 0 ms and 8 more", told["sentence"])
+    flow.change(sql, "domain:a", concurrency=0)
+    assert why(sql, id_)["sentence"] == "domain:a has a concurrency of 0: nothing starts under it"
+
+
+def test_a_holder_whose_lease_has_run_out_is_told_as_such(sql: Sql, clock: Clock) -> None:
+    holder = flow.hold(sql, "domain:a", worker="w1")
+    flow.change(sql, "domain:a", concurrency=1)
+    id_ = flow.wait(sql, "domain:a")
+    clock.advance(65)
+    flow.serve(sql, "w2")
+    told = why(sql, id_)
+    assert told["sentence"] == (
+        f"domain:a runs 1 of 1: job {holder} on w1 for 65 s (its lease ran out 5.0 s ago: it is about to be taken back)"
+    )
+    assert only(told)["holders"][0]["lost"] is True
+
+
+def test_a_rate_tells_when_the_next_start_is_free(sql: Sql, clock: Clock) -> None:
+    flow.serve(sql)
+    flow.change(sql, "source:x", rate=30, per=60, burst=5)
+    sql("update limits set tokens = -0.6, tokens_at = clock()")
+    id_ = flow.wait(sql, "source:x")
+    told = why(sql, id_)
+    assert told["sentence"] == "source:x may start 30 in 60 s: the next start is free in 3.2 s"
+    assert (only(told)["kind"], only(told)["in_seconds"]) == ("rate", 3.2)
+    clock.advance(3.2)
+    assert kinds(why(sql, id_)) == ["soon"]
+
+
+def test_a_breaker_that_is_open_and_one_whose_probe_is_under_way(sql: Sql, clock: Clock) -> None:
+    flow.serve(sql)
+    flow.change(sql, "domain:a", breaker_after=5)
+    sql("update limits set open_until = clock() + interval '4 minutes', failure_streak = 6")
+    id_ = flow.wait(sql, "domain:a")
+    told = why(sql, id_)
+    assert told["sentence"] == (
+        "the breaker of domain:a is open after 6 failures in a row: one job may try again in 4 min"
+    )
+    assert (only(told)["state"], only(told)["failure_streak"]) == ("open", 6)
+    clock.advance(240)
+    flow.serve(sql)
+    assert kinds(why(sql, id_)) == ["soon"], "this job may be the probe"
+    sql("update limits set probe = %s", [PROBE])
+    assert why(sql, id_)["sentence"] == (
+        f"the breaker of domain:a is half open: job {PROBE} is trying whether it works again"
+    )
+
+
+def test_no_worker_for_its_queue_or_task_is_alive(sql: Sql, clock: Clock) -> None:
+    id_ = core.put(sql)
+    assert why(sql, id_)["sentence"] == "no live worker serves queue default"
+    flow.serve(sql, "w1")
+    clock.advance(300)
+    assert why(sql, id_)["sentence"] == (
+        "no live worker serves queue default; the last one, w1, was heard of 5 min ago"
+    )
+    flow.serve(sql, "w2", queues="{mail}")
+    assert kinds(why(sql, id_)) == ["no_worker"]
+    flow.serve(sql, "w3", tasks=("other",))
+    told = why(sql, id_)
+    assert told["sentence"] == "no live worker knows task t; queue default is served by w3"
+    sql("update workers set stopping = true")
+    assert kinds(why(sql, id_)) == ["no_worker"]
+
+
+def test_workers_whose_slots_are_all_taken(sql: Sql, clock: Clock) -> None:
+    flow.serve(sql, "w", slots=1)
+    flow.serve(sql, "w2", slots=1)
+    flow.hold(sql, worker="w")
+    id_ = core.put(sql)
+    assert kinds(why(sql, id_)) == ["soon"]
+    flow.hold(sql, worker="w2")
+    assert why(sql, id_)["sentence"] == "all 2 slots of the 2 workers that serve queue default are busy"
+    sql("delete from workers where id = 'w2'")
+    assert why(sql, id_)["sentence"] == "the only slot of the one worker that serves queue default is busy"
+    sql("update workers set concurrency = 20")
+    for _ in range(19):
+        flow.hold(sql, worker="w")
+    assert why(sql, id_)["sentence"] == "all 20 slots of the one worker that serves queue default are busy"
+
+
+def test_a_worker_is_alive_while_it_is_heard_of_or_its_lease_is_good(sql: Sql, clock: Clock) -> None:
+    flow.serve(sql, "w")
+    id_ = core.put(sql)
+    clock.advance(89)
+    assert kinds(why(sql, id_)) == ["soon"]
+    clock.advance(2)
+    assert kinds(why(sql, id_)) == ["no_worker"]
+    flow.hold(sql, worker="w")
+    assert kinds(why(sql, id_)) == ["soon"]
+    clock.advance(61)
+    assert kinds(why(sql, id_)) == ["no_worker"]
+
+
+def test_others_that_take_turns_are_no_news_where_something_else_blocks(sql: Sql, clock: Clock) -> None:
+    flow.serve(sql)
+    id_ = flow.wait(sql, tenant="acme")
+    flow.wait(sql, tenant="bree")
+    sql("select pause('tenant:acme', 'ann')")
+    told = why(sql, id_)
+    assert (kinds(told), told["sentence"]) == (
+        ["paused", "ring"], "tenant:acme was paused 0 ms ago by ann, until it is resumed")  # fmt: skip
+
+
+def test_a_job_behind_others(sql: Sql, clock: Clock) -> None:
+    flow.serve(sql)
+    flow.wait(sql, tenant="acme")
+    id_ = flow.wait(sql, tenant="acme")
+    clock.advance(1)
+    id_ = flow.wait(sql, tenant="acme")
+    told = why(sql, id_)
+    assert (kinds(told), told["sentence"]) == (["behind"], "2 jobs of the same tenant are before it")
+    for tenant in ("x", "y", "z"):
+        flow.wait(sql, tenant=tenant)
+    flow.wait(sql, priority=0)
+    flow.wait(sql, queue="mail", priority=0)
+    told = why(sql, id_)
+    assert [(r["kind"], r.get("jobs"), r.get("tenants")) for r in told["reasons"]] == [
+        ("priority", 1, None), ("behind", 2, None), ("ring", None, 3)]  # fmt: skip
+    assert [r["text"] for r in told["reasons"]] == [
+        "1 job of a higher priority goes first", "2 jobs of the same tenant are before it",
+        "3 other tenants take turns with it"]  # fmt: skip
+    assert told["sentence"] == "1 job of a higher priority goes first (then: jobs before it, others take turns)"
+
+
+def test_what_blocks_hardest_comes_first(sql: Sql, clock: Clock) -> None:
+    flow.change(sql, "source:x", rate=1, per=60)
+    sql("update limits set tokens = 0")
+    flow.hold(sql, "domain:a")
+    flow.change(sql, "domain:a", concurrency=1, breaker_after=1)
+    sql("update limits set open_until = clock() + interval '1 minute' where key = 'domain:a'")
+    flow.wait(sql, "domain:a", "source:x", tenant="acme")
+    clock.advance(1)
+    id_ = flow.wait(sql, "domain:a", "source:x", tenant="acme")
+    sql("select pause('tenant:acme', 'ann')")
+    told = why(sql, id_)
+    assert kinds(told) == ["paused", "no_worker", "breaker", "concurrency", "rate", "behind"]
+    assert told["sentence"].startswith("tenant:acme was paused 0 ms ago by ann, until it is resumed (then: ")
+
+
+# -- what it costs
+
+
+def test_the_cost_is_bounded_beside_a_large_backlog(sql: Sql) -> None:
+    """200,000 jobs of 10,000 tenants, half of them of one tenant; a thousand run, and their key is full."""
+    sql(
+        "insert into live (id, task, tenant, keys, lane, run_at) "
+        "select gen_random_uuid(), 't', 'tenant-' || n, '{k}', (n::bigint << 32) + 1, now() - i * interval '1 ms' from "
+        "(select i, case when i % 2 = 0 then 1 else 2 + i % 20000 / 2 end as n from generate_series(1, 200000) i) g"
+    )
+    for n in range(10):
+        sql(
+            "with taken as (select id from live where token is null order by id limit 100), "
+            "claim as (insert into claims select %s, 'w', now(), now(), now() + '1 min', array_agg(id) from taken) "
+            "update live set token = %s, claimed_at = now(), attempt = 1 where id in (select id from taken)",
+            [n, n],
+        )
+    sql("insert into limits (key, running, concurrency) values ('k', 1000, 1000)")
+    flow.serve(sql)
+    ((id_,),) = sql("select id from live where tenant = 'tenant-1' and token is null order by run_at desc limit 1")
+    took = []
+    for _ in range(9):  # after five runs plans may be kept
+        began = time.perf_counter()
+        told = why(sql, id_)
+        took.append(time.perf_counter() - began)
+    before = rows_read(sql)
+    why(sql, id_)
+    read = rows_read(sql) - before
+    assert kinds(told) == ["concurrency", "busy", "behind", "ring"]
+    assert (told["reasons"][2]["jobs"] > 900, told["reasons"][3]["more"]) == (True, True)
+    assert read < 10_000, f"{read:,} rows were read"
+    assert min(took[-3:]) < 0.05, f"it took {min(took) * 1000:.0f} ms"
+
+
+def test_a_plan_made_while_all_was_empty_does_not_read_the_backlog(dsn: str, sql: Sql) -> None:
+    sql("vacuum analyze live, later, dead, claims, limits")
+    with core.session(dsn) as conn:
+        kept = core.runner(conn)
+        for _ in range(8):
+            why(kept, flow.wait(sql, "k", tenant="acme"))
+            sql("delete from live")
+        sql("insert into live (id, task, lane) select gen_random_uuid(), 't', 5 from generate_series(1, 20000)")
+        id_ = flow.wait(sql, "k", tenant="acme")
+        before = rows_read(kept)
+        why(kept, id_)
+        read = rows_read(kept) - before
+    assert read < 200, f"{read:,} rows were read"
