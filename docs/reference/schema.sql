@@ -15,12 +15,39 @@ CREATE DOMAIN holdfast.attempt_limit AS smallint
 	CONSTRAINT attempt_limit_check CHECK (((VALUE >= 1) AND (VALUE <= 32000)));
 
 
+-- Name: candidate; Type: TYPE; Schema: holdfast; Owner: -
+
+CREATE TYPE holdfast.candidate AS (
+	place tid,
+	id uuid,
+	lane bigint,
+	run_at timestamp with time zone,
+	tenant text,
+	task text,
+	keys text[],
+	dedupe_key text,
+	held text[]
+);
+
+
 -- Name: dedupe_scope; Type: TYPE; Schema: holdfast; Owner: -
 
 CREATE TYPE holdfast.dedupe_scope AS ENUM (
     'queued',
     'running',
     'success'
+);
+
+
+-- Name: freed; Type: TYPE; Schema: holdfast; Owner: -
+
+CREATE TYPE holdfast.freed AS (
+	id uuid,
+	queue text,
+	lane bigint,
+	keys text[],
+	verdict integer,
+	counts text[]
 );
 
 
@@ -35,6 +62,12 @@ CREATE TYPE holdfast.job_status AS ENUM (
     'dead',
     'canceled'
 );
+
+
+-- Name: limit_keys; Type: DOMAIN; Schema: holdfast; Owner: -
+
+CREATE DOMAIN holdfast.limit_keys AS text[]
+	CONSTRAINT limit_keys_check CHECK (holdfast.fit_keys(VALUE));
 
 
 -- Name: missed_policy; Type: TYPE; Schema: holdfast; Owner: -
@@ -68,6 +101,59 @@ CREATE DOMAIN holdfast.task_name AS text
 
 CREATE DOMAIN holdfast.tenant_name AS text
 	CONSTRAINT tenant_name_check CHECK (((length(VALUE) >= 1) AND (length(VALUE) <= 200)));
+
+
+-- Name: limit_owed; Type: TABLE; Schema: holdfast; Owner: -
+
+CREATE TABLE holdfast.limit_owed (
+    id bigint NOT NULL,
+    key text NOT NULL COLLATE pg_catalog."C",
+    ids uuid[] NOT NULL,
+    well uuid[] NOT NULL,
+    ill uuid[] NOT NULL
+);
+
+
+-- Name: limits; Type: TABLE; Schema: holdfast; Owner: -
+
+CREATE TABLE holdfast.limits (
+    key text NOT NULL COLLATE pg_catalog."C",
+    kind text GENERATED ALWAYS AS (
+CASE
+    WHEN (key ~~ 'queue:%'::text) THEN 'queue'::text
+    WHEN (key ~~ 'task:%'::text) THEN 'task'::text
+    WHEN (key ~~ 'tenant:%'::text) THEN 'tenant'::text
+    ELSE 'key'::text
+END) STORED,
+    template text,
+    override jsonb DEFAULT '{}'::jsonb NOT NULL,
+    concurrency integer,
+    rate double precision,
+    per double precision,
+    burst double precision,
+    breaker_after integer,
+    breaker_pause double precision,
+    breaker_cap double precision,
+    weight double precision,
+    lane bigint,
+    running integer DEFAULT 0 NOT NULL,
+    tokens double precision DEFAULT 0 NOT NULL,
+    tokens_at timestamp with time zone,
+    paused boolean DEFAULT false NOT NULL,
+    paused_until timestamp with time zone,
+    paused_at timestamp with time zone,
+    paused_by text,
+    paused_reason text,
+    failure_streak integer DEFAULT 0 NOT NULL,
+    last_success_at timestamp with time zone,
+    last_failure_at timestamp with time zone,
+    open_until timestamp with time zone,
+    opens integer DEFAULT 0 NOT NULL,
+    probe uuid,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    CONSTRAINT limits_key_check CHECK (((length(key) >= 1) AND (length(key) <= 300)))
+)
+WITH (fillfactor='40', autovacuum_vacuum_scale_factor='0.1', autovacuum_vacuum_threshold='1000');
 
 
 -- Name: batch_counts; Type: TABLE; Schema: holdfast; Owner: -
@@ -205,6 +291,7 @@ CREATE TABLE holdfast.dead (
     last_error jsonb,
     batch uuid,
     headers json,
+    keys holdfast.limit_keys,
     CONSTRAINT dead_status_check CHECK ((status = ANY (ARRAY['failed'::holdfast.job_status, 'dead'::holdfast.job_status])))
 );
 
@@ -291,6 +378,7 @@ CREATE TABLE holdfast.later (
     deadline timestamp with time zone,
     batch uuid,
     headers json,
+    keys holdfast.limit_keys,
     CONSTRAINT later_is_sound CHECK (((attempt >= 0) AND (attempt <= (max_attempts)::smallint)))
 );
 
@@ -317,7 +405,10 @@ CREATE TABLE holdfast.live (
     deadline timestamp with time zone,
     batch uuid,
     headers json,
-    CONSTRAINT live_is_sound CHECK ((((attempt >= 0) AND (attempt <= (max_attempts)::smallint)) AND ((token IS NULL) = (claimed_at IS NULL)) AND ((token IS NULL) OR (attempt > 0))))
+    keys holdfast.limit_keys,
+    held text[],
+    CONSTRAINT live_is_sound CHECK ((((attempt >= 0) AND (attempt <= (max_attempts)::smallint)) AND ((token IS NULL) = (claimed_at IS NULL)) AND ((token IS NULL) OR (attempt > 0)))),
+    CONSTRAINT live_keys_have_a_lane CHECK (((keys IS NULL) OR (lane <> 0)))
 )
 WITH (fillfactor='45', autovacuum_vacuum_scale_factor='0.05', autovacuum_vacuum_threshold='5000', autovacuum_analyze_scale_factor='0.2', autovacuum_analyze_threshold='5000');
 
@@ -474,6 +565,136 @@ CREATE TABLE holdfast.leader (
 );
 
 
+-- Name: limit_owed_id_seq; Type: SEQUENCE; Schema: holdfast; Owner: -
+
+ALTER TABLE holdfast.limit_owed ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME holdfast.limit_owed_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
+
+-- Name: limit_rules; Type: TABLE; Schema: holdfast; Owner: -
+
+CREATE TABLE holdfast.limit_rules (
+    template text NOT NULL,
+    pattern text NOT NULL,
+    code jsonb NOT NULL,
+    override jsonb DEFAULT '{}'::jsonb NOT NULL,
+    updated_at timestamp with time zone NOT NULL
+);
+
+
+-- Name: limit_state; Type: VIEW; Schema: holdfast; Owner: -
+
+CREATE VIEW holdfast.limit_state AS
+ SELECT m.key,
+    m.kind,
+    m.template,
+    m.override,
+    m.concurrency,
+    m.rate,
+    m.per,
+    m.burst,
+    m.breaker_after,
+    m.breaker_pause,
+    m.breaker_cap,
+    m.weight,
+    m.lane,
+    m.running,
+    m.tokens,
+    m.tokens_at,
+    m.paused,
+    m.paused_until,
+    m.paused_at,
+    m.paused_by,
+    m.paused_reason,
+    m.failure_streak,
+    m.last_success_at,
+    m.last_failure_at,
+    m.open_until,
+    m.opens,
+    m.probe,
+    m.created_at,
+    t.free_tokens,
+        CASE
+            WHEN (m.paused AND COALESCE((m.paused_until > holdfast.clock()), true)) THEN 0
+            ELSE GREATEST(0, LEAST((m.concurrency - m.running), (floor(LEAST((t.free_tokens + (0.000000001)::double precision), (2147483647)::double precision)))::integer,
+            CASE
+                WHEN (m.open_until IS NULL) THEN 2147483647
+                WHEN ((m.open_until > holdfast.clock()) OR (m.probe IS NOT NULL)) THEN 0
+                ELSE 1
+            END))
+        END AS room,
+        CASE
+            WHEN ((m.paused AND (m.paused_until IS NULL)) OR (m.running >= m.concurrency) OR ((m.probe IS NOT NULL) AND (m.open_until <= holdfast.clock()))) THEN NULL::double precision
+            ELSE GREATEST((0)::double precision, (
+            CASE
+                WHEN m.paused THEN EXTRACT(epoch FROM (m.paused_until - holdfast.clock()))
+                ELSE NULL::numeric
+            END)::double precision, (EXTRACT(epoch FROM (m.open_until - holdfast.clock())))::double precision, ((((1)::double precision - t.free_tokens) * m.per) / m.rate))
+        END AS wait
+   FROM (holdfast.limits m
+     CROSS JOIN LATERAL ( SELECT LEAST(m.burst, (m.tokens + (((GREATEST(EXTRACT(epoch FROM (holdfast.clock() - m.tokens_at)), (0)::numeric))::double precision * m.rate) / m.per))) AS free_tokens) t);
+
+
+-- Name: throttled; Type: TABLE; Schema: holdfast; Owner: -
+
+CREATE TABLE holdfast.throttled (
+    key text NOT NULL,
+    tenant text NOT NULL,
+    count bigint NOT NULL,
+    last_at timestamp with time zone NOT NULL
+);
+
+
+-- Name: limit_use; Type: VIEW; Schema: holdfast; Owner: -
+
+CREATE VIEW holdfast.limit_use AS
+ SELECT key,
+    kind,
+    template,
+    concurrency,
+    ((running - ( SELECT COALESCE(sum(cardinality(o.ids)), (0)::bigint) AS "coalesce"
+           FROM holdfast.limit_owed o
+          WHERE (o.key = m.key))))::integer AS running,
+    rate,
+    per,
+    burst,
+    free_tokens AS tokens,
+    ((GREATEST(((1)::double precision - free_tokens), (0)::double precision) * per) / rate) AS next_token,
+    (paused AND ((paused_until IS NULL) OR (paused_until > holdfast.clock()))) AS paused,
+    paused_at,
+    paused_until,
+    paused_by,
+    paused_reason,
+        CASE
+            WHEN (open_until > holdfast.clock()) THEN 'open'::text
+            WHEN (open_until IS NOT NULL) THEN 'half-open'::text
+            WHEN (breaker_after IS NOT NULL) THEN 'closed'::text
+            ELSE NULL::text
+        END AS breaker,
+    open_until,
+    probe,
+    failure_streak,
+    last_success_at,
+    last_failure_at,
+    breaker_after,
+    breaker_pause,
+    breaker_cap,
+    (( SELECT COALESCE(sum(s.count), (0)::numeric) AS "coalesce"
+           FROM holdfast.throttled s
+          WHERE (s.key = m.key)))::bigint AS throttled,
+    weight,
+    (override - '{by,at}'::text[]) AS override,
+    (override ->> 'by'::text) AS changed_by,
+    ((override ->> 'at'::text))::timestamp with time zone AS changed_at
+   FROM holdfast.limit_state m;
+
+
 -- Name: queue_depth; Type: VIEW; Schema: holdfast; Owner: -
 
 CREATE VIEW holdfast.queue_depth AS
@@ -560,6 +781,24 @@ CREATE TABLE holdfast.sleepers (
 WITH (fillfactor='50');
 
 
+-- Name: sources; Type: VIEW; Schema: holdfast; Owner: -
+
+CREATE VIEW holdfast.sources AS
+ SELECT key AS name,
+    (NOT paused) AS enabled,
+    failure_streak,
+    last_success_at,
+    last_failure_at,
+    GREATEST(
+        CASE
+            WHEN paused THEN paused_until
+            ELSE NULL::timestamp with time zone
+        END, open_until) AS paused_until,
+    ((rate / per) * (60)::double precision) AS rate_limit_per_minute
+   FROM holdfast.limit_use
+  WHERE (kind = 'key'::text);
+
+
 -- Name: stuck_jobs; Type: VIEW; Schema: holdfast; Owner: -
 
 CREATE VIEW holdfast.stuck_jobs AS
@@ -584,6 +823,40 @@ CREATE TABLE holdfast.tasks (
     retry jsonb NOT NULL,
     timeout interval,
     updated_at timestamp with time zone DEFAULT now() NOT NULL
+);
+
+
+-- Name: tenant_shares; Type: VIEW; Schema: holdfast; Owner: -
+
+CREATE VIEW holdfast.tenant_shares AS
+ SELECT c.tenant,
+    c.running,
+    ((c.running)::numeric / sum(c.running) OVER ()) AS share,
+    c.oldest_start,
+    COALESCE(m.weight, (1)::double precision) AS weight
+   FROM (( SELECT claimed_jobs.tenant,
+            count(*) AS running,
+            min(claimed_jobs.claimed_at) AS oldest_start
+           FROM holdfast.claimed_jobs() claimed_jobs(id, task, queue, tenant, keys, worker, claimed_at, expires_at)
+          GROUP BY claimed_jobs.tenant) c
+     LEFT JOIN holdfast.limits m ON ((m.key = ('tenant:'::text || c.tenant))));
+
+
+-- Name: ticks; Type: TABLE; Schema: holdfast; Owner: -
+
+CREATE TABLE holdfast.ticks (
+    id uuid NOT NULL,
+    worker text NOT NULL,
+    started_at timestamp with time zone NOT NULL,
+    ended_at timestamp with time zone NOT NULL,
+    claimed integer NOT NULL,
+    processed integer NOT NULL,
+    succeeded integer NOT NULL,
+    failed integer NOT NULL,
+    throttled integer NOT NULL,
+    contention integer NOT NULL,
+    depth bigint NOT NULL,
+    tenants jsonb NOT NULL
 );
 
 
@@ -663,6 +936,24 @@ ALTER TABLE ONLY holdfast.leader
     ADD CONSTRAINT leader_pkey PRIMARY KEY (chore);
 
 
+-- Name: limit_owed limit_owed_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
+
+ALTER TABLE ONLY holdfast.limit_owed
+    ADD CONSTRAINT limit_owed_pkey PRIMARY KEY (id);
+
+
+-- Name: limit_rules limit_rules_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
+
+ALTER TABLE ONLY holdfast.limit_rules
+    ADD CONSTRAINT limit_rules_pkey PRIMARY KEY (template);
+
+
+-- Name: limits limits_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
+
+ALTER TABLE ONLY holdfast.limits
+    ADD CONSTRAINT limits_pkey PRIMARY KEY (key);
+
+
 -- Name: live live_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
 
 ALTER TABLE ONLY holdfast.live
@@ -709,6 +1000,18 @@ ALTER TABLE ONLY holdfast.sleepers
 
 ALTER TABLE ONLY holdfast.tasks
     ADD CONSTRAINT tasks_pkey PRIMARY KEY (name);
+
+
+-- Name: throttled throttled_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
+
+ALTER TABLE ONLY holdfast.throttled
+    ADD CONSTRAINT throttled_pkey PRIMARY KEY (key, tenant);
+
+
+-- Name: ticks ticks_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
+
+ALTER TABLE ONLY holdfast.ticks
+    ADD CONSTRAINT ticks_pkey PRIMARY KEY (id);
 
 
 -- Name: workers workers_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
@@ -762,6 +1065,26 @@ CREATE INDEX later_deadline ON holdfast.later USING btree (deadline) WHERE (dead
 CREATE INDEX later_due ON holdfast.later USING btree (run_at, id);
 
 
+-- Name: limit_owed_by_key; Type: INDEX; Schema: holdfast; Owner: -
+
+CREATE INDEX limit_owed_by_key ON holdfast.limit_owed USING btree (key);
+
+
+-- Name: limits_by_kind; Type: INDEX; Schema: holdfast; Owner: -
+
+CREATE INDEX limits_by_kind ON holdfast.limits USING btree (kind) WHERE (kind <> 'key'::text);
+
+
+-- Name: limits_by_lane; Type: INDEX; Schema: holdfast; Owner: -
+
+CREATE INDEX limits_by_lane ON holdfast.limits USING btree (lane) WHERE (lane IS NOT NULL);
+
+
+-- Name: limits_by_template; Type: INDEX; Schema: holdfast; Owner: -
+
+CREATE INDEX limits_by_template ON holdfast.limits USING btree (template);
+
+
 -- Name: live_batch; Type: INDEX; Schema: holdfast; Owner: -
 
 CREATE INDEX live_batch ON holdfast.live USING btree (batch) WHERE (batch IS NOT NULL);
@@ -782,6 +1105,11 @@ CREATE INDEX live_fetch ON holdfast.live USING btree (queue, priority, lane, run
 CREATE INDEX progress_by_time ON holdfast.progress USING btree (updated_at);
 
 
+-- Name: ticks_by_time; Type: INDEX; Schema: holdfast; Owner: -
+
+CREATE INDEX ticks_by_time ON holdfast.ticks USING btree (started_at);
+
+
 -- Name: history_default_id_idx; Type: INDEX ATTACH; Schema: holdfast; Owner: -
 
 ALTER INDEX holdfast.history_by_id ATTACH PARTITION holdfast.history_default_id_idx;
@@ -795,10 +1123,31 @@ GRANT USAGE ON SCHEMA holdfast TO holdfast_reader;
 GRANT USAGE ON SCHEMA holdfast TO holdfast_admin;
 
 
+-- Name: FUNCTION fit_keys(p_keys text[]); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.fit_keys(p_keys text[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.fit_keys(p_keys text[]) TO holdfast_enqueue;
+
+
+-- Name: FUNCTION add_served(p_served jsonb, p_taken holdfast.candidate[]); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.add_served(p_served jsonb, p_taken holdfast.candidate[]) FROM PUBLIC;
+
+
 -- Name: FUNCTION add_to_batch(p_batch uuid, p_jobs bigint); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.add_to_batch(p_batch uuid, p_jobs bigint) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.add_to_batch(p_batch uuid, p_jobs bigint) TO holdfast_enqueue;
+
+
+-- Name: FUNCTION admit(p_found holdfast.candidate[], p_queue text, p_free integer, OUT taken holdfast.candidate[], OUT limited integer, OUT contention integer, OUT aside holdfast.candidate[], OUT closed jsonb); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.admit(p_found holdfast.candidate[], p_queue text, p_free integer, OUT taken holdfast.candidate[], OUT limited integer, OUT contention integer, OUT aside holdfast.candidate[], OUT closed jsonb) FROM PUBLIC;
+
+
+-- Name: FUNCTION apply_limits(p_keys text[]); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.apply_limits(p_keys text[]) FROM PUBLIC;
 
 
 -- Name: FUNCTION cancel(p_ids uuid[]); Type: ACL; Schema: holdfast; Owner: -
@@ -823,15 +1172,62 @@ REVOKE ALL ON FUNCTION holdfast.cancel_running(p_ids uuid[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.cancel_waiting(p_ids uuid[], p_error jsonb) FROM PUBLIC;
 
 
+-- Name: FUNCTION change_override(p_override jsonb, p_beneath jsonb, p_change jsonb, p_by text); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.change_override(p_override jsonb, p_beneath jsonb, p_change jsonb, p_by text) FROM PUBLIC;
+
+
 -- Name: FUNCTION check_job(p_task text, p_queue text, p_tenant text, p_priority integer, p_max_attempts integer, p_payload jsonb, p_run_at timestamp with time zone); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.check_job(p_task text, p_queue text, p_tenant text, p_priority integer, p_max_attempts integer, p_payload jsonb, p_run_at timestamp with time zone) FROM PUBLIC;
 
 
--- Name: FUNCTION claim(p_worker text, p_queues text[], p_limit integer, p_ttl interval, p_after jsonb, p_asleep boolean); Type: ACL; Schema: holdfast; Owner: -
+-- Name: FUNCTION check_keys(p_keys text[]); Type: ACL; Schema: holdfast; Owner: -
 
-REVOKE ALL ON FUNCTION holdfast.claim(p_worker text, p_queues text[], p_limit integer, p_ttl interval, p_after jsonb, p_asleep boolean) FROM PUBLIC;
-GRANT ALL ON FUNCTION holdfast.claim(p_worker text, p_queues text[], p_limit integer, p_ttl interval, p_after jsonb, p_asleep boolean) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.check_keys(p_keys text[]) FROM PUBLIC;
+
+
+-- Name: FUNCTION check_limit(p_key text, p_change jsonb); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.check_limit(p_key text, p_change jsonb) FROM PUBLIC;
+
+
+-- Name: FUNCTION check_limit_key(p_key text); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.check_limit_key(p_key text) FROM PUBLIC;
+
+
+-- Name: FUNCTION claim(p_worker text, p_queues text[], p_limit integer, p_ttl interval, p_after jsonb, p_asleep boolean, p_free integer, p_per_tenant integer, p_served jsonb); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.claim(p_worker text, p_queues text[], p_limit integer, p_ttl interval, p_after jsonb, p_asleep boolean, p_free integer, p_per_tenant integer, p_served jsonb) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.claim(p_worker text, p_queues text[], p_limit integer, p_ttl interval, p_after jsonb, p_asleep boolean, p_free integer, p_per_tenant integer, p_served jsonb) TO holdfast_worker;
+
+
+-- Name: FUNCTION claim_lanes(p_queue text, p_priority integer, p_hint jsonb, p_room integer, p_free integer, p_per_tenant integer, p_served jsonb, OUT taken holdfast.candidate[], OUT limited integer, OUT contention integer, OUT info jsonb); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.claim_lanes(p_queue text, p_priority integer, p_hint jsonb, p_room integer, p_free integer, p_per_tenant integer, p_served jsonb, OUT taken holdfast.candidate[], OUT limited integer, OUT contention integer, OUT info jsonb) FROM PUBLIC;
+
+
+-- Name: FUNCTION claim_promoted(p_ids uuid[], p_queues text[], p_room integer, p_free integer, p_per_tenant integer, p_served jsonb, OUT taken holdfast.candidate[], OUT limited integer); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.claim_promoted(p_ids uuid[], p_queues text[], p_room integer, p_free integer, p_per_tenant integer, p_served jsonb, OUT taken holdfast.candidate[], OUT limited integer) FROM PUBLIC;
+
+
+-- Name: FUNCTION claim_ring(p_queue text, p_priority integer, p_hint jsonb, p_room integer, p_free integer, p_per_tenant integer, p_served jsonb, OUT taken holdfast.candidate[], OUT limited integer, OUT contention integer, OUT info jsonb); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.claim_ring(p_queue text, p_priority integer, p_hint jsonb, p_room integer, p_free integer, p_per_tenant integer, p_served jsonb, OUT taken holdfast.candidate[], OUT limited integer, OUT contention integer, OUT info jsonb) FROM PUBLIC;
+
+
+-- Name: FUNCTION claimed_jobs(p_key text, p_limit integer); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.claimed_jobs(p_key text, p_limit integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.claimed_jobs(p_key text, p_limit integer) TO holdfast_reader;
+
+
+-- Name: FUNCTION clear_limit(p_key text); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.clear_limit(p_key text) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.clear_limit(p_key text) TO holdfast_admin;
 
 
 -- Name: FUNCTION clock(); Type: ACL; Schema: holdfast; Owner: -
@@ -862,22 +1258,37 @@ GRANT ALL ON FUNCTION holdfast.complete_batches(p_ids uuid[]) TO holdfast_worker
 REVOKE ALL ON FUNCTION holdfast.count_batch(p_batch uuid, p_added bigint, p_succeeded bigint, p_failed bigint, p_canceled bigint) FROM PUBLIC;
 
 
+-- Name: TABLE limit_owed; Type: ACL; Schema: holdfast; Owner: -
+
+GRANT SELECT ON TABLE holdfast.limit_owed TO holdfast_reader;
+
+
+-- Name: FUNCTION count_ended(p_ended holdfast.limit_owed[]); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.count_ended(p_ended holdfast.limit_owed[]) FROM PUBLIC;
+
+
 -- Name: FUNCTION discard_dead(p_ids uuid[]); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.discard_dead(p_ids uuid[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.discard_dead(p_ids uuid[]) TO holdfast_admin;
 
 
--- Name: FUNCTION enqueue(p_task text, p_payload jsonb, p_queue text, p_id uuid, p_tenant text, p_priority integer, p_delay interval, p_run_at timestamp with time zone, p_max_attempts integer, p_retry jsonb, p_dedupe_key text, p_dedupe_scope holdfast.dedupe_scope, p_dedupe_keep interval, p_on_conflict text, p_fresh boolean, p_deadline interval, p_batch uuid, p_headers json, p_counted boolean, OUT id uuid, OUT outcome text); Type: ACL; Schema: holdfast; Owner: -
+-- Name: FUNCTION enqueue(p_task text, p_payload jsonb, p_queue text, p_id uuid, p_tenant text, p_priority integer, p_delay interval, p_run_at timestamp with time zone, p_max_attempts integer, p_retry jsonb, p_dedupe_key text, p_dedupe_scope holdfast.dedupe_scope, p_dedupe_keep interval, p_on_conflict text, p_fresh boolean, p_deadline interval, p_batch uuid, p_headers json, p_counted boolean, p_keys text[], OUT id uuid, OUT outcome text); Type: ACL; Schema: holdfast; Owner: -
 
-REVOKE ALL ON FUNCTION holdfast.enqueue(p_task text, p_payload jsonb, p_queue text, p_id uuid, p_tenant text, p_priority integer, p_delay interval, p_run_at timestamp with time zone, p_max_attempts integer, p_retry jsonb, p_dedupe_key text, p_dedupe_scope holdfast.dedupe_scope, p_dedupe_keep interval, p_on_conflict text, p_fresh boolean, p_deadline interval, p_batch uuid, p_headers json, p_counted boolean, OUT id uuid, OUT outcome text) FROM PUBLIC;
-GRANT ALL ON FUNCTION holdfast.enqueue(p_task text, p_payload jsonb, p_queue text, p_id uuid, p_tenant text, p_priority integer, p_delay interval, p_run_at timestamp with time zone, p_max_attempts integer, p_retry jsonb, p_dedupe_key text, p_dedupe_scope holdfast.dedupe_scope, p_dedupe_keep interval, p_on_conflict text, p_fresh boolean, p_deadline interval, p_batch uuid, p_headers json, p_counted boolean, OUT id uuid, OUT outcome text) TO holdfast_enqueue;
+REVOKE ALL ON FUNCTION holdfast.enqueue(p_task text, p_payload jsonb, p_queue text, p_id uuid, p_tenant text, p_priority integer, p_delay interval, p_run_at timestamp with time zone, p_max_attempts integer, p_retry jsonb, p_dedupe_key text, p_dedupe_scope holdfast.dedupe_scope, p_dedupe_keep interval, p_on_conflict text, p_fresh boolean, p_deadline interval, p_batch uuid, p_headers json, p_counted boolean, p_keys text[], OUT id uuid, OUT outcome text) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.enqueue(p_task text, p_payload jsonb, p_queue text, p_id uuid, p_tenant text, p_priority integer, p_delay interval, p_run_at timestamp with time zone, p_max_attempts integer, p_retry jsonb, p_dedupe_key text, p_dedupe_scope holdfast.dedupe_scope, p_dedupe_keep interval, p_on_conflict text, p_fresh boolean, p_deadline interval, p_batch uuid, p_headers json, p_counted boolean, p_keys text[], OUT id uuid, OUT outcome text) TO holdfast_enqueue;
 
 
 -- Name: FUNCTION enqueue_many(p_jobs jsonb, p_on_conflict text, p_fresh boolean); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.enqueue_many(p_jobs jsonb, p_on_conflict text, p_fresh boolean) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.enqueue_many(p_jobs jsonb, p_on_conflict text, p_fresh boolean) TO holdfast_enqueue;
+
+
+-- Name: FUNCTION error_in_words(p_error jsonb); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.error_in_words(p_error jsonb) FROM PUBLIC;
 
 
 -- Name: FUNCTION expire(p_limit integer); Type: ACL; Schema: holdfast; Owner: -
@@ -916,15 +1327,53 @@ REVOKE ALL ON FUNCTION holdfast.flag_schedule(p_name text, p_problem text) FROM 
 GRANT ALL ON FUNCTION holdfast.flag_schedule(p_name text, p_problem text) TO holdfast_worker;
 
 
+-- Name: FUNCTION forget_limit(p_key text); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.forget_limit(p_key text) FROM PUBLIC;
+
+
 -- Name: FUNCTION free_dedupe_keys(p_keys text[], p_ids uuid[], p_succeeded boolean); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.free_dedupe_keys(p_keys text[], p_ids uuid[], p_succeeded boolean) FROM PUBLIC;
+
+
+-- Name: FUNCTION implicit_keys(p_queue text, p_task text, p_tenant text); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.implicit_keys(p_queue text, p_task text, p_tenant text) FROM PUBLIC;
+
+
+-- Name: FUNCTION in_words(p_seconds double precision); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.in_words(p_seconds double precision) FROM PUBLIC;
+
+
+-- Name: FUNCTION is_alive(p_worker text, p_heartbeat_at timestamp with time zone); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.is_alive(p_worker text, p_heartbeat_at timestamp with time zone) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.is_alive(p_worker text, p_heartbeat_at timestamp with time zone) TO holdfast_reader;
+
+
+-- Name: FUNCTION jobs_in_words(p_jobs bigint, p_most bigint); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.jobs_in_words(p_jobs bigint, p_most bigint) FROM PUBLIC;
 
 
 -- Name: FUNCTION keep_result(p_id uuid, p_result jsonb); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.keep_result(p_id uuid, p_result jsonb) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.keep_result(p_id uuid, p_result jsonb) TO holdfast_worker;
+
+
+-- Name: FUNCTION lane_of(p_tenant text, p_keys text[]); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.lane_of(p_tenant text, p_keys text[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.lane_of(p_tenant text, p_keys text[]) TO holdfast_enqueue;
+
+
+-- Name: FUNCTION limit_drift(); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.limit_drift() FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.limit_drift() TO holdfast_reader;
 
 
 -- Name: FUNCTION make_partitions(); Type: ACL; Schema: holdfast; Owner: -
@@ -944,10 +1393,22 @@ GRANT ALL ON FUNCTION holdfast.next_schedules(p_limit integer, p_except text[]) 
 REVOKE ALL ON FUNCTION holdfast.note_block(p_key text, p_reason text, p_job uuid) FROM PUBLIC;
 
 
+-- Name: FUNCTION note_throttled(p_counts jsonb); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.note_throttled(p_counts jsonb) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.note_throttled(p_counts jsonb) TO holdfast_worker;
+
+
 -- Name: FUNCTION open_batch(p_id uuid, p_name text, p_tenant text, p_on_done jsonb); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.open_batch(p_id uuid, p_name text, p_tenant text, p_on_done jsonb) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.open_batch(p_id uuid, p_name text, p_tenant text, p_on_done jsonb) TO holdfast_enqueue;
+
+
+-- Name: FUNCTION pause(p_key text, p_by text, p_reason text, p_for interval); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.pause(p_key text, p_by text, p_reason text, p_for interval) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.pause(p_key text, p_by text, p_reason text, p_for interval) TO holdfast_admin;
 
 
 -- Name: FUNCTION pause_schedule(p_name text, p_paused boolean); Type: ACL; Schema: holdfast; Owner: -
@@ -974,6 +1435,24 @@ REVOKE ALL ON FUNCTION holdfast.reclaim(p_limit integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.reclaim(p_limit integer) TO holdfast_worker;
 
 
+-- Name: FUNCTION reconcile_limits(p_repair boolean); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.reconcile_limits(p_repair boolean) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.reconcile_limits(p_repair boolean) TO holdfast_admin;
+
+
+-- Name: FUNCTION record_tick(p_worker text, p_queues text[], p_seconds double precision, p_claimed integer, p_processed integer, p_succeeded integer, p_failed integer, p_throttled integer, p_contention integer, p_tenants jsonb, OUT id uuid, OUT depth bigint); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.record_tick(p_worker text, p_queues text[], p_seconds double precision, p_claimed integer, p_processed integer, p_succeeded integer, p_failed integer, p_throttled integer, p_contention integer, p_tenants jsonb, OUT id uuid, OUT depth bigint) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.record_tick(p_worker text, p_queues text[], p_seconds double precision, p_claimed integer, p_processed integer, p_succeeded integer, p_failed integer, p_throttled integer, p_contention integer, p_tenants jsonb, OUT id uuid, OUT depth bigint) TO holdfast_worker;
+
+
+-- Name: FUNCTION register_limits(p_rules jsonb); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.register_limits(p_rules jsonb) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.register_limits(p_rules jsonb) TO holdfast_worker;
+
+
 -- Name: FUNCTION register_schedules(p_schedules jsonb); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.register_schedules(p_schedules jsonb) FROM PUBLIC;
@@ -990,6 +1469,11 @@ GRANT ALL ON FUNCTION holdfast.register_worker(p_worker text, p_host text, p_pid
 
 REVOKE ALL ON FUNCTION holdfast.release(p_ids uuid[], p_tokens bigint[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.release(p_ids uuid[], p_tokens bigint[]) TO holdfast_worker;
+
+
+-- Name: FUNCTION release_limits(p_freed holdfast.freed[]); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.release_limits(p_freed holdfast.freed[]) FROM PUBLIC;
 
 
 -- Name: FUNCTION remove_schedule(p_name text); Type: ACL; Schema: holdfast; Owner: -
@@ -1010,9 +1494,21 @@ REVOKE ALL ON FUNCTION holdfast.report_progress(p_reports jsonb) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.report_progress(p_reports jsonb) TO holdfast_worker;
 
 
--- Name: FUNCTION resolve_duplicate(p_key text, p_holder uuid, p_payload jsonb, p_on_conflict text); Type: ACL; Schema: holdfast; Owner: -
+-- Name: FUNCTION reset_breaker(p_key text); Type: ACL; Schema: holdfast; Owner: -
 
-REVOKE ALL ON FUNCTION holdfast.resolve_duplicate(p_key text, p_holder uuid, p_payload jsonb, p_on_conflict text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.reset_breaker(p_key text) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.reset_breaker(p_key text) TO holdfast_admin;
+
+
+-- Name: FUNCTION resolve_duplicate(p_key text, p_holder uuid, p_payload jsonb, p_on_conflict text, p_keys text[]); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.resolve_duplicate(p_key text, p_holder uuid, p_payload jsonb, p_on_conflict text, p_keys text[]) FROM PUBLIC;
+
+
+-- Name: FUNCTION resume(p_key text); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.resume(p_key text) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.resume(p_key text) TO holdfast_admin;
 
 
 -- Name: FUNCTION retry_dead(p_ids uuid[]); Type: ACL; Schema: holdfast; Owner: -
@@ -1032,9 +1528,25 @@ REVOKE ALL ON FUNCTION holdfast.run_schedule(p_name text, p_id uuid) FROM PUBLIC
 GRANT ALL ON FUNCTION holdfast.run_schedule(p_name text, p_id uuid) TO holdfast_admin;
 
 
+-- Name: FUNCTION set_limit(p_key text, p_change jsonb, p_by text); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.set_limit(p_key text, p_change jsonb, p_by text) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.set_limit(p_key text, p_change jsonb, p_by text) TO holdfast_admin;
+
+
 -- Name: FUNCTION settle(p_outcomes jsonb, p_worker text); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.settle(p_outcomes jsonb, p_worker text) FROM PUBLIC;
+
+
+-- Name: FUNCTION share(p_lanes bigint[], p_room integer, p_per_tenant integer); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.share(p_lanes bigint[], p_room integer, p_per_tenant integer) FROM PUBLIC;
+
+
+-- Name: FUNCTION shut_lanes(p_queue text, p_priority integer, p_lanes bigint[]); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.shut_lanes(p_queue text, p_priority integer, p_lanes bigint[]) FROM PUBLIC;
 
 
 -- Name: FUNCTION sleep(p_worker text, p_queues text[]); Type: ACL; Schema: holdfast; Owner: -
@@ -1058,6 +1570,16 @@ REVOKE ALL ON FUNCTION holdfast.take_dedupe_key(p_key text, p_id uuid, p_scope h
 
 REVOKE ALL ON FUNCTION holdfast.take_lead(p_chore text, p_worker text, p_ttl interval) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.take_lead(p_chore text, p_worker text, p_ttl interval) TO holdfast_worker;
+
+
+-- Name: FUNCTION take_owed(p_keys text[]); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.take_owed(p_keys text[]) FROM PUBLIC;
+
+
+-- Name: FUNCTION tell_workers(p_what text); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.tell_workers(p_what text) FROM PUBLIC;
 
 
 -- Name: FUNCTION times_accepted(p_id uuid); Type: ACL; Schema: holdfast; Owner: -
@@ -1088,10 +1610,76 @@ REVOKE ALL ON FUNCTION holdfast.wake(p_queue text, p_jobs bigint) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.wake(p_queue text, p_jobs bigint) TO holdfast_enqueue;
 
 
+-- Name: FUNCTION walk(p_queue text, p_priority integer, p_from bigint, p_to bigint, p_limit integer, p_each integer); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.walk(p_queue text, p_priority integer, p_from bigint, p_to bigint, p_limit integer, p_each integer) FROM PUBLIC;
+
+
 -- Name: FUNCTION wanted_cancels(p_tokens bigint[]); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.wanted_cancels(p_tokens bigint[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.wanted_cancels(p_tokens bigint[]) TO holdfast_worker;
+
+
+-- Name: FUNCTION why(p_id uuid); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.why(p_id uuid) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.why(p_id uuid) TO holdfast_reader;
+
+
+-- Name: FUNCTION why_behind(p_id uuid, p_queue text, p_priority integer, p_lane bigint, p_run_at timestamp with time zone); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.why_behind(p_id uuid, p_queue text, p_priority integer, p_lane bigint, p_run_at timestamp with time zone) FROM PUBLIC;
+
+
+-- Name: FUNCTION why_ended(p_id uuid); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.why_ended(p_id uuid) FROM PUBLIC;
+
+
+-- Name: FUNCTION why_full(p_key text, p_running integer, p_concurrency integer); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.why_full(p_key text, p_running integer, p_concurrency integer) FROM PUBLIC;
+
+
+-- Name: FUNCTION why_held(p_queue text, p_task text, p_tenant text, p_keys text[], p_late boolean); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.why_held(p_queue text, p_task text, p_tenant text, p_keys text[], p_late boolean) FROM PUBLIC;
+
+
+-- Name: TABLE limits; Type: ACL; Schema: holdfast; Owner: -
+
+GRANT SELECT ON TABLE holdfast.limits TO holdfast_reader;
+
+
+-- Name: FUNCTION why_open(p_limit holdfast.limits); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.why_open(p_limit holdfast.limits) FROM PUBLIC;
+
+
+-- Name: FUNCTION why_paused(p_limit holdfast.limits); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.why_paused(p_limit holdfast.limits) FROM PUBLIC;
+
+
+-- Name: FUNCTION why_running(p_id uuid); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.why_running(p_id uuid) FROM PUBLIC;
+
+
+-- Name: FUNCTION why_waiting(p_id uuid); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.why_waiting(p_id uuid) FROM PUBLIC;
+
+
+-- Name: FUNCTION why_workers(p_queue text, p_task text, p_late boolean); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.why_workers(p_queue text, p_task text, p_late boolean) FROM PUBLIC;
+
+
+-- Name: FUNCTION within_cap(p_found holdfast.candidate[], p_cap integer, p_served jsonb, p_taken holdfast.candidate[]); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.within_cap(p_found holdfast.candidate[], p_cap integer, p_served jsonb, p_taken holdfast.candidate[]) FROM PUBLIC;
 
 
 -- Name: TABLE batch_counts; Type: ACL; Schema: holdfast; Owner: -
@@ -1170,6 +1758,11 @@ GRANT INSERT(queue) ON TABLE holdfast.live TO holdfast_enqueue;
 GRANT INSERT(priority) ON TABLE holdfast.live TO holdfast_enqueue;
 
 
+-- Name: COLUMN live.lane; Type: ACL; Schema: holdfast; Owner: -
+
+GRANT INSERT(lane) ON TABLE holdfast.live TO holdfast_enqueue;
+
+
 -- Name: COLUMN live.max_attempts; Type: ACL; Schema: holdfast; Owner: -
 
 GRANT INSERT(max_attempts) ON TABLE holdfast.live TO holdfast_enqueue;
@@ -1205,6 +1798,11 @@ GRANT INSERT(batch) ON TABLE holdfast.live TO holdfast_enqueue;
 GRANT INSERT(headers) ON TABLE holdfast.live TO holdfast_enqueue;
 
 
+-- Name: COLUMN live.keys; Type: ACL; Schema: holdfast; Owner: -
+
+GRANT INSERT(keys) ON TABLE holdfast.live TO holdfast_enqueue;
+
+
 -- Name: TABLE progress; Type: ACL; Schema: holdfast; Owner: -
 
 GRANT SELECT ON TABLE holdfast.progress TO holdfast_reader;
@@ -1218,6 +1816,26 @@ GRANT SELECT ON TABLE holdfast.jobs TO holdfast_reader;
 -- Name: TABLE leader; Type: ACL; Schema: holdfast; Owner: -
 
 GRANT SELECT ON TABLE holdfast.leader TO holdfast_reader;
+
+
+-- Name: TABLE limit_rules; Type: ACL; Schema: holdfast; Owner: -
+
+GRANT SELECT ON TABLE holdfast.limit_rules TO holdfast_reader;
+
+
+-- Name: TABLE limit_state; Type: ACL; Schema: holdfast; Owner: -
+
+GRANT SELECT ON TABLE holdfast.limit_state TO holdfast_reader;
+
+
+-- Name: TABLE throttled; Type: ACL; Schema: holdfast; Owner: -
+
+GRANT SELECT ON TABLE holdfast.throttled TO holdfast_reader;
+
+
+-- Name: TABLE limit_use; Type: ACL; Schema: holdfast; Owner: -
+
+GRANT SELECT ON TABLE holdfast.limit_use TO holdfast_reader;
 
 
 -- Name: TABLE queue_depth; Type: ACL; Schema: holdfast; Owner: -
@@ -1255,6 +1873,11 @@ GRANT SELECT ON TABLE holdfast.sleepers TO holdfast_enqueue;
 GRANT SELECT ON TABLE holdfast.sleepers TO holdfast_reader;
 
 
+-- Name: TABLE sources; Type: ACL; Schema: holdfast; Owner: -
+
+GRANT SELECT ON TABLE holdfast.sources TO holdfast_reader;
+
+
 -- Name: TABLE stuck_jobs; Type: ACL; Schema: holdfast; Owner: -
 
 GRANT SELECT ON TABLE holdfast.stuck_jobs TO holdfast_reader;
@@ -1263,6 +1886,16 @@ GRANT SELECT ON TABLE holdfast.stuck_jobs TO holdfast_reader;
 -- Name: TABLE tasks; Type: ACL; Schema: holdfast; Owner: -
 
 GRANT SELECT ON TABLE holdfast.tasks TO holdfast_reader;
+
+
+-- Name: TABLE tenant_shares; Type: ACL; Schema: holdfast; Owner: -
+
+GRANT SELECT ON TABLE holdfast.tenant_shares TO holdfast_reader;
+
+
+-- Name: TABLE ticks; Type: ACL; Schema: holdfast; Owner: -
+
+GRANT SELECT ON TABLE holdfast.ticks TO holdfast_reader;
 
 
 -- Name: TABLE workers; Type: ACL; Schema: holdfast; Owner: -
