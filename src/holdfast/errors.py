@@ -7,8 +7,12 @@ HoldfastError
 ├── UsageError              whoever wrote the call: it cannot work as written
 │   ├── InvalidPayload      the arguments cannot be carried, or do not fit the handler
 │   ├── DuplicateJob        a dedupe key is held and the caller asked for an error
-│   └── UnknownSchedule     a schedule name nobody registered
+│   ├── UnknownSchedule     a schedule name nobody registered
+│   ├── UnknownEndpoint     no endpoint of webhooks has this id
+│   └── UnknownToken        no token of the service has this id
 ├── JobFailed               whoever waits for a result: the job ended without one
+├── DeliveryError           whoever runs a webhook's receiver: it did not accept what was posted (effects/send.py)
+├── NotDelivered            the same, as the error of the delivery's job (effects/deliver.py)
 ├── LeaseLost               nobody: the job went to another worker, and this attempt's writes were rolled back
 └── DatabaseUnavailable     whoever runs the database; trying again may help
 """
@@ -63,6 +67,20 @@ class UnknownSchedule(UsageError):
         near = difflib.get_close_matches(name, list(known), n=1)
         hint = f"; did you mean {near[0]!r}?" if near else "; workers register schedules when they start"
         super().__init__(f"there is no schedule named {name!r}{hint}")
+
+
+class UnknownEndpoint(UsageError):
+    """No endpoint of webhooks has this id."""
+
+    def __init__(self, endpoint_id: str) -> None:
+        super().__init__(f"there is no endpoint {endpoint_id}; `holdfast webhooks list` shows those there are")
+
+
+class UnknownToken(UsageError):
+    """No token of the service has this id."""
+
+    def __init__(self, token_id: str) -> None:
+        super().__init__(f"there is no token {token_id}; `holdfast tokens` lists those there are")
 
 
 class JobFailed(HoldfastError):

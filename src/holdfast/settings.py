@@ -17,8 +17,8 @@ PREFIX = "HOLDFAST_"
 _SCHEMA_NAME = re.compile(r"[a-z_][a-z0-9_]{0,39}")
 
 
-def _setting(default: Any, doc: str, low: float | None = None) -> Any:
-    return field(default=default, metadata={"doc": doc, "low": low})
+def _setting(default: Any, doc: str, low: float | None = None, *, secret: bool = False) -> Any:
+    return field(default=default, metadata={"doc": doc, "low": low}, repr=not secret)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +36,9 @@ class Settings:
     renew: float = _setting(20.0, "seconds between renewals; at most half of the lease", 0.05)
     poll: float = _setting(1.0, "seconds between looks at an empty queue (jittered by a quarter)", 0.01)
     notify: bool = _setting(True, "use LISTEN/NOTIFY to cut latency; polling works without")
-    queues: str = _setting("default", "queues a worker serves, separated by commas")
+    queues: str = _setting(
+        "", "queues a worker serves, separated by commas; empty: default, those of its channels, and that of webhooks"
+    )
     concurrency: int = _setting(50, "jobs a worker process runs at once", 1)
     prefetch: float = _setting(0.05, "seconds of work to claim ahead; 0 claims only what can start now", 0)
     claim_size: int = _setting(500, "most jobs one claim takes", 1)
@@ -51,14 +53,53 @@ class Settings:
     )
     upkeep: float = _setting(2.0, "seconds between the leader's rounds (promote, reclaim)", 0.05)
 
+    queue_enabled: bool = _setting(
+        False,
+        "tell of jobs through RabbitMQ, to cut latency where LISTEN cannot; polling works without; extra `rabbitmq`",
+    )
+    amqp_url: str = _setting(
+        "amqp://guest:guest@127.0.0.1:5672/", "RabbitMQ server, `amqp://` or `amqps://`", secret=True
+    )
+    amqp_exchange: str = _setting("holdfast", "topic exchange to publish to; made when it is not there")
+    amqp_routing_key: str = _setting("jobs.trigger", "routing key of its messages")
+
+    health_port: int = _setting(
+        0, "port on which a worker answers `/live` and `/ready`, the next free of 16; 0: none", 0
+    )
+    health_host: str = _setting("127.0.0.1", "address on which it does; `0.0.0.0` is all of the machine's")
+    health_require_queue: bool = _setting(False, "a worker without its connection to RabbitMQ is not ready")
+
     max_payload: int = _setting(1_048_576, "largest payload in bytes", 2)
     max_result: int = _setting(1_048_576, "largest result in bytes; results are kept as long as history", 2)
     max_depth: int = _setting(100, "deepest nesting of a payload", 1)
     max_error: int = _setting(16_384, "longest error text kept, in characters; the traceback's middle is cut", 100)
 
+    secret_keys: str = _setting(
+        "",
+        "keys that seal webhooks' secrets at rest, separated by commas: the first seals, all open; "
+        "`holdfast webhooks key` makes one",
+        secret=True,
+    )
+
+    token_cache: float = _setting(
+        5.0, "seconds the service remembers a token; so long one that is revoked may still open it", 0
+    )
+    tick_secrets: str = _setting(
+        "",
+        "secrets that open the service's tick endpoint, separated by commas: any one does, so they can be exchanged",
+        secret=True,
+    )
+    max_body: int = _setting(8_388_608, "largest body of a request to the service, in bytes", 1024)
+
     test_dsn: str = _setting(
         "", "server on which `holdfast.testing` makes its databases; else it starts one of its own"
     )
+    window: float = _setting(10.0, "seconds of work in one row of `worker_tick_metrics`; 0: workers write none", 0)
+    metrics_port: int = _setting(
+        0, "port on which a worker shows its figures to Prometheus, the next free of 16; 0: none; extra `metrics`", 0
+    )
+    metrics_host: str = _setting("127.0.0.1", "address on which it does; `0.0.0.0` is all of the machine's")
+    sentry_dsn: str = _setting("", "where workers report failed attempts, scrubbed; extra `sentry`", secret=True)
     log_format: str = _setting("console", "worker log lines: `console` or `json`")
     log_level: str = _setting("info", "lowest level logged: debug, info, warning or error")
 
@@ -79,6 +120,12 @@ class Settings:
                 f"renew ({self.renew:g} s) must be at most half of lease ({self.lease:g} s), or one slow renewal "
                 "loses the lease; lower HOLDFAST_RENEW or raise HOLDFAST_LEASE"
             )
+        if self.queue_enabled and not self.amqp_url.startswith(("amqp://", "amqps://")):
+            raise ConfigurationError("amqp_url must begin with amqp:// or amqps://; set HOLDFAST_AMQP_URL")
+        if self.queue_enabled and not (self.amqp_exchange and self.amqp_routing_key):
+            raise ConfigurationError("amqp_exchange and amqp_routing_key must have names; leave them out for the usual")
+        if self.health_require_queue and not self.queue_enabled:
+            raise ConfigurationError("health_require_queue goes with queue_enabled; set HOLDFAST_QUEUE_ENABLED")
         if self.log_level.lower() not in ("debug", "info", "warning", "error"):
             raise ConfigurationError(f"log_level is debug, info, warning or error, got {self.log_level!r}")
         if self.log_format not in ("console", "json"):
@@ -86,8 +133,8 @@ class Settings:
 
     @property
     def queue_list(self) -> list[str]:
-        """The queues a worker serves, in the order given."""
-        return list(dict.fromkeys(name.strip() for name in self.queues.split(",") if name.strip()))
+        """The queues that are named, in the order given; "default" when none are."""
+        return list(dict.fromkeys(name.strip() for name in self.queues.split(",") if name.strip())) or ["default"]
 
     def with_(self, **changes: object) -> Settings:
         """A copy with some values changed; None means unchanged."""
