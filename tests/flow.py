@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import time
 import uuid
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
+
+from holdfast.worker.lanes import Lanes
 
 Sql = Callable[..., list[tuple[Any, ...]]]
 # One statement, so one snapshot: jobs and counters as some transaction left them, never between two.
@@ -13,10 +16,15 @@ HELD = """
 select k.key, count(*)::int as held from live l cross join lateral unnest(l.keys || l.held) as k(key)
 where l.token is not null group by k.key
 """
+COUNTED = f"""
+select key, sum(held)::int as held from (
+    {HELD} union all select unnest(held), 1 from live where token is null union all select unnest(held), 1 from later) u
+group by key
+"""
 DRIFT = f"""
 select coalesce(m.key, h.key), m.running, coalesce(o.freed, 0), coalesce(h.held, 0)
 from limits m
-full join ({HELD}) h on h.key = m.key
+full join ({COUNTED}) h on h.key = m.key
 left join (select key, sum(cardinality(ids))::int as freed from limit_owed group by key) o on o.key = m.key
 where m.running - coalesce(o.freed, 0) is distinct from coalesce(h.held, 0)
 """
@@ -91,6 +99,24 @@ def claim(
         [worker, list(queues), limit, ttl, free, per_tenant, json.dumps(served) if served else None],
     )
     return [Taken(*row[:-1], tuple(row[-1] or ())) for row in rows]
+
+
+def claim_known(sql: Sql, lanes: Lanes, worker: str = "w", limit: int = 10) -> list[Taken]:
+    """What a worker claims: by what it remembers, which it then learns more of."""
+    began = time.monotonic()
+    rows = sql(
+        "select id::text, token, task, payload::text, attempt, max_attempts, queue, priority, tenant, "
+        "date_part('epoch', run_at), batch::text, headers, lane, keys "
+        "from claim(%s, '{default}', %s, '1 minute', %s::jsonb, false, %s)",
+        [worker, limit, lanes.hint(began, limit), limit],
+    )
+    info = rows.pop()[3] if rows and rows[-1][0] is None else None
+    lanes.learn(rows, info, len(rows) >= limit, began, time.monotonic())
+    lanes.found(len(rows) >= limit, time.monotonic())
+    return [
+        Taken(uuid.UUID(id_), token, tenant, queue, task, priority, attempt, tuple(keys or ()))
+        for id_, token, task, _, attempt, _, queue, priority, tenant, _, _, _, _, keys in rows
+    ]
 
 
 def end(sql: Sql, *jobs: Taken, outcome: str = "succeeded", **more: Any) -> list[uuid.UUID]:

@@ -45,6 +45,8 @@ def of(tenant: str | None, *keys: str) -> tuple[list[str] | None, int]:
 @given(tenant=st.none() | texts, keys=st.lists(texts, max_size=5))
 @example(tenant="é\U0001f642\x1f", keys=["\uffff", "\U00010000", "a", "B", "ä", "_", "\x1f", "a"])
 @example(tenant="", keys=[])
+@example(tenant="acme", keys=["smtp", "order:b", "order:a"])
+@example(tenant=None, keys=["order:a", "order"])
 def test_python_and_sql_agree_on_every_lane(each_sql: Sql, tenant: str | None, keys: list[str]) -> None:
     assert each_sql("select lane_of(%s, %s)", [tenant, keys]) == [(lane(tenant, tuple(keys)),)]
 

@@ -482,3 +482,14 @@ def test_a_key_is_known_by_its_number() -> None:
     assert not lanes.open([number_of("other")])
     assert lanes.open([number_of("k")])
     assert visited(lanes, 0.0) == [1]
+
+
+def test_a_lap_that_finds_nothing_forgets_lanes_that_were_not_met() -> None:
+    """A key's turn to be looked at puts its lane back; with nothing left there, the worker must come to rest."""
+    lanes = Lanes(["default"])
+    lapped(lanes, row(1, 1, "default", 2, 7, "key:a"))
+    assert lanes.more
+    lapped(lanes, told={"more": [7]})
+    assert lanes.more, "it was met: somebody has its limits for a moment"
+    lapped(lanes)
+    assert not lanes.more

@@ -377,3 +377,27 @@ def test_numbers_that_the_database_could_not_count_with_are_refused(numbers: dic
 
 def test_the_burst_of_the_highest_rate_can_be_counted() -> None:
     assert Limit("k", rate=1e9, per=1e-6).as_json()["burst"] == 1e9
+
+
+def test_an_order_has_one_place() -> None:
+    assert Limit("order:{account}").as_json() == {"concurrency": 1}
+    assert Limit("order:{account}", concurrency=1).concurrency == 1
+    with pytest.raises(ConfigurationError, match="run one at a time: its concurrency is 1, got 2"):
+        Limit("order:{account}", concurrency=2)
+
+
+@pytest.mark.parametrize("given", [{"rate": 5}, {"breaker": Breaker(after=3)}])
+def test_an_order_has_no_rate_and_no_breaker(given: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError, match="give them in a second limit"):
+        Limit("order:{account}", **given)
+
+
+def test_jobs_of_an_order_are_in_one_lane_whatever_their_other_limits() -> None:
+    assert limit.lane("acme", ("order:a", "smtp")) == limit.lane("acme", ("order:a",))
+    assert limit.lane("acme", ("order:a", "smtp")) != limit.lane("acme", ("order:b", "smtp"))
+
+
+@pytest.mark.parametrize("key", ["order{n}", "or{n}", "o{n}:x"])
+def test_no_value_makes_an_order_by_accident(key: str) -> None:
+    with pytest.raises(ConfigurationError, match="could be taken for that of an order"):
+        Limit(key, concurrency=2)

@@ -25,6 +25,9 @@ MOST = 20  # limits of one task
 RESERVED = ("tenant", "queue", "task")
 """What a template may name besides arguments. Keys that begin with one of these and a colon are about a whole tenant,
 queue or task."""
+ORDER = "order:"
+"""Keys that begin so are orders: one job at a time, the first first, and one that waits for another attempt holds up
+the rest."""
 Keys = tuple[str, ...]
 Part = tuple[str, str | None]
 """Text of a template, and the field behind it, if any."""
@@ -71,6 +74,9 @@ class Limit:
     concurrency: so many run at once. rate: so many start within `per` seconds (a minute unless given), up to `burst` of
     them at the same moment (one second's worth of the rate unless given, at least one). breaker: when to pause the key.
     Operators may change every number while jobs run, and what they said holds over the code.
+
+    A key that begins with "order:" is an order, `Limit("order:{account}")`: jobs of one queue and tenant under it run
+    one at a time, as they were enqueued, and one that waits for another attempt holds up the rest until it has ended.
     """
 
     key: str
@@ -88,6 +94,18 @@ class Limit:
         given: Any = self.breaker  # not every caller has a type checker
         if given is not None and not isinstance(given, Breaker):
             raise ConfigurationError(f"limit {self.key!r}: breaker is one such as Breaker(after=5), got {given!r}")
+        if self.key.startswith(ORDER):
+            if self.concurrency not in (None, 1):
+                raise ConfigurationError(
+                    f"limit {self.key!r} is an order, whose jobs run one at a time: its concurrency is 1, got "
+                    f"{self.concurrency!r}; let the key begin with another word"
+                )
+            if self.rate is not None or self.breaker is not None:
+                raise ConfigurationError(
+                    f"limit {self.key!r} is an order, which a job keeps until it has ended: a rate or a breaker would "
+                    "not see its further attempts; give them in a second limit, whose key begins with another word"
+                )
+            object.__setattr__(self, "concurrency", 1)
         if self.concurrency is None and self.rate is None and self.breaker is None:
             raise ConfigurationError(f"limit {self.key!r} limits nothing; give concurrency, rate or breaker")
         if self.concurrency is not None:
@@ -228,7 +246,8 @@ def _lane_of_tenant(tenant: str) -> int:
 
 @functools.lru_cache(_CACHED)
 def _lane_of_keys(keys: Keys) -> int:
-    return max(_hash("\x1f".join(sorted(keys))), 1)
+    ordered = [key for key in keys if key.startswith(ORDER)]  # these wait for each other, whatever else they wait for
+    return max(_hash("\x1f".join(sorted(ordered or keys))), 1)
 
 
 def _hash(text: str) -> int:
@@ -252,6 +271,10 @@ def _refuse_reserved(key: str) -> None:
                 f"the key {key!r} of a limit could be taken for that of a whole {name}: let it begin with another "
                 f"word, as in 'domain:{{domain}}'; a limit for each {name} is '{name}:{{{name}}}'"
             )
+    if goes_on and start != ORDER and ORDER.startswith(start):
+        raise ConfigurationError(
+            f"the key {key!r} of a limit could be taken for that of an order: let it begin with another word"
+        )
 
 
 def _start(parts: Sequence[Part]) -> tuple[str, bool]:

@@ -24,6 +24,7 @@ from typing import Any
 import msgspec
 
 from holdfast.model.job import Job
+from holdfast.model.limit import ORDER
 from holdfast.model.limit import lane as lane_of
 from holdfast.store.calls import Rows
 
@@ -53,6 +54,7 @@ class Ring:
         self.walked = -1  # where the careful lap has got to
         self.lapped = False
         self.closed: list[int] = []  # lanes that wait for a limit, in order
+        self.known = False  # whether the last jobs found were under one limit each: there is a shorter way to such
         self.cut = NO_CUT  # the lane whose turn was not over when the claim was full, and how many it has left
         self.looks: set[int] = set()  # lanes that waited, and are tried because it is time to
         self._tenants: Counter[int] = Counter()  # how many lanes each has
@@ -78,6 +80,11 @@ class Ring:
                 del self._tenants[lane >> 32]
             return self.marks.pop(lane)
         return NOWHERE
+
+    def forget(self, seen: Iterable[int]) -> None:
+        """Forgets every lane but those that were seen to have jobs."""
+        for lane in set(self.lanes).difference(seen):
+            self.drop(lane)
 
     def look(self) -> object:
         """Where a careful claim shall walk on; past lanes of which it is known that they must wait."""
@@ -111,7 +118,9 @@ class Ring:
             "at": _array(mark[0] for mark in marks),
             "ids": _array(mark[1] for mark in marks),
             **again,
-        } | ({"look": _array(looks)} if looks else {})
+        } | (
+            {"known": True} if self.known and len(looks) * 2 <= len(asked) else {"look": _array(looks)} if looks else {}
+        )
 
     def _next(self, number: int) -> list[int]:
         """The next lanes, as many of each tenant: one with many lanes gets no more than one with few."""
@@ -276,6 +285,7 @@ class Lanes:
         self._rings = {f"{queue}/{priority}": Ring() for priority in range(4) for queue in queues}
         self.closed = Closed()
         self.throttled: Counter[tuple[str, str]] = Counter()  # how often a lane was closed, by key and tenant
+        self.contention = 0  # how often somebody else had a limit
         self.careful = True
         self._lap_at = 0.0
         self._affordable_at = 0.0
@@ -353,6 +363,7 @@ class Lanes:
             self._mark(rows, plain=not told)
         contention = sum(each.get("contention", 0) for each in told.values())
         held_up = contention > 0
+        self.contention += contention
         if rows:  # workers that meet at the same limits do better with less at a time
             self.width = max(self.width // 2, NARROWEST) if contention * 4 > len(rows) else min(self.width * 2, WIDEST)
         self.held_up = self.held_up + 1 if held_up and not rows else 0
@@ -372,6 +383,10 @@ class Lanes:
         self._lap_cost += now - began
         self._lap_found += len(rows)
         self._affordable_at = now + max(now - began - CHEAP, 0.0) * LAP_SHARE
+        if not rows and self._lap_claims == 1 and not self.lap_open and not self.again:
+            # What else is known of has nothing, or it would have been met; visiting it would keep an idle worker busy.
+            for place, each in told.items():
+                self._rings[place].forget(each.get("more") or ())
         if not self.lap_open:
             self._first = False
             self._lap_at = max(now + self._every() * random.uniform(0.75, 1.25), self._affordable_at)
@@ -386,10 +401,17 @@ class Lanes:
         if plain and rows[0][6:8] == rows[-1][6:8]:
             rows = rows[-1:]
         for row in rows:
-            self._rings[f"{row[6]}/{row[7]}"].add(row[12], (row[9], row[0]))
+            # Of an order the first comes first, and a transaction that commits late may bring it.
+            ordered = row[13] is not None and _ordered(row[13])
+            ring = self._rings[f"{row[6]}/{row[7]}"]
+            ring.add(row[12], NOWHERE if ordered else (row[9], row[0]))
+            ring.known = row[13] is not None and len(row[13]) == 1 and not ordered
         if self.closed:
             for row in rows:  # one got through: two more may
-                for key in keys_of(row[6], row[2], row[8], row[13]):
+                for key in row[13] or ():
+                    self.closed.open(key, 2)
+            for queue, task, tenant in {(row[6], row[2], row[8]) for row in rows}:
+                for key in keys_of(queue, task, tenant, None):
                     self.closed.open(key, 2)
 
     def _told(self, ring: Ring, told: dict[str, Any], now: float) -> None:
@@ -421,12 +443,18 @@ class Lanes:
 
     def freed(self, jobs: Iterable[Job]) -> bool:
         """Jobs have ended: their keys have room for as many others. Answers whether any lane was waiting for that."""
-        opened = False
+        keys: Counter[str] = Counter()
+        whole: Counter[tuple[str, str, str | None]] = Counter()
         for job in jobs:
-            for key in keys_of(job.queue, job.task, job.tenant, job.keys):
-                self._freed_keys.add(key)
-                opened |= self.closed.open(key)
-        return opened
+            keys.update(job.keys or ())
+            whole[job.queue, job.task, job.tenant] += 1
+        for each, number in whole.items():
+            keys.update(dict.fromkeys(keys_of(*each, None), number))
+        self._freed_keys.update(keys)
+        waited = [key for key in keys if key in self.closed]
+        for key in waited:
+            self.closed.open(key, keys[key])
+        return bool(waited)
 
     def open(self, lanes: Iterable[int] | None) -> bool:
         """Somebody says that these lanes and keys have room, or that limits have changed: then it may be any. Answers
@@ -448,6 +476,10 @@ def keys_of(queue: str, task: str, tenant: str | None, keys: Iterable[str] | Non
     yield f"task:{task}"
     if tenant is not None:
         yield f"tenant:{tenant}"
+
+
+def _ordered(keys: Iterable[str]) -> bool:
+    return any(key.startswith(ORDER) for key in keys)
 
 
 def number_of(key: str) -> int:

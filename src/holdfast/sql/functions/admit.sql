@@ -19,6 +19,8 @@ declare
     v_need     text[];
     v_new      text[];
     v_locked   text[];
+    v_ordered  boolean;
+    v_late     bigint[] := '{}';
 begin
     if exists (select 1 from limits m where m.kind <> 'key') then
         v_implicit := array(
@@ -28,14 +30,16 @@ begin
               and (m.concurrency is not null or m.rate is not null or m.breaker_after is not null or m.paused));
     end if;
     if v_implicit <> '{}' then
-        select array_agg(p.n), array_agg(p.key), array_agg(distinct p.key) into v_jobs, v_keys, v_need from (
+        select array_agg(p.n), array_agg(p.key), array_agg(distinct p.key), bool_or(p.key like 'order:%')
+        into v_jobs, v_keys, v_need, v_ordered from (
             select f.ordinality as n, k as key from unnest(p_found) with ordinality f, unnest(f.keys) k
             union
             select f.ordinality, k
             from unnest(p_found) with ordinality f, unnest(implicit_keys(p_queue, f.task, f.tenant)) k
             where k = any (v_implicit)) p;
     else
-        select array_agg(f.ordinality), array_agg(k), array_agg(distinct k) into v_jobs, v_keys, v_need
+        select array_agg(f.ordinality), array_agg(k), array_agg(distinct k), bool_or(k like 'order:%')
+        into v_jobs, v_keys, v_need, v_ordered
         from unnest(p_found) with ordinality f, unnest(f.keys) k;
     end if;
     contention := 0;
@@ -60,6 +64,17 @@ begin
     if exists (select 1 from limit_owed) then
         perform take_owed(v_locked);
     end if;
+    if v_ordered then
+        -- Only the first of an order. Whoever is about to claim it may have it locked, so that we did not find it; while we
+        -- have the limit, it cannot be counted in.
+        v_late := array(
+            select f.ordinality from unnest(p_found) with ordinality f
+            cross join lateral orders_of(f.keys) o
+            where o <> '{}' and exists (
+                select 1 from live l
+                where l.queue = p_queue and l.priority = any ('{0,1,2,3}') and l.lane = f.lane and (l.run_at, l.id) < (f.run_at, f.id)
+                  and l.token is null and l.keys && o and (l.deadline is null or l.deadline > clock())));
+    end if;
     with pairs as materialized (select * from unnest(v_jobs, v_keys) as p(n, key)),
     state as materialized (
         select s.key, s.room, s.wait, s.free_tokens, s.rate, s.per, s.concurrency - s.running as places, s.open_until,
@@ -69,7 +84,7 @@ begin
         select h.n, h.strict from (
             select h.*, count(*) filter (where h.strict) over (order by h.n) as ahead from (
                 select p.n, bool_or(s.strict) as strict from pairs p left join state s on s.key = p.key
-                group by p.n having bool_and(coalesce(s.room, 0) > 0)) h) h
+                group by p.n having bool_and(coalesce(s.room, 0) > 0) and p.n <> all (v_late)) h) h
         where not h.strict or h.ahead <= p_free),
     ok as materialized (
         select r.n from (
@@ -109,9 +124,10 @@ begin
         where not j.admitted and s.room - coalesce(u.jobs, 0) <= 0
         order by j.ordinality, w.wait desc nulls first)
     select (select array_agg((j.place, j.id, j.lane, j.run_at, j.tenant, j.task, j.keys, j.dedupe_key,
-                              case when v_implicit <> '{}' then nullif(array(
+                              case when v_implicit <> '{}' then nullif(j.held || array(
                                   select k from unnest(implicit_keys(p_queue, j.task, j.tenant)) k
-                                  where k = any (v_implicit) and k <> all (coalesce(j.keys, '{}'))), '{}') end)::candidate
+                                  where k = any (v_implicit) and k <> all (coalesce(j.keys, '{}'))), '{}')
+                                  else j.held end)::candidate
                              order by j.ordinality)
             from job j where j.admitted or not j.keyed),
            (select count(*) from ok join hopeful h on h.n = ok.n where h.strict),
@@ -120,5 +136,5 @@ begin
            (select jsonb_agg(jsonb_build_array(r.own, r.key, r.tenant, r.wait)) from (
                 select distinct on (r.own) r.* from refused r order by r.own, r.wait desc nulls first) r)
     into taken, limited, aside, closed;
-    contention := cardinality(v_need) - cardinality(v_locked);
+    contention := cardinality(v_need) - cardinality(v_locked) + least(cardinality(v_late), 1);
 end $$;

@@ -1,5 +1,6 @@
 -- Works out what is in force for the given keys, making rows for those that have none: what code says for the rule that
--- fits the key, what operators said of the rule, what they said of the key; the last one that says something wins.
+-- fits the key, what operators said of the rule, what they said of the key; the last one that says something wins. Of an
+-- order ("order:...") there is always one job at a time.
 -- Called by: claim, when it meets a key for the first time; register_limits and set_limit, when something has changed.
 -- Locks: limits rows in key order.
 -- Wakes: nobody; whoever changes a limit tells the workers.
@@ -10,7 +11,7 @@ as $$
 begin
     insert into limits as m (key, override, template, concurrency, rate, per, burst, breaker_after, breaker_pause,
                              breaker_cap, weight, lane, tokens, tokens_at)
-    select i.key, i.own, i.template, i.concurrency, i.rate, i.per, i.burst, i.breaker_after, i.breaker_pause, i.breaker_cap,
+    select i.key, i.own, i.template, case when i.key like 'order:%' then 1 else i.concurrency end, i.rate, i.per, i.burst, i.breaker_after, i.breaker_pause, i.breaker_cap,
            i.weight, case when i.key like 'tenant:%' then lane_of(substr(i.key, 8), null) end, coalesce(i.burst, 0), clock()
     from (select k.key, k.own, r.template, f.*
           from (select u.key, coalesce((select m.override from limits m where m.key = u.key), '{}') as own

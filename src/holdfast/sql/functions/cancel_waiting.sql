@@ -1,8 +1,8 @@
 -- Cancels those of the given jobs that wait and answers with their ids. p_error says why, and gets the last
 -- error as its cause; null leaves the last error.
 -- Called by: cancel, expire.
--- Locks: later rows, then live rows, each in id order; then dedupe keys and batch counters.
--- Wakes: nobody.
+-- Locks: later rows, then live rows, each in id order; then dedupe keys and batch counters; limits without waiting.
+-- Wakes: sleepers, when a job kept an order.
 create or replace function cancel_waiting(p_ids uuid[], p_error jsonb default null) returns setof uuid
 language plpgsql
 set search_path from current set jit = off set enable_seqscan = off set enable_bitmapscan = off
@@ -23,8 +23,12 @@ begin
             from gone g returning id, dedupe_key, batch),
         freed as (select free_dedupe_keys(array_agg(dedupe_key), array_agg(k.id), false) from kept k
                   where dedupe_key is not null),
-        counted as (select count_batch(batch, 0, 0, 0, count(*)) from kept where batch is not null group by batch)
-        select k.id from kept k where (select count(*) from freed) + (select count(*) from counted) >= 0;
+        counted as (select count_batch(batch, 0, 0, 0, count(*)) from kept where batch is not null group by batch),
+        ended as (
+            select release_limits(array_agg((g.id, g.queue, g.lane, g.held, 0, null)::freed))
+            from gone g where g.held is not null having count(*) > 0)
+        select k.id from kept k
+        where (select count(*) from freed) + (select count(*) from counted) + (select count(*) from ended) >= 0;
     return query
         with gone as (
             delete from live where ctid = any (array(
@@ -39,6 +43,10 @@ begin
             from gone g returning id, dedupe_key, batch),
         freed as (select free_dedupe_keys(array_agg(dedupe_key), array_agg(k.id), false) from kept k
                   where dedupe_key is not null),
-        counted as (select count_batch(batch, 0, 0, 0, count(*)) from kept where batch is not null group by batch)
-        select k.id from kept k where (select count(*) from freed) + (select count(*) from counted) >= 0;
+        counted as (select count_batch(batch, 0, 0, 0, count(*)) from kept where batch is not null group by batch),
+        ended as (
+            select release_limits(array_agg((g.id, g.queue, g.lane, g.held, 0, null)::freed))
+            from gone g where g.held is not null having count(*) > 0)
+        select k.id from kept k
+        where (select count(*) from freed) + (select count(*) from counted) + (select count(*) from ended) >= 0;
 end $$;

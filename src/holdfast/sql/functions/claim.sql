@@ -65,6 +65,9 @@ begin
     for v_priority in 0..3 loop
         foreach v_queue in array p_queues loop
             v_place := p_after -> (v_queue || '/' || v_priority);
+            -- Most places are empty, and a worker that serves several queues asks for them all.
+            continue when p_after is not null and v_place is null
+                and not exists (select 1 from live l where l.queue = v_queue and l.priority = v_priority and l.lane = 0);
             -- A scan from the beginning needs no ring when there is nothing but lane 0. Nothing here is null: `null and ...` would
             -- look for other lanes even where a hint says them, past all that a long transaction keeps from being removed.
             if v_plain and (v_place is null or coalesce(v_place ->> 'from', '') = '-1') and (p_after is not null and v_place is null
@@ -90,6 +93,16 @@ begin
                     limit v_room for update skip locked) c;
                 -- Tenants' jobs have lanes of their own, unless they were put here by a client that knows of none.
                 v_ring := v_owned > 0 and exists (select 1 from limits m where m.kind = 'tenant');
+            end if;
+            if v_ring and p_per_tenant is null and v_place ? 'known' then
+                v_lanes := claim_known(v_queue, v_priority, v_place, v_room);
+                if v_lanes.fits then
+                    v_ring := false;
+                    v_more := v_lanes.ids;
+                    v_tids := v_lanes.places;
+                    v_keyed := v_lanes.deduped;
+                    v_info := v_info || jsonb_build_object(v_queue || '/' || v_priority, v_lanes.info);
+                end if;
             end if;
             if v_ring then
                 v_lanes := claim_ring(v_queue, v_priority, v_place, v_room, v_free, p_per_tenant, p_served);
@@ -161,14 +174,16 @@ begin
             update live l set token = v_token, claimed_at = clock(), attempt = l.attempt + 1
             from unnest(v_rows) as found(place) where l.ctid = found.place
             returning l.id, l.token, l.task, l.payload, l.attempt, l.max_attempts, l.queue, l.priority, l.tenant, l.run_at,
-                      l.created_at, l.dedupe_key, l.batch, l.headers, l.lane, l.keys;
+                      l.created_at, l.dedupe_key, l.batch, l.headers, l.lane,
+                      case when l.held is null then l.keys else nullif(l.keys || orders_of(l.held), '{}')::limit_keys end;
     end if;
     if v_taken <> '{}' then
         return query
             update live l set token = v_token, claimed_at = clock(), attempt = l.attempt + 1, held = found.held
             from unnest(v_taken) as found where l.ctid = found.place
             returning l.id, l.token, l.task, l.payload, l.attempt, l.max_attempts, l.queue, l.priority, l.tenant, l.run_at,
-                      l.created_at, l.dedupe_key, l.batch, l.headers, l.lane, l.keys;
+                      l.created_at, l.dedupe_key, l.batch, l.headers, l.lane,
+                      case when l.held is null then l.keys else nullif(l.keys || orders_of(l.held), '{}')::limit_keys end;
     end if;
     if v_told then
         return query select null::uuid, v_token, null::task_name, v_info::json, null::smallint, null::attempt_limit,

@@ -100,10 +100,10 @@ begin
             v_takes[1] := least(v_takes[1], (p_hint ->> 'first')::integer);
         end if;
         v_found := array(
-            select (c.place, c.id, c.lane, c.run_at, c.tenant, c.task, c.keys, c.dedupe_key, null)::candidate
+            select (c.place, c.id, c.lane, c.run_at, c.tenant, c.task, c.keys, c.dedupe_key, c.held)::candidate
             from unnest(v_lanes, v_at, v_ids, v_takes) as u(lane, at, id, take)
             cross join lateral (
-                select l.ctid as place, l.id, l.lane, l.run_at, l.tenant, l.task, l.keys, l.dedupe_key from live l
+                select l.ctid as place, l.id, l.lane, l.run_at, l.tenant, l.task, l.keys, l.dedupe_key, l.held from live l
                 where l.queue = p_queue and l.priority = p_priority and l.lane = u.lane
                   and (l.run_at, l.id) > (u.at, u.id)
                   and l.token is null and (l.deadline is null or l.deadline > clock())

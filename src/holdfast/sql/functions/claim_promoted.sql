@@ -22,7 +22,7 @@ begin
         order by l.priority, l.run_at, l.id limit p_room for update skip locked);
     foreach v_queue in array p_queues loop
         v_found := array(
-            select (l.ctid, l.id, l.lane, l.run_at, l.tenant, l.task, l.keys, l.dedupe_key, null)::candidate from live l
+            select (l.ctid, l.id, l.lane, l.run_at, l.tenant, l.task, l.keys, l.dedupe_key, l.held)::candidate from live l
             where l.id = any (p_ids) and l.queue = v_queue order by l.priority, l.run_at, l.id);
         if p_per_tenant is not null then
             v_found := within_cap(v_found, p_per_tenant, p_served, taken);

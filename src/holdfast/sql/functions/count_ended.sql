@@ -12,23 +12,24 @@ begin
         running = m.running - cardinality(e.ids),
         last_success_at = case when e.well <> '{}' then clock() else m.last_success_at end,
         last_failure_at = case when e.ill <> '{}' then clock() else m.last_failure_at end,
-        failure_streak = e.streak,
+        failure_streak = cardinality(e.ill)
+            + case when e.well <> '{}' and (m.open_until is null or m.probe = any (e.well)) then 0 else m.failure_streak end,
         -- While the breaker is open only its probe can close it, or open it for longer.
         open_until = case
-            when m.open_until is null and e.streak >= m.breaker_after then clock() + make_interval(secs => m.breaker_pause)
+            when m.open_until is null then
+                case when cardinality(e.ill) + case when e.well <> '{}' then 0 else m.failure_streak end >= m.breaker_after
+                     then clock() + make_interval(secs => m.breaker_pause) end
             when m.probe = any (e.well) then null
             when m.probe = any (e.ill) then clock() + make_interval(secs => least(
                 m.breaker_pause * 2 ^ least(m.opens, 30), greatest(m.breaker_cap, m.breaker_pause)))
             else m.open_until end,
         opens = case
-            when m.open_until is null and e.streak >= m.breaker_after then 1
+            when m.open_until is null then
+                case when cardinality(e.ill) + case when e.well <> '{}' then 0 else m.failure_streak end >= m.breaker_after
+                     then 1 else m.opens end
             when m.probe = any (e.well) then 0
             when m.probe = any (e.ill) then m.opens + 1
             else m.opens end,
         probe = case when m.probe = any (e.ids) then null else m.probe end
-    from (select e.*, (select case when e.well <> '{}' and (k.open_until is null or k.probe = any (e.well)) then 0
-                                   else k.failure_streak end + cardinality(e.ill)
-                       from limits k where k.key = e.key) as streak
-          from unnest(p_ended) e) e
-    where m.key = e.key;
+    from unnest(p_ended) e where m.key = e.key;
 end $$;

@@ -1,5 +1,6 @@
 -- The lane of a job: 0 without a tenant and limits; else the tenant's hash in the upper 31 bits and its keys' in the
--- lower 32. So the fetch index keeps a tenant's lanes side by side, and all jobs of a lane wait for the same limits.
+-- lower 32. So the fetch index keeps a tenant's lanes side by side, and all jobs of a lane wait for the same limits. All jobs of
+-- an order ("order:...") are in one lane whatever their other limits: they wait for each other.
 -- Called by: enqueue, claim, and clients that insert into live themselves, unless they compute the same (model/limit.py).
 -- Locks: none.
 -- Wakes: nobody.
@@ -11,5 +12,6 @@ as $$
          << 32) end
     | case when coalesce(cardinality(p_keys), 0) = 0 then 0 else
         greatest(('x' || encode(substr(sha256(convert_to(
-            (select string_agg(k, chr(31) order by k collate "C") from unnest(p_keys) k), 'UTF8')), 1, 4), 'hex'))::bit(32)::bigint, 1) end
+            (select coalesce(string_agg(k, chr(31) order by k collate "C") filter (where k like 'order:%'),
+                             string_agg(k, chr(31) order by k collate "C")) from unnest(p_keys) k), 'UTF8')), 1, 4), 'hex'))::bit(32)::bigint, 1) end
 $$;

@@ -11,6 +11,8 @@ as $$
         select u.key, sum(u.counted)::bigint as counted, sum(u.actual)::bigint as actual
         from (select m.key, m.running as counted, 0 as actual from limits m where m.running <> 0
               union all select o.key, -cardinality(o.ids), 0 from limit_owed o
+              -- an order that a waiting job keeps; of one that runs again the claim tells
+              union all select o.key, 0, 1 from kept_orders o where (select l.token from live l where l.id = o.id) is null
               union all select k.key, 0, 1 from claimed_jobs() c cross join unnest(c.keys) as k(key)) u
         group by u.key) s
     where counted <> actual order by key

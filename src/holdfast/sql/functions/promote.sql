@@ -22,9 +22,9 @@ begin
         returning *),
     placed as (
         insert into live (id, queue, priority, lane, run_at, created_at, attempt, max_attempts, task, tenant, payload,
-                          dedupe_key, retry, last_error, deadline, batch, headers, keys)
+                          dedupe_key, retry, last_error, deadline, batch, headers, keys, held)
         select id, queue, priority, lane, run_at, created_at, attempt, max_attempts, task, tenant, payload,
-               dedupe_key, retry, last_error, deadline, batch, headers, keys
+               dedupe_key, retry, last_error, deadline, batch, headers, keys, held
         from moved on conflict do nothing returning id)
     select array_agg(id) into v_ids from placed;
     return coalesce(v_ids, '{}');

@@ -1,7 +1,7 @@
 -- Gives back what ended jobs held of their limits. Each has the keys it was counted under, a verdict (1 it ended well, -1
 -- badly, 0 neither: given back, canceled, lost) and the keys for which a bad end counts (null: all).
 -- Called by: finish, reclaim, after the jobs have moved.
--- Locks: limits rows, skipping locked ones: what those are owed is noted beside them, so nobody ever waits here.
+-- Locks: orders that the jobs kept; limits rows, skipping locked ones: what those are owed is noted beside them, so nobody ever waits here.
 -- Wakes: sleepers, those on the jobs' queues first, naming the lanes and keys that may have room now. Who serves other queues
 --   ("room") looks only when it knows that something of its own waits for one of the keys.
 create or replace function release_limits(p_freed freed[]) returns void
@@ -28,6 +28,9 @@ begin
         v_ended := array(select e from unnest(v_ended) e where e.key = any (v_locked));
     end if;
     perform count_ended(v_ended);
+    if exists (select 1 from kept_orders) then
+        delete from kept_orders where key = any (array(select k from unnest(p_freed) f, unnest(f.keys) k));
+    end if;
     if exists (select 1 from sleepers) then
         -- A key is named by the lane of jobs that have no other and no tenant: lanes of other tenants wait for it too.
         v_told := (select string_agg(l.lane::text, ',') from (

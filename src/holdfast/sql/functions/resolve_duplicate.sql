@@ -1,5 +1,5 @@
 -- What becomes of an enqueue whose dedupe key another job holds: existing, replaced, or an error. Who gets the payload
--- gets the limits too, in the lane of its own tenant.
+-- gets the limits too, in the lane of its own tenant; an order that it keeps stays kept.
 -- Called by: enqueue.
 -- Locks: the holder's row, if it waits and nobody else has it locked; it never waits for it (skip locked), because
 --   finish takes the row first and the key second.
@@ -12,23 +12,31 @@ set search_path from current set jit = off set enable_seqscan = off
 as $$
 declare
     v_queue text;
+    v_every text[];
 begin
     if p_on_conflict = 'raise' then
         raise exception 'job % already holds dedupe key %', p_holder, left(p_key, 200)
             using errcode = 'unique_violation', constraint = 'dedupe_key';
     elsif p_on_conflict = 'replace' then
-        update live set payload = p_payload::json, keys = p_keys,
-            lane = case when tenant is null and p_keys is null then 0 else lane_of(tenant, p_keys) end
+        update live set payload = p_payload::json, keys = nullif(free_keys(p_keys, held), '{}'),
+            lane = case when tenant is null and p_keys is null then 0 else lane_of(tenant, free_keys(p_keys, held)) end
         where id = (select id from live where id = p_holder and token is null for update skip locked)
-        returning queue into v_queue;
-        if found then
-            perform wake(v_queue);
-            return 'replaced';
+        returning queue, keys || held into v_queue, v_every;
+        if not found then
+            update later set payload = p_payload::json, keys = nullif(free_keys(p_keys, held), '{}'),
+                lane = case when tenant is null and p_keys is null then 0 else lane_of(tenant, free_keys(p_keys, held)) end
+            where id = (select id from later where id = p_holder for update skip locked)
+            returning keys || held into v_every;
         end if;
-        update later set payload = p_payload::json, keys = p_keys,
-            lane = case when tenant is null and p_keys is null then 0 else lane_of(tenant, p_keys) end
-        where id = (select id from later where id = p_holder for update skip locked);
-        return case when found then 'replaced' else 'existing' end;
+        if not found then
+            return 'existing';
+        elsif cardinality(v_every) > 20 then  -- no claim could tell of them
+            raise exception 'a job has up to 20 limits, and job % keeps its order besides; got %', p_holder, cardinality(p_keys)
+                using errcode = 'invalid_parameter_value';
+        elsif v_queue is not null then
+            perform wake(v_queue);
+        end if;
+        return 'replaced';
     elsif p_on_conflict = 'existing' then
         return 'existing';
     end if;

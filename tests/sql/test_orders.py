@@ -1,0 +1,341 @@
+"""Orders: jobs under a key "order:..." run one at a time, the first first, and one that waits for another attempt holds
+up the rest. Whoever claims, fails, crashes or commits late."""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+import time
+import uuid
+from collections import Counter, defaultdict
+
+import flow
+import psycopg
+import pytest
+import sql_core as core
+from flow import Taken
+from mutants import mutant
+from sql_core import Sql
+from sql_hammer import hammer, rounds
+
+from holdfast.worker.lanes import NOWHERE, Lanes
+
+
+def put(sql: Sql, order: str = "order:a", **options: object) -> uuid.UUID:
+    return core.put(sql, keys=[order], **options)
+
+
+def started(sql: Sql, limit: int = 10) -> list[uuid.UUID]:
+    return [job.id for job in core.claim(sql, limit=limit)]
+
+
+def test_jobs_of_an_order_run_one_at_a_time_and_in_order(sql: Sql) -> None:
+    ids = [put(sql) for _ in range(5)]
+    done = []
+    for _ in ids:
+        job = core.claim_one(sql)
+        assert started(sql) == [], "one of them runs"
+        core.finish(sql, job)
+        done.append(job.id)
+    assert done == ids
+
+
+def test_orders_do_not_hold_up_each_other(sql: Sql) -> None:
+    first = [put(sql, f"order:{n}") for n in range(5)]
+    for n in range(5):
+        put(sql, f"order:{n}")
+    assert sorted(started(sql, 20)) == sorted(first)
+
+
+def test_a_job_that_waits_for_another_attempt_holds_up_the_rest(sql: Sql) -> None:
+    first, second = put(sql), put(sql)
+    core.fail(sql, core.claim_one(sql), delay="1 hour")
+    assert started(sql) == [], "the second would overtake the first"
+    assert flow.drift(sql) == [] == sql("select * from limit_drift()")
+    sql("update later set run_at = clock()")
+    core.promote(sql)
+    again = core.claim_one(sql)
+    assert (again.id, again.attempt, again.keys) == (first, 2, ["order:a"])
+    assert started(sql) == []
+    core.finish(sql, again)
+    assert started(sql) == [second]
+    assert core.count(sql, "kept_orders") == 0
+
+
+@pytest.mark.parametrize("end", ["lost", "snoozed", "released"])
+def test_whatever_sends_a_job_back_keeps_its_order(sql: Sql, end: str) -> None:
+    first, second = put(sql), put(sql)
+    job = core.claim_one(sql)
+    if end == "lost":
+        core.lose(sql)
+    elif end == "snoozed":
+        core.snooze(sql, job, "0")
+    else:
+        core.release(sql, job)
+    assert started(sql) == [first]
+    assert second not in started(sql)
+    assert sql("select * from limit_drift()") == []
+
+
+@pytest.mark.parametrize("outcome", ["dead", "failed", "canceled"])
+def test_the_rest_goes_on_when_the_first_has_ended_for_good(sql: Sql, outcome: str) -> None:
+    put(sql)
+    second = put(sql)
+    core.fail(sql, core.claim_one(sql), delay="0", outcome="error")
+    again = core.claim_one(sql)
+    core.fail(sql, again, outcome=outcome)
+    assert started(sql) == [second]
+    assert core.count(sql, "kept_orders") == 0
+
+
+def test_a_dead_job_goes_back_into_its_order(sql: Sql) -> None:
+    first, second = put(sql, tenant="acme"), put(sql, tenant="acme")
+    core.fail(sql, core.claim_one(sql), delay="0")
+    core.fail(sql, core.claim_one(sql), outcome="dead")
+    core.finish(sql, core.claim_one(sql))
+    third = put(sql, tenant="acme")
+    sql("select retry_dead(%s)", [[first]])
+    assert sql("select keys, lane = lane_of('acme', '{order:a}') from live where id = %s", [first]) == [
+        (["order:a"], True)
+    ]
+    assert started(sql) == [third], "it came back after that"
+    assert second not in started(sql)
+
+
+def test_canceling_a_job_that_keeps_its_order_lets_the_rest_go_on(sql: Sql) -> None:
+    first, second = put(sql), put(sql)
+    core.fail(sql, core.claim_one(sql), delay="1 hour")
+    sql("select * from cancel(%s)", [[first]])
+    assert sql("select * from limit_drift()") == []
+    assert started(sql) == [second]
+
+
+def test_other_limits_of_a_waiting_job_are_free_meanwhile(sql: Sql) -> None:
+    flow.limit(sql, "smtp", concurrency=1)
+    core.put(sql, keys=["order:a", "smtp"])
+    core.fail(sql, core.claim_one(sql), delay="1 hour")
+    other = core.put(sql, keys=["smtp"])
+    assert started(sql) == [other]
+
+
+def test_a_first_job_that_somebody_is_about_to_claim_is_not_overtaken(dsn: str, sql: Sql) -> None:
+    first, second = put(sql), put(sql)
+    with core.session(dsn, autocommit=False) as other:
+        other.execute("select 1 from live where id = %s for update", [first])
+        assert started(sql) == []
+        other.rollback()
+    assert started(sql) == [first]
+    assert second not in started(sql)
+
+
+def test_what_a_late_commit_brings_comes_before_what_began_later(dsn: str, sql: Sql) -> None:
+    """A worker remembers how far it got in a lane; not in one that has an order."""
+    with core.session(dsn, autocommit=False) as late:
+        straggler = put(core.runner(late))
+        early = put(sql)
+        lanes = Lanes(["default"])
+        (job,) = flow.claim(sql)
+        assert job.id == early
+        row = (str(job.id), job.token, "t", "{}", 1, 5, "default", 2, None, 1.0, None, None, 77, ["order:a"])
+        lanes.learn([row], None, False, 0.0, 0.0)
+        assert lanes._rings["default/2"].marks == {77: NOWHERE}
+        flow.end(sql, job)
+        late.commit()
+    after = put(sql)
+    assert started(sql) == [straggler]
+    assert after not in started(sql)
+
+
+def test_the_reason_names_the_job_that_comes_first(sql: Sql) -> None:
+    first, second = put(sql), put(sql)
+    core.fail(sql, core.claim_one(sql), delay="1 hour")
+    ((told,),) = sql("select why(%s)::text", [second])
+    assert f"goes one at a time: job {first} comes first, and waits for another attempt" in told
+    assert "runs" not in told
+
+
+def test_an_order_nobody_used_for_an_hour_is_pruned_and_made_again(sql: Sql) -> None:
+    put(sql)
+    core.finish(sql, core.claim_one(sql))
+    put(sql, "order:busy")
+    busy = core.claim_one(sql)
+    sql("update limits set created_at = created_at - interval '2 hours', last_success_at = null")
+    sql("select prune()")
+    assert core.firsts(sql("select key from limits")) == ["order:busy"]
+    put(sql)
+    assert len(started(sql)) == 1
+    assert core.finish(sql, busy) == []
+
+
+def test_an_order_that_has_used_up_its_rate_is_not_pruned(sql: Sql) -> None:
+    rule = {"template": "order:{a}", "pattern": "order:%", "code": {"rate": 1, "per": 86_400, "burst": 1}}
+    sql("select register_limits(%s::jsonb)", [json.dumps([rule])])
+    put(sql)
+    core.finish(sql, core.claim_one(sql))
+    sql("update limits set created_at = created_at - interval '2 hours', last_success_at = null")
+    sql("select prune()")
+    put(sql)
+    assert started(sql) == []
+
+
+@pytest.mark.parametrize("delay", ["0", "1 hour"])
+def test_a_job_that_keeps_its_order_gets_no_more_limits_than_a_claim_can_tell_of(sql: Sql, delay: str) -> None:
+    put(sql, dedupe_key="k")
+    core.fail(sql, core.claim_one(sql), delay=delay)
+    with pytest.raises(psycopg.errors.InvalidParameterValue, match="keeps its order besides; got 20"):
+        core.enqueue(sql, dedupe_key="k", on_conflict="replace", keys=[f"k{n}" for n in range(20)])
+    every = ["order:a", *(f"k{n}" for n in range(19))]
+    assert core.enqueue(sql, dedupe_key="k", on_conflict="replace", keys=every)[1] == "replaced"
+    sql("update later set run_at = clock()")
+    core.promote(sql)
+    job = core.claim_one(sql)
+    assert sorted(job.keys) == sorted(every)
+    core.fail(sql, job, outcome="dead")
+    assert sql("select * from limit_drift()") == []
+
+
+def test_an_order_runs_one_at_a_time_whatever_an_operator_says(sql: Sql) -> None:
+    sql("""select set_limit('order:a', '{"concurrency": 5}')""")
+    first = put(sql)
+    put(sql)
+    assert started(sql) == [first]
+
+
+class Race:
+    """Adders, workers that fail and crash: the ledger says which job of each order may start."""
+
+    def __init__(self) -> None:
+        self.seed = random.randrange(2**32)
+        print(f"seed {self.seed}")
+        self.guard = threading.Lock()
+        self.adding = threading.Lock()
+        self.waiting: dict[str, list[uuid.UUID]] = defaultdict(list)
+        self.running: dict[str, uuid.UUID] = {}
+        self.wrong: list[str] = []
+        self.seen: Counter[str] = Counter()
+        self.lanes: dict[int, Lanes] = {}
+
+    def add(self, sql: Sql, rng: random.Random) -> None:
+        """One after the other, so that their order is known."""
+        with self.adding:
+            if sql("select count(*) from live where token is null")[0][0] < 100:
+                order = f"order:{rng.randrange(6)}"
+                more = rng.choice([[], [], ["shared"]])
+                id_ = uuid.uuid4()
+                with self.guard:
+                    self.waiting[order].append(id_)
+                flow.put(sql, keys=[order, *more], ids=[id_])
+        time.sleep(0.001)
+
+    def work(self, sql: Sql, rng: random.Random) -> None:
+        try:
+            worker, limit = f"w{rng.random()}", rng.choice([1, 3, 20])
+            if rng.random() < 0.5:
+                jobs = flow.claim(sql, worker, limit)
+            else:
+                mine = self.lanes.setdefault(threading.get_ident(), Lanes(["default"]))
+                jobs = flow.claim_known(sql, mine, worker, limit)
+        except psycopg.errors.DeadlockDetected:
+            self.seen["deadlock"] += 1
+            return
+        if not jobs:
+            time.sleep(0.002)
+            return
+        self.start(jobs)
+        time.sleep(rng.random() * 0.005)
+        outcome = rng.choice(["succeeded", "succeeded", "error", "snoozed", "released", "dead", "crashed"])
+        self.end(jobs, outcome)
+        if outcome == "crashed":
+            sql("update claims set expires_at = '2000-01-01' where token = %s", [jobs[0].token])
+            return
+        more = {"delay": rng.choice([0, 0.01])} if outcome in ("error", "snoozed") else {}
+        while True:
+            try:
+                flow.end(sql, *jobs, outcome=outcome, **more)
+                return
+            except psycopg.errors.DeadlockDetected:
+                self.seen["deadlock"] += 1
+
+    def start(self, jobs: list[Taken]) -> None:
+        with self.guard:
+            for job in jobs:
+                (order,) = (key for key in job.keys if key.startswith("order:"))
+                self.seen["start"] += 1
+                if order in self.running:
+                    self.wrong.append(f"{job.id} runs beside {self.running[order]} of {order}")
+                if self.waiting[order][0] != job.id:
+                    self.wrong.append(f"{job.id} overtook {self.waiting[order][0]} of {order}")
+                self.running[order] = job.id
+
+    def end(self, jobs: list[Taken], outcome: str) -> None:
+        """Before it is sent: the next may start as soon as it is committed."""
+        with self.guard:
+            self.seen[outcome] += len(jobs)
+            for job in jobs:
+                (order,) = (key for key in job.keys if key.startswith("order:"))
+                self.running.pop(order, None)
+                if outcome in ("succeeded", "dead") and job.id in self.waiting[order]:
+                    self.waiting[order].remove(job.id)
+
+    def lose(self, sql: Sql, rng: random.Random) -> None:
+        time.sleep(0.01)
+        try:
+            sql("select * from upkeep('w', '10 s')")
+            core.reclaim(sql)
+            core.promote(sql)
+        except psycopg.errors.DeadlockDetected:
+            self.seen["deadlock"] += 1
+
+    def run(self, dsn: str, schema: str, seconds: float) -> None:
+        works = [self.add] * 2 + [self.work] * 5 + [self.lose]
+        errors = hammer(dsn, schema, self.seed, seconds, works, self.was_worth_it)
+        assert self.wrong == []
+        assert errors == []
+
+    def was_worth_it(self) -> bool:
+        return all(self.seen[what] > 10 for what in ("start", "error", "crashed", "dead", "snoozed", "released"))
+
+
+def test_orders_hold_whoever_claims_fails_or_crashes(dsn: str, sql: Sql) -> None:
+    flow.limit(sql, "shared", concurrency=2)
+    race = Race()
+    race.run(dsn, "holdfast", 5)
+    print(dict(race.seen))
+    assert race.was_worth_it(), "too little happened to prove anything"
+    for _ in range(5000):
+        core.lose(sql)
+        sql("update later set run_at = clock()")
+        core.promote(sql)
+        if not (jobs := flow.claim(sql, limit=100)):
+            break
+        race.start(jobs)
+        race.end(jobs, "succeeded")
+        flow.end(sql, *jobs)
+    assert race.wrong == []
+    assert core.count(sql, "live") + core.count(sql, "later") == 0, "something was never started"
+    assert flow.drift(sql) == [] == sql("select * from limit_drift()")
+    assert core.count(sql, "kept_orders") == 0
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"admit": [(" and p.n <> all (v_late)", "")]},
+        {"settle": [("nullif(orders_of(g.keys || g.held), '{}')", "null::text[]")]},
+        {"apply_limits": [("then 1 else", "then 2 else")]},
+    ],
+    ids=["the first is not looked for", "a retry lets others pass", "two at a time"],
+)
+def test_the_race_goes_red_when_orders_are_broken(dsn: str, change: dict[str, list[tuple[str, str]]]) -> None:
+    with mutant(dsn, change) as sql:
+        flow.limit(sql, "shared", concurrency=2)
+        for _ in rounds():
+            race = Race()
+            try:
+                race.run(dsn, "mutant", 1)
+            except AssertionError:
+                if race.wrong:
+                    return
+            sql("truncate live, later, claims, limits, limit_owed, kept_orders")
+    pytest.fail("the race is green although orders are broken")
