@@ -23,7 +23,7 @@ def bind(hf: Holdfast, dsn: str, databases: Databases | None = None, *, empty: b
     """A kit for an application, all of whose calls go to the test database until the block ends. So do those of an
     application or a process made meanwhile, through HOLDFAST_DSN. The database is emptied first, unless told not to."""
     with ExitStack() as stack:
-        settings = hf.settings.with_(dsn=dsn, pooler=False)
+        settings = hf.settings.with_(dsn=dsn, pooler=False, queue_enabled=False)
         database, sync_pool = (databases or stack.enter_context(Databases())).open(settings)
         if empty:
             database.reset()

@@ -18,6 +18,7 @@ import msgspec
 
 from holdfast.client import Enqueuer, Holdfast
 from holdfast.errors import JobFailed, UnknownTask, UsageError
+from holdfast.model.delivery import PREFIX
 from holdfast.model.job import JobInfo, Status
 from holdfast.model.outcome import SETTLED
 from holdfast.store.scratch import Scratch
@@ -176,7 +177,7 @@ class Drain:
         running.result()
 
     def _note(self, seen: Seen) -> None:
-        if seen.error is None and seen.job.task not in self._hf.tasks:
+        if seen.error is None and seen.job.task not in self._hf.tasks and not seen.job.task.startswith(PREFIX):
             seen.error = UnknownTask(seen.job.task, self._hf.tasks)
         self._seen.append(seen)
         if self._over() or self._worker.starts_somewhere:

@@ -50,7 +50,7 @@ class Wanted:
             self._options = _options(task)
         elif args:
             raise UsageError("arguments go by name unless the task itself is given, not its name")
-        self._args = {name: _as_json(value) for name, value in self._args.items()}
+        self._args = {name: as_json(value) for name, value in self._args.items()}
 
     def differences(self, job: JobInfo) -> list[str]:
         """In what a job of the same task differs, in words."""
@@ -58,7 +58,7 @@ class Wanted:
         for name, value in self._args.items():
             there = job.payload.get(name, self._defaults.get(name, _Missing))
             if not there == value:  # noqa: SIM201 - a matcher such as mock.ANY may define equality alone
-                found.append(f"{name} is {_short(there)}, not {_short(value)}")
+                found.append(f"{name} is {short(there)}, not {short(value)}")
         return found + [text for name, value in self._options.items() if (text := self._differs(name, value, job))]
 
     def is_task_of(self, job: JobInfo) -> bool:
@@ -70,7 +70,7 @@ class Wanted:
         return self.is_task_of(job) and not self.differences(job)
 
     def __str__(self) -> str:
-        options = "".join(f" {name}={_short(value)}" for name, value in self._options.items())
+        options = "".join(f" {name}={short(value)}" for name, value in self._options.items())
         return f"{self.task or 'any task'}({_arguments(self._args)}){options}"
 
     def _differs(self, name: str, value: Any, job: JobInfo) -> str:
@@ -85,9 +85,9 @@ class Wanted:
             return "" if near else f"run_at is {job.run_at}, not {value}"
         if name == "dedupe":
             key = payload.dedupe_key(job.task, job.tenant, value)
-            return "" if job.dedupe_key == key else f"dedupe key is {_short(job.dedupe_key)}, not {_short(key)}"
+            return "" if job.dedupe_key == key else f"dedupe key is {short(job.dedupe_key)}, not {short(key)}"
         there = getattr(job, name)
-        return "" if there == value else f"{name} is {_short(there)}, not {_short(value)}"
+        return "" if there == value else f"{name} is {short(there)}, not {short(value)}"
 
 
 def describe(wanted: Wanted, jobs: Sequence[JobInfo], now: datetime) -> str:
@@ -111,7 +111,7 @@ class _Missing:
 
 def _defaults(task: Enqueuer[Any, Any]) -> dict[str, Any]:
     parameters = inspect.signature(task._task.handler).parameters.values()
-    return {each.name: _as_json(each.default) for each in parameters if each.default is not each.empty}
+    return {each.name: as_json(each.default) for each in parameters if each.default is not each.empty}
 
 
 def _options(task: Enqueuer[Any, Any]) -> dict[str, Any]:
@@ -128,7 +128,7 @@ def _options(task: Enqueuer[Any, Any]) -> dict[str, Any]:
     return said
 
 
-def _as_json(value: Any) -> Any:
+def as_json(value: Any) -> Any:
     """A value as it arrives; what JSON cannot carry is compared as it is (mock.ANY, pytest.approx)."""
     try:
         return msgspec.json.decode(msgspec.json.encode(value))
@@ -143,9 +143,9 @@ def _told(job: JobInfo, now: datetime) -> str:
 
 
 def _arguments(args: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name}={_short(value)}" for name, value in args.items())
+    return ", ".join(f"{name}={short(value)}" for name, value in args.items())
 
 
-def _short(value: Any) -> str:
+def short(value: Any) -> str:
     text = "missing" if value is _Missing else repr(value)
     return text if len(text) <= _WIDEST else f"{text[: _WIDEST - 3]}..."

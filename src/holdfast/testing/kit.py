@@ -10,22 +10,26 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
-from holdfast.client import Enqueuer, Handle, Holdfast
+from holdfast.client import Channel, Enqueuer, Handle, Holdfast
 from holdfast.errors import UsageError
 from holdfast.model.context import Context
+from holdfast.model.delivery import MessageInfo
 from holdfast.model.job import JobInfo, Status, ids
 from holdfast.store.calls import Filter
+from holdfast.store.outbox import MessageFilter
 from holdfast.store.scratch import Scratch
 from holdfast.testing.clock import Clock, zoned
 from holdfast.testing.drain import Attempt, Drain, Drained, Plan
+from holdfast.testing.emitted import WantedMessage
 from holdfast.testing.enqueued import Wanted, describe
 from holdfast.testing.pools import KitAsyncPool, KitSyncPool, on_loop
 
 _ALL = 1_000_000
+Seen = TypeVar("Seen", JobInfo, MessageInfo)
 
 
 class Kit:
@@ -150,6 +154,51 @@ class Kit:
         wanted = self._wanted(task, args, kwargs, None)
         return [job for job in self._jobs(task) if wanted.fits(job)]
 
+    def assert_emitted(
+        self,
+        channel: Channel[Any, Any] | str,
+        payload: Any = ...,
+        *,
+        key: str | None = None,
+        tenant: str | None = None,
+        order: str | None = None,
+        count: int | None = None,
+        conn: Any = None,
+    ) -> list[MessageInfo]:
+        """Fails unless the test has emitted such a message (`count` of them, if given); answers those that fit.
+
+        What is left out is not compared. It counts what was committed, delivered or not; with conn= it looks through
+        that connection, into its open transaction. drain() delivers messages, with the channel's own handler.
+        """
+        __tracebackhide__ = True
+        wanted, messages = WantedMessage(channel, payload, key, tenant, order), self._messages(conn)
+        found = [it for it in messages if wanted.fits(it)]
+        if not found if count is None else len(found) != count:
+            missing = "no message was emitted that fits" if count is None else f"{len(found)} fit, not {count}:"
+            raise AssertionError(f"{missing} {wanted}\n{wanted.nearest(messages)}{self._open()}")
+        return found
+
+    def refute_emitted(
+        self,
+        channel: Channel[Any, Any] | str | None = None,
+        payload: Any = ...,
+        *,
+        key: str | None = None,
+        tenant: str | None = None,
+        order: str | None = None,
+        conn: Any = None,
+    ) -> None:
+        """Fails if the test has emitted such a message, or without a channel any message."""
+        __tracebackhide__ = True
+        wanted, messages = WantedMessage(channel, payload, key, tenant, order), self._messages(conn)
+        if found := [it for it in messages if wanted.fits(it)]:
+            raise AssertionError(f"{len(found)} emitted that fit {wanted}\n{wanted.nearest(messages)}")
+
+    def all_emitted(self, channel: Channel[Any, Any] | str | None = None, *, conn: Any = None) -> list[MessageInfo]:
+        """The messages that the test has emitted, in that order; with a channel, that one's."""
+        wanted = WantedMessage(channel, ..., None, None, None)
+        return [it for it in self._messages(conn) if wanted.fits(it)]
+
     def waiting(self) -> list[JobInfo]:
         """The jobs that have not ended: queued, or waiting for their time or another attempt."""
         return [job for job in self._jobs(None) if not job.status.final]
@@ -214,15 +263,21 @@ class Kit:
     def _jobs(self, task: Enqueuer[Any, Any] | str | None) -> list[JobInfo]:
         every = self.hf.calls.list_jobs(Filter(), limit=_ALL, newest_first=False)
         conn = task._options.conn if isinstance(task, Enqueuer) else None
-        if inspect.iscoroutinefunction(getattr(conn, "execute", None)):
-            raise UsageError("an async connection cannot be looked through; commit first, and leave conn= out")
+        _refuse_async(conn)
         return self._database.run(every) if conn is None else [_read(job) for job in self._pools[0].run(every, conn)]
 
     def _there_is(self, wanted: Wanted, jobs: list[JobInfo]) -> str:
-        told = describe(wanted, jobs, self.clock.now())
-        if self._database.open_transactions():
-            told += "\na transaction is still open: what it enqueued is not there before it commits"
-        return told
+        return describe(wanted, jobs, self.clock.now()) + self._open()
+
+    def _messages(self, conn: Any) -> list[MessageInfo]:
+        every = self.hf.outbox.list_messages(MessageFilter(), limit=_ALL, newest_first=False)
+        _refuse_async(conn)
+        return self._database.run(every) if conn is None else [_read(it) for it in self._pools[0].run(every, conn)]
+
+    def _open(self) -> str:
+        if not self._database.open_transactions():
+            return ""
+        return "\na transaction is still open: what it enqueued is not there before it commits"
 
 
 class Inline:
@@ -279,10 +334,15 @@ def _off_loop(work: Callable[[], None]) -> None:
         thread.submit(work).result()
 
 
-def _read(job: JobInfo) -> JobInfo:
-    """A job seen through another library, some of which leave JSON as text."""
-    found: Any = job.payload
-    return replace(job, payload=msgspec.json.decode(found)) if isinstance(found, str) else job
+def _read(it: Seen) -> Seen:
+    """A job or message seen through another library, some of which leave JSON as text."""
+    found: Any = it.payload
+    return replace(it, payload=msgspec.json.decode(found)) if isinstance(found, str) else it
+
+
+def _refuse_async(conn: Any) -> None:
+    if inspect.iscoroutinefunction(getattr(conn, "execute", None)):
+        raise UsageError("an async connection cannot be looked through; commit first, and leave conn= out")
 
 
 def _id_of(job: Handle[Any] | JobInfo | str) -> str:

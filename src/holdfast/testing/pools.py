@@ -14,7 +14,9 @@ from holdfast.store.calls import Call
 from holdfast.store.pools import AsyncPool, SyncPool
 
 T = TypeVar("T")
-_MAKES_JOBS = re.compile(r"INSERT INTO \w+\.live|\.(enqueue(_many)?|(close|cancel)_batch|retry_dead|run_schedule)\(")
+_MAKES_JOBS = re.compile(
+    r"INSERT INTO \w+\.live|\.(enqueue(_many)?|emit|(close|cancel)_batch|retry_dead|run_schedule)\("
+)
 
 
 class KitSyncPool(SyncPool):

@@ -1,0 +1,187 @@
+"""`holdfast outbox`: messages and how their delivery stands; shows them and has them delivered again."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+import typer
+
+from holdfast.cli import render
+from holdfast.cli.database import Database, job_ids
+from holdfast.cli.options import AsJson, Dsn, Limit, Schema, TenantOnly, Yes
+from holdfast.errors import HoldfastError, UsageError
+from holdfast.model.delivery import MessageInfo
+from holdfast.model.job import parse_id
+from holdfast.store.outbox import MessageFilter
+
+PAGE = 500
+
+group = typer.Typer(invoke_without_command=True)
+
+
+class MessageStatus(enum.StrEnum):
+    """Where the delivery of a message stands."""
+
+    PENDING = "pending"
+    DELIVERING = "delivering"
+    DELIVERED = "delivered"
+    FAILED = "failed"
+    DEAD = "dead"
+    CANCELED = "canceled"
+
+
+ChannelOnly = Annotated[str | None, typer.Option("--channel", metavar="NAME", help="Only messages of this channel.")]
+StatusOnly = Annotated[MessageStatus | None, typer.Option("--status", help="Only messages with this status.")]
+KeyOnly = Annotated[str | None, typer.Option("--key", metavar="KEY", help="Only messages with this key.")]
+OrderOnly = Annotated[str | None, typer.Option("--order", metavar="ORDER", help="Only messages of this order.")]
+IdOrKey = Annotated[str, typer.Argument(metavar="ID|KEY", help="The message's id, its idempotency key or its key.")]
+SomeIds = Annotated[list[str] | None, typer.Argument(metavar="ID", help="Message ids, or --all.")]
+All = Annotated[bool, typer.Option("--all", help="All failed and dead ones that match the options below.")]
+
+
+@group.callback(epilog="Example: holdfast outbox --channel email --status dead --limit 20")
+def list_messages(
+    ctx: typer.Context,
+    *,
+    channel: ChannelOnly = None,
+    status: StatusOnly = None,
+    tenant: TenantOnly = None,
+    key: KeyOnly = None,
+    order: OrderOnly = None,
+    limit: Limit = 50,
+    as_json: AsJson = False,
+    dsn: Dsn = None,
+    schema: Schema = None,
+) -> None:
+    """List the newest messages of the outbox; show them, and deliver again what has failed."""
+    if ctx.invoked_subcommand is not None:
+        return
+    where = MessageFilter(channel=channel, status=status and str(status), tenant=tenant, key=key, order=order)
+    with Database(dsn, schema) as db:
+        found = db.run(db.outbox.list_messages(where, limit=limit))
+    if as_json:
+        render.emit_json(found)
+        return
+    columns = ("id", "status", "channel", "~key", "~tenant", "~order", "#tries", "emitted", "delivered", "~last error")
+    render.show_rows(columns, map(_row, found), head=4, empty="no messages match")
+    if len(found) == limit:
+        render.tell(f"these are the newest {limit}; --limit shows more")
+
+
+def _row(it: MessageInfo) -> tuple[Any, ...]:
+    return (it.id, it.status, it.channel, it.key, it.tenant, it.order, f"{it.attempts}/{it.max_attempts}",
+            it.created_at, it.delivered_at, render.error_line(it.error))  # fmt: skip
+
+
+@group.command(epilog="Example: holdfast outbox show email/acme/invoice-42")
+def show(message: IdOrKey, as_json: AsJson = False, dsn: Dsn = None, schema: Schema = None) -> None:
+    """Show everything about one message."""
+    with Database(dsn, schema) as db:
+        it = _find(db, message)
+    if as_json:
+        render.emit_json(it)
+    else:
+        _show(it)
+
+
+def _find(db: Database, text: str) -> MessageInfo:
+    """A message by id, by idempotency key, or by a key that only one has."""
+    try:
+        found = [db.run(db.outbox.message(parse_id(text)))]
+    except UsageError:
+        found = [db.run(db.outbox.message_of(text))]
+        if found == [None]:
+            found = [*db.run(db.outbox.list_messages(MessageFilter(key=text), limit=10))]
+    if len(found) > 1:
+        told = ", ".join(each.idempotency_key for each in found if each is not None)
+        raise UsageError(f"several messages have the key {text!r}; name one by its idempotency key: {told}")
+    if not found or found[0] is None:
+        raise HoldfastError(
+            f"there is no message {text!r} in schema {db.settings.schema!r}; delivered ones are dropped with history"
+        )
+    return found[0]
+
+
+def _show(it: MessageInfo) -> None:
+    error = dict(it.error or {})
+    trace = str(error.pop("traceback", "")).rstrip()
+    render.show_fields({
+        "id": it.id, "status": it.status, "channel": it.channel, "key": it.key, "tenant": it.tenant, "order": it.order,
+        "idempotency key": it.idempotency_key, "attempts": f"{it.attempts} of {it.max_attempts}",
+        "payload": it.payload, "queue": it.queue, "emitted": it.created_at,
+        "next attempt": it.run_at if it.status == "pending" else None, "delivered": it.delivered_at,
+        "ended": None if it.delivered_at else it.finished_at, "maybe sent": _maybe_sent(it),
+        "last error": render.error_line(error) or None, "error code": error.get("code"),
+    })  # fmt: skip
+    if trace:
+        render.say(f"\n{trace}")
+
+
+def _maybe_sent(it: MessageInfo) -> str | None:
+    if it.status == "delivered":
+        return None
+    return "yes: an attempt began and did not say that it sent nothing" if it.maybe_sent else "no"
+
+
+@group.command(epilog="Example: holdfast outbox retry --all --channel email --yes")
+def retry(
+    id_: SomeIds = None,
+    *,
+    every: All = False,
+    channel: ChannelOnly = None,
+    tenant: TenantOnly = None,
+    yes: Yes = False,
+    as_json: AsJson = False,
+    dsn: Dsn = None,
+    schema: Schema = None,
+) -> None:
+    """Deliver failed and dead messages again, with fresh attempts; handlers are told that they may have been sent."""
+    if every == bool(id_):
+        raise UsageError("say which messages to retry: their ids, or --all with or without filters, not both")
+    if id_ and (channel or tenant):
+        raise UsageError("filters go with --all, not with ids")
+    with Database(dsn, schema) as db:
+        known, unknown = _known(db, job_ids(id_ or []))
+        pages = iter([known]) if id_ else _dead(db, channel, tenant, yes)
+        asked = 0
+        went: list[str] = []
+        for page in pages:
+            asked += len(page)
+            back = db.run(db.calls.retry_dead(page))
+            went += back
+    _tell(asked, went, unknown, as_json)
+
+
+def _known(db: Database, ids: list[str]) -> tuple[list[str], list[str]]:
+    """Ids of messages, and those that are none's: a job's that is no message must not be retried here."""
+    there = {each: db.run(db.outbox.message(each)) is not None for each in ids}
+    return [each for each in there if there[each]], [each for each in there if not there[each]]
+
+
+def _dead(db: Database, channel: str | None, tenant: str | None, yes: bool) -> Iterator[list[str]]:
+    """Ids in growing order: a message that dies again meanwhile is behind us and is not taken twice."""
+    total = db.run(db.outbox.count_dead(channel, tenant))
+    if total and not yes:
+        typer.confirm(f"retry {render.plural(total, 'message')}?", abort=True, err=True)
+    after: str | None = None
+    while page := db.run(db.outbox.dead_ids(channel, tenant, limit=PAGE, after=after)):
+        yield page
+        after = page[-1]
+
+
+def _tell(asked: int, went: list[str], unknown: list[str], as_json: bool) -> None:
+    left = asked - len(went)
+    if as_json:
+        render.emit_json({"retried": len(went), "left": left + len(unknown), "ids": went})
+    elif asked or unknown:
+        render.say(f"retried {render.plural(len(went), 'message')}")
+    else:
+        render.say("no failed or dead messages match")
+    for each in unknown:
+        render.tell(f"there is no message {each}; delivered ones are dropped with history", "yellow")
+    if left:
+        render.tell(f"left {render.plural(left, 'message')} alone: neither failed nor dead", "yellow")
+    if left or unknown:
+        raise typer.Exit(1)

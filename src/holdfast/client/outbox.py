@@ -1,0 +1,213 @@
+"""The outbox: messages that are committed with what they tell of, and the channels that deliver them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+
+from holdfast.client.task import Runner, Task
+from holdfast.errors import ConfigurationError
+from holdfast.model import delivery as words
+from holdfast.model import payload as payloads
+from holdfast.model.context import Context
+from holdfast.model.delivery import Delivery, DeliverySignature, Emitted, MessageInfo
+from holdfast.model.job import NewJob, ids, parse_id
+from holdfast.model.limit import Limit
+from holdfast.model.retry import Retry, check_policy
+from holdfast.store.calls import Call
+from holdfast.store.outbox import Message, MessageFilter, OutboxCalls
+
+if TYPE_CHECKING:
+    from holdfast.client.around import Around
+    from holdfast.settings import Settings
+    from holdfast.store.pools import AsyncPool, SyncPool
+
+T = TypeVar("T")
+R_co = TypeVar("R_co", covariant=True)
+
+
+class Channel(Generic[T, R_co]):
+    """A handler that delivers messages. Calling it runs the plain function, with a Delivery made by hand."""
+
+    def __init__(self, name: str, task: Task[Any, Any], signature: DeliverySignature) -> None:
+        self.name = name
+        self.task = task
+        self._signature = signature
+        functools.update_wrapper(self, task.handler)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> R_co:
+        """The handler itself, as a plain function."""
+        result: R_co = self.task.handler(*args, **kwargs)
+        return result
+
+    def fill(self, job: NewJob) -> NewJob:
+        """Completes a message's job with what the channel says of it; refuses a payload its handler cannot take."""
+        task = self.task
+        self._signature.check(job.payload)
+        job.queue, job.priority, job.max_attempts = task.queue, task.priority, task.retry.max_attempts
+        if task.limits is not None:
+            job.keys = task.keys(b'{"key":"","body":%b}' % job.payload, job.tenant, task.queue)
+        return job
+
+    def __repr__(self) -> str:
+        return f"<channel {self.name!r} on queue {self.task.queue!r}>"
+
+
+class ChannelDecorator:
+    """What `hf.channel(...)` returns: turns a handler into a Channel, keeping its payload's type."""
+
+    def __init__(self, register: Callable[..., Channel[Any, Any]]) -> None:
+        self._register = register
+
+    @overload
+    def __call__(
+        self, handler: Callable[[Delivery[T]], Coroutine[Any, Any, None]]
+    ) -> Channel[T, Coroutine[Any, Any, None]]: ...
+    @overload
+    def __call__(
+        self, handler: Callable[[Context, Delivery[T]], Coroutine[Any, Any, None]]
+    ) -> Channel[T, Coroutine[Any, Any, None]]: ...
+    @overload
+    def __call__(self, handler: Callable[[Delivery[T]], R_co]) -> Channel[T, R_co]: ...
+    @overload
+    def __call__(self, handler: Callable[[Context, Delivery[T]], R_co]) -> Channel[T, R_co]: ...
+    def __call__(self, handler: Callable[..., Any]) -> Channel[Any, Any]:
+        return self._register(handler)
+
+
+class Outbox:
+    """A part of Holdfast, in a file of its own."""
+
+    settings: Settings
+    channels: dict[str, Channel[Any, Any]]
+    around_enqueues: Around
+    if TYPE_CHECKING:
+
+        @property
+        def sync_pool(self) -> SyncPool: ...
+        @property
+        def async_pool(self) -> AsyncPool: ...
+        def add_task(self, handler: Callable[..., Any], *, name: str, **options: Any) -> Task[Any, Any]: ...
+
+    @property
+    def outbox(self) -> OutboxCalls:
+        return OutboxCalls(self.settings.schema)
+
+    def channel(
+        self,
+        name: str,
+        *,
+        queue: str = "outbox",
+        priority: int = 2,
+        retry: Retry = words.RETRY,
+        timeout: float | None = None,
+        limits: Sequence[Limit] = (),
+        runner: Runner | None = None,
+    ) -> ChannelDecorator:
+        """Registers a handler that delivers the messages of a channel. It takes one Delivery, besides a Context and
+        resources, and returns when the message is sent. Limits may name fields of the payload, where its type has some.
+
+        An attempt that a stopping worker interrupts counts, unlike a task's: something may have been sent.
+        """
+        if not isinstance(name, str):
+            raise ConfigurationError('write @hf.channel("name") with the channel\'s name in parentheses')
+        words.check_channel(name)
+        check_policy(retry)
+
+        def register(handler: Callable[..., Any]) -> Channel[Any, Any]:
+            signature = DeliverySignature(name, handler)
+            task = self.add_task(
+                handler, name=words.PREFIX + name, queue=queue, priority=priority, retry=retry, timeout=timeout,
+                dedupe=None, runner=runner, limits=limits, signature=signature, refunds=False,
+            )  # fmt: skip
+            self.channels[name] = Channel(name, task, signature)
+            return self.channels[name]
+
+        return ChannelDecorator(register)
+
+    @overload
+    def emit(
+        self, conn: Any, channel: Channel[T, Any], payload: T, *, key: str, tenant: str | None = None,
+        order: str | None = None,
+    ) -> Emitted: ...  # fmt: skip
+    @overload
+    def emit(
+        self, conn: Any, channel: str, payload: Any, *, key: str, tenant: str | None = None, order: str | None = None
+    ) -> Emitted: ...
+    def emit(
+        self,
+        conn: Any,
+        channel: Channel[Any, Any] | str,
+        payload: Any,
+        *,
+        key: str,
+        tenant: str | None = None,
+        order: str | None = None,
+    ) -> Emitted:
+        """Puts a message into the outbox in a transaction of the caller's; a worker delivers it once that is committed.
+
+        conn: a connection or session of psycopg, asyncpg, SQLAlchemy or Django; None for a transaction of its own. key
+        says what must not be sent twice: for a channel and tenant there is one message of a key, and emitting it again
+        answers its id and changes nothing. Messages with the same order are delivered one at a time, as emitted. A
+        channel need not be registered in this application: another service may deliver it.
+        """
+        message = self._message(channel, payload, key, tenant, order)
+        with self.around_enqueues.entered(message.job):
+            return self.sync_pool.run(self._emit(message), conn)
+
+    @overload
+    async def aemit(
+        self, conn: Any, channel: Channel[T, Any], payload: T, *, key: str, tenant: str | None = None,
+        order: str | None = None,
+    ) -> Emitted: ...  # fmt: skip
+    @overload
+    async def aemit(
+        self, conn: Any, channel: str, payload: Any, *, key: str, tenant: str | None = None, order: str | None = None
+    ) -> Emitted: ...
+    async def aemit(
+        self,
+        conn: Any,
+        channel: Channel[Any, Any] | str,
+        payload: Any,
+        *,
+        key: str,
+        tenant: str | None = None,
+        order: str | None = None,
+    ) -> Emitted:
+        """The same, async."""
+        message = self._message(channel, payload, key, tenant, order)
+        async with self.around_enqueues.aentered(message.job):
+            return await self.async_pool.run(self._emit(message), conn)
+
+    def get_message(self, message_id: str) -> MessageInfo | None:
+        """A message of the outbox, or None."""
+        return self.sync_pool.run(self.outbox.message(parse_id(message_id)))
+
+    async def aget_message(self, message_id: str) -> MessageInfo | None:
+        """A message of the outbox, or None."""
+        return await self.async_pool.run(self.outbox.message(parse_id(message_id)))
+
+    def list_messages(self, *, limit: int = 50, **where: str | None) -> list[MessageInfo]:
+        """The newest messages that match channel, status, tenant, key or order."""
+        return self.sync_pool.run(self.outbox.list_messages(MessageFilter(**where), limit=limit))
+
+    def _message(
+        self, channel: Channel[Any, Any] | str, body: Any, key: str, tenant: str | None, order: str | None
+    ) -> Message:
+        name = words.check_channel(channel.name if isinstance(channel, Channel) else channel)
+        words.check_key(key)
+        for what, text, longest in (("a tenant", tenant, 200), ("the order of a message", order, words.LONGEST_KEY)):
+            if text is not None:
+                payloads.check_text(text, what, longest)
+        what = f"the payload of a message of channel {name!r}"
+        data = payloads.encode(body, what)
+        payloads.check_limits(data, what, self.settings.max_payload, self.settings.max_depth)
+        job = NewJob(ids.make(), words.PREFIX + name, data, "", tenant)
+        known = channel if isinstance(channel, Channel) else self.channels.get(name)
+        return Message(job if known is None else known.fill(job), name, key, order)
+
+    def _emit(self, message: Message) -> Call[Emitted]:
+        if (headers := message.job.headers) is not None:
+            payloads.check_headers(headers, self.settings.max_payload, self.settings.max_depth)
+        return self.outbox.emit(message)

@@ -1,0 +1,195 @@
+"""Messages of the outbox: what is emitted, what a channel's handler gets of it, and what people see of it.
+
+A message is a job whose payload is `{"key": ..., "body": ...}`. Its idempotency key is made of channel, tenant and key,
+by SQL's idempotency_key() and here alike: receivers remember it, so its form never changes.
+"""
+
+from __future__ import annotations
+
+import re
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Generic, Protocol, TypeVar, get_args, get_origin
+
+import msgspec
+
+from holdfast.errors import ConfigurationError, InvalidPayload, UsageError
+from holdfast.model import payload
+from holdfast.model.job import Job
+from holdfast.model.retry import Retry
+from holdfast.model.signature import Call, Signature
+
+T_co = TypeVar("T_co", covariant=True)
+PREFIX = "channel:"
+"""What the name of a channel's task begins with."""
+RETRY = Retry.exponential(base=1, cap=3600, max_attempts=10, jitter=0.2)
+LONGEST_KEY = 300
+_NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+
+
+class Address(Protocol):
+    """What a message can be emitted to besides a name: a channel that is registered."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Emitted:
+    """A message in the outbox. `existing` says that one with this key was there before: the id is that one's."""
+
+    id: str
+    existing: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery(Generic[T_co]):
+    """One attempt to deliver a message. A channel's handler takes one: `Delivery[Email]` for a payload of that type.
+
+    maybe_sent: an earlier attempt began and may have sent it, its worker having died before it could say so. Ask the
+    receiver first, or let it know `idempotency_key`, which is the same in every attempt. An attempt that raises Snooze
+    says that it has sent nothing.
+    """
+
+    payload: T_co
+    key: str = "key"
+    channel: str = ""
+    tenant: str | None = None
+    order: str | None = None
+    id: str = "00000000-0000-7000-8000-000000000000"
+    attempt: int = 1
+    max_attempts: int = RETRY.max_attempts
+    maybe_sent: bool = False
+
+    @property
+    def idempotency_key(self) -> str:
+        """The message's key for receivers: unique over all channels and tenants, and stable for ever."""
+        return idempotency_key(self.channel, self.tenant, self.key)
+
+    @property
+    def last_attempt(self) -> bool:
+        """Whether no attempt is left after this one."""
+        return self.attempt >= self.max_attempts
+
+
+@dataclass(frozen=True, slots=True)
+class MessageInfo:
+    """One row of the `outbox` view. status: pending, delivering, delivered, failed, dead or canceled.
+
+    maybe_sent: an earlier attempt, or any when none is under way, may have sent it.
+    """
+
+    id: str
+    tenant: str | None
+    channel: str
+    key: str
+    idempotency_key: str
+    order: str | None
+    status: str
+    attempts: int
+    max_attempts: int
+    payload: Any
+    error: dict[str, Any] | None
+    queue: str
+    run_at: datetime
+    created_at: datetime
+    delivered_at: datetime | None
+    finished_at: datetime | None
+    maybe_sent: bool
+
+
+def idempotency_key(channel: str, tenant: str | None, key: str) -> str:
+    """The same as SQL's idempotency_key()."""
+    return f"{channel}/{'' if tenant is None else tenant.replace('%', '%25').replace('/', '%2F')}/{key}"
+
+
+def check_channel(name: Any) -> str:
+    """Refuses what cannot be the name of a channel."""
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise UsageError(
+            f"a channel's name has 1 to 100 letters, digits, dots, dashes and underscores, got {name!r:.60}"
+        )
+    if name.startswith("holdfast."):  # the keys of events are there
+        raise UsageError(f"names that begin with 'holdfast.' are no channel's, got {name!r:.60}")
+    return name
+
+
+def check_key(key: Any) -> str:
+    """Refuses what cannot be the key of a message."""
+    if key is None:
+        raise UsageError("a message needs a key= that says what must not be sent twice, such as 'invoice-42'")
+    payload.check_text(key, "the key of a message", LONGEST_KEY)
+    if _CONTROL.search(key):  # receivers get it in headers
+        raise UsageError(f"the key of a message has no control characters, got {key[:60]!r}")
+    return str(key)
+
+
+class DeliverySignature(Signature):
+    """How a channel's handler is called: with one Delivery, whose payload is of the type that it is annotated with."""
+
+    def __init__(self, channel: str, handler: Callable[..., Any]) -> None:
+        super().__init__(PREFIX + channel, handler)
+        self.channel = channel
+        if len(self.kinds) != 1 or not _is_delivery(*self.kinds.values()):
+            raise ConfigurationError(
+                f"the handler of channel {channel!r} takes one Delivery, as in `def send(delivery: Delivery[Email])`, "
+                f"besides a Context and resources; it takes {self._shape}"
+            )
+        ((self._argument, kind),) = self.kinds.items()
+        self._body = get_args(kind)[0] if get_args(kind) else Any
+        shape = msgspec.defstruct(
+            "Message", [("key", str), ("body", self._body), ("order", str | None, None), ("maybe_sent", bool, False)]
+        )
+        self._message = msgspec.json.Decoder(shape)
+        self._only_body = msgspec.json.Decoder(self._body)
+        self.names = _fields(self._body)
+
+    def call(self, job: Job) -> Call:
+        """The delivery that a job stands for."""
+        held = self._read(job.payload)
+        delivery = Delivery(held.body, held.key, self.channel, job.tenant, held.order, job.id, job.attempt,
+                            job.max_attempts, job.attempt > 1 or held.maybe_sent)  # fmt: skip
+        return (), {self._argument: delivery}
+
+    def check(self, body: bytes) -> None:
+        """Refuses a payload that the handler could not take."""
+        self._decoded(self._only_body, body)
+
+    def arguments(self, data: str | bytes) -> dict[str, Any]:
+        """The payload's fields by name, for the limits of the channel."""
+        body = self._read(data).body
+        return {name: body[name] if isinstance(body, Mapping) else getattr(body, name) for name in self.names}
+
+    def encode(self, *_: Any) -> bytes:
+        raise UsageError(f"messages are emitted, not enqueued: hf.emit(conn, {self.channel!r}, payload, key=...)")
+
+    def _read(self, data: str | bytes) -> Any:
+        return self._decoded(self._message, data)
+
+    def _decoded(self, decoder: Any, data: str | bytes) -> Any:
+        try:
+            return decoder.decode(data)
+        except msgspec.ValidationError as error:
+            raise InvalidPayload(
+                f"channel {self.channel!r} takes a payload of type {_told(self._body)}, and this does not fit: {error}"
+            ) from None
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise InvalidPayload(f"a message of channel {self.channel!r} cannot be read: {error}") from None
+
+
+def _is_delivery(kind: Any) -> bool:
+    return kind is Any or kind is Delivery or get_origin(kind) is Delivery
+
+
+def _fields(kind: Any) -> tuple[str, ...]:
+    """The names that the payload has for certain, where it is of a type with named fields."""
+    told = msgspec.inspect.type_info(kind)
+    if isinstance(told, msgspec.inspect.StructType | msgspec.inspect.DataclassType | msgspec.inspect.TypedDictType):
+        return tuple(each.name for each in told.fields if each.required or not typing.is_typeddict(kind))
+    return ()
+
+
+def _told(kind: Any) -> str:
+    return getattr(kind, "__qualname__", None) or str(kind)

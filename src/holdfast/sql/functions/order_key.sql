@@ -1,0 +1,19 @@
+-- The limit that messages of one order share: "order:channel/tenant/order", a hash in place of what would be too long.
+-- Called by: emit.
+-- Locks: none.
+-- Wakes: nobody.
+create or replace function order_key(p_channel text, p_tenant text, p_order text) returns text
+language plpgsql immutable
+set search_path from current
+as $$
+declare
+    v_key text := 'order:' || idempotency_key(p_channel, p_tenant, p_order);
+begin
+    if length(p_order) not between 1 and 300 then
+        raise exception 'the order of a message has 1 to 300 characters, got %', quote_literal(left(p_order, 60))
+            using errcode = 'invalid_parameter_value';
+    elsif length(v_key) > 300 then  -- the others have two slashes
+        return 'order:' || p_channel || '/sha256:' || encode(sha256(convert_to(v_key, 'UTF8')), 'hex');
+    end if;
+    return v_key;
+end $$;

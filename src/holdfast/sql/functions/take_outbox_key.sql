@@ -1,0 +1,44 @@
+-- Takes a message's key for p_id, or answers who holds it: the first message of this channel and tenant with this key,
+-- whatever became of it. taken says whether this call took it.
+-- Called by: emit, publish_event.
+-- Locks: inserts the key's row in dedupe; waits for another transaction that is inserting the same key. A key already
+--   held is read, never locked.
+-- Wakes: nobody.
+--
+-- No end of a job gives the key up: it is kept for outbox_keys_days, and a message's for as long as the message is known, so that
+-- no two messages with one key can be seen side by side. Where a repeatable read transaction cannot see who was first, it
+-- fails with 40001 and is to be repeated.
+create or replace function take_outbox_key(
+    p_channel text, p_tenant text, p_key text, p_id uuid, out holder uuid, out taken boolean)
+language plpgsql
+set search_path from current set jit = off set enable_seqscan = off set enable_bitmapscan = off
+as $$
+declare
+    v_key  text := 'outbox' || chr(31) || idempotency_key(p_channel, p_tenant, p_key);
+    v_keep interval := make_interval(days => (select s.value::integer from settings s where s.name = 'outbox_keys_days'));
+begin
+    if (p_channel ~ '^[A-Za-z0-9_.-]{1,100}$') is not true then
+        raise exception 'a channel''s name has 1 to 100 letters, digits, dots, dashes and underscores, got %',
+            coalesce(quote_literal(left(p_channel, 60)), 'null') using errcode = 'invalid_parameter_value';
+    elsif (length(p_key) between 1 and 300) is not true then
+        raise exception 'a message has a key of 1 to 300 characters, which says what must not be sent twice; got %',
+            coalesce(quote_literal(left(p_key, 60)), 'null') using errcode = 'invalid_parameter_value';
+    elsif p_key ~ '[\x01-\x1f\x7f]' then  -- receivers get it in headers
+        raise exception 'the key of a message has no control characters, got %', quote_literal(left(p_key, 60))
+            using errcode = 'invalid_parameter_value';
+    end if;
+    loop
+        insert into dedupe (key, id, scope, expires_at) values (v_key, p_id, 'success', clock() + v_keep)
+        on conflict do nothing;
+        taken := found;
+        if taken then
+            holder := p_id;
+            return;
+        end if;
+        delete from dedupe d where d.key = v_key and d.expires_at <= clock() and times_accepted(d.id) = 0;
+        select d.id into holder from dedupe d where d.key = v_key;
+        if found then
+            return;
+        end if;
+    end loop;
+end $$;

@@ -1,0 +1,104 @@
+"""The calls of the outbox, as values: emitting and looking. See calls.py."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+import msgspec
+
+from holdfast.model.delivery import PREFIX, Emitted, MessageInfo
+from holdfast.model.job import NewJob
+from holdfast.store.calls import Call, Rows, text_array
+
+_COLUMNS = ", ".join({"id": "id::text", "order": '"order"'}.get(each.name, each.name) for each in fields(MessageInfo))
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message to be emitted. `job` is what will deliver it; its payload is the message's own."""
+
+    job: NewJob
+    channel: str
+    key: str
+    order: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageFilter:
+    """Which messages a list is about; everything given must hold."""
+
+    channel: str | None = None
+    status: str | None = None
+    tenant: str | None = None
+    key: str | None = None
+    order: str | None = None
+
+    def sql(self) -> tuple[str, list[Any]]:
+        given = {each.name: getattr(self, each.name) for each in fields(self)}
+        names = [name for name, value in given.items() if value is not None]
+        return " AND ".join(["true", *(f'"{name}" = %s' for name in names)]), [given[name] for name in names]
+
+
+class OutboxCalls:
+    """The calls, for one schema."""
+
+    def __init__(self, schema: str) -> None:
+        self.schema = schema
+
+    def emit(self, it: Message) -> Call[Emitted]:
+        """Repeated as it is when the reply was lost: its key makes that safe, and its id tells whose it was."""
+        job = it.job
+        headers = None if job.headers is None else msgspec.json.encode(job.headers).decode()
+        return Call(
+            f"SELECT id::text, outcome FROM {self.schema}.emit(%s, %s::jsonb, %s, %s, %s, %s, %s, %s, NULL, %s::uuid, "
+            "%s::json, %s::text[])",
+            (it.channel, job.payload.decode(), it.key, job.tenant, it.order, job.queue or None, job.priority,
+             job.max_attempts, job.id, headers, job.keys and text_array(job.keys)),
+            lambda rows: Emitted(rows[0][0], rows[0][1] == "existing" and rows[0][0] != job.id),
+        )  # fmt: skip
+
+    def message(self, id_: str) -> Call[MessageInfo | None]:
+        return Call(f"SELECT {_COLUMNS} FROM {self.schema}.outbox WHERE id = %s::uuid", (id_,), _one)
+
+    def message_of(self, idempotency_key: str) -> Call[MessageInfo | None]:
+        """A message by its idempotency key, found where the key is held."""
+        return Call(
+            f"SELECT {_COLUMNS} FROM {self.schema}.outbox WHERE id = "
+            f"(SELECT d.id FROM {self.schema}.dedupe d WHERE d.key = 'outbox' || chr(31) || %s)",
+            (idempotency_key,),
+            _one,
+        )
+
+    def list_messages(self, where: MessageFilter, *, limit: int, newest_first: bool = True) -> Call[list[MessageInfo]]:
+        conditions, params = where.sql()
+        return Call(
+            f"SELECT {_COLUMNS} FROM {self.schema}.outbox WHERE {conditions} "
+            f"ORDER BY outbox.id {'DESC' if newest_first else 'ASC'} LIMIT %s",
+            (*params, limit),
+            lambda rows: [MessageInfo(*row) for row in rows],
+        )
+
+    def count_dead(self, channel: str | None, tenant: str | None) -> Call[int]:
+        conditions, params = _dead(channel, tenant)
+        return Call(f"SELECT count(*) FROM {self.schema}.dead WHERE {conditions}", params, lambda rows: rows[0][0])
+
+    def dead_ids(self, channel: str | None, tenant: str | None, *, limit: int, after: str | None) -> Call[list[str]]:
+        conditions, params = _dead(channel, tenant)
+        return Call(
+            f"SELECT id::text FROM {self.schema}.dead WHERE {conditions} AND (%s::uuid IS NULL OR id > %s::uuid) "
+            "ORDER BY id LIMIT %s",
+            (*params, after, after, limit),
+            lambda rows: [row[0] for row in rows],
+        )
+
+
+def _dead(channel: str | None, tenant: str | None) -> tuple[str, list[str]]:
+    conditions, params = "starts_with(task, %s)", [PREFIX]
+    if channel is not None:
+        conditions, params = "task = %s", [PREFIX + channel]
+    return (conditions, params) if tenant is None else (f"{conditions} AND tenant = %s", [*params, tenant])
+
+
+def _one(rows: Rows) -> MessageInfo | None:
+    return MessageInfo(*rows[0]) if rows else None

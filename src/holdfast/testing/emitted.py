@@ -1,0 +1,46 @@
+"""Looks for messages the way they were emitted, and says what there is instead when none fits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from holdfast.client import Channel
+from holdfast.model.delivery import MessageInfo
+from holdfast.testing.enqueued import SHOWN, as_json, short
+
+
+class WantedMessage:
+    """A description that messages are compared with; None, or ... for a payload, is not compared."""
+
+    def __init__(
+        self, channel: Channel[Any, Any] | str | None, payload: Any, key: str | None, tenant: str | None,
+        order: str | None,
+    ) -> None:  # fmt: skip
+        name = channel.name if isinstance(channel, Channel) else channel
+        said = {"channel": name, "key": key, "tenant": tenant, "order": order}
+        self._said = {what: value for what, value in said.items() if value is not None}
+        if payload is not ...:
+            self._said["payload"] = as_json(payload)
+
+    def fits(self, it: MessageInfo) -> bool:
+        """Whether the message is what is looked for."""
+        return not self._differences(it)
+
+    def nearest(self, messages: Sequence[MessageInfo]) -> str:
+        """What there is, nearest first."""
+        if not messages:
+            return "nothing was emitted in this test"
+        near = sorted(messages, key=lambda it: len(self._differences(it)))
+        lines = [f"{len(messages)} emitted in this test, nearest first:"]
+        for it in near[:SHOWN]:
+            lines.append(f"  {it.idempotency_key} {short(it.payload)} {it.status}")
+            lines += [f"      {text}" for text in self._differences(it)]
+        return "\n".join(lines + ([f"  ... and {len(near) - SHOWN} more"] if len(near) > SHOWN else []))
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name}={short(value)}" for name, value in self._said.items()) or "anything"
+
+    def _differences(self, it: MessageInfo) -> list[str]:
+        return [f"{name} is {short(getattr(it, name))}, not {short(value)}"
+                for name, value in self._said.items() if value != getattr(it, name)]  # fmt: skip

@@ -1,0 +1,508 @@
+"""Messages from emit to delivery, through a worker (R20, R21)."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import inspect
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, TypedDict
+
+import msgspec
+import psycopg
+import pytest
+from running import ended, until, waiting, working
+
+from holdfast import (
+    CONTEXT,
+    Breaker,
+    Cancel,
+    ConfigurationError,
+    Context,
+    Dead,
+    Delivery,
+    Fail,
+    Holdfast,
+    InvalidPayload,
+    Limit,
+    NewJob,
+    Retry,
+    Snooze,
+    UsageError,
+)
+
+SERVED = {"queues": "default,outbox"}
+QUICK = Retry.fixed(0, max_attempts=3)
+
+
+@dataclass
+class Email:
+    to: str
+    n: int = 0
+
+
+class Event(msgspec.Struct):
+    at: dt.datetime
+    domain: str
+
+
+class Loose(TypedDict, total=False):
+    domain: str
+
+
+@contextmanager
+def connected(hf: Holdfast) -> Iterator[psycopg.Connection[Any]]:
+    with psycopg.connect(hf.settings.dsn) as conn:
+        yield conn
+
+
+def delivered(hf: Holdfast, count: int) -> Any:
+    return until(lambda: len(hf.list_messages(status="delivered", limit=1000)) == count)
+
+
+# -- delivery
+
+
+async def test_a_message_is_delivered_with_its_payload_as_the_type_it_is_annotated_with(hf: Holdfast) -> None:
+    got: list[Delivery[Email]] = []
+
+    @hf.channel("email")
+    async def send(delivery: Delivery[Email]) -> None:
+        got.append(delivery)
+
+    told = hf.emit(None, send, Email("a@b.c", 3), key="k/1", tenant="a/b", order="o")
+    async with working(hf, **SERVED):
+        await delivered(hf, 1)
+    (it,) = got
+    assert it == Delivery(Email("a@b.c", 3), "k/1", "email", "a/b", "o", told.id, 1, 10, False)
+    assert it.idempotency_key == "email/a%2Fb/k/1" == hf.list_messages()[0].idempotency_key
+    assert (it.maybe_sent, it.last_attempt, told.existing) == (False, False, False)
+
+
+async def test_handlers_may_be_sync_and_take_a_context_and_resources(hf: Holdfast) -> None:
+    got: list[Any] = []
+
+    @hf.resource
+    def http() -> Iterator[str]:
+        yield "session"
+
+    @hf.channel("one")
+    def one(delivery: Delivery[dict[str, int]]) -> None:
+        got.append(("one", delivery.payload))
+
+    @hf.channel("two")
+    async def two(ctx: Context, delivery: Delivery[Event], session: str = http.value) -> None:
+        got.append(("two", ctx.job_id == delivery.id, session, delivery.payload.at.year))
+
+    @hf.channel("three", timeout=30)
+    def three(delivery, *, ctx: Context = CONTEXT):  # type: ignore[no-untyped-def]
+        got.append(("three", ctx.attempt, delivery.payload))
+
+    hf.emit(None, one, {"n": 1}, key="k")
+    hf.emit(None, two, Event(dt.datetime(2026, 1, 1, tzinfo=dt.UTC), "b.c"), key="k")
+    hf.emit(None, "three", [1, None, "x"], key="k")
+    async with working(hf, **SERVED):
+        await delivered(hf, 3)
+    assert sorted(got) == [("one", {"n": 1}), ("three", 1, [1, None, "x"]), ("two", True, "session", 2026)]
+
+
+async def test_errors_mean_what_they_mean_in_tasks(hf: Holdfast) -> None:
+    verdicts = {"fail": Fail("no"), "dead": Dead("no"), "cancel": Cancel("no"), "error": ValueError("no")}
+
+    @hf.channel("email", retry=QUICK)
+    async def send(delivery: Delivery[str]) -> None:
+        raise verdicts[delivery.payload]
+
+    for name in verdicts:
+        hf.emit(None, send, name, key=name)
+    async with working(hf, **SERVED):
+        await until(lambda: all(it.finished_at for it in hf.list_messages()))
+    seen = {it.key: (it.status, it.attempts) for it in hf.list_messages()}
+    assert seen == {"fail": ("failed", 1), "dead": ("dead", 1), "cancel": ("canceled", 1), "error": ("dead", 3)}
+
+
+async def test_a_message_that_does_not_fit_the_handler_any_more_fails_for_good(hf: Holdfast) -> None:
+    told = Holdfast(hf.settings.dsn).emit(None, "email", {"to": 5}, key="k")
+
+    @hf.channel("email")
+    async def send(delivery: Delivery[Email]) -> None: ...
+
+    async with working(hf, **SERVED):
+        info = await ended(hf, told.id)
+    assert info.status == "failed"
+    assert "channel 'email' takes a payload of type Email" in info.last_error["message"]
+
+
+async def test_a_channel_may_be_delivered_by_another_service(hf: Holdfast, sql: Any) -> None:
+    got: list[str] = []
+    told = hf.emit(None, "sms", "hello", key="k")
+    async with working(hf, **SERVED):
+        info = await waiting(hf, told.id)
+    assert (info.attempts, info.last_error["type"]) == (0, "UnknownTask")
+    hf.cancel(told.id)
+    other = Holdfast(hf.settings.dsn)
+
+    @other.channel("sms", queue="texts")
+    async def send(delivery: Delivery[str]) -> None:
+        got.append(delivery.key)
+
+    async with working(other, queues="texts"):
+        await until(lambda: sql("select 1 from tasks where name = 'channel:sms'"))
+        hf.emit(None, "sms", "hello", key="k2")
+        await until(lambda: got == ["k2"])
+    await other.aclose()
+
+
+async def test_middleware_sees_emits_and_its_headers_reach_the_delivery(hf: Holdfast) -> None:
+    seen: list[Any] = []
+
+    @hf.around_enqueue
+    def trace(job: NewJob) -> Iterator[None]:
+        job.headers = {"trace": "7"}
+        seen.append((job.task, job.payload))
+        yield
+
+    @hf.channel("email")
+    async def send(ctx: Context, delivery: Delivery[str]) -> None:
+        seen.append(ctx.headers)
+
+    hf.emit(None, send, "x", key="k")
+    async with working(hf, **SERVED):
+        await delivered(hf, 1)
+    assert seen == [("channel:email", b'"x"'), {"trace": "7"}]
+
+
+async def test_the_limits_of_a_channel_may_name_fields_of_its_payload(hf: Holdfast, sql: Any) -> None:
+    @hf.channel("one", limits=[Limit("domain:{domain}", concurrency=1), Limit("tenant:{tenant}", concurrency=9)])
+    async def one(delivery: Delivery[Event]) -> None: ...
+
+    @hf.channel("two", limits=[Limit("smtp", breaker=Breaker(after=1, on=[ValueError]))], retry=QUICK)
+    async def two(delivery: Delivery[Any]) -> None:
+        raise KeyError
+
+    hf.emit(None, one, Event(dt.datetime(2026, 1, 1, tzinfo=dt.UTC), "b.c"), key="k", tenant="acme", order="o")
+    hf.emit(None, two, 1, key="k")
+    rows = sql("select keys from live order by task")
+    assert rows == [(["order:one/acme/o", "domain:b.c", "tenant:acme"],), (["smtp"],)]
+    async with working(hf, **SERVED):
+        await until(lambda: {it.status for it in hf.list_messages()} == {"delivered", "dead"})
+    assert hf.limits("smtp")[0].failure_streak == 0
+    with pytest.raises(ConfigurationError, match="names 'domain'"):
+        hf.channel("three", limits=[Limit("domain:{domain}", concurrency=1)])(_takes_loose)
+
+
+async def _takes_loose(delivery: Delivery[Loose]) -> None: ...
+
+
+# -- what may have been sent
+
+
+async def test_a_retry_is_told_that_it_may_have_been_sent(hf: Holdfast) -> None:
+    seen: list[Any] = []
+
+    @hf.channel("email", retry=QUICK)
+    async def send(delivery: Delivery[str]) -> None:
+        seen.append((delivery.attempt, delivery.maybe_sent, delivery.last_attempt, delivery.idempotency_key))
+        raise ConnectionError
+
+    hf.emit(None, send, "x", key="k")
+    async with working(hf, **SERVED):
+        await until(lambda: hf.list_messages(status="dead"))
+    assert seen == [(1, False, False, "email//k"), (2, True, False, "email//k"), (3, True, True, "email//k")]
+
+
+async def test_a_snooze_says_that_nothing_was_sent(hf: Holdfast) -> None:
+    seen: list[bool] = []
+
+    @hf.channel("email", retry=QUICK)
+    async def send(delivery: Delivery[str]) -> None:
+        seen.append(delivery.maybe_sent)
+        if len(seen) in (1, 3):
+            raise Snooze(0)
+        if len(seen) == 2:
+            raise ConnectionError
+
+    hf.emit(None, send, "x", key="k")
+    async with working(hf, **SERVED):
+        await delivered(hf, 1)
+    assert seen == [False, False, True, True]
+
+
+async def test_a_message_that_an_operator_retries_may_have_been_sent(hf: Holdfast) -> None:
+    seen: list[Any] = []
+
+    @hf.channel("email", retry=Retry.none())
+    async def send(delivery: Delivery[Email]) -> None:
+        seen.append((delivery.attempt, delivery.maybe_sent, delivery.payload))
+        if len(seen) == 1:
+            raise ConnectionError
+
+    told = hf.emit(None, send, Email("a@b.c"), key="k")
+    async with working(hf, **SERVED):
+        await until(lambda: hf.list_messages(status="dead"))
+        assert hf.retry_dead([told.id]) == [told.id]
+        await delivered(hf, 1)
+    assert seen == [(1, False, Email("a@b.c")), (1, True, Email("a@b.c"))]
+
+
+@pytest.mark.parametrize("runner", ["async", "thread"])
+async def test_a_delivery_that_a_stopping_worker_interrupts_counts(hf: Holdfast, runner: Any) -> None:
+    """Unlike a task's attempt, which is refunded: the message may be on its way."""
+    seen, go_on = [], threading.Event()
+
+    @hf.channel("slow")
+    async def slow(delivery: Delivery[str]) -> None:
+        seen.append((delivery.attempt, delivery.maybe_sent))
+        if len(seen) == 1:
+            await asyncio.sleep(60)
+
+    @hf.channel("blocking")
+    def blocking(delivery: Delivery[str]) -> None:
+        seen.append((delivery.attempt, delivery.maybe_sent))
+        if len(seen) == 1:
+            go_on.wait(60)
+
+    told = hf.emit(None, slow if runner == "async" else blocking, "x", key="k")
+    async with working(hf, grace=0.0, lease=2.0, renew=0.5, **SERVED):
+        await until(lambda: seen)
+    info = await hf.aget_message(told.id)
+    go_on.set()
+    assert info is not None
+    assert info.attempts == 1
+    if runner == "async":  # a thread in a process that goes on keeps its job until the lease has expired
+        assert (info.status, info.error["code"]) == ("pending", "INTERRUPTED")
+        assert "stopped while it was under way" in info.error["message"]
+    async with working(hf, **SERVED):
+        await delivered(hf, 1)
+    assert seen == [(1, False), (2, True)]
+
+
+async def test_an_interruption_is_not_held_against_a_breaker(hf: Holdfast) -> None:
+    started = asyncio.Event()
+
+    @hf.channel("slow", limits=[Limit("smtp", breaker=Breaker(after=1))])
+    async def slow(delivery: Delivery[str]) -> None:
+        started.set()
+        await asyncio.sleep(60)
+
+    hf.emit(None, slow, "x", key="k")
+    async with working(hf, grace=0.0, **SERVED):
+        await started.wait()
+    (limit,) = hf.limits("smtp")
+    assert (limit.failure_streak, limit.breaker, limit.running) == (0, "closed", 0)
+
+
+async def test_a_delivery_that_was_claimed_and_not_begun_is_refunded(hf: Holdfast) -> None:
+    started, seen = asyncio.Event(), []
+
+    @hf.channel("slow")
+    async def slow(delivery: Delivery[str]) -> None:
+        seen.append((delivery.key, delivery.maybe_sent))
+        if not started.is_set():
+            started.set()
+            await asyncio.sleep(60)
+
+    for n in range(5):
+        hf.emit(None, slow, "x", key=str(n))
+    async with working(hf, grace=0.0, concurrency=1, prefetch=10.0, **SERVED):
+        await started.wait()
+    assert {it.key: it.attempts for it in hf.list_messages()} == {"0": 1, "1": 0, "2": 0, "3": 0, "4": 0}
+    async with working(hf, **SERVED):
+        await delivered(hf, 5)
+    assert sorted(seen[1:]) == [("0", True), ("1", False), ("2", False), ("3", False), ("4", False)]
+
+
+async def test_a_delivery_that_somebody_cancels_is_canceled(hf: Holdfast) -> None:
+    started = asyncio.Event()
+
+    @hf.channel("slow")
+    async def slow(delivery: Delivery[str]) -> None:
+        started.set()
+        await asyncio.sleep(60)
+
+    told = hf.emit(None, slow, "x", key="k")
+    async with working(hf, **SERVED):
+        await started.wait()
+        await hf.acancel(told.id)
+        await ended(hf, told.id)
+    assert hf.list_messages()[0].status == "canceled"
+    assert hf.emit(None, slow, "x", key="k").existing
+
+
+# -- emitting
+
+
+def test_a_second_emit_answers_the_first(hf: Holdfast) -> None:
+    first = hf.emit(None, "email", {"n": 1}, key="k")
+    assert hf.emit(None, "email", {"n": 2}, key="k") == type(first)(first.id, existing=True)
+    assert not hf.emit(None, "email", {"n": 1}, key="k", tenant="acme").existing
+    assert [it.payload for it in hf.list_messages()] == [{"n": 1}, {"n": 1}]
+
+
+def test_what_the_caller_rolls_back_was_never_emitted(hf: Holdfast) -> None:
+    with connected(hf) as conn:
+        told = hf.emit(conn, "email", 1, key="k")
+        assert hf.get_message(told.id) is None
+        conn.rollback()
+        again = hf.emit(conn, "email", 1, key="k")
+        assert not again.existing
+    assert hf.get_message(told.id) is None
+    assert hf.get_message(again.id) is not None
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"key": None}, "needs a key="),
+        ({"key": 5}, "key of a message is a text"),
+        ({"key": ""}, "1 to 300"),
+        ({"key": "x" * 301}, "1 to 300"),
+        ({"key": "a\nb"}, "no control characters"),
+        ({"key": "\ud800"}, "half a character"),
+        ({"channel": "a b"}, "channel's name"),
+        ({"channel": "channel:email"}, "channel's name"),
+        ({"channel": None}, "channel's name"),
+        ({"channel": "holdfast.webhooks"}, "no channel's"),
+        ({"tenant": ""}, "a tenant has"),
+        ({"tenant": "a\x00"}, "NUL"),
+        ({"order": ""}, "order of a message has"),
+        ({"order": 5}, "order of a message is a text"),
+        ({"payload": object()}, "cannot be carried"),
+        ({"payload": float("nan")}, "JSON cannot carry"),
+        ({"payload": "a\x00b"}, "NUL"),
+        ({"payload": "\ud800"}, "cannot be carried"),
+        ({"payload": "x" * 2_000_000}, "more than the 1,048,576 allowed"),
+        ({"payload": json.loads("[" * 150 + "]" * 150)}, "levels deep"),
+    ],
+)
+def test_what_cannot_be_a_message_is_refused_before_the_database_is_asked(given: dict[str, Any], told: str) -> None:
+    hf = Holdfast("postgresql://nowhere.invalid/x")
+    call = {"channel": "email", "payload": 1, "key": "k"} | given
+    with pytest.raises(UsageError, match=told):
+        hf.emit(None, **call)
+
+
+def test_a_payload_that_the_handler_could_not_take_is_refused(hf: Holdfast) -> None:
+    @hf.channel("email")
+    def send(delivery: Delivery[Email]) -> None: ...
+
+    for payload in ({"to": 1}, [], None, {"n": 1}):
+        with pytest.raises(InvalidPayload, match="channel 'email' takes a payload of type Email"):
+            hf.emit(None, "email", payload, key="k")
+    assert hf.emit(None, "email", {"to": "a@b.c"}, key="k").id
+
+
+def test_handlers_that_take_no_delivery_are_refused(hf: Holdfast) -> None:
+    def none() -> None: ...
+    def two(a: Delivery[str], b: Delivery[str]) -> None: ...
+    def other(email: Email) -> None: ...
+
+    for handler in (none, two, other):
+        with pytest.raises(ConfigurationError, match="takes one Delivery"):
+            hf.channel("email")(handler)  # type: ignore[call-overload]
+    assert "channel:email" not in hf.tasks
+    with pytest.raises(UsageError, match="channel's name"):
+        hf.channel("no channel")
+    with pytest.raises(ConfigurationError, match="in parentheses"):
+        hf.channel(none)  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match=r"write @hf\.channel"):
+        hf.task(name="channel:email")(none)
+
+
+def test_a_channel_is_registered_once_and_is_still_a_function(hf: Holdfast) -> None:
+    @hf.channel("email")
+    def send(delivery: Delivery[Email]) -> str:
+        """Sends."""
+        return f"{delivery.payload.to} {delivery.idempotency_key} {delivery.maybe_sent}"
+
+    by_hand = Delivery(Email("a@b.c"), "k", "email", maybe_sent=True)
+    assert send(by_hand) == "a@b.c email//k True"
+    assert (send.__doc__, send.name, repr(send)) == ("Sends.", "email", "<channel 'email' on queue 'outbox'>")
+    with pytest.raises(ConfigurationError, match="two tasks are named 'channel:email'"):
+        hf.channel("email")(send.task.handler)
+    with pytest.raises(UsageError, match="emitted, not enqueued"):
+        send.task.enqueue(Email("a@b.c"))
+
+
+# -- inside a handler's transaction
+
+
+async def test_a_job_emits_in_the_transaction_that_ends_it(hf: Holdfast) -> None:
+    got: list[Any] = []
+
+    @hf.channel("email")
+    async def send(delivery: Delivery[int]) -> None:
+        got.append((delivery.key, delivery.payload, delivery.tenant, delivery.order))
+
+    @hf.task()
+    async def buy(ctx: Context, n: int) -> None:
+        async with ctx.transaction():
+            first = await ctx.aemit("email", n, key=f"async-{n}", order="o")
+            assert (await ctx.aemit(send, n, key=f"async-{n}")) == type(first)(first.id, existing=True)
+
+    @hf.task()
+    def buy_sync(ctx: Context, n: int) -> None:
+        with ctx.transaction():
+            ctx.emit("email", n, key=f"sync-{n}")
+
+    await buy.using(tenant="acme").aenqueue(1)
+    await buy_sync.aenqueue(2)
+    async with working(hf, **SERVED):
+        await delivered(hf, 2)
+    assert sorted(got) == [("async-1", 1, "acme", "o"), ("sync-2", 2, None, None)]
+
+
+async def test_an_attempt_that_fails_emits_nothing(hf: Holdfast) -> None:
+    @hf.task(retry=QUICK)
+    async def buy(ctx: Context) -> None:
+        async with ctx.transaction():
+            await ctx.aemit("email", ctx.attempt, key="k")
+            if not ctx.last_attempt:
+                raise ConnectionError
+
+    handle = await buy.aenqueue()
+    async with working(hf):
+        await ended(hf, handle.id)
+    assert [it.payload for it in hf.list_messages()] == [3]
+
+
+async def test_emitting_outside_of_a_transaction_is_an_error_that_says_what_to_do(hf: Holdfast) -> None:
+    told: dict[str, str] = {}
+
+    async def refused(name: str, call: Any) -> None:
+        try:
+            result = call()
+            if inspect.iscoroutine(result):
+                await result
+        except UsageError as error:
+            told[name] = str(error)
+
+    @hf.task()
+    async def buy(ctx: Context) -> None:
+        await refused("outside", lambda: ctx.emit("email", 1, key="k"))
+        await refused("outside async", lambda: ctx.aemit("email", 1, key="k"))
+        async with ctx.transaction():
+            await refused("not awaited", lambda: ctx.emit("email", 1, key="k"))
+        await refused("after", lambda: ctx.aemit("email", 1, key="k"))
+
+    @hf.task()
+    def buy_sync(ctx: Context) -> None:
+        with ctx.transaction():
+            asyncio.run(refused("not async", lambda: ctx.aemit("email", 1, key="k")))
+
+    handles = [await buy.aenqueue(), await buy_sync.aenqueue()]
+    async with working(hf):
+        assert [(await ended(hf, each.id)).status for each in handles] == ["succeeded", "succeeded"]
+    await refused("by hand", lambda: Context().emit("email", 1, key="k"))
+    await refused("by hand, async", lambda: Context().aemit("email", 1, key="k"))
+    for name in ("outside", "outside async", "after"):
+        assert "outside of an open ctx.transaction()" in told[name]
+    assert "await ctx.aemit(...)" in told["not awaited"]
+    assert "use ctx.emit(...)" in told["not async"]
+    assert "made by hand" in told["by hand"]
+    assert "made by hand" in told["by hand, async"]
+    assert hf.list_messages() == []
