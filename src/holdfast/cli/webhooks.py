@@ -1,0 +1,432 @@
+"""`holdfast webhooks`: endpoints and their secrets, deliveries and how they went."""
+
+from __future__ import annotations
+
+import enum
+import sys
+import time
+from collections.abc import Iterable
+from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from holdfast.cli import render
+from holdfast.cli.options import AsJson, Dsn, Limit, Schema, Yes, seconds
+from holdfast.errors import HoldfastError, UsageError
+from holdfast.model.webhook import DeliveryInfo, Endpoint, Redelivered
+
+if TYPE_CHECKING:
+    from holdfast.client import Holdfast
+    from holdfast.client.webhooks import Which
+
+LEFT = {
+    "unknown": "there is no such delivery",
+    "running": "it runs at this moment",
+    "disabled": "its endpoint is disabled; first: holdfast webhooks enable ENDPOINT",
+}
+
+group = typer.Typer(invoke_without_command=True)
+
+
+class DeliveryStatus(enum.StrEnum):
+    """How a delivery stands."""
+
+    PENDING = "PENDING"
+    DELIVERED = "DELIVERED"
+    FAILED = "FAILED"
+
+
+EndpointId = Annotated[str, typer.Argument(metavar="ID", help="The endpoint's id.")]
+TenantOnly = Annotated[str | None, typer.Option("--tenant", metavar="NAME", help="Only those of this tenant.")]
+EndpointOnly = Annotated[str | None, typer.Option("--endpoint", metavar="ID", help="Only those to this endpoint.")]
+EventOnly = Annotated[str | None, typer.Option("--event", metavar="ID", help="Only those of this event.")]
+TypeOnly = Annotated[str | None, typer.Option("--type", metavar="TYPE", help="Only those of events of this type.")]
+Since = Annotated[str | None, typer.Option(metavar="TIME", help="Made since then: 2h (ago), or 2026-01-31T12:00.")]
+Until = Annotated[str | None, typer.Option(metavar="TIME", help="Made before then: 30m (ago), or 2026-01-31T13:00.")]
+SecretStdin = Annotated[
+    bool, typer.Option("--secret-stdin", help="Read the secret from standard input. Default: one is made.")
+]
+
+
+@group.callback(epilog="Example: holdfast webhooks --tenant acme")
+def endpoints(
+    ctx: typer.Context,
+    *,
+    tenant: TenantOnly = None,
+    as_json: AsJson = False,
+    dsn: Dsn = None,
+    schema: Schema = None,
+) -> None:
+    """List endpoints; add and change them, exchange their secrets, look at deliveries and send them again."""
+    if ctx.invoked_subcommand is None:
+        _list(tenant, as_json, dsn, schema)
+
+
+@group.command("list", epilog="Example: holdfast webhooks list --tenant acme")
+def list_endpoints(tenant: TenantOnly = None, as_json: AsJson = False, dsn: Dsn = None, schema: Schema = None) -> None:
+    """List endpoints."""
+    _list(tenant, as_json, dsn, schema)
+
+
+def _list(tenant: str | None, as_json: bool, dsn: str | None, schema: str | None) -> None:
+    with _application(dsn, schema) as hf:
+        found = hf.webhooks.list(tenant=tenant)
+    if as_json:
+        render.emit_json([_told(it) for it in found])
+        return
+    columns = ("id", "state", "~url", "~tenant", "~events", "#failures", "last success", "last failure")
+    render.show_rows(columns, map(_endpoint_row, found), head=3, empty="there are no endpoints")
+
+
+def _endpoint_row(it: Endpoint) -> tuple[Any, ...]:
+    return (it.id, _state(it), it.url, it.tenant, it.events or "all", it.failure_streak, it.last_success_at,
+            it.last_failure_at)  # fmt: skip
+
+
+def _state(it: Endpoint) -> str:
+    if not it.enabled:
+        return "disabled"
+    return "enabled" if it.breaker_open_until is None else "breaker open"
+
+
+@group.command(epilog="Example: holdfast webhooks add https://example.org/hook --tenant acme --event 'order.*'")
+def add(
+    url: Annotated[str, typer.Argument(metavar="URL", help="Where to post to; https unless --dev.")],
+    *,
+    tenant: Annotated[str | None, typer.Option(metavar="NAME", help="Whose events. Default: those of nobody.")] = None,
+    event: Annotated[
+        list[str] | None,
+        typer.Option("--event", metavar="TYPE", help="A type, or order.* for a kind; may be repeated. Default: all."),
+    ] = None,
+    prefix: Annotated[str, typer.Option(metavar="NAME", help="Of the headers: X-NAME-Signature.")] = "Holdfast",
+    timeout: Annotated[str, typer.Option(metavar="TIME", help="For a whole delivery.")] = "30s",
+    dev: Annotated[bool, typer.Option("--dev", help="For development: http and private addresses will do.")] = False,
+    description: Annotated[str | None, typer.Option(metavar="TEXT", help="For people.")] = None,
+    secret_stdin: SecretStdin = False,
+    as_json: AsJson = False,
+    dsn: Dsn = None,
+    schema: Schema = None,
+) -> None:
+    """Add an endpoint; its secret is shown once, now."""
+    with _application(dsn, schema) as hf:
+        made = hf.webhooks.add(
+            url, tenant=tenant, events=event or None, prefix=prefix, timeout=seconds(timeout, "--timeout"), dev=dev,
+            description=description, secret=_typed(secret_stdin),
+        )  # fmt: skip
+    if as_json:
+        render.emit_json(asdict(made))
+    else:
+        render.say(f"added endpoint {made.id}")
+        _show_secret(made.secret or "")
+
+
+@group.command(epilog="Example: holdfast webhooks show 018f2c5e-7d1a-7c3b-9f00-2a4b6c8d0e1f")
+def show(endpoint: EndpointId, as_json: AsJson = False, dsn: Dsn = None, schema: Schema = None) -> None:
+    """Show everything about an endpoint but its secrets."""
+    with _application(dsn, schema) as hf:
+        it = hf.webhooks.get(endpoint)
+    if as_json:
+        render.emit_json(_told(it))
+        return
+    render.show_fields({
+        "id": it.id, "state": _state(it), "reason": it.disabled_reason, "breaker open until": it.breaker_open_until,
+        "tenant": it.tenant, "url": it.url, "events": it.events or "all", "header prefix": f"X-{it.prefix}-",
+        "timeout": render.duration(it.timeout), "for development": "yes" if it.dev else None,
+        "description": it.description, "valid secrets": it.secrets, "old ones until": it.old_secrets_until,
+        "failures in a row": it.failure_streak, "last success": it.last_success_at, "last failure": it.last_failure_at,
+        "added": it.created_at, "changed": it.updated_at,
+    })  # fmt: skip
+
+
+@group.command(epilog="Example: holdfast webhooks update 018f2c5e-7d1a-7c3b-9f00-2a4b6c8d0e1f --timeout 10s")
+def update(
+    endpoint: EndpointId,
+    *,
+    url: Annotated[str | None, typer.Option(metavar="URL", help="Where to post to; https unless --dev.")] = None,
+    event: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--event", metavar="TYPE", help="A type, or order.* for a kind; may be repeated: these, no others."
+        ),
+    ] = None,
+    all_events: Annotated[bool, typer.Option("--all-events", help="Events of all types.")] = False,
+    prefix: Annotated[str | None, typer.Option(metavar="NAME", help="Of the headers: X-NAME-Signature.")] = None,
+    timeout: Annotated[str | None, typer.Option(metavar="TIME", help="For a whole delivery.")] = None,
+    dev: Annotated[
+        bool | None, typer.Option("--dev/--no-dev", help="For development: http and private addresses will do.")
+    ] = None,
+    description: Annotated[str | None, typer.Option(metavar="TEXT", help="For people; '' for none.")] = None,
+    as_json: AsJson = False,
+    dsn: Dsn = None,
+    schema: Schema = None,
+) -> None:
+    """Change an endpoint; what is not given stays."""
+    if event and all_events:
+        raise UsageError("give either --event or --all-events")
+    given: dict[str, Any] = {"url": url, "events": event or None, "prefix": prefix, "dev": dev,
+             "timeout": None if timeout is None else seconds(timeout, "--timeout")}  # fmt: skip
+    change = {name: value for name, value in given.items() if value is not None}
+    change |= {"events": None} if all_events else {}
+    change |= {} if description is None else {"description": description or None}
+    if not change:
+        raise UsageError("say what to change, as in --timeout 10s; --help lists what can be")
+    with _application(dsn, schema) as hf:
+        changed = hf.webhooks.update(endpoint, **change)
+    if as_json:
+        render.emit_json(_told(changed))
+    else:
+        render.say(f"changed endpoint {changed.id}")
+
+
+@group.command(epilog="Example: holdfast webhooks rotate 018f2c5e-7d1a-7c3b-9f00-2a4b6c8d0e1f --keep-old 2d")
+def rotate(
+    endpoint: EndpointId,
+    *,
+    keep_old: Annotated[
+        str, typer.Option("--keep-old", metavar="TIME", help="How long the secrets before it are valid too.")
+    ] = "1d",
+    secret_stdin: SecretStdin = False,
+    as_json: AsJson = False,
+    dsn: Dsn = None,
+    schema: Schema = None,
+) -> None:
+    """Give an endpoint a new secret, shown once, now; the old one is valid for a while."""
+    with _application(dsn, schema) as hf:
+        secret = hf.webhooks.rotate(endpoint, keep_old_for=seconds(keep_old, "--keep-old"), secret=_typed(secret_stdin))
+        until = hf.webhooks.get(endpoint).old_secrets_until
+    if as_json:
+        render.emit_json({"id": endpoint, "secret": secret, "old_secrets_until": until})
+        return
+    _show_secret(secret)
+    render.tell(
+        "the old one is no longer valid" if until is None else f"the old one is valid until {render.when(until)}"
+    )
+
+
+@group.command("test", epilog="Example: holdfast webhooks test 018f2c5e-7d1a-7c3b-9f00-2a4b6c8d0e1f")
+def try_out(
+    endpoint: EndpointId,
+    *,
+    wait: Annotated[str, typer.Option(metavar="TIME", help="How long to wait for the answer; 0 does not.")] = "40s",
+    as_json: AsJson = False,
+    dsn: Dsn = None,
+    schema: Schema = None,
+) -> None:
+    """Deliver an event of type holdfast.test to an endpoint, through a worker; exit 1 unless that is done in time."""
+    longest = seconds(wait, "--wait")
+    with _application(dsn, schema) as hf:
+        id_ = hf.webhooks.test(endpoint)
+        it = _waited_for(hf, id_, longest)
+        why = hf.why(id_).sentence if it.status == "PENDING" else None
+    if as_json:
+        render.emit_json(it)
+    elif it.status == "PENDING":
+        render.say(f"delivery {id_} has not ended: {why}")
+    else:
+        render.say(f"{it.status.lower()}: " + (it.error or f"the endpoint answered {it.http_status}"))
+    if it.status == "FAILED" or (it.status == "PENDING" and longest):
+        raise typer.Exit(1)
+
+
+def _waited_for(hf: Holdfast, id_: str, longest: float) -> DeliveryInfo:
+    ends = time.monotonic() + longest
+    while (it := _delivery(hf, id_)).status == "PENDING" and time.monotonic() < ends:
+        time.sleep(0.1)
+    return it
+
+
+@group.command(epilog="Example: holdfast webhooks deliveries --status FAILED --since 1d")
+def deliveries(
+    *,
+    endpoint: EndpointOnly = None,
+    tenant: TenantOnly = None,
+    status: Annotated[
+        DeliveryStatus | None, typer.Option("--status", case_sensitive=False, help="Only those with this status.")
+    ] = None,
+    event: EventOnly = None,
+    type_: TypeOnly = None,
+    since: Since = None,
+    until: Until = None,
+    limit: Limit = 50,
+    as_json: AsJson = False,
+    dsn: Dsn = None,
+    schema: Schema = None,
+) -> None:
+    """List the newest deliveries."""
+    with _application(dsn, schema) as hf:
+        found = hf.webhooks.deliveries(
+            endpoint=endpoint, tenant=tenant, status=status and str(status), event=event, event_type=type_,
+            since=_moment(since, "--since"), until=_moment(until, "--until"), limit=limit,
+        )  # fmt: skip
+    if as_json:
+        render.emit_json(found)
+        return
+    columns = ("id", "status", "~type", "#http", "#tries", "~tenant", "made", "delivered", "next try", "~error",
+               "~endpoint")  # fmt: skip
+    render.show_rows(columns, map(_delivery_row, found), head=4, empty="no deliveries match")
+    if len(found) == limit:
+        render.tell(f"these are the newest {limit}; --limit shows more")
+
+
+def _delivery_row(it: DeliveryInfo) -> tuple[Any, ...]:
+    return (it.id, it.status, it.event_type, it.http_status, f"{it.attempts}/{it.max_attempts}", it.tenant,
+            it.created_at, it.delivered_at, it.next_attempt_at, _line(it.error), it.endpoint)  # fmt: skip
+
+
+@group.command(epilog="Example: holdfast webhooks delivery 018f2c5e-7d1a-7c3b-9f00-2a4b6c8d0e1f")
+def delivery(
+    id_: Annotated[str, typer.Argument(metavar="ID", help="The delivery's id.")],
+    as_json: AsJson = False,
+    dsn: Dsn = None,
+    schema: Schema = None,
+) -> None:
+    """Show what was sent in a delivery and what was answered."""
+    with _application(dsn, schema) as hf:
+        it = _delivery(hf, id_)
+    if as_json:
+        render.emit_json(it)
+        return
+    answered = None if it.response_body is None else it.response_body.decode(errors="backslashreplace")
+    render.show_fields({
+        "id": it.id, "status": it.status, "job": it.job_status, "endpoint": it.endpoint, "tenant": it.tenant,
+        "event": it.event, "type": it.event_type, "attempts": f"{it.attempts} of {it.max_attempts}",
+        "made": it.created_at, "next try": it.next_attempt_at, "delivered": it.delivered_at,
+        "ended": None if it.delivered_at else it.finished_at, "error": it.error, "sent": it.body,
+        "http status": it.http_status, "answer's headers": it.response_headers, "answer": answered,
+    })  # fmt: skip
+
+
+@group.command(epilog="Example: holdfast webhooks redeliver --all --endpoint 018f2c5e-... --since 6h --yes")
+def redeliver(
+    ids: Annotated[list[str] | None, typer.Argument(metavar="ID", help="Delivery ids, or --all.")] = None,
+    *,
+    every: Annotated[bool, typer.Option("--all", help="All that match the options below.")] = False,
+    endpoint: EndpointOnly = None,
+    tenant: TenantOnly = None,
+    status: Annotated[
+        DeliveryStatus, typer.Option("--status", case_sensitive=False, help="With --all.")
+    ] = DeliveryStatus.FAILED,
+    type_: TypeOnly = None,
+    since: Since = None,
+    until: Until = None,
+    yes: Yes = False,
+    as_json: AsJson = False,
+    dsn: Dsn = None,
+    schema: Schema = None,
+) -> None:
+    """Send deliveries again: failed ones with fresh attempts, delivered ones anew, waiting ones at once."""
+    if every == bool(ids):
+        raise UsageError("say which deliveries: their ids, or --all with --endpoint, --tenant, --since or --until")
+    which: Which = {"endpoint": endpoint, "tenant": tenant, "event_type": type_, "since": _moment(since, "--since"),
+             "until": _moment(until, "--until")}  # fmt: skip
+    if ids and any(value is not None for value in which.values()):
+        raise UsageError("filters go with --all, not with ids")
+    which["status"] = str(status)
+    if every and not yes:
+        typer.confirm(f"send every {status} delivery that matches again?", abort=True, err=True)
+    with _application(dsn, schema) as hf:
+        answers = list(hf.webhooks.redeliver_all(**which) if every else hf.webhooks.redeliver(*ids or ()))
+    _tell(answers, as_json)
+
+
+def _tell(answers: Iterable[Redelivered], as_json: bool) -> None:
+    answers = list(answers)
+    left = [each for each in answers if each.outcome in LEFT]
+    if as_json:
+        render.emit_json(answers)
+    else:
+        render.say(f"{render.plural(len(answers) - len(left), 'delivery')} will be sent")
+    for each in left:
+        render.tell(f"left {each.id} alone: {LEFT[each.outcome]}", "yellow")
+    if left:
+        raise typer.Exit(1)
+
+
+@group.command(epilog="Example: holdfast webhooks enable 018f2c5e-7d1a-7c3b-9f00-2a4b6c8d0e1f")
+def enable(endpoint: EndpointId, dsn: Dsn = None, schema: Schema = None) -> None:
+    """Let deliveries go to an endpoint again, and close its breaker."""
+    with _application(dsn, schema) as hf:
+        hf.webhooks.enable(endpoint)
+    render.say(f"enabled endpoint {endpoint}")
+
+
+@group.command(epilog="Example: holdfast webhooks disable 018f2c5e-7d1a-7c3b-9f00-2a4b6c8d0e1f --reason 'moves'")
+def disable(
+    endpoint: EndpointId,
+    *,
+    reason: Annotated[str | None, typer.Option(metavar="TEXT", help="For people.")] = None,
+    dsn: Dsn = None,
+    schema: Schema = None,
+) -> None:
+    """Deliver nothing more to an endpoint; deliveries that wait fail when their turn comes."""
+    with _application(dsn, schema) as hf:
+        hf.webhooks.disable(endpoint, reason)
+    render.say(f"disabled endpoint {endpoint}")
+
+
+@group.command(epilog="Example: holdfast webhooks remove 018f2c5e-7d1a-7c3b-9f00-2a4b6c8d0e1f --yes")
+def remove(endpoint: EndpointId, *, yes: Yes = False, dsn: Dsn = None, schema: Schema = None) -> None:
+    """Remove an endpoint and its secrets."""
+    with _application(dsn, schema) as hf:
+        it = hf.webhooks.get(endpoint)
+        if not yes:
+            typer.confirm(f"remove endpoint {it.id} ({it.url})?", abort=True, err=True)
+        hf.webhooks.remove(it.id)
+    render.say(f"removed endpoint {it.id}")
+
+
+@group.command(epilog="Example: holdfast webhooks key")
+def key() -> None:
+    """Make a key for HOLDFAST_SECRET_KEYS, which seals secrets in the database."""
+    from holdfast.effects.seal import new_key
+
+    typer.echo(new_key())
+
+
+def _application(dsn: str | None, schema: str | None) -> Holdfast:
+    from holdfast.client import Holdfast
+
+    return Holdfast(dsn, schema=schema)
+
+
+def _delivery(hf: Holdfast, id_: str) -> DeliveryInfo:
+    found = hf.webhooks.delivery(id_)
+    if found is None:
+        raise HoldfastError(f"there is no delivery {id_}; those that have ended are dropped with history")
+    return found
+
+
+def _told(it: Endpoint) -> dict[str, Any]:
+    told = asdict(it)
+    told.pop("secret")
+    return told
+
+
+def _show_secret(secret: str) -> None:
+    """The secret alone on standard output's last line, for scripts that cut it off there."""
+    render.tell("its secret, which cannot be shown again:")
+    render.say(secret)
+
+
+def _typed(wanted: bool) -> str | None:
+    return sys.stdin.readline().rstrip("\r\n") if wanted else None
+
+
+def _line(text: str | None) -> str:
+    return " ".join((text or "").split())
+
+
+def _moment(text: str | None, option: str) -> datetime | None:
+    """A time as people write it: so long ago, or a date and time, of this machine's zone unless it says one."""
+    if text is None:
+        return None
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        try:
+            return datetime.now(UTC) - timedelta(seconds=seconds(text, option))
+        except UsageError:
+            raise UsageError(f"{option} is a time such as 2h (ago) or 2026-01-31T12:00, got {text!r}") from None
+    return at.astimezone() if at.tzinfo is None else at

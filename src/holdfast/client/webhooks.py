@@ -1,0 +1,355 @@
+"""Webhooks: endpoints, and events that are published to them. Each delivery is a job of the task registered here."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from datetime import UTC, datetime
+from types import EllipsisType
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack
+from uuid import UUID
+
+from holdfast.effects.address import check_url
+from holdfast.effects.deliver import Deliverer, Message, NotDelivered, Poster, Postponed, open_poster
+from holdfast.effects.seal import seal, unseal
+from holdfast.effects.signature import check_secret, new_secret
+from holdfast.errors import ConfigurationError, InvalidPayload, UnknownEndpoint, UsageError
+from holdfast.model import payload
+from holdfast.model.context import CONTEXT, Context
+from holdfast.model.job import ids, parse_id
+from holdfast.model.limit import Breaker, Limit
+from holdfast.model.retry import LONGEST, Retry
+from holdfast.model.webhook import QUEUE, TASK, DeliveryInfo, Endpoint, Event, Published, Redelivered, Target
+from holdfast.store.calls import Call
+from holdfast.store.webhooks import Deliveries, WebhookCalls
+
+if TYPE_CHECKING:
+    from holdfast.client.app import Holdfast
+
+# What Standard Webhooks recommends: ten attempts within three days.
+SCHEDULE = Retry.table([5, 300, 1800, 7200, 18_000, 36_000, 50_400, 72_000, 86_400], jitter=0.1)
+LIMIT = Limit(
+    "webhook:{endpoint}",
+    concurrency=20,
+    # Not what says nothing of the receiver: an endpoint that was removed or disabled.
+    breaker=Breaker(after=10, pause=60, cap=3600, on=[NotDelivered, Postponed]),
+)
+STEP = 500
+T = TypeVar("T")
+Endpoints = list[Endpoint]
+Told = list[Redelivered]
+
+
+class Which(TypedDict, total=False):
+    """Deliveries that are meant; all that is given must hold. status is PENDING, DELIVERED or FAILED; since and until
+    are about when deliveries were made."""
+
+    endpoint: str | None
+    tenant: str | None
+    event: str | None
+    event_type: str | None
+    status: str | None
+    since: datetime | None
+    until: datetime | None
+
+
+class Webhooks:
+    """`hf.webhooks`. Deliveries are made by workers that serve the queue "webhooks", as those do for which none are
+    named."""
+
+    def __init__(self, hf: Holdfast) -> None:
+        self._hf = hf
+        self._retry = SCHEDULE
+        self._deliverer = Deliverer(self._read, self._shut)
+        self.can_deliver = importlib.util.find_spec("aiohttp") is not None
+        if self.can_deliver:
+            self._register()
+
+    @property
+    def retry(self) -> Retry:
+        """When failed deliveries are tried again; may be set before workers start."""
+        return self._retry
+
+    @retry.setter
+    def retry(self, policy: Retry) -> None:
+        given: Any = policy  # not every caller has a type checker
+        if not isinstance(given, Retry):
+            raise ConfigurationError(f"retry is a policy such as Retry.fixed(60, max_attempts=3), got {given!r}")
+        self._retry = policy
+        if TASK in self._hf.tasks:
+            self._hf.tasks[TASK].retry = policy
+
+    @property
+    def calls(self) -> WebhookCalls:
+        return WebhookCalls(self._hf.settings.schema)
+
+    def add(
+        self,
+        url: str,
+        *,
+        tenant: str | None = None,
+        events: Sequence[str] | None = None,
+        prefix: str = "Holdfast",
+        timeout: float = 30.0,
+        dev: bool = False,
+        secret: str | None = None,
+        description: str | None = None,
+    ) -> Endpoint:
+        """Makes an endpoint. Its `secret` is in the answer, made if none is given, and cannot be read again.
+
+        It is told of its tenant's events (without a tenant, of events that have none) of the given types: "order.paid",
+        or "order.*" for all that begin so; None is all. prefix is that of the headers, `X-<prefix>-Signature`; timeout
+        is seconds for a whole delivery. dev allows http and private addresses, for development.
+        """
+        secret = _checked_secret(secret)
+        _number(timeout, "timeout")
+        call = self.calls.add(
+            id_ := ids.make(), check_url(url, dev).url, seal(secret, self._hf.settings.secret_keys),
+            tenant=_tenant(tenant), events=_events(events), prefix=prefix, timeout=timeout, dev=dev,
+            description=description,
+        )  # fmt: skip
+        self._hf.sync_pool.run(call)
+        return replace(self.get(id_), secret=secret)
+
+    def get(self, endpoint_id: str) -> Endpoint:
+        """An endpoint, without its secrets; UnknownEndpoint if there is none."""
+        return _one(endpoint_id, self._hf.sync_pool.run(self.calls.endpoints(id_=parse_id(endpoint_id))))
+
+    async def aget(self, endpoint_id: str) -> Endpoint:
+        """An endpoint, without its secrets; UnknownEndpoint if there is none."""
+        return _one(endpoint_id, await self._hf.async_pool.run(self.calls.endpoints(id_=parse_id(endpoint_id))))
+
+    def update(
+        self,
+        endpoint_id: str,
+        *,
+        url: str | EllipsisType = ...,
+        events: Sequence[str] | EllipsisType | None = ...,
+        prefix: str | EllipsisType = ...,
+        timeout: float | EllipsisType = ...,
+        dev: bool | EllipsisType = ...,
+        description: str | EllipsisType | None = ...,
+    ) -> Endpoint:
+        """Changes an endpoint; what is not given stays. Deliveries that wait go by what holds when they are sent."""
+        given = {"url": url, "events": events, "prefix": prefix, "timeout": timeout, "dev": dev,
+                 "description": description}  # fmt: skip
+        change = {name: value for name, value in given.items() if not isinstance(value, EllipsisType)}
+        if not change:
+            raise UsageError(f"say what to change, as in update({endpoint_id!r}, timeout=10)")
+        if "events" in change:
+            change["events"] = _events(change["events"])
+        if "timeout" in change:
+            _number(change["timeout"], "timeout")
+        if "url" in change or "dev" in change:
+            now = self.get(endpoint_id)
+            change["url"] = check_url(change.get("url", now.url), change.get("dev", now.dev)).url
+        self._must(endpoint_id, self.calls.change(parse_id(endpoint_id), change))
+        return self.get(endpoint_id)
+
+    def rotate(self, endpoint_id: str, *, keep_old_for: float = 86_400, secret: str | None = None) -> str:
+        """Gives an endpoint a new secret and answers it. Deliveries are signed with the old ones too, for so many
+        seconds: until then the receiver may know either."""
+        if not 0 <= _number(keep_old_for, "keep_old_for") <= LONGEST:
+            raise UsageError(f"keep_old_for is seconds, 0 to {LONGEST:.0f}, got {keep_old_for!r}")
+        secret = _checked_secret(secret)
+        sealed = seal(secret, self._hf.settings.secret_keys)
+        self._must(endpoint_id, self.calls.rotate(parse_id(endpoint_id), sealed, keep_old_for))
+        return secret
+
+    def disable(self, endpoint_id: str, reason: str | None = None) -> None:
+        """Lets nothing more be delivered to an endpoint; deliveries that wait fail when their turn comes."""
+        if not self._hf.sync_pool.run(self.calls.disable(parse_id(endpoint_id), reason)):
+            self.get(endpoint_id)  # raises if there is none; else it was disabled before
+
+    def enable(self, endpoint_id: str) -> None:
+        """Lets deliveries go to an endpoint again, and closes its breaker."""
+        self._must(endpoint_id, self.calls.enable(parse_id(endpoint_id)))
+
+    def remove(self, endpoint_id: str) -> None:
+        """Removes an endpoint and its secrets; deliveries that wait fail when their turn comes."""
+        self._must(endpoint_id, self.calls.remove(parse_id(endpoint_id)))
+
+    def publish(self, conn: Any, event: Event, *, priority: int = 2) -> Published:
+        """Tells the endpoints that want it of an event, when conn's transaction commits: with None, at once."""
+        return self._hf.sync_pool.run(self._publishing(event, priority), conn)
+
+    async def apublish(self, conn: Any, event: Event, *, priority: int = 2) -> Published:
+        """Tells the endpoints that want it of an event, when conn's transaction commits: with None, at once."""
+        return await self._hf.async_pool.run(self._publishing(event, priority), conn)
+
+    def test(self, endpoint_id: str) -> str:
+        """Sends an event of type holdfast.test to an endpoint, in one attempt; answers the delivery's id."""
+        body = payload.encode({"type": "holdfast.test", "sent_at": datetime.now(UTC)}, "the event").decode()
+        call = self.calls.test(parse_id(endpoint_id), ids.make(), body)
+        return _found(endpoint_id, self._hf.sync_pool.run(call))
+
+    def delivery(self, delivery_id: str) -> DeliveryInfo | None:
+        """A delivery, or None."""
+        found = self._hf.sync_pool.run(self.calls.deliveries(Deliveries(id=parse_id(delivery_id)), limit=1))
+        return found[0] if found else None
+
+    def deliveries(self, *, limit: int = 50, **which: Unpack[Which]) -> list[DeliveryInfo]:
+        """The newest deliveries that match endpoint, tenant, event, event_type, status (PENDING, DELIVERED, FAILED),
+        since and until."""
+        return self._hf.sync_pool.run(self.calls.deliveries(_which(**which), limit=limit))
+
+    async def adeliveries(self, *, limit: int = 50, **which: Unpack[Which]) -> list[DeliveryInfo]:
+        """The newest deliveries that match endpoint, tenant, event, event_type, status (PENDING, DELIVERED, FAILED),
+        since and until."""
+        return await self._hf.async_pool.run(self.calls.deliveries(_which(**which), limit=limit))
+
+    def redeliver(self, *delivery_ids: str) -> Told:
+        """Delivers again: what failed goes back with fresh attempts, what has ended is sent anew under a new id and the
+        same event, and what waits need not wait longer."""
+        return self._hf.sync_pool.run(self.calls.redeliver([parse_id(each) for each in delivery_ids]))
+
+    def redeliver_all(self, **which: Unpack[Which]) -> Iterator[Redelivered]:
+        """The same for all that match, as in deliveries(), FAILED ones unless another status is given; in small
+        committed steps, and it goes on as you iterate."""
+        status = which.pop("status", None) or "FAILED"
+        if not any(value is not None for value in which.values()):
+            raise UsageError("say which deliveries: an endpoint, a tenant, an event, or a time (since=, until=)")
+        meant = _which(**which, status=status)
+        if meant.until is None:  # not those that this makes
+            meant = replace(meant, until=self._hf.sync_pool.run(self.calls.now()))
+        after: str | None = None
+        while some := self._hf.sync_pool.run(self.calls.some_ids(meant, after, limit=STEP)):
+            after = some[-1]
+            yield from self.redeliver(*some)
+
+    def list(self, *, tenant: str | None = None) -> Endpoints:
+        """All endpoints, or those of a tenant, without their secrets."""
+        return self._hf.sync_pool.run(self.calls.endpoints(tenant=tenant))
+
+    def _publishing(self, event: Event, priority: int) -> Call[Published]:
+        given: Any = event  # not every caller has a type checker
+        if not isinstance(given, Event):
+            raise UsageError(f'an event is an Event, as in Event("order.paid", {{"order": 7}}), got {given!r:.60}')
+        if priority not in range(4):
+            raise UsageError(f"priority is 0 (critical), 1 (high), 2 (normal) or 3 (low), got {priority!r}")
+        payload.check_text(event.type, "an event's type", 200)
+        _tenant(event.tenant)
+        if event.key is not None:
+            payload.check_text(event.key, "an event's key", 300)
+        id_ = ids.make() if event.id is None else parse_id(event.id)
+        attempts = self._retry.max_attempts if self._retry is not SCHEDULE else None
+        return self.calls.publish(
+            event, id_, self._body(event.body), priority=priority, max_attempts=attempts, fresh=event.id is None
+        )
+
+    def _body(self, body: Any) -> str:
+        """The text that is signed and sent: made here, once."""
+        raw = isinstance(body, bytes | bytearray | memoryview)
+        data = bytes(body) if raw else payload.encode(body, "an event's body")
+        if len(data) > (most := self._hf.settings.max_payload):
+            raise InvalidPayload(
+                f"an event's body has {len(data):,} bytes, more than the {most:,} allowed; send a reference to what is "
+                "large, or raise HOLDFAST_MAX_PAYLOAD"
+            )
+        try:
+            text = data.decode()
+        except UnicodeDecodeError as error:
+            raise InvalidPayload(f"an event's body is bytes that are not UTF-8: {error}") from None
+        if "\x00" in text:
+            raise InvalidPayload("an event's body holds a NUL, which PostgreSQL cannot store")
+        return text
+
+    def _must(self, endpoint_id: str, call: Call[bool]) -> None:
+        _found(endpoint_id, self._hf.sync_pool.run(call))
+
+    async def _read(self, endpoint: str) -> Target | None:
+        found = await self._hf.async_pool.run(self.calls.read(endpoint))
+        if found is None:
+            return None
+        return replace(found, secrets=_opened(found.secrets, self._hf.settings.secret_keys))
+
+    async def _shut(self, endpoint: str, reason: str, url: str) -> bool:
+        return await self._hf.async_pool.run(self.calls.disable(endpoint, reason, url))
+
+    def _register(self) -> None:
+        deliverer, opened = self._deliverer, self._hf.resource(open_poster)
+
+        @self._hf.task(name=TASK, queue=QUEUE, retry=self._retry, limits=[LIMIT])
+        async def deliver(
+            endpoint: UUID, event: UUID, type: str, body: str, *, poster: Poster = opened.value, ctx: Context = CONTEXT
+        ) -> None:
+            message = Message(ctx.job_id, ctx.tenant, str(endpoint), str(event), type, body,
+                              self._retry.delay(ctx.attempt))  # fmt: skip
+            answer = await deliverer.deliver(poster, message)
+            try:
+                ctx.set_result(answer)
+            except InvalidPayload:  # above HOLDFAST_MAX_RESULT: it has been delivered, however much was answered
+                with suppress(InvalidPayload):
+                    ctx.set_result({"http_status": answer["http_status"], "cut": True})
+
+
+def _which(**which: Any) -> Deliveries:
+    for name in ("endpoint", "event"):
+        if which.get(name) is not None:
+            which[name] = parse_id(which[name])
+    if which.get("status") not in (None, "PENDING", "DELIVERED", "FAILED"):
+        raise UsageError(f"the status of a delivery is PENDING, DELIVERED or FAILED, got {which['status']!r}")
+    for name in ("since", "until"):
+        if (at := which.get(name)) is not None and (not isinstance(at, datetime) or at.tzinfo is None):
+            raise UsageError(f"{name} is a datetime with a time zone, got {at!r}")
+    try:
+        return Deliveries(**which)
+    except TypeError as error:
+        raise UsageError(f"deliveries are told apart by endpoint, tenant, event, event_type, status, since and until "
+                         f"({error})") from None  # fmt: skip
+
+
+def _opened(stored: list[str], keys: str) -> list[str]:
+    """Secrets as they are, the newest first. One before it may be sealed with a key that was lost: then it was rotated
+    for that."""
+    newest, *older = stored
+    opened = [unseal(newest, keys)]
+    for each in older:
+        with suppress(ConfigurationError):
+            opened.append(unseal(each, keys))
+    return opened
+
+
+def _one(endpoint_id: str, found: Endpoints) -> Endpoint:
+    return _found(endpoint_id, found[0] if found else None)
+
+
+def _found(endpoint_id: str, answer: T | None) -> T:
+    if not answer:
+        raise UnknownEndpoint(endpoint_id)
+    return answer
+
+
+def _checked_secret(secret: str | None) -> str:
+    if secret is None:
+        return new_secret()
+    try:
+        check_secret(payload.check_text(secret, "a secret", 500))
+    except UsageError:
+        raise UsageError("a secret is a text of 16 to 500 characters that PostgreSQL can store") from None
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    return secret
+
+
+def _number(given: Any, name: str) -> float:
+    """Not every caller has a type checker."""
+    if not isinstance(given, int | float) or isinstance(given, bool):
+        raise UsageError(f"{name} is a number of seconds, got {given!r:.60}")
+    return given
+
+
+def _tenant(tenant: str | None) -> str | None:
+    return None if tenant is None else payload.check_text(tenant, "a tenant", 200)
+
+
+def _events(events: Any) -> list[str] | None:
+    if events is None:
+        return None
+    if isinstance(events, str):
+        raise UsageError(f'events is a list of types, as in ["{events}"], got the text {events!r:.60}')
+    if not isinstance(events, list | tuple | set | frozenset):
+        raise UsageError(f'events is a list of types, as in ["order.paid"], got {events!r:.60}')
+    return [payload.check_text(each, "an event's type", 200) for each in events]

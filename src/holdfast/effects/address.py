@@ -1,0 +1,207 @@
+"""Which addresses a webhook may be sent to, and which URLs an endpoint may have.
+
+Whoever enters an endpoint's URL chooses where our workers connect to, from inside our network. So an address is dialled
+only if it is public by this file's own table (`ipaddress.is_global` lets NAT64, 6to4 and multicast through), and a
+host is either a name, or an address in the one spelling that every parser reads alike. What a name resolves to is
+checked where it is dialled (send.py): a name that is harmless here may point elsewhere then.
+
+An endpoint marked for development may use http and have a loopback or private address; the addresses at which clouds
+hand out credentials, and those that hide another one, stay refused.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from urllib.parse import quote, urlsplit
+
+from holdfast.errors import UsageError
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+Rule = Callable[[Address, bool], str | None]
+"""Why an address must not be dialled, in words that follow "is", or None; told whether it is for development."""
+
+_LONGEST_URL = 2000
+_LABEL = re.compile(r"[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?")
+_NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
+_ODD = re.compile(r"[\x00-\x20\x7f-\xa0\\\ud800-\udfff]")
+# Two versions of IDNA read these differently, so they would be two hosts.
+_AMBIGUOUS = re.compile("[\u00df\u03c2\u200c\u200d]")
+_SAFE_IN_PATH = "/?%:@!$&'()*+,;=-._~[]"
+
+# The first that fits tells the reason. Marked True: allowed for development.
+_SPECIAL = [
+    (ipaddress.ip_network(network), reason, for_development)
+    for network, reason, for_development in [
+        ("169.254.169.254", "an address of a cloud's metadata service", False),
+        ("169.254.170.2", "an address of a cloud's metadata service", False),
+        ("100.100.100.200", "an address of a cloud's metadata service", False),
+        ("168.63.129.16", "an address of a cloud's metadata service", False),
+        ("192.0.0.192", "an address of a cloud's metadata service", False),
+        ("fd00:ec2::/32", "an address of a cloud's metadata service", False),
+        ("fd20:ce::/32", "an address of a cloud's metadata service", False),
+        ("fd00:42::42", "an address of a cloud's metadata service", False),
+        ("0.0.0.0/8", "an address of no particular host", False),
+        ("127.0.0.0/8", "a loopback address", True),
+        ("10.0.0.0/8", "a private address", True),
+        ("172.16.0.0/12", "a private address", True),
+        ("192.168.0.0/16", "a private address", True),
+        ("100.64.0.0/10", "a carrier's shared address", True),
+        ("169.254.0.0/16", "a link-local address", False),
+        ("192.0.0.0/24", "an address reserved for protocols", False),
+        ("192.0.2.0/24", "an address for documentation", False),
+        ("198.51.100.0/24", "an address for documentation", False),
+        ("203.0.113.0/24", "an address for documentation", False),
+        ("192.88.99.0/24", "a 6to4 relay", False),
+        ("198.18.0.0/15", "an address for benchmarks", False),
+        ("224.0.0.0/4", "a multicast address", False),
+        ("255.255.255.255", "the broadcast address", False),
+        ("240.0.0.0/4", "a reserved address", False),
+        ("::", "an address of no particular host", False),
+        ("::1", "a loopback address", True),
+        ("::ffff:0:0/96", "an IPv4 address mapped into IPv6", False),
+        ("::/96", "an IPv4 address written as IPv6", False),
+        ("::ffff:0:0:0/96", "an IPv4 address translated into IPv6", False),
+        ("64:ff9b::/96", "an IPv4 address behind NAT64", False),
+        ("64:ff9b:1::/48", "an IPv4 address behind a local NAT64", False),
+        ("2001::/32", "an IPv4 address in a Teredo tunnel", False),
+        ("2002::/16", "an IPv4 address in a 6to4 tunnel", False),
+        ("2001:2::/48", "an address for benchmarks", False),
+        ("2001:db8::/32", "an address for documentation", False),
+        ("3fff::/20", "an address for documentation", False),
+        ("2001::/23", "an address reserved for protocols", False),
+        ("fc00::/7", "a private address", True),
+        ("fe80::/10", "a link-local address", False),
+        ("fec0::/10", "a site-local address", False),
+        ("ff00::/8", "a multicast address", False),
+    ]
+]
+_GLOBAL_UNICAST = ipaddress.IPv6Network("2000::/3")
+
+
+@dataclass(frozen=True)
+class Target:
+    """A URL that may be posted to. `url` is its one spelling; `address` is set when the host is written as one."""
+
+    url: str
+    host: str
+    port: int
+    address: Address | None
+
+
+def refusal(address: Address, dev: bool = False) -> str | None:
+    """Why this address must not be dialled, or None if it may."""
+    for network, reason, for_development in _SPECIAL:
+        if address.version == network.version and address in network:
+            return None if dev and for_development else reason
+    if isinstance(address, ipaddress.IPv6Address) and (address not in _GLOBAL_UNICAST or address.scope_id):
+        return "a reserved address"
+    return None
+
+
+def check_address(host: str, address: Address, dev: bool, rule: Rule = refusal) -> None:
+    """Raises UsageError when this address, which the host has or is, must not be dialled."""
+    reason = rule(address, dev)
+    if reason is None:
+        return
+    where = str(address) if host in (str(address), f"[{address}]") else f"{address}, which {host!r} resolves to,"
+    allowed = "" if dev or rule(address, True) else ", unless the endpoint is marked for development"
+    raise UsageError(f"{where} is {reason}: webhooks are sent to public addresses only{allowed}")
+
+
+@lru_cache(maxsize=2048)
+def check_url(url: str, dev: bool = False, rule: Rule = refusal) -> Target:
+    """The target that a URL names; raises UsageError, saying why, if no webhook may be sent there."""
+    given: object = url  # not every caller has a type checker
+    if not isinstance(given, str):
+        raise UsageError(f"a webhook's URL is a text, got a {type(given).__name__}")
+    if not url or len(url) > _LONGEST_URL:
+        raise UsageError(f"a webhook's URL has 1 to {_LONGEST_URL} characters, this one has {len(url)}")
+    if _ODD.search(url):
+        raise UsageError(f"the URL {_shown(url)} has a space, a control character or such; write it percent-encoded")
+    scheme, netloc, path = _parted(url, dev)
+    host, port = _host_and_port(netloc, url, 443 if scheme == "https" else 80)
+    address = _address(host)
+    if address is None:
+        host = _name(host, dev)
+        address = _address(host)  # a digit of another script may have become one
+    if address is not None:
+        host = f"[{address}]" if address.version == 6 else str(address)
+        check_address(host, address, dev, rule)
+    authority = host if port == (443 if scheme == "https" else 80) else f"{host}:{port}"
+    return Target(f"{scheme}://{authority}{path}", host, port, address)
+
+
+def _shown(url: str) -> str:
+    """The URL as errors show it: without user, password and query, which may be secret."""
+    return repr(re.sub(r"//[^/?#]*@", "//", re.split(r"[?#]", url, maxsplit=1)[0]))
+
+
+def _parted(url: str, dev: bool) -> tuple[str, str, str]:
+    """Scheme, authority, and path with query, of a URL that has nothing else."""
+    try:
+        parts = urlsplit(url)
+    except ValueError as wrong:
+        raise UsageError(f"the URL {_shown(url)} cannot be read: {wrong}") from None
+    if parts.scheme not in ("http", "https"):
+        raise UsageError(f"a webhook's URL begins with https://, got {_shown(url)}")
+    if parts.scheme == "http" and not dev:
+        raise UsageError(
+            f"a webhook's URL begins with https://, unless the endpoint is marked for development: {_shown(url)}"
+        )
+    if "@" in parts.netloc:
+        raise UsageError("a webhook's URL must not have a user or password: they would be shown in logs and lists")
+    if "#" in url:
+        raise UsageError(f"a webhook's URL must not have a fragment (#...): it is never sent, got {_shown(url)}")
+    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    return parts.scheme, parts.netloc, quote(path, safe=_SAFE_IN_PATH)
+
+
+def _host_and_port(netloc: str, url: str, usual: int) -> tuple[str, int]:
+    found = re.fullmatch(r"(\[[^\[\]]*\]|[^:\[\]]*)(?::([0-9]{1,5}))?", netloc, re.ASCII)
+    if found is None or not found[1]:
+        raise UsageError(f"the URL {_shown(url)} has no host, or a port that is not a number")
+    port = usual if found[2] is None else int(found[2])
+    if not 1 <= port <= 65535:
+        raise UsageError(f"a port is 1 to 65535, the URL {_shown(url)} has {port}")
+    return found[1].lower(), port
+
+
+def _address(host: str) -> Address | None:
+    """The address that the host is, None if it is a name; refused if some parsers would read another address."""
+    if host.startswith("["):
+        if "%" in host:
+            raise UsageError(f"the host {host!r} has a zone: webhooks are sent to public addresses only")
+        try:
+            return ipaddress.IPv6Address(host[1:-1])
+        except ValueError:
+            raise UsageError(f"the host {host!r} is not an IPv6 address") from None
+    if not _NUMBER.fullmatch(host.rstrip(".").rpartition(".")[2]):
+        return None
+    try:
+        return ipaddress.IPv4Address(host)
+    except ValueError:
+        raise UsageError(
+            f"the host {host!r} is an address in an unusual spelling; write it as four decimal numbers, like 192.0.2.1"
+        ) from None
+
+
+def _name(host: str, dev: bool) -> str:
+    """A host's name in ASCII."""
+    if _AMBIGUOUS.search(host):
+        raise UsageError(f"the host {host!r} has a letter that is read in two ways; write it in punycode (xn--...)")
+    try:
+        name = host if host.isascii() else host.encode("idna").decode().lower()
+    except UnicodeError:
+        name = ""
+    if len(name) > 253 or not all(_LABEL.fullmatch(label) for label in name.split(".")):
+        raise UsageError(f"the host {host!r} is not a name: letters, digits and hyphens, parted by single dots")
+    if not dev and ("." not in name or name.endswith(".localhost")):
+        raise UsageError(
+            f"the host {host!r} is not a public name: webhooks are sent to public addresses only, "
+            "unless the endpoint is marked for development"
+        )
+    return name

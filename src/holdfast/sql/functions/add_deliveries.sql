@@ -1,0 +1,47 @@
+-- Makes a delivery of one event for each of some endpoints: a job, under the limit of its endpoint. Answers their ids.
+-- p_known says that the event may have been published before: what was made then is not made again.
+-- Called by: publish_event, test_endpoint.
+-- Locks: the jobs' own rows, in id order.
+-- Wakes: sleepers of the queue.
+create or replace function add_deliveries(
+    p_event uuid, p_type text, p_body text, p_tenant text, p_endpoints uuid[], p_known boolean, p_priority integer,
+    p_max_attempts integer default null, p_retry jsonb default null) returns uuid[]
+language plpgsql
+set search_path from current set jit = off set enable_seqscan = off
+as $$
+declare
+    v_max   integer := p_max_attempts;
+    v_ids   uuid[];
+    v_twice uuid[];
+begin
+    if v_max is null then
+        v_max := coalesce((select t.max_attempts from tasks t where t.name = 'holdfast.webhook'), 10);
+    end if;
+    perform check_job('holdfast.webhook', 'webhooks', p_tenant, p_priority, v_max, '{}', clock());
+    if (p_type ~ '^[!-~]{1,200}$') is not true then
+        raise exception 'an event''s type has 1 to 200 ASCII characters and no spaces, as it is sent in a header; got %',
+            coalesce(quote_literal(left(p_type, 60)), 'null')
+            using errcode = 'invalid_parameter_value', constraint = 'event';
+    elsif p_body is null then
+        raise exception 'an event needs a body' using errcode = 'invalid_parameter_value', constraint = 'event';
+    end if;
+    with placed as (
+        insert into live (id, queue, priority, lane, run_at, created_at, max_attempts, task, tenant, payload, retry, keys)
+        select d.id, 'webhooks', p_priority, lane_of(p_tenant, d.keys), clock(), clock(), v_max, 'holdfast.webhook', p_tenant,
+               json_build_object('endpoint', d.endpoint, 'event', p_event, 'type', p_type, 'body', p_body), p_retry, d.keys
+        from (select e as endpoint, delivery_id(p_event, e) as id, array['webhook:' || e] as keys
+              from unnest(p_endpoints) e order by 2) d
+        on conflict do nothing
+        returning id)
+    select coalesce(array_agg(p.id order by p.id), '{}') into v_ids from placed p;
+    -- Looked for after the insert: that may have waited for an end under way, and now it is seen where that put the job.
+    if p_known and v_ids <> '{}' then
+        v_twice := array(select i from unnest(v_ids) i where times_accepted(i) > 1);
+        delete from live l where l.id = any (v_twice);
+        v_ids := array(select i from unnest(v_ids) i where i <> all (v_twice));
+    end if;
+    if v_ids <> '{}' and exists (select 1 from sleepers s where s.queue = 'webhooks') then
+        perform wake('webhooks', cardinality(v_ids));
+    end if;
+    return v_ids;
+end $$;

@@ -1,0 +1,27 @@
+-- Gives an endpoint a new secret. What is sent is signed with the new one and, for p_keep from now, with those before it: so
+-- the receiver can change over in its own time. Answers whether there is such an endpoint.
+-- Called by: operators. p_secret is stored as it comes: sealed by the client if it has a key. Repeated with the same text
+--   it changes nothing more.
+-- Locks: the endpoint's row.
+-- Wakes: nobody.
+create or replace function rotate_secret(p_id uuid, p_secret text, p_keep interval default '1 day') returns boolean
+language plpgsql security definer
+set search_path from current
+as $$
+declare
+    v_until timestamptz := clock() + greatest(coalesce(p_keep, '0'), '0');
+begin
+    if coalesce(p_secret, '') = '' then
+        raise exception 'an endpoint needs a secret' using errcode = 'invalid_parameter_value', constraint = 'endpoint';
+    end if;
+    update webhook_endpoints e
+    set updated_at = clock(),
+        secrets = jsonb_build_array(jsonb_build_object('secret', p_secret, 'since', clock(), 'until', null)) || coalesce((
+            -- Ten at most: receivers refuse a header with too many signatures.
+            select jsonb_agg(s.each || jsonb_build_object('until', s.until) order by s.place)
+            from (select o.each, o.place, least((o.each ->> 'until')::timestamptz, v_until) as until
+                  from jsonb_array_elements(e.secrets) with ordinality as o(each, place)) s
+            where s.until > clock() and s.place < 10 and s.each ->> 'secret' <> p_secret), '[]')
+    where e.id = p_id and e.secrets #>> '{0,secret}' <> p_secret;
+    return found or exists (select 1 from webhook_endpoints e where e.id = p_id);
+end $$;

@@ -1,0 +1,176 @@
+"""The calls of webhooks, as values: endpoints, events, deliveries. See calls.py."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from holdfast.model.webhook import DeliveryInfo, Endpoint, Event, Published, Redelivered, Target
+from holdfast.store.calls import Call, Rows, array, text_array
+
+ENDPOINT = (
+    "id::text, tenant, url, events, prefix, timeout, dev, enabled, disabled_reason, description, created_at, "
+    "updated_at, secrets, old_secrets_until, failure_streak, last_success_at, last_failure_at, breaker_open_until"
+)
+DELIVERY = (
+    "webhook_delivery_id::text, tenant_id, webhook_endpoint_id::text, event_id::text, event_type, status, "
+    "job_status::text, http_status, response_headers, response_body, error_message, attempts, max_attempts, "
+    "created_at, next_attempt_at, delivered_at, finished_at, body"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deliveries:
+    """Which deliveries are meant; everything given must hold. Times are those at which deliveries were made."""
+
+    id: str | None = None
+    endpoint: str | None = None
+    tenant: str | None = None
+    event: str | None = None
+    event_type: str | None = None
+    status: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+
+    def sql(self) -> tuple[str, list[Any]]:
+        conditions, params = ["true"], []
+        for condition, value in (
+            ("webhook_delivery_id = %s::uuid", self.id), ("endpoint_key = %s", self.endpoint),
+            ("tenant_id = %s", self.tenant), ("event_id = %s::uuid", self.event), ("event_type = %s", self.event_type),
+            ("status = %s", self.status), ("created_at >= %s", self.since), ("created_at < %s", self.until),
+            # Nothing ends before it is made: spares history's older days.
+            ("(finished_at >= %s OR finished_at IS NULL)", self.since),
+        ):  # fmt: skip
+            if value is not None:
+                conditions.append(condition)
+                params.append(value)
+        return " AND ".join(conditions), params
+
+
+class WebhookCalls:
+    """The calls, for one schema."""
+
+    def __init__(self, schema: str) -> None:
+        self.schema = schema
+
+    def add(
+        self,
+        id_: str,
+        url: str,
+        sealed: str,
+        *,
+        tenant: str | None,
+        events: Sequence[str] | None,
+        prefix: str,
+        timeout: float,
+        dev: bool,
+        description: str | None,
+    ) -> Call[bool]:
+        return Call(
+            f"SELECT {self.schema}.add_endpoint(%s::uuid, %s, %s, %s, %s::text[], %s, %s, %s, %s)",
+            (id_, url, sealed, tenant, _texts(events), prefix, float(timeout), dev, description),
+            _first,
+        )
+
+    def endpoints(self, *, tenant: str | None = None, id_: str | None = None) -> Call[list[Endpoint]]:
+        """All of them, those of a tenant, or one."""
+        conditions = {"tenant = %s": tenant, "id = %s::uuid": id_}
+        given = {condition: value for condition, value in conditions.items() if value is not None}
+        where = " AND ".join(["true", *given])
+        return Call(
+            f"SELECT {ENDPOINT} FROM {self.schema}.webhook_endpoint_state WHERE {where} ORDER BY tenant, id",
+            tuple(given.values()),
+            lambda rows: [Endpoint(*row) for row in rows],
+        )
+
+    def change(self, id_: str, change: Mapping[str, Any]) -> Call[bool]:
+        told = msgspec.json.encode(change).decode()
+        return Call(f"SELECT {self.schema}.change_endpoint(%s::uuid, %s::jsonb)", (id_, told), _first)
+
+    def enable(self, id_: str) -> Call[bool]:
+        return Call(f"SELECT {self.schema}.enable_endpoint(%s::uuid)", (id_,), _first)
+
+    def disable(self, id_: str, reason: str | None, url: str | None = None) -> Call[bool]:
+        return Call(f"SELECT {self.schema}.disable_endpoint(%s::uuid, %s, %s)", (id_, reason, url), _first)
+
+    def remove(self, id_: str) -> Call[bool]:
+        return Call(f"SELECT {self.schema}.remove_endpoint(%s::uuid)", (id_,), _first)
+
+    def rotate(self, id_: str, sealed: str, keep: float) -> Call[bool]:
+        return Call(
+            f"SELECT {self.schema}.rotate_secret(%s::uuid, %s, make_interval(secs => %s))",
+            (id_, sealed, float(keep)),
+            _first,
+        )
+
+    def test(self, id_: str, event: str, body: str) -> Call[str | None]:
+        return Call(f"SELECT {self.schema}.test_endpoint(%s::uuid, %s, %s::uuid)::text", (id_, body, event), _first)
+
+    def read(self, id_: str) -> Call[Target | None]:
+        """What sending takes; the secrets are as they are stored."""
+        return Call(
+            "SELECT tenant, url, prefix, timeout, dev, enabled, disabled_reason, secrets "
+            f"FROM {self.schema}.read_endpoint(%s::uuid)",
+            (id_,),
+            lambda rows: Target(*rows[0]) if rows else None,
+        )
+
+    def wanted(self) -> Call[bool]:
+        """Whether anything is to be delivered, now or later."""
+        return Call(f"SELECT {self.schema}.webhooks_wanted()", (), _first)
+
+    def publish(
+        self, event: Event, id_: str, body: str, *, priority: int, max_attempts: int | None, fresh: bool
+    ) -> Call[Published]:
+        return Call(
+            "SELECT event::text, deliveries::text[], outcome "
+            f"FROM {self.schema}.publish_event(%s, %s, %s, %s::uuid, %s, %s, %s, p_fresh => %s)",
+            (event.type, body, event.tenant, id_, event.key, priority, max_attempts, fresh),
+            lambda rows: Published(rows[0][0], list(rows[0][1]), rows[0][2] != "created"),
+            lambda: self.publish(event, id_, body, priority=priority, max_attempts=max_attempts, fresh=False),
+        )
+
+    def deliveries(self, which: Deliveries, *, limit: int) -> Call[list[DeliveryInfo]]:
+        """The newest that are meant."""
+        where, params = which.sql()
+        return Call(
+            f"SELECT {DELIVERY} FROM {self.schema}.webhook_deliveries WHERE {where} "
+            "ORDER BY webhook_delivery_id DESC LIMIT %s",  # ids grow with time, and every table has an index on them
+            (*params, limit),
+            lambda rows: [DeliveryInfo(*row) for row in rows],
+        )
+
+    def some_ids(self, which: Deliveries, after: str | None, *, limit: int) -> Call[list[str]]:
+        """A step through those that are meant, by id."""
+        where, params = which.sql()
+        if after is not None:
+            where, params = f"{where} AND webhook_delivery_id > %s::uuid", [*params, after]
+        return Call(
+            f"SELECT webhook_delivery_id::text FROM {self.schema}.webhook_deliveries WHERE {where} "
+            "ORDER BY webhook_delivery_id LIMIT %s",
+            (*params, limit),
+            lambda rows: [row[0] for row in rows],
+        )
+
+    def redeliver(self, ids: Sequence[str]) -> Call[list[Redelivered]]:
+        return Call(
+            f"SELECT id::text, outcome, delivery::text FROM {self.schema}.redeliver(%s::uuid[])",
+            (array(ids),),
+            lambda rows: [Redelivered(*row) for row in rows],
+        )
+
+    def now(self) -> Call[datetime]:
+        """The database's time."""
+        return Call(f"SELECT {self.schema}.clock()", (), _first)
+
+
+def _first(rows: Rows) -> Any:
+    return rows[0][0]
+
+
+def _texts(items: Sequence[str] | None) -> str | None:
+    return None if items is None else text_array(items)

@@ -1,0 +1,455 @@
+"""Webhooks in SQL alone: endpoints and their secrets, which events go to which, deliveries and redelivery (R22)."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import threading
+import uuid
+from typing import Any
+
+import psycopg
+import pytest
+import sql_core as core
+from conftest import wait_until
+from psycopg.errors import InvalidParameterValue
+from sql_clock import Clock, clock_fixture  # noqa: F401 - fixture
+from sql_core import Sql
+
+from holdfast import Holdfast
+
+DAY = 86_400
+ANSWER = {"http_status": 503, "response_headers": {"x": "y"}, "response_body": "aGk="}
+
+
+def add(sql: Sql, tenant: str | None = None, events: list[str] | None = None, **options: Any) -> uuid.UUID:
+    """An endpoint; answers its id."""
+    id_ = uuid.uuid4()
+    names = "".join(f", p_{name} => %s" for name in options)
+    url = options.pop("url", "https://example.org/hook")
+    query = f"select add_endpoint(%s, %s, 'plain:one', %s, %s::text[]{names.replace(', p_url => %s', '')})"
+    assert sql(query, [id_, url, tenant, events, *options.values()]) == [(True,)]
+    return id_
+
+
+def publish(
+    sql: Sql, type_: str = "order.paid", tenant: str | None = None, **options: Any
+) -> tuple[uuid.UUID, list[uuid.UUID], str]:
+    """publish_event(): the event's id, the deliveries' ids and the outcome."""
+    casts = {"event": "uuid"}
+    names = "".join(f", p_{name} => %s::{casts.get(name, 'text')}" for name in options)
+    query = f"select event, deliveries, outcome from publish_event(%s, %s, %s{names})"
+    return sql(query, [type_, '{"a":1}', tenant, *options.values()])[0]
+
+
+def told(sql: Sql, *events: uuid.UUID) -> set[uuid.UUID]:
+    """The endpoints that have deliveries of the events."""
+    query = "select webhook_endpoint_id from webhook_deliveries where event_id = any (%s)"
+    return set(core.firsts(sql(query, [list(events)])))
+
+
+def claim(sql: Sql) -> core.Claimed:
+    return core.claim_one(sql, queues=["webhooks"])
+
+
+def shown(sql: Sql, id_: uuid.UUID) -> dict[str, Any]:
+    ((found,),) = sql("select to_jsonb(d) from webhook_deliveries d where webhook_delivery_id = %s", [id_])
+    return found
+
+
+def redeliver(sql: Sql, *ids: uuid.UUID) -> list[tuple[Any, ...]]:
+    return sql("select id, outcome, delivery from redeliver(%s)", [list(ids)])
+
+
+def secrets(sql: Sql, id_: uuid.UUID) -> list[str]:
+    return sql("select secrets from read_endpoint(%s)", [id_])[0][0]
+
+
+# -- which events go where
+
+
+def test_an_event_is_a_job_for_each_endpoint_that_wants_it(each_sql: Sql) -> None:
+    first, second = add(each_sql, "acme"), add(each_sql, "acme")
+    event, deliveries, outcome = publish(each_sql, tenant="acme")
+    assert outcome == "created" and told(each_sql, event) == {first, second}
+    jobs = core.claim(each_sql, queues=["webhooks"])
+    assert sorted(job.id for job in jobs) == sorted(deliveries)
+    for job in jobs:
+        endpoint = job.payload["endpoint"]
+        assert job.payload == {"endpoint": endpoint, "event": str(event), "type": "order.paid", "body": '{"a":1}'}
+        assert (job.task, job.tenant, job.max_attempts) == ("holdfast.webhook", "acme", 10)
+        assert job.keys == [f"webhook:{endpoint}"]
+        assert job.lane == each_sql("select lane_of('acme', %s)", [job.keys])[0][0]
+
+
+@pytest.mark.parametrize(
+    ("events", "type_", "wanted"),
+    [
+        (None, "anything", True),
+        (["order.paid"], "order.paid", True),
+        (["order.paid"], "order.paid.late", False),
+        (["order.paid"], "Order.Paid", False),
+        (["order.*"], "order.paid", True),
+        (["order.*"], "order.item.added", True),
+        (["order.*"], "order", False),
+        (["order.*"], "orders.paid", False),
+        (["a", "order.*"], "order.paid", True),
+        (["a%", "o_der.*"], "order.paid", False),
+    ],
+)
+def test_an_endpoint_gets_the_types_it_wants(sql: Sql, events: list[str] | None, type_: str, wanted: bool) -> None:
+    add(sql, events=events)
+    assert bool(publish(sql, type_)[1]) is wanted
+
+
+def test_tenants_are_told_of_their_own_events_only(sql: Sql) -> None:
+    endpoints = {tenant: add(sql, tenant) for tenant in ("a", "b", "A", None)}
+    for tenant, endpoint in endpoints.items():
+        event, deliveries, _ = publish(sql, tenant=tenant)
+        assert len(deliveries) == 1 and told(sql, event) == {endpoint}
+    assert publish(sql, tenant="c")[1] == []
+
+
+def test_a_disabled_endpoint_is_told_of_nothing(sql: Sql) -> None:
+    endpoint = add(sql)
+    assert sql("select disable_endpoint(%s, 'too slow')", [endpoint]) == [(True,)]
+    assert publish(sql)[1] == []
+    assert sql("select enabled, disabled_reason from webhook_endpoint_state") == [(False, "too slow")]
+    assert sql("select disable_endpoint(%s, 'again')", [endpoint]) == [(False,)]
+    assert sql("select enable_endpoint(%s)", [endpoint]) == [(True,)]
+    assert len(publish(sql)[1]) == 1
+    assert sql("select enabled, disabled_reason from webhook_endpoint_state") == [(True, None)]
+
+
+def test_who_was_told_that_an_address_is_gone_does_not_shut_the_next_one(sql: Sql) -> None:
+    endpoint = add(sql, url="https://example.org/old")
+    sql("select change_endpoint(%s, %s)", [endpoint, json.dumps({"url": "https://example.org/new"})])
+    assert sql("select disable_endpoint(%s, 'gone', 'https://example.org/old')", [endpoint]) == [(False,)]
+    assert sql("select disable_endpoint(%s, 'gone', 'https://example.org/new')", [endpoint]) == [(True,)]
+
+
+def test_an_event_is_rolled_back_with_its_transaction(dsn: str, sql: Sql) -> None:
+    add(sql)
+    with core.session(dsn, autocommit=False) as conn:
+        publish(core.runner(conn), key="k")
+        conn.rollback()
+    assert core.count(sql, "live") == core.count(sql, "dedupe") == 0
+
+
+@pytest.mark.parametrize("type_", [None, "", "x" * 201, "a b", "é", "a\nb", "a\x7f"])
+def test_a_type_that_no_header_could_carry_is_refused(sql: Sql, type_: str | None) -> None:
+    with pytest.raises(InvalidParameterValue, match="an event's type"):
+        publish(sql, type_)
+
+
+def test_an_event_without_a_body_or_with_an_odd_tenant_is_refused(sql: Sql) -> None:
+    with pytest.raises(InvalidParameterValue, match="needs a body"):
+        sql("select publish_event('a', null)")
+    with pytest.raises(InvalidParameterValue, match="a tenant has"):
+        publish(sql, tenant="x" * 201)
+
+
+# -- once
+
+
+def test_the_same_event_is_delivered_once_to_each_endpoint(sql: Sql) -> None:
+    event = uuid.uuid4()
+    add(sql)
+    _, first, outcome = publish(sql, event=event)
+    assert outcome == "created"
+    assert publish(sql, event=event) == (event, first, "existing")
+    core.finish(sql, claim(sql))
+    assert publish(sql, event=event) == (event, first, "existing")
+    add(sql)  # one that was not there before is told now
+    _, second, outcome = publish(sql, event=event)
+    assert outcome == "created" and len(second) == 1 and second != first
+    assert core.count(sql, "live") == 1
+
+
+def test_a_key_makes_one_event_whatever_became_of_it(sql: Sql) -> None:
+    add(sql, "acme")
+    event, deliveries, _ = publish(sql, tenant="acme", key="order-7")
+    assert publish(sql, tenant="acme", key="order-7") == (event, deliveries, "existing")
+    core.fail(sql, claim(sql), outcome="dead")
+    assert publish(sql, tenant="acme", key="order-7") == (event, deliveries, "existing")
+    assert publish(sql, tenant="other", key="order-7")[2] == "created"
+    assert publish(sql, tenant="acme", key="order-8")[2] == "created"
+
+
+def test_a_channel_of_the_outbox_has_keys_of_its_own(sql: Sql) -> None:
+    add(sql)
+    sql("select emit('webhooks', '{}', 'k')")
+    assert publish(sql, key="k")[2] == "created"
+
+
+@pytest.mark.parametrize("known_by", ["event", "key"])
+def test_of_many_who_publish_the_same_one_does(dsn: str, sql: Sql, known_by: str) -> None:
+    for _ in range(3):
+        add(sql)
+    same: dict[str, Any] = {"event": uuid.uuid4()} if known_by == "event" else {"key": "k"}
+    outcomes: list[Any] = []
+
+    def work() -> None:
+        with core.session(dsn) as conn:
+            outcomes.append(publish(core.runner(conn), **same))
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(outcome for _, _, outcome in outcomes) == ["created"] + ["existing"] * 7
+    assert len({(event, tuple(sorted(ids))) for event, ids, _ in outcomes}) == 1
+    assert core.count(sql, "live") == 3
+
+
+def test_a_repeated_publish_waits_for_the_first_and_sees_what_ended_meanwhile(dsn: str, sql: Sql) -> None:
+    add(sql)
+    event = uuid.uuid4()
+    again: list[Any] = []
+    with core.session(dsn, autocommit=False) as one, core.session(dsn) as two:
+        publish(core.runner(one), event=event)
+        waiting = threading.Thread(target=lambda: again.append(publish(core.runner(two), event=event)))
+        waiting.start()
+        wait_until(lambda: sql("select 1 from pg_stat_activity where wait_event_type = 'Lock' and pid = %s",
+                               [two.info.backend_pid]))  # fmt: skip
+        one.commit()
+        waiting.join()
+    assert again[0][2] == "existing"
+    assert core.count(sql, "live") == 1
+
+
+def test_an_id_of_ones_own_needs_read_committed(dsn: str) -> None:
+    with core.session(dsn, autocommit=False) as conn:
+        conn.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+        with pytest.raises(InvalidParameterValue, match="repeatable read"):
+            publish(core.runner(conn), event=uuid.uuid4())
+
+
+# -- endpoints
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"url": "http://example.org"}, "begins with https://"),
+        ({"url": "ftp://example.org"}, "begins with https://"),
+        ({"url": "https://"}, "begins with https://"),
+        ({"url": None}, "begins with https://"),
+        ({"url": "https://" + "x" * 2000}, "begins with https://"),
+        ({"events": []}, "1 to 200 types"),
+        ({"events": ["*"]}, "types such as"),
+        ({"events": ["a*"]}, "types such as"),
+        ({"events": ["*.a"]}, "types such as"),
+        ({"events": ["a b"]}, "types such as"),
+        ({"events": [None]}, "types such as"),
+        ({"prefix": ""}, "prefix"),
+        ({"prefix": "a_b"}, "prefix"),
+        ({"prefix": "x" * 41}, "prefix"),
+        ({"timeout": 0}, "timeout"),
+        ({"timeout": 301}, "timeout"),
+        ({"timeout": None}, "timeout"),
+        ({"secrets": []}, "not secrets"),
+        ({"tenant": "b"}, "not tenant"),
+    ],
+)
+def test_an_endpoint_that_could_not_work_is_refused(sql: Sql, change: dict[str, Any], words: str) -> None:
+    endpoint = add(sql, "acme")
+    before = sql("select * from webhook_endpoints")
+    with pytest.raises(InvalidParameterValue, match=words):
+        sql("select change_endpoint(%s, %s)", [endpoint, json.dumps(change)])
+    assert sql("select * from webhook_endpoints") == before
+
+
+def test_a_refused_url_is_shown_without_what_may_be_secret(sql: Sql) -> None:
+    with pytest.raises(InvalidParameterValue) as refused:
+        add(sql, url="http://me:hush@example.org/?token=hush")
+    assert "hush" not in str(refused.value)
+
+
+def test_an_endpoint_is_changed_in_what_is_named(sql: Sql) -> None:
+    endpoint = add(sql, "acme", ["a"], timeout=5)
+    sql("select change_endpoint(%s, %s)", [endpoint, json.dumps({"events": None, "prefix": "BPC", "description": "d"})])
+    found = sql("select tenant, url, events, prefix, timeout, description from webhook_endpoint_state")
+    assert found == [("acme", "https://example.org/hook", None, "BPC", 5, "d")]
+
+
+@pytest.mark.parametrize("call", ["change_endpoint(%s, '{}')", "enable_endpoint(%s)", "rotate_secret(%s, 'plain:x')",
+                                  "remove_endpoint(%s)", "disable_endpoint(%s)"])  # fmt: skip
+def test_an_endpoint_that_is_not_there_is_told_as_such(sql: Sql, call: str) -> None:
+    assert sql(f"select {call}", [uuid.uuid4()]) == [(False,)]
+    assert sql("select test_endpoint(%s, '{}')", [uuid.uuid4()]) == [(None,)]
+    assert sql("select * from read_endpoint(%s)", [uuid.uuid4()]) == []
+
+
+def test_an_endpoint_added_again_with_its_id_is_the_same(sql: Sql) -> None:
+    endpoint = add(sql)
+    assert sql("select add_endpoint(%s, 'https://example.com', 'plain:two')", [endpoint]) == [(False,)]
+    assert secrets(sql, endpoint) == ["plain:one"]
+
+
+# -- secrets
+
+
+def test_old_secrets_are_valid_for_a_while(sql: Sql, clock: Clock) -> None:
+    endpoint = add(sql)
+    sql("select rotate_secret(%s, 'plain:two', '1 day')", [endpoint])
+    clock.advance(DAY / 2)
+    sql("select rotate_secret(%s, 'plain:three', '1 day')", [endpoint])
+    assert secrets(sql, endpoint) == ["plain:three", "plain:two", "plain:one"]
+    assert sql("select secrets, old_secrets_until - clock() from webhook_endpoint_state")[0][0] == 3
+    clock.advance(DAY / 2)
+    assert secrets(sql, endpoint) == ["plain:three", "plain:two"]
+    clock.advance(DAY / 2)
+    assert secrets(sql, endpoint) == ["plain:three"]
+    assert sql("select secrets, old_secrets_until from webhook_endpoint_state") == [(1, None)]
+    sql("select rotate_secret(%s, 'plain:four', '0')", [endpoint])
+    assert sql("select jsonb_array_length(secrets) from webhook_endpoints") == [(1,)]
+
+
+def test_rotating_with_the_same_secret_changes_nothing(sql: Sql) -> None:
+    endpoint = add(sql)
+    for _ in range(2):
+        sql("select rotate_secret(%s, 'plain:two', '1 day')", [endpoint])
+    assert secrets(sql, endpoint) == ["plain:two", "plain:one"]
+
+
+def test_no_more_than_ten_secrets_are_kept(sql: Sql) -> None:
+    endpoint = add(sql)
+    for n in range(30):
+        sql("select rotate_secret(%s, %s, '1 day')", [endpoint, f"plain:{n}"])
+    assert secrets(sql, endpoint) == [f"plain:{n}" for n in range(29, 19, -1)]
+
+
+# -- deliveries
+
+
+def test_a_delivery_is_shown_with_the_columns_that_people_know(sql: Sql) -> None:
+    endpoint = add(sql, "acme")
+    event, (delivery,), _ = publish(sql, tenant="acme")
+    pending = shown(sql, delivery)
+    assert (pending["status"], pending["tenant_id"], pending["attempts"]) == ("PENDING", "acme", 0)
+    assert (pending["webhook_endpoint_id"], pending["event_id"]) == (str(endpoint), str(event))
+    assert (pending["http_status"], pending["response_body"], pending["delivered_at"]) == (None, None, None)
+    core.fail(sql, claim(sql), {"type": "E", "message": "no", "details": {"response": ANSWER}}, delay="1 hour")
+    failed = shown(sql, delivery)
+    assert (failed["status"], failed["http_status"], failed["error_message"]) == ("PENDING", 503, "no")
+    assert (failed["response_headers"], failed["response_body"]) == ({"x": "y"}, "\\x6869")
+    assert failed["next_attempt_at"] is not None and failed["job_status"] == "retrying"
+    redeliver(sql, delivery)
+    core.promote(sql)
+    job = claim(sql)
+    done = [{"id": str(job.id), "token": job.token, "outcome": "succeeded", "result": {**ANSWER, "http_status": 200}}]
+    sql("select finish('{}', '{}', %s)", [json.dumps(done)])
+    delivered = shown(sql, delivery)
+    assert (delivered["status"], delivered["http_status"], delivered["error_message"]) == ("DELIVERED", 200, None)
+    assert delivered["delivered_at"] is not None and delivered["attempts"] == 2
+
+
+@pytest.mark.parametrize("how", ["failed", "dead", "canceled"])
+def test_a_delivery_that_ended_otherwise_is_failed(sql: Sql, how: str) -> None:
+    add(sql)
+    _, (delivery,), _ = publish(sql)
+    if how == "canceled":
+        core.cancel(sql, delivery)
+    else:
+        core.fail(sql, claim(sql), outcome=how)
+    assert (shown(sql, delivery)["status"], shown(sql, delivery)["job_status"]) == ("FAILED", how)
+
+
+@pytest.mark.parametrize(
+    ("payload", "answer"),
+    [
+        ({}, {}),
+        ({"endpoint": "x", "event": 7}, {"http_status": "many", "response_body": "%%%"}),
+        ({"endpoint": "-" * 36, "event": None}, {"http_status": 10**12, "response_body": "a"}),
+        ({"endpoint": ["x"], "event": {}}, {"http_status": None, "response_body": {"a": 1}, "response_headers": 3}),
+    ],
+)
+def test_a_job_made_by_hand_does_not_break_the_view(sql: Sql, payload: Any, answer: Any) -> None:
+    id_ = core.put(sql, "holdfast.webhook", payload=payload, queue="webhooks")
+    core.fail(sql, claim(sql), {"details": {"response": answer}}, delay="1 hour")
+    found = shown(sql, id_)
+    assert (found["webhook_endpoint_id"], found["http_status"], found["response_body"]) == (None, None, None)
+
+
+@pytest.mark.parametrize("how", ["succeeded", "dead"])
+@pytest.mark.parametrize("endpoint", [random.Random(1).randbytes(9000).hex(), "\x00"], ids=["long", "NUL"])
+def test_whatever_is_in_a_payload_made_by_hand_its_job_can_end(sql: Sql, endpoint: str, how: str) -> None:
+    sql("insert into live (id, queue, task, payload) values (uuid7(), 'webhooks', 'holdfast.webhook', %s::json)",
+        [json.dumps({"endpoint": endpoint})])  # fmt: skip
+    job = claim(sql)
+    assert core.finish(sql, job) == [] if how == "succeeded" else core.fail(sql, job, outcome=how)
+
+
+@pytest.mark.parametrize("payload", [{}, {"endpoint": "x" * 400}, {"endpoint": None}])
+def test_a_job_made_by_hand_is_not_copied(sql: Sql, payload: Any) -> None:
+    id_ = core.put(sql, "holdfast.webhook", payload=payload, queue="webhooks")
+    core.finish(sql, claim(sql))
+    assert redeliver(sql, id_) == [(id_, "unknown", None)]
+
+
+def test_a_test_event_goes_to_one_endpoint_once(sql: Sql) -> None:
+    endpoint = add(sql, "acme", ["order.paid"])
+    add(sql, "acme")
+    ((delivery,),) = sql("select test_endpoint(%s, '{}')", [endpoint])
+    assert core.firsts(sql("select webhook_delivery_id from webhook_deliveries")) == [delivery]
+    assert (shown(sql, delivery)["event_type"], shown(sql, delivery)["max_attempts"]) == ("holdfast.test", 1)
+
+
+# -- again
+
+
+def test_deliveries_go_again_wherever_they_are(each_sql: Sql) -> None:
+    sql = each_sql
+    add(sql)
+    dead, ended, later, running, due = (publish(sql)[1][0] for _ in range(5))
+    jobs = {job.id: job for job in core.claim(sql, queues=["webhooks"], limit=4)}
+    core.fail(sql, jobs[dead], outcome="failed")
+    core.finish(sql, jobs[ended])
+    core.fail(sql, jobs[later], delay="1 hour")
+    other, unknown = core.put(sql, "t", delay="1 hour"), uuid.uuid4()
+    answers = redeliver(sql, dead, ended, later, running, due, other, unknown, dead)
+    copy = answers[1][2]
+    assert answers == [
+        (dead, "retried", dead),
+        (ended, "copied", copy),
+        (later, "due", later),
+        (running, "running", None),
+        (due, "due", None),
+        (other, "unknown", None),
+        (unknown, "unknown", None),
+        (dead, "retried", dead),
+    ]
+    assert (core.place(sql, dead), core.place(sql, ended), core.place(sql, later)) == ("live", "history", "later")
+    assert core.promote(sql) == [later]
+    assert core.place(sql, other) == "later"
+    old, new = shown(sql, ended), shown(sql, copy)
+    assert {name for name in old if old[name] != new[name]} == {
+        "webhook_delivery_id", "status", "delivered_at", "created_at", "job_status", "attempts", "next_attempt_at",
+        "finished_at",
+    }  # fmt: skip
+    again = core.claim(sql, queues=["webhooks"])
+    assert {job.id for job in again} == {dead, copy, later, due}
+    assert len({(job.lane, tuple(job.keys)) for job in again}) == 1
+
+
+def test_a_retried_delivery_has_all_its_attempts_again(sql: Sql) -> None:
+    add(sql)
+    _, (delivery,), _ = publish(sql)
+    core.fail(sql, claim(sql), outcome="dead")
+    redeliver(sql, delivery)
+    assert claim(sql).attempt == 1
+
+
+def test_deliveries_of_an_endpoint_are_found_by_an_index(hf: Holdfast, sql: Sql) -> None:
+    endpoint = add(sql)
+    sql(
+        "insert into history (id, status, priority, attempt, max_attempts, run_at, created_at, finished_at, queue, "
+        "task, payload) select gen_random_uuid(), 'succeeded', 2, 1, 1, now(), now(), now(), 'webhooks', "
+        "'holdfast.webhook', json_build_object('endpoint', gen_random_uuid()) from generate_series(1, 5000)"
+    )
+    sql("analyze history")
+    found = sql("explain select * from webhook_deliveries where endpoint_key = %s", [str(endpoint)])
+    assert re.search(r"history_\d+_substring_finished_at_idx", "\n".join(core.firsts(found)))
