@@ -297,6 +297,81 @@ def test_one_restart_costs_a_client_no_error_however_many_connections_it_had(hf:
     assert [task.enqueue(n).existing for n in range(3)] == [False, False, False]
 
 
+# -- connections lent to handlers
+
+END_LENT = "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'holdfast transaction'"
+
+
+def test_a_handler_waits_for_no_dead_connection_after_a_restart(hf: Holdfast, sql: Any) -> None:
+    with contextlib.ExitStack() as all_of_them:
+        for _ in range(hf.settings.pool_size):
+            all_of_them.enter_context(hf.sync_pool.lent())
+    assert len(sql(END_LENT)) == hf.settings.pool_size
+    began = time.monotonic()
+    with hf.sync_pool.lent() as conn:
+        assert conn.execute("select 1").fetchone() == (1,)
+    assert time.monotonic() - began < 10, (
+        "it was given one dead connection after the other, with longer and longer pauses"
+    )
+
+
+async def test_an_async_handler_waits_for_no_dead_connection_after_a_restart(hf: Holdfast, sql: Any) -> None:
+    async with contextlib.AsyncExitStack() as all_of_them:
+        for _ in range(hf.settings.pool_size):
+            await all_of_them.enter_async_context(hf.async_pool.lent())
+    assert len(sql(END_LENT)) == hf.settings.pool_size
+    async with asyncio.timeout(10), hf.async_pool.lent() as conn:
+        assert await (await conn.execute("select 1")).fetchone() == (1,)
+    await hf.aclose()
+
+
+class Waiter(threading.Thread):
+    """Waits for a lent connection, in a thread or in an event loop of its own."""
+
+    def __init__(self, hf: Holdfast, is_async: bool) -> None:
+        super().__init__(daemon=True)
+        self._hf, self._is_async = hf, is_async
+        self.opened, self.away, self.got = threading.Event(), threading.Event(), threading.Event()
+
+    def run(self) -> None:
+        asyncio.run(self._wait_async()) if self._is_async else self._wait()
+
+    def _wait(self) -> None:
+        with self._hf.sync_pool.lent():
+            self.opened.set()
+            self.away.wait()
+        with self._hf.sync_pool.lent():
+            self.got.set()
+
+    async def _wait_async(self) -> None:
+        async with self._hf.async_pool.lent():
+            self.opened.set()
+            await asyncio.to_thread(self.away.wait)
+        async with self._hf.async_pool.lent():
+            self.got.set()
+        await self._hf.aclose()
+
+
+@pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
+def test_who_waits_for_a_connection_while_the_server_is_away_gets_one_when_it_is_back(
+    own_server: EmbeddedPostgres, caplog: pytest.LogCaptureFixture, is_async: bool
+) -> None:
+    """The pool's pauses double while it cannot connect, and when it gives up it forgets those who wait."""
+    with Holdfast(own_server.dsn(), connect_timeout=0.5) as hf:
+        waiter = Waiter(hf, is_async)
+        waiter.start()
+        assert waiter.opened.wait(40)
+        own_server.stop("immediate")
+        waiter.away.set()
+        try:
+            wait_until(lambda: caplog.text.count("reconnection attempt in pool 'holdfast' failed") >= 3)
+            assert not waiter.got.is_set()
+        finally:
+            own_server.start()
+        assert waiter.got.wait(40)
+        waiter.join(40)
+
+
 def test_a_sync_call_that_gets_no_answer_fails_at_its_deadline(proxied: tuple[Holdfast, CuttingProxy]) -> None:
     through, proxy = proxied
     impatient = Holdfast(through.settings.dsn, call_timeout=0.5, connect_timeout=1)

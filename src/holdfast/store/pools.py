@@ -83,10 +83,18 @@ class SyncPool:
         with self._opened(LOANS).connection(timeout=_LONGEST_LOAN) as conn:
             yield conn
 
-    def _forget_dead(self) -> None:
+    def _forget_dead(self, purpose: str = CALLS) -> None:
         """After a loss the other idle connections may be dead too; a try must not be spent on each."""
-        if (pool := self._pools.get(CALLS)) is not None:
+        if (pool := self._pools.get(purpose)) is not None:
             pool.check()
+
+    def _look(self, conn: psycopg.Connection[Any]) -> None:
+        """For each dead connection that it is given, whoever borrows one waits twice as long as for the last."""
+        try:
+            ConnectionPool.check_connection(conn)
+        except Lost:
+            self._forget_dead(LOANS)
+            raise
 
     def close(self) -> None:
         """Closes the connections; the next call opens them again."""
@@ -98,10 +106,11 @@ class SyncPool:
     def _opened(self, purpose: str = CALLS) -> ConnectionPool[Any]:
         with self._lock:
             if purpose not in self._pools:
-                check = ConnectionPool.check_connection if purpose == LOANS else None
+                check = self._look if purpose == LOANS else None
                 self._pools[purpose] = ConnectionPool(
-                    first_look(self._settings, purpose), open=True, check=check, **_pool_options(self._settings)
-                )
+                    first_look(self._settings, purpose), open=True, check=check, reconnect_failed=_try_again,
+                    **_pool_options(self._settings),
+                )  # fmt: skip
                 atexit.register(_close_quietly, weakref.ref(self))
             return self._pools[purpose]
 
@@ -156,10 +165,18 @@ class AsyncPool:
         async with (await self._opened(LOANS)).connection(timeout=_LONGEST_LOAN) as conn:
             yield conn
 
-    async def _forget_dead(self) -> None:
+    async def _forget_dead(self, purpose: str = CALLS) -> None:
         """After a loss the other idle connections may be dead too; a try must not be spent on each."""
-        if (pool := self._pools.get(asyncio.get_running_loop(), {}).get(CALLS)) is not None:
+        if (pool := self._pools.get(asyncio.get_running_loop(), {}).get(purpose)) is not None:
             await pool.check()
+
+    async def _look(self, conn: psycopg.AsyncConnection[Any]) -> None:
+        """For each dead connection that it is given, whoever borrows one waits twice as long as for the last."""
+        try:
+            await AsyncConnectionPool.check_connection(conn)
+        except Lost:
+            await self._forget_dead(LOANS)
+            raise
 
     async def close(self) -> None:
         """Closes this event loop's connections."""
@@ -171,8 +188,10 @@ class AsyncPool:
         if purpose not in mine:
             info = await asyncio.to_thread(first_look, self._settings, purpose)
             if purpose not in mine:  # another coroutine may have been faster
-                check = AsyncConnectionPool.check_connection if purpose == LOANS else None
-                mine[purpose] = AsyncConnectionPool(info, open=False, check=check, **_pool_options(self._settings))
+                check = self._look if purpose == LOANS else None
+                mine[purpose] = AsyncConnectionPool(
+                    info, open=False, check=check, reconnect_failed=_atry_again, **_pool_options(self._settings)
+                )
                 await mine[purpose].open()
         return mine[purpose]
 
@@ -181,7 +200,21 @@ def _pool_options(settings: Settings) -> dict[str, Any]:
     return {
         "kwargs": connect.options(settings), "min_size": 0, "max_size": settings.pool_size,
         "timeout": settings.connect_timeout, "name": "holdfast",
+        # Its pauses double while the server is away: begun anew, they are never long when it is back.
+        "reconnect_timeout": settings.connect_timeout,
     }  # fmt: skip
+
+
+def _try_again(pool: ConnectionPool[Any]) -> None:
+    """A pool that has given up would leave those who wait in it without a connection, though the server may be back."""
+    if pool.get_stats().get("requests_waiting"):
+        pool.check()
+
+
+async def _atry_again(pool: AsyncConnectionPool[Any]) -> None:
+    """The same, async."""
+    if pool.get_stats().get("requests_waiting"):
+        await pool.check()
 
 
 def first_look(settings: Settings, name: str = CALLS) -> str:
