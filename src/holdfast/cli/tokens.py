@@ -1,0 +1,93 @@
+"""`holdfast tokens`: who may call the service."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from holdfast.cli import render
+from holdfast.cli.options import AsJson, Dsn, Schema, seconds
+from holdfast.errors import UsageError
+from holdfast.model.token import SCOPES, TokenInfo
+
+if TYPE_CHECKING:
+    from holdfast.client import Holdfast
+
+group = typer.Typer(invoke_without_command=True)
+TenantOnly = Annotated[str | None, typer.Option("--tenant", metavar="NAME", help="Only those of this tenant.")]
+
+
+@group.callback(epilog="Example: holdfast tokens --tenant acme")
+def tokens(
+    ctx: typer.Context, *, tenant: TenantOnly = None, as_json: AsJson = False, dsn: Dsn = None, schema: Schema = None
+) -> None:
+    """List tokens of the service; make and revoke them."""
+    if ctx.invoked_subcommand is None:
+        list_tokens(tenant, as_json, dsn, schema)
+
+
+@group.command("list", epilog="Example: holdfast tokens list --json")
+def list_tokens(tenant: TenantOnly = None, as_json: AsJson = False, dsn: Dsn = None, schema: Schema = None) -> None:
+    """List tokens: how they begin, whose they are, what for, and when they were last used."""
+    with _application(dsn, schema) as hf:
+        found = hf.tokens.list(tenant=tenant)
+    if as_json:
+        render.emit_json(found)
+        return
+    columns = ("id", "token", "name", "~tenant", "~scopes", "created", "last used", "expires", "revoked")
+    render.show_rows(columns, map(_row, found), head=3, empty="there are no tokens")
+
+
+def _row(it: TokenInfo) -> tuple[Any, ...]:
+    whose = "(all)" if it.tenant is None else it.tenant
+    return (it.id, f"{it.shown}...", it.name, whose, it.scopes, it.created_at, it.last_used_at, it.expires_at,
+            it.revoked_at)  # fmt: skip
+
+
+@group.command(epilog="Example: holdfast tokens create 'web tier' --tenant acme --scopes jobs:read,jobs:write")
+def create(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="For people: who has it.")],
+    *,
+    scopes: Annotated[str, typer.Option(metavar="NAMES", help=f"What for, with commas: {', '.join(SCOPES)}.")],
+    tenant: Annotated[str | None, typer.Option(metavar="NAME", help="Whose jobs it is for.")] = None,
+    all_tenants: Annotated[bool, typer.Option("--all-tenants", help="It is for the jobs of all tenants.")] = False,
+    expires: Annotated[
+        str | None, typer.Option(metavar="TIME", help="How long it is valid, as in 90d. Default: for ever.")
+    ] = None,
+    as_json: AsJson = False,
+    dsn: Dsn = None,
+    schema: Schema = None,
+) -> None:
+    """Make a token; it is shown once, now."""
+    if all_tenants == (tenant is not None):
+        raise UsageError("say whose jobs the token is for: --tenant NAME, or --all-tenants")
+    with _application(dsn, schema) as hf:
+        token, made = hf.tokens.create(
+            name, tenant=tenant, scopes=[each.strip() for each in scopes.split(",") if each.strip()],
+            lifetime=None if expires is None else seconds(expires, "--expires"),
+        )  # fmt: skip
+    if as_json:
+        render.emit_json({**asdict(made), "token": token})
+    else:
+        render.tell(f"made token {made.id}; it cannot be shown again:")
+        typer.echo(token)
+
+
+@group.command(epilog="Example: holdfast tokens revoke 018f2c5e-7d1a-7c3b-9f00-2a4b6c8d0e1f")
+def revoke(
+    id_: Annotated[str, typer.Argument(metavar="ID", help="The token's id.")],
+    dsn: Dsn = None,
+    schema: Schema = None,
+) -> None:
+    """Let a token open nothing more; running services forget it within seconds."""
+    with _application(dsn, schema) as hf:
+        was = hf.tokens.revoke(id_)
+    render.say(f"revoked token {id_}" if was else f"token {id_} was not valid any more")
+
+
+def _application(dsn: str | None, schema: str | None) -> Holdfast:
+    from holdfast.client import Holdfast
+
+    return Holdfast(dsn, schema=schema)

@@ -1,0 +1,84 @@
+"""Tokens of the service, `hf.tokens`: made, listed and revoked by operators."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from holdfast.errors import UnknownToken, UsageError
+from holdfast.model import payload
+from holdfast.model.job import ids, parse_id
+from holdfast.model.retry import LONGEST
+from holdfast.model.token import SCOPES, SHOWN, TokenInfo, digest, new_token
+from holdfast.store.tokens import TokenCalls
+
+if TYPE_CHECKING:
+    from holdfast.client.app import Holdfast
+
+
+class Tokens:
+    """`hf.tokens`. Who has a token may call the service (`holdfast serve`) as it says: for one tenant or for all."""
+
+    def __init__(self, hf: Holdfast) -> None:
+        self._hf = hf
+
+    @property
+    def calls(self) -> TokenCalls:
+        return TokenCalls(self._hf.settings.schema)
+
+    def create(
+        self,
+        name: str,
+        *,
+        tenant: str | None,
+        scopes: Sequence[str],
+        lifetime: float | timedelta | None = None,
+    ) -> tuple[str, TokenInfo]:
+        """Makes a token and answers it; it cannot be read again. tenant None is for the rows of all tenants. scopes are
+        jobs:read, jobs:write, webhooks:read, webhooks:write, operate and admin. lifetime is in seconds; None: for ever.
+        """
+        payload.check_text(name, "a token's name", 200)
+        if tenant is not None:
+            payload.check_text(tenant, "a tenant", 200)
+        call = self.calls.create(
+            id_ := ids.make(), name, digest(token := new_token()), token[:SHOWN], tenant, _scopes(scopes),
+            _seconds(lifetime),
+        )  # fmt: skip
+        self._hf.sync_pool.run(call)
+        return token, self.get(id_)
+
+    def get(self, token_id: str) -> TokenInfo:
+        """What is known of a token; UnknownToken if there is none."""
+        found = self._hf.sync_pool.run(self.calls.tokens(id_=parse_id(token_id)))
+        if not found:
+            raise UnknownToken(token_id)
+        return found[0]
+
+    def list(self, *, tenant: str | None = None) -> list[TokenInfo]:
+        """All tokens, or those of a tenant, the newest first; also those that are good for nothing any more."""
+        return self._hf.sync_pool.run(self.calls.tokens(tenant=tenant))
+
+    def revoke(self, token_id: str) -> bool:
+        """Lets a token open nothing more; a running service forgets it within `token_cache` seconds. Answers whether it
+        was valid until now."""
+        if self._hf.sync_pool.run(self.calls.revoke(parse_id(token_id))):
+            return True
+        self.get(token_id)  # raises if there is none
+        return False
+
+
+def _scopes(scopes: Sequence[str]) -> list[str]:
+    if isinstance(scopes, str):
+        raise UsageError(f'scopes is a list, as in ["{scopes}"], got the text {scopes!r:.60}')
+    for each in scopes:
+        if each not in SCOPES:
+            raise UsageError(f"a scope is {', '.join(SCOPES[:-1])} or {SCOPES[-1]}; got {each!r:.60}")
+    return list(dict.fromkeys(scopes))
+
+
+def _seconds(lifetime: float | timedelta | None) -> float | None:
+    seconds = lifetime.total_seconds() if isinstance(lifetime, timedelta) else lifetime
+    if seconds is not None and not 0 < seconds <= LONGEST:
+        raise UsageError(f"lifetime is seconds, more than 0 and up to {LONGEST:.0f}, got {seconds!r}")
+    return seconds

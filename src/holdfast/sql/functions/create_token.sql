@@ -1,0 +1,35 @@
+-- Keeps the digest of a new token. Without a tenant it is for the rows of all; p_lifetime null is for ever. Answers whether it
+-- did: a repeated call with the same id changes nothing.
+-- Called by: operators; the client has made the token and shows it once.
+-- Locks: the token's row.
+-- Wakes: nobody.
+create or replace function create_token(
+    p_id uuid, p_name text, p_digest bytea, p_shown text, p_tenant text, p_scopes text[], p_lifetime interval default null
+) returns boolean
+language plpgsql security definer
+set search_path from current
+as $$
+declare
+    v_scope text;
+begin
+    if p_lifetime <= interval '0' then
+        raise exception 'a token is valid for some time, or for ever; got %', p_lifetime
+            using errcode = 'invalid_parameter_value', constraint = 'token';
+    elsif coalesce(cardinality(p_scopes), 0) = 0 then
+        raise exception 'a token has at least one scope' using errcode = 'invalid_parameter_value', constraint = 'token';
+    end if;
+    foreach v_scope in array p_scopes loop
+        if (v_scope = any (array['jobs:read', 'jobs:write', 'webhooks:read', 'webhooks:write', 'operate', 'admin'])) is not true then
+            raise exception 'a scope is jobs:read, jobs:write, webhooks:read, webhooks:write, operate or admin; got %',
+                coalesce(quote_literal(left(v_scope, 60)), 'null')
+                using errcode = 'invalid_parameter_value', constraint = 'token';
+        elsif p_tenant is not null and v_scope in ('operate', 'admin') then
+            raise exception 'the scope % is about all tenants; a token of tenant % cannot have it', v_scope, quote_literal(left(p_tenant, 60))
+                using errcode = 'invalid_parameter_value', constraint = 'token';
+        end if;
+    end loop;
+    insert into api_tokens (id, name, digest, shown, tenant, scopes, created_at, expires_at)
+    values (p_id, p_name, p_digest, p_shown, p_tenant, p_scopes, clock(), clock() + p_lifetime)
+    on conflict (id) do nothing;
+    return found;
+end $$;

@@ -1,0 +1,205 @@
+"""What the service asks and does, for a caller: each row goes through SQL's may_see(). See calls.py."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from datetime import datetime
+from typing import Any
+
+from holdfast.model.delivery import MessageInfo
+from holdfast.model.job import BatchInfo
+from holdfast.model.token import Caller
+from holdfast.model.webhook import DeliveryInfo, Endpoint
+from holdfast.store import calls, webhooks
+from holdfast.store.calls import Call, Filter, array
+from holdfast.store.outbox import MessageFilter
+from holdfast.store.webhooks import Deliveries
+
+
+@dataclass(frozen=True, slots=True)
+class SeenJob:
+    """A job as callers of the service see it: no keys, no leases, and of its error no traceback."""
+
+    id: str
+    task: str
+    tenant: str | None
+    queue: str
+    priority: int
+    args: Any
+    status: str
+    attempts: int
+    max_attempts: int
+    run_at: datetime
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    error: dict[str, Any] | None
+    result: Any
+    batch: str | None
+    deadline: datetime | None
+    progress: dict[str, Any] | None
+
+    @property
+    def ended(self) -> bool:
+        return self.status in ("succeeded", "failed", "dead", "canceled")
+
+
+_JOB = (
+    "j.id::text, j.task, j.tenant, j.queue, j.priority, j.payload, j.status::text, j.attempts, j.max_attempts, "
+    "j.run_at, j.created_at, j.started_at, j.finished_at, j.last_error - 'traceback', j.result, j.batch::text, "
+    "j.deadline, j.progress"
+)
+_MESSAGE = ", ".join(
+    {"id": "id::text", "order": '"order"', "error": "error - 'traceback'"}.get(each.name, each.name)
+    for each in fields(MessageInfo)
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """A part of a list, the newest first: what was made in a time, from an id on."""
+
+    limit: int
+    before: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+
+    def sql(self, id_: str = "id") -> tuple[str, list[Any]]:
+        conditions, params = ["true"], []
+        for condition, value in ((f"{id_} < %s::uuid", self.before), ("created_at >= %s", self.since),
+                                 ("created_at < %s", self.until)):  # fmt: skip
+            if value is not None:
+                conditions.append(condition)
+                params.append(value)
+        return " AND ".join(conditions), params
+
+
+class SeenCalls:
+    """The calls, for one schema."""
+
+    def __init__(self, schema: str) -> None:
+        self.schema = schema
+        self._may = f"{schema}.may_see(%s, %s, tenant)"
+
+    def jobs(self, wanted: Sequence[tuple[str, Caller]]) -> Call[dict[int, SeenJob]]:
+        """Jobs that were asked for by callers, by the place in the list, without those that the caller may not see."""
+        return Call(
+            "SELECT place, id::text, task, tenant, queue, priority, payload, status, attempts, max_attempts, run_at, "
+            "created_at, started_at, finished_at, error, result, batch::text, deadline, progress "
+            f"FROM {self.schema}.look_at(%s::uuid[], %s::boolean[], %s::text[])",
+            (array(id_ for id_, _ in wanted), array(who.everyone for _, who in wanted),
+             [who.tenant for _, who in wanted]),
+            lambda rows: {row[0] - 1: SeenJob(*row[1:]) for row in rows},
+        )  # fmt: skip
+
+    def version(self) -> Call[int]:
+        """The schema's version."""
+        return Call(f"SELECT max(version) FROM {self.schema}.schema_info", (), lambda rows: int(rows[0][0]))
+
+    def list_jobs(self, who: Caller, where: Filter, page: Page) -> Call[list[SeenJob]]:
+        (those, some), (part, more) = where.sql(), page.sql()
+        return Call(
+            f"SELECT {_JOB} FROM {self.schema}.jobs j WHERE {those} AND {part} AND {self._may} "
+            "ORDER BY j.id DESC LIMIT %s",  # ids grow with time, and every table has an index on them
+            (*some, *more, *_who(who), page.limit),
+            lambda rows: [SeenJob(*row) for row in rows],
+        )
+
+    def list_dead(self, who: Caller, where: Filter, page: Page) -> Call[list[SeenJob]]:
+        """Failed and dead jobs that nobody has acted on."""
+        (those, some), (part, more) = where.sql(), page.sql()
+        return Call(
+            f"SELECT {_JOB} FROM {self.schema}.jobs j WHERE j.id = ANY(ARRAY(SELECT id FROM {self.schema}.dead "
+            f"WHERE {those} AND {part} AND {self._may} ORDER BY id DESC LIMIT %s)) ORDER BY j.id DESC",
+            (*some, *more, *_who(who), page.limit),
+            lambda rows: [SeenJob(*row) for row in rows],
+        )
+
+    def dead_ids(self, who: Caller, where: Filter, after: str | None, limit: int) -> Call[list[str]]:
+        those, some = where.sql()
+        return Call(
+            f"SELECT id::text FROM {self.schema}.dead WHERE {those} AND (%s::uuid IS NULL OR id > %s::uuid) "
+            f"AND {self._may} ORDER BY id LIMIT %s",
+            (*some, after, after, *_who(who), limit),
+            calls.firsts,
+        )
+
+    def cancel(self, who: Caller, ids: Sequence[str]) -> Call[dict[str, str]]:
+        """What came of it for each that the caller may see."""
+        return Call(
+            f"SELECT id::text, outcome FROM {self.schema}.cancel({self._own})",
+            (*_who(who), array(ids)),
+            lambda rows: {row[0]: row[1] for row in rows},
+        )
+
+    def retry_dead(self, who: Caller, ids: Sequence[str]) -> Call[list[str]]:
+        return Call(f"SELECT x::text FROM {self.schema}.retry_dead({self._own}) x", (*_who(who), array(ids)),
+                    calls.firsts)  # fmt: skip
+
+    def discard_dead(self, who: Caller, ids: Sequence[str]) -> Call[list[str]]:
+        return Call(f"SELECT x::text FROM {self.schema}.discard_dead({self._own}) x", (*_who(who), array(ids)),
+                    calls.firsts)  # fmt: skip
+
+    def redeliver(self, who: Caller, ids: Sequence[str]) -> Call[list[Any]]:
+        redelivering = webhooks.WebhookCalls(self.schema).redeliver(ids)
+        return Call(redelivering.sql.replace("%s::uuid[]", self._own), (*_who(who), array(ids)), redelivering.read)
+
+    @property
+    def _own(self) -> str:
+        return f"{self.schema}.seen_jobs(%s, %s, %s::uuid[])"
+
+    def batch(self, who: Caller, id_: str) -> Call[BatchInfo | None]:
+        return Call(
+            f"SELECT {calls.BATCH_COLUMNS} FROM {self.schema}.batch_progress WHERE id = %s::uuid AND {self._may}",
+            (id_, *_who(who)),
+            lambda rows: BatchInfo(*rows[0]) if rows else None,
+        )
+
+    def list_batches(self, who: Caller, page: Page) -> Call[list[BatchInfo]]:
+        part, more = page.sql()
+        return Call(
+            f"SELECT {calls.BATCH_COLUMNS} FROM {self.schema}.batch_progress WHERE {part} AND {self._may} "
+            "ORDER BY batch_progress.id DESC LIMIT %s",
+            (*more, *_who(who), page.limit),
+            lambda rows: [BatchInfo(*row) for row in rows],
+        )
+
+    def message(self, who: Caller, id_: str) -> Call[MessageInfo | None]:
+        return Call(
+            f"SELECT {_MESSAGE} FROM {self.schema}.outbox WHERE id = %s::uuid AND {self._may}",
+            (id_, *_who(who)),
+            lambda rows: MessageInfo(*rows[0]) if rows else None,
+        )
+
+    def list_messages(self, who: Caller, where: MessageFilter, page: Page) -> Call[list[MessageInfo]]:
+        (those, some), (part, more) = where.sql(), page.sql()
+        return Call(
+            f"SELECT {_MESSAGE} FROM {self.schema}.outbox WHERE {those} AND {part} AND {self._may} "
+            "ORDER BY outbox.id DESC LIMIT %s",
+            (*some, *more, *_who(who), page.limit),
+            lambda rows: [MessageInfo(*row) for row in rows],
+        )
+
+    def endpoints(self, who: Caller, id_: str | None = None) -> Call[list[Endpoint]]:
+        """All that the caller may see, or one."""
+        return Call(
+            f"SELECT {webhooks.ENDPOINT} FROM {self.schema}.webhook_endpoint_state "
+            f"WHERE (%s::uuid IS NULL OR id = %s::uuid) AND {self._may} "
+            "ORDER BY webhook_endpoint_state.id DESC LIMIT 1000",
+            (id_, id_, *_who(who)),
+            lambda rows: [Endpoint(*row) for row in rows],
+        )
+
+    def deliveries(self, who: Caller, which: Deliveries, page: Page) -> Call[list[DeliveryInfo]]:
+        (those, some), (part, more) = which.sql(), page.sql("webhook_delivery_id")
+        return Call(
+            f"SELECT {webhooks.DELIVERY} FROM {self.schema}.webhook_deliveries WHERE {those} AND {part} "
+            f"AND {self.schema}.may_see(%s, %s, tenant_id) ORDER BY webhook_delivery_id DESC LIMIT %s",
+            (*some, *more, *_who(who), page.limit),
+            lambda rows: [DeliveryInfo(*row) for row in rows],
+        )
+
+
+def _who(caller: Caller) -> tuple[bool, str | None]:
+    return caller.everyone, caller.tenant

@@ -1,0 +1,82 @@
+"""The calls of the service's tokens and of its answers to repeated requests, as values. See calls.py."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.model.token import Caller, TokenInfo
+from holdfast.store.calls import Call, Rows, text_array
+
+_COLUMNS = "id::text, name, shown, tenant, scopes, created_at, expires_at, revoked_at, last_used_at"
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """What is known of a request with an Idempotency-Key: new, same (with what was answered) or other."""
+
+    outcome: str
+    status: int | None
+    body: str | None
+
+
+class TokenCalls:
+    """The calls, for one schema."""
+
+    def __init__(self, schema: str) -> None:
+        self.schema = schema
+
+    def create(
+        self, id_: str, name: str, digest: bytes, shown: str, tenant: str | None, scopes: Sequence[str],
+        lifetime: float | None,
+    ) -> Call[bool]:  # fmt: skip
+        return Call(
+            f"SELECT {self.schema}.create_token(%s::uuid, %s, decode(%s, 'hex'), %s, %s, %s::text[], "
+            "make_interval(secs => %s))",
+            (id_, name, digest.hex(), shown, tenant, text_array(scopes), lifetime),
+            _first,
+        )
+
+    def tokens(self, *, tenant: str | None = None, id_: str | None = None) -> Call[list[TokenInfo]]:
+        """All of them, those of a tenant, or one; the newest first."""
+        return Call(
+            f"SELECT {_COLUMNS} FROM {self.schema}.api_tokens "
+            "WHERE (%s::text IS NULL OR tenant = %s) AND (%s::uuid IS NULL OR id = %s::uuid) "
+            "ORDER BY api_tokens.id DESC",
+            (tenant, tenant, id_, id_),
+            lambda rows: [TokenInfo(*row) for row in rows],
+        )
+
+    def revoke(self, id_: str) -> Call[bool]:
+        return Call(f"SELECT {self.schema}.revoke_token(%s::uuid)", (id_,), _first)
+
+    def use(self, digest: bytes) -> Call[Caller | None]:
+        return Call(
+            f"SELECT id::text, name, tenant, scopes, seconds_left FROM {self.schema}.use_token(decode(%s, 'hex'))",
+            (digest.hex(),),
+            _caller,
+        )
+
+    def begin_answer(self, owner: str, key: str, fingerprint: bytes) -> Call[Begun]:
+        return Call(
+            f"SELECT outcome, status, body FROM {self.schema}.begin_answer(%s, %s, decode(%s, 'hex'))",
+            (owner, key, fingerprint.hex()),
+            lambda rows: Begun(*rows[0]),
+        )
+
+    def keep_answer(self, owner: str, key: str, status: int, body: str) -> Call[None]:
+        return Call(
+            f"SELECT {self.schema}.keep_answer(%s, %s, %s::smallint, %s)", (owner, key, status, body), lambda _: None
+        )
+
+
+def _caller(rows: Rows) -> Caller | None:
+    if not rows:
+        return None
+    id_, name, tenant, scopes, left = rows[0]
+    return Caller(id_, name, tenant, frozenset(scopes), left)
+
+
+def _first(rows: Rows) -> Any:
+    return rows[0][0]

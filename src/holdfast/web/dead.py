@@ -1,0 +1,72 @@
+"""/v1/dead: failed and dead jobs, which stay until a person acts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any
+from uuid import UUID
+
+from fastapi import APIRouter, Query
+from starlette.responses import Response
+
+from holdfast.model.token import Caller
+from holdfast.store.calls import Call, Filter
+from holdfast.store.seen import Page
+from holdfast.web import shapes
+from holdfast.web.problems import FOR_CHANGES
+from holdfast.web.service import Asked, Reads, Writes, answer
+
+router = APIRouter(prefix="/dead", tags=["dead"])
+Move = Callable[[Caller, Sequence[str]], Call[list[str]]]
+
+
+@router.get("", response_model=shapes.Jobs)
+async def list_dead(
+    asked: Reads,
+    status: shapes.DeadStatus | None = None,
+    task: shapes.Name | None = None,
+    queue: shapes.Name | None = None,
+    tenant: shapes.Name | None = None,
+    batch: UUID | None = None,
+    error: Annotated[shapes.Name | None, Query(description="type or code of the last error")] = None,
+    cursor: shapes.Cursor = None,
+    limit: shapes.Limit = 50,
+) -> Response:
+    """The newest failed and dead jobs that match."""
+    where = Filter(status=status, task=task, queue=queue, tenant=tenant, error=error, batch=shapes.text(batch))
+    page = Page(limit=limit, before=shapes.text(cursor))
+    found = await asked.run(asked.service.seen.list_dead(asked.caller, where, page))
+    return answer(shapes.Jobs(found, found[-1].id if len(found) == limit else None))
+
+
+@router.post("/retry", response_model=shapes.Moved, responses=FOR_CHANGES)
+async def retry(which: shapes.WhichDead, asked: Writes) -> Response:
+    """Puts failed and dead jobs back into the queue with fresh attempts; go on with `after` while there is a `next`."""
+    return await _move(which, asked, asked.service.seen.retry_dead)
+
+
+@router.post("/discard", response_model=shapes.Moved, responses=FOR_CHANGES)
+async def discard(which: shapes.WhichDead, asked: Writes) -> Response:
+    """Puts failed and dead jobs aside for good; go on with `after` while there is a `next`."""
+    return await _move(which, asked, asked.service.seen.discard_dead)
+
+
+async def _move(which: shapes.WhichDead, asked: Asked, move: Move) -> Response:
+    async def act(conn: Any) -> Response:
+        ids, rest = await _meant(which, asked, conn)
+        went = await asked.run(move(asked.caller, ids), conn) if ids else []
+        return answer(shapes.Moved(went, sorted(set(ids) - set(went)), rest))
+
+    return await asked.once(act)
+
+
+async def _meant(which: shapes.WhichDead, asked: Asked, conn: Any) -> tuple[list[str], str | None]:
+    if which.ids is not None:
+        return list(dict.fromkeys(map(str, which.ids))), None
+    where = Filter(
+        status=which.status, task=which.task, queue=which.queue, tenant=which.tenant, error=which.error,
+        batch=shapes.text(which.batch),
+    )  # fmt: skip
+    after = shapes.text(which.after)
+    ids = await asked.run(asked.service.seen.dead_ids(asked.caller, where, after, which.limit), conn)
+    return ids, ids[-1] if len(ids) == which.limit else None

@@ -1,0 +1,277 @@
+"""/v1/jobs: made, looked at, listed, waited for, canceled and retried."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+from collections.abc import AsyncIterator, Sequence
+from typing import Annotated, Any
+from uuid import UUID
+
+import msgspec
+from fastapi import APIRouter, Query
+from starlette.responses import Response, StreamingResponse
+
+from holdfast.client.task import Dedupe, Enqueuer, Task, pauses
+from holdfast.errors import UnknownTask
+from holdfast.model.delivery import PREFIX
+from holdfast.store.calls import Filter
+from holdfast.store.seen import Page, SeenJob
+from holdfast.web import shapes
+from holdfast.web.problems import FOR_CHANGES, FOR_ONE, Problem, unknown
+from holdfast.web.service import Asked, Explains, Reads, Writes, answer
+
+router = APIRouter(prefix="/jobs", tags=["jobs"])
+LONGEST_WAIT = 60.0
+LONGEST_STREAM = 300.0  # then the client connects again, with a token that is looked at anew
+MOST_WAITING = 1000
+_waiting = 0
+
+
+@router.post("", status_code=201, response_model=shapes.Made, responses=FOR_CHANGES)
+async def create(job: shapes.Job, asked: Writes) -> Response:
+    """Makes a job."""
+
+    async def act(conn: Any) -> Response:
+        sender = await enqueuer(asked, job, conn)
+        if conn is None and _is_simple(asked, job):
+            told = await asked.service.enqueue(sender.new_job((), job.args))
+            return answer(shapes.Made(told.id, told.outcome != "created"), 201)
+        made = await sender.aenqueue(**job.args)
+        return answer(shapes.Made(made.id, made.existing), 201)
+
+    return await asked.once(act)
+
+
+def _is_simple(asked: Asked, job: shapes.Job) -> bool:
+    """Whether a job may be accepted together with others: no key to take, no batch, no middleware around it."""
+    keyed = job.dedupe is not None or asked.hf.tasks[job.task].dedupe is not None
+    return not (keyed or job.batch is not None or asked.hf.around_enqueues)
+
+
+@router.post("/many", status_code=201, response_model=shapes.MadeMany, responses=FOR_CHANGES)
+async def create_many(many: shapes.ManyJobs, asked: Writes) -> Response:
+    """Makes many jobs, all or none."""
+
+    async def act(conn: Any) -> Response:
+        return answer(shapes.MadeMany(await enqueue_all(asked, many.jobs, conn)), 201)
+
+    async def in_transaction(conn: Any) -> Response:
+        if conn is not None:
+            return await act(conn)
+        async with asked.service.transaction() as own:
+            return await act(own)
+
+    return await asked.once(in_transaction)
+
+
+async def enqueue_all(asked: Asked, jobs: Sequence[shapes.Job], conn: Any, batch: Any = None) -> list[str]:
+    """Enqueues jobs in a transaction; those of a kind together. Answers their ids in order."""
+    kinds: dict[str, list[int]] = {}
+    for place, job in enumerate(jobs):
+        alone = f"{place}" if job.dedupe is not None else ""
+        kinds.setdefault(job.model_dump_json(exclude={"args"}) + alone, []).append(place)
+    ids: dict[int, str] = {}
+    for places in kinds.values():
+        these = [jobs[place] for place in places]
+        sender = await enqueuer(asked, these[0], conn, batch)
+        for each in these[1:]:
+            _check(find_task(asked, each.task), each)
+        if len(these) == 1:
+            ids[places[0]] = (await sender.aenqueue(**these[0].args)).id
+        else:
+            ids |= zip(places, await sender.aenqueue_many([each.args for each in these]), strict=True)
+    return [ids[place] for place in range(len(jobs))]
+
+
+async def enqueuer(asked: Asked, job: shapes.Job, conn: Any, batch: Any = None) -> Enqueuer[Any, Any]:
+    """The task with the options that a request gives, once it is certain that the job may be made."""
+    task = find_task(asked, job.task)
+    if job.batch is not None:
+        if batch is not None:
+            raise Problem(422, "jobs that are made with a batch are in that one; leave out their batch")
+        if await asked.run(asked.service.seen.batch(asked.caller, str(job.batch)), conn) is None:
+            raise unknown("batch", job.batch)
+    _check(task, job)
+    given = job.dedupe
+    dedupe = None if given is None else Dedupe(given.scope, given.keep, given.on_conflict, given.key)
+    return task.using(
+        tenant=asked.tenant(job.tenant), queue=job.queue, priority=job.priority, delay=job.delay, run_at=job.run_at,
+        max_attempts=job.max_attempts, deadline=job.deadline, batch=batch or shapes.text(job.batch), conn=conn,
+        dedupe=dedupe,
+    )  # fmt: skip
+
+
+def find_task(asked: Asked, name: str) -> Task[Any, Any]:
+    """A task of the application's; deliveries and messages have ways of their own."""
+    if (found := asked.hf.tasks.get(name)) is None or not _is_own(name):
+        raise UnknownTask(name, filter(_is_own, asked.hf.tasks))
+    return found
+
+
+def _is_own(name: str) -> bool:
+    return not name.startswith((PREFIX, "holdfast."))
+
+
+def _check(task: Task[Any, Any], job: shapes.Job) -> None:
+    """Refuses arguments that the handler could not take: who sends JSON has no type checker."""
+    task.signature.decode(task.encode((), job.args))
+
+
+@router.get("", response_model=shapes.Jobs)
+async def list_jobs(
+    asked: Reads,
+    status: shapes.Status | None = None,
+    task: shapes.Name | None = None,
+    queue: shapes.Name | None = None,
+    tenant: shapes.Name | None = None,
+    batch: UUID | None = None,
+    error: Annotated[shapes.Name | None, Query(description="type or code of the last error")] = None,
+    since: Annotated[shapes.Moment | None, Query(description="made since then")] = None,
+    until: Annotated[shapes.Moment | None, Query(description="made before then")] = None,
+    cursor: shapes.Cursor = None,
+    limit: shapes.Limit = 50,
+) -> Response:
+    """The newest jobs that match."""
+    where = Filter(status=status, task=task, queue=queue, tenant=tenant, error=error, batch=shapes.text(batch))
+    page = Page(limit=limit, before=shapes.text(cursor), since=since, until=until)
+    found = await asked.run(asked.service.seen.list_jobs(asked.caller, where, page))
+    return answer(shapes.Jobs(found, found[-1].id if len(found) == limit else None))
+
+
+@router.post("/cancel", response_model=shapes.Outcomes, responses=FOR_CHANGES)
+async def cancel_many(which: shapes.JobIds, asked: Writes) -> Response:
+    """Cancels jobs: waiting ones at once, running ones by asking them to stop."""
+
+    async def act(conn: Any) -> Response:
+        ids = list(dict.fromkeys(map(str, which.ids)))
+        told = await asked.run(asked.service.seen.cancel(asked.caller, ids), conn)
+        return answer(shapes.Outcomes([shapes.Outcome(each, told.get(each, "unknown")) for each in ids]))
+
+    return await asked.once(act)
+
+
+@router.get("/{job_id}", response_model=SeenJob, responses=FOR_ONE | {304: {"description": "it is as you know it"}})
+async def get(
+    job_id: UUID,
+    asked: Reads,
+    wait: Annotated[float, Query(ge=0, le=LONGEST_WAIT, description="seconds to wait until it has ended")] = 0,
+) -> Response:
+    """A job as it is now; with wait, as soon as it has ended or the time is over."""
+    found = await _look(asked, job_id)
+    if wait and not found.ended:
+        _refuse_crowds()
+        with _Place():
+            for pause in pauses(wait):
+                found = await _look(asked, job_id)
+                if found.ended:
+                    break
+                await asyncio.sleep(pause)
+    body = msgspec.json.encode(found)
+    tag = _tag(body)
+    if asked.request.headers.get("if-none-match") in (tag, f"W/{tag}", "*"):
+        return Response(None, 304, {"ETag": tag})
+    return Response(body, 200, {"ETag": tag}, "application/json")
+
+
+_STREAM: dict[int | str, dict[str, Any]] = {
+    200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}, "description": "its changes"}
+}
+
+
+@router.get("/{job_id}/events", response_class=StreamingResponse, responses=FOR_ONE | _STREAM)
+async def events(job_id: UUID, asked: Reads) -> Response:
+    """Server-sent events: the job whenever it has changed, until it has ended; each is an event "job"."""
+    found = await _look(asked, job_id)
+    _refuse_crowds()
+    return StreamingResponse(_stream(asked, found), media_type="text/event-stream")
+
+
+async def _stream(asked: Asked, found: SeenJob) -> AsyncIterator[bytes]:
+    last, said = None, time.monotonic()
+    with _Place():
+        for pause in pauses(LONGEST_STREAM):
+            body = msgspec.json.encode(found)
+            if body != last:
+                yield b"event: job\nid: %b\ndata: %b\n\n" % (_tag(body).strip('"').encode(), body)
+                last, said = body, time.monotonic()
+            elif time.monotonic() - said > 15:
+                yield b": still here\n\n"  # so that nobody between takes the connection for dead
+                said = time.monotonic()
+            if found.ended:
+                return
+            await asyncio.sleep(pause)
+            if (now := await asked.service.look(asked.caller, found.id)) is None:
+                return
+            found = now
+
+
+@router.get("/{job_id}/why", response_model=dict[str, Any], responses=FOR_ONE)
+async def why(job_id: UUID, asked: Explains) -> Response:
+    """Why a job does not run."""
+    told = await asked.hf.awhy(str(job_id))
+    if told.status is None:
+        raise unknown("job", job_id)
+    return answer(told)
+
+
+@router.post("/{job_id}/cancel", response_model=shapes.Outcome, responses=FOR_CHANGES)
+async def cancel(job_id: UUID, asked: Writes) -> Response:
+    """Cancels a job: at once if it waits, by asking it to stop if it runs."""
+
+    async def act(conn: Any) -> Response:
+        told = await asked.run(asked.service.seen.cancel(asked.caller, [str(job_id)]), conn)
+        if told.get(str(job_id), "unknown") == "unknown":
+            raise unknown("job", job_id)
+        return answer(shapes.Outcome(str(job_id), told[str(job_id)]))
+
+    return await asked.once(act)
+
+
+@router.post("/{job_id}/retry", response_model=shapes.Made, responses=FOR_CHANGES)
+async def retry(job_id: UUID, asked: Writes) -> Response:
+    """Puts a failed or dead job back into the queue with fresh attempts."""
+
+    async def act(conn: Any) -> Response:
+        if not await asked.run(asked.service.seen.retry_dead(asked.caller, [str(job_id)]), conn):
+            found = await _look(asked, job_id)
+            why = "a newer job holds its dedupe key" if found.status in ("failed", "dead") else f"it is {found.status}"
+            raise Problem(409, f"job {job_id} was not put back: {why}")
+        return answer(shapes.Made(str(job_id), existing=True))
+
+    return await asked.once(act)
+
+
+async def _look(asked: Asked, job_id: UUID) -> SeenJob:
+    found = await asked.service.look(asked.caller, str(job_id))
+    if found is None:
+        raise unknown("job", job_id)
+    return found
+
+
+def _tag(body: bytes) -> str:
+    return f'"{hashlib.blake2b(body, digest_size=12).hexdigest()}"'
+
+
+def _refuse_crowds() -> None:
+    """Each of those who wait costs a look now and then."""
+    if _waiting >= MOST_WAITING:
+        raise Problem(429, f"{_waiting} requests wait already; come back later", headers={"Retry-After": "5"})
+
+
+class _Place:
+    """Counts one of those who wait, while it does."""
+
+    def __enter__(self) -> None:
+        global _waiting  # noqa: PLW0603 - all applications of this process together
+        _waiting += 1
+
+    def __exit__(self, *_: object) -> None:
+        global _waiting  # noqa: PLW0603
+        _waiting -= 1
+
+
+def waiting() -> int:
+    """How many requests wait for a job."""
+    return _waiting

@@ -1,0 +1,26 @@
+"""The internal secrets that open the tick endpoint. Several are valid at once, so that they can be exchanged."""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Sequence
+
+from holdfast.errors import ConfigurationError
+
+SHORTEST = 16
+
+
+def read(setting: str) -> list[bytes]:
+    """The secrets of a setting; refuses one that is empty or easily guessed."""
+    found = [each.strip().encode() for each in setting.split(",") if each.strip()]
+    if not found or any(len(each) < SHORTEST for each in found):
+        raise ConfigurationError(
+            f"the tick endpoint needs a secret of at least {SHORTEST} characters: set HOLDFAST_TICK_SECRETS, to two of "
+            "them with a comma between while one is exchanged for the other"
+        )
+    return found
+
+
+def knows(given: str, secrets: Sequence[bytes]) -> bool:
+    """Whether it is one of the secrets; each is compared, in the same time whatever was given."""
+    return sum(hmac.compare_digest(given.encode("utf-8", "surrogateescape"), each) for each in secrets) > 0

@@ -1,0 +1,373 @@
+"""Jobs over HTTP: made, looked at, listed, waited for, canceled, retried; who may, and what errors look like."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import uuid
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import httpx
+import pytest
+import serving
+
+from holdfast import Holdfast
+from holdfast.errors import ConfigurationError
+from holdfast.web import app, jobs
+
+Sql = Callable[..., list[tuple[Any, ...]]]
+
+
+@pytest.fixture
+async def shop(hf: Holdfast) -> AsyncIterator[Holdfast]:
+    yield serving.with_tasks(hf)
+    await hf.aclose()
+
+
+@pytest.fixture
+async def http(shop: Holdfast) -> AsyncIterator[httpx.AsyncClient]:
+    """A client of the tenant acme."""
+    async with serving.client(shop, serving.token(shop)) as made:
+        yield made
+
+
+def problem(answer: httpx.Response, status: int, name: str) -> dict[str, Any]:
+    assert answer.status_code == status, answer.text
+    assert answer.headers["content-type"] == "application/problem+json"
+    told = answer.json()
+    assert told["type"] == f"urn:holdfast:problem:{name}" and told["status"] == status and told["title"]
+    assert told["detail"]
+    return dict(told)
+
+
+async def made(http: httpx.AsyncClient, **job: Any) -> str:
+    answer = await http.post("/jobs", json={"task": "shop.send", "args": {"to": "ada"}, **job})
+    assert answer.status_code == 201, answer.text
+    return str(answer.json()["id"])
+
+
+async def test_a_job_is_made_for_the_tokens_tenant_and_looked_at(http: httpx.AsyncClient) -> None:
+    answer = await http.post("/jobs", json={"task": "shop.send", "args": {"to": "ada", "copies": 2}, "priority": 1})
+    assert answer.status_code == 201 and answer.json()["existing"] is False
+    seen = (await http.get(f"/jobs/{answer.json()['id']}")).json()
+    assert (seen["task"], seen["tenant"], seen["status"], seen["priority"]) == ("shop.send", "acme", "queued", 1)
+    assert seen["args"] == {"to": "ada", "copies": 2} and "dedupe_key" not in seen and "locked_by" not in seen
+
+
+async def test_a_job_is_under_its_tasks_limits_whoever_makes_it(http: httpx.AsyncClient, sql: Sql) -> None:
+    await made(http, args={"to": "ada", "host": "example.org"})
+    assert sql("select keys from live") == [(["host:example.org"],)]
+
+
+async def test_all_options_of_a_job_arrive(http: httpx.AsyncClient, sql: Sql) -> None:
+    await made(http, queue="mail", priority=0, max_attempts=7, delay=60, deadline=600)
+    assert sql("select queue, priority, max_attempts, deadline is not null, run_at > clock() + interval '50 s' "
+               "from later") == [("mail", 0, 7, True, True)]  # fmt: skip
+    await made(http, run_at="2099-01-01T00:00:00+02:00")
+    assert sql("select count(*) from later where run_at = '2098-12-31 22:00+00'") == [(1,)]
+
+
+async def test_arguments_that_the_handler_could_not_take_are_refused(http: httpx.AsyncClient, sql: Sql) -> None:
+    for args in ({}, {"to": 1}, {"to": "ada", "copies": "two"}, {"to": "ada", "more": 1}, {"to": "\ud800"},
+                 {"to": "a\x00b"}):  # fmt: skip
+        content = json.dumps({"task": "shop.send", "args": args})
+        problem(await http.post("/jobs", content=content), 422, "invalid-payload")
+        many = json.dumps({"jobs": [{"task": "shop.fail"}, json.loads(content)]})
+        problem(await http.post("/jobs/many", content=many), 422, "invalid-payload")
+    assert sql("select count(*) from jobs") == [(0,)]
+
+
+@pytest.mark.parametrize("name", ["shop.sent", "holdfast.webhook", "channel:email", "nothing"])
+async def test_only_the_applications_own_tasks_can_be_enqueued(http: httpx.AsyncClient, name: str) -> None:
+    told = problem(await http.post("/jobs", json={"task": name, "args": {}}), 422, "unknown-task")
+    assert name in told["detail"] and ("shop.send" in told["detail"]) == (name == "shop.sent")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"", b"nonsense", b"[]", b'{"task": "shop.fail", "tasc": 1}', b'{"task": "shop.fail", "priority": 4}',
+        b'{"task": "shop.fail", "delay": -1}', b'{"task": "shop.fail", "delay": NaN}',
+        b'{"task": "shop.fail", "run_at": "2030-01-01T00:00:00"}',
+        b'{"task": "shop.fail", "run_at": "9999-12-31T23:00-12:00"}',
+        b'{"task": "shop.fail", "delay": 1, "run_at": "2030-01-01T00:00:00Z"}',
+        b'{"task": "shop.fail", "queue": "a/b"}',
+        b'{"task": "shop\\u0000"}', b'{"task": "shop.fail", "dedupe": {"key": "k", "scope": "running", "keep": 1}}',
+        b'{"task": "shop.fail", "args": ' + b'{"a":' * 5000 + b"1" + b"}" * 5001,
+        b'{"task": "shop.fail", "args": {"why": ' + b"9" * 5000 + b"}}",
+    ],
+)  # fmt: skip
+async def test_bodies_that_cannot_work_are_problems_and_never_failures(http: httpx.AsyncClient, body: bytes) -> None:
+    answer = await http.post("/jobs", content=body)
+    assert answer.status_code in (400, 422), answer.text
+    assert answer.headers["content-type"] == "application/problem+json"
+
+
+async def test_many_jobs_are_made_all_or_none_and_in_order(http: httpx.AsyncClient, sql: Sql) -> None:
+    one, two = {"task": "shop.fail"}, {"task": "shop.send", "queue": "mail"}
+    answer = await http.post("/jobs/many", json={"jobs": [
+        {**two, "args": {"to": "a"}}, one, {**two, "args": {"to": "b"}}, {**one, "dedupe": {"key": "k"}},
+        {**one, "dedupe": {"key": "k"}},
+    ]})  # fmt: skip
+    assert answer.status_code == 201, answer.text
+    ids = answer.json()["ids"]
+    assert ids[3] == ids[4] and len(set(ids)) == 4
+    assert [(await http.get(f"/jobs/{id_}")).json()["args"] for id_ in ids[:3]] == [{"to": "a"}, {}, {"to": "b"}]
+    problem(await http.post("/jobs/many", json={"jobs": [one, {"task": "nothing"}]}), 422, "unknown-task")
+    problem(await http.post("/jobs/many", json={"jobs": []}), 422, "invalid")
+    problem(await http.post("/jobs/many", json={"jobs": [one] * 1001}), 422, "invalid")
+    assert sql("select count(*), count(distinct tenant) from jobs") == [(4, 1)]
+
+
+async def test_a_dedupe_key_is_held_as_the_request_says(http: httpx.AsyncClient) -> None:
+    keyed = {"task": "shop.fail", "dedupe": {"key": "k", "scope": "success", "keep": 60}}
+    first = (await http.post("/jobs", json=keyed)).json()
+    again = (await http.post("/jobs", json=keyed)).json()
+    assert again == {"id": first["id"], "existing": True}
+    keyed["dedupe"] = {"key": "k", "on_conflict": "raise"}
+    problem(await http.post("/jobs", json=keyed), 409, "duplicate")
+
+
+async def test_the_answer_to_a_repeated_request_is_the_first_one(http: httpx.AsyncClient, sql: Sql) -> None:
+    key = {"Idempotency-Key": "order-7"}
+    body = {"task": "shop.send", "args": {"to": "ada"}}
+    first = await http.post("/jobs", json=body, headers=key)
+    again = await http.post("/jobs", json=body, headers=key)
+    assert (again.status_code, again.json()) == (201, first.json())
+    assert again.headers["idempotent-replayed"] == "true" and "idempotent-replayed" not in first.headers
+    problem(await http.post("/jobs", json={**body, "priority": 1}, headers=key), 409, "key-reused")
+    problem(await http.post("/jobs/many", json={"jobs": [body]}, headers=key), 409, "key-reused")
+    problem(await http.post("/jobs", json=body, headers={"Idempotency-Key": "x" * 201}), 422, "invalid")
+    assert sql("select count(*) from jobs") == [(1,)]
+
+
+async def test_a_request_that_failed_leaves_its_key_free(http: httpx.AsyncClient, sql: Sql) -> None:
+    key = {"Idempotency-Key": "k"}
+    problem(await http.post("/jobs", json={"task": "nothing"}, headers=key), 422, "unknown-task")
+    assert (await http.post("/jobs", json={"task": "shop.fail"}, headers=key)).status_code == 201
+    assert sql("select count(*) from answers") == [(1,)]
+
+
+async def test_requests_with_one_key_at_once_make_one_job(http: httpx.AsyncClient, sql: Sql) -> None:
+    answers = await asyncio.gather(*(
+        http.post("/jobs", json={"task": "shop.fail"}, headers={"Idempotency-Key": "k"}) for _ in range(8)
+    ))  # fmt: skip
+    assert len({answer.json()["id"] for answer in answers}) == 1
+    assert sql("select count(*) from jobs") == [(1,)]
+
+
+async def test_another_tenants_key_is_another_key(shop: Holdfast, http: httpx.AsyncClient, sql: Sql) -> None:
+    async with serving.client(shop, serving.token(shop, "other")) as other:
+        for each in (http, other):
+            answer = await each.post("/jobs", json={"task": "shop.fail"}, headers={"Idempotency-Key": "k"})
+            assert "idempotent-replayed" not in answer.headers
+    assert sql("select count(*) from jobs") == [(2,)]
+
+
+async def test_the_tag_of_a_job_changes_when_it_does(shop: Holdfast, http: httpx.AsyncClient) -> None:
+    id_ = await made(http)
+    tag = (await http.get(f"/jobs/{id_}")).headers["etag"]
+    same = await http.get(f"/jobs/{id_}", headers={"If-None-Match": tag})
+    assert (same.status_code, same.content) == (304, b"")
+    await http.post(f"/jobs/{id_}/cancel")
+    other = await http.get(f"/jobs/{id_}", headers={"If-None-Match": tag})
+    assert other.status_code == 200 and other.headers["etag"] != tag
+
+
+async def test_a_list_goes_on_where_the_page_before_ended(http: httpx.AsyncClient) -> None:
+    ids = (await http.post("/jobs/many", json={"jobs": [{"task": "shop.fail"}] * 5})).json()["ids"]
+    seen: list[str] = []
+    cursor: dict[str, Any] = {}
+    for _ in range(4):
+        page = (await http.get("/jobs", params={"limit": 2, **cursor})).json()
+        seen += [job["id"] for job in page["items"]]
+        if page["next"] is None:
+            break
+        cursor = {"cursor": page["next"]}
+    assert seen == ids[::-1]
+
+
+async def test_a_list_is_filtered_by_everything_it_names(http: httpx.AsyncClient) -> None:
+    one = await made(http, queue="mail")
+    two = await made(http, delay=60)
+    await http.post(f"/jobs/{two}/cancel")
+
+    async def found(**where: str) -> list[str]:
+        answer = await http.get("/jobs", params=where)
+        assert answer.status_code == 200, answer.text
+        return [job["id"] for job in answer.json()["items"]]
+
+    assert await found(status="canceled") == [two]
+    assert await found(queue="mail", task="shop.send") == [one]
+    assert await found(tenant="acme") == [two, one] and await found(tenant="other") == []
+    assert await found(since="2020-01-01T00:00:00Z") == [two, one] and await found(until="2020-01-01T00:00:00Z") == []
+    for wrong in ({"status": "over"}, {"limit": "501"}, {"limit": "0"}, {"cursor": "x"}, {"since": "2020-01-01"},
+                  {"task": "a\x00"}):  # fmt: skip
+        problem(await http.get("/jobs", params=wrong), 422, "invalid")
+
+
+async def test_whoever_waits_for_a_job_is_answered_when_it_has_ended(shop: Holdfast, http: httpx.AsyncClient) -> None:
+    id_ = await made(http)
+    assert (await http.get(f"/jobs/{id_}", params={"wait": 0.05})).json()["status"] == "queued"
+    waiting = asyncio.create_task(http.get(f"/jobs/{id_}", params={"wait": 50}))
+    await shop.atick()
+    told = (await waiting).json()
+    assert (told["status"], told["result"]) == ("succeeded", "ada x 1")
+
+
+async def test_a_jobs_changes_are_streamed_until_it_has_ended(shop: Holdfast, http: httpx.AsyncClient) -> None:
+    id_ = await made(http)
+    streaming = asyncio.create_task(http.get(f"/jobs/{id_}/events"))
+    async with asyncio.timeout(40):
+        while not jobs.waiting():  # noqa: ASYNC110 - no signal tells of it
+            await asyncio.sleep(0.01)
+    await shop.atick()
+    answer = await streaming
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    told = [json.loads(line[6:])["status"] for line in answer.text.splitlines() if line.startswith("data: ")]
+    assert told[0] == "queued" and told[-1] == "succeeded" and len(told) == len(set(told))
+    assert not jobs.waiting()
+
+
+async def test_those_who_wait_are_not_more_than_so_many(
+    shop: Holdfast, http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jobs, "MOST_WAITING", 0)
+    id_ = await made(http)
+    told = await http.get(f"/jobs/{id_}", params={"wait": 50})
+    assert problem(told, 429, "too-many") and told.headers["retry-after"]
+    problem(await http.get(f"/jobs/{id_}/events"), 429, "too-many")
+
+
+async def test_jobs_are_canceled_one_or_many(http: httpx.AsyncClient) -> None:
+    one, two = await made(http), await made(http)
+    unknown = str(uuid.uuid4())
+    assert (await http.post(f"/jobs/{one}/cancel")).json() == {"id": one, "outcome": "canceled"}
+    told = (await http.post("/jobs/cancel", json={"ids": [one, two, unknown]})).json()["items"]
+    assert [each["outcome"] for each in told] == ["finished", "canceled", "unknown"]
+    problem(await http.post(f"/jobs/{unknown}/cancel"), 404, "not-found")
+
+
+async def test_a_dead_job_is_put_back_and_another_is_not(http: httpx.AsyncClient, sql: Sql) -> None:
+    id_ = await made(http, max_attempts=1)
+    problem(await http.post(f"/jobs/{id_}/retry"), 409, "conflict")
+    sql('select fail(id, token, \'{"message": "no", "traceback": "secret path"}\') from claim(\'w\')')
+    seen = await http.get(f"/jobs/{id_}")
+    assert seen.json()["status"] == "dead" and "secret path" not in seen.text
+    assert (await http.post(f"/jobs/{id_}/retry")).status_code == 200
+    assert (await http.get(f"/jobs/{id_}")).json()["status"] in ("queued", "retrying")
+    problem(await http.post(f"/jobs/{uuid.uuid4()}/retry"), 404, "not-found")
+
+
+async def test_without_a_valid_token_nothing_is_told(shop: Holdfast, http: httpx.AsyncClient) -> None:
+    for header in ({}, {"Authorization": "Bearer hf_nonsense"}, {"Authorization": "Basic aGY6"},
+                   {"Authorization": "Bearer "}, {"Authorization": b"Bearer hf_\xff"}):  # fmt: skip
+        async with serving.client(shop) as anybody:
+            answer = await anybody.get("/jobs", headers=header)
+            problem(answer, 401, "unauthorized")
+            assert answer.headers["www-authenticate"] == "Bearer"
+
+
+async def test_a_token_does_what_its_scopes_say(shop: Holdfast) -> None:
+    async with serving.client(shop, serving.token(shop, scopes=["jobs:read"])) as reader:
+        assert (await reader.get("/jobs")).status_code == 200
+        problem(await reader.post("/jobs", json={"task": "shop.fail"}), 403, "missing-scope")
+        problem(await reader.get("/webhooks/endpoints"), 403, "missing-scope")
+    async with serving.client(shop, serving.token(shop, scopes=["jobs:write"])) as writer:
+        problem(await writer.get("/jobs"), 403, "missing-scope")
+        assert (await writer.post("/jobs", json={"task": "shop.fail"})).status_code == 201
+
+
+async def test_a_revoked_token_is_forgotten_when_the_cache_is(hf: Holdfast, dsn: str) -> None:
+    with Holdfast(dsn, token_cache=0.0) as strict:
+        bearer, info = strict.tokens.create("x", tenant="acme", scopes=["jobs:read"])
+        async with serving.client(serving.with_tasks(strict), bearer) as http:
+            assert (await http.get("/jobs")).status_code == 200
+            strict.tokens.revoke(info.id)
+            problem(await http.get("/jobs"), 401, "unauthorized")
+        await strict.aclose()
+
+
+async def test_the_tenant_comes_from_the_token_and_an_operator_may_name_one(shop: Holdfast, sql: Sql) -> None:
+    async with serving.client(shop, serving.token(shop)) as http:
+        assert (await http.post("/jobs", json={"task": "shop.fail", "tenant": "acme"})).status_code == 201
+        problem(await http.post("/jobs", json={"task": "shop.fail", "tenant": "other"}), 403, "forbidden")
+    async with serving.client(shop, serving.token(shop, None)) as operator:
+        for tenant in ("other", None):
+            assert (await operator.post("/jobs", json={"task": "shop.fail", "tenant": tenant})).status_code == 201
+        assert len((await operator.get("/jobs")).json()["items"]) == 3
+    assert sql("select tenant from live order by id") == [("acme",), ("other",), (None,)]
+
+
+async def test_a_body_that_is_too_large_is_refused_whatever_length_it_claims(hf: Holdfast, dsn: str) -> None:
+    async def endless() -> AsyncIterator[bytes]:
+        for _ in range(64):
+            yield b"x" * 1024
+
+    with Holdfast(dsn, max_body=4096) as small:
+        async with serving.client(serving.with_tasks(small), serving.token(small)) as http:
+            problem(await http.post("/jobs", content=b" " * 5000), 413, "too-large")
+            problem(await http.post("/jobs", content=endless()), 413, "too-large")
+        await small.aclose()
+
+
+async def test_every_answer_says_that_it_is_not_to_be_stored(http: httpx.AsyncClient) -> None:
+    for path in ("/jobs", f"/jobs/{uuid.uuid4()}", "/nothing"):
+        assert (await http.get(path)).headers["cache-control"] == "no-store"
+    problem(await http.get("/nothing"), 404, "not-found")
+    problem(await http.put("/jobs"), 405, "method-not-allowed")
+
+
+async def test_the_service_can_be_mounted_in_another_application(shop: Holdfast) -> None:
+    from fastapi import FastAPI
+
+    host = FastAPI()
+    host.mount("/holdfast", app(shop))
+    headers = {"Authorization": f"Bearer {serving.token(shop)}"}
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(host), base_url="http://host", headers=headers) as http:
+        answer = await http.post("/holdfast/v1/jobs", json={"task": "shop.fail"})
+        assert answer.status_code == 201
+        problem(await http.get(f"/holdfast/v1/jobs/{uuid.uuid4()}"), 404, "not-found")
+
+
+async def test_a_database_that_is_away_is_a_503_that_names_no_server() -> None:
+    away = serving.with_tasks(Holdfast("postgresql://nobody:very-secret@127.0.0.1:1/none", connect_timeout=0.5))
+    async with serving.client(away, "hf_x") as http:
+        for answer in (await http.get("/jobs"), await http.get("/health/ready")):
+            assert answer.status_code == 503 and "127.0.0.1" not in answer.text and "secret" not in answer.text
+        assert (await http.get("/health/live")).json() == {"status": "ok"}
+
+
+async def test_the_service_is_ready_when_the_database_has_its_schema(http: httpx.AsyncClient, sql: Sql) -> None:
+    assert (await http.get("/health/ready")).json() == {"status": "ok"}
+    newer = sql("insert into schema_info select max(version) + 1, now() from schema_info returning version")[0][0]
+    try:
+        problem(await http.get("/health/ready"), 503, "not-ready")
+    finally:
+        sql("delete from schema_info where version = %s", [newer])
+
+
+async def test_the_tick_endpoint_is_off_unless_it_is_wanted_and_then_needs_a_secret(dsn: str, hf: Holdfast) -> None:
+    async with serving.client(hf) as http:
+        assert (await http.post("/tick")).status_code == 404
+    for weak in ("", " , ", "short"):
+        with pytest.raises(ConfigurationError, match="HOLDFAST_TICK_SECRETS"):
+            app(Holdfast(dsn, tick_secrets=weak), tick_endpoint=True)
+
+
+async def test_a_tick_runs_jobs_for_whoever_knows_one_of_two_secrets(dsn: str, hf: Holdfast) -> None:
+    old, new = "an old secret of cron", "a new secret of cron"
+    with Holdfast(dsn, tick_secrets=f"{old}, {new}") as ticking:
+        serving.with_tasks(ticking)
+        for _ in range(3):
+            ticking.tasks["shop.fail"].enqueue()
+        async with serving.client(ticking, tick_endpoint=True) as http:
+            for wrong in ({}, {"x-internal-secret": "an other secret of cron"}, {"x-internal-secret": b"\xff\xfe"}):
+                problem(await http.post("/tick", headers=wrong), 401, "unauthorized")
+            first = await http.post("/tick", headers={"x-internal-secret": old}, json={"max_jobs": 2})
+            assert first.status_code == 200, first.text
+            assert first.json()["ok"] is True and first.json()["claimed"] == 2
+            both = await asyncio.gather(*(http.post("/tick", headers={"x-internal-secret": new}) for _ in range(2)))
+            assert sum(answer.json()["succeeded"] for answer in both) == 1
+        await ticking.aclose()
