@@ -1,0 +1,331 @@
+"""Wake-ups through a real RabbitMQ: they cut latency, and nothing depends on them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import time
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import aio_pika
+import psycopg
+import pytest
+from broker import Relay, channel, real_broker
+from running import ended, until, working
+
+from holdfast import ConfigurationError, Holdfast
+from holdfast.model.job import ids
+from holdfast.settings import Settings
+from holdfast.wakeups import rabbitmq
+from holdfast.wakeups.rabbitmq import Consumer, Publisher, is_hint
+
+DEAF: dict[str, Any] = {"notify": False, "poll": 30.0}  # nothing but a message wakes these in the time of a test
+
+
+@pytest.fixture
+def exchange() -> str:
+    return f"holdfast-test-{os.urandom(4).hex()}"
+
+
+@pytest.fixture
+def wired(dsn: str, exchange: str) -> Iterator[Holdfast]:
+    with Holdfast(dsn, queue_enabled=True, amqp_url=real_broker(), amqp_exchange=exchange) as app:
+        yield app
+
+
+@pytest.fixture
+async def broker(exchange: str) -> AsyncIterator[aio_pika.abc.AbstractExchange]:
+    real_broker()
+    async with channel(exchange) as declared:
+        yield declared
+
+
+@pytest.fixture
+async def relay() -> AsyncIterator[Relay]:
+    real_broker()
+    made = Relay()
+    yield made
+    await made.down()
+
+
+async def heard(worker: Any) -> None:
+    """Until the worker is connected to the broker."""
+    await until(lambda: getattr(worker, "hears", None) and worker.hears.connected)
+
+
+async def asleep(worker: Any) -> None:
+    """Until the worker hears messages and sleeps for long: its first looks are short."""
+    await heard(worker)
+    claimer, naps = worker.claimer, [0.0]
+    wait = type(claimer)._wait
+
+    async def watched(seconds: float) -> bool:
+        naps.append(seconds)
+        return bool(await wait(claimer, seconds))
+
+    claimer._wait = watched
+    claimer.stir.set()
+    await until(lambda: naps[-1] > 5 and not claimer.stir.is_set())
+
+
+def runs(hf: Holdfast) -> tuple[Any, asyncio.Queue[int]]:
+    ran: asyncio.Queue[int] = asyncio.Queue()
+
+    @hf.task(name="note")
+    async def note(number: int) -> None:
+        ran.put_nowait(number)
+
+    return note, ran
+
+
+async def soon(ran: asyncio.Queue[int]) -> int:
+    async with asyncio.timeout(10):  # far less than the poll of a deaf worker
+        return await ran.get()
+
+
+async def test_an_enqueue_wakes_a_worker_that_does_not_listen_to_the_database(
+    wired: Holdfast, broker: aio_pika.abc.AbstractExchange
+) -> None:
+    note, ran = runs(wired)
+    async with working(wired, **DEAF) as worker:
+        await asleep(worker)
+        await note.aenqueue(1)
+        assert await soon(ran) == 1
+        await asleep(worker)
+        await asyncio.to_thread(note.enqueue, 2)
+        assert await soon(ran) == 2
+        await asleep(worker)
+        await note.aenqueue_many([3, 4])
+        assert {await soon(ran), await soon(ran)} == {3, 4}
+
+
+async def test_an_enqueue_in_a_transaction_is_told_of_a_moment_later(
+    wired: Holdfast, dsn: str, broker: aio_pika.abc.AbstractExchange
+) -> None:
+    note, ran = runs(wired)
+    async with working(wired, **DEAF) as worker:
+        await asleep(worker)
+        async with await psycopg.AsyncConnection.connect(dsn) as conn:
+            await note.using(conn=conn).aenqueue(1)
+        assert await soon(ran) == 1
+
+
+async def test_messages_are_as_documented(
+    wired: Holdfast, exchange: str, broker: aio_pika.abc.AbstractExchange
+) -> None:
+    note, _ = runs(wired)
+    async with await aio_pika.connect(real_broker()) as connection:
+        opened = await connection.channel()
+        queue = await opened.declare_queue(exclusive=True)
+        await queue.bind(exchange, "jobs.trigger")
+        job = await note.aenqueue(1)
+        message = await until(lambda: queue.get(fail=False))
+        assert json.loads(message.body) == {"job_id": job.id}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"\xff\xfe", b"{", b"null", b"[]", b'{"job_id": 5}', b'{"job_id": "1; drop table live"}', b"[" * 900,
+     b'{"job_id": "' + b"a" * 100_000 + b'"}', json.dumps({"job_id": ids.make(), "x": "y" * 2000}).encode()],
+    ids=range(10),
+)  # fmt: skip
+def test_what_is_no_message_of_ours_is_ignored(body: bytes) -> None:
+    assert not is_hint(body)
+    assert is_hint(json.dumps({"job_id": ids.make()}).encode())
+
+
+async def test_hostile_messages_cost_few_looks_and_the_next_true_one_is_heard(
+    wired: Holdfast, broker: aio_pika.abc.AbstractExchange
+) -> None:
+    stirs: list[float] = []
+    consumer = Consumer(wired.settings, "worker", lambda: stirs.append(time.monotonic()))
+    hearing = asyncio.create_task(consumer.run())
+    await until(lambda: consumer.connected)
+    stirs.clear()
+    for _ in range(200):
+        await broker.publish(aio_pika.Message(b"\x00garbage" * 1000), "jobs.trigger", mandatory=False)
+    assert not stirs
+    began = time.monotonic()
+    for _ in range(2000):
+        body = json.dumps({"job_id": ids.make(), "task": "os.system", "args": ["rm"]}).encode()
+        await broker.publish(aio_pika.Message(body), "jobs.trigger", mandatory=False)
+    took = time.monotonic() - began
+    await until(lambda: stirs and time.monotonic() - stirs[-1] > 0.2)
+    assert stirs[-1] >= began + took * 0.9, "the last message must be heard, whatever was dropped before it"
+    assert len(stirs) <= rabbitmq.PER_SECOND * (took + 0.1) + 1
+    hearing.cancel()
+    await asyncio.wait({hearing})
+
+
+async def test_a_broker_may_be_absent_at_the_start_die_and_come_back(
+    dsn: str, exchange: str, relay: Relay, broker: aio_pika.abc.AbstractExchange, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "holdfast.rabbitmq")
+    with Holdfast(dsn, queue_enabled=True, amqp_url=relay.url, amqp_exchange=exchange) as hf:
+        note, ran = runs(hf)
+        async with working(hf, notify=False, poll=0.2) as worker:
+            for number in range(3):
+                began = time.monotonic()
+                await note.aenqueue(number)  # the broker is away: no error, no delay, and polling finds it
+                assert time.monotonic() - began < 2
+                assert await soon(ran) == number
+                assert worker.hears is not None and not worker.hears.connected
+                await relay.up()
+                before = relay.connections
+                await heard(worker)
+                await until(lambda: "message queue is back" in caplog.text)
+                assert relay.connections >= before
+                caplog.clear()
+                await relay.down()
+                await until(lambda: not worker.hears.connected)
+                await until(lambda: "message queue unavailable; polling goes on" in caplog.text)
+            await relay.up()
+            await heard(worker)
+
+
+async def test_a_worker_is_woken_again_when_the_broker_is_back(
+    dsn: str, exchange: str, relay: Relay, broker: aio_pika.abc.AbstractExchange
+) -> None:
+    await relay.up()
+    with Holdfast(dsn, queue_enabled=True, amqp_url=relay.url, amqp_exchange=exchange) as hf:
+        note, ran = runs(hf)
+        async with working(hf, **DEAF) as worker:
+            await asleep(worker)
+            await note.aenqueue(1)
+            assert await soon(ran) == 1
+            await relay.down()
+            await until(lambda: not worker.hears.connected)
+            await note.aenqueue(2)  # told of by nobody: the worker looks when it is connected again
+            await relay.up()
+            assert await soon(ran) == 2
+            await until(lambda: hf._publisher._voice and hf._publisher._voice._link.connected)
+            await asleep(worker)
+            await note.aenqueue(3)
+            assert await soon(ran) == 3
+
+
+async def test_nothing_is_lost_and_no_caller_is_kept_while_the_broker_goes_and_comes_under_load(
+    dsn: str, exchange: str, relay: Relay, broker: aio_pika.abc.AbstractExchange
+) -> None:
+    await relay.up()
+    with Holdfast(dsn, queue_enabled=True, amqp_url=relay.url, amqp_exchange=exchange) as hf:
+        note, ran = runs(hf)
+        slowest, sent, over = 0.0, 0, asyncio.Event()
+
+        async def load() -> None:
+            nonlocal slowest, sent
+            while not over.is_set():
+                began = time.monotonic()
+                await note.aenqueue(sent)
+                sent += 1
+                slowest = max(slowest, time.monotonic() - began)
+
+        async with working(hf, notify=False) as worker:
+            await heard(worker)
+            loading = asyncio.create_task(load())
+            for _ in range(3):
+                await relay.down()
+                await until(lambda: not worker.hears.connected)
+                told, before = sent, ran.qsize()
+                await until(lambda told=told, before=before: sent > told + 20 and ran.qsize() > before + 20)
+                await relay.up()
+                await heard(worker)
+            over.set()
+            await loading
+            await until(lambda: ran.qsize() >= sent)
+        assert sorted(ran.get_nowait() for _ in range(ran.qsize())) == list(range(sent))
+        assert slowest < 2
+
+
+async def test_a_port_that_is_no_broker_disturbs_nobody(dsn: str, exchange: str) -> None:
+    async def babble(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n" + bytes(range(256)))
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(babble, "127.0.0.1", 0) as server:
+        url = f"amqp://u:s3cr3t@127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+        with Holdfast(dsn, queue_enabled=True, amqp_url=url, amqp_exchange=exchange) as hf:
+            note, ran = runs(hf)
+            async with working(hf, notify=False) as worker:
+                job = await note.aenqueue(1)
+                assert await soon(ran) == 1
+                await ended(hf, job.id)
+                assert not worker.hears.connected
+
+
+async def test_a_try_that_fails_leaves_no_connection_behind(
+    relay: Relay, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The library closes what it finds open when it is collected, on whatever loop there is by then."""
+    made: list[aio_pika.Connection] = []
+
+    class Noted(aio_pika.Connection):
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__(*args, **kwargs)
+            made.append(self)
+
+    monkeypatch.setattr(aio_pika, "Connection", Noted)
+    settings = Settings(queue_enabled=True, amqp_url=f"amqp://guest:guest@127.0.0.1:{relay.port}/")
+    hearing = asyncio.create_task(Consumer(settings, "w", lambda: None).run())
+    await until(lambda: len(made) >= 2)
+    hearing.cancel()
+    await asyncio.wait({hearing})
+    assert all(each.is_closed for each in made)
+
+
+async def test_an_outage_is_told_of_once_and_without_the_password(
+    relay: Relay, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "holdfast")
+    await relay.up()
+    url = f"amqp://nobody:s3cr3t@127.0.0.1:{relay.port}/"
+    settings = Settings(queue_enabled=True, amqp_url=url)
+    hearing = asyncio.create_task(Consumer(settings, "worker", lambda: None).run())
+    await until(lambda: caplog.text.count("message queue unavailable") >= 2)
+    hearing.cancel()
+    await asyncio.wait({hearing})
+    assert {record.name for record in caplog.records} == {"holdfast.rabbitmq"}, "nor does the library add its own"
+    assert [record.levelname for record in caplog.records].count("WARNING") == 1
+    assert "s3cr3t" not in caplog.text and "s3cr3t" not in repr(settings)
+
+
+def test_a_caller_never_waits_and_the_buffer_is_bounded() -> None:
+    publisher = Publisher(Settings(queue_enabled=True, amqp_url="amqp://guest:guest@127.0.0.1:1/"))
+    began = time.monotonic()
+    for _ in range(5 * rabbitmq.BUFFER):
+        publisher.publish(ids.make())
+    assert time.monotonic() - began < 2
+    voice = publisher._voice
+    assert voice is not None and len(voice._told) <= rabbitmq.BUFFER
+    publisher.close()
+    voice.join(5)
+    assert not voice.is_alive()
+
+
+def test_without_the_extra_an_enqueue_succeeds_and_a_worker_says_what_is_missing(
+    hf: Holdfast, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(rabbitmq, "installed", lambda: False)
+    publisher = Publisher(Settings(queue_enabled=True))
+    publisher.publish(ids.make())
+    publisher.publish(ids.make())
+    assert caplog.text.count("pip install 'holdfast[rabbitmq]'") == 1
+    publisher.close()
+    with pytest.raises(ConfigurationError, match=r"holdfast\[rabbitmq\]"):
+        Consumer(Settings(queue_enabled=True), "worker", lambda: None)
+
+
+def test_nothing_is_published_unless_it_is_enabled(hf: Holdfast) -> None:
+    note, _ = runs(hf)
+    note.enqueue(1)
+    assert hf._publisher._voice is None
+
+
+@pytest.mark.parametrize("wrong", [{"amqp_url": "http://x"}, {"amqp_exchange": ""}, {"amqp_routing_key": ""}])
+def test_settings_that_cannot_work_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError, match="amqp_"):
+        Settings(queue_enabled=True, **wrong)
