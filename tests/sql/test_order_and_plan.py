@@ -285,9 +285,12 @@ def test_the_plan_inside_the_function_is_the_one_explained_here(each_dsn: str) -
         conn.execute("select * from claim('w', p_limit => 5)").fetchall()
         conn.execute("set auto_explain.log_min_duration = -1")
     inner = [text for text in heard if "from live l" in text and "l.lane = 0" in text]
-    assert inner
-    for text in inner:
+    fetches = [text for text in inner if "skip locked" in text]
+    assert fetches
+    for text in fetches:
         check_plan(text.split("Limit", 1)[1])
+    for text in inner:  # a look whether there is anything takes the same way
+        assert "using live_fetch on live" in text, text
 
 
 # -- the cost of everything else

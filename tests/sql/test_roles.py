@@ -17,8 +17,10 @@ from holdfast import Holdfast, Limit, Retry
 Become = Callable[[str], Sql]
 TABLES = ("live", "later", "dead", "history", "claims", "workers", "dedupe", "tasks", "leader", "settings", "schedules",
           "cancels", "progress", "batches", "batch_counts", "blocks", "limits", "limit_rules", "limit_owed",
-          "throttled", "ticks")  # fmt: skip
-VIEWS = ("jobs", "queue_depth", "stuck_jobs", "batch_progress", "limit_state", "limit_use", "sources", "tenant_shares")
+          "throttled", "ticks", "usage_counts")  # fmt: skip
+VIEWS = ("jobs", "queue_depth", "stuck_jobs", "batch_progress", "limit_state", "limit_use", "sources", "tenant_shares",
+         "outbox", "channel_outbox", "worker_tick_metrics", "worker_health_summary", "health_levels",
+         "usage")  # fmt: skip
 WRITES = [
     "update live set priority = 0",
     "update live set token = null, claimed_at = null",
@@ -52,6 +54,8 @@ WRITES = [
     "update limit_rules set override = '{}'",
     "delete from limit_owed",
     "delete from throttled",
+    "delete from ticks",
+    "update usage_counts set runs = 0",
     "update limits set running = 0",
     "insert into limits (key, concurrency) values ('k', 1)",
     "update limit_rules set code = '{}'",
@@ -64,6 +68,7 @@ WRITES = [
 ]
 INTERNAL = [
     "select settle('[]', 'w')",
+    "select count_usage('{}')",
     "select add_served('{}', '{}')",
     "select admit('{}', 'q', 1)",
     "select apply_limits('{}')",
@@ -76,10 +81,15 @@ INTERNAL = [
     "select share('{0}', 1, null)",
     "select take_owed('{}')",
     "select forget_limit('k')",
+    "select claim_known('default', 2, '{}', 1)",
+    "select free_keys('{a}', '{b}')",
+    "select orders_of('{a}')",
     "select shut_lanes('q', 2, '{}')",
     "select walk('q', 2, -1, null, 1)",
     "select within_cap('{}', 1, null, '{}')",
     "select shut_lanes('q', 2, '{}')",
+    "select take_outbox_key('email', null, 'k', gen_random_uuid())",
+    "select order_key('email', null, 'o')",
     "select take_dedupe_key('k', gen_random_uuid(), 'running', null)",
     "select free_dedupe_keys('{}', '{}', true)",
     "select resolve_duplicate('k', gen_random_uuid(), '{}', 'existing')",
@@ -131,6 +141,8 @@ LOOK = [
     "select claimed_jobs()",
     "select limit_drift()",
     "select is_alive('w', now())",
+    "select level_of('queue_depth', 1)",
+    "select idempotency_key('email', null, 'k')",
 ]
 WORK = [
     "select claim('w')",
@@ -145,6 +157,7 @@ WORK = [
     "select take_lead('x', 'w', '1 s')",
     "select upkeep('w', '1 s')",
     "select record_tick('w', '{q}', 1, 0, 0, 0, 0, 0, 0, '{}')",
+    "select count_waiting('{q}')",
     "select register_worker('w', 'h', 1, '1', '{}', 1, '[]')",
     """select register_limits('[{"template": "a", "pattern": "a", "code": {"rate": 1}}]')""",
     "select unregister_worker('w')",
@@ -177,9 +190,79 @@ ENQUEUE = [
     "insert into live (id, queue, priority, task, tenant, payload, max_attempts, retry) "
     "values (gen_random_uuid(), 'default', 2, 't', null, '{}', 5, null)",
     "select enqueue('t', p_keys => '{k}')",
+    "select emit('email', '{}', 'k', 'acme', 'o', p_keys => '{k}')",
     "select lane_of('a', '{k}')",
     "select fit_keys('{k}')",
     "insert into live (id, task, tenant, keys, lane) values (gen_random_uuid(), 't', 'a', '{k}', lane_of('a', '{k}'))",
+]
+
+# Webhooks
+READ += [
+    "select * from webhook_deliveries",
+    "select * from webhook_endpoint_state",
+    "select url from webhook_endpoints",
+]
+ENQUEUE += ["select publish_event('order.paid', '{}', p_key => 'k')"]
+WORK += [
+    "select read_endpoint('00000000-0000-7000-8000-000000000001')",
+    "select webhooks_wanted()",
+    "select disable_endpoint('00000000-0000-7000-8000-000000000001')",
+]
+OPERATE += [
+    "select add_endpoint(gen_random_uuid(), 'https://example.org', 'plain:s')",
+    "select change_endpoint(gen_random_uuid(), '{}')",
+    "select enable_endpoint(gen_random_uuid())",
+    "select rotate_secret(gen_random_uuid(), 'plain:s')",
+    "select remove_endpoint(gen_random_uuid())",
+    "select test_endpoint(gen_random_uuid(), '{}')",
+    "select redeliver('{}')",
+]
+INTERNAL += [
+    "select add_deliveries(gen_random_uuid(), 't', '{}', null, '{}', false, 2)",
+    "select check_endpoint(null)",
+    "select delivery_id(gen_random_uuid(), gen_random_uuid())",
+]
+WRITES += [
+    "insert into webhook_endpoints (id, url, secrets, created_at, updated_at) "
+    "values (gen_random_uuid(), 'https://example.org', '[{}]', now(), now())",
+    "update webhook_endpoints set url = 'https://example.com'",
+    "delete from webhook_endpoints",
+]
+# The service
+READ += [
+    "select id, name, tenant, scopes, last_used_at from api_tokens",
+]
+SEE = ["select may_see(true, null, 'a')", "select seen_jobs(false, 'a', '{}')", "select look_at('{}', '{}', '{}')"]
+LOOK += SEE
+READ += SEE
+SERVE = [
+    "select use_token('\\x00')",
+    "select begin_answer('o', 'k', '\\x00')",
+    "select keep_answer('o', 'k', 200::smallint, '')",
+]
+OPERATE += SERVE
+ADMINISTER = [
+    "select create_token(gen_random_uuid(), 'n', sha256(gen_random_uuid()::text::bytea), 'hf_', 'acme', '{jobs:read}')",
+    "select revoke_token(gen_random_uuid())",
+    "select reconcile_limits(false)",
+    "select run_schedule('s')",
+]
+OPERATE += ADMINISTER
+WRITES += [
+    "update api_tokens set tenant = null",
+    "delete from api_tokens",
+    "insert into answers values ('o', 'k', '\\x00', 200, '', now())",
+]
+SECRETS = [
+    "select digest from api_tokens",
+    "select * from api_tokens",
+    "select * from answers",
+    "select * from webhook_endpoints",
+    "select secrets from webhook_endpoints",
+    "select e from webhook_endpoints e",
+    "select to_jsonb(e) from webhook_endpoints e",
+    "select url from webhook_endpoints where secrets::text like '%s%'",
+    "copy webhook_endpoints to stdout",
 ]
 
 
@@ -247,7 +330,8 @@ def test_the_client_enqueues_in_every_way_with_the_enqueue_role_alone(dsn: str, 
         given.using(id=str(uuid.uuid4()), retry=Retry.fixed(3)).enqueue(4)
         given.enqueue_many([5, 6])
         given.using(delay=5).enqueue_many([7, 8])
-    assert core.count(sql, "jobs") == 8
+        assert hf.emit(conn, "email", 9, key="k") != hf.emit(conn, "email", 9, key="k")
+    assert core.count(sql, "jobs") == 9
 
 
 def test_the_worker_role_runs_jobs_through_functions_and_touches_no_table(become: Become) -> None:
@@ -272,6 +356,28 @@ def test_the_reader_role_only_reads(become: Become) -> None:
     sql = become("reader")
     check_allowed(sql, READ)
     check_forbidden(sql, [*ENQUEUE, *WORK, *OPERATE, *INTERNAL, *WRITES])
+
+
+def test_the_service_role_adds_reads_and_operates_and_never_claims(become: Become) -> None:
+    sql = become("service")
+    check_allowed(sql, [*ENQUEUE, *READ, *SERVE, "select cancel('{}')", "select retry_dead('{}')", "select pause('k')"])
+    worked = [each for each in WORK if "disable_endpoint" not in each]
+    check_forbidden(sql, [*worked, *ADMINISTER, *INTERNAL, *WRITES])
+
+
+@pytest.mark.parametrize("role", ["enqueue", "worker", "reader", "service", "admin"])
+def test_no_role_reads_the_secrets_of_endpoints_or_tokens_from_their_table(
+    become: Become, each_hf: Holdfast, role: str
+) -> None:
+    sql = become("admin")
+    sql("select add_endpoint('00000000-0000-7000-8000-000000000001', 'https://example.org', 'plain:very secret')")
+    for _ in range(2):
+        check_forbidden(become(role), SECRETS)
+        sql("reset role")
+        sql("delete from schema_files where name = 'functions/clock.sql'")
+        assert "functions/clock.sql" in each_hf.migrate().functions  # which grants everything once more
+    shown = become("reader")("select s::text from webhook_endpoint_state s union all select j::text from jobs j")
+    assert shown and "very secret" not in str(shown)
 
 
 def test_the_admin_role_operates_through_functions(become: Become) -> None:

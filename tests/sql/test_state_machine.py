@@ -497,10 +497,11 @@ class Machine(RuleBasedStateMachine):
         self.adopt_chance()
 
     def adopt_chance(self) -> None:
-        """A job lost more than once waits for a random share of its delay: read where it came to lie."""
+        """A job lost more than once waits for a random share of its delay: read how long. One whose deadline has passed
+        is no longer in later: upkeep cancels it in the same round."""
         for job in self.model.jobs.values():
             if job.run_at_until is not None:
-                ((found,),) = self.sql("select run_at from later where id = %s", [job.spec.id])
+                ((found,),) = self.sql(f"select run_at from {job.place} where id = %s", [job.spec.id])
                 assert self.model.now <= found <= job.run_at_until
                 job.run_at, job.run_at_until = found, None
 
@@ -741,6 +742,21 @@ def explore(dsn: str, clock: Clock, *, budget: float, phases: tuple[Phase, ...])
             )
             if given or time.monotonic() > ends:
                 return
+
+
+def test_a_job_lost_again_after_its_deadline_ends_in_the_round_that_reclaims_it(dsn: str, clock: Clock) -> None:
+    """Walked by hand, since chance seldom comes this way: lost, retried for a random share of a delay, and expired."""
+    with core.session(dsn) as conn:
+        machine = Machine(conn, clock)
+        machine.empty()
+        machine.enqueue(Spec(uuid.UUID(int=0), policy=Retry.fixed(7, max_attempts=9), deadline=70), "existing", True)
+        for lost in range(2):
+            machine.claim("ada", ["default"], 1, 600 if lost else 5, "none", 0, False)
+            machine.time_passes(601 if lost else 61)
+            machine.upkeep("bob")
+            machine.every_job_is_where_the_model_says()
+        (job,) = machine.model.jobs.values()
+        assert (job.status, job.attempts, job.place) == ("canceled", 2, "history")
 
 
 @pytest.mark.timeout(400)  # a failure is shrunk, and that takes its time

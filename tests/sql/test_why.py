@@ -344,7 +344,7 @@ def test_the_cost_is_bounded_beside_a_large_backlog(sql: Sql) -> None:
         sql(
             "with taken as (select id from live where token is null order by id limit 100), "
             "claim as (insert into claims select %s, 'w', now(), now(), now() + '1 min', array_agg(id) from taken) "
-            "update live set token = %s, claimed_at = now(), attempt = 1 where id in (select id from taken)",
+            "update live set token = %s, claimed_at = now(), attempt = 1 where id = any (array(select id from taken))",
             [n, n],
         )
     sql("insert into limits (key, running, concurrency) values ('k', 1000, 1000)")

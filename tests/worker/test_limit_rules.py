@@ -46,14 +46,14 @@ async def test_a_worker_registers_the_limits_of_its_tasks_once(hf: Holdfast, sql
     @hf.task(limits=[Limit("domain:{host}", concurrency=2)])
     async def look(host: str) -> None: ...
 
-    async with working(hf):
+    async with working(hf, queues="default"):
         assert (await ended(hf, (await crawl.aenqueue("a")).id)).status is Status.SUCCEEDED
     rules = sql("select template, pattern, code, updated_at from limit_rules order by template")
     assert [row[:3] for row in rules] == [
         ("domain:{domain}", "domain:%", {"concurrency": 2}),
         ("net", "net", {"rate": 60, "per": 60, "burst": 1}),
     ]
-    async with working(hf):
+    async with working(hf, queues="default"):
         await ended(hf, (await look.aenqueue("a")).id)
     assert sql("select template, pattern, code, updated_at from limit_rules order by template") == rules
 
@@ -62,7 +62,7 @@ async def test_a_worker_without_limits_registers_none(hf: Holdfast, sql: Sql) ->
     @hf.task()
     async def plain() -> None: ...
 
-    async with working(hf):
+    async with working(hf, queues="default"):
         await ended(hf, (await plain.aenqueue()).id)
     assert sql("select count(*) from limit_rules") == [(0,)]
 
@@ -74,7 +74,7 @@ async def test_the_worker_that_starts_last_wins(hf: Holdfast, dsn: str, sql: Sql
         hf.task(name="t", limits=[Limit("net", concurrency=2)])(handler)
         newer.task(name="t", limits=[Limit("net", concurrency=3)])(handler)
         for app, number in ((hf, 2), (newer, 3), (hf, 2)):
-            async with working(app):
+            async with working(app, queues="default"):
                 await ended(app, (await app.tasks["t"].aenqueue()).id)
             assert sql("select code from limit_rules") == [({"concurrency": number},)]
 
@@ -97,7 +97,7 @@ async def test_an_outcome_says_which_keys_it_counts_for(hf: Holdfast, sent: Any)
         raise {"reset": ConnectionResetError(), "bug": KeyError(), "captcha": Dead("no", code="CAPTCHA")}[error]
 
     outcomes = sent(hf)
-    async with working(hf):
+    async with working(hf, queues="default"):
         jobs = {name: (await crawl.aenqueue("a", name)).id for name in ("reset", "bug", "captcha")}
         for id_ in jobs.values():
             await ended(hf, id_)
@@ -115,7 +115,7 @@ async def test_nothing_is_counted_that_no_task_chooses(hf: Holdfast, sent: Any) 
         raise KeyError
 
     outcomes = sent(hf)
-    async with working(hf):
+    async with working(hf, queues="default"):
         job = await crawl.aenqueue("a")
         await ended(hf, job.id)
     assert outcomes[job.id].counts is None

@@ -429,7 +429,8 @@ def test_a_worker_that_freezes_between_finish_and_commit_does_not_keep_its_claim
     def finish() -> Any:
         return hf.calls.finish([mine], [token], [], [])
 
-    frozen = Frozen(hf.sync_pool, hf.async_pool, finish, lambda: pytest.fail("committed"), mine, threading.Lock())
+    frozen = Frozen(hf.sync_pool, hf.async_pool, finish, lambda: pytest.fail("committed"), mine, threading.Lock(),
+                    lambda _: None)  # fmt: skip
     with pytest.raises(psycopg.Error), frozen:
         pass
     assert sql("select count(*) from jobs where status = 'retrying'") == [(2,)]

@@ -1,8 +1,9 @@
-"""What one bounded pass did."""
+"""What one bounded pass did, or a worker in one window, and what tenants used."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,3 +28,38 @@ class Tick:
     """Jobs that waited at the end: exact up to 10,000, about how many above that."""
     tenants: dict[str, int]
     """Jobs taken of each tenant; those without one count under ''."""
+
+
+class Counts(NamedTuple):
+    """What a worker has done: since it started, or in one pass or window."""
+
+    claimed: int = 0
+    processed: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    throttled: int = 0
+    contention: int = 0
+
+    def since(self, earlier: Counts) -> Counts:
+        """What has been done since then."""
+        return Counts(*(now - then for now, then in zip(self, earlier, strict=True)))
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """One row of the view `health_levels`: a figure of the last five minutes, and how it stands."""
+
+    metric: str
+    value: float | None
+    level: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What was used, by the names it was summed by."""
+
+    by: dict[str, Any]
+    runs: int
+    failures: int
+    run_seconds: float
+    queue_seconds: float

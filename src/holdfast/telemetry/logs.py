@@ -1,4 +1,5 @@
-"""Structured log lines on the standard logging module: an event, then fields. Ids, never payloads."""
+"""Structured log lines on the standard logging module: an event, then fields. Ids, never payloads; errors, whose texts
+may quote anything, are scrubbed."""
 
 from __future__ import annotations
 
@@ -9,6 +10,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
+
+from holdfast.telemetry.scrub import scrub
 
 ROOT = "holdfast"
 
@@ -21,6 +24,8 @@ def get(name: str) -> logging.Logger:
 def event(logger: logging.Logger, level: int, text: str, **fields: Any) -> None:
     """Logs an event with fields; nothing is formatted unless somebody reads it."""
     if logger.isEnabledFor(level):
+        if "error" in fields:
+            fields["error"] = scrub(str(fields["error"]))
         logger.log(level, "%s%s", text, Fields(fields), extra={"event": text, "fields": fields}, stacklevel=2)
 
 
@@ -53,7 +58,7 @@ class JsonLines(logging.Formatter):
         line = {"time": _time(record).isoformat(), "level": record.levelname.lower(), "logger": record.name,
                 "event": _event(record), **getattr(record, "fields", {})}  # fmt: skip
         if record.exc_info:
-            line["traceback"] = self.formatException(record.exc_info)
+            line["traceback"] = scrub(self.formatException(record.exc_info))
         return msgspec.json.encode(line, enc_hook=str).decode()
 
 
@@ -63,7 +68,7 @@ class Console(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         fields = " ".join(f"{k}={_short(v)}" for k, v in getattr(record, "fields", {}).items())
         line = f"{_time(record):%H:%M:%S.%f}"[:-3] + f" {record.levelname.lower():<7} {_event(record):<28} {fields}"
-        return line.rstrip() + (f"\n{self.formatException(record.exc_info)}" if record.exc_info else "")
+        return line.rstrip() + (f"\n{scrub(self.formatException(record.exc_info))}" if record.exc_info else "")
 
 
 def _time(record: logging.LogRecord) -> datetime:

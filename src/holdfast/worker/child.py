@@ -22,7 +22,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from holdfast.client import Holdfast, Task
+from holdfast.client import Channel, Holdfast, Task
 from holdfast.errors import ConfigurationError
 from holdfast.model.job import Job
 from holdfast.model.outcome import Outcome, clean, describe
@@ -227,7 +227,7 @@ class Handlers:
             return self._judge.failed(job, error)
 
     def _arguments(self, task: Task[Any, Any], job: Job, report: Report) -> Call:
-        args, kwargs = task.signature.decode(job.payload)
+        args, kwargs = task.signature.call(job)
         for name, resource in task.signature.resources.items():
             kwargs[name] = self._resource(resource)
         if task.signature.context_name is None:
@@ -263,7 +263,7 @@ def find_task(module: str, name: str, settings: Settings) -> Task[Any, Any]:
             f"the child process cannot import {module!r}: {type(error).__name__}: {error}{limit}"
         ) from error
     apps = [each for each in found if isinstance(each, Holdfast)]
-    tasks = [each for each in found if isinstance(each, Task)]
+    tasks = [each.task if isinstance(each, Channel) else each for each in found if isinstance(each, Task | Channel)]
     for task in (*tasks, *(app.tasks[name] for app in apps if name in app.tasks)):
         if task.name == name:
             if task.hf.settings != settings:

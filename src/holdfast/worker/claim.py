@@ -13,7 +13,9 @@ import asyncio
 import logging
 import random
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
+from operator import itemgetter
 
 from holdfast.errors import ConfigurationError, HoldfastError
 from holdfast.model.job import Job
@@ -32,6 +34,7 @@ PATIENCE = 20  # claims, about three seconds, for which to wait for limits that 
 # An enqueue that began before we entered the sleepers and commits after our last look notifies nobody. So the first
 # looks of a sleep are short; from then on, whoever enqueues has seen us.
 LOOKS = (0.01, 0.1)
+_TENANT = itemgetter(8)
 
 
 class Claimer:
@@ -64,11 +67,14 @@ class Claimer:
         self.stir = asyncio.Event()
         self.wants_room: int | None = None  # stir when so few are held
         self.claimed = 0
+        self.tenants: Counter[str | None] = Counter()  # jobs claimed of each, in this window
+        self.turned_at = 0.0  # when the loop last began a step, or is to after a failure
 
     async def run(self) -> None:
         """Claims until stopped; the call under way is finished first, so that nothing claimed is forgotten."""
         pause = 0.05
         while not self._stopping:
+            self.turned_at = time.monotonic()
             try:
                 await self._step()
                 pause = 0.05
@@ -77,6 +83,7 @@ class Claimer:
             except HoldfastError as error:
                 self._registered, self._due_known = True, False
                 logs.event(log, logging.WARNING, "claim failed", error=str(error))
+                self.turned_at = time.monotonic() + pause * 1.25
                 await self._wait(pause * random.uniform(0.75, 1.25))
                 pause = min(pause * 2, LONGEST_PAUSE)
 
@@ -156,6 +163,7 @@ class Claimer:
         lease = Lease(rows[0][1], len(rows), began, self._settings.lease)
         self._hand.add(lease, [Job(row, lease) for row in rows])
         self.claimed += len(rows)
+        self.tenants.update(map(_TENANT, rows))
 
     def freed(self, jobs: Sequence[Job]) -> None:
         """Jobs under limits have ended: there may be room for others."""

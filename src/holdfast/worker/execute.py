@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -12,11 +13,13 @@ import msgspec
 from holdfast.client import Holdfast, Task
 from holdfast.errors import InvalidPayload, UnknownTask
 from holdfast.model.context import Context, Link
+from holdfast.model.failure import Failure
 from holdfast.model.job import Job
-from holdfast.model.outcome import SETTLED, Outcome, Verdict, describe
+from holdfast.model.outcome import FAILURES, SETTLED, Outcome, Verdict, describe, ending_of
 from holdfast.model.resource import Resource
 from holdfast.model.signature import Call
 from holdfast.settings import Settings
+from holdfast.telemetry import logs
 from holdfast.worker.link import JobLink, encode_result
 
 if TYPE_CHECKING:
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
     from holdfast.worker.processes import Processes
     from holdfast.worker.threads import Threads
 
+log = logs.get("worker")
 UNKNOWN_TASK_DELAY = 15.0
 
 
@@ -44,6 +48,7 @@ class Attempts:
         self.resources: dict[Resource[Any], Any] = {}
         # The test kit raises again what a handler raised: it needs the exception itself.
         self.on_error: Callable[[Job, BaseException], None] | None = None
+        self.on_failure: list[Callable[[Failure], None]] = []  # this worker's, beside the application's
 
     async def execute(self, job: Job) -> Outcome | None:
         """The outcome of one attempt; None is the common one: it succeeded and returned nothing."""
@@ -51,13 +56,14 @@ class Attempts:
         if task is None:
             return self._judge.unknown(job)
         try:
+            around = bool(self._around) and self._around.concerns(job)
             if task.runner == "process":
-                return await self._run_in_process(task, job)
-            args, kwargs = task.signature.decode(job.payload)
-            if task.is_plain and not self._around:
+                return await self._run_in_process(task, job, around)
+            args, kwargs = task.signature.call(job)
+            if task.is_plain and not around:
                 result = await task.handler(*args, **kwargs)
             else:
-                result = await self._call(task, job, args, kwargs)
+                result = await self._call(task, job, args, kwargs, around)
             return self._judge.succeeded(job, result)
         except asyncio.CancelledError as error:
             if (current := asyncio.current_task()) is not None and current.cancelling():
@@ -73,21 +79,35 @@ class Attempts:
     def _failed(self, job: Job, error: BaseException) -> Outcome:
         if self.on_error is not None:
             self.on_error(job, error)
-        return self._judge.failed(job, error)
+        outcome = self._judge.failed(job, error)
+        self._tell(job, error, outcome)
+        return outcome
 
     def _failed_in_child(self, job: Job, error: FailedInChild) -> Outcome:
         if self.on_error is not None:
             self.on_error(job, error)
+        self._tell(job, error, error.outcome)
         return error.outcome
 
-    async def _call(self, task: Task[Any, Any], job: Job, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _tell(self, job: Job, error: BaseException, outcome: Outcome) -> None:
+        """Tells those who report failures. What goes wrong there is theirs, not the job's."""
+        if (ending := ending_of(job, outcome)) in FAILURES:
+            for listen in (*self._hf.on_failure, *self.on_failure):
+                try:
+                    listen(Failure(job, error, outcome.error or {}, ending))
+                except Exception as broken:
+                    logs.event(log, logging.WARNING, "failure not reported", job=job.id, error=repr(broken))
+
+    async def _call(
+        self, task: Task[Any, Any], job: Job, args: tuple[Any, ...], kwargs: dict[str, Any], around: bool
+    ) -> Any:
         for name, resource in task.signature.resources.items():
             kwargs[name] = self.resources[resource]
-        if task.signature.context_name is None and not self._around:
+        if task.signature.context_name is None and not around:
             return await self._run(task, job, args, kwargs)
         context = make_context(job, self._link(job))
         args, kwargs = with_context(task, context, args, kwargs)
-        if not self._around:
+        if not around:
             return await self._run(task, job, args, kwargs)
         async with self._around.aentered(context):
             return await self._run(task, job, args, kwargs)
@@ -108,9 +128,9 @@ class Attempts:
                 raise
             raise TimedOut(task, task.timeout) from None
 
-    async def _run_in_process(self, task: Task[Any, Any], job: Job) -> Outcome | None:
+    async def _run_in_process(self, task: Task[Any, Any], job: Job, around: bool) -> Outcome | None:
         """The child decodes, calls and judges by itself: its word counts, unless it was killed or died."""
-        if not self._around:
+        if not around:
             return await self._ask_child(task, job)
         async with self._around.aentered(make_context(job, self._link(job))):
             return await self._ask_child(task, job)

@@ -11,20 +11,26 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from holdfast.errors import DatabaseUnavailable, HoldfastError, UsageError
 from holdfast.model.job import Job
-from holdfast.model.outcome import SETTLED, Outcome, clean
+from holdfast.model.outcome import FAILURES, SETTLED, Outcome, clean, ending_of
 from holdfast.store.calls import Calls
 from holdfast.store.session import Session
 from holdfast.telemetry import logs
+from holdfast.telemetry.metrics import Stats
+from holdfast.telemetry.scrub import scrub
 from holdfast.worker.hand import Hand
 from holdfast.worker.link import Progress
 
 log = logs.get("worker")
 LARGEST = 1000
+MOST_KEYS = 1000  # counted of what fails
+TOP = 5  # told of them
 LOOK_EVERY = 0.25  # seconds between looks at batches while there is always something to send
 
 
@@ -80,6 +86,8 @@ class Finisher:
         self.succeeded = 0
         self.failed = 0
         self.stale = 0
+        self.failures = Failures()  # of this window
+        self.stats: Stats | None = None  # where somebody watches
         self.on_put_back: list[asyncio.Event] = []
         self.on_freed: Callable[[Sequence[Job]], None] = lambda jobs: None
         self.closed: object = ()  # what waits for limits: those of queues and tasks concern plain jobs too
@@ -97,10 +105,12 @@ class Finisher:
             flush.tokens.append(lease.token)
             self.succeeded += 1
             if self._tells_each:
-                logs.event(log, logging.DEBUG, "job succeeded", job=job.id, task=job.task, attempt=job.attempt)
+                logs.event(log, logging.DEBUG, "job succeeded", **_about(job))
         else:
             (flush.results if outcome.outcome == SETTLED else flush.outcomes).append(outcome)
             self._note(job, outcome)
+        if self.stats is not None:
+            self.stats.note(job.task, ending_of(job, outcome), time.monotonic() - job.started if job.started else None)
         if job.lane or self.closed:
             flush.freed.append(job)
         if job.batch is not None:
@@ -198,15 +208,47 @@ class Finisher:
                        error=f"{outcome.error.get('type')}: {str(outcome.error.get('message'))[:200]}")  # fmt: skip
         if outcome.outcome in ("succeeded", SETTLED):
             self.succeeded += 1
-            logs.event(log, logging.DEBUG, "job succeeded", job=job.id, task=job.task, attempt=job.attempt)
+            logs.event(log, logging.DEBUG, "job succeeded", **_about(job))
             return
         if outcome.outcome == "released":
             return
-        self.failed += outcome.outcome in ("error", "failed", "dead")
         error = outcome.error or {}
-        spent = outcome.outcome == "error" and job.attempt >= job.max_attempts
-        event = "job dead" if spent else f"job {outcome.outcome}"
-        logs.event(
-            log, logging.WARNING, event, job=job.id, task=job.task, attempt=job.attempt,
-            of=job.max_attempts, error=f"{error.get('type')}: {str(error.get('message'))[:200]}",
-        )  # fmt: skip
+        if outcome.outcome in FAILURES:
+            self.failed += 1
+            self.failures.add(job, error)
+        logs.event(log, logging.WARNING, f"job {ending_of(job, outcome)}", **_about(job), of=job.max_attempts,
+                   error=f"{error.get('type')}: {str(error.get('message'))[:200]}")  # fmt: skip
+
+
+class Failures:
+    """What fails most: the keys that failed jobs were under (domains, say), and their tasks with the error's code."""
+
+    def __init__(self) -> None:
+        self.keys: Counter[str] = Counter()
+        self.kinds: Counter[str] = Counter()
+
+    def add(self, job: Job, error: Mapping[str, Any]) -> None:
+        """Takes one failed attempt. Of very many keys the first are counted."""
+        for key in job.keys or ():
+            if key in self.keys or len(self.keys) < MOST_KEYS:
+                self.keys[key] += 1
+        kind = f"{job.task} {error.get('code') or error.get('type')}"
+        if kind in self.kinds or len(self.kinds) < MOST_KEYS:
+            self.kinds[kind] += 1
+
+    def top(self) -> dict[str, dict[str, int]]:
+        """Log fields with the largest of each, none where nothing failed."""
+        named = {"top_failure_keys": self.keys, "top_failures": self.kinds}
+        return {
+            name: {scrub(each): number for each, number in counts.most_common(TOP)}
+            for name, counts in named.items()
+            if counts
+        }
+
+
+def _about(job: Job) -> dict[str, Any]:
+    """Log fields of an attempt that has just ended."""
+    about: dict[str, Any] = {"job": job.id, "task": job.task, "attempt": job.attempt}
+    if job.started:
+        about["job_duration_ms"] = round((time.monotonic() - job.started) * 1000, 1)
+    return about

@@ -40,7 +40,7 @@ class LeaseKeeper(threading.Thread):
         super().__init__(name="holdfast-lease", daemon=True)
         # A renewal that hangs is as bad as one that fails, so its deadline is shorter than that of other calls.
         quick = settings.with_(call_timeout=min(settings.call_timeout, max(settings.renew, 1.0)))
-        self._session = ThreadSession(quick, "renew")
+        self.session = ThreadSession(quick, "renew")
         self._worker = worker
         self._settings = settings
         self._calls = calls
@@ -69,13 +69,13 @@ class LeaseKeeper(threading.Thread):
                 due = now + (self._settings.renew if self._renew() else max(self._settings.renew / 10, 0.05))
             if self._hand.running and not self._failing and not self._stopping:
                 self._look_for_cancels()
-        self._session.close()
+        self.session.close()
 
     def _look_for_cancels(self) -> None:
         """Asks which jobs are to be canceled. A notification only says that it is worth while to ask: everybody who
         reaches the database may send one. And it may have been lost, or there is no listener, so we ask anyway."""
         try:
-            wanted = self._session.run(self._calls.wanted_cancels(list(self._hand.leases)))
+            wanted = self.session.run(self._calls.wanted_cancels(list(self._hand.leases)))
         except HoldfastError as error:
             logs.event(log, logging.WARNING, "cannot ask for cancels", error=str(error))
             return
@@ -95,9 +95,7 @@ class LeaseKeeper(threading.Thread):
         leases = list(self._hand.leases.values())
         before = time.monotonic()
         try:
-            renewed = self._session.run(
-                self._calls.renew(self._worker, [x.token for x in leases], self._settings.lease)
-            )
+            renewed = self.session.run(self._calls.renew(self._worker, [x.token for x in leases], self._settings.lease))
         except HoldfastError as error:
             self._failing = True
             logs.event(log, logging.WARNING, "renewal failed", leases=len(leases), error=str(error))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 import math
 import threading
@@ -21,6 +22,7 @@ from holdfast.store.calls import Call, Calls
 from holdfast.telemetry import logs
 
 if TYPE_CHECKING:
+    from holdfast.model.delivery import Emitted
     from holdfast.store.session import Session
     from holdfast.store.transaction import Transaction
 
@@ -82,7 +84,7 @@ def encode_result(job: Job, value: Any, max_size: int) -> bytes:
 class JobLink(Link):
     """The link of one job, in its worker or in a child process of the worker's."""
 
-    __slots__ = ("_hf", "_job", "_max_result", "_report", "_turn")
+    __slots__ = ("_conn", "_hf", "_job", "_max_result", "_report", "_turn")
 
     def __init__(self, hf: Holdfast, job: Job, report: Report, max_result: int) -> None:
         self._hf = hf
@@ -90,6 +92,7 @@ class JobLink(Link):
         self._report = report
         self._max_result = max_result
         self._turn = threading.Lock()  # of the one transaction that may be open
+        self._conn: Any = None  # that transaction's
 
     @property
     def cancelled(self) -> bool:
@@ -109,7 +112,30 @@ class JobLink(Link):
         job = self._job
         if job.settled:
             raise UsageError(f"job {job.id} has already been finished by a ctx.transaction(); use one for all its work")
-        return Transaction(self._hf.sync_pool, self._hf.async_pool, self._finish, self._settle, job.id, self._turn)
+        return Transaction(self._hf.sync_pool, self._hf.async_pool, self._finish, self._settle, job.id, self._turn,
+                           self._opened)  # fmt: skip
+
+    def emit(self, channel: Any, payload: Any, key: str, order: str | None) -> Emitted:
+        conn = self._open_one("emit", is_async=False)
+        return self._hf.emit(conn, channel, payload, key=key, tenant=self._job.tenant, order=order)
+
+    async def aemit(self, channel: Any, payload: Any, key: str, order: str | None) -> Emitted:
+        conn = self._open_one("aemit", is_async=True)
+        return await self._hf.aemit(conn, channel, payload, key=key, tenant=self._job.tenant, order=order)
+
+    def _opened(self, conn: Any) -> None:
+        self._conn = conn
+
+    def _open_one(self, name: str, *, is_async: bool) -> Any:
+        if self._conn is None:
+            raise UsageError(
+                f"ctx.{name}() was called outside of an open ctx.transaction(): a message is committed with what it "
+                f"tells of; to emit it by itself, call hf.{name}(None, ...)"
+            )
+        if inspect.iscoroutinefunction(self._conn.execute) != is_async:
+            kind, twin = ("not async", "ctx.emit") if is_async else ("async", "await ctx.aemit")
+            raise UsageError(f"this job's transaction is {kind}: use {twin}(...)")
+        return self._conn
 
     def _finish(self) -> Call[list[str]]:
         job, calls = self._job, self._hf.calls

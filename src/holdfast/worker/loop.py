@@ -25,25 +25,29 @@ from holdfast.errors import ConfigurationError, DatabaseUnavailable, HoldfastErr
 from holdfast.model.job import Job
 from holdfast.model.outcome import SETTLED, WANTED_CANCELED, Outcome
 from holdfast.model.resource import Resource
+from holdfast.model.tick import Counts
+from holdfast.model.webhook import QUEUE
 from holdfast.settings import VERSION
 from holdfast.store.pools import first_look
 from holdfast.store.session import Session
-from holdfast.telemetry import logs
+from holdfast.telemetry import logs, metrics, sentry
 from holdfast.upkeep.chores import Upkeep
 from holdfast.wakeups import notify
+from holdfast.wakeups.rabbitmq import Consumer
 from holdfast.worker.child import is_child
 from holdfast.worker.claim import Claimer
 from holdfast.worker.execute import Attempts
 from holdfast.worker.finish import Finisher
 from holdfast.worker.hand import Hand
+from holdfast.worker.health import Vital, served
 from holdfast.worker.lease import LeaseKeeper
 from holdfast.worker.link import Progress
 from holdfast.worker.processes import Processes
 from holdfast.worker.threads import Threads
+from holdfast.worker.window import Windows
 
 log = logs.get("worker")
 YIELD_AFTER = 32  # jobs a slot may run without a pause before it lets the loop breathe
-WINDOW = 10.0
 REPORT_EVERY = 0.5
 KEPT = Outcome("", 0, "kept")  # stands for no outcome: the job stays with a thread that cannot be stopped
 
@@ -52,9 +56,14 @@ class Worker:
     """Runs an application's jobs: `await Worker(hf).run()` until `stop()`, or until a signal with `handle_signals`."""
 
     def __init__(self, hf: Holdfast, **settings: Any) -> None:
-        self.settings = hf.settings.with_(**settings)
+        asked = hf.settings.with_(**settings)
+        self.settings = hf.served(asked)
         self.id = f"worker-{int(time.time() * 1000)}-{secrets.token_hex(4)}"
         self._hf = hf
+        # hf.webhooks, when looked at, brings its task along: not to a worker for other queues.
+        self._may_miss_webhooks = not asked.queues.strip(" ,") and not hf.webhooks.can_deliver
+        if QUEUE in asked.queue_list and not hf.webhooks.can_deliver:
+            self._warn_of_webhooks()
         self.hand = Hand()
         self._threads = Threads("holdfast-job")
         self._progress = Progress(hf.calls)
@@ -83,8 +92,28 @@ class Worker:
         async with contextlib.AsyncExitStack() as stack:
             for resource in self._resources():
                 self._attempts.resources[resource] = await resource.open(stack)
+            if self.settings.metrics_port and not self._until_idle:
+                self._show_metrics(stack)
+            if self.settings.sentry_dsn:
+                self._attempts.on_failure = [stack.enter_context(sentry.reporting(self.settings.sentry_dsn))]
+            if self.settings.health_port and not self._until_idle:
+                stack.enter_context(served(self.settings.health_host, self.settings.health_port, self._vital))
             if await self._enter():
                 await self._run()
+
+    def _show_metrics(self, stack: contextlib.AsyncExitStack) -> None:
+        self.finisher.stats = metrics.Stats(self._hf.tasks)
+        shown = metrics.WorkerMetrics(self.finisher.stats, self._counters, self._gauges)
+        stack.enter_context(metrics.served(self.settings.metrics_host, self.settings.metrics_port, shown))
+
+    def _counters(self) -> dict[str, float]:
+        counts = self.counts
+        return {"jobs_claimed": counts.claimed, "jobs_throttled": counts.throttled,
+                "lock_contentions": counts.contention, "results_refused": self.finisher.stale}  # fmt: skip
+
+    def _gauges(self) -> dict[str, float]:
+        return {"jobs_running": len(self.hand.running), "jobs_ready": len(self.hand.ready),
+                "worker_slots": self.settings.concurrency}  # fmt: skip
 
     def _resources(self) -> Iterable[Resource[Any]]:
         """What is registered, and what else tasks ask for: a resource of another application, say."""
@@ -118,12 +147,16 @@ class Worker:
             self.id, settings, Session(settings, f"{self.id} claim"), calls, self.hand,
             lambda: not self._keeper.failing,
         )  # fmt: skip
+        self.windows = Windows(self, self._reporting, stored=not self._until_idle)
+        self.hears = Consumer(settings, self.id, self.claimer.stir.set) if settings.queue_enabled else None
+        self._vital = Vital(settings, self.claimer, self._keeper, self.hand, self.hears)
         self.finisher.on_put_back.append(self.claimer.stir)
         self.finisher.on_freed = self.claimer.freed
         self.finisher.closed = self.claimer.lanes.closed
 
     async def _work(self) -> None:
         self._keeper.start()
+        self._vital.start()
         claims = self.claimer.run_until_idle(self.finisher) if self._until_idle else self.claimer.run()
         claiming = self._start(claims)
         flushing = self._start(self.finisher.run())
@@ -154,12 +187,14 @@ class Worker:
         if settings.notify and not settings.pooler:
             listener = Session(settings, f"{self.id} listen")
             background.append(notify.listen(listener, calls, self.id, self._on_notice))
+        if self.hears is not None:
+            background.append(self.hears.run())
         return background
 
     async def _slot(self) -> None:
         hand, claimer, finisher = self.hand, self.claimer, self.finisher
         me = cast("asyncio.Task[None]", asyncio.current_task())
-        streak = 0
+        monotonic, streak = time.monotonic, 0
         while True:
             ready = hand.ready
             if not ready:
@@ -169,6 +204,7 @@ class Worker:
             job = ready.popleft()
             hand.started += 1
             hand.running[me] = job
+            job.started = monotonic()
             try:
                 outcome = await self._attempts.execute(job)
             except asyncio.CancelledError:
@@ -195,7 +231,10 @@ class Worker:
             return Outcome(job.id, job.lease.token, SETTLED)
         if job.canceled:
             return _canceled(job)
-        return Outcome(job.id, job.lease.token, "released") if self._may_release(job) else KEPT
+        if not self._may_release(job):
+            return KEPT
+        task = self._hf.tasks.get(job.task)
+        return Outcome(job.id, job.lease.token, "released") if task is None or task.refunds else _interrupted(job)
 
     async def _outlast(self, thread: asyncio.Future[Any]) -> None:
         """Waits for a thread whose attempt is over: until it ends, this slot has no thread for another job."""
@@ -206,11 +245,12 @@ class Worker:
             self.hand.lingering -= 1
 
     async def _report(self) -> None:
-        """Stores progress while jobs run, and what had to wait for limits."""
+        """Stores progress while jobs run, what had to wait for limits, and how it goes."""
         while True:
             await asyncio.sleep(REPORT_EVERY)
             await self._progress.store(self._reporting)
             await self._tell_throttled()
+            await self.windows.look()
 
     async def _tell_throttled(self) -> None:
         throttled, self.claimer.lanes.throttled = self.claimer.lanes.throttled, Counter()
@@ -220,23 +260,19 @@ class Worker:
                 await self._reporting.run(self._hf.calls.note_throttled(throttled))
 
     async def _watch(self) -> None:
-        """Gives back what was claimed ahead and cannot start soon; tells how it goes."""
-        told, last = time.monotonic(), (0, 0, 0, 0)
+        """Gives back what was claimed ahead and cannot start soon."""
         while True:
             await asyncio.sleep(min(0.5, self.settings.poll / 2, self.settings.lease / 20))
+            self._vital.beat()
             self._keeper.give_up_lapsing()
             if self.hand.ready and time.monotonic() - self.hand.ready[0].lease.taken_at > self._patience:
                 self._give_back(self.hand.take_ready())
-            now = (self.claimer.claimed, self.finisher.succeeded, self.finisher.failed, self.throttled)
-            if time.monotonic() - told >= WINDOW and now != last:
-                self._tell_window(now, last, time.monotonic() - told)
-                told, last = time.monotonic(), now
 
-    def _tell_window(self, now: Sequence[int], last: Sequence[int], seconds: float) -> None:
-        claimed, succeeded, failed, throttled = (b - a for a, b in zip(last, now, strict=True))
-        logs.event(log, logging.INFO, "window", worker=self.id, seconds=round(seconds, 1), batch_claimed_count=claimed,
-                   success_count=succeeded, fail_count=failed, skipped_throttle=throttled,
-                   stale_count=self.finisher.stale, running=len(self.hand.running))  # fmt: skip
+    @property
+    def counts(self) -> Counts:
+        """What this worker has done since it started."""
+        return Counts(self.claimer.claimed, self.hand.started, self.finisher.succeeded, self.finisher.failed,
+                      self.throttled, self.claimer.lanes.contention)  # fmt: skip
 
     def _give_back(self, jobs: Sequence[Job]) -> None:
         for job in jobs:
@@ -292,6 +328,7 @@ class Worker:
 
     async def _wind_down(self, claiming: asyncio.Task[Any], slots: Sequence[asyncio.Task[Any]]) -> None:
         self.claimer.stop()
+        self._vital.stopping = True
         logs.event(log, logging.INFO, "worker stopping", worker=self.id, running=len(self.hand.running),
                    grace=self.settings.grace)  # fmt: skip
         with contextlib.suppress(HoldfastError, asyncio.CancelledError):
@@ -319,6 +356,7 @@ class Worker:
 
     async def _leave(self) -> None:
         await self._tell_throttled()
+        await self.windows.close()
         with contextlib.suppress(HoldfastError):
             await self._service.run(self._hf.calls.unregister_worker(self.id, gone=True))
         for session in (self._service, self._reporting, self.finisher.session, self.claimer.session):
@@ -342,6 +380,8 @@ class Worker:
                     await self._service.run(self._hf.calls.register_limits(limits))
                 if schedules := self._hf.timetable:
                     await self._service.run(self._hf.calls.register_schedules(schedules.values()))
+                if self._may_miss_webhooks and await self._service.run(self._hf.webhooks.calls.wanted()):
+                    self._warn_of_webhooks()
                 return True
             except DatabaseUnavailable as error:
                 logs.event(log, logging.WARNING, "waiting for database", error=str(error))
@@ -350,6 +390,9 @@ class Worker:
                         await self._stopping.wait()
                         return False
                 pause = min(pause * 2, 5.0)
+
+    def _warn_of_webhooks(self) -> None:
+        logs.event(log, logging.WARNING, "webhooks are not delivered here: pip install 'holdfast[webhooks]'")
 
     def _catch_signals(self) -> None:
         if threading.current_thread() is threading.main_thread():
@@ -363,6 +406,12 @@ class Worker:
 def _canceled(job: Job) -> Outcome:
     told = {"type": "Cancel", "code": "CANCELED", "message": WANTED_CANCELED}
     return Outcome(job.id, job.lease.token, "canceled", error=told)
+
+
+def _interrupted(job: Job) -> Outcome:
+    """It goes on at once elsewhere, and this attempt counts: what it was to send may be on its way."""
+    told = {"type": "Interrupted", "code": "INTERRUPTED", "message": "its worker was stopped while it was under way"}
+    return Outcome(job.id, job.lease.token, "error", error=told, delay=0.0, counts=[])
 
 
 async def _cancel(tasks: Sequence[asyncio.Task[Any]]) -> None:

@@ -16,6 +16,7 @@ from holdfast.client import Holdfast
 from holdfast.errors import UsageError
 from holdfast.model.tick import Tick
 from holdfast.store.pools import first_look
+from holdfast.store.telemetry import TelemetryCalls
 from holdfast.upkeep.chores import Upkeep
 from holdfast.worker.claim import Claimer
 from holdfast.worker.finish import Finisher
@@ -33,11 +34,13 @@ class Pass(Claimer):
         self.served: Counter[str] = Counter()
         self.throttled: set[tuple[str, int]] = set()
         self.contention = 0
+        self.depth: int | None = None  # jobs that wait when the pass begins
 
     async def run_until_idle(self, finisher: Finisher) -> None:
         """The pass, from the upkeep that is due to the last end."""
         self.wants_room = self._settings.concurrency  # every job that ends stirs
         await self._upkeep.once()
+        self.depth = await self.session.run(TelemetryCalls(self._calls.schema).count_waiting(self._queues))
         patience = 50
         while not self._stopping and self.claimed < self._max_jobs:
             free = self._settings.concurrency - self._hand.held
@@ -106,10 +109,10 @@ class TickWorker(Worker):
         await self.run(until_idle=True, handle_signals=handle_signals)
         done = self.claimer
         seconds = time.monotonic() - began
-        counts = (done.claimed, self.hand.started, self.finisher.succeeded, self.finisher.failed, len(done.throttled),
-                  done.contention)  # fmt: skip
+        counts = self.counts._replace(throttled=len(done.throttled), contention=done.contention)
         tenants = dict(sorted(done.served.items()))
-        stored = self._hf.calls.record_tick(self.id, self.settings.queue_list, seconds, *counts, tenants)
+        calls = TelemetryCalls(self.settings.schema)
+        stored = calls.record_tick(self.id, self.settings.queue_list, seconds, counts, tenants, "tick", done.depth)
         id_, depth = await self._service.run(stored)
         await self._service.close()
         return Tick(id_, self.id, seconds, *counts, depth, tenants)

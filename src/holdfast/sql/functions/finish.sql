@@ -27,6 +27,10 @@ declare
     v_batch  uuid[];
     v_freed  freed[];
     v_more   freed[];
+    -- Compared, not cast: whatever somebody put into the settings, jobs must be able to end.
+    v_counts boolean := (select s.value > '0' from settings s where s.name = 'usage_retention_days');
+    v_now    timestamptz;
+    v_used   used[];
 begin
     if cardinality(p_ids) is distinct from cardinality(p_tokens) then
         raise exception 'finish needs one token for each id, got % ids and % tokens',
@@ -39,6 +43,7 @@ begin
         delete from claims c using (select t from unnest(p_closed) t order by t) closed where c.token = closed.t;
     end if;
     if p_ids <> '{}' then
+        v_now := clock();
         -- By ctid, each looked up on its own: a join could be planned for an empty table and then read all of a full
         -- one (decision 011). A row that somebody else changes meanwhile has another ctid, and is refused.
         with ended as (
@@ -57,8 +62,16 @@ begin
                array_agg(k.dedupe_key) filter (where k.dedupe_key is not null),
                array_agg(k.batch) filter (where k.batch is not null),
                (select array_agg((e.id, e.queue, e.lane, coalesce(e.keys || e.held, e.keys, e.held), 1, null)::freed)
-                from ended e where e.keys is not null or e.held is not null)
-        into v_ended, v_keyed, v_keys, v_batch, v_freed from kept k;
+                from ended e where e.keys is not null or e.held is not null),
+               (select array_agg(u.part) from (
+                    select (coalesce(e.tenant, ''), e.task, count(*), 0,
+                            extract(epoch from sum(greatest(v_now - e.claimed_at, interval '0'))),
+                            extract(epoch from sum(greatest(e.claimed_at - e.run_at, interval '0'))))::used as part
+                    from ended e where v_counts group by e.tenant, e.task) u)
+        into v_ended, v_keyed, v_keys, v_batch, v_freed, v_used from kept k;
+        if v_used is not null then
+            perform count_usage(v_used);
+        end if;
         if v_keys is not null then
             perform free_dedupe_keys(v_keys, v_keyed, true);
         end if;

@@ -4,16 +4,20 @@
 --   succeeded | canceled | failed (permanent) | dead (fatal now)   -> final
 --   error | lost (its lease expired)  -> dead when attempts are used up, else retried
 --   snoozed | released                -> waits again, attempt refunded
--- A job that somebody wants canceled does not wait again: it is canceled.
+-- A job that somebody wants canceled does not wait again: it is canceled. One that waits again keeps its order ("order:..."): what
+-- comes after it waits for its end. It moves to the lane of its other limits, since its own is shut.
 -- Called by: finish, reclaim. This is the only place where retry-or-dead is decided. Answers with the jobs it moved and
 --   the limits they were counted under, which the caller gives back; a job whose token is no longer its own is not among them.
--- Locks: live rows in id order, then their dedupe keys, then batch counters, then blocks by key.
+-- Locks: live rows in id order, then their dedupe keys, then batch counters, then blocks and kept orders by key.
 -- Wakes: sleepers of queues that got a job back at once.
 create or replace function settle(p_outcomes jsonb, p_worker text) returns setof freed
 language plpgsql
 set search_path from current set jit = off set enable_seqscan = off set enable_bitmapscan = off
 set plan_cache_mode = force_generic_plan
 as $$
+declare
+    v_counts boolean := (select s.value > '0' from settings s where s.name = 'usage_retention_days');
+    v_now    timestamptz := clock();
 begin
     -- In a statement of its own: a request to cancel that is committed while this one waits for the row is seen by the next.
     if exists (select 1 from jsonb_array_elements(p_outcomes) o
@@ -37,6 +41,7 @@ begin
     decided as materialized (
         select h.place, h.id, h.result, h.error, h.counts,
             case when h.outcome = 'succeeded' then 1 when h.outcome in ('error', 'failed', 'dead') then -1 else 0 end as went,
+            (h.outcome in ('succeeded', 'canceled')) is not true as fails,
             case when h.outcome in ('succeeded', 'canceled', 'failed', 'dead') then h.outcome
                  when exists (select 1 from cancels c where c.id = h.id) then 'canceled'
                  when h.outcome in ('snoozed', 'released') then 'waits'
@@ -56,33 +61,42 @@ begin
     gone as (
         delete from live where ctid = any (array(select d.place from decided d)) returning *),
     moved as materialized (
-        select g.*, d.verdict, d.delay, coalesce(d.refund, 0) as refund, d.result, d.went, d.counts,
-               coalesce(d.error, g.last_error) as error
+        select g.*, d.verdict, d.delay, coalesce(d.refund, 0) as refund, d.result, d.went, d.fails, d.counts,
+               coalesce(d.error, g.last_error) as error,
+               case when g.keys is not null or g.held is not null then nullif(orders_of(g.keys || g.held), '{}') end as orders
         from gone g join decided d on d.id = g.id),
+    waits as materialized (
+        select m.*, case when m.orders is null then m.lane else lane_of(m.tenant, o.rest) end as own, o.rest
+        from moved m cross join lateral (
+            select case when m.orders is null then m.keys else nullif(free_keys(m.keys, m.orders), '{}') end as rest) o
+        where m.verdict = 'waits'),
     back as (
         insert into live (id, queue, priority, lane, run_at, created_at, attempt, max_attempts, task, tenant, payload,
-                          dedupe_key, retry, last_error, deadline, batch, headers, keys)
-        select id, queue, priority, lane, run_at, created_at, attempt - refund, max_attempts, task, tenant, payload,
-               dedupe_key, retry, error, deadline, batch, headers, keys
-        from moved where verdict = 'waits' and delay <= interval '0'
+                          dedupe_key, retry, last_error, deadline, batch, headers, keys, held)
+        select id, queue, priority, own, run_at, created_at, attempt - refund, max_attempts, task, tenant, payload,
+               dedupe_key, retry, error, deadline, batch, headers, rest, orders
+        from waits where delay <= interval '0'
         on conflict do nothing returning queue),
     to_later as (
         insert into later (id, queue, priority, lane, run_at, created_at, attempt, max_attempts, task, tenant, payload,
-                           dedupe_key, retry, last_error, deadline, batch, headers, keys)
-        select id, queue, priority, lane, clock() + delay, created_at, attempt - refund, max_attempts, task, tenant,
-               payload, dedupe_key, retry, error, deadline, batch, headers, keys
-        from moved where verdict = 'waits' and delay > interval '0'
+                           dedupe_key, retry, last_error, deadline, batch, headers, keys, held)
+        select id, queue, priority, own, clock() + delay, created_at, attempt - refund, max_attempts, task, tenant,
+               payload, dedupe_key, retry, error, deadline, batch, headers, rest, orders
+        from waits where delay > interval '0'
         on conflict do nothing),
     to_dead as (
         insert into dead (id, status, queue, priority, lane, run_at, created_at, started_at, finished_at, attempt,
                           max_attempts, worker, task, tenant, payload, dedupe_key, retry, last_error, dedupe_scope,
                           dedupe_keep, batch, headers, keys)
-        select id, verdict::job_status, queue, priority, lane, run_at, created_at, claimed_at, clock(), attempt,
-               max_attempts, p_worker, task, tenant, payload, dedupe_key, retry, error,
+        select id, verdict::job_status, queue, priority,
+               case when orders is null then lane else lane_of(tenant, every) end, run_at, created_at, claimed_at, clock(),
+               attempt, max_attempts, p_worker, task, tenant, payload, dedupe_key, retry, error,
                -- Kept for the day a person retries it: the key itself is given up now.
                (select k.scope from dedupe k where k.key = m.dedupe_key and k.id = m.id),
-               (select k.keep from dedupe k where k.key = m.dedupe_key and k.id = m.id), batch, headers, keys
-        from moved m where verdict in ('failed', 'dead')
+               (select k.keep from dedupe k where k.key = m.dedupe_key and k.id = m.id), batch, headers, every
+        from moved m cross join lateral (
+            select case when orders is null then keys else array(select unnest(keys) union select unnest(orders)) end as every) k
+        where verdict in ('failed', 'dead')
         on conflict do nothing),
     to_history as (
         insert into history (id, status, priority, attempt, max_attempts, run_at, created_at, started_at, finished_at,
@@ -100,14 +114,25 @@ begin
                            count(*) filter (where verdict in ('failed', 'dead')),
                            count(*) filter (where verdict = 'canceled'))
         from moved where batch is not null and verdict <> 'waits' group by batch),
+    used as (  -- what is given back, or put off, was no attempt
+        select count_usage(array_agg(u.part)) from (
+            select (coalesce(tenant, ''), task, count(*), count(*) filter (where fails),
+                    extract(epoch from sum(greatest(v_now - claimed_at, interval '0'))),
+                    extract(epoch from sum(greatest(claimed_at - run_at, interval '0'))))::used as part
+            from moved where v_counts and refund = 0 group by tenant, task) u),
     blocked as (
         select note_block(b.key, b.reason, b.id) from (
             select error ->> 'block' as key, concat_ws(': ', error ->> 'code', error ->> 'message') as reason, id
             from moved where verdict = 'dead' and error ->> 'block' <> '' order by 1) b),
+    kept as (
+        insert into kept_orders (key, id) select k, w.id from waits w, unnest(w.orders) k
+        on conflict (key) do update set id = excluded.id),
     woken as (select wake(queue, count(*)) from back group by queue)
-    select m.id, m.queue::text, m.lane, coalesce(m.keys || m.held, m.keys, m.held), m.went,
+    select m.id, m.queue::text, m.lane,
+           case when m.verdict <> 'waits' or m.orders is null then coalesce(m.keys || m.held, m.keys, m.held)
+                else nullif(free_keys(m.keys || m.held, m.orders), '{}') end, m.went,
            case when jsonb_typeof(m.counts) = 'array' then array(select jsonb_array_elements_text(m.counts)) end
     from moved m
     where (select count(*) from freed) >= 0 and (select count(*) from counted) >= 0
-      and (select count(*) from blocked) >= 0 and (select count(*) from woken) >= 0;
+      and (select count(*) from used) >= 0 and (select count(*) from blocked) >= 0 and (select count(*) from woken) >= 0;
 end $$;

@@ -1,0 +1,17 @@
+-- Adds what ended attempts used to the rows of this minute.
+-- Called by: finish and settle, in the transaction that ends the attempts, so that what is counted has happened and the other way
+--   round.
+-- Locks: rows of this connection alone, so nobody ever waits for them.
+-- Wakes: nobody.
+create or replace function count_usage(p_used used[]) returns void
+language plpgsql strict
+set search_path from current set jit = off
+as $$
+begin
+    insert into usage_counts as c (minute, tenant, task, backend, runs, failures, run_seconds, queue_seconds)
+    select date_trunc('minute', clock()), u.tenant, u.task, pg_backend_pid(), u.runs, u.failures, u.run_seconds, u.queue_seconds
+    from unnest(p_used) u
+    on conflict (minute, tenant, task, backend) do update set
+        runs = c.runs + excluded.runs, failures = c.failures + excluded.failures,
+        run_seconds = c.run_seconds + excluded.run_seconds, queue_seconds = c.queue_seconds + excluded.queue_seconds;
+end $$;

@@ -1,0 +1,16 @@
+-- Says how a figure stands: good, warning or critical, by the thresholds in settings; null when there is no figure or no threshold.
+-- Called by: the views health_levels and worker_health_summary; whoever has figures of their own.
+-- Locks: none.
+-- Wakes: nobody.
+create or replace function level_of(p_metric text, p_value double precision) returns text
+language plpgsql stable security definer
+set search_path from current
+as $$
+declare
+    v_from jsonb := (select s.value -> p_metric from settings s where s.name = 'thresholds');
+begin
+    return case when p_value is null or v_from is null then null
+                when p_value > (v_from ->> 'critical')::double precision then 'critical'
+                when p_value >= (v_from ->> 'warning')::double precision then 'warning'
+                else 'good' end;
+end $$;

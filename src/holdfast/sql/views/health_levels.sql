@@ -1,0 +1,13 @@
+-- The worst of each figure in the last 5 minutes, and whether that is good, a warning or critical. A window's jobs are what a worker
+-- could do, not what it was given, so only passes have jobs_per_tick. The depth is the last that each worker saw.
+create view health_levels as
+with recent as (
+    select * from worker_tick_metrics
+    where tick_ended_at > clock() - interval '5 minutes' and tick_started_at > clock() - interval '1 day'),
+figures (metric, value) as (
+    select 'tick_duration', max(tick_duration_ms) / 1000.0 from recent
+    union all select 'lock_contentions', max(lock_contention_count) from recent
+    union all select 'jobs_per_tick', max(jobs_claimed) filter (where kind = 'tick') from recent
+    union all select 'queue_depth', max(depth) from (
+        select distinct on (worker_id) queue_depth_at_end as depth from recent order by worker_id, tick_ended_at desc) last)
+select metric, value::double precision as value, level_of(metric, value::double precision) as level from figures;

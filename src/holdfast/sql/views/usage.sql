@@ -1,0 +1,6 @@
+-- What tenants used: attempts that ended in each minute, how many of them failed, how long they took from claim to end and how long
+-- they had waited since they were due. '' is work without a tenant.
+create view usage as
+select minute, tenant, task, sum(runs)::bigint as runs, sum(failures)::bigint as failures,
+       sum(run_seconds) as run_seconds, sum(queue_seconds) as queue_seconds
+from usage_counts group by minute, tenant, task;

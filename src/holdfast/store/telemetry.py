@@ -1,0 +1,91 @@
+"""The calls of what operators watch, as values: ticks and windows, levels, usage. See calls.py."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast.errors import UsageError
+from holdfast.model.tick import Counts, Level, Usage
+from holdfast.store.calls import Call
+
+_BY = {"tenant": "tenant", "task": "task", "minute": "minute", "hour": "date_trunc('hour', minute)",
+       "day": "date_trunc('day', minute)"}  # fmt: skip
+
+
+class TelemetryCalls:
+    """The calls, for one schema."""
+
+    def __init__(self, schema: str) -> None:
+        self.schema = schema
+
+    def record_tick(
+        self, worker: str, queues: list[str], seconds: float, counts: Counts, tenants: Mapping[str, int], kind: str,
+        depth_at_start: int | None,
+    ) -> Call[tuple[str, int]]:  # fmt: skip
+        """Stores what a pass or a window did; answers its id and how many jobs wait now."""
+        return Call(
+            f"SELECT id::text, depth FROM {self.schema}.record_tick("
+            "%s, %s, %s, %s, %s, %s, %s, %s, %s, %s::jsonb, %s, %s)",
+            (worker, queues, seconds, *counts, msgspec.json.encode(tenants).decode(), kind, depth_at_start),
+            lambda rows: (rows[0][0], rows[0][1]),
+        )
+
+    def count_waiting(self, queues: list[str]) -> Call[int]:
+        """How many jobs wait in some queues; about how many above 10,000."""
+        return Call(f"SELECT {self.schema}.count_waiting(%s)", (queues,), lambda rows: int(rows[0][0]))
+
+    def levels(self) -> Call[list[Level]]:
+        """The figures of the last five minutes, and how they stand."""
+        return Call(
+            f"SELECT metric, value, level FROM {self.schema}.health_levels",
+            (),
+            lambda rows: [Level(*row) for row in rows],
+        )
+
+    def health(self) -> Call[list[dict[str, Any]]]:
+        """What each worker did in the last five minutes, as the view worker_health_summary says."""
+        sql = f"SELECT to_jsonb(s) FROM {self.schema}.worker_health_summary s ORDER BY s.worker_id"
+        return Call(sql, (), lambda rows: [row[0] for row in rows])
+
+    def depths(self, limit: int) -> Call[list[tuple[str, dict[str, int], float]]]:
+        """By queue: jobs by where they are, and for how many seconds the oldest due one waits; the fullest first."""
+        return Call(
+            "SELECT queue, ready, running, later, dead, coalesce(extract(epoch FROM oldest_wait), 0)::float8 "
+            f"FROM {self.schema}.queue_depth ORDER BY ready + running + later + dead DESC, queue LIMIT %s",
+            (limit,),
+            lambda rows: [
+                (row[0], dict(zip(("ready", "running", "later", "dead"), row[1:5], strict=True)), row[5])
+                for row in rows
+            ],
+        )
+
+    def count_workers(self) -> Call[int]:
+        """How many workers live."""
+        sql = f"SELECT count(*) FROM {self.schema}.workers WHERE {self.schema}.is_alive(id, heartbeat_at)"
+        return Call(sql, (), lambda rows: int(rows[0][0]))
+
+    def usage(
+        self, by: Sequence[str], *, since: float, tenant: str | None = None, task: str | None = None, limit: int
+    ) -> Call[list[Usage]]:
+        """What was used in the last so many seconds, summed by some of tenant, task, minute, hour and day; the newest
+        time first, then the most run seconds."""
+        if unknown := [each for each in by if each not in _BY]:
+            raise UsageError(f"usage is summed by {', '.join(_BY)}, got {unknown[0]!r}")
+        shown = [f"{_BY[each]} AS {each}" for each in by]
+        sums = ["sum(runs)::int8", "sum(failures)::int8", "sum(run_seconds)", "sum(queue_seconds)"]
+        order = [f"{n + 1} DESC" for n, each in enumerate(by) if each in ("minute", "hour", "day")]
+        sql = (
+            f"SELECT {', '.join([*shown, *sums])} FROM {self.schema}.usage_counts "
+            f"WHERE minute >= date_trunc('minute', {self.schema}.clock() - make_interval(secs => %s)) "
+            "AND (%s::text IS NULL OR tenant = %s) AND (%s::text IS NULL OR task = %s) "
+            f"{'GROUP BY ' + ', '.join(str(n + 1) for n in range(len(by))) if by else 'HAVING count(*) > 0'} "
+            f"ORDER BY {', '.join([*order, f'{len(by) + 3} DESC', '1'])} LIMIT %s"
+        )
+        return Call(
+            sql,
+            (since, tenant, tenant, task, task, limit),
+            lambda rows: [Usage(dict(zip(by, row, strict=False)), *row[len(by) :]) for row in rows],
+        )

@@ -1,0 +1,203 @@
+"""Prometheus: what a worker did, read when somebody asks, and what waits in the database.
+
+Workers count into plain lists and numbers; prometheus-client (extra `metrics`) is needed only to show them. Labels are
+bounded: tasks by those that are registered, queues and outcomes by what there is. Never a tenant, a key or an id.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from holdfast.errors import ConfigurationError
+from holdfast.settings import VERSION
+from holdfast.store.calls import Call
+from holdfast.store.telemetry import TelemetryCalls
+from holdfast.telemetry import logs
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
+    from prometheus_client.registry import Collector
+
+T = TypeVar("T")
+log = logs.get("metrics")
+BUCKETS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0)  # seconds
+MOST_LABELS = 200  # tasks, or queues
+OTHERS = "(others)"
+FOLD = 1000  # durations kept one by one until they are sorted into buckets
+PORTS = 16  # tried, from the one that is set: worker processes of one machine have one each
+LEVELS = {"good": 0, "warning": 1, "critical": 2}
+
+
+class Tally:
+    """Attempts of one task."""
+
+    def __init__(self) -> None:
+        self.outcomes: Counter[str] = Counter()
+        self.pending: list[float] = []
+        self.below = [0] * (len(BUCKETS) + 1)  # durations up to each bound, and all
+        self.seconds = 0.0
+
+    def fold(self) -> None:
+        """Sorts the pending durations into their buckets."""
+        done = sorted(self.pending)
+        self.pending.clear()
+        self.below = [
+            before + bisect_right(done, bound)
+            for before, bound in zip(self.below, (*BUCKETS, float("inf")), strict=True)
+        ]
+        self.seconds += sum(done)
+
+
+class Stats:
+    """Attempts by task. The worker's loop notes, another thread reads."""
+
+    def __init__(self, tasks: Mapping[str, object]) -> None:
+        self._known = tasks
+        self._tallies: dict[str, Tally] = {}
+        self._lock = threading.Lock()
+
+    def note(self, task: str, outcome: str, seconds: float | None) -> None:
+        """Takes one attempt; seconds is None for one that was never started."""
+        tally = self._tallies.get(task) or self._new(task)
+        tally.outcomes[outcome] += 1
+        if seconds is not None:
+            tally.pending.append(seconds)
+            if len(tally.pending) >= FOLD:
+                with self._lock:
+                    tally.fold()
+
+    def _new(self, task: str) -> Tally:
+        """Anybody may enqueue jobs of tasks that nobody knows, so those have no label of their own."""
+        name = task if task in self._known and len(self._tallies) < MOST_LABELS else OTHERS
+        with self._lock:
+            return self._tallies.setdefault(name, Tally())
+
+    def read(self) -> dict[str, tuple[dict[str, int], list[int], float]]:
+        """By task: attempts by outcome, durations up to each bound, seconds in all."""
+        with self._lock:
+            read = {}
+            for task, tally in self._tallies.items():
+                whole = Tally()
+                whole.below, whole.seconds, whole.pending = tally.below, tally.seconds, list(tally.pending)
+                whole.fold()
+                read[task] = (dict(tally.outcomes), whole.below, whole.seconds)
+            return read
+
+
+class WorkerMetrics:
+    """A collector of one worker's figures."""
+
+    def __init__(
+        self, stats: Stats, counters: Callable[[], Mapping[str, float]], gauges: Callable[[], Mapping[str, float]]
+    ) -> None:
+        self._stats = stats
+        self._counters = counters
+        self._gauges = gauges
+
+    def collect(self) -> Iterator[Metric]:
+        """What Prometheus asks for."""
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+
+        attempts = CounterMetricFamily("holdfast_attempts", "Attempts that ended here.", labels=["task", "outcome"])
+        took = HistogramMetricFamily("holdfast_attempt_duration_seconds", "How long attempts ran.", labels=["task"])
+        for task, (outcomes, below, seconds) in self._stats.read().items():
+            for outcome, number in outcomes.items():
+                attempts.add_metric([task, outcome], number)
+            bounds = [*map(str, BUCKETS), "+Inf"]
+            took.add_metric([task], list(zip(bounds, below, strict=True)), seconds)
+        yield attempts
+        yield took
+        for name, value in self._counters().items():
+            yield CounterMetricFamily(f"holdfast_{name}", _HELP[name], value)
+        for name, value in self._gauges().items():
+            yield GaugeMetricFamily(f"holdfast_{name}", _HELP[name], value)
+        info = GaugeMetricFamily("holdfast_worker_info", "A worker of this version runs.", labels=["version"])
+        info.add_metric([VERSION], 1)
+        yield info
+
+
+class DatabaseMetrics:
+    """A collector of what is in the database, for the service or any one process; counting costs a query each time."""
+
+    def __init__(self, schema: str, ask: Callable[[Call[Any]], Any]) -> None:
+        self._calls = TelemetryCalls(schema)
+        self._ask = ask
+
+    def collect(self) -> Iterator[Metric]:
+        """What Prometheus asks for."""
+        from prometheus_client.core import GaugeMetricFamily
+
+        jobs = GaugeMetricFamily("holdfast_queue_jobs", "Jobs in a queue.", labels=["queue", "state"])
+        wait = GaugeMetricFamily("holdfast_queue_oldest_wait_seconds", "Since when the oldest due job waits.",
+                                 labels=["queue"])  # fmt: skip
+        for queue, states, oldest in self._ask(self._calls.depths(MOST_LABELS)):
+            for state, number in states.items():
+                jobs.add_metric([queue, state], number)
+            wait.add_metric([queue], oldest)
+        yield jobs
+        yield wait
+        yield GaugeMetricFamily("holdfast_workers", "Workers that live.", self._ask(self._calls.count_workers()))
+        level = GaugeMetricFamily("holdfast_health_level", "0 is good, 1 a warning, 2 critical.", labels=["metric"])
+        for each in self._ask(self._calls.levels()):
+            if each.level is not None:
+                level.add_metric([each.metric], LEVELS[each.level])
+        yield level
+
+
+_HELP = {
+    "jobs_claimed": "Jobs claimed by this worker.",
+    "jobs_throttled": "Times that a claim stepped over work because of a limit.",
+    "lock_contentions": "Times that somebody else had a limit.",
+    "results_refused": "Results refused because their lease was lost.",
+    "jobs_running": "Handlers at work.",
+    "jobs_ready": "Jobs claimed and not yet started.",
+    "worker_slots": "Handlers that may run at once.",
+}
+
+
+def exposition(*collectors: Collector) -> tuple[bytes, str]:
+    """The figures as text for Prometheus, and its content type."""
+    from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+
+    return generate_latest(_registry(collectors)), CONTENT_TYPE_LATEST
+
+
+@contextlib.contextmanager
+def served(host: str, port: int, *collectors: Collector) -> Iterator[int]:
+    """Shows the figures on a port while a block runs; the next free one where it is taken. Answers which."""
+    try:
+        from prometheus_client import start_http_server
+    except ImportError:
+        raise ConfigurationError("metrics_port needs: pip install 'holdfast[metrics]'") from None
+    for number in range(port, port + PORTS):
+        try:
+            server, thread = start_http_server(number, host, _registry(collectors))
+            break
+        except OSError as error:
+            problem = error
+    else:
+        raise ConfigurationError(
+            f"metrics_port: none of {port} to {port + PORTS - 1} can be opened on {host}: {problem}; set another"
+        )
+    logs.event(log, logging.INFO, "metrics shown", host=host, port=number)
+    try:
+        yield number
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join(5)
+
+
+def _registry(collectors: tuple[Collector, ...]) -> Any:
+    from prometheus_client import CollectorRegistry
+
+    registry = CollectorRegistry()
+    for each in collectors:
+        registry.register(each)
+    return registry

@@ -1,0 +1,95 @@
+"""Takes out of a text what must not leave the house: secrets, the queries of URLs, personal data.
+
+Errors' texts quote what handlers worked on, so nothing foreign goes to a log line or to Sentry unscrubbed. What is
+taken out leaves a word in brackets, so that a reader knows that there was something and of which kind. When in doubt it
+is taken out: an error is found by its task, type and place, not by the text.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Callable, Iterable
+
+LONGEST = 20_000  # characters looked at; the rest is cut off, since it cannot be vouched for
+
+_PRIVATE = (  # what names have in them whose values are nobody's business
+    r"[\w.-]{0,40}(?:pass(?:word|wd|phrase|code)?|pwd|secret|token|api[_-]?key|access[_-]?key|private[_-]?key"
+    r"|auth(?:orization)?|cookie|session(?:[_-]?id)?|signature|sig|credentials?|otp|pin|cvv|cvc|ssn|iban|card(?:[_-]?number)?|e?mail"
+    r"|phone|birth(?:day|date)?|dob)[\w.-]{0,20}"
+)
+_KNOWN_TOKENS = (
+    r"(?:sk|pk|rk)[_-](?:live|test|proj|ant)?[_-]?[\w-]{12,}|gh[pousr]_\w{16,}|github_pat_\w{20,}|glpat-[\w-]{12,}"
+    r"|xox[a-z]-[\w-]{10,}|(?:AKIA|ASIA)[A-Z0-9]{12,}|AIza[\w-]{20,}|ya29\.[\w.-]{10,}|whsec_[\w+/=-]{8,}|hf_[\w-]{16,}"
+    r"|npm_\w{20,}|pypi-[\w-]{20,}|SG\.[\w.-]{16,}|dop_v1_\w{20,}|eyJ[\w-]{5,}\.[\w-]{5,}(?:\.[\w-]*)?"
+)
+
+
+def _has_both(text: str) -> bool:
+    """Whether a long word looks drawn by chance: digits among letters."""
+    return any(c.isdigit() for c in text) and any(c.isalpha() for c in text)
+
+
+def _luhn(digits: str) -> bool:
+    total = 0
+    for place, digit in enumerate(reversed(digits)):
+        number = int(digit) * (1 + place % 2)
+        total += number - 9 if number > 9 else number
+    return total % 10 == 0
+
+
+def _card(found: re.Match[str]) -> str:
+    digits = re.sub(r"\D", "", found[0])
+    return "[card]" if 13 <= len(digits) <= 19 and _luhn(digits) else found[0]
+
+
+def _address(found: re.Match[str]) -> str:
+    try:
+        return "[address]" if ipaddress.ip_address(found[0].strip("[]")).is_global else found[0]
+    except ValueError:
+        return found[0]
+
+
+def _long(found: re.Match[str]) -> str:
+    return "[token]" if _has_both(found[0]) else found[0]
+
+
+_STEPS: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...] = (
+    (re.compile(r"-----BEGIN [A-Z ]{1,40}-----.*?(?:-----END [A-Z ]{1,40}-----|\Z)", re.S), "[key]"),
+    # scheme://user:password@host
+    (re.compile(r"(\b[a-z][a-z0-9+.-]{1,20}://)[^\s/?#\"'<>]{1,500}@", re.I), r"\1"),
+    # what comes after the path of a URL, or of a path alone
+    (re.compile(r"(\b[a-z][a-z0-9+.-]{1,20}://[^\s?#\"'<>]{0,2000})[?#][^\s\"'<>]*", re.I), r"\1?[query]"),
+    (re.compile(r"\?[\w.\[\]%~-]{1,80}=[^\s\"'<>]*"), "?[query]"),
+    (re.compile(r"\b(bearer|basic|digest|negotiate)\s+[\w.~+/=:-]{6,}", re.I), r"\1 [token]"),
+    # name=value, "name": "value", name: value
+    (
+        re.compile(
+            rf"(?<![\w.-])([\"']?{_PRIVATE}[\"']?\s{{0,3}}(?:=>|=(?!>)|:)\s{{0,3}})"
+            r"(?!\[)(?:\"(?:[^\"\\]|\\+.){0,4000}\"?|'(?:[^'\\]|\\+.){0,4000}'?|[^\s,;&)}\]]+)",
+            re.I,
+        ),
+        r"\1[secret]",
+    ),
+    (re.compile(rf"(?<![\w-])(?:{_KNOWN_TOKENS})"), "[token]"),
+    (re.compile(r"[\w.+%'-]{1,64}(?:@|%40)[\w-]{1,63}(?:\.[\w-]{1,63}){1,8}"), "[email]"),
+    (re.compile(r"\b[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){3,7}(?: ?[A-Z0-9]{1,3})?\b"), "[iban]"),
+    (re.compile(r"(?<![\w-])\d(?:[ -]?\d){12,18}(?![\w-])"), _card),
+    (re.compile(r"\b\d{3}-\d{2}-\d{4}\b"), "[ssn]"),
+    (re.compile(r"(?<![\w+])\+\d[\d ().-]{6,18}\d\b|(?<!\w)\(?\d{3}\)?[ .-]\d{3}[ .-]\d{4}\b"), "[phone]"),
+    (re.compile(r"(?<![\w.])\d{1,3}(?:\.\d{1,3}){3}(?![\w.]*\d)"), _address),
+    (re.compile(r"(?<![\w:])(?:[0-9a-f]{1,4}|:)(?::[0-9a-f]{0,4}){2,7}(?![\w:])", re.I), _address),
+    (re.compile(r"(?<![\w-])(?:[0-9a-f]{32,}|[\w+/=-]{40,})(?![\w-])", re.I), _long),
+)  # fmt: skip
+
+
+def scrub(text: str, known: Iterable[str] = ()) -> str:
+    """The text without secrets, queries and personal data, and without what is known to be private: a payload's
+    values, say."""
+    for value in known:
+        text = text.replace(value, "[payload]")
+    if len(text) > LONGEST:
+        text = f"{text[:LONGEST]} ... {len(text) - LONGEST} characters cut"
+    for pattern, instead in _STEPS:
+        text = pattern.sub(instead, text)
+    return text

@@ -1,0 +1,108 @@
+"""What a worker did, window by window: a log line, and a row of `ticks`.
+
+A window opens when the worker is seen to do something after a time of nothing, and the next opens where it ends. One
+in which nothing happened leaves no row, so an idle worker asks and writes nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from holdfast.errors import HoldfastError
+from holdfast.model.tick import Counts
+from holdfast.store.session import Session
+from holdfast.store.telemetry import TelemetryCalls
+from holdfast.telemetry import logs
+from holdfast.worker.finish import Failures
+
+if TYPE_CHECKING:
+    from holdfast.worker.loop import Worker
+
+log = logs.get("worker")
+LOGGED_EVERY = 10.0  # seconds, where no rows are written
+MOST_TENANTS = 100  # in one row; the others are counted together
+OTHERS = "(others)"
+
+
+class Windows:
+    """One worker's windows."""
+
+    def __init__(self, worker: Worker, session: Session, *, stored: bool) -> None:
+        self._worker = worker
+        self._session = session
+        self.calls = TelemetryCalls(worker.settings.schema)
+        self._queues = worker.settings.queue_list
+        self._stored = stored and worker.settings.window > 0
+        self._length = worker.settings.window or LOGGED_EVERY
+        self.open = False
+        self.depth: int | None = None
+        self.since = self._look_at = time.monotonic()
+        self._last = Counts()
+
+    async def look(self) -> None:
+        """Opens a window when there is something to tell, and ends it when its time is over."""
+        now, counts = time.monotonic(), self._worker.counts
+        if not self.open:
+            if counts == self._last:
+                self.since = now
+                return
+            self.open, self._look_at = True, self.since + self._length
+            await self._measure()
+        elif now >= self._look_at:
+            self._look_at = now + self._length
+            await self._end(counts)
+
+    async def close(self) -> None:
+        """Ends the last window, when the worker stops."""
+        if (counts := self._worker.counts) != self._last:
+            await self._end(counts)
+
+    async def _measure(self) -> None:
+        if self._stored:
+            try:
+                self.depth = await self._session.run(self.calls.count_waiting(self._queues))
+            except HoldfastError:
+                self.depth = None  # counts for people: not worth a second try
+
+    async def _end(self, counts: Counts) -> None:
+        done, now = counts.since(self._last), time.monotonic()
+        if not any(done):
+            self.open, self.since = False, now
+            return
+        tenants, self._worker.claimer.tenants = self._worker.claimer.tenants, Counter()
+        if self._stored and not await self._store(done, tenants, now - self.since):
+            self._worker.claimer.tenants.update(tenants)  # the window goes on, until it can be stored
+            return
+        self._tell(done, now - self.since)
+        self.since, self._last = now, counts
+
+    async def _store(self, done: Counts, tenants: Counter[str | None], seconds: float) -> bool:
+        stored = self.calls.record_tick(
+            self._worker.id, self._queues, seconds, done, largest(tenants), "window", self.depth
+        )
+        try:
+            _, depth = await self._session.run(stored)
+        except HoldfastError as error:
+            logs.event(log, logging.WARNING, "window not stored", worker=self._worker.id, error=str(error))
+            return False
+        self.depth = depth
+        return True
+
+    def _tell(self, done: Counts, seconds: float) -> None:
+        worker = self._worker
+        failures, worker.finisher.failures = worker.finisher.failures, Failures()
+        logs.event(log, logging.INFO, "window", worker=worker.id, seconds=round(seconds, 1),
+                   batch_claimed_count=done.claimed, success_count=done.succeeded, fail_count=done.failed,
+                   skipped_throttle=done.throttled, lock_contention_count=done.contention,
+                   stale_count=worker.finisher.stale, running=len(worker.hand.running), **failures.top())  # fmt: skip
+
+
+def largest(tenants: Counter[str | None]) -> dict[str, int]:
+    """Jobs of each tenant, '' for those without one; of very many only the largest, and the rest together."""
+    kept = {name or "": jobs for name, jobs in tenants.most_common(MOST_TENANTS)}
+    if len(tenants) > MOST_TENANTS:
+        kept[OTHERS] = kept.get(OTHERS, 0) + tenants.total() - sum(kept.values())
+    return kept

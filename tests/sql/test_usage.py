@@ -1,0 +1,159 @@
+"""Usage: what ended attempts used, counted in the transaction that ends them; exact whatever workers do."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+import sql_core as core
+from sql_clock import Clock, clock_fixture  # noqa: F401 - a fixture
+from sql_core import Sql
+
+DAY = 86_400
+
+
+def used(sql: Sql) -> dict[tuple[str, str], tuple[int, int]]:
+    return {(tenant, task): (runs, failures) for tenant, task, runs, failures in sql(
+        "select tenant, task, sum(runs)::int, sum(failures)::int from usage group by 1, 2")}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("outcome", "counted"),
+    [
+        ("succeeded", (1, 0)), ("error", (1, 1)), ("failed", (1, 1)), ("dead", (1, 1)), ("canceled", (1, 0)),
+        ("misspelt", (1, 1)), ("snoozed", None), ("released", None),
+    ],
+)  # fmt: skip
+def test_an_attempt_is_a_run_unless_it_is_given_back_or_put_off(
+    sql: Sql, outcome: str, counted: tuple[int, int] | None
+) -> None:
+    core.put(sql, task="t", tenant="acme")
+    (job,) = core.claim(sql)
+    sql("select finish('{}', '{}', %s::jsonb)",
+        [f'[{{"id": "{job.id}", "token": {job.token}, "outcome": "{outcome}"}}]'])  # fmt: skip
+    assert used(sql) == ({} if counted is None else {("acme", "t"): counted})
+
+
+def test_plain_successes_are_summed_by_tenant_and_task(sql: Sql) -> None:
+    for tenant, task in [("a", "x"), ("a", "x"), ("a", "y"), (None, "x")]:
+        core.put(sql, task=task, tenant=tenant)
+    jobs = core.claim(sql, limit=10)
+    sql("select finish(%s, %s)", [[job.id for job in jobs], [job.token for job in jobs]])
+    assert used(sql) == {("a", "x"): (2, 0), ("a", "y"): (1, 0), ("", "x"): (1, 0)}
+
+
+def test_seconds_are_those_from_due_to_claim_and_from_claim_to_end(sql: Sql, clock: Clock) -> None:
+    core.put(sql, task="t")
+    sql("update live set run_at = clock()")
+    clock.advance(7)
+    (job,) = core.claim(sql)
+    clock.advance(2.5)
+    sql("select finish(%s, %s)", [[job.id], [job.token]])
+    assert sql("select run_seconds, queue_seconds from usage") == [(2.5, 7.0)]
+
+
+def test_a_stale_token_counts_nothing(sql: Sql) -> None:
+    core.put(sql, task="t")
+    (job,) = core.claim(sql)
+    assert sql("select finish(%s, %s)", [[job.id], [job.token + 1]]) == [(job.id,)]
+    assert sql("select finish(%s, %s)", [[job.id], [job.token]]) == []
+    assert len(sql("select finish(%s, %s)", [[job.id], [job.token]])) == 1  # a second time, as after a lost reply
+    assert used(sql) == {("", "t"): (1, 0)}
+
+
+def test_what_is_rolled_back_was_not_used(sql: Sql, dsn: str) -> None:
+    core.put(sql, task="t")
+    (job,) = core.claim(sql)
+    with psycopg.connect(dsn, options="-c search_path=holdfast") as conn:
+        conn.execute("select finish(%s, %s)", [[job.id], [job.token]])
+        conn.rollback()
+    assert used(sql) == {}
+
+
+def test_a_lost_lease_is_a_failed_run(sql: Sql, clock: Clock) -> None:
+    core.put(sql, task="t")
+    core.claim(sql)
+    clock.advance(3600)
+    sql("select reclaim()")
+    assert used(sql) == {("", "t"): (1, 1)}
+
+
+def test_a_worker_waits_for_no_other_to_count(sql: Sql, dsn: str) -> None:
+    """Two that end jobs of the same tenant and task in the same minute, one of them in a transaction left open."""
+    for _ in range(2):
+        core.put(sql, task="t")
+    first, second = core.claim(sql, limit=2)
+    with psycopg.connect(dsn, options="-c search_path=holdfast") as conn:
+        conn.execute("select finish(%s, %s)", [[first.id], [first.token]])
+        sql("set lock_timeout = '5s'")
+        sql("select finish(%s, %s)", [[second.id], [second.token]])
+        assert used(sql) == {("", "t"): (1, 0)}
+    assert used(sql) == {("", "t"): (2, 0)}
+
+
+def test_many_connections_at_once_count_every_run_once(sql: Sql, dsn: str) -> None:
+    for n in range(200):
+        core.put(sql, task=f"t{n % 3}", tenant=f"a{n % 5}")
+
+    def work() -> None:
+        with psycopg.connect(dsn, autocommit=True, options="-c search_path=holdfast") as conn:
+            while rows := conn.execute("select id, token from claim(%s, p_limit => 7)", [uuid.uuid4().hex]).fetchall():
+                rows = [row for row in rows if row[0] is not None]
+                if not rows:
+                    return
+                conn.execute("select finish(%s, %s)", [[row[0] for row in rows], [row[1] for row in rows]])
+
+    threads = [threading.Thread(target=work) for _ in range(6)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    done = sql("select coalesce(tenant, ''), task, count(*)::int from history group by 1, 2")
+    assert used(sql) == {(tenant, task): (number, 0) for tenant, task, number in done}
+    assert sum(row[2] for row in done) == 200
+
+
+@pytest.fixture
+def setting(sql: Sql) -> Iterator[Sql]:
+    yield sql
+    sql("update settings set value = '35' where name = 'usage_retention_days'")
+
+
+@pytest.mark.parametrize("value", ["0", '"off"', "null", "-1", "-1e300"])
+def test_it_can_be_switched_off_and_nothing_said_there_keeps_jobs_from_ending(setting: Sql, value: str) -> None:
+    setting("update settings set value = %s::jsonb where name = 'usage_retention_days'", [value])
+    core.put(setting, task="t")
+    core.put(setting, task="t")
+    first, second = core.claim(setting, limit=2)
+    setting("select finish(%s, %s)", [[first.id], [first.token]])
+    core.fail(setting, second, outcome="failed")
+    assert used(setting) == {}
+    assert setting("select count(*) from live") == [(0,)]
+    setting("select prune()")
+
+
+def test_rows_are_pruned_after_so_many_days(sql: Sql, clock: Clock) -> None:
+    core.put(sql, task="t")
+    (job,) = core.claim(sql)
+    sql("select finish(%s, %s)", [[job.id], [job.token]])
+    sql("select record_tick('w', '{q}', 1, 0, 0, 0, 0, 0, 0, '{}')")
+    clock.advance(6 * DAY)
+    sql("select prune()")
+    assert (len(sql("select 1 from usage_counts")), len(sql("select 1 from ticks"))) == (1, 1)
+    clock.advance(2 * DAY)
+    sql("select prune()")
+    assert (len(sql("select 1 from usage_counts")), len(sql("select 1 from ticks"))) == (1, 0)
+    clock.advance(28 * DAY)
+    sql("select prune()")
+    assert sql("select 1 from usage_counts") == []
+
+
+def test_pruning_says_when_there_is_more(sql: Sql) -> None:
+    sql("insert into usage_counts select now() - interval '60 days' - n * interval '1 minute', '', 't', 1, 1, 0, 0, 0 "
+        "from generate_series(1, 25) n")  # fmt: skip
+    assert sql("select rows_removed from prune(10)") == [(10,)]
+    assert sql("select rows_removed from prune(10)") == [(10,)]
+    assert sql("select rows_removed from prune(10)") == [(5,)]

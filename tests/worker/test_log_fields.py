@@ -1,0 +1,61 @@
+"""The fields of a worker's log lines: how long a job took, what was claimed, what succeeded, what fails most."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import flow
+import pytest
+from running import until, working
+
+from holdfast import Fail, Holdfast
+from holdfast.model.job import Job
+from holdfast.worker.finish import MOST_KEYS, Failures
+from holdfast.worker.hand import Lease
+
+Sql = Callable[..., list[tuple[Any, ...]]]
+
+
+def lines(caplog: pytest.LogCaptureFixture, event: str) -> list[dict[str, Any]]:
+    return [record.fields for record in caplog.records if getattr(record, "event", "") == event]
+
+
+async def test_lines_have_durations_counts_and_what_fails_most(
+    hf: Holdfast, sql: Sql, caplog: pytest.LogCaptureFixture
+) -> None:
+    @hf.task(name="fetch")
+    async def fetch() -> None:
+        await asyncio.sleep(0.02)
+        raise Fail("see https://ann:pw@a.example/x?token=1", code="BLOCKED")
+
+    @hf.task(name="fine")
+    async def fine() -> None:
+        await asyncio.sleep(0.02)
+
+    with caplog.at_level(logging.DEBUG, "holdfast"):
+        async with working(hf, window=600.0) as worker:
+            flow.put(sql, task="fetch", keys=["domain:a.example"], number=3)
+            flow.put(sql, task="fetch", keys=["domain:b.example"], number=1)
+            flow.put(sql, task="fine", number=2)
+            await until(lambda: hasattr(worker, "finisher") and worker.finisher.failed == 4)
+            await until(lambda: worker.finisher.succeeded == 2)
+    (window,) = lines(caplog, "window")
+    assert (window["batch_claimed_count"], window["success_count"], window["fail_count"]) == (6, 2, 4)
+    assert window["top_failure_keys"] == {"domain:a.example": 3, "domain:b.example": 1}
+    assert window["top_failures"] == {"fetch BLOCKED": 4}
+    failed, succeeded = lines(caplog, "job failed"), lines(caplog, "job succeeded")
+    assert (len(failed), len(succeeded)) == (4, 2)
+    assert all(20 <= each["job_duration_ms"] < 20_000 for each in (*failed, *succeeded))
+    assert {each["error"] for each in failed} == {"Fail: see https://a.example/x?[query]"}
+
+
+def test_very_many_keys_are_not_all_counted() -> None:
+    failures = Failures()
+    for n in range(MOST_KEYS + 50):
+        row = ("id", 1, f"t{n}", b"{}", 1, 5, "q", 2, None, 0.0, None, None, 1, [f"k{n}"])
+        failures.add(Job(row, Lease(1, 1, 0.0, 60.0)), {"type": "Odd"})
+    assert len(failures.keys) == len(failures.kinds) == MOST_KEYS
+    assert Failures().top() == {}

@@ -1,0 +1,155 @@
+"""Prometheus: what a worker shows on its port, what the database holds, and labels that cannot run away."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import socket
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import flow
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from running import until, working
+
+from holdfast import ConfigurationError, Fail, Holdfast
+from holdfast.telemetry import metrics
+from holdfast.telemetry.metrics import FOLD, MOST_LABELS, OTHERS, DatabaseMetrics, Stats, WorkerMetrics, exposition
+
+Sql = Callable[..., list[tuple[Any, ...]]]
+DASHBOARD = Path(__file__).parents[2] / "docs" / "grafana.json"
+
+
+def samples(text: str) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
+    families = text_string_to_metric_families(text)
+    return {
+        (each.name, tuple(sorted(each.labels.items()))): each.value for family in families for each in family.samples
+    }
+
+
+def of(read: Any, name: str, **labels: str) -> float:
+    return read[(name, tuple(sorted(labels.items())))]
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+async def scraped(port: int) -> Any:
+    def get() -> str:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+            return answer.read().decode()
+
+    return samples(await asyncio.to_thread(get))
+
+
+async def test_a_worker_shows_what_it_did(hf: Holdfast, sql: Sql) -> None:
+    @hf.task(name="ok")
+    async def ok() -> None:
+        await asyncio.sleep(0.02)
+
+    @hf.task(name="bad")
+    async def bad() -> None:
+        raise Fail("no")
+
+    flow.put(sql, task="ok", tenant="acme", number=5)
+    flow.put(sql, task="bad", number=2)
+    flow.put(sql, task="nobody knows it", number=1)
+    port = free_port()
+    async with working(hf, metrics_port=port, concurrency=7) as worker:
+        await until(
+            lambda: hasattr(worker, "finisher") and worker.finisher.succeeded == 5 and worker.finisher.failed == 2
+        )
+        await until(lambda: OTHERS in worker.finisher.stats.read())
+        read = await scraped(port)
+    assert of(read, "holdfast_attempts_total", task="ok", outcome="succeeded") == 5
+    assert of(read, "holdfast_attempts_total", task="bad", outcome="failed") == 2
+    assert of(read, "holdfast_attempts_total", task=OTHERS, outcome="snoozed") == 1
+    assert of(read, "holdfast_attempt_duration_seconds_count", task="ok") == 5
+    assert of(read, "holdfast_attempt_duration_seconds_bucket", task="ok", le="0.01") == 0
+    assert of(read, "holdfast_attempt_duration_seconds_bucket", task="ok", le="+Inf") == 5
+    assert of(read, "holdfast_attempt_duration_seconds_sum", task="ok") >= 0.1
+    assert of(read, "holdfast_jobs_claimed_total") == 8
+    assert of(read, "holdfast_worker_slots") == 7
+    assert "acme" not in str(read)
+    with pytest.raises(OSError, match="refused"):
+        await scraped(port)
+
+
+async def test_a_port_that_is_taken_is_left_for_the_next(hf: Holdfast, caplog: pytest.LogCaptureFixture) -> None:
+    port = free_port()
+    with socket.socket() as taken, caplog.at_level("INFO", "holdfast"):
+        taken.bind(("127.0.0.1", port))
+        taken.listen()
+        async with working(hf, metrics_port=port):
+            await until(lambda: "metrics shown" in caplog.text)
+    assert f"port={port + 1}" in caplog.text
+
+
+def test_a_host_that_is_not_this_machine_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="metrics_port"), metrics.served("203.0.113.1", 9999):
+        pass
+
+
+def test_labels_cannot_run_away() -> None:
+    stats = Stats({f"t{n}": None for n in range(MOST_LABELS * 2)})
+    for n in range(MOST_LABELS * 2):
+        stats.note(f"t{n}", "succeeded", 0.1)
+        stats.note(f"made up {n}", "failed", 0.1)
+    read = stats.read()
+    assert len(read) <= MOST_LABELS + 1
+    assert sum(sum(outcomes.values()) for outcomes, _, _ in read.values()) == MOST_LABELS * 4
+
+
+def test_no_attempt_is_lost_between_buckets() -> None:
+    stats = Stats({"t": None})
+    for n in range(FOLD * 2 + 7):
+        stats.note("t", "succeeded", (n % 4) * 0.004)
+    stats.note("t", "released", None)
+    outcomes, below, seconds = stats.read()["t"]
+    assert outcomes == {"succeeded": FOLD * 2 + 7, "released": 1}
+    assert below == sorted(below) and below[-1] == FOLD * 2 + 7
+    assert below[0] == len([n for n in range(FOLD * 2 + 7) if n % 4 == 0])
+    assert seconds == pytest.approx(sum((n % 4) * 0.004 for n in range(FOLD * 2 + 7)))
+    assert stats.read() == stats.read()
+
+
+def database_text(hf: Holdfast) -> str:
+    text, kind = exposition(DatabaseMetrics(hf.settings.schema, hf.sync_pool.run))
+    assert kind.startswith("text/plain")
+    return text.decode()
+
+
+def test_what_waits_in_the_database_is_shown(hf: Holdfast, sql: Sql) -> None:
+    flow.put(sql, queue="mail", number=3, age=60)
+    sql("select record_tick('w', '{mail}', 31, 1, 1, 1, 0, 0, 0, '{}')")
+    read = samples(database_text(hf))
+    assert of(read, "holdfast_queue_jobs", queue="mail", state="ready") == 3
+    assert of(read, "holdfast_queue_oldest_wait_seconds", queue="mail") >= 60
+    assert of(read, "holdfast_health_level", metric="tick_duration") == 1
+    assert of(read, "holdfast_workers") == 0
+
+
+def test_the_dashboard_asks_for_figures_that_there_are(hf: Holdfast, sql: Sql) -> None:
+    stats = Stats({"t": None})
+    stats.note("t", "succeeded", 1.0)
+    counters = {"jobs_claimed": 1, "jobs_throttled": 1, "lock_contentions": 1, "results_refused": 1}
+    gauges = {"jobs_running": 1, "jobs_ready": 1, "worker_slots": 1}
+    text, _ = exposition(WorkerMetrics(stats, lambda: counters, lambda: gauges))
+    flow.put(sql)
+    sql("select record_tick('w', '{mail}', 31, 1, 1, 1, 0, 0, 0, '{}')")
+    known = {name for name, _ in samples(text.decode() + database_text(hf))}
+    panels = json.loads(DASHBOARD.read_text())["panels"]
+    asked = {
+        name for panel in panels for target in panel["targets"] for name in re.findall(r"holdfast_\w+", target["expr"])
+    }
+    assert len(panels) >= 6 and asked <= known, asked - known
+    assert known - {"holdfast_attempt_duration_seconds_count", "holdfast_attempt_duration_seconds_sum"} <= asked | {
+        "holdfast_worker_info"
+    }, known - asked
