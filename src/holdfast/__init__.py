@@ -1,6 +1,6 @@
 """Holdfast: a PostgreSQL-backed job system. Accepted means committed; every job reaches exactly one final status."""
 
-from holdfast.client import Batch, Dedupe, Enqueuer, Handle, Holdfast, Task
+from holdfast.client import Batch, Channel, Dedupe, Enqueuer, Handle, Holdfast, Task
 from holdfast.errors import (
     ConfigurationError,
     DatabaseUnavailable,
@@ -10,11 +10,13 @@ from holdfast.errors import (
     JobFailed,
     LeaseLost,
     SchemaError,
+    UnknownEndpoint,
     UnknownSchedule,
     UnknownTask,
     UsageError,
 )
 from holdfast.model.context import CONTEXT, Context
+from holdfast.model.delivery import Delivery, Emitted, MessageInfo
 from holdfast.model.flow import LimitInfo, Reason, Why
 from holdfast.model.job import BatchInfo, BlockInfo, JobInfo, NewJob, Status
 from holdfast.model.limit import Breaker, Limit
@@ -23,6 +25,7 @@ from holdfast.model.resource import Resource
 from holdfast.model.retry import Retry
 from holdfast.model.schedule import Cron, ScheduleInfo
 from holdfast.model.tick import Tick
+from holdfast.model.webhook import DeliveryInfo, Endpoint, Event, Published, Redelivered
 from holdfast.settings import VERSION
 
 __version__ = VERSION
@@ -34,14 +37,20 @@ __all__ = [
     "BlockInfo",
     "Breaker",
     "Cancel",
+    "Channel",
     "ConfigurationError",
     "Context",
     "Cron",
     "DatabaseUnavailable",
     "Dead",
     "Dedupe",
+    "Delivery",
+    "DeliveryInfo",
     "DuplicateJob",
+    "Emitted",
+    "Endpoint",
     "Enqueuer",
+    "Event",
     "Fail",
     "Handle",
     "Holdfast",
@@ -52,8 +61,11 @@ __all__ = [
     "LeaseLost",
     "Limit",
     "LimitInfo",
+    "MessageInfo",
     "NewJob",
+    "Published",
     "Reason",
+    "Redelivered",
     "Resource",
     "Retry",
     "RetryLater",
@@ -63,6 +75,7 @@ __all__ = [
     "Status",
     "Task",
     "Tick",
+    "UnknownEndpoint",
     "UnknownSchedule",
     "UnknownTask",
     "UsageError",

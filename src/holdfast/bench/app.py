@@ -6,6 +6,7 @@ import asyncio
 import time
 
 from holdfast.client import Holdfast
+from holdfast.model.delivery import Delivery
 
 hf = Holdfast()
 STARTS: list[tuple[int, float, float]] = []  # which job, when its handler began and when it ended, by the wall clock
@@ -39,3 +40,8 @@ async def timed(n: int, seconds: float) -> None:
     if seconds:
         await asyncio.sleep(seconds)
     STARTS.append((n, began, time.time()))
+
+
+@hf.channel("bench", queue="default")
+async def deliver(delivery: Delivery[object]) -> None:
+    """Sends nothing."""

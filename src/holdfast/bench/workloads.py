@@ -92,7 +92,8 @@ class Bench:
         with self.connection() as conn:
             conn.execute(
                 "TRUNCATE live, later, history, claims, dead, sleepers, cancels, progress, batches, batch_counts, "
-                "schedules, limits, limit_rules, limit_owed, throttled, ticks"
+                "schedules, limits, limit_rules, limit_owed, throttled, ticks, usage_counts, dedupe, kept_orders, "
+                "webhook_endpoints, api_tokens, answers"
             )
 
     def window(self, first: int = 0, last: int | None = None) -> tuple[int, float]:

@@ -18,10 +18,15 @@ from holdfast.cli import (
     jobs,
     limits,
     migrate,
+    outbox,
     pauses,
     schedules,
+    serve,
     tick,
+    tokens,
     top,
+    usage,
+    webhooks,
     why,
     worker,
 )
@@ -29,8 +34,8 @@ from holdfast.cli.options import Dsn, Schema
 from holdfast.errors import ConfigurationError, DatabaseUnavailable, HoldfastError, UsageError
 
 ORDER = (
-    "demo", "dev", "worker", "tick", "migrate", "jobs", "why", "batches", "dead", "schedules", "limits", "pause",
-    "resume", "drain", "top", "doctor", "bench",
+    "demo", "dev", "worker", "tick", "serve", "migrate", "jobs", "why", "batches", "dead", "outbox", "webhooks",
+    "schedules", "limits", "pause", "resume", "drain", "tokens", "top", "usage", "doctor", "bench",
 )  # fmt: skip
 
 
@@ -116,15 +121,20 @@ app.command(epilog="Example: holdfast demo --jobs 2000")(demo.demo)
 app.command(epilog="Example: holdfast dev app:hf")(dev.dev)
 app.command(epilog="Example: holdfast worker app:hf --queues default,mail --concurrency 20")(worker.worker)
 app.command(epilog="Example: holdfast tick app:hf --max-jobs 100 --json")(tick.tick)
+app.command(epilog="Example: holdfast serve app:hf --port 8000")(serve.serve)
 app.command(epilog="Example: holdfast migrate --check")(migrate.migrate)
 app.add_typer(jobs.group, name="jobs")
 app.add_typer(batches.group, name="batches")
 app.add_typer(dead.group, name="dead")
+app.add_typer(outbox.group, name="outbox")
+app.add_typer(webhooks.group, name="webhooks")
 app.add_typer(schedules.group, name="schedules")
 app.command(epilog="Example: holdfast why 018f2c5e-7d1a-7c3b-9f00-2a4b6c8d0e1f")(why.why)
 app.add_typer(limits.group, name="limits")
 app.command(epilog="Example: holdfast pause queue:mail --for 10m --reason 'provider down'")(pauses.pause)
 app.command(epilog="Example: holdfast resume queue:mail")(pauses.resume)
 app.command(epilog="Example: holdfast drain mail --timeout 10m && deploy")(drain.drain)
+app.add_typer(tokens.group, name="tokens")
 app.command(epilog="Example: holdfast top")(top.top)
+app.command(epilog="Example: holdfast usage --by tenant,day --since 30d")(usage.usage)
 app.command(epilog="Example: holdfast doctor --json")(doctor.doctor)

@@ -17,12 +17,14 @@ from typing import Any, TypeVar
 from holdfast import __version__
 from holdfast.cli.render import duration, plural
 from holdfast.errors import HoldfastError
+from holdfast.model.webhook import QUEUE as WEBHOOKS
 from holdfast.settings import Settings
 from holdfast.store import inspect
 from holdfast.store.calls import Call, Calls, Filter
 from holdfast.store.flow import FlowCalls
 from holdfast.store.inspect import Inspections, Pooling
 from holdfast.store.session import ThreadSession
+from holdfast.store.telemetry import TelemetryCalls
 
 T = TypeVar("T")
 
@@ -36,7 +38,7 @@ UNVACUUMED = 300.0
 RECLAIM_WITHIN = 10.0
 OVERDUE = 60.0
 LEFT_OPEN = 3600.0
-CONNECTIONS_OF_A_WORKER = 5
+CONNECTIONS_OF_A_WORKER = 6
 LIBRARIES = ("psycopg", "psycopg-pool", "msgspec", "typer", "rich", "uvloop")
 
 
@@ -59,6 +61,7 @@ class Patient:
         self.calls = Calls(settings.schema)
         self.inspect = Inspections(settings.schema)
         self.flow = FlowCalls(settings.schema)
+        self.telemetry = TelemetryCalls(settings.schema)
         self.server: dict[str, Any] = {}
         # As behind a pooler: without prepared statements and start-up options a connection works everywhere.
         self.session = ThreadSession(settings.with_(pooler=True), "doctor")
@@ -169,7 +172,7 @@ def check_connections(patient: Patient) -> Check:
     used, most = int(row["used"]), int(row["most"])
     found = f"{used} of {most} connections are in use"
     if used > most * CROWDED:
-        takes = f"a worker process takes {CONNECTIONS_OF_A_WORKER}, and more for progress and ctx.transaction()"
+        takes = f"a worker process takes {CONNECTIONS_OF_A_WORKER}, and more for ctx.transaction()"
         advice = f"{takes}; raise max_connections or use a pooler"
         return Check("connections", WARNING, found, advice)
     return Check("connections", OK, found)
@@ -237,7 +240,7 @@ def check_rights(patient: Patient) -> Check:
         role = f"{schema}_{'worker' if 'claim' in lacking else 'enqueue'}"
         return Check("rights", level, f"{user} may not {' or '.join(lacking)}", f"GRANT {role} TO {user}")
     roles = patient.ask(patient.inspect.roles())
-    missing = [each for each in ("enqueue", "worker", "reader", "admin") if f"{schema}_{each}" not in roles]
+    missing = [each for each in ("enqueue", "worker", "reader", "service", "admin") if f"{schema}_{each}" not in roles]
     if missing:
         named = ", ".join(f"{schema}_{each}" for each in missing)
         found = f"{user} may enqueue and claim; these roles do not exist: {named}"
@@ -290,8 +293,25 @@ def check_queues(patient: Patient) -> Check:
     if unserved:
         found = ", ".join(f"{q['queue']} ({plural(q['jobs'], 'job')})" for q in unserved)
         names = ",".join(q["queue"] for q in unserved)
-        return Check("queues", WARNING, f"no live worker serves {found}", f"holdfast worker ... --queues {names}")
+        extra = ", where holdfast[webhooks] is installed" if WEBHOOKS in names.split(",") else ""
+        return Check(
+            "queues", WARNING, f"no live worker serves {found}", f"holdfast worker ... --queues {names}{extra}"
+        )
     return Check("queues", OK, "every queue with due jobs has a worker")
+
+
+def check_levels(patient: Patient) -> Check:
+    """Backlogs and slow passes are no fault of the installation, so even a critical one is a warning here."""
+    levels = [each for each in patient.ask(patient.telemetry.levels()) if each.level is not None]
+    if not levels:
+        return Check("levels", OK, "nothing was run in the last 5 minutes")
+    units = {"tick_duration": " s"}
+    told = [
+        f"{each.metric.replace('_', ' ')} {each.value:g}{units.get(each.metric, '')} ({each.level})" for each in levels
+    ]
+    bad = any(each.level != "good" for each in levels)
+    advice = "see docs/guides/observe.md; thresholds are in holdfast.settings" if bad else ""
+    return Check("levels", WARNING if bad else OK, f"in the last 5 minutes: {', '.join(told)}", advice)
 
 
 def check_schedules(patient: Patient) -> Check:
@@ -350,6 +370,6 @@ ANY_DATABASE: tuple[Look, ...] = (
     check_server, check_clock, check_durability, check_connections, check_pooler, check_horizon,
 )  # fmt: skip
 OUR_SCHEMA: tuple[Look, ...] = (
-    check_rights, check_bloat, check_history, check_workers, check_queues, check_schedules,
+    check_rights, check_bloat, check_history, check_workers, check_queues, check_levels, check_schedules,
     check_batches, check_limits, check_dead,
 )  # fmt: skip

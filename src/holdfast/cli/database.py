@@ -14,7 +14,9 @@ from holdfast.store.calls import Call, Calls
 from holdfast.store.connect import hide_password
 from holdfast.store.flow import FlowCalls
 from holdfast.store.inspect import Inspections
+from holdfast.store.outbox import OutboxCalls
 from holdfast.store.pools import SyncPool
+from holdfast.store.telemetry import TelemetryCalls
 
 T = TypeVar("T")
 
@@ -27,6 +29,8 @@ class Database:
         self.calls = Calls(self.settings.schema)
         self.inspect = Inspections(self.settings.schema)
         self.flow = FlowCalls(self.settings.schema)
+        self.outbox = OutboxCalls(self.settings.schema)
+        self.telemetry = TelemetryCalls(self.settings.schema)
         self._pool = SyncPool(self.settings)
 
     def run(self, call: Call[T]) -> T:

@@ -210,6 +210,6 @@ def printable(text: str) -> str:
 
 
 def plural(number: int, noun: str) -> str:
-    """1 job, 2 jobs, 1,000 batches."""
-    ending = "es" if noun.endswith("ch") else "s"
-    return f"{number:,} {noun}{'' if number == 1 else ending}"
+    """1 job, 2 jobs, 1,000 batches, 3 deliveries."""
+    many = f"{noun[:-1]}ies" if noun.endswith("ry") else f"{noun}es" if noun.endswith("ch") else f"{noun}s"
+    return f"{number:,} {noun if number == 1 else many}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -37,7 +38,7 @@ def why(
         sentence = f"job {told.id}: {told.sentence}" if told.status is None else f"{told.status}: {told.sentence}"
         render.show_wrapped(Text(render.printable(sentence)), first="", then="")
         for place, reason in enumerate(told.reasons, 1):
-            _show(f"{place}. {reason.kind}", reason, alone=len(told.reasons) == 1)
+            _show(f"{place}. {reason.kind}", _short(reason, told.id), alone=len(told.reasons) == 1)
         for note in told.notes:
             _show(f"   {note.kind}", note, alone=False)
     if told.status is None:
@@ -54,6 +55,17 @@ def _show(name: str, reason: Reason, *, alone: bool) -> None:
         for line in _lines(value):
             label = Text(f"   {fact.replace('_', ' '):<16} ", "bright_black")
             render.show_wrapped(Text(line), first=label, then=" " * len(label))
+
+
+def _short(reason: Reason, id_: str) -> Reason:
+    """Of what a webhook's receiver answered only the status: the rest is long, and has a command of its own."""
+    error: dict[str, Any] = reason.facts.get("error") or {}
+    match error.get("details"):
+        case {"response": {"http_status": status}}:
+            rest = {name: value for name, value in error.items() if name != "details"}
+            facts = {"error": rest, "http_status": status, "answer": f"see: holdfast webhooks delivery {id_}"}
+            return replace(reason, facts={**reason.facts, **facts})
+    return reason
 
 
 def _lines(value: Any) -> list[str]:

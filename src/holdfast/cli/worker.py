@@ -15,6 +15,7 @@ import typer
 from holdfast.cli.database import shareable
 from holdfast.cli.leave import threads_left
 from holdfast.cli.options import Dsn, Schema, Target
+from holdfast.model.webhook import QUEUE, TASK
 from holdfast.settings import Settings
 from holdfast.telemetry import logs
 
@@ -25,10 +26,12 @@ T = TypeVar("T")
 log = logs.get("cli")
 
 Queues = Annotated[
-    str | None, typer.Option(metavar="NAMES", help="Queues to serve, separated by commas. Default: default.")
+    str | None,
+    typer.Option(metavar="NAMES", help="Queues to serve, separated by commas. Default: default, channels', webhooks."),
 ]
 AllQueues = Annotated[
-    bool, typer.Option("--all-queues", help="Serve every queue that a task of the application names.")
+    bool,
+    typer.Option("--all-queues", help="Serve every queue that a task of the application names, and that of webhooks."),
 ]
 Concurrency = Annotated[int | None, typer.Option(metavar="N", help="Jobs to run at once in each process.")]
 Grace = Annotated[float | None, typer.Option(metavar="SECONDS", help="How long running jobs may take to finish.")]
@@ -110,7 +113,7 @@ def prepared(target: str, given: Mapping[str, object], all_queues: bool) -> Hold
 
     hf = load_app(target)
     code = hf.settings.dsn
-    redirect(hf, **{**given, **({"queues": ",".join(_task_queues(hf))} if all_queues else {})})
+    redirect(hf, **{**given, **({"queues": ",".join(_every_queue(hf))} if all_queues else {})})
     configure_logs(hf.settings)
     _warn_of_other_database(code, given["dsn"], hf)
     _warn_of_unserved(hf)
@@ -119,6 +122,11 @@ def prepared(target: str, given: Mapping[str, object], all_queues: bool) -> Hold
 
 def _task_queues(hf: Holdfast) -> list[str]:
     return sorted({"default", *(task.queue for task in hf.tasks.values())})
+
+
+def _every_queue(hf: Holdfast) -> list[str]:
+    """Those of the application's tasks, and that of webhooks where they can be delivered."""
+    return sorted({*_task_queues(hf), *([QUEUE] if hf.webhooks.can_deliver else [])})
 
 
 def _warn_of_other_database(code: str, option: object, hf: Holdfast) -> None:
@@ -134,9 +142,9 @@ def _warn_of_other_database(code: str, option: object, hf: Holdfast) -> None:
 
 def _warn_of_unserved(hf: Holdfast) -> None:
     """A worker that serves none of its tasks' queues looks idle and healthy, so it is said here."""
-    if not hf.tasks:
+    if not hf.tasks.keys() - {TASK}:
         logs.event(log, logging.WARNING, "no tasks are registered", hint="import the modules that define them")
-    elsewhere = sorted(set(_task_queues(hf)) - {"default", *hf.settings.queue_list})
+    elsewhere = sorted(set(_task_queues(hf)) - {"default", *hf.served(hf.settings).queue_list})
     if elsewhere:
         logs.event(log, logging.WARNING, "queues not served here", queues=",".join(elsewhere),
                    hint="--queues NAMES or --all-queues")  # fmt: skip

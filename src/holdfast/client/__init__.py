@@ -2,6 +2,7 @@
 
 from holdfast.client.app import Holdfast
 from holdfast.client.batch import Batch
+from holdfast.client.outbox import Channel
 from holdfast.client.task import Dedupe, Enqueuer, Handle, Task
 
-__all__ = ["Batch", "Dedupe", "Enqueuer", "Handle", "Holdfast", "Task"]
+__all__ = ["Batch", "Channel", "Dedupe", "Enqueuer", "Handle", "Holdfast", "Task"]

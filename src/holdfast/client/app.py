@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import sys
+import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -13,26 +14,34 @@ from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar,
 from holdfast.client.around import Around
 from holdfast.client.batch import Batch
 from holdfast.client.flow import FlowControl
+from holdfast.client.outbox import Channel, Outbox
 from holdfast.client.task import Dedupe, Enqueuer, Runner, Task
 from holdfast.errors import ConfigurationError, UnknownSchedule, UnknownTask, UsageError
 from holdfast.model import retry as retries
 from holdfast.model.context import Context
+from holdfast.model.delivery import PREFIX
+from holdfast.model.failure import Failure
 from holdfast.model.job import BatchInfo, BlockInfo, JobInfo, parse_id
 from holdfast.model.limit import Limit
 from holdfast.model.resource import Resource
 from holdfast.model.retry import ErrorTable, Retry
 from holdfast.model.schedule import Schedule, ScheduleInfo
 from holdfast.model.tick import Tick
+from holdfast.model.webhook import QUEUE as WEBHOOKS
 from holdfast.settings import Settings
 from holdfast.store.calls import Calls, Filter
+from holdfast.wakeups.rabbitmq import Publisher
 
 if TYPE_CHECKING:
+    from holdfast.client.tokens import Tokens
+    from holdfast.client.webhooks import Webhooks
     from holdfast.store.migrate import Migrated
     from holdfast.store.pools import AsyncPool, SyncPool
 
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
+_making = threading.Lock()
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -54,7 +63,7 @@ class Decorator:
         return self._register(handler)
 
 
-class Holdfast(FlowControl):
+class Holdfast(FlowControl, Outbox):
     """One application's jobs: `hf = Holdfast()`, then `@hf.task()` on its handlers.
 
     Settings come from the environment (HOLDFAST_DSN and so on); values given here win. Nothing connects before the
@@ -64,13 +73,16 @@ class Holdfast(FlowControl):
     def __init__(self, dsn: str | None = None, **settings: Any) -> None:
         self.settings = Settings.load(dsn=dsn, **settings)
         self.tasks: dict[str, Task[Any, Any]] = {}
+        self.channels: dict[str, Channel[Any, Any]] = {}
         self.resources: list[Resource[Any]] = []
         self.errors = ErrorTable()
         self.around_enqueues = Around()
         self.around_attempts = Around(may_swallow=True)
+        self.on_failure: list[Callable[[Failure], None]] = []  # told of every failed attempt, on the worker's loop
         self.timetable: dict[str, Schedule] = {}
         self._limits: dict[str, tuple[str, Limit]] = {}  # by pattern: the task that first had it
         self.calls = Calls(self.settings.schema)
+        self._publisher = Publisher(self.settings)
 
     @functools.cached_property
     def sync_pool(self) -> SyncPool:
@@ -87,6 +99,24 @@ class Holdfast(FlowControl):
         from holdfast.store.pools import AsyncPool
 
         return AsyncPool(self.settings)
+
+    @functools.cached_property
+    def webhooks(self) -> Webhooks:
+        """Endpoints, and events published to them."""
+        from holdfast.client.webhooks import Webhooks  # most applications have none
+
+        with _making:  # cached_property has no lock since Python 3.12, and two would register their task twice
+            if "webhooks" not in self.__dict__:
+                self.__dict__["webhooks"] = Webhooks(self)
+        made: Webhooks = self.__dict__["webhooks"]
+        return made
+
+    @property
+    def tokens(self) -> Tokens:
+        """Who may call the service."""
+        from holdfast.client.tokens import Tokens
+
+        return Tokens(self)
 
     def task(
         self,
@@ -107,22 +137,24 @@ class Holdfast(FlowControl):
         with the jobs of other tasks that have the same keys."""
         if _misplaced is not None:
             raise ConfigurationError("write @hf.task() with parentheses; its options go between them")
-        given: object = retry
-        if not isinstance(given, Retry):
-            raise ConfigurationError(f"retry is a policy such as Retry.fixed(60, max_attempts=3), got {given!r}")
+        retries.check_policy(retry)
 
         def register(handler: Callable[..., Any]) -> Task[Any, Any]:
-            task: Task[Any, Any] = Task(
-                self, handler, name=name or _name(handler), module=_module(handler), queue=queue, priority=priority,
-                retry=retry, timeout=timeout, dedupe=dedupe, runner=runner, limits=limits,
-            )  # fmt: skip
-            if task.name in self.tasks:
-                raise ConfigurationError(f"two tasks are named {task.name!r}; give one of them another name=")
-            self._add_limits(task)
-            self.tasks[task.name] = task
-            return task
+            if (own := name or _name(handler)).startswith(PREFIX):
+                raise ConfigurationError(f"task {own!r} has the name of a channel's; write @hf.channel(...) for one")
+            return self.add_task(handler, name=own, queue=queue, priority=priority, retry=retry, timeout=timeout,
+                                 dedupe=dedupe, runner=runner, limits=limits)  # fmt: skip
 
         return Decorator(register)
+
+    def add_task(self, handler: Callable[..., Any], *, name: str, **options: Any) -> Task[Any, Any]:
+        """Registers a handler under a name; `task` and `channel` do, and what else brings tasks of its own."""
+        task: Task[Any, Any] = Task(self, handler, name=name, module=_module(handler), **options)
+        if name in self.tasks:
+            raise ConfigurationError(f"two tasks are named {name!r}; give one of them another name=")
+        self._add_limits(task)
+        self.tasks[name] = task
+        return task
 
     @overload
     def resource(self, opener: Callable[[], AsyncIterator[T]]) -> Resource[T]: ...
@@ -203,8 +235,33 @@ class Holdfast(FlowControl):
         """Goes on with other settings than it was made with; for the time before the first connection."""
         self.settings = settings
         self.calls = Calls(settings.schema)
+        self._publisher = Publisher(settings)
         self.__dict__.pop("sync_pool", None)
         self.__dict__.pop("async_pool", None)
+
+    def trigger(self, job_id: str, *, committed: bool = True) -> None:
+        """Tells workers through RabbitMQ that there is a job, where queue_enabled is set: soon, and without errors.
+        Every enqueue does. One that is not committed yet is told of a moment later."""
+        if self.settings.queue_enabled:
+            self._publisher.publish(job_id, committed=committed)
+
+    def served(self, settings: Settings) -> Settings:
+        """The settings of a worker, with the queues it serves. Where none are named, those are default and whatever has
+        effects to deliver: nobody should have to remember that messages need a worker too. That of webhooks is left out
+        where they cannot be delivered, unless tasks of the application's own are there."""
+        if settings.queues.strip(" ,"):
+            return self._deliverable(settings) if WEBHOOKS in settings.queue_list else settings
+        channels = {channel.task.queue for channel in self.channels.values()}
+        webhooks = {WEBHOOKS} if self.webhooks.can_deliver else set()
+        return settings.with_(queues=["default", *sorted((channels | webhooks) - {"default"})])
+
+    def _deliverable(self, settings: Settings) -> Settings:
+        if self.webhooks.can_deliver or any(task.queue == WEBHOOKS for task in self.tasks.values()):
+            return settings
+        if settings.queue_list == [WEBHOOKS]:
+            raise ConfigurationError("webhooks alone are to be served, and cannot be delivered here: pip install "
+                                     "'holdfast[webhooks]'")  # fmt: skip
+        return settings.with_(queues=[name for name in settings.queue_list if name != WEBHOOKS])
 
     def find_task(self, name: str) -> Task[Any, Any]:
         """A registered task by name."""
@@ -314,7 +371,8 @@ class Holdfast(FlowControl):
         return answer
 
     def close(self) -> None:
-        """Closes the sync connections."""
+        """Closes the sync connections, and that to the message queue."""
+        self._publisher.close()
         if "sync_pool" in self.__dict__:
             self.sync_pool.close()
 
@@ -322,6 +380,7 @@ class Holdfast(FlowControl):
         """Closes this event loop's connections and the sync ones."""
         if "async_pool" in self.__dict__:
             await self.async_pool.close()
+        await asyncio.to_thread(self._publisher.close)
         self.close()
 
     def __enter__(self) -> Holdfast:

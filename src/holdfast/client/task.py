@@ -47,12 +47,13 @@ class Dedupe:
 
     scope: "queued" until the job first starts, "running" until it ends, "success" also after success, for ever or for
     `keep` seconds. on_conflict: "existing" answers with the holder's id, "replace" also gives the holder the new
-    payload if it still waits, "raise" raises DuplicateJob.
+    payload if it still waits, "raise" raises DuplicateJob. key is the caller's; None derives one from the arguments.
     """
 
     scope: str = "running"
     keep: float | None = None
     on_conflict: str = "existing"
+    key: str | None = None
 
     def __post_init__(self) -> None:
         if self.scope not in ("queued", "running", "success"):
@@ -61,6 +62,8 @@ class Dedupe:
             raise ConfigurationError(f"on_conflict is 'existing', 'replace' or 'raise', got {self.on_conflict!r}")
         if self.keep is not None and self.scope != "success":
             raise ConfigurationError(f"keep goes with scope='success', not with {self.scope!r}")
+        if self.key is not None:
+            payload.check_text(self.key, "a dedupe key", 100_000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,9 +213,9 @@ class Enqueuer(Generic[P, R]):
             self._check_headers(bulk.like)
             if bulk.like.plain:
                 hf.sync_pool.copy(bulk, conn)
-                return bulk.ids
+                return self._told(bulk.ids)
             told = hf.sync_pool.run(hf.calls.enqueue_many(self._keyed(bulk), self._on_conflict), conn)
-            return [each.id for each in told]
+            return self._told([each.id for each in told])
 
     async def aenqueue_many(self, calls: Iterable[Any]) -> list[str]:
         """Accepts many jobs, all or none; answers their ids in order.
@@ -224,9 +227,9 @@ class Enqueuer(Generic[P, R]):
             self._check_headers(bulk.like)
             if bulk.like.plain:
                 await hf.async_pool.copy(bulk, conn)
-                return bulk.ids
+                return self._told(bulk.ids)
             told = await hf.async_pool.run(hf.calls.enqueue_many(self._keyed(bulk), self._on_conflict), conn)
-            return [each.id for each in told]
+            return self._told([each.id for each in told])
 
     def schedule(self, name: str, when: Cron | str, /, *args: P.args, **kwargs: P.kwargs) -> None:
         """Makes a job of this call at each slot of a timetable, `when`: a Cron, or cron text in UTC.
@@ -283,7 +286,8 @@ class Enqueuer(Generic[P, R]):
             payload.check_headers(job.headers, self._hf.settings.max_payload, self._hf.settings.max_depth)
 
     def _bulk(self, calls: Iterable[Any]) -> Bulk:
-        if self._options.id is not None or isinstance(self._options.dedupe, str):
+        given = self._options.dedupe
+        if self._options.id is not None or isinstance(given, str) or (given is not None and given.key is not None):
             raise UsageError("one id or dedupe key cannot be given to many jobs; enqueue them one by one")
         task, like = self._task, self._job("", b"{}")
         keys = None if task.limits is None else lambda data: task.keys(data, like.tenant, like.queue)
@@ -315,11 +319,20 @@ class Enqueuer(Generic[P, R]):
 
     def _add_key(self, job: NewJob) -> None:
         given, dedupe = self._options.dedupe, self._dedupe
-        text = given if isinstance(given, str) else payload.sorted_json(job.payload)
+        own = given if isinstance(given, str) else dedupe.key
+        text = payload.sorted_json(job.payload) if own is None else own
         job.dedupe_key = payload.dedupe_key(job.task, job.tenant, text)
         job.dedupe_scope, job.dedupe_keep = dedupe.scope, dedupe.keep
 
+    def _told(self, job_ids: list[str]) -> list[str]:
+        """One message will do for many."""
+        if job_ids:
+            self._hf.trigger(job_ids[-1], committed=self._conn is None)
+        return job_ids
+
     def _handle(self, told: Accepted) -> Handle[R]:
+        if told.outcome == "created":
+            self._hf.trigger(told.id, committed=self._conn is None)
         return Handle(told.id, told.outcome, self._hf, self._task.signature)
 
 
@@ -340,6 +353,8 @@ class Task(Enqueuer[P, R]):
         dedupe: Dedupe | None,
         runner: Runner | None,
         limits: Sequence[Limit],
+        signature: Signature | None = None,
+        refunds: bool = True,
     ) -> None:
         super().__init__(self, Options(queue=queue, priority=priority))
         payload.check_text(name, "a task's name", 200)
@@ -356,7 +371,8 @@ class Task(Enqueuer[P, R]):
         self.dedupe = dedupe
         self.is_async = inspect.iscoroutinefunction(handler)
         self.runner = _runner(self, runner)
-        self.signature = Signature(name, handler)
+        self.refunds = refunds  # whether an attempt that a stopping worker interrupts is as if it had not been
+        self.signature = signature or Signature(name, handler)
         self.limits = Limits(name, limits, self.signature.names) if limits else None
         # Nothing to do around the handler's own coroutine: the worker's shortest way.
         needs = self.signature.context_name or self.signature.resources

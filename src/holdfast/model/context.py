@@ -11,6 +11,7 @@ from holdfast.errors import UsageError
 from holdfast.model.outcome import WANTED_CANCELED, Cancel
 
 if TYPE_CHECKING:
+    from holdfast.model.delivery import Address, Emitted
     from holdfast.store.transaction import Transaction
 
 _log = logging.getLogger("holdfast.job")
@@ -32,6 +33,14 @@ class Link:
     def transaction(self) -> Transaction:
         """A transaction that ends the job."""
         raise UsageError("ctx.transaction() needs a job that a worker runs; this context was made by hand")
+
+    def emit(self, channel: Any, payload: Any, key: str, order: str | None) -> Emitted:
+        """Emits a message in the open transaction."""
+        raise UsageError("ctx.emit() needs a job that a worker runs; this context was made by hand")
+
+    async def aemit(self, channel: Any, payload: Any, key: str, order: str | None) -> Emitted:
+        """The same, async."""
+        raise UsageError("ctx.aemit() needs a job that a worker runs; this context was made by hand")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +91,15 @@ class Context:
         handler returns afterwards is stored in a second step; set_result inside it stores one at once.
         """
         return self.link.transaction()
+
+    def emit(self, channel: Address | str, payload: Any, *, key: str, order: str | None = None) -> Emitted:
+        """Puts a message of this job's tenant into the outbox, in the open `with ctx.transaction()`: it is delivered if
+        that commits, and never if it does not. See Holdfast.emit."""
+        return self.link.emit(channel, payload, key, order)
+
+    async def aemit(self, channel: Address | str, payload: Any, *, key: str, order: str | None = None) -> Emitted:
+        """The same in `async with ctx.transaction()`."""
+        return await self.link.aemit(channel, payload, key, order)
 
     @property
     def log(self) -> JobLog:

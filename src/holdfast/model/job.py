@@ -140,7 +140,7 @@ class Job:
 
     __slots__ = (
         "attempt", "batch", "canceled", "headers", "id", "kept", "keys", "lane", "lease", "max_attempts", "payload",
-        "priority", "queue", "result", "run_at", "settled", "task", "tenant", "thread",
+        "priority", "queue", "result", "run_at", "settled", "started", "task", "tenant", "thread",
     )  # fmt: skip
 
     def __init__(self, row: tuple[Any, ...], lease: Any) -> None:
@@ -149,6 +149,7 @@ class Job:
             self.tenant, self.run_at, self.batch, self.headers, self.lane, self.keys,
         ) = row  # fmt: skip
         self.lease = lease
+        self.started = 0.0  # by this machine's monotonic clock; 0 before
         self.canceled = False  # somebody wants it canceled
         self.result: bytes | None = None  # what the handler has set before it returns
         self.settled = False  # finished inside its handler's own transaction

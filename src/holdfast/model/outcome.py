@@ -6,13 +6,21 @@ An outcome's name is what SQL's settle() reads; it decides what becomes of the j
 from __future__ import annotations
 
 import traceback
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import msgspec
+
+if TYPE_CHECKING:
+    from holdfast.model.job import Job
 
 SETTLED = "settled"
 """The job was finished inside its handler's own transaction: nothing is left to decide, and SQL never sees this."""
 
+
+FAILURES = ("error", "failed", "dead")
+_MOST_DETAILS = 65_536  # bytes of JSON
+_MOST_ITEMS = 1000
 
 WANTED_CANCELED = "somebody asked to cancel it while it ran"
 
@@ -27,6 +35,13 @@ class Outcome(msgspec.Struct, omit_defaults=True, gc=False):
     error: dict[str, Any] | None = None
     delay: float | None = None
     counts: list[str] | None = None  # the keys whose breaker counts this failure; all of the job's when None
+
+
+def ending_of(job: Job, outcome: Outcome | None) -> str:
+    """What becomes of a job after an attempt, in one word: error when it is tried again."""
+    if outcome is None or outcome.outcome == SETTLED:
+        return "succeeded"
+    return "dead" if outcome.outcome == "error" and job.attempt >= job.max_attempts else outcome.outcome
 
 
 class Verdict(Exception):
@@ -94,6 +109,8 @@ def describe(error: BaseException, longest: int) -> dict[str, Any]:
         told["code"] = clean(code, 200)
     if isinstance(error, Dead) and (block := _block(error)):
         told["block"] = clean(block, 500)
+    if details := _details(error):
+        told["details"] = details
     if not isinstance(error, Cancel):  # nothing went wrong
         told["traceback"] = clean(_traceback(error), longest)
     return told
@@ -122,6 +139,33 @@ def _block(error: Dead) -> str | None:
         return None if error.block is None else str(error.block)
     except Exception:  # it need not be the text that it should be
         return None
+
+
+def _details(error: BaseException) -> dict[str, Any] | None:
+    """What an exception tells beside its text, in a mapping named `details`: as JSON that can be stored, or nothing."""
+    try:
+        given = getattr(error, "details", None)
+        if not isinstance(given, Mapping) or not given:
+            return None
+        told: dict[str, Any] = _storable(given, 8)
+        size = len(msgspec.json.encode(told))
+        return told if size <= _MOST_DETAILS else {"left_out": f"{size} bytes, more than {_MOST_DETAILS}"}
+    except Exception as broken:  # it may be anybody's code
+        return {"left_out": f"they cannot be shown: {type(broken).__name__}"}
+
+
+def _storable(value: Any, depth: int) -> Any:
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, int) and -(2**63) <= value < 2**63:
+        return int(value)
+    if isinstance(value, float) and value - value == 0:  # JSON has no NaN and no infinities
+        return float(value)
+    if depth and isinstance(value, Mapping):
+        return {clean(str(name), 200): _storable(each, depth - 1) for name, each in list(value.items())[:_MOST_ITEMS]}
+    if depth and isinstance(value, list | tuple):
+        return [_storable(each, depth - 1) for each in value[:_MOST_ITEMS]]
+    return clean(str(value), _MOST_DETAILS)
 
 
 def _text(error: BaseException) -> str:

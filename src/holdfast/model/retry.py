@@ -150,6 +150,12 @@ class ErrorTable:
         return "error"
 
 
+def check_policy(retry: Any) -> None:
+    """Refuses what is no policy; not every caller has a type checker."""
+    if not isinstance(retry, Retry):
+        raise ConfigurationError(f"retry is a policy such as Retry.fixed(60, max_attempts=3), got {retry!r}")
+
+
 def check_rule(rule: Any) -> None:
     """Refuses what names no error."""
     if not (isinstance(rule, str) or (isinstance(rule, type) and issubclass(rule, BaseException))):

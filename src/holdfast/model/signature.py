@@ -16,6 +16,7 @@ import msgspec
 from holdfast.errors import ConfigurationError, InvalidPayload
 from holdfast.model import payload
 from holdfast.model.context import Context
+from holdfast.model.job import Job
 from holdfast.model.resource import Resource
 
 _astuple = msgspec.structs.astuple
@@ -41,6 +42,7 @@ class Signature:
         )
         self._shape = inspect.Signature(carried)
         self.names = tuple(p.name for p in carried)
+        self.kinds = {p.name: hints.get(p.name, Any) for p in carried}
         self._names = tuple(p.name for p in carried if p.kind is _PLAIN[0])
         self._defaults = {p.name: p.default for p in carried if p.default is not p.empty}
         self._positional = not self._defaults and len(self._names) == len(carried)
@@ -72,6 +74,10 @@ class Signature:
             return dict(self._shape.bind_partial(*args, **kwargs).arguments)
         except TypeError as error:
             raise InvalidPayload(f"task {self.name!r} takes {self._shape}: {error}") from None
+
+    def call(self, job: Job) -> Call:
+        """The arguments that a job is run with."""
+        return self.decode(job.payload)
 
     def decode(self, data: str | bytes) -> Call:
         """The arguments a payload stands for."""

@@ -1,5 +1,6 @@
 -- Roles with least rights, named after the schema. enqueue adds jobs but cannot read them; worker also runs them,
--- through functions only; reader looks; admin does all that an operator does. Applied after every change of a function.
+-- through functions only; reader looks; service is what `holdfast serve` needs, which adds, reads and operates and never claims;
+-- admin does all that an operator does. Applied after every change of a function.
 -- Where the migrating user may not create roles they are skipped, and doctor says so.
 do $$
 begin
@@ -12,10 +13,11 @@ declare
     v_enqueue text := quote_ident(v_schema || '_enqueue');
     v_worker  text := quote_ident(v_schema || '_worker');
     v_reader  text := quote_ident(v_schema || '_reader');
+    v_service text := quote_ident(v_schema || '_service');
     v_admin   text := quote_ident(v_schema || '_admin');
     v_role    text;
 begin
-    foreach v_role in array array[v_enqueue, v_worker, v_reader, v_admin] loop
+    foreach v_role in array array[v_enqueue, v_worker, v_reader, v_service, v_admin] loop
         begin
             execute format('create role %s nologin', v_role);
         exception when duplicate_object or unique_violation then null;
@@ -26,11 +28,12 @@ begin
     -- Roles belong to the whole cluster: another database may be granting the same at this moment.
     begin
         execute format('grant %s to %s', v_enqueue, v_worker);
-        execute format('grant %s, %s to %s', v_worker, v_reader, v_admin);
+        execute format('grant %s, %s to %s', v_enqueue, v_reader, v_service);
+        execute format('grant %s, %s to %s', v_worker, v_service, v_admin);
     exception when internal_error or unique_violation then null;
     end;
 
-    execute format('grant execute on function enqueue, enqueue_many, open_batch, add_to_batch, close_batch, wake, lane_of to %s',
+    execute format('grant execute on function enqueue, enqueue_many, emit, publish_event, open_batch, add_to_batch, close_batch, wake, lane_of to %s',
                    v_enqueue);
     -- A plain job may be inserted or copied in; what a claim sets, nobody may write.
     execute format('grant insert (id, queue, priority, task, tenant, payload, max_attempts, retry, batch, headers, lane, keys) on live to %s', v_enqueue);
@@ -38,19 +41,31 @@ begin
     execute format('grant select on sleepers to %s', v_enqueue);
 
     execute format('grant execute on function claim, sleep, finish, fail, snooze, release, renew, reclaim, promote, '
-                   'take_lead, upkeep, record_tick, register_worker, unregister_worker, register_limits, make_partitions, prune, expire, '
+                   'take_lead, upkeep, record_tick, count_waiting, register_worker, unregister_worker, register_limits, make_partitions, prune, expire, '
                    'complete_batches, report_progress, wanted_cancels, keep_result to %s', v_worker);
     execute format('grant execute on function register_schedules, next_schedules, fire_schedule, fire_schedules, '
                    'flag_schedule to %s', v_worker);
     execute format('grant execute on function note_throttled to %s', v_worker);
+    execute format('grant execute on function read_endpoint, disable_endpoint, webhooks_wanted to %s', v_worker);
 
     execute format('grant select on all tables in schema %I to %s', v_schema, v_reader);
-    execute format('grant execute on function clock to %s', v_reader);
-    execute format('grant execute on function why, claimed_jobs, limit_drift, is_alive to %s', v_reader);
+    -- All but the secrets.
+    execute format('revoke select on webhook_endpoints from %s', v_reader);
+    execute format('grant select (id, tenant, url, events, prefix, timeout, dev, enabled, disabled_reason, description, '
+                   'created_at, updated_at) on webhook_endpoints to %s', v_reader);
+    execute format('revoke select on api_tokens, answers from %s', v_reader);
+    execute format('grant select (id, name, shown, tenant, scopes, created_at, expires_at, revoked_at, last_used_at) '
+                   'on api_tokens to %s', v_reader);
+    execute format('grant execute on function clock, idempotency_key to %s', v_reader);
+    execute format('grant execute on function why, claimed_jobs, limit_drift, is_alive, level_of, may_see, seen_jobs, look_at to %s', v_reader);
 
-    execute format('grant execute on function cancel, cancel_batch, retry_dead, discard_dead to %s', v_admin);
+    execute format('grant execute on function use_token, begin_answer, keep_answer to %s', v_service);
+    execute format('grant execute on function cancel, cancel_batch, retry_dead, discard_dead to %s', v_service);
     execute format('grant execute on function pause_schedule, run_schedule, remove_schedule to %s', v_admin);
-    execute format('grant execute on function set_limit, clear_limit, pause, resume, reset_breaker, reconcile_limits to %s', v_admin);
+    execute format('grant execute on function set_limit, clear_limit, pause, resume, reset_breaker to %s', v_service);
+    execute format('grant execute on function add_endpoint, change_endpoint, enable_endpoint, rotate_secret, remove_endpoint, '
+                   'test_endpoint, redeliver, disable_endpoint to %s', v_service);
+    execute format('grant execute on function create_token, revoke_token, reconcile_limits to %s', v_admin);
     execute format('grant insert, update on settings to %s', v_admin);
     execute format('grant delete on blocks to %s', v_admin);
 exception when insufficient_privilege then

@@ -135,11 +135,11 @@ def _find(conn: Any, *, is_async: bool) -> Library:
         return library
     if library is _DJANGO:
         raise UsageError(
-            "conn is a Django connection, and Django's transactions are for sync code: call enqueue (or enqueue_many) "
-            "in the function that holds the transaction, and that function through sync_to_async"
+            "conn is a Django connection, and Django's transactions are for sync code: call enqueue (or emit) in "
+            "the function that holds the transaction, and that function through sync_to_async"
         )
-    wanted = "enqueue or enqueue_many" if is_async else "await aenqueue or aenqueue_many"
-    raise UsageError(f"conn is a {library.name}, which is {'' if library.is_async else 'not '}async: use {wanted}")
+    forms = "enqueue, emit, publish, insert_once" if is_async else "await aenqueue, aemit, apublish, ainsert_once"
+    raise UsageError(f"conn is a {library.name}, which is {'' if library.is_async else 'not '}async: use {forms} ...")
 
 
 def _known(kind: type[Any]) -> Library | None:

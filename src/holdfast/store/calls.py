@@ -44,7 +44,7 @@ _JOB_COLUMNS = (
     "created_at, started_at, finished_at, result, dedupe_key, locked_by, locked_at, heartbeat_at, lease_expires_at, "
     "batch::text, deadline, progress"
 )
-_BATCH_COLUMNS = (
+BATCH_COLUMNS = (
     "id::text, name, tenant, status, total, processed, succeeded, failed, canceled, open, created_at, started_at, "
     "finished_at, callback::text"
 )
@@ -143,18 +143,18 @@ class Calls:
 
     def complete_batches(self, batches: Iterable[str]) -> Call[list[str]]:
         return Call(f"SELECT complete_batches::text FROM {self.schema}.complete_batches(%s::uuid[])",
-                    (array(batches),), _firsts)  # fmt: skip
+                    (array(batches),), firsts)  # fmt: skip
 
     def batch(self, batch: str) -> Call[BatchInfo | None]:
         return Call(
-            f"SELECT {_BATCH_COLUMNS} FROM {self.schema}.batch_progress WHERE id = %s::uuid",
+            f"SELECT {BATCH_COLUMNS} FROM {self.schema}.batch_progress WHERE id = %s::uuid",
             (batch,),
             lambda rows: BatchInfo(*rows[0]) if rows else None,
         )
 
     def list_batches(self, *, limit: int) -> Call[list[BatchInfo]]:
         return Call(
-            f"SELECT {_BATCH_COLUMNS} FROM {self.schema}.batch_progress ORDER BY batch_progress.id DESC LIMIT %s",
+            f"SELECT {BATCH_COLUMNS} FROM {self.schema}.batch_progress ORDER BY batch_progress.id DESC LIMIT %s",
             (limit,),
             lambda rows: [BatchInfo(*row) for row in rows],
         )
@@ -164,7 +164,7 @@ class Calls:
 
     def wanted_cancels(self, tokens: Sequence[int]) -> Call[list[str]]:
         return Call(f"SELECT wanted_cancels::text FROM {self.schema}.wanted_cancels(%s::bigint[])",
-                    (array(tokens),), _firsts)  # fmt: skip
+                    (array(tokens),), firsts)  # fmt: skip
 
     def keep_result(self, id_: str, result: bytes) -> Call[None]:
         return self._void("keep_result", "%s::uuid, %s::jsonb", id_, result.decode())
@@ -178,7 +178,7 @@ class Calls:
         )
 
     def clear_blocks(self, keys: Sequence[str]) -> Call[list[str]]:
-        return Call(f"DELETE FROM {self.schema}.blocks WHERE key = ANY(%s) RETURNING key", (list(keys),), _firsts)
+        return Call(f"DELETE FROM {self.schema}.blocks WHERE key = ANY(%s) RETURNING key", (list(keys),), firsts)
 
     def wake(self, queue: str, jobs: int) -> Call[None]:
         return self._void("wake", "%s, %s", queue, jobs)
@@ -210,7 +210,7 @@ class Calls:
         closed: Sequence[int],
     ) -> Call[list[str]]:
         told = _encode(outcomes).decode() if outcomes else None
-        return Call(self._finish, (array(ids), array(tokens), told, array(closed)), _firsts)
+        return Call(self._finish, (array(ids), array(tokens), told, array(closed)), firsts)
 
     def sleep(self, worker: str, queues: list[str]) -> Call[float | None]:
         return Call(f"SELECT {self.schema}.sleep(%s, %s)", (worker, queues), lambda rows: rows[0][0])
@@ -219,7 +219,7 @@ class Calls:
         return Call(
             f"SELECT {self.schema}.renew(%s, %s::bigint[], make_interval(secs => %s))",
             (worker, array(tokens), lease),
-            _firsts,
+            firsts,
         )
 
     def register_worker(
@@ -252,16 +252,6 @@ class Calls:
         return Call(
             f"SELECT partitions_dropped, rows_removed FROM {self.schema}.prune(%s)",
             (limit,),
-            lambda rows: (rows[0][0], rows[0][1]),
-        )
-
-    def record_tick(
-        self, worker: str, queues: list[str], seconds: float, claimed: int, processed: int, succeeded: int, failed: int,
-        throttled: int, contention: int, tenants: dict[str, int],
-    ) -> Call[tuple[str, int]]:  # fmt: skip
-        return Call(
-            f"SELECT id::text, depth FROM {self.schema}.record_tick(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s::jsonb)",
-            (worker, queues, seconds, claimed, processed, succeeded, failed, throttled, contention, _json(tenants)),
             lambda rows: (rows[0][0], rows[0][1]),
         )
 
@@ -326,10 +316,10 @@ class Calls:
         )
 
     def retry_dead(self, ids: Sequence[str]) -> Call[list[str]]:
-        return Call(f"SELECT retry_dead::text FROM {self.schema}.retry_dead(%s::uuid[])", (array(ids),), _firsts)
+        return Call(f"SELECT retry_dead::text FROM {self.schema}.retry_dead(%s::uuid[])", (array(ids),), firsts)
 
     def discard_dead(self, ids: Sequence[str]) -> Call[list[str]]:
-        return Call(f"SELECT discard_dead::text FROM {self.schema}.discard_dead(%s::uuid[])", (array(ids),), _firsts)
+        return Call(f"SELECT discard_dead::text FROM {self.schema}.discard_dead(%s::uuid[])", (array(ids),), firsts)
 
     def get(self, id_: str) -> Call[JobInfo | None]:
         return Call(
@@ -361,7 +351,7 @@ class Calls:
             f"SELECT id::text FROM {self.schema}.dead WHERE {conditions} AND (%s::uuid IS NULL OR id > %s::uuid) "
             "ORDER BY id LIMIT %s",
             (*params, after, after, limit),
-            _firsts,
+            firsts,
         )
 
     def count_dead(self, where: Filter) -> Call[int]:
@@ -490,7 +480,7 @@ def _in_utc(value: Any) -> Any:
     return value.astimezone(UTC) if isinstance(value, datetime) else value
 
 
-def _firsts(rows: Rows) -> list[Any]:
+def firsts(rows: Rows) -> list[Any]:
     return [row[0] for row in rows]
 
 

@@ -109,10 +109,10 @@ def explain(
     wrong because a name server is silent for a moment."""
     text = re.sub(r"\s+", " ", str(error)).strip()
     where = where or hide_password(settings.dsn)
-    state = _state(error)
+    state = state_of(error)
     facts = getattr(error, "diag", error)  # asyncpg has them on the error itself
     if getattr(facts, "constraint_name", None) == "dedupe_key":
-        message = _message(facts, text)
+        message = message_of(error)
         return DuplicateJob(message.rpartition("dedupe key ")[2], f"{message}; nothing was enqueued")
     if state in ("42P01", "3F000", "42883", "42704"):
         return SchemaError(f"schema {settings.schema!r} is not set up in {where} ({text}); run: holdfast migrate")
@@ -122,9 +122,10 @@ def explain(
             f"GRANT {settings.schema}_worker TO <user> (or _enqueue, _reader, _admin)"
         )
     if state.startswith(("22", "23")):
-        ours = getattr(facts, "constraint_name", None) == "limit"  # in words already, and not about a job
+        # In words already, and not about a job.
+        ours = getattr(facts, "constraint_name", None) in ("limit", "endpoint", "event", "token")
         return UsageError(
-            _message(facts, text) if ours else f"the database refused the job: {text.partition(' CONTEXT: ')[0]}"
+            message_of(error) if ours else f"the database refused the job: {text.partition(' CONTEXT: ')[0]}"
         )
     if not known_good and _WRONG_ADDRESS.search(text):
         return ConfigurationError(f"cannot log in to {where}: {text}; check HOLDFAST_DSN")
@@ -132,31 +133,33 @@ def explain(
     return DatabaseUnavailable(f"the database at {where} cannot be reached or went away: {text}; is it running?")
 
 
-def _message(facts: Any, text: str) -> str:
-    return str(getattr(facts, "message_primary", None) or getattr(facts, "message", text))
+def message_of(error: Exception) -> str:
+    """What the server said, in its first line."""
+    facts = getattr(error, "diag", error)  # asyncpg has them on the error itself
+    return str(getattr(facts, "message_primary", None) or getattr(facts, "message", error))
 
 
 def explain_callers(error: Exception, settings: Settings) -> Exception:
     """The same on a connection of the caller's: what is about the job in our words; what is about the connection or
     the transaction stays as it is, for the caller's own handling."""
-    source = _source(error)
+    source = source_of(error)
     if source is None:
         return error
     told = explain(source, settings, known_good=True, where="the connection's database")
     return error if isinstance(told, DatabaseUnavailable) else told
 
 
-def _source(error: BaseException) -> Exception | None:
+def source_of(error: BaseException) -> Exception | None:
     """The driver's error at the bottom of what SQLAlchemy or Django raised; None when the server did not send one."""
     found = None
     below: BaseException | None = error
     while isinstance(below, Exception):
-        found = below if _state(below) else found
+        found = below if state_of(below) else found
         below = getattr(below, "orig", None) or below.__cause__
     return found
 
 
-def _state(error: BaseException) -> str:
+def state_of(error: BaseException) -> str:
     return getattr(error, "sqlstate", None) or getattr(error, "pgcode", None) or ""
 
 

@@ -119,7 +119,7 @@ class Inspections:
 
     def roles(self) -> Call[list[str]]:
         """Which of the roles that migrate makes exist."""
-        names = [f"{self.schema}_{each}" for each in ("enqueue", "worker", "reader", "admin")]
+        names = [f"{self.schema}_{each}" for each in ("enqueue", "worker", "reader", "service", "admin")]
         return Call("SELECT rolname::text FROM pg_roles WHERE rolname = ANY(%s)", (names,), _firsts)
 
     def history(self) -> Call[Row]:

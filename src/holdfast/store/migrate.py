@@ -21,6 +21,7 @@ from holdfast.settings import Settings
 from holdfast.store import connect
 
 Connection = psycopg.Connection[Any]
+_FIRST = ("views/jobs.sql", "views/outbox.sql", "views/worker_tick_metrics.sql")  # other views are made of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +100,7 @@ def _replace(conn: Connection) -> Iterator[str]:
     changed += [name for name in files if name.startswith("views/") and name not in changed]
     for name in reversed([*changed, *gone]):
         _drop(conn, name)
-    for name in sorted(changed, key=lambda n: (n.startswith("views/"), n != "views/jobs.sql", n)):
+    for name in sorted(changed, key=lambda n: (n.startswith("views/"), n not in _FIRST, n)):
         conn.execute(files[name].encode())
         conn.execute(
             "INSERT INTO schema_files VALUES (%s, %s) ON CONFLICT (name) DO UPDATE SET checksum = excluded.checksum",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from typing import Any, TypeVar
 
@@ -25,16 +26,21 @@ class Session:
         self._settings = settings
         self._name = name
         self._conn: psycopg.AsyncConnection[Any] | None = None
+        self.answered_at = 0.0  # when the database last did, by the monotonic clock
+        self.asking = False
 
     async def run(self, call: Call[T]) -> T:
         """Runs one call within the deadline for calls; after an error the next call connects anew."""
+        self.asking = True
         try:
             # The socket is shut first: canceled by asyncio, psycopg would wait for a silent server ten seconds longer.
             async with asyncio.timeout(self._settings.call_timeout + 1):
                 conn = self._conn if self._conn is not None else await self._open()
                 with watch.within(conn, self._settings.call_timeout):
                     cursor = await conn.execute(call.sql, call.params)
-                    return call.read(await cursor.fetchall())
+                    rows = await cursor.fetchall()
+                    self.answered_at = time.monotonic()
+                    return call.read(rows)
         except connect.AGAIN:
             return await self.run(call)
         except (psycopg.Error, TimeoutError) as error:
@@ -42,6 +48,8 @@ class Session:
             if isinstance(error, TimeoutError):
                 raise DatabaseUnavailable(f"a call took longer than {self._settings.call_timeout:g} s") from error
             raise connect.explain(error, self._settings, known_good=True) from error
+        finally:
+            self.asking = False
 
     async def listen(self, channel: str) -> AsyncIterator[str]:
         """The payloads of notifications on a channel, for as long as the connection lives."""
@@ -77,6 +85,7 @@ class ThreadSession:
         self._settings = settings
         self._name = name
         self._conn: psycopg.Connection[Any] | None = None
+        self.answered_at = 0.0
 
     def run(self, call: Call[T]) -> T:
         """Runs one call; after an error the next call connects anew."""
@@ -85,7 +94,9 @@ class ThreadSession:
                 info = connect.conninfo(self._settings, self._name)
                 self._conn = psycopg.connect(info, **connect.options(self._settings))
             with watch.within(self._conn, self._settings.call_timeout):
-                return call.read(self._conn.execute(call.sql, call.params).fetchall())
+                rows = self._conn.execute(call.sql, call.params).fetchall()
+                self.answered_at = time.monotonic()
+                return call.read(rows)
         except psycopg.Error as error:
             self.close()
             raise connect.explain(error, self._settings, known_good=True) from error

@@ -39,6 +39,7 @@ class Transaction:
         settled: Callable[[], None],
         job: str,
         turn: threading.Lock,
+        opened: Callable[[Any], None],
     ) -> None:
         self._sync_pool = sync_pool
         self._async_pool = async_pool
@@ -46,6 +47,7 @@ class Transaction:
         self._settled = settled
         self._job = job
         self._turn = turn
+        self._opened = opened  # is told the connection while the transaction is open, and then None
         self._conn: Any = None
 
     def __enter__(self) -> psycopg.Connection[Any]:
@@ -55,6 +57,8 @@ class Transaction:
             self._conn = stack.enter_context(self._sync_pool.lent())
             stack.enter_context(self._conn.transaction())
             self._conn.execute(_NO_LIMIT)
+            stack.callback(self._opened, None)
+            self._opened(self._conn)
             self._stack = stack.pop_all()
         conn: psycopg.Connection[Any] = self._conn
         return conn
@@ -74,6 +78,8 @@ class Transaction:
             self._conn = await stack.enter_async_context(self._async_pool.lent())
             await stack.enter_async_context(self._conn.transaction())
             await self._conn.execute(_NO_LIMIT)
+            stack.callback(self._opened, None)
+            self._opened(self._conn)
             self._astack = stack.pop_all()
         conn: psycopg.AsyncConnection[Any] = self._conn
         return conn

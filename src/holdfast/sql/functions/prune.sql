@@ -1,5 +1,6 @@
 -- Removes what has outlived its use: history partitions past retention (dropped, never vacuumed away), expired dedupe
--- keys, workers not heard of for an hour, progress, ticks and ended batches past retention. Never touches live, later or dead.
+-- keys (a message's once the message is gone too), workers not heard of for an hour, progress, ticks, usage and ended batches past
+-- retention, and the service's answers after a day (the setting answers_hours). Never touches live, later or dead.
 -- Answers how much it removed, at most p_limit of each kind; call again while rows_removed is p_limit or more.
 -- Called by: the upkeep leader, in small committed steps.
 -- Locks: history for the moment of dropping; gives up after 50 ms rather than let workers queue up behind it.
@@ -13,10 +14,16 @@ declare
     v_name   text;
     v_ended  uuid[];
     v_rows   integer;
+    v_used   integer;
+    v_ticks  integer;
 begin
-    with expired as (
-        select key from dedupe where expires_at <= clock() order by key limit p_limit for update skip locked)
-    delete from dedupe d using expired e where d.key = e.key;
+    with expired as materialized (
+        select key, id, starts_with(key, 'outbox' || chr(31)) and times_accepted(id) > 0 as known
+        from dedupe where expires_at <= clock() order by key limit p_limit for update skip locked),
+    -- A message that can still be seen keeps its key: no second one with the same may stand beside it.
+    kept as (
+        update dedupe d set expires_at = clock() + interval '1 day' from expired e where d.key = e.key and e.known)
+    delete from dedupe d using expired e where d.key = e.key and not e.known;
     get diagnostics rows_removed = row_count;
     delete from workers where heartbeat_at < clock() - interval '1 hour';
     delete from sleepers s where not exists (
@@ -26,13 +33,34 @@ begin
         select 1 from live l where l.id = c.id and l.token is not null);
     delete from ticks where id = any (array(
         select id from ticks where started_at < v_oldest order by started_at limit p_limit));
+    get diagnostics v_ticks = row_count;
+    delete from usage_counts where ctid = any (array(
+        select ctid from usage_counts
+        where minute < clock() - make_interval(days => (
+            -- What is no number keeps nothing else from being pruned.
+            select least(greatest(s.value::numeric, 0), 36500)::integer from settings s
+            where s.name = 'usage_retention_days' and jsonb_typeof(s.value) = 'number'))
+        order by minute limit p_limit));
+    get diagnostics v_used = row_count;
     delete from progress where id = any (array(
         select id from progress where updated_at < v_oldest order by updated_at limit p_limit));
     get diagnostics v_rows = row_count;
+    delete from answers where ctid = any (array(
+        select a.ctid from answers a
+        where a.created_at < clock() - make_interval(hours => (select value::integer from settings where name = 'answers_hours'))
+        order by a.created_at limit p_limit for update skip locked));
+    -- Orders come and go (one for each account, say); what nobody used for an hour is made again when it is.
+    delete from limits where ctid = any (array(
+        select m.ctid from limits m
+        where m.key >= 'order:' and m.key < 'order;' and m.running = 0 and m.override = '{}' and not m.paused
+          and m.rate is null and m.breaker_after is null  -- what has been used up, or went wrong, is not forgotten
+          and greatest(m.created_at, m.last_success_at, m.last_failure_at) < clock() - interval '1 hour'
+          and not exists (select 1 from limit_owed o where o.key = m.key)
+        limit p_limit for update skip locked));
     v_ended := array(select id from batches where finished_at < v_oldest order by id limit p_limit);
     delete from batch_counts where batch = any (v_ended);
     delete from batches where id = any (v_ended);
-    rows_removed := rows_removed + v_rows + cardinality(v_ended);
+    rows_removed := rows_removed + v_rows + v_ticks + v_used + cardinality(v_ended);
     partitions_dropped := 0;
     for v_name in
         select c.relname from pg_inherits i join pg_class c on c.oid = i.inhrelid

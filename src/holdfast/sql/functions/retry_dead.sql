@@ -1,5 +1,6 @@
 -- Puts failed and dead jobs back into the queue with fresh attempts. Answers with the ids that went back; one whose
--- dedupe key is held by a newer job stays where it is. A deadline is not kept: whoever retries a job wants it to run.
+-- dedupe key is held by a newer job stays where it is. A deadline is not kept: whoever retries a job wants it to run. Of a
+-- message it stays known that earlier attempts may have sent it, although attempts are counted anew.
 -- Called by: operators.
 -- Locks: dead rows in id order, then dedupe keys in key order, then batch counters.
 -- Wakes: sleepers of the jobs' queues.
@@ -20,7 +21,9 @@ begin
         placed as (
             insert into live (id, queue, priority, lane, run_at, created_at, max_attempts, task, tenant, payload,
                               dedupe_key, retry, last_error, batch, headers, keys)
-            select id, queue, priority, lane, clock(), created_at, max_attempts, task, tenant, payload,
+            select id, queue, priority, lane, clock(), created_at, max_attempts, task, tenant,
+                   case when starts_with(task, 'channel:') then (payload::jsonb || '{"maybe_sent": true}')::json
+                        else payload end,
                    dedupe_key, retry, last_error, batch, headers, keys
             from gone returning id, queue, batch),
         uncounted as (select count_batch(batch, 0, 0, -count(*), 0) from placed where batch is not null group by batch),

@@ -1,5 +1,5 @@
 -- In how many places a job is known: 0 never accepted, 1 accepted, 2 accepted before and inserted just now.
--- Called by: enqueue, for ids that may have been sent before.
+-- Called by: enqueue, for ids that may have been sent before; take_outbox_key and prune, for messages whose key may be forgotten.
 -- Locks: none.
 -- Wakes: nobody.
 create or replace function times_accepted(p_id uuid) returns bigint

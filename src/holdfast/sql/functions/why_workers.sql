@@ -23,7 +23,9 @@ begin
             'kind', 'no_worker', 'rank', 25, 'queue', p_queue, 'short', 'no worker', 'last_worker', v_last.id,
             'last_heard_of', v_last.heartbeat_at, 'text', format('no live worker serves queue %s', p_queue)
                 || coalesce('; the last one, ' || v_last.id || ', was heard of '
-                            || in_words(extract(epoch from clock() - v_last.heartbeat_at)) || ' ago', ''))));
+                            || in_words(extract(epoch from clock() - v_last.heartbeat_at)) || ' ago', '')
+                || case when p_task = 'holdfast.webhook' then '; workers deliver webhooks where holdfast[webhooks] is installed'
+                        else '' end)));
     elsif v_knowing = 0 then
         return jsonb_build_array(jsonb_build_object(
             'kind', 'no_task', 'rank', 26, 'queue', p_queue, 'task', p_task, 'workers', v_alive[:5],

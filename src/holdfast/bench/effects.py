@@ -1,0 +1,162 @@
+"""Workloads of effects: messages of the outbox, with and without a past, and webhooks to a server on this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from holdfast.bench.bare import run_async
+from holdfast.bench.flow import plain, rate_of
+from holdfast.bench.workloads import TEXT, Bench, Result
+from holdfast.model.job import ids
+
+# As emit() leaves them; what emitting costs is not measured here.
+EMIT = f"""
+INSERT INTO live (id, queue, task, payload, max_attempts)
+SELECT uuid7(), 'default', 'channel:bench',
+       json_build_object('key', n::text, 'body', json_build_object('n', n, 'text', '{TEXT}')), 10
+FROM generate_series(1, %s) n
+"""
+# What was delivered before, spread over a week, and the keys that keep it from being sent again.
+PAST = f"""
+WITH past AS MATERIALIZED (
+    SELECT n, uuid7() AS id, now() - n * interval '7 days' / %(n)s AS at FROM generate_series(1, %(n)s) n),
+keys AS (
+    INSERT INTO dedupe (key, id, scope, expires_at)
+    SELECT 'outbox' || chr(31) || idempotency_key('bench', null, 'past-' || n), id, 'success', at + interval '30 days'
+    FROM past)
+INSERT INTO history (id, status, priority, attempt, max_attempts, run_at, created_at, started_at, finished_at, queue,
+                     task, payload)
+SELECT id, 'succeeded', 2, 1, 10, at, at, at, at, 'default', 'channel:bench',
+       json_build_object('key', 'past-' || n, 'body', json_build_object('n', n, 'text', '{TEXT}')) FROM past
+"""
+
+
+def deliver(bench: Bench, messages: int) -> float:
+    """Messages a second to a channel that does nothing, by one worker process."""
+
+    def emit() -> None:
+        with bench.connection() as conn:
+            conn.execute(EMIT.encode(), [messages])
+
+    return rate_of(bench, emit, messages)
+
+
+def outbox(bench: Bench) -> Result:
+    """Delivery to a channel that does nothing, against a plain drain; alternating rounds."""
+    messages = bench.size(200_000)
+    rates: list[float] = []
+    limits: list[float] = []
+    for _ in range(3):
+        limits.append(plain(bench))
+        rates.append(deliver(bench, messages))
+        bench.empty()
+    rate, limit = statistics.median(rates), statistics.median(limits)
+    return Result("outbox", messages, messages / rate, rate, limit_jobs_per_s=limit, ratio=rate / limit,
+                  note="limit: plain drain")  # fmt: skip
+
+
+def delivered(bench: Bench) -> Result:
+    """The same after a million messages that were delivered before, against none; alternating rounds."""
+    messages, past = bench.size(200_000), bench.size(1_000_000)
+    rates: dict[bool, list[float]] = {False: [], True: []}
+    for full in (False, True, True, False):
+        if full:
+            with bench.connection() as conn:
+                conn.execute(PAST.encode(), {"n": past})
+                conn.execute("VACUUM ANALYZE history")
+        since = bench.counted()
+        rates[full].append(deliver(bench, messages) if not since else _after(bench, messages, since))
+        bench.empty()
+    rate, limit = statistics.mean(rates[True]), statistics.mean(rates[False])
+    return Result("delivered", messages, messages / rate, rate, limit_jobs_per_s=limit, ratio=rate / limit,
+                  note=f"limit: the same without {past:,} delivered before")  # fmt: skip
+
+
+def _after(bench: Bench, messages: int, since: int) -> float:
+    """The rate of what is delivered now, beside what was."""
+    with bench.connection() as conn:
+        conn.execute(EMIT.encode(), [messages])
+    bench.settle()
+    bench.drain(messages)
+    number, seconds = bench.window(since, since + messages)
+    return number / seconds
+
+
+PUBLISH = f"""
+SELECT count(publish_event('bench.event', json_build_object('n', n, 'text', '{TEXT}')::text))
+FROM generate_series(1, %s) n
+"""
+ENDPOINTS, AT_ONCE = 20, 50
+
+
+def webhooks(bench: Bench) -> Result:
+    """Signed deliveries to 20 endpoints on this machine by one worker process, against the same requests alone."""
+    number = bench.size(20_000) // 100 * 100  # as many for each endpoint, and for each of those who post at once
+    problems: list[str] = []
+    with receiver() as (url, counts):
+        bare = posts(url, number)
+        for _ in range(ENDPOINTS):
+            bench.hf.webhooks.add(url, dev=True)
+
+        def publish() -> None:
+            with bench.connection() as conn:
+                conn.execute(PUBLISH.encode(), [number // ENDPOINTS])
+
+        rate = rate_of(bench, publish, number)
+        bench.empty()
+    connections, requests = counts
+    if requests != 2 * number:
+        problems.append(f"{requests} requests arrived of {2 * number}")
+    if connections > 4 * AT_ONCE:
+        problems.append(f"{connections} connections were made for {requests} requests: they are not kept alive")
+    return Result("webhooks", number, number / rate, rate, limit_jobs_per_s=bare, ratio=rate / bare, problems=problems,
+                  note=f"limit: signing and posting alone; {connections} connections")  # fmt: skip
+
+
+@contextmanager
+def receiver() -> Iterator[tuple[str, list[int]]]:
+    """A receiver in a process of its own: its URL, and when it has ended how many connections and requests it had."""
+    counts: list[int] = []
+    command = [sys.executable, "-m", "holdfast.bench.receiver"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield f"http://127.0.0.1:{int(process.stdout.readline())}/hook", counts
+        finally:
+            process.terminate()
+            counts += map(int, process.stdout.read().split())
+
+
+def posts(url: str, number: int) -> float:
+    """Requests a second, signed and sent as deliveries are, with nothing else around them."""
+    from holdfast.effects.send import Sender
+    from holdfast.effects.signature import new_secret, sign
+
+    secret, body = new_secret(), f'{{"n": 1, "text": "{TEXT}"}}'.encode()
+
+    async def post_some(sender: Sender) -> None:
+        for _ in range(number // AT_ONCE):
+            headers = sign(body, [secret], ids.make(), ids.make(), "bench.event", time.time(), "Holdfast")
+            await sender.post(url, body, headers, 30.0, dev=True)
+
+    async def post_all() -> float:
+        async with Sender() as sender:
+            began = time.monotonic()
+            await asyncio.gather(*(post_some(sender) for _ in range(AT_ONCE)))
+            return number / (time.monotonic() - began)
+
+    rate: float = run_async(post_all())
+    return rate
+
+
+ALL: dict[str, Callable[[Bench], Result]] = {
+    "outbox": outbox,
+    "delivered": delivered,
+    "webhooks": webhooks,
+}

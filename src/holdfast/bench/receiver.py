@@ -1,0 +1,53 @@
+"""A receiver of webhooks that does as little as it can: `python -m holdfast.bench.receiver`. Says its port when it
+listens, and when it is told to stop, how many connections and requests there were."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+
+from holdfast.bench.bare import run_async
+
+ANSWER = b"HTTP/1.1 204 No Content\r\n\r\n"
+END = b"\r\n\r\n"
+
+
+class Receiver(asyncio.Protocol):
+    """Answers each request of a connection once it is there."""
+
+    connections = requests = 0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        Receiver.connections += 1
+        self._transport = transport
+        self._data = b""
+
+    def data_received(self, data: bytes) -> None:
+        self._data += data
+        while (end := self._data.find(END)) >= 0:
+            size = end + len(END) + _length(self._data[:end])
+            if len(self._data) < size:
+                return
+            self._data = self._data[size:]
+            Receiver.requests += 1
+            self._transport.write(ANSWER)  # type: ignore[attr-defined]
+
+
+def _length(head: bytes) -> int:
+    return int(head.lower().split(b"content-length:", 1)[1].split(b"\r\n", 1)[0])
+
+
+async def serve() -> None:
+    """Until told to stop."""
+    loop, over = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_signal_handler(signal.SIGTERM, over.set)
+    server = await loop.create_server(Receiver, "127.0.0.1", 0)
+    sys.stdout.write(f"{server.sockets[0].getsockname()[1]}\n")
+    sys.stdout.flush()
+    await over.wait()
+    sys.stdout.write(f"{Receiver.connections} {Receiver.requests}\n")
+
+
+if __name__ == "__main__":
+    run_async(serve())

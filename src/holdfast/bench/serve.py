@@ -1,0 +1,117 @@
+"""Workloads of the service: requests a second through one `holdfast serve` process, and how long they take."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from holdfast.bench.bare import run_async
+from holdfast.bench.workloads import TEXT, Bench, Result
+
+AT_ONCE = 24
+KNOWN = 3000  # jobs that are asked for
+READS, CREATES = 2000.0, 1000.0  # a second: what one process is to do on two cores, whoever asks having one of them
+SLOWEST = 50.0  # ms that one request in a hundred may take
+
+
+def reads(bench: Bench) -> Result:
+    """The status of jobs, asked for by callers at once."""
+    bench.fill(KNOWN)
+    with bench.connection() as conn:
+        ids = [str(row[0]) for row in conn.execute("SELECT id FROM live LIMIT %s", [KNOWN])]
+    asked = itertools.cycle(f"GET /v1/jobs/{id_} HTTP/1.1\r\n" for id_ in ids)
+    return measured(bench, "serve_reads", 20_000, READS, lambda: (next(asked), b""), b"200")
+
+
+def creates(bench: Bench) -> Result:
+    """Jobs that are made one by one, by callers at once."""
+    numbers = itertools.count()
+
+    def one() -> tuple[str, bytes]:
+        body = f'{{"task":"bench.noop","args":{{"n":{next(numbers)},"text":"{TEXT}"}}}}'.encode()
+        return f"POST /v1/jobs HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n", body
+
+    return measured(bench, "serve_creates", 10_000, CREATES, one, b"201")
+
+
+def measured(
+    bench: Bench, name: str, number: int, target: float, request: Callable[[], tuple[str, bytes]], status: bytes
+) -> Result:
+    """Sends so many requests, after some to warm up; the limit is what is aimed at."""
+    number = bench.size(number)
+    token, _ = bench.hf.tokens.create("bench", tenant=None, scopes=["jobs:read", "jobs:write"])
+    with serving(bench) as port:
+        load = Load(port, token, request, status)
+        load.run(number // 10)
+        seconds, took = load.run(number)
+    bench.empty()
+    rate, slow = number / seconds, took[int(len(took) * 0.99)] * 1000
+    problems = [f"{load.wrong} answers were not {status.decode()}"] if load.wrong else []
+    return Result(name, number, seconds, rate, took[len(took) // 2] * 1000, slow, target, rate / target,
+                  note=f"limit: the target, with p99 of {SLOWEST:g} ms; {AT_ONCE} callers",
+                  problems=problems)  # fmt: skip
+
+
+@contextmanager
+def serving(bench: Bench) -> Iterator[int]:
+    """The service in a process of its own: its port."""
+    command = [sys.executable, "-m", "holdfast.cli", "serve", "holdfast.bench.app:hf", "--port", "0"]
+    env = os.environ | {"HOLDFAST_DSN": bench.settings.dsn, "HOLDFAST_SCHEMA": bench.settings.schema}
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=env) as process:
+        assert process.stderr is not None
+        try:
+            for line in process.stderr:
+                if found := re.search(r"http://127\.0\.0\.1:(\d+)/v1", line):
+                    yield int(found[1])
+                    return
+            raise AssertionError("the service did not start")
+        finally:
+            process.terminate()
+
+
+class Load:
+    """Callers, each with a connection that is kept. No HTTP library: it would take more time than the service."""
+
+    def __init__(self, port: int, token: str, request: Callable[[], tuple[str, bytes]], status: bytes) -> None:
+        self._port = port
+        self._rest = f"Host: 127.0.0.1\r\nAuthorization: Bearer {token}\r\n\r\n"
+        self._request = request
+        self._status = status
+        self.wrong = 0
+
+    def run(self, number: int) -> tuple[float, list[float]]:
+        """How long so many requests took together, and each of them, the shortest first."""
+        took: list[float] = []
+
+        async def all_of_them() -> float:
+            began = time.perf_counter()
+            await asyncio.gather(*(self._call(number // AT_ONCE + 1, took) for _ in range(AT_ONCE)))
+            return (time.perf_counter() - began) * number / len(took)
+
+        seconds: float = run_async(all_of_them())
+        return seconds, sorted(took)
+
+    async def _call(self, number: int, took: list[float]) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
+        for _ in range(number):
+            head, body = self._request()
+            began = time.perf_counter()
+            writer.write((head + self._rest).encode() + body)
+            answer = await reader.readuntil(b"\r\n\r\n")
+            length = re.search(rb"content-length: (\d+)", answer)
+            assert length is not None
+            await reader.readexactly(int(length[1]))
+            took.append(time.perf_counter() - began)
+            self.wrong += answer[9:12] != self._status
+        writer.close()
+        await writer.wait_closed()
+
+
+ALL: dict[str, Callable[[Bench], Result]] = {"serve_reads": reads, "serve_creates": creates}
