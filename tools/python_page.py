@@ -12,15 +12,18 @@ from types import ModuleType
 from typing import Any
 
 import holdfast
-from holdfast import testing
+from holdfast import effects, testing
+from holdfast.client.webhooks import Webhooks
 
 
 def python_page(made: str) -> str:
     """The whole page; `made` says where it comes from."""
-    parts = ["# Python\n\n" + made + "What `holdfast` and `holdfast.testing` export.\n"]
-    for module in (holdfast, testing):
+    parts = ["# Python\n\n" + made + "What `holdfast`, `holdfast.effects` and `holdfast.testing` export.\n"]
+    for module in (holdfast, effects, testing):
         parts.append(f"# {module.__name__}\n")
         parts += [_entry(name, getattr(module, name)) for name in _public(module)]
+        if module is holdfast:
+            parts.append(_entry("Webhooks", Webhooks))
     return "\n".join(parts)
 
 

@@ -31,7 +31,7 @@ def test_a_sound_database_gets_only_oks(dsn: str) -> None:
     assert answer["ok"] is True
     assert [each["name"] for each in answer["checks"]] == [
         "versions", "database", "server", "clock", "durability", "connections", "pooler", "vacuum", "schema",
-        "rights", "bloat", "history", "workers", "queues", "schedules", "batches", "limits", "dead",
+        "rights", "bloat", "history", "workers", "queues", "levels", "schedules", "batches", "limits", "dead",
     ]  # fmt: skip
     assert {each["level"] for each in answer["checks"]} == {"ok"}
     assert {"name": "pooler", "level": "ok", "found": "none", "advice": ""} in answer["checks"]
@@ -176,3 +176,10 @@ def test_batches_that_are_left_open_or_cannot_end_are_told(dsn: str, hf: Holdfas
         sql("update batches set on_done = on_done || '{\"queue\": \"a/b\"}', created_at = now() - interval '2 hours'")
     found = examined(dsn)["batches"]
     assert (found["level"], found["found"]) == ("warning", "1 batch cannot end, 'second' the first")
+
+
+def test_deliveries_that_nobody_takes_call_for_a_worker_with_the_extra(dsn: str, hf: Holdfast) -> None:
+    hf.webhooks.test(hf.webhooks.add("https://example.org/hook").id)
+    found = examined(dsn)["queues"]
+    assert (found["level"], found["found"]) == ("warning", "no live worker serves webhooks (1 job)")
+    assert "--queues webhooks" in found["advice"] and "holdfast[webhooks]" in found["advice"]

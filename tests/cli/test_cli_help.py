@@ -11,12 +11,17 @@ from program import holdfast
 import holdfast as package
 
 COMMANDS = [
-    [], ["demo"], ["dev"], ["worker"], ["migrate"], ["bench"], ["doctor"],
+    [], ["demo"], ["dev"], ["worker"], ["serve"], ["migrate"], ["bench"], ["doctor"],
     ["jobs"], ["jobs", "show"], ["jobs", "cancel"], ["jobs", "enqueue"], ["jobs", "queues"], ["jobs", "workers"],
     ["batches"], ["batches", "show"], ["batches", "cancel"], ["batches", "watch"],
     ["dead"], ["dead", "show"], ["dead", "retry"], ["dead", "discard"], ["dead", "blocks"], ["dead", "unblock"],
+    ["outbox"], ["outbox", "show"], ["outbox", "retry"],
+    ["webhooks"], ["webhooks", "list"], ["webhooks", "add"], ["webhooks", "show"], ["webhooks", "rotate"],
+    ["webhooks", "test"], ["webhooks", "deliveries"], ["webhooks", "delivery"], ["webhooks", "redeliver"],
+    ["webhooks", "enable"], ["webhooks", "disable"], ["webhooks", "remove"], ["webhooks", "key"],
     ["schedules"], ["schedules", "list"], ["schedules", "pause"], ["schedules", "resume"], ["schedules", "run"],
     ["schedules", "remove"], ["why"], ["pause"], ["resume"], ["drain"], ["top"],
+    ["tokens"], ["tokens", "list"], ["tokens", "create"], ["tokens", "revoke"],
     ["limits"], ["limits", "set"], ["limits", "clear"], ["limits", "reset"], ["limits", "rules"],
     ["limits", "reconcile"],
 ]  # fmt: skip

@@ -123,8 +123,8 @@ def test_processes_of_a_killed_supervisor_stop_by_themselves(dsn: str, folder: P
         wait_until(lambda: len(pids(sql)) == 2)
         program.process.kill()
         program.ended()
-        wait_until(lambda: sql("SELECT count(*) FROM workers") == [(0,)])
-    assert program.said.count("worker stopped") == 2
+        wait_until(lambda: program.said.count("worker stopped") == 2)  # said last, after the row is gone
+    assert sql("SELECT count(*) FROM workers") == [(0,)]
 
 
 def test_a_second_signal_to_the_supervisor_reaches_the_processes(dsn: str, folder: Path) -> None:

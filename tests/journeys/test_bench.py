@@ -26,7 +26,21 @@ def server(database: str) -> Iterator[str]:
 
 
 @pytest.mark.parametrize(
-    "workload", ["enqueue_one", "enqueue_many", "fair", "pinned_fair", "blocked", "limited", "rate"]
+    "workload",
+    [
+        "enqueue_one",
+        "enqueue_many",
+        "fair",
+        "pinned_fair",
+        "blocked",
+        "limited",
+        "rate",
+        "serve_reads",
+        "serve_creates",
+        "outbox",
+        "delivered",
+        "webhooks",
+    ],
 )
 def test_a_workload_measures_something(server: str, workload: str) -> None:
     command = [sys.executable, "-m", "holdfast.cli", "bench", "-w", workload, "--scale", "0.001", "--json"]

@@ -54,8 +54,18 @@ def test_the_guide_names_every_function_an_operator_or_client_may_call() -> None
     granted = re.findall(r"on function ([\w, '\n]+?) to", (ROOT / "src/holdfast/sql/grants.sql").read_text())
     names = set(re.findall(r"\w+", " ".join(granted)))
     inner = {"wake", "sleep", "take_lead", "upkeep", "register_worker", "unregister_worker", "clock", "register_limits",
-             "record_tick", "fit_keys"}  # fmt: skip
+             "record_tick", "count_waiting", "fit_keys"}  # fmt: skip
     assert [name for name in sorted(names - inner) if f"`{name}`" not in guide] == []
+
+
+def test_the_guide_names_every_endpoint_of_the_service() -> None:
+    from holdfast.web import app
+
+    guide = (ROOT / "docs/guides/http.md").read_text()
+    paths = app(Holdfast("postgresql://nowhere", tick_secrets="x" * 16), tick_endpoint=True).openapi()["paths"]
+    for path in paths:
+        first, *_, last = [*path.removeprefix("/v1").split("/")[1:], ""]
+        assert f"/v1/{first}" in guide and last.strip("{}").removesuffix("_id") in guide, path
 
 
 def test_settings_named_in_the_documents_exist() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,11 +17,14 @@ from typing import Any
 import pytest
 from running import ended, until, waiting, working
 
-from holdfast import Holdfast, Status
+from holdfast import Event, Holdfast, Status
+from holdfast.effects.signature import sign
 
 GUIDES = Path(__file__).parent.parent.parent / "docs/guides"
-PAGES = ("tasks.md", "batches.md", "flow.md")
+PAGES = ("tasks.md", "batches.md", "flow.md", "outbox.md", "webhooks.md", "sinks.md")
+QUEUES = "default,mail,outbox"
 Sql = Callable[..., list[tuple[Any, ...]]]
+TABLE = re.search(r"(create table price_points .*?);", (GUIDES / "sinks.md").read_text(), re.S)[1]  # type: ignore[index]
 
 
 def programs(page: str) -> list[tuple[str, str]]:
@@ -66,8 +70,9 @@ def test_every_python_block_is_run_and_every_program_is_checked() -> None:
 @pytest.fixture
 def ledger(sql: Sql) -> Iterator[None]:
     sql("create table public.ledger (order_id integer, amount integer)")
+    sql(f"set search_path = public; {TABLE}; set search_path = holdfast")
     yield
-    sql("drop table public.ledger")
+    sql("drop table public.ledger, public.price_points")
 
 
 @pytest.mark.parametrize(("page", "name"), NAMED)
@@ -87,11 +92,11 @@ async def test_a_program_of_the_guide_does_what_it_says(
     first, *others = programs(page)[:stop]
     run(page, *first, guide)
     try:
-        async with working(guide.hf, queues="default,mail"):  # some wait for their jobs
+        async with working(guide.hf, queues=QUEUES):  # some wait for their jobs
             for other in others:
                 await asyncio.to_thread(run, page, *other, guide)
         guide.said = capsys.readouterr().out
-        async with working(guide.hf, queues="default,mail"):  # with the resources that they have registered
+        async with working(guide.hf, queues=QUEUES):  # with the resources that they have registered
             await CHECKS[name](guide)
     finally:
         await guide.hf.aclose()
@@ -255,6 +260,16 @@ async def operate(guide: Guide) -> None:
 
 
 @check
+async def orders(guide: Guide) -> None:
+    jobs = [await guide.book.aenqueue("a", n) for n in range(3)]
+    for job in jobs:
+        await job.aresult(40)
+    starts = [info.started_at for job in jobs if (info := await job.ainfo()) is not None]
+    assert starts == sorted(starts)
+    assert len(starts) == 3
+
+
+@check
 async def pauses(guide: Guide) -> None:
     (limit,) = guide.hf.limits("tenant:acme")
     assert (limit.paused, limit.paused_by, limit.paused_reason) == (True, "ann", "unpaid")
@@ -266,3 +281,114 @@ async def asking(guide: Guide) -> None:
     assert re.fullmatch(r"tenant:acme was paused \d+ ms ago by ann \(unpaid\), for another 10 min.*", first), first
     assert second.startswith("paused {")
     assert (await ended(guide.hf, guide.waiting.id)).status is Status.SUCCEEDED
+
+
+# -- outbox.md
+
+
+@check
+async def channel(guide: Guide) -> None:
+    emitted = await guide.hf.aemit(None, guide.send_email, guide.Email("a@b.c", "hello"), key="k")
+    info = await ended(guide.hf, emitted.id)
+    assert (info.status, guide.SENT) == (Status.SUCCEEDED, {"email//k": "a@b.c"})
+
+
+@check
+async def emitting(guide: Guide) -> None:
+    assert guide.sql("select amount from public.ledger") == [(40,)]
+    await until(lambda: [it.status for it in guide.hf.list_messages(key="invoice-7")] == ["delivered"])
+    assert "existing: True" in guide.said
+
+
+@check
+async def in_a_job(guide: Guide) -> None:
+    await ended(guide.hf, (await guide.invoice.using(tenant="acme").aenqueue(8)).id)
+    await until(lambda: guide.SENT.get("email/acme/invoice-8") == "ada@example.org")
+
+
+@check
+async def before_sending(guide: Guide) -> None:
+    emitted = await guide.hf.aemit(None, "charge", {"card": "1", "cents": 5}, key="c-1")
+    assert (await ended(guide.hf, emitted.id)).attempts == 2
+    assert guide.CHARGED == {"charge//c-1": 5}
+
+
+@check
+async def ordering(guide: Guide) -> None:
+    keys = {it.key: it.order for it in guide.hf.list_messages(channel="chat")}
+    assert keys == {"m-1": "user-1", "m-2": "user-1", "m-3": "user-2"}
+
+
+# -- webhooks.md
+
+
+@check
+async def endpoint(guide: Guide) -> None:
+    made = guide.hf.webhooks.get(guide.names["endpoint"].id)
+    assert (made.tenant, made.events, made.secret) == ("acme", ["order.*", "refund.made"], None)
+    assert guide.said.splitlines()[0] == guide.names["endpoint"].secret
+
+
+@check
+async def publishing(guide: Guide) -> None:
+    assert "deliveries: 1" in guide.said
+    (delivery,) = guide.hf.webhooks.deliveries()
+    assert (delivery.event_type, delivery.body) == ("order.paid", '{"order":7}')
+    assert guide.sql("select * from public.ledger") == [(7, 40)]
+    again = Event("order.paid", {}, tenant="acme", key="paid-7")
+    assert guide.hf.webhooks.publish(None, again).existing
+
+
+@check
+async def receiving(guide: Guide) -> None:
+    headers = sign(b"{}", guide.SECRET, "msg", "dlv", "order.paid", time.time())
+    assert [guide.receive(b"{}", headers), guide.receive(b"{}", headers)] == [204, 204]
+    assert {"msg"} == guide.SEEN
+    assert guide.receive(b"{ }", headers) == 401
+    assert guide.receive(b"{}", {}) == 401
+
+
+@check
+async def policy(guide: Guide) -> None:
+    guide.hf.webhooks.publish(None, Event("order.paid", {}, tenant="acme"))
+    assert guide.hf.webhooks.deliveries()[0].max_attempts == 5
+    assert [guide.hf.webhooks.retry.delay(n) for n in (1, 2, 10, 11)] == [2, 4, 1024, 1024]
+
+
+@check
+async def again(guide: Guide) -> None:
+    assert (guide.failed, guide.answers) == ([], [])
+    (waiting_,) = guide.hf.webhooks.deliveries()
+    guide.hf.cancel(waiting_.id)
+    run("webhooks.md", *programs("webhooks.md")[4], guide)
+    assert [each.id for each in guide.failed] == [waiting_.id]
+    assert [each.outcome for each in guide.answers] == ["copied"]
+
+
+@check
+async def rotating(guide: Guide) -> None:
+    made = guide.hf.webhooks.get(guide.names["endpoint"].id)
+    assert made.secrets == 2 and guide.new_secret != guide.names["endpoint"].secret
+
+
+# -- sinks.md
+
+
+@check
+async def sinks(guide: Guide) -> None:
+    told = [
+        (await ended(guide.hf, (await guide.scrape.aenqueue(7, strength)).id)).result for strength in (3, 3, 2, 5)
+    ]  # fmt: skip
+    assert told == ["inserted", "kept", "kept", "updated"]
+    assert guide.sql("select intake_id, match_strength, details from public.price_points") == [
+        (7, 5, {"grade": "MS-65", "seen": [1, 2]})
+    ]
+
+
+@check
+async def keys(guide: Guide) -> None:
+    (job,) = guide.hf.list_jobs(task="guide.scrape")
+    assert (await ended(guide.hf, job.id)).status is Status.SUCCEEDED
+    shown = re.findall(r"\)  # (\S+)", dict(programs("sinks.md"))["keys"])
+    assert shown[0] == guide.price_point_key(external_id="v1|1101|0")
+    assert shown[-1] == guide.job_key("sync", "org-1", {"b": 2, "a": 1})

@@ -17,9 +17,12 @@ from holdfast import (
     Context,
     Cron,
     Dead,
+    Delivery,
+    Emitted,
     Handle,
     Holdfast,
     Limit,
+    MessageInfo,
     NewJob,
     Resource,
     Retry,
@@ -125,11 +128,33 @@ with hf.batch("import", tenant="acme", on_done=send.using(priority=1)) as batch:
 assert_type(batch.join(1), BatchInfo)
 
 
+@hf.channel("email", retry=Retry.fixed(5), limits=[Limit("smtp", concurrency=2)])
+async def post(delivery: Delivery[Receipt], ctx: Context = CONTEXT) -> None:
+    assert_type(delivery.payload, Receipt)
+    assert_type(delivery.maybe_sent, bool)
+    assert_type(delivery.idempotency_key, str)
+
+
+@hf.channel("sms", runner="thread")
+def text(ctx: Context, delivery: Delivery[str]) -> int:
+    with ctx.transaction():
+        assert_type(ctx.emit(post, 3, key="a", order="b"), Emitted)
+    return delivery.attempt
+
+
+assert_type(hf.emit(None, "email", {"any": "thing"}, key="a", tenant="acme", order="b"), Emitted)
+assert_type(hf.emit(None, text, "hello", key="a"), Emitted)
+assert_type(text(CONTEXT, Delivery("hello")), int)
+assert_type(Delivery("hello", "a", maybe_sent=True).payload, str)
+assert_type(hf.list_messages(channel="email"), list[MessageInfo])
+
+
 async def coroutine() -> None:
     assert_type(await send.aenqueue("a"), Handle[str])
     assert_type(await (await pay.aenqueue(3)).aresult(), Receipt)
     async with hf.batch("import") as other:
         assert_type(await other.ajoin(), BatchInfo)
+    assert_type(await hf.aemit(None, text, "hello", key="a"), Emitted)
     await send.aenqueue(3)  # error: arg-type / reportArgumentType
 
 
@@ -154,3 +179,6 @@ Limit("a", 2)  # error: call-arg / reportCallIssue
 Limit("a", concurrency="2")  # error: arg-type / reportArgumentType
 Breaker(on=[503])  # error: list-item / reportArgumentType
 hf.task(limits=["smtp"])  # error: list-item / reportArgumentType
+hf.emit(None, text, 3, key="a")  # error: misc / reportCallIssue, reportArgumentType
+hf.emit(None, "email", 3)  # error: call-overload / reportCallIssue
+hf.channel("email", retry=3)  # error: arg-type / reportArgumentType
