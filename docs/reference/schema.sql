@@ -103,6 +103,41 @@ CREATE DOMAIN holdfast.tenant_name AS text
 	CONSTRAINT tenant_name_check CHECK (((length(VALUE) >= 1) AND (length(VALUE) <= 200)));
 
 
+-- Name: used; Type: TYPE; Schema: holdfast; Owner: -
+
+CREATE TYPE holdfast.used AS (
+	tenant text,
+	task text,
+	runs bigint,
+	failures bigint,
+	run_seconds double precision,
+	queue_seconds double precision
+);
+
+
+-- Name: webhook_endpoints; Type: TABLE; Schema: holdfast; Owner: -
+
+CREATE TABLE holdfast.webhook_endpoints (
+    id uuid NOT NULL,
+    tenant holdfast.tenant_name,
+    url text NOT NULL,
+    events text[],
+    prefix text DEFAULT 'Holdfast'::text NOT NULL,
+    timeout double precision DEFAULT 30 NOT NULL,
+    dev boolean DEFAULT false NOT NULL,
+    enabled boolean DEFAULT true NOT NULL,
+    disabled_reason text,
+    description text,
+    secrets jsonb NOT NULL,
+    created_at timestamp with time zone NOT NULL,
+    updated_at timestamp with time zone NOT NULL,
+    CONSTRAINT webhook_endpoints_prefix_check CHECK ((prefix ~ '^[A-Za-z0-9-]{1,40}$'::text)),
+    CONSTRAINT webhook_endpoints_secrets_check CHECK ((jsonb_array_length(secrets) > 0)),
+    CONSTRAINT webhook_endpoints_timeout_check CHECK (((timeout > (0)::double precision) AND (timeout <= (300)::double precision))),
+    CONSTRAINT webhook_endpoints_url_check CHECK (((length(url) >= 1) AND (length(url) <= 2000)))
+);
+
+
 -- Name: limit_owed; Type: TABLE; Schema: holdfast; Owner: -
 
 CREATE TABLE holdfast.limit_owed (
@@ -154,6 +189,40 @@ END) STORED,
     CONSTRAINT limits_key_check CHECK (((length(key) >= 1) AND (length(key) <= 300)))
 )
 WITH (fillfactor='40', autovacuum_vacuum_scale_factor='0.1', autovacuum_vacuum_threshold='1000');
+
+
+-- Name: answers; Type: TABLE; Schema: holdfast; Owner: -
+
+CREATE TABLE holdfast.answers (
+    owner text NOT NULL,
+    key text NOT NULL,
+    fingerprint bytea NOT NULL,
+    status smallint,
+    body text,
+    created_at timestamp with time zone NOT NULL,
+    CONSTRAINT answers_key_check CHECK (((length(key) >= 1) AND (length(key) <= 200)))
+);
+
+
+-- Name: api_tokens; Type: TABLE; Schema: holdfast; Owner: -
+
+CREATE TABLE holdfast.api_tokens (
+    id uuid NOT NULL,
+    name text NOT NULL,
+    digest bytea NOT NULL,
+    shown text NOT NULL,
+    tenant holdfast.tenant_name,
+    scopes text[] NOT NULL,
+    created_at timestamp with time zone NOT NULL,
+    expires_at timestamp with time zone,
+    revoked_at timestamp with time zone,
+    last_used_at timestamp with time zone,
+    CONSTRAINT api_tokens_digest_check CHECK ((length(digest) = 32)),
+    CONSTRAINT api_tokens_name_check CHECK (((length(name) >= 1) AND (length(name) <= 200))),
+    CONSTRAINT api_tokens_scopes_check CHECK ((cardinality(scopes) > 0)),
+    CONSTRAINT api_tokens_shown_check CHECK (((length(shown) >= 1) AND (length(shown) <= 20)))
+)
+WITH (fillfactor='70');
 
 
 -- Name: batch_counts; Type: TABLE; Schema: holdfast; Owner: -
@@ -243,16 +312,6 @@ CREATE TABLE holdfast.cancels (
 );
 
 
--- Name: claim_token; Type: SEQUENCE; Schema: holdfast; Owner: -
-
-CREATE SEQUENCE holdfast.claim_token
-    START WITH 1
-    INCREMENT BY 1
-    NO MINVALUE
-    NO MAXVALUE
-    CACHE 1;
-
-
 -- Name: claims; Type: TABLE; Schema: holdfast; Owner: -
 
 CREATE TABLE holdfast.claims (
@@ -264,6 +323,7 @@ CREATE TABLE holdfast.claims (
     ids uuid[] NOT NULL
 )
 WITH (fillfactor='50');
+ALTER TABLE ONLY holdfast.claims ALTER COLUMN ids SET STORAGE EXTERNAL;
 
 
 -- Name: dead; Type: TABLE; Schema: holdfast; Owner: -
@@ -296,17 +356,6 @@ CREATE TABLE holdfast.dead (
 );
 
 
--- Name: dedupe; Type: TABLE; Schema: holdfast; Owner: -
-
-CREATE TABLE holdfast.dedupe (
-    key text NOT NULL,
-    id uuid NOT NULL,
-    scope holdfast.dedupe_scope NOT NULL,
-    keep interval,
-    expires_at timestamp with time zone
-);
-
-
 -- Name: history; Type: TABLE; Schema: holdfast; Owner: -
 
 CREATE TABLE holdfast.history (
@@ -333,31 +382,6 @@ CREATE TABLE holdfast.history (
 PARTITION BY RANGE (finished_at);
 
 
--- Name: history_default; Type: TABLE; Schema: holdfast; Owner: -
-
-CREATE TABLE holdfast.history_default (
-    id uuid CONSTRAINT history_id_not_null NOT NULL,
-    status holdfast.job_status CONSTRAINT history_status_not_null NOT NULL,
-    priority holdfast.priority_level CONSTRAINT history_priority_not_null NOT NULL,
-    attempt smallint CONSTRAINT history_attempt_not_null NOT NULL,
-    max_attempts holdfast.attempt_limit CONSTRAINT history_max_attempts_not_null NOT NULL,
-    run_at timestamp with time zone CONSTRAINT history_run_at_not_null NOT NULL,
-    created_at timestamp with time zone CONSTRAINT history_created_at_not_null NOT NULL,
-    started_at timestamp with time zone,
-    finished_at timestamp with time zone CONSTRAINT history_finished_at_not_null NOT NULL,
-    queue holdfast.queue_name CONSTRAINT history_queue_not_null NOT NULL,
-    task holdfast.task_name CONSTRAINT history_task_not_null NOT NULL,
-    worker text,
-    tenant holdfast.tenant_name,
-    payload json CONSTRAINT history_payload_not_null NOT NULL,
-    result jsonb,
-    dedupe_key text,
-    last_error jsonb,
-    batch uuid,
-    CONSTRAINT history_status_check CHECK ((status = ANY (ARRAY['succeeded'::holdfast.job_status, 'failed'::holdfast.job_status, 'dead'::holdfast.job_status, 'canceled'::holdfast.job_status])))
-);
-
-
 -- Name: later; Type: TABLE; Schema: holdfast; Owner: -
 
 CREATE TABLE holdfast.later (
@@ -379,6 +403,7 @@ CREATE TABLE holdfast.later (
     batch uuid,
     headers json,
     keys holdfast.limit_keys,
+    held text[],
     CONSTRAINT later_is_sound CHECK (((attempt >= 0) AND (attempt <= (max_attempts)::smallint)))
 );
 
@@ -553,6 +578,203 @@ UNION ALL
            FROM holdfast.progress p
           WHERE (p.id = history.id)) AS progress
    FROM holdfast.history;
+
+
+-- Name: outbox; Type: VIEW; Schema: holdfast; Owner: -
+
+CREATE VIEW holdfast.outbox AS
+ SELECT j.id,
+    j.tenant,
+    m.channel,
+    m.key,
+    holdfast.idempotency_key(m.channel, (j.tenant)::text, m.key) AS idempotency_key,
+    (j.payload ->> 'order'::text) AS "order",
+        CASE j.status
+            WHEN 'running'::holdfast.job_status THEN 'delivering'::text
+            WHEN 'succeeded'::holdfast.job_status THEN 'delivered'::text
+            WHEN 'queued'::holdfast.job_status THEN 'pending'::text
+            WHEN 'retrying'::holdfast.job_status THEN 'pending'::text
+            ELSE (j.status)::text
+        END AS status,
+    j.attempts,
+    j.max_attempts,
+    (j.payload -> 'body'::text) AS payload,
+    j.last_error AS error,
+    j.queue,
+    j.run_at,
+    j.created_at,
+        CASE
+            WHEN (j.status = 'succeeded'::holdfast.job_status) THEN j.finished_at
+            ELSE NULL::timestamp with time zone
+        END AS delivered_at,
+    j.finished_at,
+    ((j.attempts >
+        CASE
+            WHEN (j.status = ANY (ARRAY['running'::holdfast.job_status, 'succeeded'::holdfast.job_status])) THEN 1
+            ELSE 0
+        END) OR COALESCE(((j.payload ->> 'maybe_sent'::text) = 'true'::text), false)) AS maybe_sent
+   FROM (holdfast.jobs j
+     CROSS JOIN LATERAL ( SELECT substr((j.task)::text, 9) AS channel,
+            (j.payload ->> 'key'::text) AS key) m)
+  WHERE (starts_with((j.task)::text, 'channel:'::text) AND (m.key IS NOT NULL));
+
+
+-- Name: channel_outbox; Type: VIEW; Schema: holdfast; Owner: -
+
+CREATE VIEW holdfast.channel_outbox AS
+ SELECT id,
+    tenant AS tenant_id,
+    channel,
+    idempotency_key,
+    status,
+    attempts,
+    payload,
+    (error ->> 'message'::text) AS error_message,
+    created_at,
+    delivered_at AS sent_at
+   FROM holdfast.outbox;
+
+
+-- Name: claim_token; Type: SEQUENCE; Schema: holdfast; Owner: -
+
+CREATE SEQUENCE holdfast.claim_token
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1;
+
+
+-- Name: dedupe; Type: TABLE; Schema: holdfast; Owner: -
+
+CREATE TABLE holdfast.dedupe (
+    key text NOT NULL,
+    id uuid NOT NULL,
+    scope holdfast.dedupe_scope NOT NULL,
+    keep interval,
+    expires_at timestamp with time zone
+);
+
+
+-- Name: ticks; Type: TABLE; Schema: holdfast; Owner: -
+
+CREATE TABLE holdfast.ticks (
+    id uuid NOT NULL,
+    worker text NOT NULL,
+    started_at timestamp with time zone NOT NULL,
+    ended_at timestamp with time zone NOT NULL,
+    claimed integer NOT NULL,
+    processed integer NOT NULL,
+    succeeded integer NOT NULL,
+    failed integer NOT NULL,
+    throttled integer NOT NULL,
+    contention integer NOT NULL,
+    depth bigint NOT NULL,
+    tenants jsonb NOT NULL,
+    kind text DEFAULT 'tick'::text NOT NULL,
+    depth_at_start bigint,
+    CONSTRAINT ticks_kind_check CHECK ((kind = ANY (ARRAY['tick'::text, 'window'::text])))
+);
+
+
+-- Name: worker_tick_metrics; Type: VIEW; Schema: holdfast; Owner: -
+
+CREATE VIEW holdfast.worker_tick_metrics AS
+ SELECT id,
+    worker AS worker_id,
+    kind,
+    started_at AS tick_started_at,
+    ended_at AS tick_ended_at,
+    (round((EXTRACT(epoch FROM (ended_at - started_at)) * (1000)::numeric)))::bigint AS tick_duration_ms,
+    claimed AS jobs_claimed,
+    processed AS jobs_processed,
+    succeeded AS jobs_succeeded,
+    failed AS jobs_failed,
+    throttled AS jobs_throttled,
+    contention AS lock_contention_count,
+    tenants AS tenant_jobs,
+    depth_at_start AS queue_depth_at_start,
+    depth AS queue_depth_at_end
+   FROM holdfast.ticks;
+
+
+-- Name: health_levels; Type: VIEW; Schema: holdfast; Owner: -
+
+CREATE VIEW holdfast.health_levels AS
+ WITH recent AS (
+         SELECT worker_tick_metrics.id,
+            worker_tick_metrics.worker_id,
+            worker_tick_metrics.kind,
+            worker_tick_metrics.tick_started_at,
+            worker_tick_metrics.tick_ended_at,
+            worker_tick_metrics.tick_duration_ms,
+            worker_tick_metrics.jobs_claimed,
+            worker_tick_metrics.jobs_processed,
+            worker_tick_metrics.jobs_succeeded,
+            worker_tick_metrics.jobs_failed,
+            worker_tick_metrics.jobs_throttled,
+            worker_tick_metrics.lock_contention_count,
+            worker_tick_metrics.tenant_jobs,
+            worker_tick_metrics.queue_depth_at_start,
+            worker_tick_metrics.queue_depth_at_end
+           FROM holdfast.worker_tick_metrics
+          WHERE ((worker_tick_metrics.tick_ended_at > (holdfast.clock() - '00:05:00'::interval)) AND (worker_tick_metrics.tick_started_at > (holdfast.clock() - '1 day'::interval)))
+        ), figures(metric, value) AS (
+         SELECT 'tick_duration'::text AS "?column?",
+            ((max(recent.tick_duration_ms))::numeric / 1000.0) AS "?column?"
+           FROM recent
+        UNION ALL
+         SELECT 'lock_contentions'::text,
+            max(recent.lock_contention_count) AS max
+           FROM recent
+        UNION ALL
+         SELECT 'jobs_per_tick'::text,
+            max(recent.jobs_claimed) FILTER (WHERE (recent.kind = 'tick'::text)) AS max
+           FROM recent
+        UNION ALL
+         SELECT 'queue_depth'::text,
+            max(last.depth) AS max
+           FROM ( SELECT DISTINCT ON (recent.worker_id) recent.queue_depth_at_end AS depth
+                   FROM recent
+                  ORDER BY recent.worker_id, recent.tick_ended_at DESC) last
+        )
+ SELECT metric,
+    (value)::double precision AS value,
+    holdfast.level_of(metric, (value)::double precision) AS level
+   FROM figures;
+
+
+-- Name: history_default; Type: TABLE; Schema: holdfast; Owner: -
+
+CREATE TABLE holdfast.history_default (
+    id uuid CONSTRAINT history_id_not_null NOT NULL,
+    status holdfast.job_status CONSTRAINT history_status_not_null NOT NULL,
+    priority holdfast.priority_level CONSTRAINT history_priority_not_null NOT NULL,
+    attempt smallint CONSTRAINT history_attempt_not_null NOT NULL,
+    max_attempts holdfast.attempt_limit CONSTRAINT history_max_attempts_not_null NOT NULL,
+    run_at timestamp with time zone CONSTRAINT history_run_at_not_null NOT NULL,
+    created_at timestamp with time zone CONSTRAINT history_created_at_not_null NOT NULL,
+    started_at timestamp with time zone,
+    finished_at timestamp with time zone CONSTRAINT history_finished_at_not_null NOT NULL,
+    queue holdfast.queue_name CONSTRAINT history_queue_not_null NOT NULL,
+    task holdfast.task_name CONSTRAINT history_task_not_null NOT NULL,
+    worker text,
+    tenant holdfast.tenant_name,
+    payload json CONSTRAINT history_payload_not_null NOT NULL,
+    result jsonb,
+    dedupe_key text,
+    last_error jsonb,
+    batch uuid,
+    CONSTRAINT history_status_check CHECK ((status = ANY (ARRAY['succeeded'::holdfast.job_status, 'failed'::holdfast.job_status, 'dead'::holdfast.job_status, 'canceled'::holdfast.job_status])))
+);
+
+
+-- Name: kept_orders; Type: TABLE; Schema: holdfast; Owner: -
+
+CREATE TABLE holdfast.kept_orders (
+    key text NOT NULL COLLATE pg_catalog."C",
+    id uuid NOT NULL
+);
 
 
 -- Name: leader; Type: TABLE; Schema: holdfast; Owner: -
@@ -842,22 +1064,168 @@ CREATE VIEW holdfast.tenant_shares AS
      LEFT JOIN holdfast.limits m ON ((m.key = ('tenant:'::text || c.tenant))));
 
 
--- Name: ticks; Type: TABLE; Schema: holdfast; Owner: -
+-- Name: usage_counts; Type: TABLE; Schema: holdfast; Owner: -
 
-CREATE TABLE holdfast.ticks (
-    id uuid NOT NULL,
-    worker text NOT NULL,
-    started_at timestamp with time zone NOT NULL,
-    ended_at timestamp with time zone NOT NULL,
-    claimed integer NOT NULL,
-    processed integer NOT NULL,
-    succeeded integer NOT NULL,
-    failed integer NOT NULL,
-    throttled integer NOT NULL,
-    contention integer NOT NULL,
-    depth bigint NOT NULL,
-    tenants jsonb NOT NULL
-);
+CREATE TABLE holdfast.usage_counts (
+    minute timestamp with time zone NOT NULL,
+    tenant text NOT NULL,
+    task text NOT NULL,
+    backend integer NOT NULL,
+    runs bigint NOT NULL,
+    failures bigint NOT NULL,
+    run_seconds double precision NOT NULL,
+    queue_seconds double precision NOT NULL
+)
+WITH (fillfactor='50');
+
+
+-- Name: usage; Type: VIEW; Schema: holdfast; Owner: -
+
+CREATE VIEW holdfast.usage AS
+ SELECT minute,
+    tenant,
+    task,
+    (sum(runs))::bigint AS runs,
+    (sum(failures))::bigint AS failures,
+    sum(run_seconds) AS run_seconds,
+    sum(queue_seconds) AS queue_seconds
+   FROM holdfast.usage_counts
+  GROUP BY minute, tenant, task;
+
+
+-- Name: webhook_deliveries; Type: VIEW; Schema: holdfast; Owner: -
+
+CREATE VIEW holdfast.webhook_deliveries AS
+ SELECT id AS webhook_delivery_id,
+    tenant AS tenant_id,
+        CASE
+            WHEN (endpoint_key ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$'::text) THEN (endpoint_key)::uuid
+            ELSE NULL::uuid
+        END AS webhook_endpoint_id,
+        CASE
+            WHEN ((payload ->> 'event'::text) ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$'::text) THEN ((payload ->> 'event'::text))::uuid
+            ELSE NULL::uuid
+        END AS event_id,
+        CASE status
+            WHEN 'succeeded'::holdfast.job_status THEN 'DELIVERED'::text
+            WHEN 'queued'::holdfast.job_status THEN 'PENDING'::text
+            WHEN 'running'::holdfast.job_status THEN 'PENDING'::text
+            WHEN 'retrying'::holdfast.job_status THEN 'PENDING'::text
+            ELSE 'FAILED'::text
+        END AS status,
+        CASE
+            WHEN ((answer ->> 'http_status'::text) ~ '^\d{3}$'::text) THEN ((answer ->> 'http_status'::text))::integer
+            ELSE NULL::integer
+        END AS http_status,
+    (answer -> 'response_headers'::text) AS response_headers,
+        CASE
+            WHEN ((answer ->> 'response_body'::text) ~ '^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$'::text) THEN decode((answer ->> 'response_body'::text), 'base64'::text)
+            ELSE NULL::bytea
+        END AS response_body,
+        CASE
+            WHEN (status = 'succeeded'::holdfast.job_status) THEN finished_at
+            ELSE NULL::timestamp with time zone
+        END AS delivered_at,
+        CASE
+            WHEN (status <> 'succeeded'::holdfast.job_status) THEN (last_error ->> 'message'::text)
+            ELSE NULL::text
+        END AS error_message,
+    created_at,
+    (payload ->> 'type'::text) AS event_type,
+    (payload ->> 'body'::text) AS body,
+    status AS job_status,
+    attempts,
+    max_attempts,
+        CASE
+            WHEN (status = ANY (ARRAY['queued'::holdfast.job_status, 'retrying'::holdfast.job_status])) THEN run_at
+            ELSE NULL::timestamp with time zone
+        END AS next_attempt_at,
+    finished_at,
+    endpoint_key
+   FROM ( SELECT jobs.id,
+            jobs.task,
+            jobs.tenant,
+            jobs.queue,
+            jobs.priority,
+            jobs.payload,
+            jobs.status,
+            jobs.attempts,
+            jobs.max_attempts,
+            jobs.run_at,
+            jobs.last_error,
+            jobs.created_at,
+            jobs.started_at,
+            jobs.finished_at,
+            jobs.result,
+            jobs.dedupe_key,
+            jobs.locked_by,
+            jobs.locked_at,
+            jobs.heartbeat_at,
+            jobs.lease_expires_at,
+            jobs.token,
+            jobs.batch,
+            jobs.deadline,
+            jobs.progress,
+                CASE
+                    WHEN (jobs.status = 'succeeded'::holdfast.job_status) THEN jobs.result
+                    ELSE (jobs.last_error #> '{details,response}'::text[])
+                END AS answer,
+            "substring"((jobs.payload)::text, '"endpoint" ?: ?"([0-9a-f-]{36})"'::text) AS endpoint_key
+           FROM holdfast.jobs
+          WHERE ((jobs.task)::text = 'holdfast.webhook'::text)) j;
+
+
+-- Name: webhook_endpoint_state; Type: VIEW; Schema: holdfast; Owner: -
+
+CREATE VIEW holdfast.webhook_endpoint_state AS
+ SELECT e.id,
+    e.tenant,
+    e.url,
+    e.events,
+    e.prefix,
+    e.timeout,
+    e.dev,
+    e.enabled,
+    e.disabled_reason,
+    e.description,
+    e.created_at,
+    e.updated_at,
+    ( SELECT (count(*))::integer AS count
+           FROM jsonb_array_elements(e.secrets) s(value)
+          WHERE COALESCE((((s.value ->> 'until'::text))::timestamp with time zone > holdfast.clock()), true)) AS secrets,
+    ( SELECT max(((s.value ->> 'until'::text))::timestamp with time zone) AS max
+           FROM jsonb_array_elements(e.secrets) s(value)
+          WHERE (((s.value ->> 'until'::text))::timestamp with time zone > holdfast.clock())) AS old_secrets_until,
+    COALESCE(m.failure_streak, 0) AS failure_streak,
+    m.last_success_at,
+    m.last_failure_at,
+        CASE
+            WHEN (m.open_until > holdfast.clock()) THEN m.open_until
+            ELSE NULL::timestamp with time zone
+        END AS breaker_open_until
+   FROM (holdfast.webhook_endpoints e
+     LEFT JOIN holdfast.limits m ON ((m.key = ('webhook:'::text || e.id))));
+
+
+-- Name: worker_health_summary; Type: VIEW; Schema: holdfast; Owner: -
+
+CREATE VIEW holdfast.worker_health_summary AS
+ SELECT worker_id,
+    count(*) AS tick_count,
+    (round(avg(tick_duration_ms)))::bigint AS avg_tick_duration_ms,
+    sum(jobs_claimed) AS total_jobs_claimed,
+    sum(jobs_processed) AS total_jobs_processed,
+    sum(jobs_succeeded) AS total_jobs_succeeded,
+    sum(jobs_failed) AS total_jobs_failed,
+    sum(jobs_throttled) AS total_jobs_throttled,
+    sum(lock_contention_count) AS total_lock_contentions,
+    max(tick_ended_at) AS last_tick_at,
+    holdfast.level_of('tick_duration'::text, (((max(tick_duration_ms))::numeric / 1000.0))::double precision) AS tick_duration_level,
+    holdfast.level_of('lock_contentions'::text, (max(lock_contention_count))::double precision) AS lock_contentions_level,
+    holdfast.level_of('jobs_per_tick'::text, (max(jobs_claimed) FILTER (WHERE (kind = 'tick'::text)))::double precision) AS jobs_per_tick_level
+   FROM holdfast.worker_tick_metrics
+  WHERE ((tick_ended_at > (holdfast.clock() - '00:05:00'::interval)) AND (tick_started_at > (holdfast.clock() - '1 day'::interval)))
+  GROUP BY worker_id;
 
 
 -- Name: workers; Type: TABLE; Schema: holdfast; Owner: -
@@ -880,6 +1248,24 @@ WITH (fillfactor='50');
 -- Name: history_default; Type: TABLE ATTACH; Schema: holdfast; Owner: -
 
 ALTER TABLE ONLY holdfast.history ATTACH PARTITION holdfast.history_default DEFAULT;
+
+
+-- Name: answers answers_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
+
+ALTER TABLE ONLY holdfast.answers
+    ADD CONSTRAINT answers_pkey PRIMARY KEY (owner, key);
+
+
+-- Name: api_tokens api_tokens_digest_key; Type: CONSTRAINT; Schema: holdfast; Owner: -
+
+ALTER TABLE ONLY holdfast.api_tokens
+    ADD CONSTRAINT api_tokens_digest_key UNIQUE (digest);
+
+
+-- Name: api_tokens api_tokens_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
+
+ALTER TABLE ONLY holdfast.api_tokens
+    ADD CONSTRAINT api_tokens_pkey PRIMARY KEY (id);
 
 
 -- Name: batch_counts batch_counts_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
@@ -922,6 +1308,12 @@ ALTER TABLE ONLY holdfast.dead
 
 ALTER TABLE ONLY holdfast.dedupe
     ADD CONSTRAINT dedupe_pkey PRIMARY KEY (key);
+
+
+-- Name: kept_orders kept_orders_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
+
+ALTER TABLE ONLY holdfast.kept_orders
+    ADD CONSTRAINT kept_orders_pkey PRIMARY KEY (key);
 
 
 -- Name: later later_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
@@ -1014,10 +1406,27 @@ ALTER TABLE ONLY holdfast.ticks
     ADD CONSTRAINT ticks_pkey PRIMARY KEY (id);
 
 
+-- Name: usage_counts usage_counts_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
+
+ALTER TABLE ONLY holdfast.usage_counts
+    ADD CONSTRAINT usage_counts_pkey PRIMARY KEY (minute, tenant, task, backend);
+
+
+-- Name: webhook_endpoints webhook_endpoints_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
+
+ALTER TABLE ONLY holdfast.webhook_endpoints
+    ADD CONSTRAINT webhook_endpoints_pkey PRIMARY KEY (id);
+
+
 -- Name: workers workers_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
 
 ALTER TABLE ONLY holdfast.workers
     ADD CONSTRAINT workers_pkey PRIMARY KEY (id);
+
+
+-- Name: answers_by_time; Type: INDEX; Schema: holdfast; Owner: -
+
+CREATE INDEX answers_by_time ON holdfast.answers USING btree (created_at);
 
 
 -- Name: batches_under_way; Type: INDEX; Schema: holdfast; Owner: -
@@ -1035,6 +1444,11 @@ CREATE INDEX cancels_by_token ON holdfast.cancels USING btree (token);
 CREATE INDEX dead_by_time ON holdfast.dead USING btree (finished_at DESC, id);
 
 
+-- Name: dead_deliveries; Type: INDEX; Schema: holdfast; Owner: -
+
+CREATE INDEX dead_deliveries ON holdfast.dead USING btree ("substring"((payload)::text, '"endpoint" ?: ?"([0-9a-f-]{36})"'::text), finished_at) WHERE ((task)::text = 'holdfast.webhook'::text);
+
+
 -- Name: dedupe_expiring; Type: INDEX; Schema: holdfast; Owner: -
 
 CREATE INDEX dedupe_expiring ON holdfast.dedupe USING btree (expires_at) WHERE (expires_at IS NOT NULL);
@@ -1045,9 +1459,19 @@ CREATE INDEX dedupe_expiring ON holdfast.dedupe USING btree (expires_at) WHERE (
 CREATE INDEX history_by_id ON ONLY holdfast.history USING btree (id);
 
 
+-- Name: history_deliveries; Type: INDEX; Schema: holdfast; Owner: -
+
+CREATE INDEX history_deliveries ON ONLY holdfast.history USING btree ("substring"((payload)::text, '"endpoint" ?: ?"([0-9a-f-]{36})"'::text), finished_at) WHERE ((task)::text = 'holdfast.webhook'::text);
+
+
 -- Name: history_default_id_idx; Type: INDEX; Schema: holdfast; Owner: -
 
 CREATE INDEX history_default_id_idx ON holdfast.history_default USING btree (id);
+
+
+-- Name: history_default_substring_finished_at_idx; Type: INDEX; Schema: holdfast; Owner: -
+
+CREATE INDEX history_default_substring_finished_at_idx ON holdfast.history_default USING btree ("substring"((payload)::text, '"endpoint" ?: ?"([0-9a-f-]{36})"'::text), finished_at) WHERE ((task)::text = 'holdfast.webhook'::text);
 
 
 -- Name: later_batch; Type: INDEX; Schema: holdfast; Owner: -
@@ -1110,9 +1534,19 @@ CREATE INDEX progress_by_time ON holdfast.progress USING btree (updated_at);
 CREATE INDEX ticks_by_time ON holdfast.ticks USING btree (started_at);
 
 
+-- Name: webhook_endpoints_by_tenant; Type: INDEX; Schema: holdfast; Owner: -
+
+CREATE INDEX webhook_endpoints_by_tenant ON holdfast.webhook_endpoints USING btree (tenant);
+
+
 -- Name: history_default_id_idx; Type: INDEX ATTACH; Schema: holdfast; Owner: -
 
 ALTER INDEX holdfast.history_by_id ATTACH PARTITION holdfast.history_default_id_idx;
+
+
+-- Name: history_default_substring_finished_at_idx; Type: INDEX ATTACH; Schema: holdfast; Owner: -
+
+ALTER INDEX holdfast.history_deliveries ATTACH PARTITION holdfast.history_default_substring_finished_at_idx;
 
 
 -- Name: SCHEMA holdfast; Type: ACL; Schema: -; Owner: -
@@ -1120,6 +1554,7 @@ ALTER INDEX holdfast.history_by_id ATTACH PARTITION holdfast.history_default_id_
 GRANT USAGE ON SCHEMA holdfast TO holdfast_enqueue;
 GRANT USAGE ON SCHEMA holdfast TO holdfast_worker;
 GRANT USAGE ON SCHEMA holdfast TO holdfast_reader;
+GRANT USAGE ON SCHEMA holdfast TO holdfast_service;
 GRANT USAGE ON SCHEMA holdfast TO holdfast_admin;
 
 
@@ -1127,6 +1562,17 @@ GRANT USAGE ON SCHEMA holdfast TO holdfast_admin;
 
 REVOKE ALL ON FUNCTION holdfast.fit_keys(p_keys text[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.fit_keys(p_keys text[]) TO holdfast_enqueue;
+
+
+-- Name: FUNCTION add_deliveries(p_event uuid, p_type text, p_body text, p_tenant text, p_endpoints uuid[], p_known boolean, p_priority integer, p_max_attempts integer, p_retry jsonb); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.add_deliveries(p_event uuid, p_type text, p_body text, p_tenant text, p_endpoints uuid[], p_known boolean, p_priority integer, p_max_attempts integer, p_retry jsonb) FROM PUBLIC;
+
+
+-- Name: FUNCTION add_endpoint(p_id uuid, p_url text, p_secret text, p_tenant text, p_events text[], p_prefix text, p_timeout double precision, p_dev boolean, p_description text); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.add_endpoint(p_id uuid, p_url text, p_secret text, p_tenant text, p_events text[], p_prefix text, p_timeout double precision, p_dev boolean, p_description text) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.add_endpoint(p_id uuid, p_url text, p_secret text, p_tenant text, p_events text[], p_prefix text, p_timeout double precision, p_dev boolean, p_description text) TO holdfast_service;
 
 
 -- Name: FUNCTION add_served(p_served jsonb, p_taken holdfast.candidate[]); Type: ACL; Schema: holdfast; Owner: -
@@ -1150,16 +1596,22 @@ REVOKE ALL ON FUNCTION holdfast.admit(p_found holdfast.candidate[], p_queue text
 REVOKE ALL ON FUNCTION holdfast.apply_limits(p_keys text[]) FROM PUBLIC;
 
 
+-- Name: FUNCTION begin_answer(p_owner text, p_key text, p_fingerprint bytea, OUT outcome text, OUT status smallint, OUT body text); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.begin_answer(p_owner text, p_key text, p_fingerprint bytea, OUT outcome text, OUT status smallint, OUT body text) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.begin_answer(p_owner text, p_key text, p_fingerprint bytea, OUT outcome text, OUT status smallint, OUT body text) TO holdfast_service;
+
+
 -- Name: FUNCTION cancel(p_ids uuid[]); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.cancel(p_ids uuid[]) FROM PUBLIC;
-GRANT ALL ON FUNCTION holdfast.cancel(p_ids uuid[]) TO holdfast_admin;
+GRANT ALL ON FUNCTION holdfast.cancel(p_ids uuid[]) TO holdfast_service;
 
 
 -- Name: FUNCTION cancel_batch(p_batch uuid, p_limit integer); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.cancel_batch(p_batch uuid, p_limit integer) FROM PUBLIC;
-GRANT ALL ON FUNCTION holdfast.cancel_batch(p_batch uuid, p_limit integer) TO holdfast_admin;
+GRANT ALL ON FUNCTION holdfast.cancel_batch(p_batch uuid, p_limit integer) TO holdfast_service;
 
 
 -- Name: FUNCTION cancel_running(p_ids uuid[]); Type: ACL; Schema: holdfast; Owner: -
@@ -1172,9 +1624,80 @@ REVOKE ALL ON FUNCTION holdfast.cancel_running(p_ids uuid[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.cancel_waiting(p_ids uuid[], p_error jsonb) FROM PUBLIC;
 
 
+-- Name: FUNCTION change_endpoint(p_id uuid, p_change jsonb); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.change_endpoint(p_id uuid, p_change jsonb) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.change_endpoint(p_id uuid, p_change jsonb) TO holdfast_service;
+
+
 -- Name: FUNCTION change_override(p_override jsonb, p_beneath jsonb, p_change jsonb, p_by text); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.change_override(p_override jsonb, p_beneath jsonb, p_change jsonb, p_by text) FROM PUBLIC;
+
+
+-- Name: COLUMN webhook_endpoints.id; Type: ACL; Schema: holdfast; Owner: -
+
+GRANT SELECT(id) ON TABLE holdfast.webhook_endpoints TO holdfast_reader;
+
+
+-- Name: COLUMN webhook_endpoints.tenant; Type: ACL; Schema: holdfast; Owner: -
+
+GRANT SELECT(tenant) ON TABLE holdfast.webhook_endpoints TO holdfast_reader;
+
+
+-- Name: COLUMN webhook_endpoints.url; Type: ACL; Schema: holdfast; Owner: -
+
+GRANT SELECT(url) ON TABLE holdfast.webhook_endpoints TO holdfast_reader;
+
+
+-- Name: COLUMN webhook_endpoints.events; Type: ACL; Schema: holdfast; Owner: -
+
+GRANT SELECT(events) ON TABLE holdfast.webhook_endpoints TO holdfast_reader;
+
+
+-- Name: COLUMN webhook_endpoints.prefix; Type: ACL; Schema: holdfast; Owner: -
+
+GRANT SELECT(prefix) ON TABLE holdfast.webhook_endpoints TO holdfast_reader;
+
+
+-- Name: COLUMN webhook_endpoints.timeout; Type: ACL; Schema: holdfast; Owner: -
+
+GRANT SELECT(timeout) ON TABLE holdfast.webhook_endpoints TO holdfast_reader;
+
+
+-- Name: COLUMN webhook_endpoints.dev; Type: ACL; Schema: holdfast; Owner: -
+
+GRANT SELECT(dev) ON TABLE holdfast.webhook_endpoints TO holdfast_reader;
+
+
+-- Name: COLUMN webhook_endpoints.enabled; Type: ACL; Schema: holdfast; Owner: -
+
+GRANT SELECT(enabled) ON TABLE holdfast.webhook_endpoints TO holdfast_reader;
+
+
+-- Name: COLUMN webhook_endpoints.disabled_reason; Type: ACL; Schema: holdfast; Owner: -
+
+GRANT SELECT(disabled_reason) ON TABLE holdfast.webhook_endpoints TO holdfast_reader;
+
+
+-- Name: COLUMN webhook_endpoints.description; Type: ACL; Schema: holdfast; Owner: -
+
+GRANT SELECT(description) ON TABLE holdfast.webhook_endpoints TO holdfast_reader;
+
+
+-- Name: COLUMN webhook_endpoints.created_at; Type: ACL; Schema: holdfast; Owner: -
+
+GRANT SELECT(created_at) ON TABLE holdfast.webhook_endpoints TO holdfast_reader;
+
+
+-- Name: COLUMN webhook_endpoints.updated_at; Type: ACL; Schema: holdfast; Owner: -
+
+GRANT SELECT(updated_at) ON TABLE holdfast.webhook_endpoints TO holdfast_reader;
+
+
+-- Name: FUNCTION check_endpoint(p_endpoint holdfast.webhook_endpoints); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.check_endpoint(p_endpoint holdfast.webhook_endpoints) FROM PUBLIC;
 
 
 -- Name: FUNCTION check_job(p_task text, p_queue text, p_tenant text, p_priority integer, p_max_attempts integer, p_payload jsonb, p_run_at timestamp with time zone); Type: ACL; Schema: holdfast; Owner: -
@@ -1203,6 +1726,11 @@ REVOKE ALL ON FUNCTION holdfast.claim(p_worker text, p_queues text[], p_limit in
 GRANT ALL ON FUNCTION holdfast.claim(p_worker text, p_queues text[], p_limit integer, p_ttl interval, p_after jsonb, p_asleep boolean, p_free integer, p_per_tenant integer, p_served jsonb) TO holdfast_worker;
 
 
+-- Name: FUNCTION claim_known(p_queue text, p_priority integer, p_hint jsonb, p_room integer, OUT fits boolean, OUT ids uuid[], OUT places tid[], OUT deduped bigint, OUT info jsonb); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.claim_known(p_queue text, p_priority integer, p_hint jsonb, p_room integer, OUT fits boolean, OUT ids uuid[], OUT places tid[], OUT deduped bigint, OUT info jsonb) FROM PUBLIC;
+
+
 -- Name: FUNCTION claim_lanes(p_queue text, p_priority integer, p_hint jsonb, p_room integer, p_free integer, p_per_tenant integer, p_served jsonb, OUT taken holdfast.candidate[], OUT limited integer, OUT contention integer, OUT info jsonb); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.claim_lanes(p_queue text, p_priority integer, p_hint jsonb, p_room integer, p_free integer, p_per_tenant integer, p_served jsonb, OUT taken holdfast.candidate[], OUT limited integer, OUT contention integer, OUT info jsonb) FROM PUBLIC;
@@ -1227,7 +1755,7 @@ GRANT ALL ON FUNCTION holdfast.claimed_jobs(p_key text, p_limit integer) TO hold
 -- Name: FUNCTION clear_limit(p_key text); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.clear_limit(p_key text) FROM PUBLIC;
-GRANT ALL ON FUNCTION holdfast.clear_limit(p_key text) TO holdfast_admin;
+GRANT ALL ON FUNCTION holdfast.clear_limit(p_key text) TO holdfast_service;
 
 
 -- Name: FUNCTION clock(); Type: ACL; Schema: holdfast; Owner: -
@@ -1268,10 +1796,51 @@ GRANT SELECT ON TABLE holdfast.limit_owed TO holdfast_reader;
 REVOKE ALL ON FUNCTION holdfast.count_ended(p_ended holdfast.limit_owed[]) FROM PUBLIC;
 
 
+-- Name: FUNCTION count_usage(p_used holdfast.used[]); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.count_usage(p_used holdfast.used[]) FROM PUBLIC;
+
+
+-- Name: FUNCTION count_waiting(p_queues text[]); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.count_waiting(p_queues text[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.count_waiting(p_queues text[]) TO holdfast_worker;
+
+
+-- Name: FUNCTION create_token(p_id uuid, p_name text, p_digest bytea, p_shown text, p_tenant text, p_scopes text[], p_lifetime interval); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.create_token(p_id uuid, p_name text, p_digest bytea, p_shown text, p_tenant text, p_scopes text[], p_lifetime interval) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.create_token(p_id uuid, p_name text, p_digest bytea, p_shown text, p_tenant text, p_scopes text[], p_lifetime interval) TO holdfast_admin;
+
+
+-- Name: FUNCTION delivery_id(p_event uuid, p_endpoint uuid); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.delivery_id(p_event uuid, p_endpoint uuid) FROM PUBLIC;
+
+
+-- Name: FUNCTION disable_endpoint(p_id uuid, p_reason text, p_url text); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.disable_endpoint(p_id uuid, p_reason text, p_url text) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.disable_endpoint(p_id uuid, p_reason text, p_url text) TO holdfast_worker;
+GRANT ALL ON FUNCTION holdfast.disable_endpoint(p_id uuid, p_reason text, p_url text) TO holdfast_service;
+
+
 -- Name: FUNCTION discard_dead(p_ids uuid[]); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.discard_dead(p_ids uuid[]) FROM PUBLIC;
-GRANT ALL ON FUNCTION holdfast.discard_dead(p_ids uuid[]) TO holdfast_admin;
+GRANT ALL ON FUNCTION holdfast.discard_dead(p_ids uuid[]) TO holdfast_service;
+
+
+-- Name: FUNCTION emit(p_channel text, p_payload jsonb, p_key text, p_tenant text, p_order text, p_queue text, p_priority integer, p_max_attempts integer, p_retry jsonb, p_id uuid, p_headers json, p_keys text[], OUT id uuid, OUT outcome text); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.emit(p_channel text, p_payload jsonb, p_key text, p_tenant text, p_order text, p_queue text, p_priority integer, p_max_attempts integer, p_retry jsonb, p_id uuid, p_headers json, p_keys text[], OUT id uuid, OUT outcome text) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.emit(p_channel text, p_payload jsonb, p_key text, p_tenant text, p_order text, p_queue text, p_priority integer, p_max_attempts integer, p_retry jsonb, p_id uuid, p_headers json, p_keys text[], OUT id uuid, OUT outcome text) TO holdfast_enqueue;
+
+
+-- Name: FUNCTION enable_endpoint(p_id uuid); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.enable_endpoint(p_id uuid) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.enable_endpoint(p_id uuid) TO holdfast_service;
 
 
 -- Name: FUNCTION enqueue(p_task text, p_payload jsonb, p_queue text, p_id uuid, p_tenant text, p_priority integer, p_delay interval, p_run_at timestamp with time zone, p_max_attempts integer, p_retry jsonb, p_dedupe_key text, p_dedupe_scope holdfast.dedupe_scope, p_dedupe_keep interval, p_on_conflict text, p_fresh boolean, p_deadline interval, p_batch uuid, p_headers json, p_counted boolean, p_keys text[], OUT id uuid, OUT outcome text); Type: ACL; Schema: holdfast; Owner: -
@@ -1337,6 +1906,17 @@ REVOKE ALL ON FUNCTION holdfast.forget_limit(p_key text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.free_dedupe_keys(p_keys text[], p_ids uuid[], p_succeeded boolean) FROM PUBLIC;
 
 
+-- Name: FUNCTION free_keys(p_keys text[], p_held text[]); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.free_keys(p_keys text[], p_held text[]) FROM PUBLIC;
+
+
+-- Name: FUNCTION idempotency_key(p_channel text, p_tenant text, p_key text); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.idempotency_key(p_channel text, p_tenant text, p_key text) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.idempotency_key(p_channel text, p_tenant text, p_key text) TO holdfast_reader;
+
+
 -- Name: FUNCTION implicit_keys(p_queue text, p_task text, p_tenant text); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.implicit_keys(p_queue text, p_task text, p_tenant text) FROM PUBLIC;
@@ -1358,6 +1938,12 @@ GRANT ALL ON FUNCTION holdfast.is_alive(p_worker text, p_heartbeat_at timestamp 
 REVOKE ALL ON FUNCTION holdfast.jobs_in_words(p_jobs bigint, p_most bigint) FROM PUBLIC;
 
 
+-- Name: FUNCTION keep_answer(p_owner text, p_key text, p_status smallint, p_body text); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.keep_answer(p_owner text, p_key text, p_status smallint, p_body text) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.keep_answer(p_owner text, p_key text, p_status smallint, p_body text) TO holdfast_service;
+
+
 -- Name: FUNCTION keep_result(p_id uuid, p_result jsonb); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.keep_result(p_id uuid, p_result jsonb) FROM PUBLIC;
@@ -1370,16 +1956,34 @@ REVOKE ALL ON FUNCTION holdfast.lane_of(p_tenant text, p_keys text[]) FROM PUBLI
 GRANT ALL ON FUNCTION holdfast.lane_of(p_tenant text, p_keys text[]) TO holdfast_enqueue;
 
 
+-- Name: FUNCTION level_of(p_metric text, p_value double precision); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.level_of(p_metric text, p_value double precision) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.level_of(p_metric text, p_value double precision) TO holdfast_reader;
+
+
 -- Name: FUNCTION limit_drift(); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.limit_drift() FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.limit_drift() TO holdfast_reader;
 
 
+-- Name: FUNCTION look_at(p_ids uuid[], p_everyone boolean[], p_who text[], OUT place bigint, OUT id uuid, OUT task text, OUT tenant text, OUT queue text, OUT priority smallint, OUT payload json, OUT status text, OUT attempts smallint, OUT max_attempts smallint, OUT run_at timestamp with time zone, OUT created_at timestamp with time zone, OUT started_at timestamp with time zone, OUT finished_at timestamp with time zone, OUT error jsonb, OUT result jsonb, OUT batch uuid, OUT deadline timestamp with time zone, OUT progress jsonb); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.look_at(p_ids uuid[], p_everyone boolean[], p_who text[], OUT place bigint, OUT id uuid, OUT task text, OUT tenant text, OUT queue text, OUT priority smallint, OUT payload json, OUT status text, OUT attempts smallint, OUT max_attempts smallint, OUT run_at timestamp with time zone, OUT created_at timestamp with time zone, OUT started_at timestamp with time zone, OUT finished_at timestamp with time zone, OUT error jsonb, OUT result jsonb, OUT batch uuid, OUT deadline timestamp with time zone, OUT progress jsonb) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.look_at(p_ids uuid[], p_everyone boolean[], p_who text[], OUT place bigint, OUT id uuid, OUT task text, OUT tenant text, OUT queue text, OUT priority smallint, OUT payload json, OUT status text, OUT attempts smallint, OUT max_attempts smallint, OUT run_at timestamp with time zone, OUT created_at timestamp with time zone, OUT started_at timestamp with time zone, OUT finished_at timestamp with time zone, OUT error jsonb, OUT result jsonb, OUT batch uuid, OUT deadline timestamp with time zone, OUT progress jsonb) TO holdfast_reader;
+
+
 -- Name: FUNCTION make_partitions(); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.make_partitions() FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.make_partitions() TO holdfast_worker;
+
+
+-- Name: FUNCTION may_see(p_everyone boolean, p_who text, p_tenant text); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.may_see(p_everyone boolean, p_who text, p_tenant text) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.may_see(p_everyone boolean, p_who text, p_tenant text) TO holdfast_reader;
 
 
 -- Name: FUNCTION next_schedules(p_limit integer, p_except text[]); Type: ACL; Schema: holdfast; Owner: -
@@ -1405,10 +2009,20 @@ REVOKE ALL ON FUNCTION holdfast.open_batch(p_id uuid, p_name text, p_tenant text
 GRANT ALL ON FUNCTION holdfast.open_batch(p_id uuid, p_name text, p_tenant text, p_on_done jsonb) TO holdfast_enqueue;
 
 
+-- Name: FUNCTION order_key(p_channel text, p_tenant text, p_order text); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.order_key(p_channel text, p_tenant text, p_order text) FROM PUBLIC;
+
+
+-- Name: FUNCTION orders_of(p_keys text[]); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.orders_of(p_keys text[]) FROM PUBLIC;
+
+
 -- Name: FUNCTION pause(p_key text, p_by text, p_reason text, p_for interval); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.pause(p_key text, p_by text, p_reason text, p_for interval) FROM PUBLIC;
-GRANT ALL ON FUNCTION holdfast.pause(p_key text, p_by text, p_reason text, p_for interval) TO holdfast_admin;
+GRANT ALL ON FUNCTION holdfast.pause(p_key text, p_by text, p_reason text, p_for interval) TO holdfast_service;
 
 
 -- Name: FUNCTION pause_schedule(p_name text, p_paused boolean); Type: ACL; Schema: holdfast; Owner: -
@@ -1429,6 +2043,18 @@ REVOKE ALL ON FUNCTION holdfast.prune(p_limit integer, OUT partitions_dropped in
 GRANT ALL ON FUNCTION holdfast.prune(p_limit integer, OUT partitions_dropped integer, OUT rows_removed integer) TO holdfast_worker;
 
 
+-- Name: FUNCTION publish_event(p_type text, p_body text, p_tenant text, p_event uuid, p_key text, p_priority integer, p_max_attempts integer, p_retry jsonb, p_fresh boolean, OUT event uuid, OUT deliveries uuid[], OUT outcome text); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.publish_event(p_type text, p_body text, p_tenant text, p_event uuid, p_key text, p_priority integer, p_max_attempts integer, p_retry jsonb, p_fresh boolean, OUT event uuid, OUT deliveries uuid[], OUT outcome text) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.publish_event(p_type text, p_body text, p_tenant text, p_event uuid, p_key text, p_priority integer, p_max_attempts integer, p_retry jsonb, p_fresh boolean, OUT event uuid, OUT deliveries uuid[], OUT outcome text) TO holdfast_enqueue;
+
+
+-- Name: FUNCTION read_endpoint(p_id uuid, OUT tenant text, OUT url text, OUT prefix text, OUT timeout double precision, OUT dev boolean, OUT enabled boolean, OUT disabled_reason text, OUT secrets text[]); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.read_endpoint(p_id uuid, OUT tenant text, OUT url text, OUT prefix text, OUT timeout double precision, OUT dev boolean, OUT enabled boolean, OUT disabled_reason text, OUT secrets text[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.read_endpoint(p_id uuid, OUT tenant text, OUT url text, OUT prefix text, OUT timeout double precision, OUT dev boolean, OUT enabled boolean, OUT disabled_reason text, OUT secrets text[]) TO holdfast_worker;
+
+
 -- Name: FUNCTION reclaim(p_limit integer); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.reclaim(p_limit integer) FROM PUBLIC;
@@ -1441,10 +2067,16 @@ REVOKE ALL ON FUNCTION holdfast.reconcile_limits(p_repair boolean) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.reconcile_limits(p_repair boolean) TO holdfast_admin;
 
 
--- Name: FUNCTION record_tick(p_worker text, p_queues text[], p_seconds double precision, p_claimed integer, p_processed integer, p_succeeded integer, p_failed integer, p_throttled integer, p_contention integer, p_tenants jsonb, OUT id uuid, OUT depth bigint); Type: ACL; Schema: holdfast; Owner: -
+-- Name: FUNCTION record_tick(p_worker text, p_queues text[], p_seconds double precision, p_claimed integer, p_processed integer, p_succeeded integer, p_failed integer, p_throttled integer, p_contention integer, p_tenants jsonb, p_kind text, p_depth_at_start bigint, OUT id uuid, OUT depth bigint); Type: ACL; Schema: holdfast; Owner: -
 
-REVOKE ALL ON FUNCTION holdfast.record_tick(p_worker text, p_queues text[], p_seconds double precision, p_claimed integer, p_processed integer, p_succeeded integer, p_failed integer, p_throttled integer, p_contention integer, p_tenants jsonb, OUT id uuid, OUT depth bigint) FROM PUBLIC;
-GRANT ALL ON FUNCTION holdfast.record_tick(p_worker text, p_queues text[], p_seconds double precision, p_claimed integer, p_processed integer, p_succeeded integer, p_failed integer, p_throttled integer, p_contention integer, p_tenants jsonb, OUT id uuid, OUT depth bigint) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.record_tick(p_worker text, p_queues text[], p_seconds double precision, p_claimed integer, p_processed integer, p_succeeded integer, p_failed integer, p_throttled integer, p_contention integer, p_tenants jsonb, p_kind text, p_depth_at_start bigint, OUT id uuid, OUT depth bigint) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.record_tick(p_worker text, p_queues text[], p_seconds double precision, p_claimed integer, p_processed integer, p_succeeded integer, p_failed integer, p_throttled integer, p_contention integer, p_tenants jsonb, p_kind text, p_depth_at_start bigint, OUT id uuid, OUT depth bigint) TO holdfast_worker;
+
+
+-- Name: FUNCTION redeliver(p_ids uuid[]); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.redeliver(p_ids uuid[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.redeliver(p_ids uuid[]) TO holdfast_service;
 
 
 -- Name: FUNCTION register_limits(p_rules jsonb); Type: ACL; Schema: holdfast; Owner: -
@@ -1476,6 +2108,12 @@ GRANT ALL ON FUNCTION holdfast.release(p_ids uuid[], p_tokens bigint[]) TO holdf
 REVOKE ALL ON FUNCTION holdfast.release_limits(p_freed holdfast.freed[]) FROM PUBLIC;
 
 
+-- Name: FUNCTION remove_endpoint(p_id uuid); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.remove_endpoint(p_id uuid) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.remove_endpoint(p_id uuid) TO holdfast_service;
+
+
 -- Name: FUNCTION remove_schedule(p_name text); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.remove_schedule(p_name text) FROM PUBLIC;
@@ -1497,7 +2135,7 @@ GRANT ALL ON FUNCTION holdfast.report_progress(p_reports jsonb) TO holdfast_work
 -- Name: FUNCTION reset_breaker(p_key text); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.reset_breaker(p_key text) FROM PUBLIC;
-GRANT ALL ON FUNCTION holdfast.reset_breaker(p_key text) TO holdfast_admin;
+GRANT ALL ON FUNCTION holdfast.reset_breaker(p_key text) TO holdfast_service;
 
 
 -- Name: FUNCTION resolve_duplicate(p_key text, p_holder uuid, p_payload jsonb, p_on_conflict text, p_keys text[]); Type: ACL; Schema: holdfast; Owner: -
@@ -1508,18 +2146,30 @@ REVOKE ALL ON FUNCTION holdfast.resolve_duplicate(p_key text, p_holder uuid, p_p
 -- Name: FUNCTION resume(p_key text); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.resume(p_key text) FROM PUBLIC;
-GRANT ALL ON FUNCTION holdfast.resume(p_key text) TO holdfast_admin;
+GRANT ALL ON FUNCTION holdfast.resume(p_key text) TO holdfast_service;
 
 
 -- Name: FUNCTION retry_dead(p_ids uuid[]); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.retry_dead(p_ids uuid[]) FROM PUBLIC;
-GRANT ALL ON FUNCTION holdfast.retry_dead(p_ids uuid[]) TO holdfast_admin;
+GRANT ALL ON FUNCTION holdfast.retry_dead(p_ids uuid[]) TO holdfast_service;
 
 
 -- Name: FUNCTION retry_delay(p_policy jsonb, p_attempt integer); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.retry_delay(p_policy jsonb, p_attempt integer) FROM PUBLIC;
+
+
+-- Name: FUNCTION revoke_token(p_id uuid); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.revoke_token(p_id uuid) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.revoke_token(p_id uuid) TO holdfast_admin;
+
+
+-- Name: FUNCTION rotate_secret(p_id uuid, p_secret text, p_keep interval); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.rotate_secret(p_id uuid, p_secret text, p_keep interval) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.rotate_secret(p_id uuid, p_secret text, p_keep interval) TO holdfast_service;
 
 
 -- Name: FUNCTION run_schedule(p_name text, p_id uuid); Type: ACL; Schema: holdfast; Owner: -
@@ -1528,10 +2178,16 @@ REVOKE ALL ON FUNCTION holdfast.run_schedule(p_name text, p_id uuid) FROM PUBLIC
 GRANT ALL ON FUNCTION holdfast.run_schedule(p_name text, p_id uuid) TO holdfast_admin;
 
 
+-- Name: FUNCTION seen_jobs(p_everyone boolean, p_who text, p_ids uuid[]); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.seen_jobs(p_everyone boolean, p_who text, p_ids uuid[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.seen_jobs(p_everyone boolean, p_who text, p_ids uuid[]) TO holdfast_reader;
+
+
 -- Name: FUNCTION set_limit(p_key text, p_change jsonb, p_by text); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.set_limit(p_key text, p_change jsonb, p_by text) FROM PUBLIC;
-GRANT ALL ON FUNCTION holdfast.set_limit(p_key text, p_change jsonb, p_by text) TO holdfast_admin;
+GRANT ALL ON FUNCTION holdfast.set_limit(p_key text, p_change jsonb, p_by text) TO holdfast_service;
 
 
 -- Name: FUNCTION settle(p_outcomes jsonb, p_worker text); Type: ACL; Schema: holdfast; Owner: -
@@ -1572,6 +2228,11 @@ REVOKE ALL ON FUNCTION holdfast.take_lead(p_chore text, p_worker text, p_ttl int
 GRANT ALL ON FUNCTION holdfast.take_lead(p_chore text, p_worker text, p_ttl interval) TO holdfast_worker;
 
 
+-- Name: FUNCTION take_outbox_key(p_channel text, p_tenant text, p_key text, p_id uuid, OUT holder uuid, OUT taken boolean); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.take_outbox_key(p_channel text, p_tenant text, p_key text, p_id uuid, OUT holder uuid, OUT taken boolean) FROM PUBLIC;
+
+
 -- Name: FUNCTION take_owed(p_keys text[]); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.take_owed(p_keys text[]) FROM PUBLIC;
@@ -1580,6 +2241,12 @@ REVOKE ALL ON FUNCTION holdfast.take_owed(p_keys text[]) FROM PUBLIC;
 -- Name: FUNCTION tell_workers(p_what text); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.tell_workers(p_what text) FROM PUBLIC;
+
+
+-- Name: FUNCTION test_endpoint(p_id uuid, p_body text, p_event uuid); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.test_endpoint(p_id uuid, p_body text, p_event uuid) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.test_endpoint(p_id uuid, p_body text, p_event uuid) TO holdfast_service;
 
 
 -- Name: FUNCTION times_accepted(p_id uuid); Type: ACL; Schema: holdfast; Owner: -
@@ -1597,6 +2264,12 @@ GRANT ALL ON FUNCTION holdfast.unregister_worker(p_worker text, p_gone boolean) 
 
 REVOKE ALL ON FUNCTION holdfast.upkeep(p_worker text, p_ttl interval, OUT term bigint, OUT promoted integer, OUT reclaimed jsonb, OUT expired integer, OUT next_slot double precision) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.upkeep(p_worker text, p_ttl interval, OUT term bigint, OUT promoted integer, OUT reclaimed jsonb, OUT expired integer, OUT next_slot double precision) TO holdfast_worker;
+
+
+-- Name: FUNCTION use_token(p_digest bytea, OUT id uuid, OUT name text, OUT tenant text, OUT scopes text[], OUT seconds_left double precision); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.use_token(p_digest bytea, OUT id uuid, OUT name text, OUT tenant text, OUT scopes text[], OUT seconds_left double precision) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.use_token(p_digest bytea, OUT id uuid, OUT name text, OUT tenant text, OUT scopes text[], OUT seconds_left double precision) TO holdfast_service;
 
 
 -- Name: FUNCTION uuid7(); Type: ACL; Schema: holdfast; Owner: -
@@ -1619,6 +2292,12 @@ REVOKE ALL ON FUNCTION holdfast.walk(p_queue text, p_priority integer, p_from bi
 
 REVOKE ALL ON FUNCTION holdfast.wanted_cancels(p_tokens bigint[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.wanted_cancels(p_tokens bigint[]) TO holdfast_worker;
+
+
+-- Name: FUNCTION webhooks_wanted(); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.webhooks_wanted() FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.webhooks_wanted() TO holdfast_worker;
 
 
 -- Name: FUNCTION why(p_id uuid); Type: ACL; Schema: holdfast; Owner: -
@@ -1682,6 +2361,51 @@ REVOKE ALL ON FUNCTION holdfast.why_workers(p_queue text, p_task text, p_late bo
 REVOKE ALL ON FUNCTION holdfast.within_cap(p_found holdfast.candidate[], p_cap integer, p_served jsonb, p_taken holdfast.candidate[]) FROM PUBLIC;
 
 
+-- Name: COLUMN api_tokens.id; Type: ACL; Schema: holdfast; Owner: -
+
+GRANT SELECT(id) ON TABLE holdfast.api_tokens TO holdfast_reader;
+
+
+-- Name: COLUMN api_tokens.name; Type: ACL; Schema: holdfast; Owner: -
+
+GRANT SELECT(name) ON TABLE holdfast.api_tokens TO holdfast_reader;
+
+
+-- Name: COLUMN api_tokens.shown; Type: ACL; Schema: holdfast; Owner: -
+
+GRANT SELECT(shown) ON TABLE holdfast.api_tokens TO holdfast_reader;
+
+
+-- Name: COLUMN api_tokens.tenant; Type: ACL; Schema: holdfast; Owner: -
+
+GRANT SELECT(tenant) ON TABLE holdfast.api_tokens TO holdfast_reader;
+
+
+-- Name: COLUMN api_tokens.scopes; Type: ACL; Schema: holdfast; Owner: -
+
+GRANT SELECT(scopes) ON TABLE holdfast.api_tokens TO holdfast_reader;
+
+
+-- Name: COLUMN api_tokens.created_at; Type: ACL; Schema: holdfast; Owner: -
+
+GRANT SELECT(created_at) ON TABLE holdfast.api_tokens TO holdfast_reader;
+
+
+-- Name: COLUMN api_tokens.expires_at; Type: ACL; Schema: holdfast; Owner: -
+
+GRANT SELECT(expires_at) ON TABLE holdfast.api_tokens TO holdfast_reader;
+
+
+-- Name: COLUMN api_tokens.revoked_at; Type: ACL; Schema: holdfast; Owner: -
+
+GRANT SELECT(revoked_at) ON TABLE holdfast.api_tokens TO holdfast_reader;
+
+
+-- Name: COLUMN api_tokens.last_used_at; Type: ACL; Schema: holdfast; Owner: -
+
+GRANT SELECT(last_used_at) ON TABLE holdfast.api_tokens TO holdfast_reader;
+
+
 -- Name: TABLE batch_counts; Type: ACL; Schema: holdfast; Owner: -
 
 GRANT SELECT ON TABLE holdfast.batch_counts TO holdfast_reader;
@@ -1718,19 +2442,9 @@ GRANT SELECT ON TABLE holdfast.claims TO holdfast_reader;
 GRANT SELECT ON TABLE holdfast.dead TO holdfast_reader;
 
 
--- Name: TABLE dedupe; Type: ACL; Schema: holdfast; Owner: -
-
-GRANT SELECT ON TABLE holdfast.dedupe TO holdfast_reader;
-
-
 -- Name: TABLE history; Type: ACL; Schema: holdfast; Owner: -
 
 GRANT SELECT ON TABLE holdfast.history TO holdfast_reader;
-
-
--- Name: TABLE history_default; Type: ACL; Schema: holdfast; Owner: -
-
-GRANT SELECT ON TABLE holdfast.history_default TO holdfast_reader;
 
 
 -- Name: TABLE later; Type: ACL; Schema: holdfast; Owner: -
@@ -1813,6 +2527,46 @@ GRANT SELECT ON TABLE holdfast.progress TO holdfast_reader;
 GRANT SELECT ON TABLE holdfast.jobs TO holdfast_reader;
 
 
+-- Name: TABLE outbox; Type: ACL; Schema: holdfast; Owner: -
+
+GRANT SELECT ON TABLE holdfast.outbox TO holdfast_reader;
+
+
+-- Name: TABLE channel_outbox; Type: ACL; Schema: holdfast; Owner: -
+
+GRANT SELECT ON TABLE holdfast.channel_outbox TO holdfast_reader;
+
+
+-- Name: TABLE dedupe; Type: ACL; Schema: holdfast; Owner: -
+
+GRANT SELECT ON TABLE holdfast.dedupe TO holdfast_reader;
+
+
+-- Name: TABLE ticks; Type: ACL; Schema: holdfast; Owner: -
+
+GRANT SELECT ON TABLE holdfast.ticks TO holdfast_reader;
+
+
+-- Name: TABLE worker_tick_metrics; Type: ACL; Schema: holdfast; Owner: -
+
+GRANT SELECT ON TABLE holdfast.worker_tick_metrics TO holdfast_reader;
+
+
+-- Name: TABLE health_levels; Type: ACL; Schema: holdfast; Owner: -
+
+GRANT SELECT ON TABLE holdfast.health_levels TO holdfast_reader;
+
+
+-- Name: TABLE history_default; Type: ACL; Schema: holdfast; Owner: -
+
+GRANT SELECT ON TABLE holdfast.history_default TO holdfast_reader;
+
+
+-- Name: TABLE kept_orders; Type: ACL; Schema: holdfast; Owner: -
+
+GRANT SELECT ON TABLE holdfast.kept_orders TO holdfast_reader;
+
+
 -- Name: TABLE leader; Type: ACL; Schema: holdfast; Owner: -
 
 GRANT SELECT ON TABLE holdfast.leader TO holdfast_reader;
@@ -1858,6 +2612,7 @@ GRANT SELECT ON TABLE holdfast.schema_files TO holdfast_reader;
 GRANT SELECT ON TABLE holdfast.schema_info TO holdfast_enqueue;
 GRANT SELECT ON TABLE holdfast.schema_info TO holdfast_worker;
 GRANT SELECT ON TABLE holdfast.schema_info TO holdfast_reader;
+GRANT SELECT ON TABLE holdfast.schema_info TO holdfast_service;
 GRANT SELECT ON TABLE holdfast.schema_info TO holdfast_admin;
 
 
@@ -1893,9 +2648,29 @@ GRANT SELECT ON TABLE holdfast.tasks TO holdfast_reader;
 GRANT SELECT ON TABLE holdfast.tenant_shares TO holdfast_reader;
 
 
--- Name: TABLE ticks; Type: ACL; Schema: holdfast; Owner: -
+-- Name: TABLE usage_counts; Type: ACL; Schema: holdfast; Owner: -
 
-GRANT SELECT ON TABLE holdfast.ticks TO holdfast_reader;
+GRANT SELECT ON TABLE holdfast.usage_counts TO holdfast_reader;
+
+
+-- Name: TABLE usage; Type: ACL; Schema: holdfast; Owner: -
+
+GRANT SELECT ON TABLE holdfast.usage TO holdfast_reader;
+
+
+-- Name: TABLE webhook_deliveries; Type: ACL; Schema: holdfast; Owner: -
+
+GRANT SELECT ON TABLE holdfast.webhook_deliveries TO holdfast_reader;
+
+
+-- Name: TABLE webhook_endpoint_state; Type: ACL; Schema: holdfast; Owner: -
+
+GRANT SELECT ON TABLE holdfast.webhook_endpoint_state TO holdfast_reader;
+
+
+-- Name: TABLE worker_health_summary; Type: ACL; Schema: holdfast; Owner: -
+
+GRANT SELECT ON TABLE holdfast.worker_health_summary TO holdfast_reader;
 
 
 -- Name: TABLE workers; Type: ACL; Schema: holdfast; Owner: -
