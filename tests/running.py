@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -60,3 +61,12 @@ async def waiting(hf: Holdfast, job_id: str) -> JobInfo:
 
     info: JobInfo = await until(later)
     return info
+
+
+async def pump(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+    """Carries bytes from one connection to another until either ends: half of a relay."""
+    with contextlib.suppress(OSError):
+        while data := await source.read(65536):
+            target.write(data)
+            await target.drain()
+    target.close()

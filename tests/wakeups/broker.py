@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 import aio_pika
 import pytest
+from running import pump
 
 URL = os.environ.get("HOLDFAST_TEST_AMQP_URL", "amqp://guest:guest@127.0.0.1:5672/")
 
@@ -54,16 +55,8 @@ class Relay:
         self.connections += 1
         there, back = await asyncio.open_connection(where.hostname, where.port)
         self._open |= {writer, back}
-        await asyncio.gather(_pump(reader, back), _pump(there, writer))
+        await asyncio.gather(pump(reader, back), pump(there, writer))
         self._open -= {writer, back}
-
-
-async def _pump(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
-    with contextlib.suppress(OSError):
-        while data := await source.read(65536):
-            target.write(data)
-            await target.drain()
-    target.close()
 
 
 @contextlib.asynccontextmanager

@@ -18,7 +18,7 @@ from typing import Any
 import psycopg
 import pytest
 from conftest import PATIENCE, wait_until
-from running import until, working
+from running import pump, until, working
 
 from holdfast import ConfigurationError, Holdfast
 from holdfast.settings import Settings
@@ -124,16 +124,8 @@ class Gate:
     async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         there, back = await asyncio.open_unix_connection(self._target)
         self._writers |= {writer, back}
-        await asyncio.gather(_pump(reader, back), _pump(there, writer))
+        await asyncio.gather(pump(reader, back), pump(there, writer))
         self._writers -= {writer, back}
-
-
-async def _pump(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
-    with contextlib.suppress(OSError):
-        while data := await source.read(65536):
-            target.write(data)
-            await target.drain()
-    target.close()
 
 
 @pytest.fixture
