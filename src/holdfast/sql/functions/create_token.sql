@@ -19,11 +19,11 @@ begin
         raise exception 'a token has at least one scope' using errcode = 'invalid_parameter_value', constraint = 'token';
     end if;
     foreach v_scope in array p_scopes loop
-        if (v_scope = any (array['jobs:read', 'jobs:write', 'webhooks:read', 'webhooks:write', 'operate', 'admin'])) is not true then
-            raise exception 'a scope is jobs:read, jobs:write, webhooks:read, webhooks:write, operate or admin; got %',
+        if (v_scope = any (array['jobs:read', 'jobs:write', 'webhooks:read', 'webhooks:write', 'metrics', 'operate', 'admin'])) is not true then
+            raise exception 'a scope is jobs:read, jobs:write, webhooks:read, webhooks:write, metrics, operate or admin; got %',
                 coalesce(quote_literal(left(v_scope, 60)), 'null')
                 using errcode = 'invalid_parameter_value', constraint = 'token';
-        elsif p_tenant is not null and v_scope in ('operate', 'admin') then
+        elsif p_tenant is not null and v_scope in ('metrics', 'operate', 'admin') then
             raise exception 'the scope % is about all tenants; a token of tenant % cannot have it', v_scope, quote_literal(left(p_tenant, 60))
                 using errcode = 'invalid_parameter_value', constraint = 'token';
         end if;

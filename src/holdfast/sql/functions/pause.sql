@@ -23,11 +23,12 @@ begin
         raise exception 'a pause lasts up to 100 years, or without an end until it is resumed; got %', p_for
             using errcode = 'invalid_parameter_value', constraint = 'limit';
     end if;
-    if not exists (select 1 from limits m where m.key = p_key) then
-        perform apply_limits(array[p_key]);
-    end if;
-    select m.paused and (m.paused_until is null or m.paused_until > clock()) into v_before
-    from limits m where m.key = p_key for update;
+    loop
+        select m.paused and (m.paused_until is null or m.paused_until > clock()) into v_before
+        from limits m where m.key = p_key for update;
+        exit when found;
+        perform apply_limits(array[p_key]);  -- and once more: prune may remove a row that nobody uses
+    end loop;
     update limits m
     set paused = true, paused_until = clock() + p_for, paused_at = clock(), paused_by = coalesce(p_by, session_user),
         paused_reason = p_reason

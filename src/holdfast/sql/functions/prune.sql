@@ -1,6 +1,8 @@
 -- Removes what has outlived its use: history partitions past retention (dropped, never vacuumed away), expired dedupe
 -- keys (a message's once the message is gone too), workers not heard of for an hour, progress, ticks, usage and ended batches past
--- retention, and the service's answers after a day (the setting answers_hours). Never touches live, later or dead.
+-- retention, the service's answers after a day (the setting answers_hours), limits of keys that nobody uses (prune_limits), and tokens
+-- that have opened nothing for 90 days. Cancels batches left open (end_abandoned). Never touches live, later or dead. Decision 029
+-- says of every table what bounds it.
 -- Answers how much it removed, at most p_limit of each kind; call again while rows_removed is p_limit or more.
 -- Called by: the upkeep leader, in small committed steps.
 -- Locks: history for the moment of dropping; gives up after 50 ms rather than let workers queue up behind it.
@@ -16,6 +18,7 @@ declare
     v_rows   integer;
     v_used   integer;
     v_ticks  integer;
+    v_told   integer;
 begin
     with expired as materialized (
         select key, id, starts_with(key, 'outbox' || chr(31)) and times_accepted(id) > 0 as known
@@ -49,18 +52,13 @@ begin
         select a.ctid from answers a
         where a.created_at < clock() - make_interval(hours => (select value::integer from settings where name = 'answers_hours'))
         order by a.created_at limit p_limit for update skip locked));
-    -- Orders come and go (one for each account, say); what nobody used for an hour is made again when it is.
-    delete from limits where ctid = any (array(
-        select m.ctid from limits m
-        where m.key >= 'order:' and m.key < 'order;' and m.running = 0 and m.override = '{}' and not m.paused
-          and m.rate is null and m.breaker_after is null  -- what has been used up, or went wrong, is not forgotten
-          and greatest(m.created_at, m.last_success_at, m.last_failure_at) < clock() - interval '1 hour'
-          and not exists (select 1 from limit_owed o where o.key = m.key)
-        limit p_limit for update skip locked));
+    get diagnostics v_told = row_count;
+    delete from api_tokens where least(expires_at, revoked_at) < clock() - interval '90 days';
+    perform end_abandoned(p_limit, v_oldest);
     v_ended := array(select id from batches where finished_at < v_oldest order by id limit p_limit);
     delete from batch_counts where batch = any (v_ended);
     delete from batches where id = any (v_ended);
-    rows_removed := rows_removed + v_rows + v_ticks + v_used + cardinality(v_ended);
+    rows_removed := rows_removed + v_rows + v_ticks + v_used + v_told + cardinality(v_ended) + prune_limits(p_limit, v_oldest);
     partitions_dropped := 0;
     for v_name in
         select c.relname from pg_inherits i join pg_class c on c.oid = i.inhrelid

@@ -21,8 +21,11 @@ begin
     if found then
         v_keys := array(select m.key from limits m where m.template = p_key);
     else
-        insert into limits (key) values (p_key) on conflict do nothing;
-        perform 1 from limits m where m.key = p_key for update;
+        loop
+            insert into limits (key) values (p_key) on conflict do nothing;
+            perform 1 from limits m where m.key = p_key for update;
+            exit when found;  -- else it was pruned this moment
+        end loop;
         select * into v_rule from limit_rules r where p_key like r.pattern
         order by length(r.pattern) desc, r.template limit 1;
         update limits m set override = change_override(

@@ -1,0 +1,226 @@
+"""Keys come and go: limits that nobody uses are forgotten, and nothing that matters is forgotten with them."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+
+import flow
+import pytest
+import sql_core as core
+from conftest import wait_until
+from mutants import mutant
+from sql_clock import Clock, clock_fixture  # noqa: F401 - a fixture
+from sql_core import Sql
+from sql_hammer import rounds
+from test_limits_race import BURST, RATE, Race
+
+DAY = 86_400
+
+
+def register(sql: Sql, template: str, **code: float) -> None:
+    rule = {"template": template, "pattern": template.split("{", maxsplit=1)[0] + "%" * ("{" in template), "code": code}
+    sql("select register_limits(%s::jsonb)", [json.dumps([rule])])
+
+
+def use(sql: Sql, key: str, outcome: str = "succeeded") -> None:
+    """One job that runs under the key."""
+    flow.put(sql, keys=[key])
+    (job,) = flow.claim(sql)
+    assert flow.end(sql, job, outcome=outcome) == []
+
+
+def left(sql: Sql) -> list[str]:
+    sql("select prune()")
+    return core.firsts(sql("select key from limits order by 1"))
+
+
+def test_a_key_that_nobody_used_for_a_day_is_forgotten_and_made_again(sql: Sql, clock: Clock) -> None:
+    register(sql, "d:{d}", concurrency=1)
+    use(sql, "d:a")
+    clock.advance(DAY - 60)
+    assert left(sql) == ["d:a"]
+    clock.advance(120)
+    assert left(sql) == []
+    flow.put(sql, keys=["d:a"], number=3)
+    assert len(flow.claim(sql)) == 1
+    assert flow.drift(sql) == []
+
+
+def test_what_runs_or_was_said_by_an_operator_is_not_forgotten(sql: Sql, clock: Clock) -> None:
+    for key in ("runs", "set", "paused", "tenant:heavy", "idle"):
+        use(sql, key)
+    flow.put(sql, keys=["runs"])
+    flow.claim(sql, ttl=1000 * DAY)
+    sql(
+        """select set_limit('set', '{"concurrency": 3}'), set_limit('tenant:heavy', '{"weight": 3}'), pause('paused')"""
+    )
+    clock.advance(100 * DAY)
+    assert left(sql) == ["paused", "runs", "set", "tenant:heavy"]
+
+
+def test_a_pause_that_is_over_does_not_keep_its_key(sql: Sql, clock: Clock) -> None:
+    sql("select pause('tenant:a', p_for => '10 days')")
+    clock.advance(10.5 * DAY)
+    assert left(sql) == ["tenant:a"]
+    clock.advance(DAY)
+    assert left(sql) == []
+
+
+def test_a_rate_is_forgotten_only_when_its_bucket_is_full_again(sql: Sql, clock: Clock) -> None:
+    register(sql, "r:{d}", rate=1, per=5 * DAY, burst=2)
+    use(sql, "r:a")
+    use(sql, "r:a")
+    clock.advance(9 * DAY)
+    assert left(sql) == ["r:a"]
+    clock.advance(DAY + 1)
+    assert left(sql) == []
+    flow.put(sql, keys=["r:a"], number=5)
+    assert len(flow.claim(sql)) == 2
+
+
+@pytest.mark.parametrize("after", [1, 3], ids=["open", "with a streak"])
+def test_a_breaker_that_is_open_or_on_its_way_is_kept_for_a_week(sql: Sql, clock: Clock, after: int) -> None:
+    register(sql, "b:{d}", breaker_after=after, breaker_pause=60)
+    use(sql, "b:a", "failed")
+    clock.advance(6.9 * DAY)
+    assert left(sql) == ["b:a"]
+    clock.advance(0.2 * DAY)
+    assert left(sql) == []
+
+
+def test_counts_of_work_stepped_over_go_with_history(sql: Sql, clock: Clock) -> None:
+    sql("""select note_throttled('[{"key": "a", "count": 1}]')""")
+    clock.advance(6 * DAY)
+    sql("select prune()")
+    assert core.count(sql, "throttled") == 1
+    clock.advance(3 * DAY)
+    sql("select prune()")
+    assert core.count(sql, "throttled") == 0
+
+
+def test_what_is_owed_to_a_key_is_taken_into_account_though_nobody_claims_under_it(sql: Sql, dsn: str) -> None:
+    flow.put(sql, keys=["k"])
+    (job,) = flow.claim(sql)
+    with core.session(dsn, autocommit=False) as other:
+        other.execute("select from limits for update")
+        flow.end(sql, job)
+        sql("select prune()")
+        assert core.count(sql, "limit_owed") == 1, "whose row somebody holds must wait"
+    sql("select prune()")
+    assert core.count(sql, "limit_owed") == 0
+    assert sql("select running, last_success_at is not null from limits") == [(0, True)]
+
+
+def test_an_open_batch_of_which_nothing_was_heard_is_canceled_and_tells_its_callback(sql: Sql, clock: Clock) -> None:
+    lost, waits, young = (uuid.uuid4() for _ in "123")
+    for batch in (lost, waits, young):
+        sql("select open_batch(%s, 'b', null, %s::jsonb)", [batch, json.dumps({"task": "told"})])
+    core.put(sql, batch=lost)
+    core.finish(sql, core.claim_one(sql))
+    core.put(sql, batch=waits, delay="100 days")
+    clock.advance(7 * DAY)
+    core.put(sql, batch=young)
+    core.finish(sql, core.claim_one(sql))
+    clock.advance(2 * DAY)
+    sql("select prune()")
+    assert sql("select id, status from batch_progress where status not in ('queued', 'running')") == [
+        (lost, "canceled")
+    ]
+    assert core.firsts(sql("select task from live")) == ["told"]
+
+
+# -- who comes while a row is being removed
+
+
+def idle(sql: Sql, key: str) -> None:
+    register(sql, "d:{d}", concurrency=2)
+    use(sql, key)
+    sql("update limits set created_at = '2000-01-01', last_success_at = '2000-01-01'")
+
+
+@pytest.mark.parametrize("change", ["pause('d:a')", """set_limit('d:a', '{"concurrency": 0}')"""], ids=["pause", "set"])
+def test_an_operator_who_comes_while_the_row_is_removed_is_heard(sql: Sql, dsn: str, change: str) -> None:
+    idle(sql, "d:a")
+    with (
+        core.session(dsn, autocommit=False) as pruning,
+        core.session(dsn) as operator,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        pruning.execute("select prune()")
+        told = pool.submit(core.runner(operator), f"select {change}")
+        waiting = "select 1 from pg_stat_activity where pid = %s and wait_event_type = 'Lock'"
+        wait_until(lambda: sql(waiting, [operator.info.backend_pid]))
+        pruning.commit()
+        told.result(10)
+    flow.put(sql, keys=["d:a"])
+    assert flow.claim(sql) == []
+
+
+def test_a_claim_does_not_wait_for_a_row_that_is_being_removed(sql: Sql, dsn: str) -> None:
+    idle(sql, "d:a")
+    flow.put(sql, keys=["d:a"], number=5)
+    with core.session(dsn, autocommit=False) as pruning:
+        pruning.execute("select prune()")
+        sql("set lock_timeout = '1s'")
+        assert flow.claim(sql) == []
+        pruning.commit()
+    assert len(flow.claim(sql)) == 2
+    assert flow.drift(sql) == []
+
+
+def test_a_row_that_a_claim_has_is_not_removed(sql: Sql, dsn: str) -> None:
+    idle(sql, "d:a")
+    flow.put(sql, keys=["d:a"], number=5)
+    with core.session(dsn, autocommit=False) as claiming:
+        assert len(flow.claim(core.runner(claiming))) == 2
+        sql("select prune()")
+        claiming.commit()
+    assert (flow.claim(sql), flow.drift(sql)) == ([], [])
+
+
+class PrunedRace(Race):
+    """The race over limits, by rules of code alone, and somebody who removes every row the moment it is idle."""
+
+    def __init__(self, sql: Sql) -> None:
+        super().__init__(sql, simple=True)
+        self.simple = False  # with a rate, and many limits at once
+        sql("truncate limits")
+        for key, places in self.places.items():
+            register(sql, key, concurrency=places)
+        register(sql, "rate", rate=RATE, per=1, burst=BURST)
+
+    def lose(self, sql: Sql, rng: random.Random) -> None:
+        super().lose(sql, rng)
+        for _ in range(5):
+            time.sleep(0.001)
+            self.seen["removed"] += sql("select prune_limits(100, clock())")[0][0]
+
+    def was_worth_it(self) -> bool:
+        full = all(self.peaks[key] == self.places[key] for key in ("one", "two", "three"))
+        return full and len(self.starts) > RATE and self.seen["removed"] > 50 and self.seen["snapshot"] > 50
+
+
+AT_ONCE = ("interval '1 day' end", "interval '0' end")
+
+
+def test_limits_are_exact_while_their_rows_are_removed(dsn: str) -> None:
+    with mutant(dsn, {"prune_limits": [AT_ONCE]}) as sql:
+        race = PrunedRace(sql)
+        race.run(dsn, "mutant", 3)
+        register(sql, "rate", rate=100_000, per=1, burst=100_000)  # what is left shall not wait for it
+        race.check(sql)
+        assert race.was_worth_it(), f"too little happened to prove anything: {race.seen}"
+
+
+def test_that_race_goes_red_when_rows_are_removed_that_count_something(dsn: str) -> None:
+    def race(sql: Sql) -> None:
+        for _ in rounds():
+            PrunedRace(sql).run(dsn, "mutant", 3)
+
+    changes = {"prune_limits": [AT_ONCE, ("m.running = 0", "true")]}
+    with mutant(dsn, changes) as sql, pytest.raises(AssertionError, match="the"):
+        race(sql)

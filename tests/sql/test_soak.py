@@ -1,0 +1,260 @@
+"""Nothing grows for ever: months of varied traffic, days at each step, with the real upkeep after each. Every table of
+the catalogue must have been written to, and must hold no more rows and bytes at the end than it did half way."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import os
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import flow
+import pytest
+import sql_core as core
+from conftest import ROOT
+from mutants import mutant
+from sql_clock import Clock, stopped_clock
+from sql_core import Sql
+
+from holdfast.settings import Settings
+from holdfast.store.calls import Calls
+from holdfast.store.session import Session
+from holdfast.upkeep.chores import Upkeep
+
+LONG = os.environ.get("HOLDFAST_TEST_LONG") == "1"
+STEP = 12 * 86_400  # seconds; the longest that anything is kept for is 90 days, eight steps
+STEPS = 100 if LONG else 20
+KEYS = 20 if LONG else 2  # new ones at each step, of each kind
+# What is written when the schema is made, and never again.
+FIXED = {"schema_info", "schema_files", "settings", "test_clock"}
+RULES = {
+    "domain:{d}": {"concurrency": 2},
+    "rate:{d}": {"rate": 2, "per": 60, "burst": 2},
+    "broken:{d}": {"breaker_after": 1, "breaker_pause": 300, "breaker_cap": 3600},
+    "tenant:{t}": {"concurrency": 5},
+}
+TABLES = """
+select c.oid::regclass::text as name, coalesce(i.inhparent::regclass::text, c.relname) as whose
+from pg_class c left join pg_inherits i on i.inhrelid = c.oid
+where c.relnamespace = current_schema()::regnamespace and c.relkind = 'r' order by 1
+"""
+Level = dict[str, tuple[int, int]]  # of each table: rows, bytes
+
+
+class Traffic:
+    """What an application, its workers and its operators do in one step, with names that never come again."""
+
+    def __init__(self, sql: Sql, other: Sql) -> None:
+        self.sql, self.other = sql, other
+        rules = [{"template": t, "pattern": t.split("{")[0] + "%", "code": code} for t, code in RULES.items()]
+        sql("select register_limits(%s::jsonb)", [json.dumps(rules)])
+        nightly = {"name": "nightly", "task": "t", "cron": "0 3 * * *", "zone": "UTC", "missed": "once", "payload": {}}
+        sql("select register_schedules(%s::jsonb)", [json.dumps([nightly])])
+
+    def step(self, number: int) -> None:
+        names = [f"{number}-{each}" for each in range(KEYS)]
+        self.sql("begin")  # one commit for all is quicker
+        for each in (self.workers, self.enqueues, self.batches, self.messages, self.service, self.operators):
+            each(names)
+        self.work(f"worker-{number}")
+        self.sql("commit")
+        self.owed(names[0])
+
+    def workers(self, names: list[str]) -> None:
+        for name in names:  # none of them says good-bye
+            task = {"name": "t", "queue": "default", "max_attempts": 5, "retry": {}}
+            self.sql("select register_worker(%s, 'h', 1, '1', '{default}', 1, %s::jsonb)", [name, json.dumps([task])])
+            self.sql("select sleep(%s, '{default}')", [name])
+            self.sql("select record_tick(%s, '{default}', 1, 1, 1, 1, 0, 0, 0, '{}')", [name])
+
+    def enqueues(self, names: list[str]) -> None:
+        for name in names:
+            for kind in ("domain", "rate", "broken", "order", "tenant"):
+                core.put(self.sql, tenant=name, keys=[f"{kind}:{name}"])
+            core.put(self.sql, dedupe_key=name, dedupe_scope="success", dedupe_keep="1 day")
+            core.put(self.sql, delay="1 day")
+            core.put(self.sql, delay="1 hour", deadline="2 hours")
+
+    def batches(self, names: list[str]) -> None:
+        for name, closes in itertools.product(names, (True, False)):  # some lose whoever opened them
+            batch = uuid.uuid4()
+            self.sql("select open_batch(%s, %s, null, %s::jsonb)", [batch, name, json.dumps({"task": "t"})])
+            core.put(self.sql, batch=batch)
+            if closes:
+                self.sql("select close_batch(%s)", [batch])
+
+    def messages(self, names: list[str]) -> None:
+        endpoint = uuid.uuid4()
+        self.sql("select add_endpoint(%s, 'https://a.example', 'secret')", [endpoint])
+        for name in names:
+            self.sql("select emit('mail', '{}', %s, p_order => %s)", [name, name])
+            self.sql("select publish_event('a.b', '{}', p_key => %s)", [name])
+        self.sql("delete from webhook_endpoints where id <> %s", [endpoint])
+
+    def service(self, names: list[str]) -> None:
+        for name in names:
+            self.sql("select begin_answer('o', %s, 'f')", [name])
+            self.sql("select keep_answer('o', %s, 200::smallint, 'body')", [name])
+            digest = uuid.uuid5(uuid.NAMESPACE_URL, name).bytes * 2
+            self.sql("select create_token(%s, %s, %s, 'hf', null, '{jobs:read}', '1 day')",
+                     [uuid.uuid4(), name, digest])  # fmt: skip
+            self.sql("select note_throttled(%s::jsonb)",
+                     [json.dumps([{"key": f"domain:{name}", "tenant": name, "count": 1}])])  # fmt: skip
+
+    def work(self, worker: str) -> None:
+        """Ends of every kind in turn. Of two jobs that are to be canceled one succeeds, one is lost with its worker."""
+        ends = itertools.cycle(["succeeded", "succeeded", "error", "canceled", "dead", "released", "snoozed"])
+        queues = [row[0] for row in self.sql("select distinct queue from live")]
+        for _ in range(3):
+            jobs = flow.claim(self.sql, worker, 500, queues=queues)
+            told = [{"id": str(job.id), "token": job.token, "done": 1, "error": {"block": str(job.id)}}
+                    | ({"outcome": "error", "delay": 3600} if "order:" in str(job.keys) and job.attempt == 1
+                       else {"outcome": end})  # a job that waits keeps its order
+                    for job, end in zip(jobs, ends, strict=False)]  # fmt: skip
+            self.sql("select report_progress(%s::jsonb)", [json.dumps(told)])
+            assert self.sql("select finish('{}', '{}', %s::jsonb)", [json.dumps(told)]) == []
+        for _ in range(3):
+            core.put(self.sql)
+        lost, ended, *_ = flow.claim(self.sql, worker, 3)
+        assert core.cancel(self.sql, lost.id, ended.id) == ["canceling"] * 2
+        assert flow.end(self.sql, ended) == []
+
+    def owed(self, name: str) -> None:
+        """The end of a job whose limit somebody holds at that moment, and under which nothing is claimed any more."""
+        key = f"domain:owed-{name}"
+        core.put(self.sql, keys=[key], priority=0)
+        (job,) = flow.claim(self.sql, "w", 1)
+        self.other("begin")
+        self.other("select from limits where key = %s for update", [key])
+        flow.end(self.sql, job)
+        self.other("commit")
+
+    def operators(self, names: list[str]) -> None:
+        for name in names:
+            self.sql("select pause(%s, p_for => '1 hour')", [f"tenant:paused-{name}"])
+            self.sql("select set_limit(%s, '{\"concurrency\": 1}')", [f"domain:set-{name}"])
+            self.sql("select clear_limit(%s)", [f"domain:set-{name}"])
+
+    def clean_up(self) -> None:
+        """What is a person's to remove."""
+        self.sql("select discard_dead(array(select id from dead))")
+        self.sql("delete from blocks")
+
+
+class Soak:
+    """Steps through time, and looks how large everything is."""
+
+    def __init__(self, settings: Settings, sql: Sql, other: Sql, clock: Clock, loop: asyncio.Runner) -> None:
+        self.settings, self.sql, self.clock, self.loop = settings, sql, clock, loop
+        self.session = Session(settings, "soak")
+        self.traffic = Traffic(sql, other)
+        self.used: set[str] = set()
+
+    def run(self, steps: int) -> tuple[Level, Level]:
+        """How large everything was half way, and at the end."""
+        half, end = self._go(range(steps // 2)), self._go(range(steps // 2, steps))
+        return half, end
+
+    def _go(self, numbers: range) -> Level:
+        """The largest that each table was after the last steps."""
+        levels = []
+        for number in numbers:
+            self.traffic.step(number)
+            if number < 2:
+                self.used |= {name for name, (rows, _) in self.level().items() if rows}
+            self.traffic.clean_up()
+            self.clock.advance(STEP)
+            self.loop.run(self.keep_up())
+            if number % 5 > 2:
+                self.vacuum()
+            if number >= numbers[-2]:
+                levels.append(self.level())
+        return {name: tuple(max(each[name][n] for each in levels) for n in (0, 1)) for name in levels[-1]}
+
+    async def keep_up(self) -> None:
+        """A round of a worker that has just become the leader."""
+        await Upkeep("soak", self.settings, self.session, Calls(self.settings.schema)).once()
+
+    def vacuum(self) -> None:
+        """In place of autovacuum, which comes when it likes."""
+        for name, _ in self.sql(TABLES):
+            self.sql(f"vacuum {name}")
+
+    def level(self) -> Level:
+        """History's partitions count as one table."""
+        found: Level = {}
+        names = self.sql(TABLES)
+        each = (f"select count(*), pg_total_relation_size('{name}') from {name}" for name, _ in names)
+        for (_, whose), (rows, size) in zip(names, self.sql(" union all ".join(each)), strict=True):
+            before = found.get(whose, (0, 0))
+            found[whose] = (before[0] + rows, before[1] + size)
+        return found
+
+
+def grown(half: Level, end: Level) -> list[str]:
+    """The tables that are larger than they were, a little left to chance."""
+    return [
+        f"{name}: {half[name][0]} rows, {half[name][1]} bytes; then {rows} rows, {size} bytes"
+        for name, (rows, size) in end.items()
+        if rows > half[name][0] * 1.1 + 3 or size > half[name][1] * 1.2 + 32_768
+    ]
+
+
+@contextmanager
+def soak(dsn: str, schema: str, sql: Sql) -> Iterator[Soak]:
+    settings = Settings(dsn=dsn, schema=schema)
+    with stopped_clock(dsn, schema) as clock, core.session(dsn, schema) as other, asyncio.Runner() as loop:
+        # Each step makes one partition, not four: that is most of what a step takes.
+        sql("update settings set value = '0' where name = 'partitions_ahead_days'")
+        under = Soak(settings, sql, core.runner(other), clock, loop)
+        try:
+            yield under
+        finally:
+            loop.run(under.session.close())
+            sql("update settings set value = '3' where name = 'partitions_ahead_days'")
+
+
+@pytest.mark.timeout(600)
+def test_no_table_is_larger_after_months_than_it_was_half_way(dsn: str, sql: Sql) -> None:
+    with soak(dsn, "holdfast", sql) as under:
+        half, end = under.run(STEPS)
+        assert under.used | FIXED == set(end), "this test must write to every table"
+        assert grown(half, end) == []
+        assert flow.drift(sql) == []
+        if LONG:
+            print("\n".join(f"{name:18} {half[name]} {end[name]}" for name in sorted(end)))
+
+
+OFF = {
+    "limits": {"prune_limits": [("where m.running = 0", "where false")]},
+    "throttled": {"prune_limits": [("where t.last_at < p_oldest", "where false")]},
+    "limit_owed": {"prune_limits": [("if exists (select 1 from limit_owed)", "if false")]},
+    "batches": {"prune": [("perform end_abandoned(p_limit, v_oldest);", "")]},
+    "batch_counts": {"prune": [("delete from batch_counts where", "delete from batch_counts where false and")]},
+    "answers": {"prune": [("where a.created_at <", "where false and a.created_at <")]},
+    "api_tokens": {"prune": [("delete from api_tokens where", "delete from api_tokens where false and")]},
+    "usage_counts": {"prune": [("where minute <", "where false and minute <")]},
+    "workers": {"prune": [("delete from workers where", "delete from workers where false and")]},
+    "cancels": {"prune": [("delete from cancels c where", "delete from cancels c where false and")]},
+    "progress": {"prune": [("where updated_at <", "where false and updated_at <")]},
+    "ticks": {"prune": [("where started_at <", "where false and started_at <")]},
+    "dedupe": {"prune": [("from dedupe where expires_at", "from dedupe where false and expires_at")]},
+    "history": {"prune": [(" < v_oldest\n        order by 1", " < '2000-01-01'\n        order by 1")]},
+}
+SOME = list(OFF) if LONG else ["limits"]
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("table", SOME)
+def test_it_goes_red_where_one_table_is_not_pruned(dsn: str, table: str) -> None:
+    with mutant(dsn, OFF[table]) as sql, soak(dsn, "mutant", sql) as under:
+        assert table in {each.split(":")[0] for each in grown(*under.run(20))}
+
+
+def test_the_record_says_of_every_table_what_bounds_it(sql: Sql) -> None:
+    (record,) = (ROOT / "docs" / "decisions").glob("029-*.md")
+    text = record.read_text(encoding="utf-8")
+    assert [name for name in {whose for _, whose in sql(TABLES)} if f"| `{name}`" not in text] == []
