@@ -39,6 +39,17 @@ def test_a_tenant_with_a_thousand_jobs_gets_25_of_a_tick(hf: Holdfast, sql: Sql,
     assert hf.tick(per_tenant=4).tenants == {"flood": 4}
 
 
+def test_a_tenant_that_had_its_part_is_counted_as_throttled_and_loses_no_attempts(
+    hf: Holdfast, sql: Sql, ran: list[str | None]
+) -> None:
+    flow.put(sql, task="note", tenant="flood", number=60)
+    flow.put(sql, task="note", tenant="even", number=25)
+    assert hf.tick().throttled == 1
+    assert sql("select distinct key, tenant from throttled") == [("tenant:flood", "flood")]
+    assert sql("select distinct attempt from live") == [(0,)]
+    assert hf.tick(max_jobs=25).throttled == 0, "it was the tick that was full"
+
+
 def test_forty_tenants_all_advance_in_every_tick_of_200(hf: Holdfast, sql: Sql, ran: list[str | None]) -> None:
     """FAIR2, with one of them flooding and work at two priorities."""
     for n in range(40):
@@ -48,6 +59,18 @@ def test_forty_tenants_all_advance_in_every_tick_of_200(hf: Holdfast, sql: Sql, 
         done = hf.tick(max_jobs=200)
         assert done.claimed == 200
         assert len(done.tenants) == 40 and max(done.tenants.values()) <= 25, done.tenants
+
+
+@pytest.mark.parametrize(("tenants", "room"), [(39, 175), (41, 200), (7, 9), (150, 200)])
+def test_all_tenants_advance_where_the_room_cannot_be_divided_by_them(
+    hf: Holdfast, sql: Sql, ran: list[str | None], tenants: int, room: int
+) -> None:
+    """FAIR2: the document ranks jobs within their tenant, so nobody's second comes before anybody's first."""
+    for n in range(tenants):
+        flow.put(sql, task="note", tenant=f"t{n}", number=20)
+    done = hf.tick(max_jobs=room)
+    assert (done.claimed, len(done.tenants)) == (room, tenants)
+    assert max(done.tenants.values()) - min(done.tenants.values()) <= 1, done.tenants
 
 
 def test_a_tenants_part_is_counted_over_priorities_queues_and_limits(

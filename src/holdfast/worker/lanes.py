@@ -294,6 +294,7 @@ class Lanes:
         self._lap_found = 0
         self._lap_cost = 0.0
         self._first = True
+        self._breath = 0.0  # until when the first lap rests: half of the time, while it only finds lanes that must wait
         self.width = WIDEST  # most jobs to claim at once
         self._look_at = 0.0
         self._filled = False  # whether the last claim found as much as it asked for
@@ -312,7 +313,7 @@ class Lanes:
         self._freed_keys, self._freed_lanes = set(), set()
         rings = self._rings
         due = self._affordable_at if self._near_end or self.lap_open else self._lap_at
-        self.careful = careful or self._hurries or now >= due or not any(ring.lanes for ring in rings.values())
+        self.careful = careful or self._hurries(now) or now >= due or not any(ring.lanes for ring in rings.values())
         if self.careful and not self.lap_open:
             self._lap_claims = self._lap_found = 0
             self._lap_cost = 0.0
@@ -330,12 +331,13 @@ class Lanes:
         walked = [ring.lapped or ring.walked >= 0 for ring in self._rings.values()]
         return any(walked) and not all(ring.lapped for ring in self._rings.values())
 
-    @property
-    def _hurries(self) -> bool:
+    def _hurries(self, now: float) -> bool:
         """Whether to go on with a lap whatever it costs: before the first one is over nobody is known to be served
         fairly, and a worker that has nothing else to do has the time."""
         if self._first:  # in turn with quick ones, so that what has been found is worked at meanwhile
-            return not (self.careful and any(ring.lanes for ring in self._rings.values()))
+            if self.careful:
+                return not any(ring.lanes for ring in self._rings.values())
+            return not (self._filled and now < self._breath)
         return self.lap_open and self._near_end and not self.more
 
     @property
@@ -383,6 +385,7 @@ class Lanes:
         self._lap_cost += now - began
         self._lap_found += len(rows)
         self._affordable_at = now + max(now - began - CHEAP, 0.0) * LAP_SHARE
+        self._breath = now if rows else now + (now - began)
         if not rows and self._lap_claims == 1 and not self.lap_open and not self.again:
             # What else is known of has nothing, or it would have been met; visiting it would keep an idle worker busy.
             for place, each in told.items():
@@ -439,7 +442,7 @@ class Lanes:
         """Notes whether a claim found as much as it asked for; answers in how many seconds a careful one is
         affordable."""
         self._near_end = not enough
-        return 0.0 if self._first or self._hurries else max(self._affordable_at - now, 0.0)
+        return 0.0 if self._first or self._hurries(now) else max(self._affordable_at - now, 0.0)
 
     def freed(self, jobs: Iterable[Job]) -> bool:
         """Jobs have ended: their keys have room for as many others. Answers whether any lane was waiting for that."""

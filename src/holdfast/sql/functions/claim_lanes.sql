@@ -30,6 +30,7 @@ declare
     v_empty bigint[] := '{}';
     v_shut  jsonb := '[]';
     v_found candidate[];
+    v_over  candidate[];
     v_left  integer := p_room;
     v_skip  bigint[];
     v_most  integer;
@@ -131,7 +132,13 @@ begin
                 join unnest(v_asked, v_takes) as u(lane, take) on u.lane = c.lane where u.take > c.jobs);
         end if;
         if p_per_tenant is not null then
+            v_over := v_found;
             v_found := within_cap(v_found, p_per_tenant, p_served, taken);
+            if cardinality(v_over) > cardinality(v_found) then  -- closed for this caller: their tenants have had their part
+                v_shut := v_shut || (
+                    select jsonb_agg(distinct jsonb_build_array(o.lane, 'tenant:' || o.tenant, o.tenant, null))
+                    from unnest(v_over) o where o.id not in (select f.id from unnest(v_found) f));
+            end if;
         end if;
         v_keyed := (select count(*) from unnest(v_found) f where f.keys is not null);
         v_moved := false;

@@ -1,6 +1,7 @@
 -- How many jobs each lane may give in one round, so that p_room is shared by tenants according to their weights, and a
--- tenant's part by its lanes. A part is two jobs or more, or visiting a lane costs more than it gives; with a cap one, so that as
--- many tenants as possible advance. 0 for lanes of a tenant that has more of them than its part has jobs.
+-- tenant's part by its lanes. A part is two jobs or more, or visiting a lane costs more than it gives; with a cap one, and rounded
+-- down, so that as many tenants as possible advance: what is left goes to another round. 0 for lanes of a tenant that has more of
+-- them than its part has jobs.
 -- Called by: claim.
 -- Locks: none.
 -- Wakes: nobody.
@@ -17,8 +18,9 @@ begin
         return array_fill(greatest(ceil(p_room::numeric / cardinality(p_lanes))::integer, v_least), array[cardinality(p_lanes)]);
     end if;
     return array(
-        select case when t.place <= ceil(t.part) then least(
-                   ceil(t.part / t.lanes), case when t.tenant > 0 then p_per_tenant end) else 0 end
+        select case when t.place > ceil(t.part) then 0
+                    when p_per_tenant is null then ceil(t.part / t.lanes)
+                    else greatest(least(floor(t.part / t.lanes), case when t.tenant > 0 then p_per_tenant end), 1) end
         from (
             select u.n, u.lane >> 32 as tenant, row_number() over tenant as place, u.lanes,
                    w.weight * greatest(p_room / sum(w.weight / u.lanes) over (), v_least) as part
