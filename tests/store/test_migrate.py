@@ -66,6 +66,44 @@ def test_a_changed_function_is_replaced_and_a_vanished_one_dropped(empty: str) -
         assert conn.execute(granted, [fail]).fetchone() == (True,)
 
 
+def test_views_that_others_made_of_ours_come_back_as_they_were(empty: str) -> None:
+    hf = Holdfast(empty)
+    hf.migrate()
+    with psycopg.connect(empty, autocommit=True) as conn:
+        conn.execute("""
+            create schema mine;
+            create view mine.waiting with (security_barrier) as
+                select id, task, holdfast.why(id) as why from holdfast.jobs;
+            create view mine.tasks as select task, count(*) from mine.waiting group by task;
+            create function mine.refuse() returns trigger language plpgsql as $$ begin raise 'not here'; end $$;
+            create trigger refusing instead of delete on mine.waiting for each row execute function mine.refuse();
+            grant select on mine.tasks to holdfast_reader, public;
+            comment on view mine.tasks is 'how many, isn''t it';
+            update holdfast.schema_files set checksum = 'old' where name in ('functions/why.sql', 'views/jobs.sql');
+        """)
+        told = """select c.oid::regclass, pg_get_viewdef(c.oid), reloptions, relacl::text,
+                         obj_description(c.oid, 'pg_class'),
+                         (select array_agg(pg_get_triggerdef(t.oid)) from pg_trigger t where tgrelid = c.oid)
+                  from pg_class c where relnamespace = 'mine'::regnamespace and relkind = 'v' order by relname"""
+        before = conn.execute(told).fetchall()
+        assert len(hf.migrate().functions) > 1
+        assert conn.execute(told).fetchall() == before
+        hf.task(name="greet")(lambda: None).enqueue()
+        assert conn.execute("select task from mine.waiting").fetchall() == [("greet",)]
+        assert conn.execute("select * from mine.tasks").fetchall() == [("greet", 1)]
+
+
+def test_what_cannot_come_back_stops_a_migration_before_it_is_lost(empty: str) -> None:
+    hf = Holdfast(empty)
+    hf.migrate()
+    with psycopg.connect(empty, autocommit=True) as conn:
+        conn.execute("create materialized view daily as select task from holdfast.jobs")
+        conn.execute("update holdfast.schema_files set checksum = 'old' where name = 'views/jobs.sql'")
+        with pytest.raises(ConfigurationError, match=r"view public.daily depends on view jobs.*drop it"):
+            hf.migrate()
+        assert conn.execute("select count(*) from daily").fetchall() == [(0,)]
+
+
 def test_jobs_live_in_the_schema_that_was_asked_for(empty: str) -> None:
     with Holdfast(empty, schema="other_jobs") as hf:
         hf.migrate()

@@ -19,6 +19,7 @@ import psycopg
 from holdfast.errors import ConfigurationError
 from holdfast.settings import Settings
 from holdfast.store import connect
+from holdfast.store.dependants import come_back, make_way
 
 Connection = psycopg.Connection[Any]
 _FIRST = ("views/jobs.sql", "views/outbox.sql", "views/worker_tick_metrics.sql")  # other views are made of them
@@ -71,7 +72,7 @@ def _apply(conn: Connection, schema: str) -> Migrated:
     found = found_version(conn, schema) or 0
     if found > expected_version():
         connect.check_schema(found, expected_version(), schema)
-    done = Migrated(expected_version(), list(_migrate(conn, found)), list(_replace(conn)))
+    done = Migrated(expected_version(), list(_migrate(conn, found)), list(_replace(conn, schema)))
     if done.migrations or done.functions:
         conn.execute(_text("grants.sql").encode())
         conn.execute("SELECT make_partitions()")
@@ -87,8 +88,9 @@ def _migrate(conn: Connection, found: int) -> Iterator[str]:
             yield name
 
 
-def _replace(conn: Connection) -> Iterator[str]:
-    """Drops and recreates functions and views whose text has changed; drops those whose file is gone."""
+def _replace(conn: Connection, schema: str) -> Iterator[str]:
+    """Drops and recreates functions and views whose text has changed; drops those whose file is gone. Views that others
+    have made of them come back."""
     known = dict(conn.execute("SELECT name, checksum FROM schema_files").fetchall())
     files = {f"{kind}/{name}": text for kind in ("functions", "views") for name, text in _files(kind)}
     sums = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in files.items()}
@@ -98,8 +100,12 @@ def _replace(conn: Connection) -> Iterator[str]:
         return
     # Views may use functions, so all views make way and come back.
     changed += [name for name in files if name.startswith("views/") and name not in changed]
-    for name in reversed([*changed, *gone]):
-        _drop(conn, name)
+    views = [_name(name) for name in [*changed, *gone] if name.startswith("views/")]
+    others = make_way(conn, schema, views)
+    conn.execute(f"DROP VIEW IF EXISTS {', '.join(views)}".encode())
+    for name in [*changed, *gone]:
+        if name.startswith("functions/"):
+            _drop_function(conn, _name(name))
     for name in sorted(changed, key=lambda n: (n.startswith("views/"), n not in _FIRST, n)):
         conn.execute(files[name].encode())
         conn.execute(
@@ -108,13 +114,14 @@ def _replace(conn: Connection) -> Iterator[str]:
         )
         yield name
     conn.execute("DELETE FROM schema_files WHERE name = ANY(%s)", [gone])
+    come_back(conn, others)
 
 
-def _drop(conn: Connection, file: str) -> None:
-    kind, _, name = file.removesuffix(".sql").partition("/")
-    if kind == "views":
-        conn.execute(f"DROP VIEW IF EXISTS {name} CASCADE".encode())
-        return
+def _name(file: str) -> str:
+    return file.removesuffix(".sql").partition("/")[2]
+
+
+def _drop_function(conn: Connection, name: str) -> None:
     overloads = (
         "SELECT oid::regprocedure::text FROM pg_proc "
         "WHERE proname = %s AND pronamespace = current_schema()::regnamespace"
@@ -139,6 +146,11 @@ def _explain(error: psycopg.Error, settings: Settings) -> Exception:
         return ConfigurationError(
             f"the database user may not set up schema {settings.schema!r} ({error}); have an administrator run "
             f"`holdfast migrate` once, or: GRANT CREATE ON DATABASE <database> TO <user>"
+        )
+    if error.sqlstate == "2BP01":
+        return ConfigurationError(
+            f"something of yours is made of what this release of Holdfast replaces ({error.diag.message_detail}); "
+            f"nothing was changed; drop it, run `holdfast migrate`, and make it again"
         )
     if error.sqlstate is None or error.sqlstate.startswith(("08", "57", "28", "3D")):
         return connect.explain(error, settings)

@@ -1,0 +1,72 @@
+"""Views that others have made of Holdfast's: they make way while those are replaced, and come back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+
+Connection = psycopg.Connection[Any]
+
+# Every view that is made of a view or function in the schema, or of such a view, but for the schema's own; the further
+# away, the later. A view depends on things through its rewrite rule.
+_FOUND = """
+WITH RECURSIVE made (view, away) AS (
+    SELECT r.ev_class, 1 FROM pg_depend d JOIN pg_rewrite r ON d.classid = 'pg_rewrite'::regclass AND d.objid = r.oid
+    WHERE (d.refclassid = 'pg_class'::regclass
+           AND d.refobjid IN (SELECT oid FROM pg_class WHERE relkind = 'v' AND relnamespace = %(schema)s::regnamespace))
+       OR (d.refclassid = 'pg_proc'::regclass
+           AND d.refobjid IN (SELECT oid FROM pg_proc WHERE pronamespace = %(schema)s::regnamespace))
+    UNION
+    SELECT r.ev_class, m.away + 1 FROM made m
+    JOIN pg_depend d ON d.refclassid = 'pg_class'::regclass AND d.refobjid = m.view
+    JOIN pg_rewrite r ON d.classid = 'pg_rewrite'::regclass AND d.objid = r.oid AND r.ev_class <> m.view
+    WHERE m.away < 100
+)
+SELECT c.oid FROM made m JOIN pg_class c ON c.oid = m.view
+WHERE c.relkind = 'v' AND NOT (c.relnamespace = %(schema)s::regnamespace AND c.relname = ANY (%(ours)s))
+GROUP BY c.oid ORDER BY max(m.away)
+"""
+
+# What makes a view again as it was: itself, its owner, defaults and triggers, who may use it, and what is said of it.
+_TOLD = """
+SELECT name, ARRAY[
+    'CREATE VIEW ' || name || coalesce(' WITH (' || array_to_string(reloptions, ', ') || ')', '') || ' AS '
+        || pg_get_viewdef(oid),
+    'ALTER VIEW ' || name || ' OWNER TO ' || relowner::regrole
+] || ARRAY(SELECT format('ALTER VIEW %%s ALTER %%I SET DEFAULT %%s', name, attname, pg_get_expr(adbin, adrelid))
+           FROM pg_attrdef d JOIN pg_attribute a ON a.attrelid = d.adrelid AND a.attnum = d.adnum WHERE adrelid = c.oid)
+  || ARRAY(SELECT pg_get_triggerdef(t.oid) FROM pg_trigger t WHERE tgrelid = c.oid AND NOT tgisinternal)
+  || ARRAY(SELECT format('GRANT %%s ON %%s TO %%s%%s', privilege_type, name,
+                         CASE grantee WHEN 0 THEN 'PUBLIC' ELSE grantee::regrole::text END,
+                         CASE WHEN is_grantable THEN ' WITH GRANT OPTION' ELSE '' END)
+           FROM aclexplode(c.relacl) WHERE grantee <> c.relowner)
+  || ARRAY(SELECT format('COMMENT ON VIEW %%s IS %%L', name, description)
+           FROM pg_description WHERE classoid = 'pg_class'::regclass AND objoid = c.oid AND objsubid = 0)
+FROM (SELECT *, oid::regclass::text AS name FROM pg_class WHERE oid = %s) c
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Dependant:
+    """A view of somebody else's, and the statements that make it again."""
+
+    name: str
+    statements: list[str]
+
+
+def make_way(conn: Connection, schema: str, ours: list[str]) -> list[Dependant]:
+    """Drops the views of others that stand in the way; answers what come_back() needs."""
+    found = [row[0] for row in conn.execute(_FOUND, {"schema": schema, "ours": ours}).fetchall()]
+    dependants = [Dependant(*row) for oid in found for row in conn.execute(_TOLD, [oid]).fetchall()]
+    for each in reversed(dependants):
+        conn.execute(f"DROP VIEW {each.name}".encode())
+    return dependants
+
+
+def come_back(conn: Connection, dependants: list[Dependant]) -> None:
+    """Makes them again as they were."""
+    for each in dependants:
+        for statement in each.statements:
+            conn.execute(statement.encode())
