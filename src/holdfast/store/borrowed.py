@@ -51,17 +51,17 @@ def numbered(sql: str, params: Sequence[Any]) -> tuple[str, tuple[Any, ...]]:
     return "".join(parts), tuple(sent)
 
 
-def on_psycopg(conn: Any, sql: str, params: Sequence[Any]) -> Rows:
+def on_psycopg(conn: Any, sql: str, params: Sequence[Any], prepare: bool | None = None) -> Rows:
     """The rows of a statement, as tuples whatever the connection's own row factory."""
     with conn.cursor(row_factory=tuple_row) as cursor:
-        rows: Rows = cursor.execute(sql, params).fetchall()
+        rows: Rows = cursor.execute(sql, params, prepare=prepare).fetchall()
         return rows
 
 
-async def on_psycopg_async(conn: Any, sql: str, params: Sequence[Any]) -> Rows:
+async def on_psycopg_async(conn: Any, sql: str, params: Sequence[Any], prepare: bool | None = None) -> Rows:
     """The rows of a statement, as tuples whatever the connection's own row factory."""
     async with conn.cursor(row_factory=tuple_row) as cursor:
-        await cursor.execute(sql, params)
+        await cursor.execute(sql, params, prepare=prepare)
         rows: Rows = await cursor.fetchall()
         return rows
 

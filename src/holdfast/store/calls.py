@@ -23,12 +23,16 @@ Rows = list[tuple[Any, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Call(Generic[T]):
-    """One statement. `repeat` makes what to run instead when the reply to it was lost."""
+    """One statement. `repeat` makes what to run instead when the reply to it was lost. `prepare` false plans it anew
+    each time: for what a plan that was made while the tables were empty would make dear. `due` says of the answer which
+    job may start because of it, for whoever tells workers so: the last of many will do."""
 
     sql: str
     params: Sequence[Any]
     read: Callable[[Rows], T]
     repeat: Callable[[], Call[T]] | None = None
+    due: Callable[[T], str | None] | None = None
+    prepare: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +41,9 @@ class Accepted:
 
     id: str
     outcome: str
+
+    def due(self) -> str | None:
+        return None if self.outcome == "existing" else self.id
 
 
 _JOB_COLUMNS = (
@@ -101,7 +108,7 @@ class Calls:
         )  # fmt: skip
         return Call(
             self._enqueue, params, lambda rows: Accepted(*rows[0]),
-            lambda: self.enqueue(job, on_conflict, fresh=False),
+            lambda: self.enqueue(job, on_conflict, fresh=False), Accepted.due,
         )  # fmt: skip
 
     def _insert_plain(self, job: NewJob, on_conflict: str) -> Call[Accepted]:
@@ -118,6 +125,7 @@ class Calls:
             (*params, job.queue, job.queue),
             lambda rows: Accepted(job.id, "created" if rows else "existing"),
             lambda: self.enqueue(job, on_conflict, fresh=False),
+            Accepted.due,
         )
 
     def enqueue_many(self, jobs: Sequence[NewJob], on_conflict: str, *, fresh: bool = True) -> Call[list[Accepted]]:
@@ -126,6 +134,7 @@ class Calls:
             (_encode([_as_json(job) for job in jobs]).decode(), on_conflict, fresh),
             lambda rows: [Accepted(*row) for row in rows],
             lambda: self.enqueue_many(jobs, on_conflict, fresh=False),
+            lambda told: last([each.id for each in told]),
         )
 
     def open_batch(self, batch: str, name: str, tenant: str | None, on_done: NewJob | None) -> Call[None]:
@@ -142,22 +151,20 @@ class Calls:
         return Call(f"SELECT {self.schema}.cancel_batch(%s::uuid, %s)", (batch, limit), lambda rows: int(rows[0][0]))
 
     def complete_batches(self, batches: Iterable[str]) -> Call[list[str]]:
-        return Call(f"SELECT complete_batches::text FROM {self.schema}.complete_batches(%s::uuid[])",
-                    (array(batches),), firsts)  # fmt: skip
+        query = f"SELECT complete_batches::text FROM {self.schema}.complete_batches(%s::uuid[])"
+        return Call(query, (array(batches),), firsts)
 
     def batch(self, batch: str) -> Call[BatchInfo | None]:
         return Call(
             f"SELECT {BATCH_COLUMNS} FROM {self.schema}.batch_progress WHERE id = %s::uuid",
-            (batch,),
-            lambda rows: BatchInfo(*rows[0]) if rows else None,
-        )
+            (batch,), lambda rows: BatchInfo(*rows[0]) if rows else None,
+        )  # fmt: skip
 
     def list_batches(self, *, limit: int) -> Call[list[BatchInfo]]:
         return Call(
             f"SELECT {BATCH_COLUMNS} FROM {self.schema}.batch_progress ORDER BY batch_progress.id DESC LIMIT %s",
-            (limit,),
-            lambda rows: [BatchInfo(*row) for row in rows],
-        )
+            (limit,), lambda rows: [BatchInfo(*row) for row in rows],
+        )  # fmt: skip
 
     def report_progress(self, reports: Sequence[dict[str, Any]]) -> Call[None]:
         return self._void("report_progress", "%s::jsonb", _encode(reports).decode())
@@ -281,9 +288,10 @@ class Calls:
             for it, due in fires
         ]  # fmt: skip
         return Call(
-            f"SELECT name, cardinality(ids), problem FROM {self.schema}.fire_schedules(%s::jsonb)",
+            f"SELECT name, cardinality(ids), problem, ids[1]::text FROM {self.schema}.fire_schedules(%s::jsonb)",
             (_encode(given).decode(),),
             lambda rows: [Fired(*row) for row in rows],
+            due=lambda told: last([each.job for each in told if each.job]),
         )
 
     def flag_schedule(self, name: str, problem: str) -> Call[None]:
@@ -294,7 +302,7 @@ class Calls:
 
     def run_schedule(self, name: str) -> Call[str | None]:
         query = f"SELECT {self.schema}.run_schedule(%s, %s::uuid)::text"
-        return Call(query, (name, job_ids.make()), lambda rows: rows[0][0])
+        return Call(query, (name, job_ids.make()), lambda rows: rows[0][0], due=lambda job: job)
 
     def remove_schedule(self, name: str) -> Call[bool]:
         return Call(f"SELECT {self.schema}.remove_schedule(%s)", (name,), lambda rows: bool(rows[0][0]))
@@ -316,7 +324,8 @@ class Calls:
         )
 
     def retry_dead(self, ids: Sequence[str]) -> Call[list[str]]:
-        return Call(f"SELECT retry_dead::text FROM {self.schema}.retry_dead(%s::uuid[])", (array(ids),), firsts)
+        query = f"SELECT retry_dead::text FROM {self.schema}.retry_dead(%s::uuid[])"
+        return Call(query, (array(ids),), firsts, due=last)
 
     def discard_dead(self, ids: Sequence[str]) -> Call[list[str]]:
         return Call(f"SELECT discard_dead::text FROM {self.schema}.discard_dead(%s::uuid[])", (array(ids),), firsts)
@@ -356,14 +365,20 @@ class Calls:
 
     def count_dead(self, where: Filter) -> Call[int]:
         conditions, params = where.sql()
-        return Call(
-            f"SELECT count(*) FROM {self.schema}.dead WHERE {conditions}",
-            params,
-            lambda rows: int(rows[0][0]),
-        )
+        return Call(f"SELECT count(*) FROM {self.schema}.dead WHERE {conditions}", params, lambda rows: int(rows[0][0]))
 
     def queue_depth(self) -> Call[list[dict[str, Any]]]:
-        return self._table("queue_depth", "queue, ready, running, later, dead, oldest_wait", "queue")
+        """Queues that have jobs or are paused: how many are where, and who has paused them, why and until when."""
+        names = ("queue", "ready", "running", "later", "dead", "oldest_wait", "paused")
+        return Call(
+            "SELECT coalesce(q.queue, p.queue), coalesce(ready, 0), coalesce(running, 0), coalesce(later, 0), "
+            f"coalesce(dead, 0), oldest_wait, p.told FROM {self.schema}.queue_depth q FULL JOIN (SELECT "
+            "substr(key, 7) AS queue, jsonb_build_object('since', paused_at, 'until', paused_until, 'by', paused_by, "
+            f"'reason', paused_reason) AS told FROM {self.schema}.limit_use WHERE starts_with(key, 'queue:') AND paused"
+            ") p ON p.queue = q.queue::text ORDER BY 1",
+            (),
+            lambda rows: [dict(zip(names, row, strict=True)) for row in rows],
+        )
 
     def workers(self) -> Call[list[dict[str, Any]]]:
         columns = "id, host, pid, version, queues, concurrency, started_at, heartbeat_at, stopping"
@@ -411,11 +426,13 @@ class NextSlot:
 
 @dataclass(frozen=True, slots=True)
 class Fired:
-    """What came of firing a schedule: how many jobs, None when there was nothing to fire, or why it could not be."""
+    """What came of firing a schedule: how many jobs, None when there was nothing to fire, or why it could not be; and
+    the first of the jobs."""
 
     name: str
     jobs: int | None
     problem: str | None
+    job: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -482,6 +499,10 @@ def _in_utc(value: Any) -> Any:
 
 def firsts(rows: Rows) -> list[Any]:
     return [row[0] for row in rows]
+
+
+def last(ids: Sequence[str]) -> str | None:
+    return ids[-1] if ids else None
 
 
 def _info(row: tuple[Any, ...]) -> JobInfo:

@@ -56,6 +56,7 @@ class OutboxCalls:
             (it.channel, job.payload.decode(), it.key, job.tenant, it.order, job.queue or None, job.priority,
              job.max_attempts, job.id, headers, job.keys and text_array(job.keys)),
             lambda rows: Emitted(rows[0][0], rows[0][1] == "existing" and rows[0][0] != job.id),
+            due=lambda told: None if told.existing else told.id,
         )  # fmt: skip
 
     def message(self, id_: str) -> Call[MessageInfo | None]:

@@ -14,7 +14,7 @@ import time
 import weakref
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import psycopg
 from psycopg.rows import tuple_row
@@ -35,17 +35,30 @@ CALLS, LOANS = "client", "transaction"
 Lost = (*connect.LOST, PoolTimeout)
 
 
-class SyncPool:
-    """Runs calls for threads."""
+class Tell(Protocol):
+    """Whoever hears of a job that may start. One that is not committed yet is in the caller's transaction."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __call__(self, job_id: str, *, committed: bool) -> None: ...
+
+
+class SyncPool:
+    """Runs calls for threads. `tell` hears of jobs that calls made due."""
+
+    def __init__(self, settings: Settings, tell: Tell | None = None) -> None:
         self._settings = settings
+        self._tell = tell
         self._calls = Calls(settings.schema)
         self._lock = threading.Lock()
         self._pools: dict[str, ConnectionPool[Any]] = {}
 
     def run(self, call: Call[T], conn: Any = None) -> T:
         """Runs one call, again in its safe form when the connection was lost; or once, in the caller's transaction."""
+        told = self._run(call, conn)
+        if self._tell is not None and call.due is not None and (job := call.due(told)) is not None:
+            self._tell(job, committed=conn is None)
+        return told
+
+    def _run(self, call: Call[T], conn: Any) -> T:
         if conn is not None:
             with callers(self._settings):
                 return borrowed.run(conn, call)
@@ -61,8 +74,13 @@ class SyncPool:
 
     def copy(self, bulk: Bulk, conn: Any = None) -> None:
         """Copies plain jobs into live in one transaction, or in the caller's: by one call where it cannot copy."""
+        self._copy(bulk, conn)
+        if self._tell is not None and bulk.ids:
+            self._tell(bulk.ids[-1], committed=conn is None)
+
+    def _copy(self, bulk: Bulk, conn: Any) -> None:
         if conn is not None and not isinstance(conn, psycopg.Connection):
-            self.run(self._calls.enqueue_many(bulk.jobs(), "existing"), conn)
+            self._run(self._calls.enqueue_many(bulk.jobs(), "existing"), conn)
             return
         if conn is not None:
             with callers(self._settings):
@@ -73,7 +91,7 @@ class SyncPool:
                 copy_on(ours, self._calls, bulk)
         except Lost:
             self._forget_dead()
-            self.run(self._calls.enqueue_many(bulk.jobs(), "existing", fresh=False))
+            self._run(self._calls.enqueue_many(bulk.jobs(), "existing", fresh=False), None)
         except psycopg.Error as error:
             raise connect.explain(error, self._settings) from error
 
@@ -116,10 +134,11 @@ class SyncPool:
 
 
 class AsyncPool:
-    """Runs calls for coroutines, with one pool for each event loop that asks."""
+    """Runs calls for coroutines, with one pool for each event loop that asks. `tell` as above."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, tell: Tell | None = None) -> None:
         self._settings = settings
+        self._tell = tell
         self._calls = Calls(settings.schema)
         self._pools: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, AsyncConnectionPool[Any]]] = (
             weakref.WeakKeyDictionary()
@@ -127,6 +146,12 @@ class AsyncPool:
 
     async def run(self, call: Call[T], conn: Any = None) -> T:
         """Runs one call, again in its safe form when the connection was lost; or once, in the caller's transaction."""
+        told = await self._run(call, conn)
+        if self._tell is not None and call.due is not None and (job := call.due(told)) is not None:
+            self._tell(job, committed=conn is None)
+        return told
+
+    async def _run(self, call: Call[T], conn: Any) -> T:
         if conn is not None:
             with callers(self._settings):
                 return await borrowed.arun(conn, call)
@@ -143,8 +168,13 @@ class AsyncPool:
 
     async def copy(self, bulk: Bulk, conn: Any = None) -> None:
         """Copies plain jobs into live in one transaction, or in the caller's: by one call where it cannot copy."""
+        await self._copy(bulk, conn)
+        if self._tell is not None and bulk.ids:
+            self._tell(bulk.ids[-1], committed=conn is None)
+
+    async def _copy(self, bulk: Bulk, conn: Any) -> None:
         if conn is not None and not isinstance(conn, psycopg.AsyncConnection):
-            await self.run(self._calls.enqueue_many(bulk.jobs(), "existing"), conn)
+            await self._run(self._calls.enqueue_many(bulk.jobs(), "existing"), conn)
             return
         if conn is not None:
             with callers(self._settings):
@@ -155,7 +185,7 @@ class AsyncPool:
                 await acopy_on(ours, self._calls, bulk)
         except Lost:
             await self._forget_dead()
-            await self.run(self._calls.enqueue_many(bulk.jobs(), "existing", fresh=False))
+            await self._run(self._calls.enqueue_many(bulk.jobs(), "existing", fresh=False), None)
         except psycopg.Error as error:
             raise connect.explain(error, self._settings) from error
 
@@ -245,12 +275,12 @@ def callers(settings: Settings) -> Iterator[None]:
 
 def run_on(conn: Any, call: Call[T]) -> T:
     """Runs a call on a given psycopg connection, inside whatever transaction it is in."""
-    return call.read(borrowed.on_psycopg(conn, call.sql, call.params))
+    return call.read(borrowed.on_psycopg(conn, call.sql, call.params, call.prepare))
 
 
 async def arun_on(conn: Any, call: Call[T]) -> T:
     """Runs a call on a given async psycopg connection, inside whatever transaction it is in."""
-    return call.read(await borrowed.on_psycopg_async(conn, call.sql, call.params))
+    return call.read(await borrowed.on_psycopg_async(conn, call.sql, call.params, call.prepare))
 
 
 def copy_on(conn: Any, calls: Calls, bulk: Bulk) -> None:

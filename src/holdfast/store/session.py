@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any, TypeVar
 
 import psycopg
@@ -20,11 +20,12 @@ T = TypeVar("T")
 
 
 class Session:
-    """One async connection for one purpose. Not for concurrent use."""
+    """One async connection for one purpose. Not for concurrent use. `tell` hears of jobs that calls made due."""
 
-    def __init__(self, settings: Settings, name: str) -> None:
+    def __init__(self, settings: Settings, name: str, tell: Callable[[str], None] | None = None) -> None:
         self._settings = settings
         self._name = name
+        self._tell = tell
         self._conn: psycopg.AsyncConnection[Any] | None = None
         self.answered_at = 0.0  # when the database last did, by the monotonic clock
         self.asking = False
@@ -40,7 +41,7 @@ class Session:
                     cursor = await conn.execute(call.sql, call.params)
                     rows = await cursor.fetchall()
                     self.answered_at = time.monotonic()
-                    return call.read(rows)
+                    return self._told(call, call.read(rows))
         except connect.AGAIN:
             return await self.run(call)
         except (psycopg.Error, TimeoutError) as error:
@@ -50,6 +51,11 @@ class Session:
             raise connect.explain(error, self._settings, known_good=True) from error
         finally:
             self.asking = False
+
+    def _told(self, call: Call[T], answer: T) -> T:
+        if self._tell is not None and call.due is not None and (job := call.due(answer)) is not None:
+            self._tell(job)
+        return answer
 
     async def listen(self, channel: str) -> AsyncIterator[str]:
         """The payloads of notifications on a channel, for as long as the connection lives."""

@@ -10,8 +10,9 @@ from typing import Any
 import msgspec
 
 from holdfast.model.webhook import DeliveryInfo, Endpoint, Event, Published, Redelivered, Target
-from holdfast.store.calls import Call, Rows, array, text_array
+from holdfast.store.calls import Call, Rows, array, last, text_array
 
+MOVED = ("retried", "copied", "due")  # outcomes of a redelivery after which something is to be sent now
 ENDPOINT = (
     "id::text, tenant, url, events, prefix, timeout, dev, enabled, disabled_reason, description, created_at, "
     "updated_at, secrets, old_secrets_until, failure_streak, last_success_at, last_failure_at, breaker_open_until"
@@ -108,7 +109,8 @@ class WebhookCalls:
         )
 
     def test(self, id_: str, event: str, body: str) -> Call[str | None]:
-        return Call(f"SELECT {self.schema}.test_endpoint(%s::uuid, %s, %s::uuid)::text", (id_, body, event), _first)
+        return Call(f"SELECT {self.schema}.test_endpoint(%s::uuid, %s, %s::uuid)::text", (id_, body, event), _first,
+                    due=lambda delivery: delivery)  # fmt: skip
 
     def read(self, id_: str) -> Call[Target | None]:
         """What sending takes; the secrets are as they are stored."""
@@ -132,6 +134,7 @@ class WebhookCalls:
             (event.type, body, event.tenant, id_, event.key, priority, max_attempts, fresh),
             lambda rows: Published(rows[0][0], list(rows[0][1]), rows[0][2] != "created"),
             lambda: self.publish(event, id_, body, priority=priority, max_attempts=max_attempts, fresh=False),
+            lambda told: last(told.deliveries),
         )
 
     def deliveries(self, which: Deliveries, *, limit: int) -> Call[list[DeliveryInfo]]:
@@ -161,6 +164,7 @@ class WebhookCalls:
             f"SELECT id::text, outcome, delivery::text FROM {self.schema}.redeliver(%s::uuid[])",
             (array(ids),),
             lambda rows: [Redelivered(*row) for row in rows],
+            due=lambda told: last([each.delivery or each.id for each in told if each.outcome in MOVED]),
         )
 
     def now(self) -> Call[datetime]:

@@ -6,7 +6,6 @@ A lost connection costs latency, never a job.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable
 
 from holdfast.errors import HoldfastError
@@ -19,7 +18,7 @@ log = logs.get("notify")
 
 async def listen(session: Session, calls: Calls, worker: str, tell: Callable[[str], None]) -> None:
     """Listens for ever, connecting again after a loss. A notification is "WORKER" or "WORKER NEWS"."""
-    pause = 0.1
+    warnings, pause = logs.Seldom(log), 0.1
     while True:
         try:
             async for payload in session.listen(calls.channel):
@@ -28,7 +27,7 @@ async def listen(session: Session, calls: Calls, worker: str, tell: Callable[[st
                 if name == worker:
                     tell(news)
         except HoldfastError as error:
-            logs.event(log, logging.WARNING, "listener lost; polling goes on", error=str(error))
+            warnings.failed("listener lost; polling goes on", error)
         await asyncio.sleep(pause)
         pause = min(pause * 2, 5.0)
         tell("")

@@ -20,6 +20,7 @@ import weakref
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -65,7 +66,9 @@ class Link:
                     return
                 self._warn("connection closed")
             except Exception as error:  # whatever a broker, or what is no broker, may lead the library to raise
-                self._warn(f"{type(error).__name__}: {error}" if isinstance(error, OSError) else type(error).__name__)
+                if (this := asyncio.current_task()) is not None and this.cancelling():
+                    raise asyncio.CancelledError from error  # the library made an error of it
+                self._warn(_told(error))
             finally:
                 self.connected = False
             if time.monotonic() - began > SOUND_AFTER:
@@ -121,17 +124,22 @@ class Link:
                     async with asyncio.timeout(1):
                         await each.close()
 
+    async def attempt(self) -> None:
+        """Connects once as for work, for so long and no longer, and closes again; raises what goes wrong."""
+        async with asyncio.timeout(PATIENCE), self._opened(asyncio.Event()):
+            pass
+
     def up(self) -> None:
         """The work has begun."""
-        self.connected = True
-        if self.failing:
-            logs.event(log, logging.INFO, "message queue is back", link=self._name)
-        self.failing = False
+        self.connected, self.failing = True, False
+        logs.event(log, logging.INFO, "message queue connected", link=self._name, rabbitmq=address(self._settings),
+                   exchange=self._settings.amqp_exchange, routing_key=self._settings.amqp_routing_key)  # fmt: skip
 
     def _warn(self, why: str) -> None:
-        """Once for each outage; the library's own words may hold the URL, and with it a password."""
+        """Once for each outage."""
         level = logging.DEBUG if self.failing else logging.WARNING
-        logs.event(log, level, "message queue unavailable; polling goes on", link=self._name, error=why)
+        logs.event(log, level, "message queue unavailable; polling goes on", link=self._name,
+                   rabbitmq=address(self._settings), error=why)  # fmt: skip
         self.failing = True
 
 
@@ -184,10 +192,22 @@ class Publisher:
 
     def publish(self, job_id: str, *, committed: bool = True) -> None:
         """Tells the workers of a job, soon. One that is not committed yet is told of a moment later."""
+        self._speaking().say(job_id, 0 if committed else LATER)
+
+    async def reached(self, patience: float) -> bool:
+        """Whether the broker is connected to; waits for the first try, not for those after a failed one. The connection
+        is that of its messages, kept open: asking often costs nothing."""
+        link = self._speaking().link
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(patience):
+                while not (link.connected or link.failing) and installed():  # noqa: ASYNC110 - of another thread
+                    await asyncio.sleep(0.01)
+        return link.connected
+
+    def _speaking(self) -> Voice:
         if self._pid != os.getpid():  # a fork has no threads, and whoever held the lock is not here
             self._forget()
-        voice = self._voice or self._start()
-        voice.say(job_id, 0 if committed else LATER)
+        return self._voice or self._start()
 
     def close(self) -> None:
         """Ends the thread; its last message has half a second."""
@@ -213,7 +233,7 @@ class Voice(threading.Thread):
     def __init__(self, settings: Settings) -> None:
         super().__init__(name="holdfast-rabbitmq", daemon=True)
         self._settings = settings
-        self._link = Link(settings, "holdfast publisher")
+        self.link = Link(settings, "holdfast publisher")
         self._told: deque[tuple[float, str]] = deque(maxlen=BUFFER)
         self._wake = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -241,17 +261,17 @@ class Voice(threading.Thread):
 
     async def _main(self) -> None:
         self._loop = asyncio.get_running_loop()
-        keeping = asyncio.ensure_future(self._link.keep(self._send_all))
+        keeping = asyncio.ensure_future(self.link.keep(self._send_all))
         while not keeping.done():
             await asyncio.wait({keeping}, timeout=0.1)
-            if self._closing and self._link.failing:  # nobody is there to be told
+            if self._closing and self.link.failing:  # nobody is there to be told
                 keeping.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await keeping
 
     async def _send_all(self, _: AbstractChannel, exchange: AbstractExchange) -> None:
         """Sends until closed. What has come due together goes as one message: it wakes everybody anyway."""
-        self._link.up()
+        self.link.up()
         waiting: list[tuple[float, str]] = []
         while True:
             self._wake.clear()
@@ -293,9 +313,36 @@ def is_hint(body: bytes) -> bool:
     return True
 
 
+def why_not(settings: Settings) -> str | None:
+    """Why workers would not hear of jobs through the broker; None where they would."""
+    if not installed():
+        return INSTALL
+    try:
+        asyncio.run(Link(settings, "holdfast doctor").attempt())
+    except Exception as error:  # as in Link.keep
+        return _told(error)
+    return None
+
+
+def address(settings: Settings) -> str:
+    """Where the broker is, without user and password; "?" where the URL may be read in two ways."""
+    try:
+        url = urlsplit(settings.amqp_url)
+        usual = 5671 if url.scheme == "amqps" else 5672
+        told = f"{url.hostname}:{url.port or usual}"
+    except ValueError:
+        return "?"
+    return "?" if "@" in url.path + url.query + url.fragment else told  # a password with a slash, say
+
+
 def installed() -> bool:
     """Whether the extra is."""
     return importlib.util.find_spec("aio_pika") is not None
+
+
+def _told(error: Exception) -> str:
+    """An error without the library's own words: they may hold the URL, and with it a password."""
+    return f"{type(error).__name__}: {error}" if isinstance(error, OSError) else type(error).__name__
 
 
 async def _wait(event: asyncio.Event, seconds: float | None) -> None:

@@ -1,0 +1,114 @@
+"""Which ways to make a job due tell of it through RabbitMQ: all that Python has, by one mechanism in the pools."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import httpx
+import psycopg
+import pytest
+from running import ended, until, working
+
+from holdfast import Cron, Dedupe, Delivery, Event, Fail, Holdfast
+from holdfast.wakeups.rabbitmq import Publisher
+from holdfast.web import app as service
+
+Told = list[tuple[str, bool]]
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> Told:
+    """What would be sent: the job's id, and whether it is committed."""
+    heard: Told = []
+    monkeypatch.setattr(Publisher, "publish", lambda _, job_id, *, committed=True: heard.append((job_id, committed)))
+    return heard
+
+
+@pytest.fixture
+def app(dsn: str, told: Told) -> Iterator[Holdfast]:
+    with Holdfast(dsn, queue_enabled=True, amqp_url="amqp://guest:guest@127.0.0.1:1/") as hf:
+
+        @hf.task(name="note")
+        async def note(number: int) -> None:
+            if number < 0:
+                raise Fail("refused")
+
+        @hf.channel("mail")
+        async def mail(delivery: Delivery[object]) -> None: ...
+
+        yield hf
+
+
+WAYS: dict[str, Callable[[Holdfast], Any]] = {
+    "enqueue": lambda hf: hf.tasks["note"].enqueue(1).id,
+    "enqueue, delayed": lambda hf: hf.tasks["note"].using(delay=9).enqueue(1).id,
+    "enqueue, replaced": lambda hf: [
+        hf.tasks["note"].using(dedupe=Dedupe(on_conflict="replace", key="k")).enqueue(n).id for n in (1, 2)
+    ][-1],
+    "enqueue_many, copied": lambda hf: hf.tasks["note"].enqueue_many([1, 2])[-1],
+    "enqueue_many, by a call": lambda hf: hf.tasks["note"].using(delay=9).enqueue_many([1, 2])[-1],
+    "emit": lambda hf: hf.emit(None, "mail", {}, key="k").id,
+    "publish": lambda hf: hf.webhooks.publish(None, Event("order.paid", {}, tenant="acme")).deliveries[-1],
+    "test of an endpoint": lambda hf: hf.webhooks.test(hf.webhooks.list()[0].id),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_every_way_to_make_a_job_tells_of_it(app: Holdfast, told: Told, way: str) -> None:
+    app.webhooks.add("https://example.org/hook", tenant="acme")
+    told.clear()
+    job = WAYS[way](app)
+    assert told[-1] == (job, True)
+
+
+async def test_so_do_the_async_ones_and_what_is_in_a_transaction_says_so(app: Holdfast, told: Told, dsn: str) -> None:
+    note = app.tasks["note"]
+    jobs = [(await note.aenqueue(1)).id, (await note.aenqueue_many([1, 2]))[-1],
+            (await app.aemit(None, "mail", {}, key="a")).id]  # fmt: skip
+    assert told == [(job, True) for job in jobs]
+    told.clear()
+    async with await psycopg.AsyncConnection.connect(dsn) as conn:
+        jobs = [(await note.using(conn=conn).aenqueue(1)).id, (await note.using(conn=conn).aenqueue_many([1]))[-1],
+                (await app.aemit(conn, "mail", {}, key="b")).id]  # fmt: skip
+    assert told == [(job, False) for job in jobs]
+    await app.aclose()
+
+
+def test_what_makes_no_job_tells_nothing(app: Holdfast, told: Told) -> None:
+    keyed = app.tasks["note"].using(dedupe="k")
+    job = keyed.enqueue(1)
+    app.emit(None, "mail", {}, key="k")
+    told.clear()
+    assert keyed.enqueue(1).id == job.id and app.emit(None, "mail", {}, key="k").existing
+    assert app.tasks["note"].enqueue_many([]) == [] and app.retry_dead([job.id]) == []
+    assert app.webhooks.publish(None, Event("order.paid", {}, tenant="nobody")).deliveries == []
+    app.cancel(job.id)
+    assert told == []
+
+
+async def test_what_is_put_back_redelivered_or_fired_is_told_of(app: Holdfast, told: Told) -> None:
+    note = app.tasks["note"]
+    note.schedule("often", Cron("* * * * * *"), 1)
+    async with working(app):
+        dead = await note.aenqueue(-1)
+        await ended(app, dead.id)
+        told.clear()
+        fired = await until(lambda: told)
+        assert (await ended(app, fired[0][0])).task == "note", "the leader tells of what a schedule made"
+        ran = app.run_schedule("often")
+        assert (ran, True) in told
+    told.clear()
+    assert app.retry_dead([dead.id]) == [dead.id] and told == [(dead.id, True)]
+
+
+async def test_so_is_what_comes_over_http(app: Holdfast, told: Told) -> None:
+    body = {"task": "note", "args": {"number": 1}}
+    bearer = app.tokens.create("test", tenant="acme", scopes=["jobs:write"])[0]
+    way, headers = httpx.ASGITransport(service(app)), {"Authorization": f"Bearer {bearer}"}
+    async with httpx.AsyncClient(transport=way, base_url="http://service/v1", headers=headers) as http:
+        one = (await http.post("/jobs", json=body)).json()["id"]
+        keyed = (await http.post("/jobs", json=body, headers={"Idempotency-Key": "k"})).json()["id"]
+        many = (await http.post("/jobs/many", json={"jobs": [body, body]})).json()["ids"]
+    assert told == [(one, True), (keyed, False), (many[-1], False)]
+    await app.aclose()
