@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import re
 import signal
+import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import httpx
@@ -20,7 +23,25 @@ hf = Holdfast()
 @hf.task(name="app.add")
 async def add(a: int, b: int) -> int:
     return a + b
+
+@hf.task(name="app.mail", queue="mail")
+async def mail() -> None: ...
+
+@hf.around_enqueue
+def check(job):
+    if b"-1" in job.payload:
+        raise ValueError("no such thing at svc:hunter2@db")
+    yield
 """
+SITE = """
+from fastapi import FastAPI
+from holdfast import web
+from serve_app import hf
+
+site = FastAPI()
+site.mount("/holdfast", web.app(hf))
+"""
+SECRET = "for cron and nobody else"
 
 
 @pytest.fixture
@@ -31,20 +52,74 @@ def folder(tmp_path: Path) -> Path:
 
 def test_jobs_are_made_waited_for_and_run_by_ticks_alone(hf: Holdfast, dsn: str, folder: Path) -> None:
     token, _ = hf.tokens.create("web", tenant="acme", scopes=["jobs:read", "jobs:write"])
-    secret = "for cron and nobody else"
+    secret = SECRET
     with started(
         dsn, "serve", "serve_app:hf", "--port", "0", "--tick", folder=folder, HOLDFAST_TICK_SECRETS=secret
     ) as program:
         url = wait_until(lambda: re.search(r"http://127\.0\.0\.1:\d+/v1", program.said))[0]
         with httpx.Client(base_url=url, headers={"Authorization": f"Bearer {token}"}, timeout=60) as http:
+            assert http.post("/jobs", json={"task": "app.add", "args": {"a": 1, "b": -1}}).status_code == 500
             id_ = http.post("/jobs", json={"task": "app.add", "args": {"a": 1, "b": 2}}).json()["id"]
             assert http.post("/tick", headers={"x-internal-secret": secret}).json()["succeeded"] == 1
             with http.stream("GET", f"/jobs/{id_}/events") as events:
                 assert '"result":3' in "".join(events.iter_text())
             assert http.get(f"/jobs/{id_}", params={"wait": 10}).json()["status"] == "succeeded"
-        program.process.send_signal(signal.SIGTERM)
-        assert program.ended() in (0, -signal.SIGTERM)
+            id_ = http.post("/jobs", json={"task": "app.add", "args": {"a": 1, "b": 2}}).json()["id"]
+            with http.stream("GET", f"/jobs/{id_}/events") as events:  # whoever still waits does not hold it up
+                assert '"queued"' in next(told := events.iter_text())
+                program.process.send_signal(signal.SIGTERM)
+                assert program.ended() in (0, -signal.SIGTERM)
+                assert "".join(told) == ""
     assert token not in program.said and secret not in program.said
+    assert "no such thing" in program.said and "hunter2" not in program.said
+    assert re.search("queues not served here +queues=mail", program.said)
+
+
+def test_ticks_serve_the_queues_of_the_options(hf: Holdfast, dsn: str, folder: Path) -> None:
+    options = ["--port", "0", "--tick", "--all-queues"]
+    with started(dsn, "serve", "serve_app:hf", *options, folder=folder, HOLDFAST_TICK_SECRETS=SECRET) as program:
+        url = wait_until(lambda: re.search(r"http://127\.0\.0\.1:\d+/v1", program.said))[0]
+        hf.task(name="app.mail", queue="mail")(lambda: None).enqueue()
+        assert httpx.post(f"{url}/tick", headers={"x-internal-secret": SECRET}, timeout=60).json()["succeeded"] == 1
+    assert "not served here" not in program.said
+
+
+def test_mounted_elsewhere_whoever_waits_does_not_hold_the_server_up(hf: Holdfast, dsn: str, folder: Path) -> None:
+    (folder / "site_app.py").write_text(SITE)
+    token, _ = hf.tokens.create("web", tenant="acme", scopes=["jobs:read", "jobs:write"])
+    command = [sys.executable, "-m", "uvicorn", "site_app:site", "--port", "0"]
+    with started(dsn, folder=folder, command=command) as program:
+        url = wait_until(lambda: re.search(r"http://127\.0\.0\.1:\d+", program.said))[0]
+        with httpx.Client(base_url=f"{url}/holdfast/v1", headers={"Authorization": f"Bearer {token}"}) as http:
+            id_ = http.post("/jobs", json={"task": "app.add", "args": {"a": 1, "b": 2}}).json()["id"]
+            with http.stream("GET", f"/jobs/{id_}/events", timeout=60) as events:
+                assert '"queued"' in next(told := events.iter_text())
+                program.process.send_signal(signal.SIGTERM)
+                assert program.ended(30) in (0, -signal.SIGTERM)
+                assert "".join(told) == ""
+
+
+def test_a_port_that_is_taken_is_named(hf: Holdfast, dsn: str, folder: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        done = ran(dsn, "serve", "serve_app:hf", "--port", port, folder=folder)
+    assert done.returncode == 2
+    assert f"cannot listen on 127.0.0.1 port {port}: " in done.stderr and "choose another with --port" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("role", "options", "why"),
+    [
+        ("holdfast_service", ["--tick"], "may not serve ticks: GRANT holdfast_worker TO <user>, or leave out --tick"),
+        ("holdfast_enqueue", [], "may not serve: GRANT holdfast_service TO <user>"),
+    ],
+)
+def test_rights_that_are_missing_are_told_at_once(
+    hf: Holdfast, dsn: str, folder: Path, role: str, options: list[str], why: str
+) -> None:
+    least = f"{dsn} options='-c role={role}'"
+    done = ran(least, "serve", "serve_app:hf", "--port", "0", *options, folder=folder, HOLDFAST_TICK_SECRETS=SECRET)
+    assert done.returncode == 2 and why in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -60,3 +135,9 @@ def test_what_cannot_be_served_is_told_at_once(
 ) -> None:
     done = ran(dsn, "serve", *arguments, "--port", "0", folder=folder)
     assert done.returncode == 2 and why in done.stderr
+
+
+def test_without_the_extra_its_name_is_told() -> None:
+    program = "import sys; sys.modules['fastapi'] = None; from holdfast import web"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=100, check=False)
+    assert "ConfigurationError: the service needs: pip install 'holdfast[web]'" in done.stderr

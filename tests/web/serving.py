@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import datetime
 from typing import Any
 
 import httpx
+import pytest
 
 from holdfast import Holdfast, Limit
 from holdfast.web import app
 
+Sql = Callable[..., list[tuple[Any, ...]]]
 ALL = ("jobs:read", "jobs:write", "webhooks:read", "webhooks:write")
 
 
@@ -43,3 +45,39 @@ def client(hf: Holdfast, bearer: str | None = None, **options: Any) -> httpx.Asy
     return httpx.AsyncClient(
         transport=httpx.ASGITransport(app(hf, **options)), base_url="http://service/v1", headers=headers, timeout=60
     )
+
+
+@pytest.fixture(name="shop")
+async def shop_fixture(hf: Holdfast) -> AsyncIterator[Holdfast]:
+    """The application on the test's database."""
+    yield with_tasks(hf)
+    await hf.aclose()
+
+
+@pytest.fixture(name="http")
+async def http_fixture(shop: Holdfast) -> AsyncIterator[httpx.AsyncClient]:
+    """A client of the tenant acme."""
+    async with client(shop, token(shop)) as made:
+        yield made
+
+
+@pytest.fixture(name="operator")
+async def operator_fixture(shop: Holdfast) -> AsyncIterator[httpx.AsyncClient]:
+    """A client for all tenants."""
+    async with client(shop, token(shop, None)) as made:
+        yield made
+
+
+def told(answer: httpx.Response, status: int = 200) -> Any:
+    """What an answer of this status says."""
+    assert answer.status_code == status, answer.text
+    return answer.json()
+
+
+def problem(answer: httpx.Response, status: int, name: str) -> dict[str, Any]:
+    """The problem that an answer is."""
+    said = told(answer, status)
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert said["type"] == f"urn:holdfast:problem:{name}" and said["status"] == status and said["title"]
+    assert said["detail"]
+    return dict(said)

@@ -11,40 +11,30 @@ from typing import Any
 import httpx
 import pytest
 import serving
+from serving import Sql, http_fixture, problem, shop_fixture  # noqa: F401 - fixtures
 
 from holdfast import Holdfast
 from holdfast.errors import ConfigurationError
 from holdfast.web import app, jobs
-
-Sql = Callable[..., list[tuple[Any, ...]]]
-
-
-@pytest.fixture
-async def shop(hf: Holdfast) -> AsyncIterator[Holdfast]:
-    yield serving.with_tasks(hf)
-    await hf.aclose()
-
-
-@pytest.fixture
-async def http(shop: Holdfast) -> AsyncIterator[httpx.AsyncClient]:
-    """A client of the tenant acme."""
-    async with serving.client(shop, serving.token(shop)) as made:
-        yield made
-
-
-def problem(answer: httpx.Response, status: int, name: str) -> dict[str, Any]:
-    assert answer.status_code == status, answer.text
-    assert answer.headers["content-type"] == "application/problem+json"
-    told = answer.json()
-    assert told["type"] == f"urn:holdfast:problem:{name}" and told["status"] == status and told["title"]
-    assert told["detail"]
-    return dict(told)
 
 
 async def made(http: httpx.AsyncClient, **job: Any) -> str:
     answer = await http.post("/jobs", json={"task": "shop.send", "args": {"to": "ada"}, **job})
     assert answer.status_code == 201, answer.text
     return str(answer.json()["id"])
+
+
+async def streamed(http: httpx.AsyncClient, id_: str) -> asyncio.Task[httpx.Response]:
+    """A stream of a job's changes that has begun."""
+    streaming = asyncio.create_task(http.get(f"/jobs/{id_}/events"))
+    await until(jobs.waiting)
+    return streaming
+
+
+async def until(condition: Callable[[], Any]) -> None:
+    async with asyncio.timeout(40):
+        while not condition():  # noqa: ASYNC110 - no signal tells of it
+            await asyncio.sleep(0.01)
 
 
 async def test_a_job_is_made_for_the_tokens_tenant_and_looked_at(http: httpx.AsyncClient) -> None:
@@ -218,10 +208,7 @@ async def test_whoever_waits_for_a_job_is_answered_when_it_has_ended(shop: Holdf
 
 async def test_a_jobs_changes_are_streamed_until_it_has_ended(shop: Holdfast, http: httpx.AsyncClient) -> None:
     id_ = await made(http)
-    streaming = asyncio.create_task(http.get(f"/jobs/{id_}/events"))
-    async with asyncio.timeout(40):
-        while not jobs.waiting():  # noqa: ASYNC110 - no signal tells of it
-            await asyncio.sleep(0.01)
+    streaming = await streamed(http, id_)
     await shop.atick()
     answer = await streaming
     assert answer.headers["content-type"].startswith("text/event-stream")
@@ -238,6 +225,51 @@ async def test_those_who_wait_are_not_more_than_so_many(
     told = await http.get(f"/jobs/{id_}", params={"wait": 50})
     assert problem(told, 429, "too-many") and told.headers["retry-after"]
     problem(await http.get(f"/jobs/{id_}/events"), 429, "too-many")
+
+
+async def test_one_tenant_cannot_take_the_places_of_the_others(
+    shop: Holdfast, http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jobs, "MOST_OF_ONE", 1)
+    streaming = await streamed(http, await made(http))
+    problem(await http.get(f"/jobs/{await made(http)}", params={"wait": 50}), 429, "too-many")
+    async with serving.client(shop, serving.token(shop, "other")) as other:
+        assert (await other.get(f"/jobs/{await made(other)}", params={"wait": 0.01})).status_code == 200
+    streaming.cancel()
+
+
+async def test_a_revoked_token_is_told_nothing_more_while_it_waits(hf: Holdfast, dsn: str) -> None:
+    with Holdfast(dsn, token_cache=0.0) as strict:
+        bearer, info = strict.tokens.create("x", tenant="acme", scopes=["jobs:read", "jobs:write"])
+        async with serving.client(serving.with_tasks(strict), bearer) as http:
+            id_ = await made(http)
+            streaming = await streamed(http, id_)
+            polling = asyncio.create_task(http.get(f"/jobs/{id_}", params={"wait": 50}))
+            await until(lambda: jobs.waiting() == 2)
+            strict.tokens.revoke(info.id)
+            async with asyncio.timeout(10):
+                assert (await streaming).text.count("event: job") == 1
+                assert (await polling).json()["status"] == "queued"
+        await strict.aclose()
+
+
+async def test_who_has_hung_up_waits_no_more(shop: Holdfast, http: httpx.AsyncClient) -> None:
+    scope = {"type": "http", "method": "GET", "path": f"/v1/jobs/{await made(http)}", "query_string": b"wait=50",
+             "headers": [(b"authorization", http.headers["authorization"].encode())]}  # fmt: skip
+    gone = asyncio.Event()
+
+    async def receive() -> dict[str, Any]:
+        await gone.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None: ...
+
+    asking = asyncio.create_task(app(shop)(scope, receive, send))
+    await until(jobs.waiting)
+    gone.set()
+    async with asyncio.timeout(10):
+        await asking
+    assert not jobs.waiting()
 
 
 async def test_jobs_are_canceled_one_or_many(http: httpx.AsyncClient) -> None:
@@ -336,14 +368,15 @@ async def test_a_database_that_is_away_is_a_503_that_names_no_server() -> None:
     async with serving.client(away, "hf_x") as http:
         for answer in (await http.get("/jobs"), await http.get("/health/ready")):
             assert answer.status_code == 503 and "127.0.0.1" not in answer.text and "secret" not in answer.text
-        assert (await http.get("/health/live")).json() == {"status": "ok"}
+        assert (await http.get("/health/live")).json()["status"] == "ok"
 
 
 async def test_the_service_is_ready_when_the_database_has_its_schema(http: httpx.AsyncClient, sql: Sql) -> None:
-    assert (await http.get("/health/ready")).json() == {"status": "ok"}
+    assert (await http.get("/health/ready")).json() == {"status": "ok", "checks": {"database": "ok", "schema": "ok"}}
     newer = sql("insert into schema_info select max(version) + 1, now() from schema_info returning version")[0][0]
     try:
-        problem(await http.get("/health/ready"), 503, "not-ready")
+        told = problem(await http.get("/health/ready"), 503, "not-ready")
+        assert told["checks"]["database"] == "ok" and f"at version {newer}" in told["checks"]["schema"]
     finally:
         sql("delete from schema_info where version = %s", [newer])
 
@@ -357,7 +390,7 @@ async def test_the_tick_endpoint_is_off_unless_it_is_wanted_and_then_needs_a_sec
 
 
 async def test_a_tick_runs_jobs_for_whoever_knows_one_of_two_secrets(dsn: str, hf: Holdfast) -> None:
-    old, new = "an old secret of cron", "a new secret of cron"
+    old, new = "an old secret of cron", "ein neuer Schlüssel für cron"
     with Holdfast(dsn, tick_secrets=f"{old}, {new}") as ticking:
         serving.with_tasks(ticking)
         for _ in range(3):
@@ -365,9 +398,97 @@ async def test_a_tick_runs_jobs_for_whoever_knows_one_of_two_secrets(dsn: str, h
         async with serving.client(ticking, tick_endpoint=True) as http:
             for wrong in ({}, {"x-internal-secret": "an other secret of cron"}, {"x-internal-secret": b"\xff\xfe"}):
                 problem(await http.post("/tick", headers=wrong), 401, "unauthorized")
+                problem(await http.post("/tick", headers=wrong, json={"max_jobs": "x"}), 401, "unauthorized")
+            elsewhere = await http.post("/tick", headers={"x-internal-secret": old}, json={"queues": ["mail"]})
+            assert elsewhere.json()["claimed"] == 0
             first = await http.post("/tick", headers={"x-internal-secret": old}, json={"max_jobs": 2})
             assert first.status_code == 200, first.text
             assert first.json()["ok"] is True and first.json()["claimed"] == 2
-            both = await asyncio.gather(*(http.post("/tick", headers={"x-internal-secret": new}) for _ in range(2)))
+            sent = {b"x-internal-secret": new.encode()}
+            both = await asyncio.gather(*(http.post("/tick", headers=sent) for _ in range(2)))
             assert sum(answer.json()["succeeded"] for answer in both) == 1
         await ticking.aclose()
+
+
+async def test_a_dedupe_key_may_be_a_string(http: httpx.AsyncClient, sql: Sql) -> None:
+    first = await made(http, dedupe="order-42")
+    assert await made(http, dedupe={"key": "order-42"}) == first
+    assert sql("select count(*) from jobs") == [(1,)]
+
+
+async def test_a_discarded_job_says_so_and_is_not_put_back(http: httpx.AsyncClient, sql: Sql) -> None:
+    id_ = await made(http, max_attempts=1)
+    sql("select fail(id, token, '{\"message\": \"no\"}') from claim('w')")
+    assert (await http.get(f"/jobs/{id_}")).json()["discarded"] is False
+    sql("select discard_dead(%s::uuid[])", [[id_]])
+    seen = (await http.get(f"/jobs/{id_}")).json()
+    assert (seen["status"], seen["discarded"]) == ("dead", True)
+    assert [job["discarded"] for job in (await http.get("/jobs")).json()["items"]] == [True]
+    assert "it was discarded" in problem(await http.post(f"/jobs/{id_}/retry"), 409, "conflict")["detail"]
+
+
+@pytest.mark.parametrize(
+    ("path", "query", "said"),
+    [
+        ("/jobs", {"stauts": "dead"}, "query.stauts: no such parameter; did you mean 'status'?"),
+        ("/jobs/018f2c5e-7d1a-7c3b-9f00-2a4b6c8d0e1f", {"xyz": "1"}, "query.xyz: no such parameter; known are: wait"),
+        ("/webhooks/endpoints", {"limit": "1"}, "query.limit: no such parameter; known are: none"),
+    ],
+    ids=["near", "far", "none"],
+)
+async def test_a_parameter_that_is_not_known_is_not_passed_over(
+    http: httpx.AsyncClient, path: str, query: dict[str, str], said: str
+) -> None:
+    assert problem(await http.get(path, params=query), 422, "invalid")["detail"] == said
+
+
+async def test_what_is_wrong_with_a_body_is_said_in_full(http: httpx.AsyncClient) -> None:
+    async def said(path: str, content: str, kind: str = "application/json") -> str:
+        answer = await http.post(path, content=content, headers={"Content-Type": kind})
+        return str(problem(answer, 422, "invalid")["detail"])
+
+    form = "application/x-www-form-urlencoded"
+    assert await said("/jobs", '{"task": "shop.fail"}', form) == (
+        "body: send a JSON object with task, and Content-Type: application/json"
+    )
+    assert await said("/jobs/many", "[]") == "body: send a JSON object with jobs"
+    assert (await said("/jobs", '{"task": "shop.fail" "')).startswith("body: not JSON at character 21: ")
+    told = await said("/jobs", '{"task": 1, "delay": -1, "prioriti": 1}')
+    assert all(each in told for each in ("body.task: ", "; body.delay: ", "; body.prioriti: "))
+
+
+@pytest.mark.parametrize("bad", [{"task": "shop.sned"}, {"task": "shop.fail", "args": {"x": 1}}], ids=["task", "args"])
+async def test_of_many_jobs_the_bad_one_is_named(http: httpx.AsyncClient, sql: Sql, bad: dict[str, Any]) -> None:
+    answer = await http.post("/jobs/many", json={"jobs": [{"task": "shop.fail"}, bad]})
+    assert answer.status_code == 422 and answer.json()["detail"].startswith("jobs.1: ")
+    assert sql("select count(*) from jobs") == [(0,)]
+
+
+async def test_since_takes_a_length_of_time(http: httpx.AsyncClient, sql: Sql) -> None:
+    id_ = await made(http)
+    for since, found in (("30d", [id_]), ("2020-01-01T00:00:00Z", [id_]), ("0s", [])):
+        assert [job["id"] for job in (await http.get("/jobs", params={"since": since})).json()["items"]] == found
+    problem(await http.get("/jobs", params={"since": "30 days"}), 422, "invalid")
+    problem(await http.get("/jobs", params={"since": "2026-01-01T00:00:00"}), 422, "invalid")
+
+
+async def test_a_caller_without_a_token_is_told_which_part_is_wrong(shop: Holdfast) -> None:
+    revoked, info = shop.tokens.create("x", tenant="acme", scopes=["jobs:read"])
+    shop.tokens.revoke(info.id)
+    told = []
+    async with serving.client(shop) as anybody:
+        for given in (None, "Basic x", f"Bearer {revoked}", "Bearer hf_nonsense"):
+            answer = await anybody.get("/jobs", headers={} if given is None else {"Authorization": given})
+            told.append(problem(answer, 401, "unauthorized")["detail"])
+    assert "no token was sent" in told[0] and "not as it should be" in told[1]
+    assert told[2] == told[3] and "expired or was revoked" in told[2]
+    async with serving.client(shop, serving.token(shop)) as tenants:
+        said = problem(await tenants.get("/queues"), 403, "missing-scope")["detail"]
+        assert said.endswith("holdfast tokens create NAME --scopes operate --all-tenants")
+
+
+async def test_where_there_is_nothing_it_is_said_where_to_look(shop: Holdfast) -> None:
+    async with serving.client(shop) as http:
+        for path in ("http://service/", "http://service/docs"):
+            assert "/v1/openapi.json says" in problem(await http.get(path), 404, "not-found")["detail"]
+        assert "without --tick" in problem(await http.post("/tick"), 404, "not-found")["detail"]

@@ -3,44 +3,18 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import AsyncIterator, Callable
-from typing import Any
 
 import httpx
 import pytest
 import serving
+from serving import Sql, http_fixture, operator_fixture, shop_fixture, told  # noqa: F401 - fixtures
 
 from holdfast import Holdfast
 from holdfast.errors import ConfigurationError
+from holdfast.store.calls import Call
+from holdfast.store.tokens import TokenCalls
 
 UNKNOWN = "018f2c5e-7d1a-7c3b-9f00-2a4b6c8d0e1f"
-
-Sql = Callable[..., list[tuple[Any, ...]]]
-
-
-@pytest.fixture
-async def shop(hf: Holdfast) -> AsyncIterator[Holdfast]:
-    yield serving.with_tasks(hf)
-    await hf.aclose()
-
-
-@pytest.fixture
-async def http(shop: Holdfast) -> AsyncIterator[httpx.AsyncClient]:
-    """A client of the tenant acme."""
-    async with serving.client(shop, serving.token(shop)) as made:
-        yield made
-
-
-@pytest.fixture
-async def operator(shop: Holdfast) -> AsyncIterator[httpx.AsyncClient]:
-    """A client for all tenants."""
-    async with serving.client(shop, serving.token(shop, None)) as made:
-        yield made
-
-
-def told(answer: httpx.Response, status: int = 200) -> Any:
-    assert answer.status_code == status, answer.text
-    return answer.json()
 
 
 def die(sql: Sql, error: str = '{"type": "app.Broken", "message": "no"}') -> None:
@@ -98,7 +72,7 @@ async def test_dead_jobs_that_match_are_retried_and_discarded_step_by_step(http:
     gone = told(await http.post("/dead/discard", json={"ids": [ids[4], ids[0]]}))
     assert gone == {"ids": [ids[4]], "left": [ids[0]], "next": None}
     assert told(await http.get("/dead"))["items"] == []
-    assert told(await http.post("/dead/discard", json={})) == {"ids": [], "left": [], "next": None}
+    assert told(await http.post("/dead/discard", json={"all": True})) == {"ids": [], "left": [], "next": None}
 
 
 async def test_limits_are_looked_at_changed_and_cleared(operator: httpx.AsyncClient, sql: Sql) -> None:
@@ -112,7 +86,7 @@ async def test_limits_are_looked_at_changed_and_cleared(operator: httpx.AsyncCli
 
 async def test_keys_and_queues_are_paused_and_resumed(operator: httpx.AsyncClient, sql: Sql) -> None:
     why = {"reason": "provider down", "seconds": 60}
-    assert told(await operator.post("/queues/mail/pause", json=why)) == {"changed": 1}
+    assert told(await operator.post("/queues/mail/pause", json=why))["changed"] == 1
     assert told(await operator.post("/queues/mail/pause")) == {"changed": 0}
     assert sql("select key, paused, paused_by from limits") == [("queue:mail", True, "of None")]
     assert told(await operator.post("/queues/mail/resume")) == {"changed": 1}
@@ -129,6 +103,26 @@ async def test_operators_see_queues_workers_and_why_a_job_waits(operator: httpx.
     told(await operator.post("/queues/mail/pause"))
     assert "paused" in told(await operator.get(f"/jobs/{id_}/why"))["sentence"]
     told(await operator.get(f"/jobs/{uuid.uuid4()}/why"), 404)
+
+
+async def test_paused_queues_are_shown_and_a_name_that_nobody_knows_is_doubted(operator: httpx.AsyncClient) -> None:
+    said = told(await operator.post("/queues/doen/pause", json={"reason": "first"}))
+    assert said == {"changed": 1, "warning": "nothing is known of queue:doen yet; did you mean queue:done?"}
+    assert told(await operator.post("/queues/doen/pause", json={"reason": "second", "seconds": 60})) == {"changed": 0}
+    (it,) = told(await operator.get("/queues"))["items"]
+    assert (it["queue"], it["ready"], it["paused"]["by"], it["paused"]["reason"]) == ("doen", 0, "of None", "second")
+    assert it["paused"]["since"] < it["paused"]["until"]
+    assert told(await operator.post("/queues/done/pause")) == {"changed": 1}
+    said = told(await operator.post("/keys/pause", json={"key": "task:shop.fial"}))
+    assert said["warning"].endswith("did you mean task:shop.fail?")
+
+
+async def test_all_dead_jobs_are_meant_only_if_that_is_said(http: httpx.AsyncClient, sql: Sql) -> None:
+    told(await http.post("/jobs", json={"task": "shop.fail"}), 201)
+    die(sql)
+    for verb in ("retry", "discard"):
+        assert '"all": true' in told(await http.post(f"/dead/{verb}", json={"limit": 10}), 422)["detail"]
+    assert len(told(await http.post("/dead/discard", json={"all": True}))["ids"]) == 1
 
 
 @pytest.mark.parametrize("path", ["/limits", "/queues", "/workers", f"/jobs/{UNKNOWN}/why"])
@@ -186,11 +180,27 @@ async def test_the_record_of_an_answer_holds_no_secret(http: httpx.AsyncClient, 
     assert sql("select count(*) from webhook_endpoints") == [(1,)]
 
 
+async def test_an_answer_that_could_not_be_recorded_leaves_nothing_done(
+    http: httpx.AsyncClient, sql: Sql, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = f"/webhooks/endpoints/{told(await http.post('/webhooks/endpoints', json=HOOK), 201)['id']}"
+    monkeypatch.setattr(TokenCalls, "keep_answer", lambda *_: Call("select 1/0", (), list))
+    for url in ("/webhooks/endpoints", f"{path}/rotate", f"{path}/test"):
+        body = HOOK if url == "/webhooks/endpoints" else None
+        assert (await http.post(url, json=body, headers={"Idempotency-Key": "k"})).is_error
+    assert len(told(await http.get("/webhooks/endpoints"))["items"]) == 1
+    assert told(await http.get(path))["secrets"] == 1
+    assert told(await http.get("/webhooks/deliveries"))["items"] == []
+
+
 async def test_private_addresses_are_not_for_tenants(http: httpx.AsyncClient, operator: httpx.AsyncClient) -> None:
     inside = {"url": "http://127.0.0.1:1/in", "dev": True, "tenant": "acme"}
     told(await http.post("/webhooks/endpoints", json=inside), 403)
     id_ = told(await operator.post("/webhooks/endpoints", json=inside), 201)["id"]
     told(await http.patch(f"/webhooks/endpoints/{id_}", json={"dev": True}), 403)
+    told(await http.patch(f"/webhooks/endpoints/{id_}", json={"url": "http://127.0.0.1:2/admin"}), 403)
+    told(await http.patch(f"/webhooks/endpoints/{id_}", json={"timeout": 3}))
+    told(await http.patch(f"/webhooks/endpoints/{id_}", json={"url": "https://example.org/", "dev": False}))
 
 
 async def test_events_are_published_to_the_tenants_endpoints_and_sent_again(http: httpx.AsyncClient) -> None:
@@ -222,18 +232,19 @@ async def test_the_service_needs_the_rights_of_its_role_and_no_others(hf: Holdfa
             told(await http.post("/jobs/many", json={"jobs": [{"task": "shop.fail"}] * 3}), 201)
             batch = told(await http.post("/batches", json={"name": "b", "jobs": [{"task": "shop.fail"}]}), 201)["id"]
             for path in (f"/jobs/{id_}", "/jobs", "/dead", "/batches", f"/batches/{batch}", "/outbox", "/health/ready",
-                         "/webhooks/endpoints", "/webhooks/deliveries"):  # fmt: skip
+                         "/usage", "/webhooks/endpoints", "/webhooks/deliveries"):  # fmt: skip
                 told(await http.get(path))
             for path in (f"/jobs/{id_}/cancel", f"/batches/{batch}/cancel"):
                 told(await http.post(path))
-            told(await http.post("/dead/retry", json={}))
+            told(await http.post("/dead/retry", json={"all": True}))
             told(await http.post("/outbox", json={"channel": "email", "payload": 1, "key": "k"}), 201)
             hook = told(await http.post("/webhooks/endpoints", json=HOOK), 201)["id"]
             told(await http.post("/webhooks/events", json={"type": "order.paid", "body": 1}), 201)
             for verb in ("rotate", "disable", "enable"):
                 told(await http.post(f"/webhooks/endpoints/{hook}/{verb}"))
-            for path in ("/limits", "/queues", "/workers", f"/jobs/{id_}/why"):
+            for path in ("/limits", "/queues", "/workers", f"/jobs/{id_}/why", "/levels"):
                 told(await operator.get(path))
+            assert (await operator.get("/metrics")).status_code == 200
             told(await operator.patch("/limits", json={"key": "k", "concurrency": 1}))
             told(await operator.post("/queues/mail/pause"))
         with pytest.raises(ConfigurationError, match="may not do this"):

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import httpx
-import pytest
 import serving
+from serving import Sql, shop_fixture  # noqa: F401 - a fixture
 
 from holdfast import Holdfast
 from holdfast.web import app
 
-Sql = Callable[..., list[tuple[Any, ...]]]
 TENANTS = ("ada", "bob", "eve")
 # Everything that could tell of a change, or of rows: what a tenant does must leave the others' as they were.
 STATE = """
@@ -37,7 +35,7 @@ BODIES: dict[str, Any] = {
     "POST /v1/keys/resume": {"key": "k"},
     "POST /v1/keys/reset": {"key": "k"},
 }
-OPERATORS = re.compile(r"/v1/(limits|keys|queues|workers)|/why$")
+OPERATORS = re.compile(r"/v1/(limits|keys|queues|workers|metrics|levels)|/why$")
 
 
 class World:
@@ -66,6 +64,7 @@ class World:
         from holdfast.model.webhook import Event
 
         delivery = shop.webhooks.publish(None, Event(**event)).deliveries[0]
+        sql("insert into usage_counts values (clock(), %s, %s, 1, 1, 0, 1, 1)", [tenant, f"task.{word}"])
         message = shop.emit(None, "email", {"word": word}, key=word, tenant=tenant)
         self.ids[tenant] = {
             "job_id": [dead.id, canceled.id, waiting.id, later.id, delivery, message.id], "batch_id": [batch.id],
@@ -74,12 +73,6 @@ class World:
 
     def every(self, *tenants: str) -> set[str]:
         return {id_ for tenant in tenants for some in self.ids[tenant].values() for id_ in some}
-
-
-@pytest.fixture
-async def shop(hf: Holdfast) -> AsyncIterator[Holdfast]:
-    yield serving.with_tasks(hf)
-    await hf.aclose()
 
 
 def endpoints(shop: Holdfast) -> list[tuple[str, str]]:
@@ -148,7 +141,7 @@ def check(answer: httpx.Response, request: dict[str, Any], hidden: set[str]) -> 
     told = answer.text + str(answer.headers)
     # What the request itself named may be repeated in an error; nothing else.
     assert [word for word in hidden if word in told and word not in sent] == [], request
-    if OPERATORS.search(request["url"]) or "/v1" + request["url"] == "/v1/limits":
+    if OPERATORS.search("/v1" + request["url"]):
         assert answer.status_code == 403, request
     elif re.search(r"/[0-9a-f]{8}-", request["url"]):
         assert answer.status_code == 404, (request, answer.text)
@@ -180,6 +173,7 @@ async def test_each_tenant_finds_all_that_is_its_own(shop: Holdfast, sql: Sql) -
                                ("dead", "/dead")]:  # fmt: skip
                 told = (await http.get(path)).text
                 assert [id_ for id_ in world.ids[tenant][kind] if id_ not in told] == [], path
+            assert world.canary(tenant) in (await http.get("/usage")).text
 
 
 async def test_without_a_token_no_endpoint_but_health_answers(shop: Holdfast) -> None:

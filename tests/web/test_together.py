@@ -71,3 +71,16 @@ async def test_a_job_that_the_database_refuses_spoils_no_other(hf: Holdfast) -> 
     assert isinstance(told[7], UsageError)
     assert {job.id for job in jobs if job is not jobs[7]} == {each.id for each in hf.list_jobs()}
     await hf.aclose()
+
+
+async def test_whoever_asks_again_the_moment_it_is_answered_is_answered_again() -> None:
+    """A call that is just ending brings no more answers, so it must not count as one that is under way."""
+    together: Together[int, int] = Together(doubled, at_once=1)
+    async with asyncio.timeout(20):
+        for n in range(5):
+            assert await together.ask(n) == 2 * n
+
+
+async def doubled(wishes: list[int]) -> list[int]:
+    await asyncio.sleep(0)
+    return [2 * wish for wish in wishes]

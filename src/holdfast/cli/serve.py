@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import importlib.util
 import logging
-from typing import Annotated
+import math
+import socket
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from holdfast.cli.options import Dsn, Schema, Target
-from holdfast.cli.worker import LogFormat, LogLevel, configure_logs
+from holdfast.cli.worker import AllQueues, LogFormat, LogLevel, Queues, prepared
 from holdfast.errors import ConfigurationError
 from holdfast.telemetry import logs
+
+if TYPE_CHECKING:
+    from holdfast.client import Holdfast
 
 log = logs.get("cli")
 
@@ -24,6 +29,8 @@ def serve(
     tick: Annotated[
         bool, typer.Option("--tick", help="Serve POST /v1/tick too, for those who know HOLDFAST_TICK_SECRETS.")
     ] = False,
+    queues: Queues = None,
+    all_queues: AllQueues = False,
     log_format: LogFormat = None,
     log_level: LogLevel = None,
     dsn: Dsn = None,
@@ -31,26 +38,53 @@ def serve(
 ) -> None:
     """Serve the HTTP API until stopped. It makes and reads jobs and never runs any, but for --tick.
 
-    Callers need a token: holdfast tokens create.
+    Callers need a token: holdfast tokens create. --queues and --all-queues
+    are for ticks that name no queues.
     """
-    from holdfast.cli.load import load_app, redirect
+    from holdfast.web import app
 
-    missing = [name for name in ("fastapi", "uvicorn") if importlib.util.find_spec(name) is None]
-    if missing:
-        raise ConfigurationError(f"{missing[0]} is not installed; run: pip install 'holdfast[web]'")
+    if importlib.util.find_spec("uvicorn") is None:
+        raise ConfigurationError("holdfast serve needs: pip install 'holdfast[web]' (uvicorn is missing)")
     import uvicorn
 
     from holdfast.store.pools import first_look
-    from holdfast.web import app
 
-    hf = load_app(target)
-    redirect(hf, log_format=log_format, log_level=log_level, dsn=dsn, schema=schema)
-    configure_logs(hf.settings)
+    given = {"queues": queues, "log_format": log_format, "log_level": log_level, "dsn": dsn, "schema": schema}
+    hf = prepared(target, given, all_queues, runs_jobs=tick)
     made = app(hf, tick_endpoint=tick)
     first_look(hf.settings)  # a wrong address or an old schema is told now, not to the first caller
-    config = uvicorn.Config(made, host, port, log_config=None, access_log=False, server_header=False, ws="none")
-    with config.bind_socket() as socket:
-        socket.listen(config.backlog)  # so that whoever reads the line below may come at once
-        address, bound = socket.getsockname()[:2]
+    _check_rights(hf, tick)
+    config = uvicorn.Config(
+        made, host, port, log_config=None, access_log=False, server_header=False, ws="none",
+        timeout_graceful_shutdown=math.ceil(hf.settings.grace),
+    )  # fmt: skip
+    server = uvicorn.Server(config)
+    with _listening(host, port, config.backlog) as listening:
+        address, bound = listening.getsockname()[:2]
         logs.event(log, logging.INFO, "serving", url=f"http://{address}:{bound}/v1", tick=tick)
-        uvicorn.Server(config).run(sockets=[socket])
+        server.run(sockets=[listening])
+
+
+def _check_rights(hf: Holdfast, tick: bool) -> None:
+    """Rights that are missing are told now: a caller would only hear that the service is not set up."""
+    from holdfast.store.inspect import Inspections
+
+    wanted = {"use_token": "service"} | ({"claim": "worker"} if tick else {})
+    may = hf.sync_pool.run(Inspections(hf.settings.schema).rights(list(wanted)))
+    if lacking := [f"{hf.settings.schema}_{role}" for name, role in wanted.items() if not may.get(name)]:
+        raise ConfigurationError(
+            f"the database user may not serve{' ticks' if tick else ''}: GRANT {', '.join(lacking)} TO <user>"
+            f"{', or leave out --tick' if lacking == [f'{hf.settings.schema}_worker'] else ''}"
+        )
+
+
+def _listening(host: str, port: int, backlog: int) -> socket.socket:
+    """It listens already, so that whoever reads where may come at once."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=backlog)
+    except OSError as error:
+        why = str(error.strerror or error).partition(" (")[0]
+        raise ConfigurationError(
+            f"cannot listen on {host} port {port}: {why}; choose another with --port or --host"
+        ) from None

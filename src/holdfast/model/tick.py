@@ -21,7 +21,8 @@ class Tick:
     failed: int
     """Attempts that failed, whether the job will be tried again or not."""
     throttled: int
-    """Lanes (a tenant's jobs under the same limits) that were stepped over because a limit had no room."""
+    """Lanes (a tenant's jobs under the same limits) that were stepped over because a limit had no room, or because
+    their tenant had its `per_tenant` while there was room for more."""
     contention: int
     """Limits that were stepped over because somebody else was working on them at that moment."""
     depth: int
@@ -47,11 +48,24 @@ class Counts(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """One row of the view `health_levels`: a figure of the last five minutes, and how it stands."""
+    """One row of the view `health_levels`: a figure of the last five minutes, how it stands, and from where on."""
 
     metric: str
     value: float | None
     level: str | None
+    warning: float | None = None
+    critical: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What is in the database: jobs by queue and state, for how many seconds the oldest due one of a queue waits, and
+    what else Prometheus is told."""
+
+    jobs: dict[str, dict[str, int]]
+    waits: dict[str, float]
+    workers: int
+    levels: list[Level]
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,10 +39,18 @@ class SeenJob:
     batch: str | None
     deadline: datetime | None
     progress: dict[str, Any] | None
+    discarded: bool
+    """It failed or is dead, and somebody has put it aside since."""
 
     @property
     def ended(self) -> bool:
         return self.status in ("succeeded", "failed", "dead", "canceled")
+
+
+def _discarded(schema: str, job: str) -> str:
+    """Not as `not exists`: that could become a look at all dead jobs."""
+    held = f"(SELECT d.id FROM {schema}.dead d WHERE d.id = {job}.id)"
+    return f"CASE WHEN {job}.status::text IN ('failed', 'dead') THEN {held} IS NULL ELSE false END"
 
 
 _JOB = (
@@ -58,17 +66,18 @@ _MESSAGE = ", ".join(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """A part of a list, the newest first: what was made in a time, from an id on."""
+    """A part of a list, the newest first: what was made in a time, from an id on, and down to one."""
 
     limit: int
     before: str | None = None
+    floor: str | None = None
     since: datetime | None = None
     until: datetime | None = None
 
     def sql(self, id_: str = "id") -> tuple[str, list[Any]]:
         conditions, params = ["true"], []
-        for condition, value in ((f"{id_} < %s::uuid", self.before), ("created_at >= %s", self.since),
-                                 ("created_at < %s", self.until)):  # fmt: skip
+        for condition, value in ((f"{id_} < %s::uuid", self.before), (f"{id_} >= %s::uuid", self.floor),
+                                 ("created_at >= %s", self.since), ("created_at < %s", self.until)):  # fmt: skip
             if value is not None:
                 conditions.append(condition)
                 params.append(value)
@@ -81,39 +90,51 @@ class SeenCalls:
     def __init__(self, schema: str) -> None:
         self.schema = schema
         self._may = f"{schema}.may_see(%s, %s, tenant)"
+        self._job = f"{_JOB}, {_discarded(schema, 'j')}"
 
     def jobs(self, wanted: Sequence[tuple[str, Caller]]) -> Call[dict[int, SeenJob]]:
         """Jobs that were asked for by callers, by the place in the list, without those that the caller may not see."""
         return Call(
             "SELECT place, id::text, task, tenant, queue, priority, payload, status, attempts, max_attempts, run_at, "
-            "created_at, started_at, finished_at, error, result, batch::text, deadline, progress "
-            f"FROM {self.schema}.look_at(%s::uuid[], %s::boolean[], %s::text[])",
+            "created_at, started_at, finished_at, error, result, batch::text, deadline, progress, "
+            f"{_discarded(self.schema, 'j')} FROM {self.schema}.look_at(%s::uuid[], %s::boolean[], %s::text[]) j",
             (array(id_ for id_, _ in wanted), array(who.everyone for _, who in wanted),
              [who.tenant for _, who in wanted]),
             lambda rows: {row[0] - 1: SeenJob(*row[1:]) for row in rows},
         )  # fmt: skip
 
+    def marks(self, ids: Sequence[str]) -> Call[list[str]]:
+        """A word for each job that changes when the job does; for the service itself, not for callers."""
+        return Call(f"SELECT {self.schema}.job_marks(%s::uuid[])", (array(ids),), lambda rows: rows[0][0])
+
     def version(self) -> Call[int]:
         """The schema's version."""
         return Call(f"SELECT max(version) FROM {self.schema}.schema_info", (), lambda rows: int(rows[0][0]))
 
+    def floor(self, before: str | None, jobs: int, *, dead: bool = False) -> Call[str | None]:
+        """Down to which id a list looks that is to look at so many jobs."""
+        return Call(f"SELECT {self.schema}.page_floor(%s::uuid, %s, %s)::text", (before, jobs, dead),
+                    lambda rows: rows[0][0])  # fmt: skip
+
     def list_jobs(self, who: Caller, where: Filter, page: Page) -> Call[list[SeenJob]]:
         (those, some), (part, more) = where.sql(), page.sql()
         return Call(
-            f"SELECT {_JOB} FROM {self.schema}.jobs j WHERE {those} AND {part} AND {self._may} "
+            f"SELECT {self._job} FROM {self.schema}.jobs j WHERE {those} AND {part} AND {self._may} "
             "ORDER BY j.id DESC LIMIT %s",  # ids grow with time, and every table has an index on them
             (*some, *more, *_who(who), page.limit),
             lambda rows: [SeenJob(*row) for row in rows],
+            prepare=False,
         )
 
     def list_dead(self, who: Caller, where: Filter, page: Page) -> Call[list[SeenJob]]:
         """Failed and dead jobs that nobody has acted on."""
         (those, some), (part, more) = where.sql(), page.sql()
         return Call(
-            f"SELECT {_JOB} FROM {self.schema}.jobs j WHERE j.id = ANY(ARRAY(SELECT id FROM {self.schema}.dead "
+            f"SELECT {self._job} FROM {self.schema}.jobs j WHERE j.id = ANY(ARRAY(SELECT id FROM {self.schema}.dead "
             f"WHERE {those} AND {part} AND {self._may} ORDER BY id DESC LIMIT %s)) ORDER BY j.id DESC",
             (*some, *more, *_who(who), page.limit),
             lambda rows: [SeenJob(*row) for row in rows],
+            prepare=False,
         )
 
     def dead_ids(self, who: Caller, where: Filter, after: str | None, limit: int) -> Call[list[str]]:
@@ -135,7 +156,7 @@ class SeenCalls:
 
     def retry_dead(self, who: Caller, ids: Sequence[str]) -> Call[list[str]]:
         return Call(f"SELECT x::text FROM {self.schema}.retry_dead({self._own}) x", (*_who(who), array(ids)),
-                    calls.firsts)  # fmt: skip
+                    calls.firsts, due=calls.last)  # fmt: skip
 
     def discard_dead(self, who: Caller, ids: Sequence[str]) -> Call[list[str]]:
         return Call(f"SELECT x::text FROM {self.schema}.discard_dead({self._own}) x", (*_who(who), array(ids)),
@@ -143,7 +164,8 @@ class SeenCalls:
 
     def redeliver(self, who: Caller, ids: Sequence[str]) -> Call[list[Any]]:
         redelivering = webhooks.WebhookCalls(self.schema).redeliver(ids)
-        return Call(redelivering.sql.replace("%s::uuid[]", self._own), (*_who(who), array(ids)), redelivering.read)
+        return Call(redelivering.sql.replace("%s::uuid[]", self._own), (*_who(who), array(ids)), redelivering.read,
+                    due=redelivering.due)  # fmt: skip
 
     @property
     def _own(self) -> str:
@@ -179,6 +201,7 @@ class SeenCalls:
             "ORDER BY outbox.id DESC LIMIT %s",
             (*some, *more, *_who(who), page.limit),
             lambda rows: [MessageInfo(*row) for row in rows],
+            prepare=False,
         )
 
     def endpoints(self, who: Caller, id_: str | None = None) -> Call[list[Endpoint]]:
@@ -198,6 +221,7 @@ class SeenCalls:
             f"AND {self.schema}.may_see(%s, %s, tenant_id) ORDER BY webhook_delivery_id DESC LIMIT %s",
             (*some, *more, *_who(who), page.limit),
             lambda rows: [DeliveryInfo(*row) for row in rows],
+            prepare=False,
         )
 
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 import msgspec
 
 from holdfast.errors import UsageError
-from holdfast.model.tick import Counts, Level, Usage
+from holdfast.model.tick import Counts, Figures, Level, Usage
+from holdfast.model.token import Caller
 from holdfast.store.calls import Call
 
 _BY = {"tenant": "tenant", "task": "task", "minute": "minute", "hour": "date_trunc('hour', minute)",
        "day": "date_trunc('day', minute)"}  # fmt: skip
+_STATES = ("ready", "running", "later", "dead")
 
 
 class TelemetryCalls:
@@ -40,7 +43,7 @@ class TelemetryCalls:
     def levels(self) -> Call[list[Level]]:
         """The figures of the last five minutes, and how they stand."""
         return Call(
-            f"SELECT metric, value, level FROM {self.schema}.health_levels",
+            f"SELECT metric, value, level, warning, critical FROM {self.schema}.health_levels",
             (),
             lambda rows: [Level(*row) for row in rows],
         )
@@ -50,28 +53,36 @@ class TelemetryCalls:
         sql = f"SELECT to_jsonb(s) FROM {self.schema}.worker_health_summary s ORDER BY s.worker_id"
         return Call(sql, (), lambda rows: [row[0] for row in rows])
 
-    def depths(self, limit: int) -> Call[list[tuple[str, dict[str, int], float]]]:
-        """By queue: jobs by where they are, and for how many seconds the oldest due one waits; the fullest first."""
+    def figures(self, limit: int, others: str) -> Call[Figures]:
+        """Jobs by queue, workers that live, and levels: in one statement. The fullest queues have a row each, the rest
+        one together."""
+        states = ", ".join(f"'{each}', sum({each})" for each in _STATES)
         return Call(
-            "SELECT queue, ready, running, later, dead, coalesce(extract(epoch FROM oldest_wait), 0)::float8 "
-            f"FROM {self.schema}.queue_depth ORDER BY ready + running + later + dead DESC, queue LIMIT %s",
-            (limit,),
-            lambda rows: [
-                (row[0], dict(zip(("ready", "running", "later", "dead"), row[1:5], strict=True)), row[5])
-                for row in rows
-            ],
+            "SELECT (SELECT jsonb_object_agg(name, n) FROM ("
+            "SELECT CASE WHEN place <= %s THEN queue ELSE %s END, "
+            f"jsonb_build_object({states}, 'wait', max(wait)) FROM ("
+            "SELECT *, coalesce(extract(epoch FROM oldest_wait), 0)::float8 AS wait, "
+            "row_number() OVER (ORDER BY ready + running + later + dead DESC, queue) AS place "
+            f"FROM {self.schema}.queue_depth) q GROUP BY 1) by_queue (name, n)), "
+            f"(SELECT count(*) FROM {self.schema}.workers WHERE {self.schema}.is_alive(id, heartbeat_at)), "
+            f"(SELECT jsonb_agg(jsonb_build_array(metric, value, level)) FROM {self.schema}.health_levels)",
+            (limit, others),
+            lambda rows: _figures(*rows[0]),
         )
 
-    def count_workers(self) -> Call[int]:
-        """How many workers live."""
-        sql = f"SELECT count(*) FROM {self.schema}.workers WHERE {self.schema}.is_alive(id, heartbeat_at)"
-        return Call(sql, (), lambda rows: int(rows[0][0]))
-
     def usage(
-        self, by: Sequence[str], *, since: float, tenant: str | None = None, task: str | None = None, limit: int
+        self,
+        by: Sequence[str],
+        *,
+        since: float | datetime,
+        until: datetime | None = None,
+        tenant: str | None = None,
+        task: str | None = None,
+        limit: int,
+        who: Caller | None = None,
     ) -> Call[list[Usage]]:
-        """What was used in the last so many seconds, summed by some of tenant, task, minute, hour and day; the newest
-        time first, then the most run seconds."""
+        """What was used in the last so many seconds, or since a time, summed by some of tenant, task, minute, hour and
+        day; the newest time first, then the most run seconds. Of what `who` may see, if somebody asks."""
         if unknown := [each for each in by if each not in _BY]:
             raise UsageError(f"usage is summed by {', '.join(_BY)}, got {unknown[0]!r}")
         shown = [f"{_BY[each]} AS {each}" for each in by]
@@ -79,13 +90,24 @@ class TelemetryCalls:
         order = [f"{n + 1} DESC" for n, each in enumerate(by) if each in ("minute", "hour", "day")]
         sql = (
             f"SELECT {', '.join([*shown, *sums])} FROM {self.schema}.usage_counts "
-            f"WHERE minute >= date_trunc('minute', {self.schema}.clock() - make_interval(secs => %s)) "
+            f"WHERE minute >= date_trunc('minute', coalesce(%s, {self.schema}.clock() - make_interval(secs => %s))) "
+            "AND (%s::timestamptz IS NULL OR minute < %s) "
             "AND (%s::text IS NULL OR tenant = %s) AND (%s::text IS NULL OR task = %s) "
+            f"AND {self.schema}.may_see(%s, %s, tenant) "
             f"{'GROUP BY ' + ', '.join(str(n + 1) for n in range(len(by))) if by else 'HAVING count(*) > 0'} "
             f"ORDER BY {', '.join([*order, f'{len(by) + 3} DESC', '1'])} LIMIT %s"
         )
+        span = (since, 0.0) if isinstance(since, datetime) else (None, since)
+        seen = (True, None) if who is None else (who.everyone, who.tenant)
         return Call(
             sql,
-            (since, tenant, tenant, task, task, limit),
+            (*span, until, until, tenant, tenant, task, task, *seen, limit),
             lambda rows: [Usage(dict(zip(by, row, strict=False)), *row[len(by) :]) for row in rows],
         )
+
+
+def _figures(queues: dict[str, Any] | None, workers: int, levels: list[list[Any]]) -> Figures:
+    every = queues or {}
+    jobs = {queue: {state: each[state] for state in _STATES} for queue, each in every.items()}
+    waits = {queue: each["wait"] for queue, each in every.items()}
+    return Figures(jobs, waits, workers, [Level(*each) for each in levels])

@@ -10,14 +10,15 @@ from fastapi import FastAPI
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from holdfast.settings import VERSION
-from holdfast.web import batches, dead, flow, health, hooks, jobs, outbox, secrets, tick
+from holdfast.web import batches, dead, flow, health, hooks, jobs, observe, outbox, secrets, tick
 from holdfast.web.problems import EVERYWHERE, Problem, ProblemShape, handle_errors
 from holdfast.web.service import Service
+from holdfast.web.takes import of_routes
 
 if TYPE_CHECKING:
     from holdfast.client import Holdfast
 
-ROUTERS = (jobs.router, batches.router, dead.router, outbox.router, hooks.router, flow.router)
+ROUTERS = (jobs.router, batches.router, dead.router, outbox.router, hooks.router, flow.router, observe.router)
 
 
 def app(hf: Holdfast, *, tick_endpoint: bool = False) -> FastAPI:
@@ -37,7 +38,12 @@ def app(hf: Holdfast, *, tick_endpoint: bool = False) -> FastAPI:
     if tick_endpoint:
         made.state.tick_secrets = secrets.read(hf.settings.tick_secrets)
         made.include_router(tick.router, prefix="/v1", responses=EVERYWHERE)
+    made.state.takes = of_routes([*ROUTERS, tick.router])
+    figures = made.state.figures = observe.Figures(
+        made.state.service, observe.names([*ROUTERS, health.router, tick.router], "/v1")
+    )
     made.add_middleware(Bounded, most=hf.settings.max_body)
+    made.add_middleware(observe.Counted, figures=figures)
     _describe_problems(made)
     return made
 

@@ -35,8 +35,9 @@ async def list_dead(
     """The newest failed and dead jobs that match."""
     where = Filter(status=status, task=task, queue=queue, tenant=tenant, error=error, batch=shapes.text(batch))
     page = Page(limit=limit, before=shapes.text(cursor))
-    found = await asked.run(asked.service.seen.list_dead(asked.caller, where, page))
-    return answer(shapes.Jobs(found, found[-1].id if len(found) == limit else None))
+    calls = asked.service.seen
+    found = await asked.service.page(lambda part: calls.list_dead(asked.caller, where, part), page, dead=True)
+    return answer(shapes.Jobs(*found))
 
 
 @router.post("/retry", response_model=shapes.Moved, responses=FOR_CHANGES)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query
@@ -41,9 +42,9 @@ async def clear_limit(asked: Operates, key: Annotated[shapes.Key, Query()]) -> R
     return answer(shapes.Done(await asked.hf.aclear_limit(key)))
 
 
-@router.post("/keys/pause", response_model=shapes.Done, responses=FOR_CHANGES)
+@router.post("/keys/pause", response_model=shapes.Paused, responses=FOR_CHANGES)
 async def pause(new: shapes.NewPause, asked: Operates) -> Response:
-    """Starts nothing more under a key; what runs goes on."""
+    """Starts nothing more under a key; what runs goes on. Once more replaces who, why and until when (changed: 0)."""
     return await _pause(asked, new.key, new.reason, new.seconds)
 
 
@@ -65,13 +66,13 @@ async def reset(one: shapes.OneKey, asked: Operates) -> Response:
 
 @router.get("/queues", response_model=shapes.Rows)
 async def queues(asked: Operates) -> Response:
-    """Queues with what waits, runs and died there."""
+    """Queues that have jobs or are paused: what waits, runs and died there; who has paused them, why and until when."""
     return answer(shapes.Rows(await asked.run(asked.hf.calls.queue_depth())))
 
 
-@router.post("/queues/{queue}/pause", response_model=shapes.Done, responses=FOR_CHANGES)
+@router.post("/queues/{queue}/pause", response_model=shapes.Paused, responses=FOR_CHANGES)
 async def pause_queue(queue: QueueName, asked: Operates, why: shapes.QueuePause | None = None) -> Response:
-    """Starts nothing more of a queue; what runs goes on."""
+    """Starts nothing more of a queue; what runs goes on. Once more replaces who, why and until when (changed: 0)."""
     how = why or shapes.QueuePause()
     return await _pause(asked, f"queue:{queue}", how.reason, how.seconds)
 
@@ -90,10 +91,27 @@ async def workers(asked: Operates) -> Response:
 
 async def _pause(asked: Asked, key: str, reason: str | None, seconds: float | None) -> Response:
     async def act(conn: Any) -> Response:
-        call = asked.hf.flow.pause(key, asked.caller.name, reason, seconds)
-        return await _changed(asked, call, conn)
+        warning = await _doubt(asked, key, conn)
+        was = await asked.run(asked.hf.flow.pause(key, asked.caller.name, reason, seconds), conn)
+        return answer({"changed": int(was)} | ({} if warning is None else {"warning": warning}))
 
     return await asked.once(act)
+
+
+async def _doubt(asked: Asked, key: str, conn: Any) -> str | None:
+    """Says so where nothing is known of a queue or task, with what may have been meant; asked before it is paused."""
+    kind, _, name = key.partition(":")
+    if kind not in ("queue", "task") or await asked.run(asked.hf.flow.is_known(key), conn):
+        return None
+    tasks = asked.hf.tasks
+    if kind == "queue":
+        known = {*await asked.run(asked.hf.flow.queue_names(), conn), *(task.queue for task in tasks.values())}
+    else:
+        known = {*await asked.run(Inspections(asked.hf.settings.schema).task_queues(), conn), *tasks}
+    if name in known:
+        return None
+    near = difflib.get_close_matches(name, known, n=1)
+    return f"nothing is known of {key} yet{f'; did you mean {kind}:{near[0]}?' if near else ''}"
 
 
 async def _resume(asked: Asked, key: str) -> Response:

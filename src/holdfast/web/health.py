@@ -7,7 +7,7 @@ import asyncio
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, SchemaError
 from holdfast.store import connect, migrate
 from holdfast.web import shapes
 from holdfast.web.problems import Problem, documented
@@ -20,18 +20,39 @@ PATIENCE = 5.0
 @router.get("/live", response_model=shapes.Health)
 async def live() -> Response:
     """Whether the process answers."""
-    return answer(shapes.Health("ok"))
+    return answer(shapes.Health("ok", {"process": "ok"}))
 
 
 @router.get("/ready", response_model=shapes.Health, responses=documented(503))
 async def ready(request: Request) -> Response:
-    """Whether the database answers and has the schema that this release needs."""
+    """Whether the database answers and has the schema that this release needs; and RabbitMQ, where it is required."""
     service: Service = request.app.state.service
+    database, queue = await asyncio.gather(_database(service), _queue(service))
+    checks = database | queue
+    if bad := {name: found for name, found in checks.items() if found != "ok"}:
+        told = "; ".join(f"{name}: {found}" for name, found in bad.items())
+        raise Problem(503, f"not ready: {told}", "not-ready", checks=checks)
+    return answer(shapes.Health("ok", checks))
+
+
+async def _database(service: Service) -> dict[str, str]:
+    """The database and its schema. What went wrong is for the log: it may name servers."""
     try:
         async with asyncio.timeout(PATIENCE):
             found = await service.run(service.seen.version())
-            connect.check_schema(found, migrate.expected_version(), service.hf.settings.schema)
     except (HoldfastError, TimeoutError) as error:
-        kind = type(error).__name__
-        raise Problem(503, f"the database does not answer, or its schema does not fit ({kind})", "not-ready") from error
-    return answer(shapes.Health("ok"))
+        return {"database": f"does not answer ({type(error).__name__})"}
+    try:
+        connect.check_schema(found, migrate.expected_version(), service.hf.settings.schema)
+    except SchemaError as error:
+        return {"database": "ok", "schema": str(error)}
+    return {"database": "ok", "schema": "ok"}
+
+
+async def _queue(service: Service) -> dict[str, str]:
+    """RabbitMQ, where it is required: jobs run without it too."""
+    settings = service.hf.settings
+    if not (settings.queue_enabled and settings.health_require_queue):
+        return {}
+    reached = await service.hf.aqueue_reached(PATIENCE)
+    return {"queue": "ok" if reached else "not connected to RabbitMQ, which HOLDFAST_HEALTH_REQUIRE_QUEUE requires"}

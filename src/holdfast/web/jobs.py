@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Annotated, Any
 from uuid import UUID
 
@@ -13,20 +14,24 @@ import msgspec
 from fastapi import APIRouter, Query
 from starlette.responses import Response, StreamingResponse
 
-from holdfast.client.task import Dedupe, Enqueuer, Task, pauses
-from holdfast.errors import UnknownTask
+from holdfast.client.task import Dedupe, Enqueuer, Task
+from holdfast.errors import DatabaseUnavailable, UnknownTask, UsageError
 from holdfast.model.delivery import PREFIX
+from holdfast.model.token import Caller
 from holdfast.store.calls import Filter
 from holdfast.store.seen import Page, SeenJob
 from holdfast.web import shapes
-from holdfast.web.problems import FOR_CHANGES, FOR_ONE, Problem, unknown
+from holdfast.web.problems import FOR_CHANGES, FOR_ONE, Problem, of, unknown
 from holdfast.web.service import Asked, Explains, Reads, Writes, answer
 
 router = APIRouter(prefix="/jobs", tags=["jobs"])
 LONGEST_WAIT = 60.0
 LONGEST_STREAM = 300.0  # then the client connects again, with a token that is looked at anew
+STILL_HERE = 15.0  # seconds after which a stream that has no news says so
+LOOK_UP = 0.5  # seconds after which one who waits asks whether it may wait on
 MOST_WAITING = 1000
-_waiting = 0
+MOST_OF_ONE = 250  # of them, of one tenant
+_waiting: Counter[str | None] = Counter()  # by tenant, of all applications of this process together
 
 
 @router.post("", status_code=201, response_model=shapes.Made, responses=FOR_CHANGES)
@@ -75,14 +80,28 @@ async def enqueue_all(asked: Asked, jobs: Sequence[shapes.Job], conn: Any, batch
     ids: dict[int, str] = {}
     for places in kinds.values():
         these = [jobs[place] for place in places]
-        sender = await enqueuer(asked, these[0], conn, batch)
-        for each in these[1:]:
-            _check(find_task(asked, each.task), each)
+        with at_place(places[0]):
+            sender = await enqueuer(asked, these[0], conn, batch)
+        for place in places[1:]:
+            with at_place(place):
+                _check(find_task(asked, jobs[place].task), jobs[place])
         if len(these) == 1:
-            ids[places[0]] = (await sender.aenqueue(**these[0].args)).id
+            with at_place(places[0]):
+                ids[places[0]] = (await sender.aenqueue(**these[0].args)).id
         else:
             ids |= zip(places, await sender.aenqueue_many([each.args for each in these]), strict=True)
     return [ids[place] for place in range(len(jobs))]
+
+
+@contextmanager
+def at_place(place: int) -> Iterator[None]:
+    """What is wrong with one of many says with which."""
+    try:
+        yield
+    except (UsageError, UnknownTask) as error:
+        raise of(error).at(f"jobs.{place}") from error
+    except Problem as problem:
+        raise problem.at(f"jobs.{place}") from problem
 
 
 async def enqueuer(asked: Asked, job: shapes.Job, conn: Any, batch: Any = None) -> Enqueuer[Any, Any]:
@@ -91,8 +110,11 @@ async def enqueuer(asked: Asked, job: shapes.Job, conn: Any, batch: Any = None) 
     if job.batch is not None:
         if batch is not None:
             raise Problem(422, "jobs that are made with a batch are in that one; leave out their batch")
-        if await asked.run(asked.service.seen.batch(asked.caller, str(job.batch)), conn) is None:
+        if (into := await asked.run(asked.service.seen.batch(asked.caller, str(job.batch)), conn)) is None:
             raise unknown("batch", job.batch)
+        if into.ended:
+            raise Problem(422, f"batch {job.batch} ({into.name}) has ended and takes no more jobs; make it with "
+                               '"open": true to add jobs later')  # fmt: skip
     _check(task, job)
     given = job.dedupe
     dedupe = None if given is None else Dedupe(given.scope, given.keep, given.on_conflict, given.key)
@@ -128,16 +150,18 @@ async def list_jobs(
     tenant: shapes.Name | None = None,
     batch: UUID | None = None,
     error: Annotated[shapes.Name | None, Query(description="type or code of the last error")] = None,
-    since: Annotated[shapes.Moment | None, Query(description="made since then")] = None,
-    until: Annotated[shapes.Moment | None, Query(description="made before then")] = None,
+    since: Annotated[
+        shapes.Since | None, Query(description="made since then: a time with its zone, or 90m, 24h, 30d")
+    ] = None,
+    until: Annotated[shapes.Moment | None, Query(description="made before then, a time with its zone")] = None,
     cursor: shapes.Cursor = None,
     limit: shapes.Limit = 50,
 ) -> Response:
     """The newest jobs that match."""
     where = Filter(status=status, task=task, queue=queue, tenant=tenant, error=error, batch=shapes.text(batch))
     page = Page(limit=limit, before=shapes.text(cursor), since=since, until=until)
-    found = await asked.run(asked.service.seen.list_jobs(asked.caller, where, page))
-    return answer(shapes.Jobs(found, found[-1].id if len(found) == limit else None))
+    calls = asked.service.seen
+    return answer(shapes.Jobs(*await asked.service.page(lambda part: calls.list_jobs(asked.caller, where, part), page)))
 
 
 @router.post("/cancel", response_model=shapes.Outcomes, responses=FOR_CHANGES)
@@ -161,13 +185,18 @@ async def get(
     """A job as it is now; with wait, as soon as it has ended or the time is over."""
     found = await _look(asked, job_id)
     if wait and not found.ended:
-        _refuse_crowds()
-        with _Place():
-            for pause in pauses(wait):
+        _refuse_crowds(asked.caller)
+        ends = time.monotonic() + wait
+        with _place(asked.caller), asked.service.watch.on(found.id) as seen:
+            while (left := ends - time.monotonic()) > 0:
+                news = await seen.changed(min(left, LOOK_UP))
+                if not await asked.stays():
+                    break
+                if not news:
+                    continue
                 found = await _look(asked, job_id)
                 if found.ended:
                     break
-                await asyncio.sleep(pause)
     body = msgspec.json.encode(found)
     tag = _tag(body)
     if asked.request.headers.get("if-none-match") in (tag, f"W/{tag}", "*"):
@@ -184,24 +213,30 @@ _STREAM: dict[int | str, dict[str, Any]] = {
 async def events(job_id: UUID, asked: Reads) -> Response:
     """Server-sent events: the job whenever it has changed, until it has ended; each is an event "job"."""
     found = await _look(asked, job_id)
-    _refuse_crowds()
+    _refuse_crowds(asked.caller)
     return StreamingResponse(_stream(asked, found), media_type="text/event-stream")
 
 
 async def _stream(asked: Asked, found: SeenJob) -> AsyncIterator[bytes]:
     last, said = None, time.monotonic()
-    with _Place():
-        for pause in pauses(LONGEST_STREAM):
+    ends = said + LONGEST_STREAM
+    # Whoever connects again is told that the database is away.
+    with _place(asked.caller), suppress(DatabaseUnavailable), asked.service.watch.on(found.id) as seen:
+        while True:
             body = msgspec.json.encode(found)
             if body != last:
                 yield b"event: job\nid: %b\ndata: %b\n\n" % (_tag(body).strip('"').encode(), body)
                 last, said = body, time.monotonic()
-            elif time.monotonic() - said > 15:
+            elif time.monotonic() - said >= STILL_HERE:
                 yield b": still here\n\n"  # so that nobody between takes the connection for dead
                 said = time.monotonic()
-            if found.ended:
+            if found.ended or time.monotonic() >= ends:
                 return
-            await asyncio.sleep(pause)
+            news = await seen.changed(LOOK_UP)
+            if not await asked.stays():
+                return
+            if not news:
+                continue
             if (now := await asked.service.look(asked.caller, found.id)) is None:
                 return
             found = now
@@ -235,12 +270,16 @@ async def retry(job_id: UUID, asked: Writes) -> Response:
 
     async def act(conn: Any) -> Response:
         if not await asked.run(asked.service.seen.retry_dead(asked.caller, [str(job_id)]), conn):
-            found = await _look(asked, job_id)
-            why = "a newer job holds its dedupe key" if found.status in ("failed", "dead") else f"it is {found.status}"
-            raise Problem(409, f"job {job_id} was not put back: {why}")
+            raise Problem(409, f"job {job_id} was not put back: {_why_not(await _look(asked, job_id))}")
         return answer(shapes.Made(str(job_id), existing=True))
 
     return await asked.once(act)
+
+
+def _why_not(found: SeenJob) -> str:
+    if found.status not in ("failed", "dead"):
+        return f"it is {found.status}"
+    return "it was discarded" if found.discarded else "a newer job holds its dedupe key"
 
 
 async def _look(asked: Asked, job_id: UUID) -> SeenJob:
@@ -254,24 +293,25 @@ def _tag(body: bytes) -> str:
     return f'"{hashlib.blake2b(body, digest_size=12).hexdigest()}"'
 
 
-def _refuse_crowds() -> None:
-    """Each of those who wait costs a look now and then."""
-    if _waiting >= MOST_WAITING:
-        raise Problem(429, f"{_waiting} requests wait already; come back later", headers={"Retry-After": "5"})
+def _refuse_crowds(caller: Caller) -> None:
+    """Each of those who wait costs a look now and then; and no tenant takes the places of all."""
+    mine, every = _waiting[caller.tenant], _waiting.total()
+    if every >= MOST_WAITING or (mine >= MOST_OF_ONE and not caller.everyone):
+        raise Problem(429, f"{mine} requests of yours wait already; come back later", headers={"Retry-After": "5"})
 
 
-class _Place:
+@contextmanager
+def _place(caller: Caller) -> Iterator[None]:
     """Counts one of those who wait, while it does."""
-
-    def __enter__(self) -> None:
-        global _waiting  # noqa: PLW0603 - all applications of this process together
-        _waiting += 1
-
-    def __exit__(self, *_: object) -> None:
-        global _waiting  # noqa: PLW0603
-        _waiting -= 1
+    _waiting[caller.tenant] += 1
+    try:
+        yield
+    finally:
+        _waiting[caller.tenant] -= 1
+        if not _waiting[caller.tenant]:
+            del _waiting[caller.tenant]
 
 
 def waiting() -> int:
     """How many requests wait for a job."""
-    return _waiting
+    return _waiting.total()

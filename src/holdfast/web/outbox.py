@@ -46,8 +46,9 @@ async def list_messages(
     """The newest messages that match."""
     where = MessageFilter(channel=channel, status=status, tenant=tenant, key=key, order=order)
     page = Page(limit=limit, before=shapes.text(cursor))
-    found = await asked.run(asked.service.seen.list_messages(asked.caller, where, page))
-    return answer(shapes.Messages(found, found[-1].id if len(found) == limit else None))
+    calls = asked.service.seen
+    found = await asked.service.page(lambda part: calls.list_messages(asked.caller, where, part), page)
+    return answer(shapes.Messages(*found))
 
 
 @router.get("/{message_id}", response_model=MessageInfo, responses=FOR_ONE)

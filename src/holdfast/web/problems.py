@@ -12,6 +12,7 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException as AnyHTTPException
 from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from holdfast.errors import (
     ConfigurationError,
@@ -24,12 +25,14 @@ from holdfast.errors import (
     UsageError,
 )
 from holdfast.telemetry import logs
+from holdfast.web.takes import takes
 
 log = logs.get("web")
 MEDIA_TYPE = "application/problem+json"
 URN = "urn:holdfast:problem:"
+SHOWN = 5  # of what is wrong with a request
 _TITLES = {
-    400: "the request cannot be read", 401: "a token is needed", 403: "the token is not for this",
+    400: "the request cannot be read", 401: "who asks is not known here", 403: "the token is not for this",
     404: "there is no such thing", 405: "this cannot be done here", 409: "this cannot be done now",
     413: "the request is too large", 422: "the request cannot work as written", 429: "too much at once",
     500: "something went wrong here", 503: "the service cannot answer now",
@@ -48,6 +51,7 @@ class ProblemShape(BaseModel):
     status: int
     detail: str
     errors: list[dict[str, Any]] | None = None
+    checks: dict[str, str] | None = None
 
 
 class Problem(HTTPException):
@@ -66,6 +70,10 @@ class Problem(HTTPException):
         self.name = name or _NAMES.get(status, "http")
         self.more = more
 
+    def at(self, place: str) -> Problem:
+        """The same, of this part of the request."""
+        return Problem(self.status_code, f"{place}: {self.detail}", self.name, headers=self.headers, **self.more)
+
     def response(self) -> Response:
         """The error as it is sent."""
         told = {
@@ -78,7 +86,8 @@ class Problem(HTTPException):
 
 def unknown(what: str, id_: object) -> Problem:
     """Nothing of this id that the caller may see; whether another tenant has it is not told."""
-    return Problem(404, f"there is no {what} {id_}; what has ended is kept for the days of history")
+    hint = "it may have been removed" if what == "endpoint" else "what has ended is kept for the days of history"
+    return Problem(404, f"there is no {what} {id_}; {hint}")
 
 
 def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
@@ -98,7 +107,7 @@ def handle_errors(app: FastAPI) -> None:
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(AnyHTTPException, _http)
     app.add_exception_handler(HoldfastError, _ours)
-    app.add_exception_handler(Exception, _unexpected)
+    app.add_middleware(Caught)
 
 
 async def _problem(request: Request, error: Exception) -> Response:
@@ -108,14 +117,34 @@ async def _problem(request: Request, error: Exception) -> Response:
 
 async def _invalid(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)  # noqa: S101
-    errors = [{"at": ".".join(map(str, each["loc"])), "message": each["msg"]} for each in error.errors()]
-    first = errors[0] if errors else {"at": "body", "message": "is not valid"}
-    return Problem(422, f"{first['at']}: {first['message']}", errors=errors[:20]).response()
+    errors = [_in_words(each, request) for each in error.errors()] or [{"at": "body", "message": "is not valid"}]
+    more = f"; and {len(errors) - SHOWN} more" if len(errors) > SHOWN else ""
+    detail = "; ".join(f"{each['at']}: {each['message']}" for each in errors[:SHOWN]) + more
+    return Problem(422, detail, errors=errors[:20]).response()
+
+
+def _in_words(error: Mapping[str, Any], request: Request) -> dict[str, str]:
+    """Where it is, and what is wrong there; of a body that is something else altogether, what it should be."""
+    place, message = error["loc"], str(error["msg"])
+    if error["type"] == "json_invalid":
+        place, message = ("body",), f"not JSON at character {place[-1]}: {error['ctx']['error']}"
+    elif error["type"] == "extra_forbidden":
+        message = "no such field"
+    elif place == ("body",) and error["type"] in ("model_attributes_type", "model_type", "missing"):
+        kind = request.headers.get("content-type", "")
+        names = " and ".join(takes(request).required)
+        fields = f" with {names}" if names else ""
+        message = f"send a JSON object{fields}" + ("" if "json" in kind else ", and Content-Type: application/json")
+    return {"at": ".".join(map(str, place)), "message": message}
 
 
 async def _http(request: Request, error: Exception) -> Response:
     assert isinstance(error, AnyHTTPException)  # noqa: S101
     detail = f"{request.method} {request.url.path[:200]}: {error.detail}"
+    if error.status_code == 404:
+        root = request.scope.get("root_path", "")
+        off = request.url.path.endswith("/v1/tick")
+        detail += "; started without --tick" if off else f"; {root}/v1/openapi.json says what there is"
     return Problem(error.status_code, detail, headers=error.headers).response()
 
 
@@ -124,9 +153,30 @@ async def _ours(request: Request, error: Exception) -> Response:
     return of(error).response()
 
 
-async def _unexpected(request: Request, error: Exception) -> Response:
-    logs.event(log, logging.ERROR, "request failed", method=request.method, error=type(error).__name__)
-    return Problem(500, "the service failed; its log says how").response()
+class Caught:
+    """Answers what nobody foresaw, and logs it scrubbed. Whoever serves the application never hears of it: it would log
+    the error as it is, and close the connection under the client's next request."""
+
+    def __init__(self, inner: ASGIApp) -> None:
+        self._inner = inner
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        begun = False
+
+        async def noting(message: Message) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+
+        try:
+            await self._inner(scope, receive, noting)
+        except Exception as error:
+            if scope["type"] != "http":
+                raise
+            told = {"method": scope.get("method"), "error": type(error).__name__}
+            log.error("request failed", exc_info=error, extra={"event": "request failed", "fields": told})
+            if not begun:
+                await Problem(500, "the service failed; its log says how").response()(scope, receive, send)
 
 
 def of(error: HoldfastError) -> Problem:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import signal
 import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
 
 import msgspec
 from fastapi import Depends, Request
@@ -23,16 +24,36 @@ from holdfast.model.token import PREFIX, Caller, digest
 from holdfast.store import connect
 from holdfast.store.calls import Accepted, Call
 from holdfast.store.pools import Lost
-from holdfast.store.seen import SeenCalls, SeenJob
+from holdfast.store.seen import Page, SeenCalls, SeenJob
 from holdfast.store.tokens import TokenCalls
 from holdfast.web.problems import Problem
+from holdfast.web.takes import stray
 from holdfast.web.together import Together
+from holdfast.web.watch import Watch
 
 if TYPE_CHECKING:
     from holdfast.client import Holdfast
 
 T = TypeVar("T")
 MOST_TOKENS = 10_000  # remembered at once
+FIRST_STEP, LONGEST_STEP = 1_000, 64_000  # jobs that a list looks at in one query
+LONGEST_LOOK = 0.5  # seconds after which it looks no further
+
+
+class HasId(Protocol):
+    """What lists are of."""
+
+    @property
+    def id(self) -> str: ...
+
+
+Listed = TypeVar("Listed", bound=HasId)
+
+
+def server_stops() -> bool:
+    """Whether the server that runs this stops: ASGI tells it only when those who wait have gone. Uvicorn is the one who
+    handles SIGTERM, and knows."""
+    return getattr(getattr(signal.getsignal(signal.SIGTERM), "__self__", None), "should_exit", False) is True
 
 
 class Service:
@@ -44,6 +65,7 @@ class Service:
         self.seen = SeenCalls(hf.settings.schema)
         self._looks: Together[tuple[str, Caller], SeenJob | None] = Together(self._look)
         self._enqueues: Together[NewJob, Accepted] = Together(self._enqueue)
+        self.watch = Watch(lambda ids: self.run(self.seen.marks(ids)))
         self._known: OrderedDict[bytes, tuple[Caller, float]] = OrderedDict()
 
     async def run(self, call: Call[T], conn: Any = None) -> T:
@@ -71,6 +93,24 @@ class Service:
             told = await asyncio.gather(*one_by_one, return_exceptions=True)
             return [each if isinstance(each, Accepted | Exception) else DatabaseUnavailable(str(each)) for each in told]
 
+    async def page(
+        self, call: Callable[[Page], Call[list[Listed]]], page: Page, *, dead: bool = False
+    ) -> tuple[list[Listed], str | None]:
+        """A page of a list, and from where to go on. It looks at the newest jobs and then at older ones, in steps; when
+        its time is over it answers what it has, which may be nothing: a tenant's few jobs may be behind millions."""
+        found: list[Listed] = []
+        step, ends = FIRST_STEP, time.monotonic() + LONGEST_LOOK
+        while True:
+            floor = await self.run(self.seen.floor(page.before, step, dead=dead))
+            part = await self.run(call(replace(page, floor=floor)))
+            found += part
+            if len(part) == page.limit:
+                return found, found[-1].id
+            if floor is None or time.monotonic() > ends:
+                return found, floor
+            page = replace(page, before=floor, limit=page.limit - len(part))
+            step = min(step * 8, LONGEST_STEP)
+
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Any]:
         """A connection in a transaction that is committed at the end of the block."""
@@ -81,8 +121,11 @@ class Service:
         except (*Lost, *connect.AGAIN, TimeoutError) as error:
             raise DatabaseUnavailable(str(error)) from error
 
-    async def caller(self, token: str) -> Caller | None:
+    async def caller(self, request: Request) -> Caller | None:
         """Whose token it is; asked of the database again after some seconds, which is how long a revoked one lives."""
+        kind, _, token = request.headers.get("authorization", "").partition(" ")
+        if kind.lower() != "bearer" or not token.startswith(PREFIX):
+            return None
         known = self._known.get(key := digest(token))
         if known is not None and time.monotonic() < known[1]:
             return known[0]
@@ -120,6 +163,12 @@ class Asked:
 
     async def run(self, call: Call[T], conn: Any = None) -> T:
         return await self.service.run(call, conn)
+
+    async def stays(self) -> bool:
+        """Whether to let a request wait on: the service goes on, its client is there and the token is still valid."""
+        if server_stops() or await self.request.is_disconnected():
+            return False
+        return await self.service.caller(self.request) is not None
 
     async def once(self, act: Callable[[Any], Awaitable[Response]]) -> Response:
         """Does something and answers. With an Idempotency-Key, in one transaction with the record of the answer, which
@@ -159,18 +208,30 @@ class Needs(SecurityBase):
 
     async def __call__(self, request: Request) -> Asked:
         service: Service = request.app.state.service
-        kind, _, token = request.headers.get("authorization", "").partition(" ")
-        caller = None
-        if kind.lower() == "bearer" and token.startswith(PREFIX):
-            caller = await service.caller(token)
+        caller = await service.caller(request)
         if caller is None:
-            raise Problem(401, "send a valid token: Authorization: Bearer hf_...; `holdfast tokens create` makes one",
-                          headers={"WWW-Authenticate": "Bearer"})  # fmt: skip
+            raise Problem(401, _without_token(request), headers={"WWW-Authenticate": "Bearer"})
+        make = f"make one with: holdfast tokens create NAME --scopes {self._scope}"
         if not caller.may(self._scope):
-            raise Problem(403, f"the token {caller.name!r} has not the scope {self._scope}", "missing-scope")
+            make += " --all-tenants" if self._operator else " --tenant TENANT"
+            raise Problem(403, f"the token {caller.name!r} has not the scope {self._scope}; {make}", "missing-scope")
         if self._operator and not caller.everyone:
-            raise Problem(403, "this is about all tenants, and the token is one tenant's", "one-tenant")
+            raise Problem(403, f"this is about all tenants, and the token is one tenant's; {make} --all-tenants",
+                          "one-tenant")  # fmt: skip
+        if (wrong := stray(request)) is not None:
+            raise Problem(422, wrong)
         return Asked(service, caller, request)
+
+
+def _without_token(request: Request) -> str:
+    """Why there is no caller. Whether a token was ever valid is not told."""
+    given = request.headers.get("authorization", "")
+    if not given:
+        return f"no token was sent: Authorization: Bearer {PREFIX}...; `holdfast tokens create` makes one"
+    kind, _, token = given.partition(" ")
+    if kind.lower() != "bearer" or not token.startswith(PREFIX):
+        return f"the header Authorization is not as it should be: Bearer {PREFIX}..."
+    return "the token is not known, or it has expired or was revoked; `holdfast tokens` lists those that are valid"
 
 
 Reads = Annotated[Asked, Depends(Needs("jobs:read"))]
@@ -178,6 +239,7 @@ Writes = Annotated[Asked, Depends(Needs("jobs:write"))]
 ReadsHooks = Annotated[Asked, Depends(Needs("webhooks:read"))]
 WritesHooks = Annotated[Asked, Depends(Needs("webhooks:write"))]
 Operates = Annotated[Asked, Depends(Needs("operate", operator=True))]
+Watches = Annotated[Asked, Depends(Needs("metrics", operator=True))]
 Explains = Annotated[Asked, Depends(Needs("jobs:read", operator=True))]
 
 

@@ -9,7 +9,7 @@ import asyncio
 import weakref
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Generic, TypeVar, cast
 
 W = TypeVar("W")
 A = TypeVar("A")
@@ -27,8 +27,9 @@ class Together(Generic[W, A]):
     """For each event loop, those who wait for an answer and the calls that bring it. `act` answers each wish in its
     place, or with an error for that one; what it raises is for all of them."""
 
-    def __init__(self, act: Callable[[list[W]], Awaitable[Sequence[A | Exception]]]) -> None:
+    def __init__(self, act: Callable[[list[W]], Awaitable[Sequence[A | Exception]]], *, at_once: int = AT_ONCE) -> None:
         self._act = act
+        self._at_once = at_once
         self._loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Waiting[W, A]] = weakref.WeakKeyDictionary()
 
     async def ask(self, wish: W) -> A:
@@ -37,13 +38,19 @@ class Together(Generic[W, A]):
         waiting = self._loops.setdefault(loop, _Waiting())
         told: asyncio.Future[A] = loop.create_future()
         waiting.wishes.append((wish, told))
-        if len(waiting.calls) < AT_ONCE:
+        if len(waiting.calls) < self._at_once:
             call = loop.create_task(self._call(waiting))
             waiting.calls.add(call)
             call.add_done_callback(waiting.calls.discard)
         return await told
 
     async def _call(self, waiting: _Waiting[W, A]) -> None:
+        try:
+            await self._answer_all(waiting)
+        finally:  # at once: until the callback runs, others would take it for one that still brings answers
+            waiting.calls.discard(cast("asyncio.Task[None]", asyncio.current_task()))
+
+    async def _answer_all(self, waiting: _Waiting[W, A]) -> None:
         while waiting.wishes:
             some, waiting.wishes = waiting.wishes[:MOST], waiting.wishes[MOST:]
             answers: Sequence[A | Exception]

@@ -25,6 +25,8 @@ begin
                 || coalesce('; the last one, ' || v_last.id || ', was heard of '
                             || in_words(extract(epoch from clock() - v_last.heartbeat_at)) || ' ago', '')
                 || case when p_task = 'holdfast.webhook' then '; workers deliver webhooks where holdfast[webhooks] is installed'
+                        when exists (select from tasks) and not exists (select from tasks t where t.name = p_task)
+                        then format('; and none has ever known task %s', p_task)
                         else '' end)));
     elsif v_knowing = 0 then
         return jsonb_build_array(jsonb_build_object(

@@ -1,5 +1,6 @@
 -- The worst of each figure in the last 5 minutes, and whether that is good, a warning or critical. A window's jobs are what a worker
--- could do, not what it was given, so only passes have jobs_per_tick. The depth is the last that each worker saw.
+-- could do, not what it was given, so only passes have jobs_per_tick. The depth is the last that each worker saw. From warning on it is
+-- one, above critical it is that.
 create view health_levels as
 with recent as (
     select * from worker_tick_metrics
@@ -10,4 +11,6 @@ figures (metric, value) as (
     union all select 'jobs_per_tick', max(jobs_claimed) filter (where kind = 'tick') from recent
     union all select 'queue_depth', max(depth) from (
         select distinct on (worker_id) queue_depth_at_end as depth from recent order by worker_id, tick_ended_at desc) last)
-select metric, value::double precision as value, level_of(metric, value::double precision) as level from figures;
+select metric, f.value::double precision as value, level_of(metric, f.value::double precision) as level,
+       (t.value -> metric ->> 'warning')::double precision as warning, (t.value -> metric ->> 'critical')::double precision as critical
+from figures f left join settings t on t.name = 'thresholds';
