@@ -44,6 +44,21 @@ PARTS: list[tuple[str, list[str]]] = [
     ("otp=123456 expired", ["123456"]),
     ("session_id=abc; cvv: 123", ["=abc", "123"]),
     ('{"token": "a\\"b c"}', ['b c']),
+    ("Cookie: theme=dark; sid=s3cr3t; cart=hunter2", ["s3cr3t", "hunter2"]),
+    ("authorization: Token hunter2", ["hunter2"]),
+    ("sent [('x-api-key', 'hunter2'), (b'authorization', b'Token hunter3 x')]", ["hunter2", "hunter3 x"]),
+    ("Command '['dump', '--password', 'hunter2']' returned 1; dump --password hunter3", ["hunter2", "hunter3"]),
+    ("{'passwords': ['hunter2', 'hunter3'], 'tokens': {'a': 'hunter4'}}", ["hunter2", "hunter3", "hunter4"]),
+    ("Config(password=b'hunter2 x', secret=Hidden(value='hunter3 y'))", ["hunter2 x", "hunter3 y"]),
+    ('answered {"inner": "{\\"password\\": \\"hunter2 x\\", \\"n\\": 1}"}', ["hunter2 x"]),
+    ("<soap><password>hunter2</password></soap>", ["hunter2"]),
+    ("password -> hunter2, secret := hunter3", ["hunter2", "hunter3"]),
+    # userinfo where no scheme tells of it
+    ("cannot reach svc:hunter2@cache:6379/0", ["hunter2"]),
+    ("next=postgres%3A%2F%2Fsvc%3Ahunter2%40db%2Fshop&password%3Dhunter3", ["hunter2", "hunter3"]),
+    # what PostgreSQL quotes of rows
+    ("duplicate key\nDETAIL:  Key (login, city)=(ann@home, Oz (East)) already exists.", ["ann@", "Oz"]),
+    ("DETAIL:  Failing row contains (7, Ann (the first), null, 1961-02-03).", ["Ann", "1961"]),
     # personal data
     ("no mailbox for ada.lovelace+jobs@example.co.uk here", ["ada.lovelace", "example.co.uk"]),
     ("KeyError: 'ann@example.org'", ["ann@"]),

@@ -50,7 +50,8 @@ def test_it_can_be_done_twice() -> None:
     "hostile",
     ["a" * 10**6, "https://" * 50_000, "'pin': '" + "\\" * 10**5, '"token": "' * 10**4, "-----BEGIN A-----" * 10**4,
      *(each * 10**5 for each in ("@", "1", "1 ", "a=", "a.b@", ":", "password=", "+1", "a%40b.", "1:", "[", "?a=",
-                                 "password", "DE89 ", "auth-", "\\", "'", "pin:\\\"", "-pass", "."))],
+                                 "password", "DE89 ", "auth-", "Key (", "<pin>", "%3A%2F%2F", "--pin ", "cookie:",
+                                 "\\", "'", "pin:\\\"", "-pass", "."))],
     ids=lambda text: text[:12],
 )  # fmt: skip
 def test_no_text_makes_it_slow(hostile: str) -> None:

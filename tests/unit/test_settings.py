@@ -7,7 +7,7 @@ import re
 import pytest
 
 from holdfast import ConfigurationError, Holdfast
-from holdfast.settings import PREFIX, Settings, table
+from holdfast.settings import PREFIX, Settings, misspelt, table
 
 
 def test_the_defaults_are_the_documented_ones() -> None:
@@ -163,6 +163,13 @@ def test_an_unknown_setting_for_a_tick_is_refused_by_name() -> None:
         Settings.load({}).with_(quues="mail")
 
 
+def test_a_worker_s_name_cannot_break_the_notifications_that_name_it() -> None:
+    assert Settings.load({"HOLDFAST_WORKER_NAME": "worker-1.eu_west"}).worker_name == "worker-1.eu_west"
+    for name in ("two words", "x" * 61):
+        with pytest.raises(ConfigurationError, match=r"worker_name .* is not usable"):
+            Settings.load(worker_name=name)
+
+
 def test_an_unknown_log_format_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="log_format is 'console' or 'json', got 'xml'"):
         Settings.load({"HOLDFAST_LOG_FORMAT": "xml"})
@@ -183,6 +190,14 @@ def test_the_real_environment_is_read_when_none_is_given(monkeypatch: pytest.Mon
     monkeypatch.setenv("HOLDFAST_LEASE", "123")
     assert Settings.load().lease == 123
     assert Holdfast("postgresql:///x").settings.lease == 123
+
+
+def test_what_looks_like_a_setting_and_is_none_is_found() -> None:
+    assert misspelt({"HOLDFAST_POL": "3", "HOLDFAST_CONCURENCY": "4", "HOLDFAST_LEASE": "60", "POL": "3"}) == {
+        "HOLDFAST_POL": "HOLDFAST_POLL", "HOLDFAST_CONCURENCY": "HOLDFAST_CONCURRENCY"
+    }  # fmt: skip
+    others = ("DEBUG", "TEST_LONG", "TEST_DSNS", "IMAGE", "TOKEN", "SERVICE_HOST", "SERVICE_PORT", "SERVICE_PORT_HTTP")
+    assert misspelt({f"HOLDFAST_{name}": "1" for name in others} | {"HOLDFAST_METRIC_PORT": "tcp://10.0.0.1:80"}) == {}
 
 
 def test_the_reference_table_has_every_setting() -> None:

@@ -13,6 +13,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -22,7 +23,8 @@ from running import pump, until, working
 
 from holdfast import ConfigurationError, Holdfast
 from holdfast.settings import Settings
-from holdfast.worker.health import BEAT, LOOK_EVERY, PORTS
+from holdfast.worker import health
+from holdfast.worker.health import BEAT, LOOK_EVERY, MOST_ASKING, PORTS
 
 SLACK = 3.0  # seconds by which a busy machine may be late
 
@@ -108,13 +110,16 @@ class Gate:
     def __init__(self, folder: str, target: str) -> None:
         self._folder, self._target = folder, target
         self._server: asyncio.Server | None = None
+        self._is_open = False
         self._writers: set[asyncio.StreamWriter] = set()
 
     async def open(self) -> None:
+        self._is_open = True
         self._server = await asyncio.start_unix_server(self._relay, f"{self._folder}/.s.PGSQL.5432")
 
     async def shut(self) -> None:
         assert self._server is not None
+        self._is_open = False
         self._server.close()
         for writer in list(self._writers):
             writer.transport.abort()
@@ -123,6 +128,10 @@ class Gate:
 
     async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         there, back = await asyncio.open_unix_connection(self._target)
+        if not self._is_open:  # it was shut while somebody came in
+            writer.transport.abort()
+            back.transport.abort()
+            return
         self._writers |= {writer, back}
         await asyncio.gather(pump(reader, back), pump(there, writer))
         self._writers -= {writer, back}
@@ -191,6 +200,35 @@ async def test_renewals_that_hang_make_it_unready_within_two_intervals(hf: Holdf
         await until_says(port, "/ready", 200)
 
 
+async def test_a_file_is_fresh_while_a_worker_is_ready_and_gone_within_two_intervals_when_it_is_not(
+    hf: Holdfast, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(health, "BEAT", beat := 0.3)
+    file = tmp_path / f"ready-{os.getpid()}"
+    async with working(hf, health_file=str(tmp_path / "ready-{pid}"), lease=2.0, renew=0.5) as worker:
+        first = (await until(lambda: file.exists() and file.stat())).st_mtime
+        await until(lambda: file.exists() and file.stat().st_mtime > first)
+        let_go = threading.Event()
+        renew = worker._keeper._renew
+        worker._keeper._renew = lambda: let_go.wait(PATIENCE) and renew()  # type: ignore[method-assign]
+        began = time.monotonic()
+        await until(lambda: not file.exists())
+        assert time.monotonic() - began < 2 * 0.5 + beat + SLACK
+        let_go.set()
+        await until(file.exists)
+        time.sleep(4 * beat)  # noqa: ASYNC251 - the mistake that this is about
+        assert not file.exists(), "a thread of its own sees that the loop is blocked"
+        await until(file.exists)
+    assert not file.exists()
+
+
+async def test_a_file_that_cannot_be_written_is_an_error_at_once(hf: Holdfast) -> None:
+    from holdfast.worker import Worker
+
+    with pytest.raises(ConfigurationError, match="health_file: /nowhere/x cannot be written: No such file"):
+        await Worker(hf, health_file="/nowhere/x").run()
+
+
 async def test_a_lease_thread_that_has_ended_is_not_live(hf: Holdfast, port: int) -> None:
     async with working(hf, health_port=port) as worker:
         await until_says(port, "/live", 200)
@@ -257,6 +295,19 @@ async def test_whoever_talks_nonsense_is_hung_up_on(hf: Holdfast, port: int) -> 
                     assert b"200" not in await reader.read()
             writer.close()
         assert (await aask(port))[0] == 200
+
+
+async def test_a_flood_of_those_who_say_nothing_takes_few_of_its_files(hf: Holdfast, port: int) -> None:
+    async with working(hf, health_port=port):
+        await until_says(port, "/ready", 200)
+        silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(MOST_ASKING + 20)]
+        assert (await aask(port))[0] == 200
+        async with asyncio.timeout(2):  # sooner than those who are only slow
+            for reader, _ in silent[:20]:
+                with contextlib.suppress(ConnectionError):
+                    assert await reader.read() == b""
+        for _, writer in silent:
+            writer.close()
 
 
 def test_a_queue_cannot_be_required_where_there_is_none() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from collections.abc import Callable
 from typing import Any
@@ -13,6 +14,7 @@ from running import until, working
 
 from holdfast import Fail, Holdfast
 from holdfast.model.job import Job
+from holdfast.telemetry.logs import JsonLines
 from holdfast.worker.finish import MOST_KEYS, Failures
 from holdfast.worker.hand import Lease
 
@@ -50,6 +52,22 @@ async def test_lines_have_durations_counts_and_what_fails_most(
     assert (len(failed), len(succeeded)) == (4, 2)
     assert all(20 <= each["job_duration_ms"] < 20_000 for each in (*failed, *succeeded))
     assert {each["error"] for each in failed} == {"Fail: see https://a.example/x?[query]"}
+    as_json = [json.loads(JsonLines().format(record)) for record in caplog.records]
+    (told,) = [each for each in as_json if each["event"] == "window"]
+    assert told.items() >= window.items()
+    assert all("job_duration_ms" in each for each in as_json if each["event"] in ("job failed", "job succeeded"))
+
+
+async def test_a_task_that_is_unknown_here_is_warned_of_once_a_minute(
+    hf: Holdfast, sql: Sql, caplog: pytest.LogCaptureFixture
+) -> None:
+    for task in ("gone", "gone", "gone too"):
+        flow.put(sql, task=task, number=1)
+    with caplog.at_level(logging.DEBUG, "holdfast"):
+        async with working(hf):
+            await until(lambda: len(lines(caplog, "job snoozed")) == 3)
+    told = [(r.fields["task"], r.levelname) for r in caplog.records if getattr(r, "event", "") == "job snoozed"]
+    assert sorted(told) == [("gone", "DEBUG"), ("gone", "WARNING"), ("gone too", "WARNING")]
 
 
 def test_very_many_keys_are_not_all_counted() -> None:

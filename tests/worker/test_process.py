@@ -79,7 +79,7 @@ async def test_an_error_comes_back_with_its_chain_and_output_and_is_judged_by_th
     assert (info.status, error["type"]) == (status, kind)
     assert f"because of {name}" in error["message"]
     assert "ValueError: the cause" in error["traceback"] and "direct cause" in error["traceback"]
-    assert "crunch.py" in error["traceback"]
+    assert "crunch.py" in error["traceback"] and "child.py" not in error["traceback"]
     assert error["output"] == f"about to raise {name}\n"
 
 

@@ -148,6 +148,22 @@ async def test_an_error_is_retried_by_policy_and_the_job_dies_when_attempts_are_
     assert "test_worker.py" in info.last_error["traceback"]
 
 
+async def test_a_traceback_begins_with_the_handler_unless_the_worker_raised(hf: Holdfast) -> None:
+    @hf.task(retry=Retry.none())
+    def in_thread(*, ctx: Context = CONTEXT) -> None:
+        raise ValueError(ctx.id)
+
+    @hf.task(retry=Retry.none(), timeout=0.01)
+    async def slow() -> None:
+        await asyncio.Event().wait()
+
+    async with working(hf):
+        own, ours = [(await ended(hf, (await each.aenqueue()).id)).last_error for each in (in_thread, slow)]
+    assert own and ours
+    assert own["traceback"].splitlines()[1].endswith(", in in_thread")
+    assert "execute.py" in ours["traceback"]
+
+
 async def test_retry_later_overrides_the_delay_and_counts_the_attempt(hf: Holdfast) -> None:
     @hf.task(retry=Retry.fixed(1))
     async def throttled() -> None:
@@ -273,10 +289,11 @@ async def test_a_worker_registers_itself_and_leaves_nothing_behind(hf: Holdfast,
     @hf.task(retry=Retry.fixed(7, max_attempts=4), queue="mail")
     async def quick() -> None: ...
 
-    async with working(hf, queues="mail", concurrency=3) as worker:
+    async with working(hf, queues="mail", concurrency=3, worker_name="blue") as worker:
         await until(lambda: sql("select 1 from sleepers"))
         assert sql("select id, queues, concurrency, tasks from workers") == [(worker.id, ["mail"], 3, [quick.name])]
-        assert worker.id.startswith("worker-")
+        assert worker.id.startswith("blue-")
+        assert Worker(hf).id.startswith("worker-")
         assert sql("select max_attempts, retry ->> 'delay' from tasks") == [(4, "7.0")]
     assert sql("select count(*) from workers") == [(0,)]
     assert sql("select count(*) from sleepers") == [(0,)]

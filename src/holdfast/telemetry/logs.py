@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
+import time
 from datetime import UTC, datetime
 from typing import Any
 
@@ -14,6 +15,7 @@ import msgspec
 from holdfast.telemetry.scrub import scrub
 
 ROOT = "holdfast"
+_MOST = 1000  # different warnings remembered
 
 
 def get(name: str) -> logging.Logger:
@@ -27,6 +29,34 @@ def event(logger: logging.Logger, level: int, text: str, **fields: Any) -> None:
         if "error" in fields:
             fields["error"] = scrub(str(fields["error"]))
         logger.log(level, "%s%s", text, Fields(fields), extra={"event": text, "fields": fields}, stacklevel=2)
+
+
+class Seldom:
+    """Warnings of what goes on and on (an outage): the first at once, then one now and then of each text and what it is
+    about. The others are at level debug."""
+
+    def __init__(self, logger: logging.Logger, every: float = 30.0) -> None:
+        self._logger = logger
+        self._every = every
+        self._quiet_until: dict[tuple[str, str], float] = {}
+
+    def warn(self, text: str, about: str = "", **fields: Any) -> None:
+        """Tells of it, or not again yet."""
+        now, key = time.monotonic(), (text, about)
+        told = now < self._quiet_until.get(key, 0.0)
+        if not told:
+            if len(self._quiet_until) >= _MOST:
+                self._quiet_until.clear()
+            self._quiet_until[key] = now + self._every
+        event(self._logger, logging.DEBUG if told else logging.WARNING, text, **fields)
+
+    def failed(self, text: str, error: Exception, **fields: Any) -> None:
+        """Tells of an error; one of another kind is told at once."""
+        self.warn(text, type(error).__name__, **fields, error=str(error))
+
+    def forget(self) -> None:
+        """It is over: the next is told at once."""
+        self._quiet_until.clear()
 
 
 class Fields:

@@ -11,10 +11,11 @@ import logging
 import threading
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.errors import ConfigurationError
+from holdfast.model.tick import Figures
 from holdfast.settings import VERSION
 from holdfast.store.calls import Call
 from holdfast.store.telemetry import TelemetryCalls
@@ -57,7 +58,7 @@ class Tally:
 class Stats:
     """Attempts by task. The worker's loop notes, another thread reads."""
 
-    def __init__(self, tasks: Mapping[str, object]) -> None:
+    def __init__(self, tasks: Container[str]) -> None:
         self._known = tasks
         self._tallies: dict[str, Tally] = {}
         self._lock = threading.Lock()
@@ -102,17 +103,10 @@ class WorkerMetrics:
 
     def collect(self) -> Iterator[Metric]:
         """What Prometheus asks for."""
-        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-        attempts = CounterMetricFamily("holdfast_attempts", "Attempts that ended here.", labels=["task", "outcome"])
-        took = HistogramMetricFamily("holdfast_attempt_duration_seconds", "How long attempts ran.", labels=["task"])
-        for task, (outcomes, below, seconds) in self._stats.read().items():
-            for outcome, number in outcomes.items():
-                attempts.add_metric([task, outcome], number)
-            bounds = [*map(str, BUCKETS), "+Inf"]
-            took.add_metric([task], list(zip(bounds, below, strict=True)), seconds)
-        yield attempts
-        yield took
+        yield from _tallied(self._stats, "holdfast_attempts", "Attempts that ended here.", "task", "outcome",
+                            "holdfast_attempt_duration_seconds", "How long attempts ran.")  # fmt: skip
         for name, value in self._counters().items():
             yield CounterMetricFamily(f"holdfast_{name}", _HELP[name], value)
         for name, value in self._gauges().items():
@@ -125,29 +119,66 @@ class WorkerMetrics:
 class DatabaseMetrics:
     """A collector of what is in the database, for the service or any one process; counting costs a query each time."""
 
-    def __init__(self, schema: str, ask: Callable[[Call[Any]], Any]) -> None:
+    def __init__(self, schema: str, ask: Callable[[Call[Figures]], Figures]) -> None:
         self._calls = TelemetryCalls(schema)
         self._ask = ask
+
+    @property
+    def call(self) -> Call[Figures]:
+        """What is asked of the database."""
+        return self._calls.figures(MOST_LABELS, OTHERS)
 
     def collect(self) -> Iterator[Metric]:
         """What Prometheus asks for."""
         from prometheus_client.core import GaugeMetricFamily
 
+        found = self._ask(self.call)
         jobs = GaugeMetricFamily("holdfast_queue_jobs", "Jobs in a queue.", labels=["queue", "state"])
-        wait = GaugeMetricFamily("holdfast_queue_oldest_wait_seconds", "Since when the oldest due job waits.",
-                                 labels=["queue"])  # fmt: skip
-        for queue, states, oldest in self._ask(self._calls.depths(MOST_LABELS)):
+        for queue, states in found.jobs.items():
             for state, number in states.items():
                 jobs.add_metric([queue, state], number)
-            wait.add_metric([queue], oldest)
         yield jobs
+        wait = GaugeMetricFamily("holdfast_queue_oldest_wait_seconds", "Since when the oldest due job waits.",
+                                 labels=["queue"])  # fmt: skip
+        for queue, seconds in found.waits.items():
+            wait.add_metric([queue], seconds)
         yield wait
-        yield GaugeMetricFamily("holdfast_workers", "Workers that live.", self._ask(self._calls.count_workers()))
+        yield GaugeMetricFamily("holdfast_workers", "Workers that live.", found.workers)
         level = GaugeMetricFamily("holdfast_health_level", "0 is good, 1 a warning, 2 critical.", labels=["metric"])
-        for each in self._ask(self._calls.levels()):
+        for each in found.levels:
             if each.level is not None:
                 level.add_metric([each.metric], LEVELS[each.level])
         yield level
+
+
+class RequestMetrics:
+    """A collector of what a service answered: by route, as the document names it, and status."""
+
+    def __init__(self, stats: Stats, waiting: Callable[[], int]) -> None:
+        self._stats = stats
+        self._waiting = waiting
+
+    def collect(self) -> Iterator[Metric]:
+        """What Prometheus asks for."""
+        from prometheus_client.core import GaugeMetricFamily
+
+        yield from _tallied(self._stats, "holdfast_http_requests", "Requests answered.", "route", "status",
+                            "holdfast_http_request_duration_seconds", "How long answers took.")  # fmt: skip
+        yield GaugeMetricFamily("holdfast_http_requests_waiting", "Requests that wait for a job.", self._waiting())
+
+
+def _tallied(stats: Stats, name: str, words: str, by: str, outcome: str, took: str, long: str) -> Iterator[Metric]:
+    from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
+
+    counted = CounterMetricFamily(name, words, labels=[by, outcome])
+    lasted = HistogramMetricFamily(took, long, labels=[by])
+    bounds = [*map(str, BUCKETS), "+Inf"]
+    for each, (outcomes, below, seconds) in stats.read().items():
+        for came, number in outcomes.items():
+            counted.add_metric([each, came], number)
+        lasted.add_metric([each], list(zip(bounds, below, strict=True)), seconds)
+    yield counted
+    yield lasted
 
 
 _HELP = {

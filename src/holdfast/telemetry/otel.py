@@ -7,6 +7,7 @@ for messaging; what they have no word for begins with `holdfast.`. No payload, a
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from typing import Any, Protocol
@@ -49,6 +50,7 @@ def trace(hf: Traced, tracer_provider: TracerProvider | None = None, *, roots: b
     hf.around_enqueue(_enqueues(tracer))
     layer = _attempts(tracer)
     layer.skips = _skipping(roots)  # type: ignore[attr-defined]
+    layer.carried, layer.resumed = _current, _resumed  # type: ignore[attr-defined]
     hf.around_attempt(layer)
 
 
@@ -95,9 +97,7 @@ def _enqueues(tracer: Tracer) -> Callable[[NewJob], Iterator[None]]:
         about["messaging.message.body.size"] = len(job.payload)
         with tracer.start_as_current_span(f"{verb} {queue}", kind=SpanKind.PRODUCER, attributes=about,
                                           record_exception=False, set_status_on_exception=False) as span:  # fmt: skip
-            carrier: dict[str, str] = {}
-            propagate.inject(carrier)
-            job.headers = {**(job.headers or {}), **carrier}
+            job.headers = {**(job.headers or {}), **_current()}
             try:
                 yield
             except BaseException as error:
@@ -109,7 +109,7 @@ def _enqueues(tracer: Tracer) -> Callable[[NewJob], Iterator[None]]:
 
 def _attempts(tracer: Tracer) -> Callable[[Context], Iterator[None]]:
     def traced_attempt(ctx: Context) -> Iterator[None]:
-        parent = propagate.extract(_carrier(ctx))
+        parent = propagate.extract(_texts(ctx.headers))
         producer = traces.get_current_span(parent).get_span_context()
         if producer.is_valid and not producer.trace_flags.sampled:
             token = contexts.attach(parent)
@@ -134,6 +134,22 @@ def _attempts(tracer: Tracer) -> Callable[[Context], Iterator[None]]:
     return traced_attempt
 
 
+def _current() -> dict[str, str]:
+    carrier: dict[str, str] = {}
+    propagate.inject(carrier)
+    return carrier
+
+
+@contextlib.contextmanager
+def _resumed(told: Mapping[str, Any]) -> Iterator[None]:
+    """In a child process the span of the attempt, which is the worker's, is the parent of what the handler starts."""
+    token = contexts.attach(propagate.extract(_texts(told)))
+    try:
+        yield
+    finally:
+        contexts.detach(token)
+
+
 def _about(kind: str, verb: str, queue: str, id_: str, task: str, tenant: str | None) -> dict[str, Any]:
     about: dict[str, Any] = {
         "messaging.system": SYSTEM,
@@ -147,10 +163,10 @@ def _about(kind: str, verb: str, queue: str, id_: str, task: str, tenant: str | 
     return about if tenant is None else about | {"holdfast.tenant": tenant}
 
 
-def _carrier(ctx: Context) -> dict[str, str]:
+def _texts(headers: Any) -> dict[str, str]:
     """Headers are anybody's; a propagator is given texts only."""
-    headers = ctx.headers if isinstance(ctx.headers, dict) else {}
-    return {name: value for name, value in headers.items() if isinstance(name, str) and isinstance(value, str)}
+    told = headers if isinstance(headers, dict) else {}
+    return {name: value for name, value in told.items() if isinstance(name, str) and isinstance(value, str)}
 
 
 def _note(span: Span, error: BaseException) -> None:

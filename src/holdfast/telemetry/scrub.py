@@ -54,23 +54,45 @@ def _long(found: re.Match[str]) -> str:
     return "[token]" if _has_both(found[0]) else found[0]
 
 
+_QUOTED = r"""[bru]{0,2}(?:"(?:[^"\\]|\\+.){0,4000}"?|'(?:[^'\\]|\\+.){0,4000}'?)"""
+_VALUE = (  # quoted; quoted within a quoted text; a list or dict; what a repr() shows; else a word
+    rf"(?:{_QUOTED}|(?P<quote>\\{{1,8}}[\"'])(?:(?!(?P=quote))[^\n]){{0,4000}}(?:(?P=quote))?"
+    r"|\[[^\]]{0,4000}\]?|\{[^}]{0,4000}\}?|\w{1,40}\([^()]{0,4000}\)?|[^\s,;&)}\]]+)"
+)
+_DONE = r"(?!\[(?:query|token|key|secret|payload|email|row)\])"
+
 _STEPS: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...] = (
     (re.compile(r"-----BEGIN [A-Z ]{1,40}-----.*?(?:-----END [A-Z ]{1,40}-----|\Z)", re.S), "[key]"),
-    # scheme://user:password@host
+    # what PostgreSQL quotes of rows, in the last lines of its errors
+    (re.compile(r"(\bKey \([^\n]{1,500}?\)=\()[^\n]{1,4000}\)"), r"\1[row])"),
+    (re.compile(r"(\bFailing row contains \()[^\n]{1,4000}\)"), r"\1[row])"),
+    # scheme://user:password@host, as it is or encoded, or without the scheme
     (re.compile(r"(\b[a-z][a-z0-9+.-]{1,20}://)[^\s/?#\"'<>]{1,500}@", re.I), r"\1"),
+    (re.compile(r"(%3A%2F%2F)[^\s/?#&\"'<>]{1,500}%40", re.I), r"\1"),
+    (re.compile(r"(?<![\w.%+~-])[\w.%+~-]{1,64}:[^\s@/:,;\"'<>()]{1,200}@(?=[\w\[])"), "[secret]@"),
     # what comes after the path of a URL, or of a path alone
     (re.compile(r"(\b[a-z][a-z0-9+.-]{1,20}://[^\s?#\"'<>]{0,2000})[?#][^\s\"'<>]*", re.I), r"\1?[query]"),
     (re.compile(r"\?[\w.\[\]%~-]{1,80}=[^\s\"'<>]*"), "?[query]"),
-    (re.compile(r"\b(bearer|basic|digest|negotiate)\s+[\w.~+/=:-]{6,}", re.I), r"\1 [token]"),
-    # name=value, "name": "value", name: value
+    # headers, to the end of the line: their values have spaces and semicolons
     (
         re.compile(
-            rf"(?<![\w.-])([\"']?{_PRIVATE}[\"']?\s{{0,3}}(?:=>|=(?!>)|:)\s{{0,3}})"
-            r"(?!\[)(?:\"(?:[^\"\\]|\\+.){0,4000}\"?|'(?:[^'\\]|\\+.){0,4000}'?|[^\s,;&)}\]]+)",
+            r"(?<![\w-])((?:proxy-)?authorization|(?:set-)?cookie)(\s?[:=]\s?)(?![\"'\[{])[^\s\"'][^\r\n\"'\\]*",
+            re.I,
+        ),
+        r"\1\2[secret]",
+    ),
+    (re.compile(r"\b(bearer|basic|digest|negotiate)\s+[\w.~+/=:-]{6,}", re.I), r"\1 [token]"),
+    # name=value, "name": "value", name: value; ("name", "value"); --name value; <name>value
+    (
+        re.compile(
+            rf"(?<![\w.-])([\"']?{_PRIVATE}(?:\\{{0,8}}[\"'])?\s{{0,3}}(?:=>|->|:=|==|=(?![=>])|:(?!=)|%3[AD])\s{{0,8}}){_DONE}{_VALUE}",
             re.I,
         ),
         r"\1[secret]",
     ),
+    (re.compile(rf"([\"']{_PRIVATE}[\"']\s{{0,3}},\s{{0,3}}){_QUOTED}", re.I), r"\1[secret]"),
+    (re.compile(rf"((?<!\S)--{_PRIVATE}\s{{1,3}}){_DONE}[^\s\"']+", re.I), r"\1[secret]"),
+    (re.compile(rf"(<{_PRIVATE}>){_DONE}[^<]{{1,4000}}", re.I), r"\1[secret]"),
     (re.compile(rf"(?<![\w-])(?:{_KNOWN_TOKENS})"), "[token]"),
     (re.compile(r"[\w.+%'-]{1,64}(?:@|%40)[\w-]{1,63}(?:\.[\w-]{1,63}){1,8}"), "[email]"),
     (re.compile(r"\b[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){3,7}(?: ?[A-Z0-9]{1,3})?\b"), "[iban]"),

@@ -31,6 +31,7 @@ class Upkeep:
         self._session = session
         self._calls = calls
         self._prune_at = 0.0
+        self._warnings = logs.Seldom(log)
         self._timetable = Timetable(settings, session, calls)
 
     async def run(self) -> None:
@@ -41,7 +42,7 @@ class Upkeep:
                 busy = await self._round()
             except HoldfastError as error:
                 self._timetable.expect(None)
-                logs.event(log, logging.WARNING, "upkeep failed", error=str(error))
+                self._warnings.failed("upkeep failed", error)
             await self._rest(0 if busy else self._every * random.uniform(0.75, 1.25))
 
     async def once(self) -> None:
@@ -52,7 +53,7 @@ class Upkeep:
                 pass
             await self._timetable.keep(time.monotonic())
         except HoldfastError as error:
-            logs.event(log, logging.WARNING, "upkeep failed", error=str(error))
+            self._warnings.failed("upkeep failed", error)
 
     async def _rest(self, seconds: float) -> None:
         """Waits for the next round; the leader fires the schedules that come due meanwhile."""
@@ -61,7 +62,7 @@ class Upkeep:
             await self._timetable.keep(until)
         except HoldfastError as error:
             self._timetable.expect(None)
-            logs.event(log, logging.WARNING, "timetable failed", error=str(error))
+            self._warnings.failed("timetable failed", error)
         await asyncio.sleep(until - time.monotonic())
 
     async def _round(self) -> bool:
@@ -81,7 +82,7 @@ class Upkeep:
         try:
             await self._session.run(self._calls.make_partitions())
         except HoldfastError as error:
-            logs.event(log, logging.WARNING, "no partitions made", error=str(error))
+            self._warnings.failed("no partitions made", error)
         while (await self._session.run(self._calls.prune(PRUNE_STEP)))[1] >= PRUNE_STEP:
             pass
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import faulthandler
 import importlib
 import json
@@ -161,7 +162,8 @@ class Child:
             self._line.say(Started(run.number))
         row = (run.job_id, run.token, run.task, run.payload, run.attempt, run.max_attempts, run.queue, run.priority,
                run.tenant, 0.0, run.batch, json.loads(run.headers or "null"), 0, None)  # fmt: skip
-        return self._handlers.execute(Job(row, Lease(run.token, 1, 0.0, 0.0)), self._report(run.number))
+        job = Job(row, Lease(run.token, 1, 0.0, 0.0))
+        return self._handlers.execute(job, self._report(run.number), run.carried or job.headers)
 
     def _report(self, number: int) -> Report:
         """Passes progress on to the worker."""
@@ -211,14 +213,16 @@ class Handlers:
         self._loop = loop
         self.out_of_memory = False
 
-    def execute(self, job: Job, report: Report) -> Outcome | None:
-        """The outcome of one attempt; None is the common one: it succeeded and returned nothing."""
+    def execute(self, job: Job, report: Report, told: Any) -> Outcome | None:
+        """The outcome of one attempt; None is the common one: it succeeded and returned nothing. told: what middleware
+        in the worker said, or the job's headers."""
         task = self._tasks[job.task]
         try:
             args, kwargs = self._arguments(task, job, report)
-            result = task.handler(*args, **kwargs)
-            if task.is_async:
-                result = self._loop.run(result)
+            with task.hf.around_attempts.resumed(told):
+                result = task.handler(*args, **kwargs)
+                if task.is_async:  # else it would run in the context in which the loop was made
+                    result = self._loop.run(result, context=contextvars.copy_context())
             return self._judge.succeeded(job, result)
         except MemoryError as error:
             self.out_of_memory = True

@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from operator import itemgetter
 
-from holdfast.errors import ConfigurationError, HoldfastError
+from holdfast.errors import ConfigurationError, DatabaseUnavailable, HoldfastError
 from holdfast.model.job import Job
 from holdfast.settings import Settings
 from holdfast.store.calls import Calls, Rows
@@ -68,6 +68,8 @@ class Claimer:
         self.wants_room: int | None = None  # stir when so few are held
         self.claimed = 0
         self.tenants: Counter[str | None] = Counter()  # jobs claimed of each, in this window
+        self._warnings = logs.Seldom(log)
+        self._away_since: float | None = None  # since when the database does not answer
         self.turned_at = 0.0  # when the loop last began a step, or is to after a failure
 
     async def run(self) -> None:
@@ -82,7 +84,7 @@ class Claimer:
                 raise
             except HoldfastError as error:
                 self._registered, self._due_known = True, False
-                logs.event(log, logging.WARNING, "claim failed", error=str(error))
+                self._tell_failed(error)
                 self.turned_at = time.monotonic() + pause * 1.25
                 await self._wait(pause * random.uniform(0.75, 1.25))
                 pause = min(pause * 2, LONGEST_PAUSE)
@@ -152,12 +154,25 @@ class Claimer:
         rows = await self.session.run(
             self._calls.claim(self._worker, self._queues, limit, self._settings.lease, hint, leaving, self._free)
         )
+        if self._away_since is not None:
+            self._tell_back(self._away_since)
         info = rows.pop()[3] if rows and rows[-1][0] is None else None
         self.lanes.learn(rows, info, len(rows) >= limit, began, time.monotonic())
         if rows:
             self._registered = self._registered and not leaving
             self._take_up(rows, began)
         return len(rows)
+
+    def _tell_failed(self, error: HoldfastError) -> None:
+        if self._away_since is None and isinstance(error, DatabaseUnavailable):
+            self._away_since = time.monotonic()
+        self._warnings.failed("claim failed", error)
+
+    def _tell_back(self, since: float) -> None:
+        away = round(time.monotonic() - since, 1)
+        logs.event(log, logging.INFO, "database is back", worker=self._worker, seconds=away)
+        self._away_since = None
+        self._warnings.forget()
 
     def _take_up(self, rows: Rows, began: float) -> None:
         lease = Lease(rows[0][1], len(rows), began, self._settings.lease)
@@ -183,6 +198,8 @@ class Claimer:
 
     async def _found_less(self) -> None:
         """Nothing more from here: look everywhere, then sleep."""
+        if self._hand.ready:  # what was found starts before we ask for more
+            await asyncio.sleep(0)
         affordable = self.lanes.found(False, time.monotonic())
         if self.lanes.again:
             return

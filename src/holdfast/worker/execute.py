@@ -131,12 +131,12 @@ class Attempts:
     async def _run_in_process(self, task: Task[Any, Any], job: Job, around: bool) -> Outcome | None:
         """The child decodes, calls and judges by itself: its word counts, unless it was killed or died."""
         if not around:
-            return await self._ask_child(task, job)
+            return await self._ask_child(task, job, None)
         async with self._around.aentered(make_context(job, self._link(job))):
-            return await self._ask_child(task, job)
+            return await self._ask_child(task, job, self._around.carried())
 
-    async def _ask_child(self, task: Task[Any, Any], job: Job) -> Outcome | None:
-        told, output = await self._processes.run(task, job, self._progress.report)
+    async def _ask_child(self, task: Task[Any, Any], job: Job, carried: dict[str, str] | None) -> Outcome | None:
+        told, output = await self._processes.run(task, job, self._progress.report, carried)
         outcome = self._judge.failed(job, told) if isinstance(told, Exception) else told
         if outcome is not None and outcome.error is not None:
             if output:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.errors import DatabaseUnavailable, HoldfastError, UsageError
+from holdfast.errors import DatabaseUnavailable, HoldfastError, UnknownTask, UsageError
 from holdfast.model.job import Job
 from holdfast.model.outcome import FAILURES, SETTLED, Outcome, clean, ending_of
 from holdfast.store.calls import Calls
@@ -31,6 +31,7 @@ log = logs.get("worker")
 LARGEST = 1000
 MOST_KEYS = 1000  # counted of what fails
 TOP = 5  # told of them
+UNKNOWN_EVERY = 60.0  # seconds between warnings of a task that is not known here
 LOOK_EVERY = 0.25  # seconds between looks at batches while there is always something to send
 
 
@@ -87,6 +88,8 @@ class Finisher:
         self.failed = 0
         self.stale = 0
         self.failures = Failures()  # of this window
+        self._warnings = logs.Seldom(log)
+        self._unknown = logs.Seldom(log, UNKNOWN_EVERY)
         self.stats: Stats | None = None  # where somebody watches
         self.on_put_back: list[asyncio.Event] = []
         self.on_freed: Callable[[Sequence[Job]], None] = lambda jobs: None
@@ -149,7 +152,7 @@ class Finisher:
         try:
             await self.session.run(self._calls.complete_batches(touched))
         except HoldfastError as error:
-            logs.event(log, logging.WARNING, "batches not completed", batches=len(touched), error=str(error))
+            self._warnings.failed("batches not completed", error, batches=len(touched))
 
     async def _keep_results(self, flush: Flush) -> None:
         """Results of jobs whose success is committed already: worth a try, not worth waiting for."""
@@ -187,7 +190,7 @@ class Finisher:
                     await self._send(part)
                 return None
             except HoldfastError as error:
-                logs.event(log, logging.WARNING, "finish waits for database", jobs=len(flush), error=str(error))
+                self._warnings.failed("finish waits for database", error, jobs=len(flush))
                 await asyncio.sleep(pause * random.uniform(0.5, 1.5))
                 repeated, pause = True, min(pause * 2, 2.0)
 
@@ -216,8 +219,12 @@ class Finisher:
         if outcome.outcome in FAILURES:
             self.failed += 1
             self.failures.add(job, error)
-        logs.event(log, logging.WARNING, f"job {ending_of(job, outcome)}", **_about(job), of=job.max_attempts,
-                   error=f"{error.get('type')}: {str(error.get('message'))[:200]}")  # fmt: skip
+        told = {**_about(job), "of": job.max_attempts,
+                "error": f"{error.get('type')}: {str(error.get('message'))[:200]}"}  # fmt: skip
+        if outcome.outcome == "snoozed" and error.get("type") == UnknownTask.__name__:
+            self._unknown.warn("job snoozed", job.task, **told)
+        else:
+            logs.event(log, logging.WARNING, f"job {ending_of(job, outcome)}", **told)
 
 
 class Failures:

@@ -1,6 +1,6 @@
-"""Whether a worker is alive and at work, told over HTTP to whoever restarts it or sends it work.
+"""Whether a worker is alive and at work, told over HTTP, or by a file, to whoever restarts it or sends it work.
 
-It answers from a thread of its own: a handler that blocks the event loop is what one wants to hear of.
+Both have a thread of their own: a handler that blocks the event loop is what one wants to hear of.
 """
 
 from __future__ import annotations
@@ -8,10 +8,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -28,6 +30,7 @@ log = logs.get("health")
 PORTS = 16  # tried, from the one that is set: worker processes of one machine have one each
 BEAT = 1.0  # seconds; the loop beats twice as often
 PATIENCE = 5.0  # seconds that somebody who asks may take
+MOST_ASKING = 100  # at once: each costs a file, and the worker has other use for those
 LONGEST_LINE = 1000
 LIVE = ("loop", "claims", "lease_thread")
 Health = dict[str, str]
@@ -115,6 +118,35 @@ def served(host: str, port: int, vital: Vital) -> Iterator[int]:
         server.stop()
 
 
+@contextlib.contextmanager
+def kept(name: str, vital: Vital) -> Iterator[Path]:
+    """Keeps a file fresh while a block runs and the worker is ready. Yields which."""
+    file, over = Path(name.replace("{pid}", str(os.getpid()))), threading.Event()
+    try:
+        file.touch()
+        file.unlink()  # not ready yet
+    except OSError as error:
+        raise ConfigurationError(f"health_file: {file} cannot be written: {error.strerror}; set another") from error
+    keeping = threading.Thread(target=_keep, args=(file, vital, over), name="holdfast-health-file", daemon=True)
+    keeping.start()
+    try:
+        yield file
+    finally:
+        over.set()
+        keeping.join(PATIENCE)
+
+
+def _keep(file: Path, vital: Vital, over: threading.Event) -> None:
+    while not over.wait(BEAT):
+        with contextlib.suppress(OSError):  # a disk that is full: the file grows old, which says enough
+            file.touch() if _well(vital.ready()) else file.unlink(missing_ok=True)
+    file.unlink(missing_ok=True)
+
+
+def _well(health: Health) -> bool:
+    return set(health.values()) <= {"ok"}
+
+
 class Server(threading.Thread):
     """A thread with an event loop that answers GET /live and GET /ready, and nothing else."""
 
@@ -122,9 +154,12 @@ class Server(threading.Thread):
         super().__init__(name="holdfast-health", daemon=True)
         self._pages: dict[str, Callable[[], Health]] = {"/live": vital.live, "/ready": vital.ready}
         self._loop = asyncio.new_event_loop()
+        self._asking: dict[asyncio.StreamWriter, None] = {}  # the oldest first
 
     def run(self) -> None:
         self._loop.run_forever()
+        for writer in list(self._asking):
+            self._hang_up(writer)
         for task in asyncio.all_tasks(self._loop):
             task.cancel()
         self._loop.run_until_complete(asyncio.sleep(0))
@@ -158,6 +193,9 @@ class Server(threading.Thread):
         self._loop.stop()
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._asking[writer] = None
+        if len(self._asking) > MOST_ASKING:  # whoever is quick is answered, in any crowd
+            self._hang_up(next(iter(self._asking)))
         with contextlib.suppress(OSError, TimeoutError, ValueError, asyncio.IncompleteReadError):
             async with asyncio.timeout(PATIENCE):
                 asked = await reader.readline()
@@ -166,6 +204,11 @@ class Server(threading.Thread):
                 writer.write(_response(*self._told(asked)))
                 await writer.drain()
         writer.close()
+        self._asking.pop(writer, None)
+
+    def _hang_up(self, writer: asyncio.StreamWriter) -> None:
+        del self._asking[writer]
+        writer.transport.abort()
 
     def _told(self, asked: bytes) -> tuple[HTTPStatus, dict[str, Any]]:
         method, _, rest = asked.decode("latin-1").partition(" ")
@@ -175,7 +218,7 @@ class Server(threading.Thread):
         if method != "GET":
             return HTTPStatus.METHOD_NOT_ALLOWED, {"error": "only GET"}
         health = page()
-        well = set(health.values()) <= {"ok"}
+        well = _well(health)
         status = HTTPStatus.OK if well else HTTPStatus.SERVICE_UNAVAILABLE
         return status, {"status": "ok" if well else "unhealthy", "checks": health}
 

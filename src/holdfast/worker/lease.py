@@ -52,6 +52,7 @@ class LeaseKeeper(threading.Thread):
         self._margin = min(settings.lease * 0.1, 3.0)
         self._renewed_at = time.monotonic()
         self._failing = False
+        self._warnings = logs.Seldom(log)
 
     @property
     def failing(self) -> bool:
@@ -77,7 +78,7 @@ class LeaseKeeper(threading.Thread):
         try:
             wanted = self.session.run(self._calls.wanted_cancels(list(self._hand.leases)))
         except HoldfastError as error:
-            logs.event(log, logging.WARNING, "cannot ask for cancels", error=str(error))
+            self._warnings.failed("cannot ask for cancels", error)
             return
         if wanted:
             self._on_cancel(wanted)
@@ -98,7 +99,7 @@ class LeaseKeeper(threading.Thread):
             renewed = self.session.run(self._calls.renew(self._worker, [x.token for x in leases], self._settings.lease))
         except HoldfastError as error:
             self._failing = True
-            logs.event(log, logging.WARNING, "renewal failed", leases=len(leases), error=str(error))
+            self._warnings.failed("renewal failed", error, leases=len(leases))
             return False
         self._failing = False
         self._renewed_at = time.monotonic()

@@ -39,7 +39,7 @@ from holdfast.worker.claim import Claimer
 from holdfast.worker.execute import Attempts
 from holdfast.worker.finish import Finisher
 from holdfast.worker.hand import Hand
-from holdfast.worker.health import Vital, served
+from holdfast.worker.health import Vital, kept, served
 from holdfast.worker.lease import LeaseKeeper
 from holdfast.worker.link import Progress
 from holdfast.worker.processes import Processes
@@ -58,7 +58,7 @@ class Worker:
     def __init__(self, hf: Holdfast, **settings: Any) -> None:
         asked = hf.settings.with_(**settings)
         self.settings = hf.served(asked)
-        self.id = f"worker-{int(time.time() * 1000)}-{secrets.token_hex(4)}"
+        self.id = f"{self.settings.worker_name}-{int(time.time() * 1000)}-{secrets.token_hex(4)}"
         self._hf = hf
         # hf.webhooks, when looked at, brings its task along: not to a worker for other queues.
         self._may_miss_webhooks = not asked.queues.strip(" ,") and not hf.webhooks.can_deliver
@@ -98,6 +98,8 @@ class Worker:
                 self._attempts.on_failure = [stack.enter_context(sentry.reporting(self.settings.sentry_dsn))]
             if self.settings.health_port and not self._until_idle:
                 stack.enter_context(served(self.settings.health_host, self.settings.health_port, self._vital))
+            if self.settings.health_file and not self._until_idle:
+                stack.enter_context(kept(self.settings.health_file, self._vital))
             if await self._enter():
                 await self._run()
 
@@ -139,7 +141,7 @@ class Worker:
 
     def _build(self) -> None:
         settings, calls = self.settings, self._hf.calls
-        self._service = Session(settings, f"{self.id} service")
+        self._service = Session(settings, f"{self.id} service", self._hf.trigger)
         self._reporting = Session(settings, f"{self.id} progress")
         self.finisher = Finisher(Session(settings, f"{self.id} finish"), calls, self.hand, self._progress)
         self._keeper = LeaseKeeper(self.id, settings, calls, self.hand, self._on_lost, self._on_cancel)
@@ -371,7 +373,7 @@ class Worker:
             self.id, socket.gethostname(), os.getpid(), VERSION, self.settings.queue_list, self.settings.concurrency,
             self._hf.registered(),
         )  # fmt: skip
-        pause = 0.2
+        warnings, pause = logs.Seldom(log), 0.2
         while True:
             try:
                 await asyncio.to_thread(first_look, self.settings)
@@ -384,7 +386,7 @@ class Worker:
                     self._warn_of_webhooks()
                 return True
             except DatabaseUnavailable as error:
-                logs.event(log, logging.WARNING, "waiting for database", error=str(error))
+                warnings.failed("waiting for database", error)
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(pause * random.uniform(0.75, 1.25)):
                         await self._stopping.wait()

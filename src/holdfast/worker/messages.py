@@ -44,6 +44,7 @@ class Run(msgspec.Struct, tag="run", array_like=True, gc=False):
     tell_start: bool
     batch: str | None = None
     headers: str | None = None  # as JSON: whatever numbers somebody may have put there
+    carried: dict[str, str] | None = None  # what middleware wants the handler to find (a trace)
 
 
 class Leave(msgspec.Struct, tag="leave", array_like=True):

@@ -43,12 +43,20 @@ class ProcessDied(Exception):
 class ProcessCall:
     """One job on its way through a child process."""
 
-    __slots__ = ("future", "job", "number", "process", "report", "started", "task", "timer")
+    __slots__ = ("carried", "future", "job", "number", "process", "report", "started", "task", "timer")
 
-    def __init__(self, task: Task[Any, Any], job: Job, report: Report, future: asyncio.Future[Told]) -> None:
+    def __init__(
+        self,
+        task: Task[Any, Any],
+        job: Job,
+        report: Report,
+        carried: dict[str, str] | None,
+        future: asyncio.Future[Told],
+    ) -> None:
         self.task = task
         self.job = job
         self.report = report
+        self.carried = carried
         self.future = future
         self.number = 0
         self.process: Process | None = None
@@ -87,12 +95,13 @@ class Processes:
         self._stopped = False
         self._gone = asyncio.Event()
 
-    async def run(self, task: Task[Any, Any], job: Job, report: Report) -> Told:
-        """What came of one job in a child process; `report` takes its progress. Canceled, it ends the child: at once
-        when somebody else may have the job or the worker cannot wait, else it is asked to and has a grace time."""
+    async def run(self, task: Task[Any, Any], job: Job, report: Report, carried: dict[str, str] | None = None) -> Told:
+        """What came of one job in a child process; `report` takes its progress, `carried` is for middleware there.
+        Canceled, it ends the child: at once when somebody else may have the job or the worker cannot wait, else it is
+        asked to and has a grace time."""
         if self._stopped:
             return Outcome(job.id, job.lease.token, "released"), ""
-        call = ProcessCall(task, job, report, asyncio.get_running_loop().create_future())
+        call = ProcessCall(task, job, report, carried, asyncio.get_running_loop().create_future())
         self._waiting.append(call)
         self._hand_out()
         try:
@@ -176,7 +185,7 @@ class Processes:
         process.send(pack(Run(
             call.number, task.module, task.name, job.payload, job.id, job.queue, job.tenant, job.priority,
             job.attempt, job.max_attempts, job.lease.token, tell_start, job.batch,
-            None if job.headers is None else json.dumps(job.headers),
+            None if job.headers is None else json.dumps(job.headers), call.carried,
         )))  # fmt: skip
         call.process, process.call, call.started = process, call, not tell_start
         process.forget_output()
