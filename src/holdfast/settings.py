@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import math
 import os
 import re
@@ -15,6 +16,8 @@ from holdfast.errors import ConfigurationError
 VERSION = "0.1.0"
 PREFIX = "HOLDFAST_"
 _SCHEMA_NAME = re.compile(r"[a-z_][a-z0-9_]{0,39}")
+_NOT_SETTINGS = re.compile(r"DEBUG|TEST_.*|(.*_)?SERVICE_(HOST|PORT)(_.*)?")  # the last are what Kubernetes sets
+_WORKER_NAME = re.compile(r"[A-Za-z0-9._-]{1,60}")  # notifications name workers, up to a space
 
 
 def _setting(default: Any, doc: str, low: float | None = None, *, secret: bool = False) -> Any:
@@ -39,6 +42,7 @@ class Settings:
     queues: str = _setting(
         "", "queues a worker serves, separated by commas; empty: default, those of its channels, and that of webhooks"
     )
+    worker_name: str = _setting("worker", "what a worker's id begins with; the rest of it makes it unique")
     concurrency: int = _setting(50, "jobs a worker process runs at once", 1)
     prefetch: float = _setting(0.05, "seconds of work to claim ahead; 0 claims only what can start now", 0)
     claim_size: int = _setting(500, "most jobs one claim takes", 1)
@@ -67,7 +71,11 @@ class Settings:
         0, "port on which a worker answers `/live` and `/ready`, the next free of 16; 0: none", 0
     )
     health_host: str = _setting("127.0.0.1", "address on which it does; `0.0.0.0` is all of the machine's")
-    health_require_queue: bool = _setting(False, "a worker without its connection to RabbitMQ is not ready")
+    health_file: str = _setting(
+        "",
+        "file that a worker touches every second while it is ready, and removes when it is not; `{pid}` is its process",
+    )
+    health_require_queue: bool = _setting(False, "a worker or service without its connection to RabbitMQ is not ready")
 
     max_payload: int = _setting(1_048_576, "largest payload in bytes", 2)
     max_result: int = _setting(1_048_576, "largest result in bytes; results are kept as long as history", 2)
@@ -115,6 +123,11 @@ class Settings:
                 f"schema {self.schema!r} is not usable: use 1 to 40 lower-case letters, digits and underscores, "
                 "not starting with a digit"
             )
+        if not _WORKER_NAME.fullmatch(self.worker_name):
+            raise ConfigurationError(
+                f"worker_name {self.worker_name!r} is not usable: use 1 to 60 letters, digits, dots, dashes and "
+                "underscores; set HOLDFAST_WORKER_NAME"
+            )
         if self.renew * 2 > self.lease:
             raise ConfigurationError(
                 f"renew ({self.renew:g} s) must be at most half of lease ({self.lease:g} s), or one slow renewal "
@@ -157,6 +170,19 @@ class Settings:
 
 def _env(name: str) -> str:
     return PREFIX + name.upper()
+
+
+def misspelt(environ: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Variables of the environment that look like a setting and are none, with what they were probably meant to be."""
+    environ = os.environ if environ is None else environ
+    known = [each.name.upper() for each in fields(Settings)]
+    found: dict[str, str] = {}
+    for name, value in environ.items():
+        short = name.removeprefix(PREFIX)
+        other = short in known or _NOT_SETTINGS.fullmatch(short) or value.startswith("tcp://")
+        if name.startswith(PREFIX) and not other and (near := difflib.get_close_matches(short, known, 1, 0.75)):
+            found[name] = PREFIX + near[0]
+    return found
 
 
 def _refuse_unknown(names: Iterable[str]) -> None:

@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -43,11 +43,11 @@ def ran(dsn: str, *arguments: str, folder: Path | None = None, **env: str) -> su
 
 
 @contextmanager
-def started(dsn: str, *arguments: str, folder: Path, **env: str) -> Iterator[Program]:
+def started(dsn: str, *arguments: str, folder: Path, command: Sequence[str] = COMMAND, **env: str) -> Iterator[Program]:
     """A command that runs on; killed at the end if it still does."""
     with (folder / "output").open("w+") as output:
         process = subprocess.Popen(
-            [*COMMAND, *arguments], cwd=folder, env=environment(dsn, **env), stdout=output,
+            [*command, *arguments], cwd=folder, env=environment(dsn, **env), stdout=output,
             stderr=subprocess.STDOUT, start_new_session=True,
         )  # fmt: skip
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -67,6 +68,15 @@ def test_nothing_to_act_on_is_said_as_the_list_says_it(
     monkeypatch.setenv("FORCE_COLOR", "1")  # as on a terminal, where a bar would be drawn
     result = holdfast(dsn, "dead", verb, "--all", "--error", "Elsewhere")
     assert (result.exit_code, result.stdout, result.stderr) == (0, "no failed or dead jobs match\n", "")
+
+
+def test_a_discarded_job_is_shown_as_one_and_not_retried(dsn: str, bury: Bury) -> None:
+    (id_,) = bury(1)
+    assert told(holdfast(dsn, "jobs", "show", id_, "--json"))["discarded"] is False
+    told(holdfast(dsn, "dead", "discard", id_, "--json"))
+    assert told(holdfast(dsn, "jobs", "show", id_, "--json"))["discarded"] is True
+    assert re.search("discarded +yes", holdfast(dsn, "jobs", "show", id_).stdout)
+    assert "discarded, or a newer job" in holdfast(dsn, "dead", "retry", id_).stderr
 
 
 def test_show_gives_the_traceback_and_refuses_jobs_that_are_not_dead(dsn: str, bury: Bury) -> None:

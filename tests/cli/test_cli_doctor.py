@@ -31,7 +31,7 @@ def test_a_sound_database_gets_only_oks(dsn: str) -> None:
     assert answer["ok"] is True
     assert [each["name"] for each in answer["checks"]] == [
         "versions", "database", "server", "clock", "durability", "connections", "pooler", "vacuum", "schema",
-        "rights", "bloat", "history", "workers", "queues", "levels", "schedules", "batches", "limits", "dead",
+        "rights", "bloat", "history", "workers", "queues", "tasks", "levels", "schedules", "batches", "limits", "dead",
     ]  # fmt: skip
     assert {each["level"] for each in answer["checks"]} == {"ok"}
     assert {"name": "pooler", "level": "ok", "found": "none", "advice": ""} in answer["checks"]
@@ -91,6 +91,23 @@ def test_jobs_that_nobody_serves_and_leases_that_nobody_takes_back_are_told(dsn:
     assert "no worker is alive" in found["advice"]
 
 
+def test_a_channel_that_no_worker_has_ever_known_is_told(dsn: str, hf: Holdfast, sql: Sql) -> None:
+    @hf.task(name="app.send")
+    async def send() -> None: ...
+
+    with psycopg.connect(dsn) as conn:
+        hf.emit(conn, "mial", {"to": "ann"}, key="1")
+    sql("SELECT enqueue('app.send', p_queue => 'mail')")
+    assert examined(dsn)["tasks"]["level"] == "ok", "no worker has told of its tasks yet"
+    assert "mail (1 job), outbox (1 job)" in examined(dsn)["queues"]["found"]
+    hf.tick()
+    found = examined(dsn)
+    assert found["tasks"]["found"] == "no worker has ever known channel 'mial' (1 job)"
+    assert found["queues"]["found"] == "no live worker serves mail (1 job)", "one for outbox would not help"
+    hf.tick(queues=["outbox"])  # put off
+    assert "channel 'mial' (1 job)" in examined(dsn)["tasks"]["found"]
+
+
 def test_dead_jobs_rows_without_partition_and_missing_partitions_are_told(dsn: str, sql: Sql) -> None:
     sql("SELECT enqueue('app.send')")
     ((id_, token, *_),) = sql("SELECT * FROM claim('w1')")
@@ -138,9 +155,19 @@ def test_bloat_is_a_warning_only_when_vacuum_does_not_come() -> None:
         "switched_off": False,
         "autovacuum": "on",
     }
-    assert checks.judge_bloat(row).level == "ok"
-    assert checks.judge_bloat(row | {"vacuumed_ago": None}).level == "warning"
-    assert checks.judge_bloat(row | {"switched_off": True}).level == "warning"
+    assert checks.judge_bloat(row, "ours").level == "ok"
+    assert checks.judge_bloat(row | {"vacuumed_ago": None}, "ours").level == "warning"
+    off = checks.judge_bloat(row | {"switched_off": True}, "ours")
+    assert off.level == "warning" and "ALTER TABLE ours.live RESET (autovacuum_enabled)" in off.advice
+    assert "ALTER SYSTEM SET autovacuum = on" in checks.judge_bloat(row | {"autovacuum": "off"}, "ours").advice
+
+
+def test_a_broker_is_looked_at_where_one_is_to_be_used(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOLDFAST_QUEUE_ENABLED", "1")
+    monkeypatch.setenv("HOLDFAST_AMQP_URL", "amqp://guest:s3cr3t@127.0.0.1:1/")
+    found = examined(dsn)["rabbitmq"]
+    assert found["level"] == "warning" and found["found"].startswith("127.0.0.1:1 cannot be used: ")
+    assert "s3cr3t" not in str(found)
 
 
 def test_a_schedule_that_nobody_fires_is_told(dsn: str, sql: Sql) -> None:

@@ -54,7 +54,7 @@ def test_the_table_shows_whole_ids_in_a_pipe_and_no_colour_codes(dsn: str) -> No
 
 def test_no_jobs_are_told_in_words(dsn: str) -> None:
     assert holdfast(dsn, "jobs").stdout == "no jobs match\n"
-    assert holdfast(dsn, "jobs", "queues").stdout == "no jobs wait, run or are dead\n"
+    assert holdfast(dsn, "jobs", "queues").stdout == "no jobs wait, run or are dead, and no queue is paused\n"
     assert "holdfast worker" in holdfast(dsn, "jobs", "workers").stdout
 
 
@@ -199,6 +199,13 @@ def test_queues_tells_how_much_waits_and_for_how_long(dsn: str) -> None:
     }  # fmt: skip
     assert 0 <= queue["oldest_wait"] < 60
     assert holdfast(dsn, "jobs", "queues").stdout.splitlines()[1].split()[:2] == ["default", "1"]
+
+
+def test_paused_queues_are_shown_though_nothing_is_in_them(dsn: str) -> None:
+    holdfast(dsn, "pause", "queue:mail", "--reason", "provider down", "--by", "ann", "--for", "1h")
+    (queue,) = told(holdfast(dsn, "jobs", "queues", "--json"))
+    assert (queue["queue"], queue["ready"], queue["paused"]["reason"]) == ("mail", 0, "provider down")
+    assert "by ann: provider down" in holdfast(dsn, "jobs", "queues").stdout
 
 
 def test_workers_are_listed_with_the_time_since_they_were_heard_of(dsn: str, hf: Holdfast) -> None:

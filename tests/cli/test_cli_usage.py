@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import flow
 import pytest
@@ -44,6 +45,15 @@ def test_as_json_summed_as_asked(dsn: str, busy: None) -> None:
     assert sum(row["runs"] for row in rows) == 4 and all(row["minute"].endswith(("00Z", "+00:00")) for row in rows)
     (every,) = told(holdfast(dsn, "usage", "--by", "", "--json"))
     assert every["runs"] == 6
+
+
+def test_times_are_shown_with_their_date(dsn: str, busy: None) -> None:
+    (told_,) = told(holdfast(dsn, "usage", "--by", "day", "--json"))
+    day = told_["day"][:10]
+    (line,) = holdfast(dsn, "usage", "--by", "day").stdout.splitlines()[1:]
+    assert line.split()[:2] == [day, "6"]
+    for by in ("hour", "minute"):
+        assert re.search(rf"^{day} \d\d:\d\d +\d", holdfast(dsn, "usage", "--by", by).stdout, re.MULTILINE), by
 
 
 def test_nothing_used_is_said_so_and_nonsense_is_refused(dsn: str) -> None:

@@ -128,7 +128,7 @@ def test_a_task_that_derives_its_key_derives_the_same(hf: Holdfast) -> None:
 
 def test_keys_and_signatures_need_no_database_driver() -> None:
     code = (
-        "import sys; from holdfast.effects import job_key; import holdfast.effects.signature; "
+        "import sys; from holdfast.effects import job_key, refusal; import holdfast.effects.signature; "
         "print([m for m in ('psycopg', 'aiohttp', 'cryptography') if m in sys.modules])"
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

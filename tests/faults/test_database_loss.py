@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import socket
 import tempfile
 import threading
@@ -16,6 +17,7 @@ from typing import Any
 import psycopg
 import pytest
 from conftest import wait_until
+from running import until, working
 from workers import worker
 
 from holdfast import DatabaseUnavailable, Holdfast, Retry
@@ -246,6 +248,28 @@ def test_a_worker_that_starts_before_its_database_waits_for_it(tmp_path: Path) -
         wait_until(lambda: "worker started" in process.log.read_text())
         assert process.stop() == 0
     server.release()
+
+
+async def test_an_outage_is_warned_of_once_and_its_end_is_told(
+    proxied: tuple[Holdfast, CuttingProxy], caplog: pytest.LogCaptureFixture
+) -> None:
+    hf, proxy = proxied
+    caplog.set_level(logging.DEBUG, "holdfast")
+
+    def levels(event: str) -> list[str]:
+        return [each.levelname for each in caplog.records if getattr(each, "event", "") == event]
+
+    async with working(hf, poll=0.05, upkeep=0.05) as running:
+        for number in (1, 2):
+            caplog.clear()
+            await until(lambda: getattr(running, "claimer", None) and running.claimer._registered)
+            proxy.keep_cutting(lambda: 0)
+            await until(lambda: len(levels("claim failed")) >= 2)
+            proxy.keep_cutting(None)
+            await until(lambda: levels("database is back"))
+            assert levels("claim failed").count("WARNING") == 1, f"in outage {number}"
+            assert levels("database is back") == ["INFO"]
+            assert levels("upkeep failed").count("WARNING") <= 1
 
 
 async def test_a_worker_whose_connections_fall_silent_gives_up_its_jobs_before_others_start_them(

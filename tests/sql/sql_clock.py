@@ -43,8 +43,8 @@ class Clock:
 
 
 @contextmanager
-def stopped_clock(dsn: str) -> Iterator[Clock]:
-    with psycopg.connect(dsn, autocommit=True, options="-c search_path=holdfast,pg_temp") as conn:
+def stopped_clock(dsn: str, schema: str = "holdfast") -> Iterator[Clock]:
+    with psycopg.connect(dsn, autocommit=True, options=f"-c search_path={schema},pg_temp") as conn:
         conn.execute(STOPPED)
         try:
             yield Clock(conn)

@@ -349,6 +349,9 @@ TO_OTHERS: dict[str, tuple[str, Callable[[Sql, list[uuid.UUID]], Any]]] = {
     "enqueue with a held key": ("live", lambda sql, ids: [core.enqueue(sql, dedupe_key="live-10") for _ in ids]),
     "expire waiting": ("live", lambda sql, ids: expire(sql, "live", ids)),
     "expire delayed": ("later", lambda sql, ids: expire(sql, "later", ids)),
+    "job_marks": ("live", lambda sql, ids: sql("select job_marks(%s)", [ids])),
+    "page_floor": ("live", lambda sql, ids: sql("select page_floor(null, %s)", [len(ids)])),
+    "page_floor of the dead": ("dead", lambda sql, ids: sql("select page_floor(null, %s, true)", [len(ids)])),
     "cancel_batch of waiting jobs": ("live", lambda sql, ids: cancel_batch(sql, "live", ids)),
     "cancel_batch of delayed jobs": ("later", lambda sql, ids: cancel_batch(sql, "later", ids)),
 }

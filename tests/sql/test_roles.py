@@ -81,6 +81,8 @@ INTERNAL = [
     "select share('{0}', 1, null)",
     "select take_owed('{}')",
     "select forget_limit('k')",
+    "select prune_limits(1, now())",
+    "select end_abandoned(1, now())",
     "select claim_known('default', 2, '{}', 1)",
     "select free_keys('{a}', '{b}')",
     "select orders_of('{a}')",
@@ -232,7 +234,8 @@ WRITES += [
 READ += [
     "select id, name, tenant, scopes, last_used_at from api_tokens",
 ]
-SEE = ["select may_see(true, null, 'a')", "select seen_jobs(false, 'a', '{}')", "select look_at('{}', '{}', '{}')"]
+SEE = ["select may_see(true, null, 'a')", "select seen_jobs(false, 'a', '{}')", "select look_at('{}', '{}', '{}')",
+       "select page_floor(null, 1)", "select job_marks('{}')"]  # fmt: skip
 LOOK += SEE
 READ += SEE
 SERVE = [

@@ -253,6 +253,9 @@ def test_no_worker_for_its_queue_or_task_is_alive(sql: Sql, clock: Clock) -> Non
     assert told["sentence"] == "no live worker knows task t; queue default is served by w3"
     sql("update workers set stopping = true")
     assert kinds(why(sql, id_)) == ["no_worker"]
+    assert "ever known" not in why(sql, id_)["sentence"]
+    sql("delete from tasks where name = 't'")
+    assert why(sql, id_)["sentence"].endswith("; and none has ever known task t")
 
 
 def test_workers_whose_slots_are_all_taken(sql: Sql, clock: Clock) -> None:

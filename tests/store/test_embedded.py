@@ -19,6 +19,7 @@ import psycopg
 import pytest
 from conftest import PATIENCE
 
+from holdfast import Holdfast
 from holdfast.errors import ConfigurationError
 from holdfast.store.embedded import EmbeddedPostgres, open_embedded, parse_embedded
 
@@ -140,6 +141,12 @@ def test_an_embedded_dsn_without_a_folder_is_an_error() -> None:
 def test_another_dsn_cannot_be_opened_as_an_embedded_one() -> None:
     with pytest.raises(ConfigurationError, match="'postgresql:///jobs' is not an embedded one"):
         open_embedded("postgresql:///jobs")
+
+
+def test_an_application_tells_the_address_that_other_libraries_connect_with(server: EmbeddedPostgres) -> None:
+    other = "postgresql://ada@db.example.org/shop"
+    assert Holdfast(f"embedded:{server.path}").url == server.start()
+    assert Holdfast(other).url == other
 
 
 def test_starting_twice_uses_the_running_server(server: EmbeddedPostgres) -> None:

@@ -58,6 +58,13 @@ def test_nothing_due_is_nothing_run(kit: Kit) -> None:
     assert repr(kit.drain()) == "<drained: nothing>"
 
 
+def test_a_drain_leaves_the_lead_to_workers_of_the_tests_own(kit: Kit) -> None:
+    """Else the jobs of one that is killed would wait for a minute until another may take them back."""
+    kit.drain()
+    with psycopg.connect(kit.dsn) as conn:
+        assert conn.execute("select holdfast.take_lead('upkeep', 'another', '60 seconds')").fetchone() != (None,)
+
+
 def test_what_handlers_enqueue_is_run_too_whatever_its_queue(kit: Kit) -> None:
     @kit.hf.task(queue="one")
     def parent(n: int) -> None:

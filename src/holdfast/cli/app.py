@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import Annotated, Any
 
 import typer
@@ -32,6 +33,7 @@ from holdfast.cli import (
 )
 from holdfast.cli.options import Dsn, Schema
 from holdfast.errors import ConfigurationError, DatabaseUnavailable, HoldfastError, UsageError
+from holdfast.settings import misspelt
 
 ORDER = (
     "demo", "dev", "worker", "tick", "serve", "migrate", "jobs", "why", "batches", "dead", "outbox", "webhooks",
@@ -48,6 +50,7 @@ class Root(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         """Runs a command; an error of ours becomes a line on standard error and an exit code."""
+        _warn_of_misspelt()
         try:
             return super().invoke(ctx)
         except HoldfastError as error:
@@ -57,6 +60,15 @@ class Root(TyperGroup):
 
             render.tell(f"error: {error}", "red")
             raise typer.Exit(exit_code(error)) from None
+
+
+def _warn_of_misspelt() -> None:
+    if "--stop-with-stdin" in sys.argv:  # the process that started this one has said it
+        return
+    for name, meant in misspelt().items():
+        from holdfast.cli import render
+
+        render.tell(f"warning: no setting is called {name}; did you mean {meant}?", "yellow")
 
 
 def exit_code(error: HoldfastError) -> int:

@@ -10,6 +10,7 @@ import importlib.metadata
 import platform
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -17,7 +18,9 @@ from typing import Any, TypeVar
 from holdfast import __version__
 from holdfast.cli.render import duration, plural
 from holdfast.errors import HoldfastError
+from holdfast.model.delivery import PREFIX as CHANNEL
 from holdfast.model.webhook import QUEUE as WEBHOOKS
+from holdfast.model.webhook import TASK as WEBHOOK
 from holdfast.settings import Settings
 from holdfast.store import inspect
 from holdfast.store.calls import Call, Calls, Filter
@@ -25,6 +28,7 @@ from holdfast.store.flow import FlowCalls
 from holdfast.store.inspect import Inspections, Pooling
 from holdfast.store.session import ThreadSession
 from holdfast.store.telemetry import TelemetryCalls
+from holdfast.wakeups import rabbitmq
 
 T = TypeVar("T")
 
@@ -85,6 +89,8 @@ def examine(dsn: str | None, schema: str | None, max_age: float) -> Iterator[Che
     try:
         for look in ANY_DATABASE:
             yield _try(look, patient)
+        if patient.settings.queue_enabled:
+            yield _try(check_rabbitmq, patient)
         migrated = _try(check_schema, patient)
         yield migrated
         if migrated.level != ERROR:
@@ -214,6 +220,15 @@ def check_horizon(patient: Patient) -> Check:
     return Check("vacuum", WARNING, found, "start its consumer, or drop the slot: pg_drop_replication_slot")
 
 
+def check_rabbitmq(patient: Patient) -> Check:
+    """No job depends on the broker, so one that is away is a warning."""
+    where = rabbitmq.address(patient.settings)
+    if (why := rabbitmq.why_not(patient.settings)) is not None:
+        advice = "jobs are found by polling meanwhile; start the broker, or set HOLDFAST_AMQP_URL right"
+        return Check("rabbitmq", WARNING, f"{where} cannot be used: {why}", advice)
+    return Check("rabbitmq", OK, f"{where} answers; the exchange is {patient.settings.amqp_exchange!r}")
+
+
 def check_schema(patient: Patient) -> Check:
     pending = inspect.find_pending(patient.session, patient.settings.schema)
     name = patient.settings.schema
@@ -250,13 +265,17 @@ def check_rights(patient: Patient) -> Check:
 
 def check_bloat(patient: Patient) -> Check:
     row = patient.ask(patient.inspect.live_table())
-    return judge_bloat(row) if row else Check("bloat", OK, "no statistics yet")
+    return judge_bloat(row, patient.settings.schema) if row else Check("bloat", OK, "no statistics yet")
 
 
-def judge_bloat(row: Mapping[str, Any]) -> Check:
+def judge_bloat(row: Mapping[str, Any], schema: str) -> Check:
     found = f"{row['dead']:,} dead rows beside {row['live']:,} live ones, {row['bytes'] / 1e6:,.1f} MB"
-    if row["autovacuum"] == "off" or row["switched_off"]:
-        return Check("bloat", WARNING, f"autovacuum is off; {found}", "switch it on: the live table needs it")
+    if row["autovacuum"] == "off":
+        advice = "the live table needs it: ALTER SYSTEM SET autovacuum = on; SELECT pg_reload_conf()"
+        return Check("bloat", WARNING, f"autovacuum is off; {found}", advice)
+    if row["switched_off"]:
+        advice = f"the live table needs it: ALTER TABLE {schema}.live RESET (autovacuum_enabled)"
+        return Check("bloat", WARNING, f"autovacuum is off for {schema}.live; {found}", advice)
     stale = row["vacuumed_ago"] is None or row["vacuumed_ago"] > UNVACUUMED
     if row["dead"] > max(MANY_DEAD_ROWS, 2 * row["live"]) and stale:
         advice = "vacuum cannot keep up: see `vacuum` above for what holds it back"
@@ -289,7 +308,11 @@ def check_workers(patient: Patient) -> Check:
 
 
 def check_queues(patient: Patient) -> Check:
-    unserved = [q for q in patient.ask(patient.inspect.unserved_queues()) if q["jobs"]]
+    unknown = Counter[str]()
+    for each in _unknown(patient):
+        unknown[each["queue"]] += each["jobs"]
+    # A worker for a queue of nothing but unknown tasks would not help: `tasks` tells of those.
+    unserved = [q for q in patient.ask(patient.inspect.unserved_queues()) if q["jobs"] > unknown[q["queue"]]]
     if unserved:
         found = ", ".join(f"{q['queue']} ({plural(q['jobs'], 'job')})" for q in unserved)
         names = ",".join(q["queue"] for q in unserved)
@@ -298,6 +321,24 @@ def check_queues(patient: Patient) -> Check:
             "queues", WARNING, f"no live worker serves {found}", f"holdfast worker ... --queues {names}{extra}"
         )
     return Check("queues", OK, "every queue with due jobs has a worker")
+
+
+def check_tasks(patient: Patient) -> Check:
+    unknown = _unknown(patient)
+    if not unknown:
+        return Check("tasks", OK, "every task that waits is known to a worker, or was")
+    found = ", ".join(f"{_called(each['task'])} ({plural(each['jobs'], 'job')})" for each in unknown[:5])
+    advice = "is a name misspelt? else register it in the application and restart its workers"
+    return Check("tasks", WARNING, f"no worker has ever known {found}{', ...' if unknown[5:] else ''}", advice)
+
+
+def _unknown(patient: Patient) -> list[dict[str, Any]]:
+    """Webhooks need no registration of the user's."""
+    return [each for each in patient.ask(patient.inspect.unknown_tasks()) if each["task"] != WEBHOOK]
+
+
+def _called(task: str) -> str:
+    return f"channel {task.removeprefix(CHANNEL)!r}" if task.startswith(CHANNEL) else f"task {task!r}"
 
 
 def check_levels(patient: Patient) -> Check:
@@ -370,6 +411,6 @@ ANY_DATABASE: tuple[Look, ...] = (
     check_server, check_clock, check_durability, check_connections, check_pooler, check_horizon,
 )  # fmt: skip
 OUR_SCHEMA: tuple[Look, ...] = (
-    check_rights, check_bloat, check_history, check_workers, check_queues, check_levels, check_schedules,
-    check_batches, check_limits, check_dead,
+    check_rights, check_bloat, check_history, check_workers, check_queues, check_tasks, check_levels,
+    check_schedules, check_batches, check_limits, check_dead,
 )  # fmt: skip

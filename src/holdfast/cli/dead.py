@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
 import typer
 
 from holdfast.cli import blocks, render
 from holdfast.cli.database import Database, job_ids
-from holdfast.cli.jobs import find_job, show_job
+from holdfast.cli.jobs import find_job, show_job, was_discarded
 from holdfast.cli.options import (
     AsJson,
     BatchOnly,
@@ -89,12 +89,13 @@ def show(id_: Id, as_json: AsJson = False, dsn: Dsn = None, schema: Schema = Non
     """Show one failed or dead job and its error in full."""
     with Database(dsn, schema) as db:
         job = find_job(db, id_)
+        discarded = was_discarded(db, job)
     if str(job.status) not in ("failed", "dead"):
         raise HoldfastError(f"job {job.id} is {job.status}, neither failed nor dead; see: holdfast jobs show {job.id}")
     if as_json:
-        render.emit_json(job)
+        render.emit_json(asdict(job) | {"discarded": discarded})
     else:
-        show_job(job)
+        show_job(job, discarded=discarded)
 
 
 def _acting(verb: str, done: str, call: Callable[[Calls, Sequence[str]], Call[list[str]]]) -> Callable[..., None]:
@@ -201,7 +202,7 @@ def _tell(moved: list[str], left: list[str], done: str, as_json: bool) -> None:
     if left:
         render.tell(
             f"left {render.plural(len(left), 'job')} alone, {left[0]} the first: not failed or dead, "
-            "or a newer job holds the dedupe key",
+            "discarded, or a newer job holds the dedupe key",
             "yellow",
         )
         raise typer.Exit(1)

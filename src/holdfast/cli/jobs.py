@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import difflib
+from dataclasses import asdict
+from datetime import datetime
 from typing import Annotated, Any
 
 import msgspec
@@ -73,10 +75,11 @@ def show(id_: Id, as_json: AsJson = False, dsn: Dsn = None, schema: Schema = Non
     """Show everything about one job."""
     with Database(dsn, schema) as db:
         job = find_job(db, id_)
+        discarded = was_discarded(db, job)
     if as_json:
-        render.emit_json(job)
+        render.emit_json(asdict(job) | {"discarded": discarded})
     else:
-        show_job(job)
+        show_job(job, discarded=discarded)
 
 
 def find_job(db: Database, text: str) -> JobInfo:
@@ -87,12 +90,20 @@ def find_job(db: Database, text: str) -> JobInfo:
     return job
 
 
-def show_job(job: JobInfo) -> None:
+def was_discarded(db: Database, job: JobInfo) -> bool:
+    """Whether somebody has put a failed or dead job aside: its status does not say."""
+    if str(job.status) not in ("failed", "dead"):
+        return False
+    return any(each.facts.get("discarded") for each in db.run(db.flow.why(job.id)).reasons)
+
+
+def show_job(job: JobInfo, *, discarded: bool = False) -> None:
     """One job for people: its fields, then its error with the traceback and what its process has said."""
     error = dict(job.last_error or {})
     trace, output = (str(error.pop(name, "")).rstrip() for name in ("traceback", "output"))
     render.show_fields({
-        "id": job.id, "status": str(job.status), "task": job.task, "tenant": job.tenant, "queue": job.queue,
+        "id": job.id, "status": str(job.status), "discarded": "yes" if discarded else None,
+        "task": job.task, "tenant": job.tenant, "queue": job.queue,
         "priority": job.priority, "attempts": f"{job.attempts} of {job.max_attempts}", "payload": job.payload,
         "result": job.result, "run at": job.run_at, "created": job.created_at, "started": job.started_at,
         "finished": job.finished_at, "deadline": job.deadline, "batch": job.batch,
@@ -190,7 +201,7 @@ def _warn_of_unknown(task: str, known: list[str]) -> None:
 
 @group.command(epilog="Example: holdfast jobs queues --json")
 def queues(as_json: AsJson = False, dsn: Dsn = None, schema: Schema = None) -> None:
-    """Show how much waits and runs in each queue."""
+    """Show how much waits and runs in each queue, and which are paused."""
     with Database(dsn, schema) as db:
         found = db.run(db.calls.queue_depth())
     for each in found:
@@ -199,9 +210,16 @@ def queues(as_json: AsJson = False, dsn: Dsn = None, schema: Schema = None) -> N
     if as_json:
         render.emit_json(found)
         return
-    rows = [(*list(each.values())[:-1], render.duration(each["oldest_wait"])) for each in found]
-    columns = ("queue", "#ready", "#running", "#later", "#dead", "#oldest wait")
-    render.show_table(columns, rows, empty="no jobs wait, run or are dead")
+    rows = [(*list(each.values())[:-2], render.duration(each["oldest_wait"]), _pause(each["paused"])) for each in found]
+    columns = ("queue", "#ready", "#running", "#later", "#dead", "#oldest wait", "paused")
+    render.show_table(columns, rows, empty="no jobs wait, run or are dead, and no queue is paused")
+
+
+def _pause(told: dict[str, Any] | None) -> str:
+    if told is None:
+        return ""
+    until = f"until {render.when(datetime.fromisoformat(told['until']))}, " if told["until"] else ""
+    return f"{until}by {told['by']}{f': {reason}' if (reason := told['reason']) else ''}"
 
 
 @group.command(epilog="Example: holdfast jobs workers")

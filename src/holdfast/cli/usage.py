@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Annotated, Any
 
 import typer
@@ -10,6 +11,8 @@ from holdfast.cli import render
 from holdfast.cli.database import Database
 from holdfast.cli.options import AsJson, Dsn, Limit, Schema, TaskOnly, TenantOnly, seconds
 from holdfast.model.tick import Usage
+
+_TIMES = {"day": "%Y-%m-%d", "hour": "%Y-%m-%d %H:%M", "minute": "%Y-%m-%d %H:%M"}
 
 
 def usage(
@@ -46,5 +49,12 @@ def _told(used: Usage) -> dict[str, Any]:
 
 
 def _row(used: Usage) -> tuple[Any, ...]:
-    by = ("(none)" if each == "" else each for each in used.by.values())
+    by = (_shown(name, value) for name, value in used.by.items())
     return (*by, used.runs, used.failures, f"{used.run_seconds:,.1f}", f"{used.queue_seconds:,.1f}")
+
+
+def _shown(name: str, value: Any) -> Any:
+    """Times as the database told them: it summed by its days, which need not be those of this machine."""
+    if isinstance(value, datetime):
+        return value.strftime(_TIMES[name])
+    return "(none)" if value == "" else value

@@ -107,7 +107,7 @@ def _work(target: str, given: Mapping[str, object], all_queues: bool) -> None:
     run(Worker(hf).run(handle_signals=True))
 
 
-def prepared(target: str, given: Mapping[str, object], all_queues: bool) -> Holdfast:
+def prepared(target: str, given: Mapping[str, object], all_queues: bool, *, runs_jobs: bool = True) -> Holdfast:
     """The application, told what the options say; logs are on."""
     from holdfast.cli.load import load_app, redirect
 
@@ -116,7 +116,8 @@ def prepared(target: str, given: Mapping[str, object], all_queues: bool) -> Hold
     redirect(hf, **{**given, **({"queues": ",".join(_every_queue(hf))} if all_queues else {})})
     configure_logs(hf.settings)
     _warn_of_other_database(code, given["dsn"], hf)
-    _warn_of_unserved(hf)
+    if runs_jobs:
+        _warn_of_unserved(hf)
     return hf
 
 

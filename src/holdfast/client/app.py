@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from holdfast.client.tokens import Tokens
     from holdfast.client.webhooks import Webhooks
     from holdfast.store.migrate import Migrated
-    from holdfast.store.pools import AsyncPool, SyncPool
+    from holdfast.store.pools import AsyncPool, SyncPool, Tell
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -84,6 +84,14 @@ class Holdfast(FlowControl, Outbox):
         self.calls = Calls(self.settings.schema)
         self._publisher = Publisher(self.settings)
 
+    @property
+    def url(self) -> str:
+        """The database's address for psql and other libraries: the DSN itself or, where that is embedded:PATH, that of
+        the server there, which runs from now on until the process ends."""
+        from holdfast.store.connect import server_dsn
+
+        return server_dsn(self.settings)
+
     @functools.cached_property
     def sync_pool(self) -> SyncPool:
         """The way to the database for threads."""
@@ -91,14 +99,14 @@ class Holdfast(FlowControl, Outbox):
             SyncPool,
         )  # psycopg takes half of the import time; a web process may never need it
 
-        return SyncPool(self.settings)
+        return SyncPool(self.settings, self._hears)
 
     @functools.cached_property
     def async_pool(self) -> AsyncPool:
         """The way to the database for coroutines."""
         from holdfast.store.pools import AsyncPool
 
-        return AsyncPool(self.settings)
+        return AsyncPool(self.settings, self._hears)
 
     @functools.cached_property
     def webhooks(self) -> Webhooks:
@@ -241,9 +249,18 @@ class Holdfast(FlowControl, Outbox):
 
     def trigger(self, job_id: str, *, committed: bool = True) -> None:
         """Tells workers through RabbitMQ that there is a job, where queue_enabled is set: soon, and without errors.
-        Every enqueue does. One that is not committed yet is told of a moment later."""
+        Every call that makes a job due does. One that is not committed yet is told of a moment later."""
         if self.settings.queue_enabled:
             self._publisher.publish(job_id, committed=committed)
+
+    async def aqueue_reached(self, patience: float) -> bool:
+        """Whether RabbitMQ would hear of a job now; waits at most so many seconds, for the first connection."""
+        return await self._publisher.reached(patience)
+
+    @property
+    def _hears(self) -> Tell | None:
+        """Who is told of jobs that calls made due."""
+        return self._publisher.publish if self.settings.queue_enabled else None
 
     def served(self, settings: Settings) -> Settings:
         """The settings of a worker, with the queues it serves. Where none are named, those are default and whatever has

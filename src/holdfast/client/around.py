@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
 from holdfast.errors import ConfigurationError, UsageError
@@ -21,12 +21,17 @@ class Around:
 
     A layer around attempts may have a function `skips` that looks at a job before there is a context: one that all
     layers skip runs as if there were none, which costs much less.
+
+    In a child process no layer runs. One may have two more functions, for what a handler is to find there: `carried`,
+    called in the worker inside of the layer, answers texts by name, and `resumed` is entered with them in the child.
     """
 
     def __init__(self, *, may_swallow: bool = False) -> None:
         self._may_swallow = may_swallow
         self._layers: list[tuple[str, bool, Callable[[Any], Any]]] = []
         self._skips: list[Callable[[Job], bool] | None] = []
+        self._carried: list[Callable[[], dict[str, str]]] = []
+        self._resumed: list[Callable[[Mapping[str, Any]], contextlib.AbstractContextManager[None]]] = []
 
     def __bool__(self) -> bool:
         return bool(self._layers)
@@ -40,6 +45,10 @@ class Around:
         else:
             raise ConfigurationError(f"middleware is a function with one yield (def or async def), got {layer!r}")
         self._skips.append(getattr(layer, "skips", None))
+        carried, resumed = getattr(layer, "carried", None), getattr(layer, "resumed", None)
+        if carried is not None and resumed is not None:
+            self._carried.append(carried)
+            self._resumed.append(resumed)
         return layer
 
     def concerns(self, job: Job) -> bool:
@@ -49,6 +58,20 @@ class Around:
             if skips is None or not skips(job):
                 concerned = True
         return concerned
+
+    def carried(self) -> dict[str, str]:
+        """What a child process is to be told of the layers around this attempt."""
+        told: dict[str, str] = {}
+        for carry in self._carried:
+            told |= carry()
+        return told
+
+    def resumed(self, told: Any) -> contextlib.AbstractContextManager[Any]:
+        """Around a handler in a child process, with what was told; headers are anybody's, and may be no dict."""
+        stack = contextlib.ExitStack()
+        for resume in self._resumed:
+            stack.enter_context(resume(told if isinstance(told, dict) else {}))
+        return stack
 
     @contextlib.contextmanager
     def entered(self, value: Any) -> Iterator[None]:

@@ -213,9 +213,9 @@ class Enqueuer(Generic[P, R]):
             self._check_headers(bulk.like)
             if bulk.like.plain:
                 hf.sync_pool.copy(bulk, conn)
-                return self._told(bulk.ids)
+                return bulk.ids
             told = hf.sync_pool.run(hf.calls.enqueue_many(self._keyed(bulk), self._on_conflict), conn)
-            return self._told([each.id for each in told])
+            return [each.id for each in told]
 
     async def aenqueue_many(self, calls: Iterable[Any]) -> list[str]:
         """Accepts many jobs, all or none; answers their ids in order.
@@ -227,9 +227,9 @@ class Enqueuer(Generic[P, R]):
             self._check_headers(bulk.like)
             if bulk.like.plain:
                 await hf.async_pool.copy(bulk, conn)
-                return self._told(bulk.ids)
+                return bulk.ids
             told = await hf.async_pool.run(hf.calls.enqueue_many(self._keyed(bulk), self._on_conflict), conn)
-            return self._told([each.id for each in told])
+            return [each.id for each in told]
 
     def schedule(self, name: str, when: Cron | str, /, *args: P.args, **kwargs: P.kwargs) -> None:
         """Makes a job of this call at each slot of a timetable, `when`: a Cron, or cron text in UTC.
@@ -324,15 +324,7 @@ class Enqueuer(Generic[P, R]):
         job.dedupe_key = payload.dedupe_key(job.task, job.tenant, text)
         job.dedupe_scope, job.dedupe_keep = dedupe.scope, dedupe.keep
 
-    def _told(self, job_ids: list[str]) -> list[str]:
-        """One message will do for many."""
-        if job_ids:
-            self._hf.trigger(job_ids[-1], committed=self._conn is None)
-        return job_ids
-
     def _handle(self, told: Accepted) -> Handle[R]:
-        if told.outcome == "created":
-            self._hf.trigger(told.id, committed=self._conn is None)
         return Handle(told.id, told.outcome, self._hf, self._task.signature)
 
 

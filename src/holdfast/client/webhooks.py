@@ -103,6 +103,15 @@ class Webhooks:
         or "order.*" for all that begin so; None is all. prefix is that of the headers, `X-<prefix>-Signature`; timeout
         is seconds for a whole delivery. dev allows http and private addresses, for development.
         """
+        id_, secret, call = self.adding(url, tenant, events, prefix, timeout, dev, secret, description)
+        self._hf.sync_pool.run(call)
+        return replace(self.get(id_), secret=secret)
+
+    def adding(
+        self, url: str, tenant: str | None, events: Sequence[str] | None, prefix: str, timeout: float, dev: bool,
+        secret: str | None, description: str | None,
+    ) -> tuple[str, str, Call[bool]]:  # fmt: skip
+        # A new endpoint's id and secret, and the call that makes it: for the service, which has a transaction.
         secret = _checked_secret(secret)
         _number(timeout, "timeout")
         call = self.calls.add(
@@ -110,8 +119,7 @@ class Webhooks:
             tenant=_tenant(tenant), events=_events(events), prefix=prefix, timeout=timeout, dev=dev,
             description=description,
         )  # fmt: skip
-        self._hf.sync_pool.run(call)
-        return replace(self.get(id_), secret=secret)
+        return id_, secret, call
 
     def get(self, endpoint_id: str) -> Endpoint:
         """An endpoint, without its secrets; UnknownEndpoint if there is none."""
@@ -151,12 +159,17 @@ class Webhooks:
     def rotate(self, endpoint_id: str, *, keep_old_for: float = 86_400, secret: str | None = None) -> str:
         """Gives an endpoint a new secret and answers it. Deliveries are signed with the old ones too, for so many
         seconds: until then the receiver may know either."""
+        secret, call = self.rotating(endpoint_id, keep_old_for, secret)
+        self._must(endpoint_id, call)
+        return secret
+
+    def rotating(self, endpoint_id: str, keep_old_for: float, secret: str | None = None) -> tuple[str, Call[bool]]:
+        # A new secret, and the call that gives it to an endpoint.
         if not 0 <= _number(keep_old_for, "keep_old_for") <= LONGEST:
             raise UsageError(f"keep_old_for is seconds, 0 to {LONGEST:.0f}, got {keep_old_for!r}")
         secret = _checked_secret(secret)
         sealed = seal(secret, self._hf.settings.secret_keys)
-        self._must(endpoint_id, self.calls.rotate(parse_id(endpoint_id), sealed, keep_old_for))
-        return secret
+        return secret, self.calls.rotate(parse_id(endpoint_id), sealed, keep_old_for)
 
     def disable(self, endpoint_id: str, reason: str | None = None) -> None:
         """Lets nothing more be delivered to an endpoint; deliveries that wait fail when their turn comes."""
@@ -181,9 +194,12 @@ class Webhooks:
 
     def test(self, endpoint_id: str) -> str:
         """Sends an event of type holdfast.test to an endpoint, in one attempt; answers the delivery's id."""
+        return _found(endpoint_id, self._hf.sync_pool.run(self.testing(endpoint_id)))
+
+    def testing(self, endpoint_id: str) -> Call[str | None]:
+        # The call that sends such an event.
         body = payload.encode({"type": "holdfast.test", "sent_at": datetime.now(UTC)}, "the event").decode()
-        call = self.calls.test(parse_id(endpoint_id), ids.make(), body)
-        return _found(endpoint_id, self._hf.sync_pool.run(call))
+        return self.calls.test(parse_id(endpoint_id), ids.make(), body)
 
     def delivery(self, delivery_id: str) -> DeliveryInfo | None:
         """A delivery, or None."""

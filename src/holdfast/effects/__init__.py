@@ -1,4 +1,5 @@
-"""Effects that happen once: rows in the caller's own tables, keys, and webhooks' signatures.
+"""Effects that happen once: rows in the caller's own tables, keys, webhooks' signatures, and which
+addresses may be dialled for somebody else.
 
 Nothing here is imported before it is asked for: a receiver that only verifies signatures needs no database driver.
 """
@@ -8,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from holdfast.effects.address import refusal
     from holdfast.effects.keys import job_key, price_point_key
     from holdfast.effects.signature import SignatureRefused, Verified, verify
     from holdfast.effects.sinks import ainsert_once, aupsert_if_stronger, insert_once, upsert_if_stronger
@@ -20,11 +22,13 @@ __all__ = [
     "insert_once",
     "job_key",
     "price_point_key",
+    "refusal",
     "upsert_if_stronger",
     "verify",
 ]
 
 _HOMES = {
+    "address": ("refusal",),
     "keys": ("job_key", "price_point_key"),
     "signature": ("SignatureRefused", "Verified", "verify"),
     "sinks": ("ainsert_once", "aupsert_if_stronger", "insert_once", "upsert_if_stronger"),

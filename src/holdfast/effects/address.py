@@ -93,7 +93,10 @@ class Target:
 
 
 def refusal(address: Address, dev: bool = False) -> str | None:
-    """Why this address must not be dialled, or None if it may."""
+    """Why this address must not be dialled for somebody outside, or None if it may. dev: private and loopback ones may.
+
+    A handler that fetches what users name asks this where it dials, so that no name and no redirect leads inside.
+    """
     for network, reason, for_development in _SPECIAL:
         if address.version == network.version and address in network:
             return None if dev and for_development else reason

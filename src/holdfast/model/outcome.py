@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Mapping
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -19,6 +20,7 @@ SETTLED = "settled"
 
 
 FAILURES = ("error", "failed", "dead")
+_WORKER = "holdfast.worker."  # modules whose frames lead to the handler
 _MOST_DETAILS = 65_536  # bytes of JSON
 _MOST_ITEMS = 1000
 
@@ -177,6 +179,14 @@ def _text(error: BaseException) -> str:
 
 def _traceback(error: BaseException) -> str:
     try:
-        return "".join(traceback.format_exception(error, limit=-30))
+        return "".join(traceback.format_exception(type(error), error, _handlers_own(error.__traceback__), limit=-30))
     except Exception as broken:  # formatting runs code of the handler's own exception classes
         return f"(its traceback cannot be shown: {type(broken).__name__})"
+
+
+def _handlers_own(frames: TracebackType | None) -> TracebackType | None:
+    """A traceback from the handler's first frame on; all of it where a worker itself raised."""
+    own = frames
+    while own is not None and str(own.tb_frame.f_globals.get("__name__")).startswith(_WORKER):
+        own = own.tb_next
+    return frames if own is None else own

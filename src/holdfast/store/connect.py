@@ -27,6 +27,8 @@ _WRONG_ADDRESS = re.compile(
     r"authentication failed|no password supplied|(database|role) \".*\" does not exist|no pg_hba.conf entry"
     r"|could not translate host name|failed to resolve host"
 )
+# What a pooler says that we were not told of.
+_POOLED = re.compile(r"unsupported startup parameter|prepared statement \"_pg3_\w+\" (already exists|does not exist)")
 AGAIN = (pg.SerializationFailure, pg.DeadlockDetected)
 
 
@@ -119,7 +121,7 @@ def explain(
     if state == "42501":
         return ConfigurationError(
             f"the database user may not do this ({text}); grant it a role: "
-            f"GRANT {settings.schema}_worker TO <user> (or _enqueue, _reader, _admin)"
+            f"GRANT {settings.schema}_worker TO <user> (or _enqueue, _reader, _service, _admin)"
         )
     if state.startswith(("22", "23")):
         # In words already, and not about a job.
@@ -130,7 +132,12 @@ def explain(
     if not known_good and _WRONG_ADDRESS.search(text):
         return ConfigurationError(f"cannot log in to {where}: {text}; check HOLDFAST_DSN")
     text = re.sub(r" Is the server running[^?]*\?", "", text)  # libpq asks what we ask, once for each address
-    return DatabaseUnavailable(f"the database at {where} cannot be reached or went away: {text}; is it running?")
+    pooled = _POOLED.search(text)
+    return DatabaseUnavailable(
+        f"a pooler answers at {where}: {text}; set HOLDFAST_POOLER=1"
+        if pooled
+        else f"the database at {where} cannot be reached or went away: {text}; is it running?"
+    )
 
 
 def message_of(error: Exception) -> str:

@@ -52,6 +52,8 @@ _LIVE_TABLE = """
     FROM pg_stat_user_tables s JOIN pg_class c ON c.oid = s.relid
     WHERE s.relid = to_regclass(%s)"""
 
+_SOME = 1000  # rows, and queues, that a look at what waits takes at most
+
 _RIGHTS = """
     SELECT p.proname::text, bool_and(has_function_privilege(p.oid, 'execute')
                                      AND has_schema_privilege(n.oid, 'usage'))
@@ -160,12 +162,7 @@ class Inspections:
         """
         live = f"{self.schema}.live"
         return _dicts(
-            f"""WITH RECURSIVE names AS (
-                    SELECT min(queue) AS queue FROM {live}
-                    UNION ALL
-                    SELECT (SELECT min(l.queue) FROM {live} l WHERE l.queue > n.queue)
-                    FROM names n WHERE n.queue IS NOT NULL),
-                served AS (
+            f"""{self._names_of_queues()}, served AS (
                     SELECT DISTINCT unnest(queues) AS queue FROM {self.schema}.workers
                     WHERE NOT stopping AND {self.schema}.is_alive(id, heartbeat_at))
                 SELECT n.queue, (SELECT count(*) FROM {live} l WHERE l.queue = n.queue AND l.token IS NULL)
@@ -173,6 +170,29 @@ class Inspections:
                 ORDER BY 1""",
             "queue, jobs",
         )
+
+    def unknown_tasks(self) -> Call[list[Row]]:
+        """Tasks that no worker has ever known, among the first jobs of each queue and those that are due soonest, and
+        how many of these there are. None before the first worker has told of its tasks."""
+        waiting = f"SELECT l.queue, l.task FROM {self.schema}.live l WHERE l.queue = n.queue AND l.token IS NULL"
+        known = f"SELECT name FROM {self.schema}.tasks"
+        return _dicts(
+            f"""{self._names_of_queues()}
+                SELECT queue, task, count(*) FROM (
+                    SELECT w.* FROM (SELECT * FROM names WHERE queue IS NOT NULL LIMIT {_SOME}) n,
+                        LATERAL ({waiting} LIMIT {_SOME}) w
+                    UNION ALL (SELECT queue, task FROM {self.schema}.later ORDER BY run_at, id LIMIT {_SOME})) looked_at
+                WHERE task NOT IN ({known}) AND EXISTS ({known}) GROUP BY 1, 2 ORDER BY 3 DESC, 2""",
+            "queue, task, jobs",
+        )
+
+    def _names_of_queues(self) -> str:
+        live = f"{self.schema}.live"
+        return f"""WITH RECURSIVE names AS (
+                    SELECT min(queue) AS queue FROM {live}
+                    UNION ALL
+                    SELECT (SELECT min(l.queue) FROM {live} l WHERE l.queue > n.queue)
+                    FROM names n WHERE n.queue IS NOT NULL)"""
 
     def run_tally(self, queue: str, first_id: str) -> Call[list[tuple[str | None, str, str | None, int]]]:
         """Jobs of a queue since an id by tenant, status and worker; ids grow, so their index serves it."""

@@ -146,8 +146,9 @@ class Scratch:
         return self._set("moved = '0', stopped_at = NULL")
 
     def promote(self) -> None:
-        """Does what a leader does: due jobs into the queue, jobs of expired leases back to it."""
-        while (done := self.run(self._calls.upkeep("holdfast-testing", 60))).promoted or done.expired:
+        """Does what a leader does: due jobs into the queue, jobs of expired leases back to it. The lead ends at once:
+        a test may have workers of its own."""
+        while (done := self.run(self._calls.upkeep("holdfast-testing", 0))).promoted or done.expired:
             pass
 
     def due_queues(self) -> list[str]:
