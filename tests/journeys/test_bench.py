@@ -30,6 +30,8 @@ def server(database: str) -> Iterator[str]:
     [
         "enqueue_one",
         "enqueue_many",
+        "latency",
+        "latency_rabbitmq",
         "fair",
         "pinned_fair",
         "blocked",
@@ -50,6 +52,8 @@ def test_a_workload_measures_something(server: str, workload: str) -> None:
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     assert told["name"] == workload
+    if told["note"].startswith("NOT MEASURED"):
+        pytest.skip(told["note"])
     assert told["jobs"] >= 20 and told["jobs_per_s"] > 0 and told["ratio"] > 0
     assert told["problems"] == []
 

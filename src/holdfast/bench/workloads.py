@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 import statistics
@@ -124,10 +123,11 @@ class Bench:
         return int(row[0]) if row else 0
 
     def run_processes(
-        self, module: str, number: int, until: Callable[[], bool] | None = None, *arguments: object
+        self, module: str, number: int, until: Callable[[], bool] | None = None, *arguments: object, **settings: object
     ) -> None:
         """Runs processes of a module until they end, or until the condition holds and they are told to."""
-        env = os.environ | {"HOLDFAST_DSN": self.settings.dsn, "HOLDFAST_SCHEMA": self.settings.schema}
+        given = {"dsn": self.settings.dsn, "schema": self.settings.schema, **settings}
+        env = os.environ | {f"HOLDFAST_{name.upper()}": str(value) for name, value in given.items()}
         command = [sys.executable, "-m", module, *map(str, arguments)]
         running = [subprocess.Popen(command, env=env) for _ in range(number)]
         try:
@@ -145,12 +145,13 @@ class Bench:
     def drain(self, jobs: int, processes: int = 1, workers: int = 1, record: Path | None = None) -> None:
         """Lets workers finish so many jobs; `workers` is how many each process runs, `record` the folder in which they
         leave what their handlers noted."""
-        before = seen = self.finished()
+        count = self.finished if jobs > 5000 else self.counted  # the counters of a few jobs come late
+        before = seen = count()
         since = time.monotonic()
 
         def over() -> bool:
             nonlocal seen, since
-            now = self.finished()
+            now = count()
             if now != seen:
                 seen, since = now, time.monotonic()
             # The counters come late, by ten seconds once the workers are idle: then there is time to count.
@@ -228,7 +229,7 @@ def enqueue_one(bench: Bench) -> Result:
             bench.noop.enqueue(n, TEXT)
             ours.append(time.perf_counter() - began)
     bench.empty()
-    return _timed("enqueue_one", ours, limits)
+    return timed("enqueue_one", ours, limits)
 
 
 def enqueue_many(bench: Bench) -> Result:
@@ -245,31 +246,6 @@ def enqueue_many(bench: Bench) -> Result:
         bench.empty()
     taken, limit = statistics.median(ours), statistics.median(limits)
     return Result("enqueue_many", number, taken, number / taken, limit_jobs_per_s=number / limit, ratio=limit / taken)
-
-
-def latency(bench: Bench) -> Result:
-    """An idle worker, one job each 20 ms: from the call of enqueue to the start of the handler."""
-    number, gap = max(200, int(1000 * min(bench.scale, 1))), 0.02
-    bench.fill(0)  # ends in a checkpoint, so that none falls into the measurement
-    limits = asyncio.run(bare.notify_round_trip(bench.settings, number // 4, gap))
-    bench.empty()
-    before = bench.finished()
-    sent = 0
-
-    def step() -> bool:
-        nonlocal sent
-        for _ in range(10):
-            if sent < number + 20:
-                bench.stamp.enqueue(time.time_ns())
-                sent += 1
-                time.sleep(gap)
-        return sent >= number + 20 and bench.finished() - before >= sent
-
-    bench.run_processes("holdfast.bench.worker", 1, step)
-    with bench.connection() as conn:
-        rows = conn.execute("SELECT result::text::float8 FROM history ORDER BY created_at OFFSET 20").fetchall()
-    bench.empty()
-    return _timed("latency", [row[0] / 1000 for row in rows], limits)
 
 
 def depth(bench: Bench) -> Result:
@@ -339,7 +315,8 @@ def batch(bench: Bench) -> Result:
                   note="limit: the same without a batch")  # fmt: skip
 
 
-def _timed(name: str, ours: list[float], limits: list[float]) -> Result:
+def timed(name: str, ours: list[float], limits: list[float]) -> Result:
+    """The result of a workload that measures single times."""
     mid, bare_mid = statistics.median(ours), statistics.median(limits)
     cuts = statistics.quantiles(ours, n=100)
     return Result(name, len(ours), sum(ours), 1 / mid, cuts[49] * 1000, cuts[98] * 1000, 1 / bare_mid, bare_mid / mid,
@@ -353,7 +330,6 @@ ALL: dict[str, Callable[[Bench], Result]] = {
     "drain2": drain2,
     "thread": thread,
     "process": process,
-    "latency": latency,
     "depth": depth,
     "pinned": pinned,
     "batch": batch,

@@ -1,0 +1,75 @@
+"""How soon an idle worker starts a job, woken by NOTIFY or by RabbitMQ, against a bare INSERT, NOTIFY and claim."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import urlsplit
+
+from holdfast.bench import bare
+from holdfast.bench.workloads import Bench, Result, timed
+from holdfast.client import Holdfast
+
+GAP = 0.02  # seconds between jobs: the worker sleeps again before each
+WARM = 20  # jobs that do not count
+RABBITMQ: dict[str, Any] = {"queue_enabled": True, "amqp_exchange": "holdfast-bench"}
+
+
+def latency(bench: Bench) -> Result:
+    """From the call of enqueue to the start of the handler; the note says how much of it follows the commit."""
+    return _measured("latency", bench, bench.hf)
+
+
+def latency_rabbitmq(bench: Bench) -> Result:
+    """The same where nothing but a broker tells the worker."""
+    where = urlsplit(bench.settings.amqp_url)
+    try:
+        socket.create_connection((where.hostname or "", where.port or 5672), 2).close()
+    except OSError as error:
+        why = f"NOT MEASURED: no RabbitMQ answers on {where.hostname}:{where.port}: {error}"
+        return Result("latency_rabbitmq", 0, 0.0, 0.0, ratio=0.0, note=why)
+    with Holdfast(bench.settings.dsn, schema=bench.settings.schema, **RABBITMQ) as hf:
+        return _measured("latency_rabbitmq", bench, hf, notify=False, **RABBITMQ)
+
+
+def _measured(name: str, bench: Bench, hf: Holdfast, **settings: object) -> Result:
+    number = max(50, int(1000 * min(bench.scale, 1)))
+    bench.fill(0)  # ends in a checkpoint, so that none falls into the measurement
+    limits = asyncio.run(bare.notify_round_trip(bench.settings, number // 4, GAP))
+    bench.empty()
+    calls: list[float] = []  # seconds that each enqueue took
+    stamp = hf.tasks.get("bench.stamp") or hf.task(name="bench.stamp")(bench.stamp.handler)
+
+    def step() -> bool:
+        if not calls and not _sleeps(bench):
+            return False
+        for _ in range(10):
+            if len(calls) < number + WARM:
+                began = time.time_ns()
+                stamp.enqueue(began)
+                calls.append((time.time_ns() - began) / 1e9)
+                time.sleep(GAP)
+        return len(calls) >= number + WARM and bench.counted() >= len(calls)
+
+    bench.run_processes("holdfast.bench.worker", 1, step, **settings)
+    with bench.connection() as conn:
+        rows = conn.execute("SELECT result::text::float8 FROM history ORDER BY created_at").fetchall()
+    bench.empty()
+    taken = [row[0] / 1000 for row in rows]
+    result = timed(name, taken[WARM:], limits)
+    since = statistics.median(all_ - call for all_, call in zip(taken[WARM:], calls[WARM:], strict=True)) * 1000
+    result.note += f"; ours {since:.2f} ms from the return of enqueue"
+    return result
+
+
+def _sleeps(bench: Bench) -> bool:
+    """Whether the worker has started and has nothing to do."""
+    with bench.connection() as conn:
+        return conn.execute("SELECT 1 FROM sleepers LIMIT 1").fetchone() is not None
+
+
+ALL: dict[str, Callable[[Bench], Result]] = {"latency": latency, "latency_rabbitmq": latency_rabbitmq}
