@@ -22,6 +22,12 @@ help: ## List the targets
 demo: $(INSTALLED) ## See it work: embedded Postgres, two workers, many tenants, a summary
 	@$(BIN)/holdfast demo $(ARGS)
 
+.PHONY: example
+example: $(INSTALLED) ## Run one of the five systems: NAME=links, coins, harmonyk, outreach or passports
+	@test -f "examples/$(NAME)/__main__.py" || { echo "error: no example is called '$(NAME)'; there are:" \
+		$(patsubst examples/%/__main__.py,%,$(wildcard examples/*/__main__.py)) "(make example NAME=links)" >&2; exit 2; }
+	@cd examples && HOLDFAST_DSN="$${HOLDFAST_DSN:-embedded:../.holdfast/examples/$(NAME)}" ../$(BIN)/python -m "$(NAME)" $(ARGS)
+
 .PHONY: test
 test: $(INSTALLED) ## Run the tests, two at a time; ARGS="-k lease -x" goes to pytest (-n 0: one at a time)
 	@$(BIN)/pytest -n 2 $(ARGS)
@@ -72,7 +78,7 @@ $(INSTALLED): requirements/dev.txt pyproject.toml
 	@$(MAKE) --no-print-directory python PYTHON="$(PYTHON)"
 	@$(BIN)/python -c 'import pip, sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
 		$(PYTHON) -m venv --clear .venv
-	@echo "Installing into .venv: a minute or so, once (details in .venv/install.log) ..."
+	@echo "Installing into .venv: one to five minutes, once (details in .venv/install.log) ..."
 	@{ $(BIN)/python -m pip install -q --require-hashes -r requirements/dev.txt && \
 	   $(BIN)/python -m pip install -q --no-deps --no-build-isolation -e .; } >.venv/install.log 2>&1 || \
 		{ cat .venv/install.log >&2; echo "error: .venv is incomplete; run make again once this is mended" >&2; exit 1; }

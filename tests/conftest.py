@@ -52,10 +52,6 @@ if "PYTEST_DEBUG_TEMPROOT" not in os.environ:
     _root.mkdir(exist_ok=True)
     os.environ["PYTEST_DEBUG_TEMPROOT"] = str(_root)
 
-# A developer's own settings must not change what the tests see.
-for _name in [name for name in os.environ if name.startswith("HOLDFAST_") and "TEST" not in name]:
-    del os.environ[_name]
-
 
 @pytest.fixture(scope="session")
 def pg18() -> Iterator[str]:

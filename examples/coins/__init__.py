@@ -1,0 +1,1 @@
+"""Coin prices: what a coin was sold for, collected from several marketplaces and made into one valuation."""

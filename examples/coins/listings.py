@@ -1,0 +1,106 @@
+"""What marketplaces answer, read into listings; how sure a listing is the coin; what prices come to. No I/O here."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from holdfast.effects import price_point_key
+
+FIELDS = ("year", "mintmark", "denomination", "series", "title")
+Query = dict[str, Any]  # of each field what is asked for, or None
+
+_WEIGHTS = {"year": 30, "mintmark": 20, "denomination": 15, "series": 20, "title": 15}
+_GOOD_MATCH = 50  # of 100; what is weaker does not count in a valuation
+_LOT = re.compile(
+    r'<li class="lot" data-date="(?P<day>[^"]+)" data-type="(?P<kind>\w+)">\s*'
+    r'<a href="(?P<url>[^"]+)">(?P<title>[^<]+)</a>\s*<b>(?P<price>[^<]+)</b>'
+)
+
+
+@dataclass(frozen=True)
+class Listing:
+    """One price that a marketplace shows."""
+
+    external_id: str | None
+    url: str
+    title: str
+    price_cents: int
+    price_type: str
+    seen_on: str  # YYYY-MM-DD
+
+    @property
+    def dedupe_key(self) -> str:
+        """`ext_` and the marketplace's own id, else `hash_` and 16 hex digits of what the listing says."""
+        return price_point_key(
+            external_id=self.external_id,
+            url=self.url,
+            title=self.title,
+            cents=self.price_cents,
+            day=self.seen_on,
+            price_type=self.price_type,
+        )
+
+
+def read_json(text: str) -> list[Listing]:
+    """A marketplace with an interface for programs: every listing has an id."""
+    return [
+        Listing(str(lot["id"]), lot["url"], lot["title"], cents(lot["price"]), lot["type"], lot["sold_at"][:10])
+        for lot in json.loads(text)["listings"]
+    ]
+
+
+def read_html(text: str) -> list[Listing]:
+    """A dealer's page: no ids, only what people see."""
+    if '<ul class="lots">' not in text:
+        raise ValueError("this is no page of results")  # a captcha, a login: asking again would not help
+    return [
+        Listing(None, html.unescape(lot["url"]), html.unescape(lot["title"]), cents(lot["price"]), lot["kind"],
+                lot["day"][:10])
+        for lot in _LOT.finditer(text)
+    ]  # fmt: skip
+
+
+def cents(price: str) -> int:
+    """`$1,250.00` is 125000."""
+    return int(Decimal(re.sub(r"[^0-9.]", "", price)) * 100)
+
+
+def match_strength(query: Query, title: str) -> int:
+    """0 to 100: how sure it is that a title names the coin asked for. Who asks for less gets less sure answers."""
+    words = _words(title)
+    strength = 0.0
+    for field, weight in _WEIGHTS.items():
+        asked = _words(str(query.get(field) or ""))
+        strength += weight * len(asked & words) / len(asked) if asked else 0
+    return round(strength)
+
+
+def _words(text: str) -> set[str]:
+    return set(re.findall(r"[a-z0-9]+", text.lower()))
+
+
+@dataclass(frozen=True)
+class Valuation:
+    """What a coin is worth, and between which prices it was sold."""
+
+    value_cents: int
+    low_cents: int
+    high_cents: int
+    points: int
+
+
+def value(sold: Iterable[tuple[int, int]]) -> Valuation | None:
+    """The median of what good matches were sold for, (cents, match_strength) each, the surer ones counting more."""
+    prices = sorted((cents, strength) for cents, strength in sold if strength >= _GOOD_MATCH)
+    half, passed = sum(strength for _, strength in prices) / 2, 0
+    for price, strength in prices:
+        passed += strength
+        if passed >= half:
+            return Valuation(price, prices[0][0], prices[-1][0], len(prices))
+    return None

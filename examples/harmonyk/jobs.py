@@ -1,0 +1,118 @@
+"""When to run again, the dedupe key, and a repository of jobs."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Literal
+
+import psycopg
+from psycopg.rows import dict_row
+
+from holdfast import Holdfast, Retry, UnknownTask
+
+JobStatus = Literal["queued", "running", "success", "failed"]
+DEFAULT_MAX_ATTEMPTS = 5
+RETRY = Retry.exponential(base=1, cap=60, max_attempts=DEFAULT_MAX_ATTEMPTS)  # what Holdfast itself retries by
+
+
+def get_backoff_delay_ms(attempts: int) -> int:
+    """1 s after none or one, then 2 s, 4 s, 8 s ..., never more than 60 s."""
+    return round(RETRY.delay(attempts) * 1000)
+
+
+def can_retry(status: JobStatus, attempts: int, max_attempts: int = DEFAULT_MAX_ATTEMPTS) -> bool:
+    return status not in ("success", "running") and attempts < max_attempts
+
+
+def make_job_dedupe_key(type_: str, org_id: str | None, payload: dict[str, Any]) -> str:
+    """The key that Holdfast derives too: a test holds the two against each other."""
+    told = json.dumps(payload, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return f"{type_}::{org_id or 'global'}::{told}"
+
+
+@dataclass(frozen=True)
+class EnqueueJobInput:
+    type: str
+    org_id: str | None = None
+    payload: dict[str, Any] = field(default_factory=dict)
+    run_at: datetime | None = None
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job that this repository has claimed. Only with the token can it be ended: the id alone ends nothing."""
+
+    id: str
+    token: int
+    type: str
+    org_id: str | None
+    payload: dict[str, Any]
+    attempts: int
+
+
+class NotClaimed(Exception):
+    """The job is not this repository's to end: it never claimed it, or its lease ran out and somebody else has it."""
+
+
+class JobsRepository:
+    """enqueue() for everybody. claim(), mark_success() and mark_failure() are for code that runs jobs by its own hand;
+    the tick endpoint has Holdfast do that."""
+
+    def __init__(self, hf: Holdfast, lease: str = "60 seconds") -> None:
+        self._hf = hf
+        self._lease = lease
+        self._claimed: dict[str, Job] = {}
+
+    async def __aenter__(self) -> JobsRepository:
+        self._conn = await psycopg.AsyncConnection.connect(self._hf.url, autocommit=True)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._conn.close()
+
+    async def enqueue(self, job: EnqueueJobInput) -> str:
+        """Accepts a job, and answers its id; for one that is queued or running already, with that one's."""
+        if job.type not in self._hf.tasks:
+            raise UnknownTask(job.type, sorted(self._hf.tasks))
+        wanted = self._hf.tasks[job.type].using(tenant=job.org_id, run_at=job.run_at)
+        return (await wanted.aenqueue(**job.payload)).id
+
+    async def claim(self, most: int = 1) -> list[Job]:
+        """At most so many jobs that are due. Each is this repository's alone while the lease lasts."""
+        cursor = await self._conn.execute(
+            "select id::text, token, task, tenant, payload, attempt "
+            "from holdfast.claim('by hand', '{default}', %s, %s)",
+            [most, self._lease],
+        )
+        claimed = [Job(*row) for row in await cursor.fetchall()]
+        self._claimed.update({job.id: job for job in claimed})
+        return claimed
+
+    async def mark_success(self, id_: str) -> None:
+        job = self._mine(id_)
+        refused = await self._conn.execute("select holdfast.finish(%s::uuid[], %s::bigint[])", [[id_], [job.token]])
+        if await refused.fetchone():
+            raise NotClaimed(id_)
+
+    async def mark_failure(self, id_: str, error: str) -> None:
+        """Queues the job again with the delay for its attempts, or fails it for good when its attempts are used up."""
+        job = self._mine(id_)
+        told = json.dumps({"type": "Error", "message": error})
+        ended = await self._conn.execute(
+            "select holdfast.fail(%s, %s, %s, make_interval(secs => %s))",
+            [id_, job.token, told, get_backoff_delay_ms(job.attempts) / 1000],
+        )
+        if await ended.fetchone() != (True,):
+            raise NotClaimed(id_)
+
+    async def insights(self) -> list[dict[str, Any]]:
+        """What background work cost, and how often it failed, by organisation and type."""
+        async with self._conn.cursor(row_factory=dict_row) as cursor:
+            return await (await cursor.execute("select * from harmonyk.insights")).fetchall()
+
+    def _mine(self, id_: str) -> Job:
+        if id_ not in self._claimed:
+            raise NotClaimed(id_)
+        return self._claimed.pop(id_)

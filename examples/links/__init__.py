@@ -1,0 +1,1 @@
+"""The link enrichment worker ("Worker Job Processing (Locked)"): bookmarks are imported, links enriched once."""

@@ -1,0 +1,140 @@
+"""The worker's way to the web: polite (robots.txt), in small bites (reading is capped), to public addresses only."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import socket
+import time
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urljoin, urlsplit
+from urllib.robotparser import RobotFileParser
+
+import aiohttp
+
+from holdfast import Dead, RetryLater
+from holdfast.effects import refusal
+from links.bookmarks import domain
+from links.head import Head, read_head
+
+AGENT = "LinksBot"
+MOST_READ = 262_144  # bytes of a page: its head is at the beginning
+MOST_HOPS = 5
+MOST_WAIT = 3600.0  # seconds that a Retry-After may ask for
+ROBOTS_KEPT = 86_400.0
+
+
+class FetchError(Exception):
+    """The page could not be read now; `code` says why. It is tried again as the task's policy says."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+@dataclass(frozen=True)
+class Elsewhere:
+    """The link leads to a page of another host, which has a limit of its own."""
+
+    url: str
+
+
+class Web:
+    """One worker's session; robots.txt of a site is read once a day. `private`: may dial addresses inside the house."""
+
+    def __init__(self, timeout: float = 15.0, private: bool = False) -> None:
+        self._timeout, self._private = timeout, private
+        self._robots: dict[str, tuple[float, RobotFileParser]] = {}
+        self._reading: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+
+    async def __aenter__(self) -> Web:
+        connector = aiohttp.TCPConnector(limit=0, socket_factory=self._socket)
+        self._session = aiohttp.ClientSession(
+            connector=connector, cookie_jar=aiohttp.DummyCookieJar(), headers={"User-Agent": f"{AGENT}/1.0"}
+        )
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._session.close()
+
+    def _socket(self, info: Any) -> socket.socket:
+        """Whoever imports a file chooses where we connect to. Each address is looked at when it is dialled, whatever
+        name or redirect led to it."""
+        family, kind, protocol, _, peer = info
+        if reason := refusal(ipaddress.ip_address(peer[0]), self._private):
+            raise Dead(f"{peer[0]} is {reason}: only public pages are fetched", code="ADDRESS_REFUSED")
+        return socket.socket(family, kind, protocol)
+
+    async def read(self, url: str) -> Head | Elsewhere:
+        """What the page says of itself, or where on another host it is. Redirects within the host are followed."""
+        try:
+            async with asyncio.timeout(self._timeout):
+                return await self._follow(url)
+        except TimeoutError:
+            raise FetchError("TIMEOUT", f"{url} did not answer within {self._timeout:g} s") from None
+        except aiohttp.ClientError as error:
+            raise FetchError("CONNECTION", f"{url} cannot be read: {type(error).__name__}") from error
+
+    async def _follow(self, url: str) -> Head | Elsewhere:
+        host = domain(url)
+        for _ in range(MOST_HOPS + 1):
+            if not await self._allowed(url):
+                raise Dead(f"robots.txt forbids {_page(url)}", code="ROBOTS", block=host)
+            async with self._session.get(url, allow_redirects=False) as answer:
+                if not 300 <= answer.status < 400:
+                    return await _understand(answer, url)
+                url = urljoin(url, answer.headers.get("Location", ""))
+            if domain(url) != host:
+                return Elsewhere(url)
+        raise FetchError("REDIRECTS", f"{url} leads round in circles")
+
+    async def _allowed(self, url: str) -> bool:
+        site = "{0.scheme}://{0.netloc}".format(urlsplit(url))
+        async with self._reading[site]:
+            until, rules = self._robots.get(site, (0.0, RobotFileParser()))
+            if until < time.monotonic():
+                rules.parse((await self._robots_text(f"{site}/robots.txt")).splitlines())
+                self._robots[site] = time.monotonic() + ROBOTS_KEPT, rules
+        return rules.can_fetch(AGENT, url)
+
+    async def _robots_text(self, url: str) -> str:
+        """As RFC 9309 has it: what is not there forbids nothing, a server in trouble is asked again later. A redirect
+        counts as not there: the pages of such a site will lead to the other place too, and its rules hold there."""
+        async with self._session.get(url, allow_redirects=False) as answer:
+            if answer.status >= 500:
+                raise FetchError("ROBOTS_UNAVAILABLE", f"{url} answered {answer.status}")
+            return (await _some(answer)).decode("utf-8", "replace") if answer.status == 200 else ""
+
+
+async def _understand(answer: aiohttp.ClientResponse, url: str) -> Head:
+    """The head of the page, or the error that the answer is."""
+    status = answer.status
+    if status == 403:
+        raise Dead(f"{_page(url)} answered 403", code="HTTP_403", block=domain(url))
+    wait = answer.headers.get("Retry-After", "")
+    if status in (429, 503) and wait.isdigit():
+        raise RetryLater(min(float(wait), MOST_WAIT), f"{url} answered {status}", code=f"HTTP_{status}")
+    if status >= 400:
+        raise FetchError(f"HTTP_{status}", f"{url} answered {status}")
+    head = Head()
+    if answer.content_type in ("text/html", "application/xhtml+xml"):
+        head = read_head(await _some(answer), answer.charset, url)
+    if head.captcha:
+        raise Dead(f"{_page(url)} wants a human", code="CAPTCHA", block=domain(url))
+    head.content_type = answer.content_type
+    return head
+
+
+def _page(url: str) -> str:
+    """As operators may read it beside the domain: a query is the business of whoever kept the link."""
+    return url.partition("?")[0]
+
+
+async def _some(answer: aiohttp.ClientResponse) -> bytes:
+    """The first bytes. What is not read is not waited for: leaving the answer's block closes the connection."""
+    data = bytearray()
+    while len(data) < MOST_READ and (more := await answer.content.readany()):
+        data += more
+    return bytes(data[:MOST_READ])
