@@ -12,14 +12,19 @@ from types import ModuleType
 from typing import Any
 
 import holdfast
-from holdfast import effects, testing
+from holdfast import effects, testing, web
 from holdfast.client.webhooks import Webhooks
+from holdfast.telemetry import metrics, otel, sentry
+
+# Of modules that hold more than what is for users: what the guides name.
+NAMED = {metrics: ("DatabaseMetrics", "exposition"), sentry: ("Reporter",), otel: ("trace",)}
 
 
 def python_page(made: str) -> str:
     """The whole page; `made` says where it comes from."""
-    parts = ["# Python\n\n" + made + "What `holdfast`, `holdfast.effects` and `holdfast.testing` export.\n"]
-    for module in (holdfast, effects, testing):
+    intro = "What `holdfast`, `holdfast.effects`, `holdfast.testing` and `holdfast.web` export, and what is public of\n"
+    parts = ["# Python\n\n" + made + intro + "`holdfast.telemetry`.\n"]
+    for module in (holdfast, effects, testing, web, *NAMED):
         parts.append(f"# {module.__name__}\n")
         parts += [_entry(name, getattr(module, name)) for name in _public(module)]
         if module is holdfast:
@@ -28,7 +33,8 @@ def python_page(made: str) -> str:
 
 
 def _public(module: ModuleType) -> list[str]:
-    return sorted((name for name in module.__all__ if not name.startswith("__")), key=str.lower)
+    names = NAMED.get(module) or module.__all__
+    return sorted((name for name in names if not name.startswith("__")), key=str.lower)
 
 
 def _entry(name: str, thing: Any) -> str:

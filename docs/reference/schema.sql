@@ -234,7 +234,8 @@ CREATE TABLE holdfast.batch_counts (
     succeeded bigint DEFAULT 0 NOT NULL,
     failed bigint DEFAULT 0 NOT NULL,
     canceled bigint DEFAULT 0 NOT NULL,
-    first_at timestamp with time zone
+    first_at timestamp with time zone,
+    counted_at timestamp with time zone
 )
 WITH (fillfactor='50');
 
@@ -656,6 +657,14 @@ CREATE TABLE holdfast.dedupe (
 );
 
 
+-- Name: settings; Type: TABLE; Schema: holdfast; Owner: -
+
+CREATE TABLE holdfast.settings (
+    name text NOT NULL,
+    value jsonb NOT NULL
+);
+
+
 -- Name: ticks; Type: TABLE; Schema: holdfast; Owner: -
 
 CREATE TABLE holdfast.ticks (
@@ -738,10 +747,13 @@ CREATE VIEW holdfast.health_levels AS
                    FROM recent
                   ORDER BY recent.worker_id, recent.tick_ended_at DESC) last
         )
- SELECT metric,
-    (value)::double precision AS value,
-    holdfast.level_of(metric, (value)::double precision) AS level
-   FROM figures;
+ SELECT f.metric,
+    (f.value)::double precision AS value,
+    holdfast.level_of(f.metric, (f.value)::double precision) AS level,
+    (((t.value -> f.metric) ->> 'warning'::text))::double precision AS warning,
+    (((t.value -> f.metric) ->> 'critical'::text))::double precision AS critical
+   FROM (figures f
+     LEFT JOIN holdfast.settings t ON ((t.name = 'thresholds'::text)));
 
 
 -- Name: history_default; Type: TABLE; Schema: holdfast; Owner: -
@@ -983,14 +995,6 @@ CREATE TABLE holdfast.schema_files (
 CREATE TABLE holdfast.schema_info (
     version integer NOT NULL,
     applied_at timestamp with time zone NOT NULL
-);
-
-
--- Name: settings; Type: TABLE; Schema: holdfast; Owner: -
-
-CREATE TABLE holdfast.settings (
-    name text NOT NULL,
-    value jsonb NOT NULL
 );
 
 
@@ -1843,6 +1847,11 @@ REVOKE ALL ON FUNCTION holdfast.enable_endpoint(p_id uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.enable_endpoint(p_id uuid) TO holdfast_service;
 
 
+-- Name: FUNCTION end_abandoned(p_limit integer, p_oldest timestamp with time zone); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.end_abandoned(p_limit integer, p_oldest timestamp with time zone) FROM PUBLIC;
+
+
 -- Name: FUNCTION enqueue(p_task text, p_payload jsonb, p_queue text, p_id uuid, p_tenant text, p_priority integer, p_delay interval, p_run_at timestamp with time zone, p_max_attempts integer, p_retry jsonb, p_dedupe_key text, p_dedupe_scope holdfast.dedupe_scope, p_dedupe_keep interval, p_on_conflict text, p_fresh boolean, p_deadline interval, p_batch uuid, p_headers json, p_counted boolean, p_keys text[], OUT id uuid, OUT outcome text); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.enqueue(p_task text, p_payload jsonb, p_queue text, p_id uuid, p_tenant text, p_priority integer, p_delay interval, p_run_at timestamp with time zone, p_max_attempts integer, p_retry jsonb, p_dedupe_key text, p_dedupe_scope holdfast.dedupe_scope, p_dedupe_keep interval, p_on_conflict text, p_fresh boolean, p_deadline interval, p_batch uuid, p_headers json, p_counted boolean, p_keys text[], OUT id uuid, OUT outcome text) FROM PUBLIC;
@@ -1933,6 +1942,12 @@ REVOKE ALL ON FUNCTION holdfast.is_alive(p_worker text, p_heartbeat_at timestamp
 GRANT ALL ON FUNCTION holdfast.is_alive(p_worker text, p_heartbeat_at timestamp with time zone) TO holdfast_reader;
 
 
+-- Name: FUNCTION job_marks(p_ids uuid[]); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.job_marks(p_ids uuid[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.job_marks(p_ids uuid[]) TO holdfast_reader;
+
+
 -- Name: FUNCTION jobs_in_words(p_jobs bigint, p_most bigint); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.jobs_in_words(p_jobs bigint, p_most bigint) FROM PUBLIC;
@@ -2019,6 +2034,12 @@ REVOKE ALL ON FUNCTION holdfast.order_key(p_channel text, p_tenant text, p_order
 REVOKE ALL ON FUNCTION holdfast.orders_of(p_keys text[]) FROM PUBLIC;
 
 
+-- Name: FUNCTION page_floor(p_before uuid, p_jobs integer, p_dead boolean); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.page_floor(p_before uuid, p_jobs integer, p_dead boolean) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.page_floor(p_before uuid, p_jobs integer, p_dead boolean) TO holdfast_reader;
+
+
 -- Name: FUNCTION pause(p_key text, p_by text, p_reason text, p_for interval); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.pause(p_key text, p_by text, p_reason text, p_for interval) FROM PUBLIC;
@@ -2041,6 +2062,11 @@ GRANT ALL ON FUNCTION holdfast.promote(p_limit integer, p_since interval) TO hol
 
 REVOKE ALL ON FUNCTION holdfast.prune(p_limit integer, OUT partitions_dropped integer, OUT rows_removed integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.prune(p_limit integer, OUT partitions_dropped integer, OUT rows_removed integer) TO holdfast_worker;
+
+
+-- Name: FUNCTION prune_limits(p_limit integer, p_oldest timestamp with time zone); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.prune_limits(p_limit integer, p_oldest timestamp with time zone) FROM PUBLIC;
 
 
 -- Name: FUNCTION publish_event(p_type text, p_body text, p_tenant text, p_event uuid, p_key text, p_priority integer, p_max_attempts integer, p_retry jsonb, p_fresh boolean, OUT event uuid, OUT deliveries uuid[], OUT outcome text); Type: ACL; Schema: holdfast; Owner: -
@@ -2542,6 +2568,12 @@ GRANT SELECT ON TABLE holdfast.channel_outbox TO holdfast_reader;
 GRANT SELECT ON TABLE holdfast.dedupe TO holdfast_reader;
 
 
+-- Name: TABLE settings; Type: ACL; Schema: holdfast; Owner: -
+
+GRANT SELECT ON TABLE holdfast.settings TO holdfast_reader;
+GRANT INSERT,UPDATE ON TABLE holdfast.settings TO holdfast_admin;
+
+
 -- Name: TABLE ticks; Type: ACL; Schema: holdfast; Owner: -
 
 GRANT SELECT ON TABLE holdfast.ticks TO holdfast_reader;
@@ -2614,12 +2646,6 @@ GRANT SELECT ON TABLE holdfast.schema_info TO holdfast_worker;
 GRANT SELECT ON TABLE holdfast.schema_info TO holdfast_reader;
 GRANT SELECT ON TABLE holdfast.schema_info TO holdfast_service;
 GRANT SELECT ON TABLE holdfast.schema_info TO holdfast_admin;
-
-
--- Name: TABLE settings; Type: ACL; Schema: holdfast; Owner: -
-
-GRANT SELECT ON TABLE holdfast.settings TO holdfast_reader;
-GRANT INSERT,UPDATE ON TABLE holdfast.settings TO holdfast_admin;
 
 
 -- Name: TABLE sleepers; Type: ACL; Schema: holdfast; Owner: -

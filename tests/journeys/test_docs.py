@@ -16,7 +16,11 @@ from holdfast import Holdfast, Status
 from holdfast.settings import Settings
 
 ROOT = Path(__file__).parent.parent.parent
-PAGES = [ROOT / "README.md", ROOT / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
+PAGES = [
+    *(ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md")),
+    *(ROOT / "docs").rglob("*.md"),
+    *(ROOT / "examples").glob("*/README.md"),
+]
 
 
 def test_the_readmes_program_runs(hf: Holdfast, dsn: str, tmp_path: Path) -> None:
@@ -81,3 +85,22 @@ def test_settings_named_in_the_documents_exist() -> None:
 def test_every_decision_is_numbered_once() -> None:
     numbers = [file.name[:3] for file in sorted((ROOT / "docs/decisions").glob("*.md"))]
     assert numbers == [f"{n:03}" for n in range(1, len(numbers) + 1)]
+
+
+def test_every_test_that_a_requirement_names_exists() -> None:
+    """docs/requirements.md: `file::test, ::another of the same file`, or a note."""
+    rows = re.findall(r"^\| 00[0-4] \|.*\|$", (ROOT / "docs/requirements.md").read_text(), re.M)
+    assert {row[2:5] for row in rows} == {"000", "001", "002", "003", "004"}
+    wrong = [row for row in rows if _missing(row.split("|")[-2])]
+    assert not wrong, "these name a test that is not there, or none and no note"
+
+
+def _missing(shown: str) -> bool:
+    file, named = "", re.findall(r"([\w./-]+\.py)?(?:::(\w+))?", shown)
+    named = [(path, test) for path, test in named if path or test]
+    for path, test in named:
+        file = path or file
+        text = (ROOT / file).read_text() if (ROOT / file).is_file() else ""
+        if not text or (test and not re.search(rf"def {test}\b", text)):
+            return True
+    return not named and not re.search("note:|superseded:|non-goal", shown)

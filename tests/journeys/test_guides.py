@@ -21,7 +21,7 @@ from holdfast import Event, Holdfast, Status
 from holdfast.effects.signature import sign
 
 GUIDES = Path(__file__).parent.parent.parent / "docs/guides"
-PAGES = ("tasks.md", "batches.md", "flow.md", "outbox.md", "webhooks.md", "sinks.md")
+PAGES = ("tasks.md", "batches.md", "flow.md", "outbox.md", "webhooks.md", "sinks.md", "observe.md")
 QUEUES = "default,mail,outbox"
 Sql = Callable[..., list[tuple[Any, ...]]]
 TABLE = re.search(r"(create table price_points .*?);", (GUIDES / "sinks.md").read_text(), re.S)[1]  # type: ignore[index]
@@ -93,6 +93,7 @@ async def test_a_program_of_the_guide_does_what_it_says(
     run(page, *first, guide)
     try:
         async with working(guide.hf, queues=QUEUES):  # some wait for their jobs
+            await until(lambda: sql("select 1 from workers"))
             for other in others:
                 await asyncio.to_thread(run, page, *other, guide)
         guide.said = capsys.readouterr().out
@@ -392,3 +393,29 @@ async def keys(guide: Guide) -> None:
     shown = re.findall(r"\)  # (\S+)", dict(programs("sinks.md"))["keys"])
     assert shown[0] == guide.price_point_key(external_id="v1|1101|0")
     assert shown[-1] == guide.job_key("sync", "org-1", {"b": 2, "a": 1})
+
+
+# -- observe.md
+
+
+@check
+async def figures(guide: Guide) -> None:
+    assert b"holdfast_workers 0.0" in guide.text and guide.content_type.startswith("text/plain")
+
+
+@check
+async def sentry(guide: Guide) -> None:
+    (told,) = guide.hf.on_failure
+    assert callable(told)
+
+
+@check
+async def spans(guide: Guide) -> None:
+    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+    memory = InMemorySpanExporter()
+    guide.provider.add_span_processor(guide.SimpleSpanProcessor(memory))
+    assert await (await guide.greet.aenqueue("Bob")).aresult(40) == "hello Bob"
+    await until(lambda: len(memory.get_finished_spans()) >= 2)
+    seen = {each.name: each.context.trace_id for each in memory.get_finished_spans()}
+    assert set(seen) == {"enqueue default", "run default"} and len(set(seen.values())) == 1
