@@ -8,7 +8,7 @@ import random
 from collections.abc import Iterator
 
 TRACKS = ["?utm_source=mail&utm_medium=web", "?fbclid=IwAR0x1", "#section-2", "?gclid=EAIaIQ", "/", "#:~:text=hello"]
-BOOKMARKLETS = ["javascript:(function(){alert(1)})()", "chrome://settings/", "file:///home/ann/notes.html"]
+BOOKMARKLETS = ["javascript:(function(){alert(1)})()", "chrome://settings/", "file:///notes.html"]
 FOLDERS = [["Work"], ["Work", "Tools & tips"], ["Read later"], ["Cooking", "한식"], ["Cooking", "한식", "김치"], []]
 # host, what is kept of it, how many of a hundred bookmarks
 KEPT = [
