@@ -19,7 +19,7 @@ from mutants import mutant
 from sql_clock import Clock, clock_fixture  # noqa: F401 - fixture
 from sql_core import Sql
 from sql_hammer import hammer, rounds
-from test_order_and_plan import flush
+from test_plans import flush
 
 Counts = tuple[str, int, int, int, int]
 

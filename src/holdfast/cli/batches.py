@@ -15,7 +15,7 @@ from holdfast.cli.database import Database, batch_id
 from holdfast.cli.options import AsJson, Dsn, Limit, Schema
 from holdfast.errors import HoldfastError
 from holdfast.model.job import BatchInfo
-from holdfast.store.calls import Filter
+from holdfast.store.values import Filter
 
 ERRORS_SHOWN = 5
 SLOW = 1.0  # seconds before a cancel shows how far it is

@@ -23,11 +23,12 @@ from holdfast.model.webhook import QUEUE as WEBHOOKS
 from holdfast.model.webhook import TASK as WEBHOOK
 from holdfast.settings import Settings
 from holdfast.store import inspect
-from holdfast.store.calls import Call, Calls, Filter
+from holdfast.store.calls import Call, Calls
 from holdfast.store.flow import FlowCalls
 from holdfast.store.inspect import Inspections, Pooling
 from holdfast.store.session import ThreadSession
 from holdfast.store.telemetry import TelemetryCalls
+from holdfast.store.values import Filter
 from holdfast.wakeups import rabbitmq
 
 T = TypeVar("T")

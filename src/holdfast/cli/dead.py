@@ -27,7 +27,8 @@ from holdfast.cli.options import (
     filter_of,
 )
 from holdfast.errors import HoldfastError, UsageError
-from holdfast.store.calls import Call, Calls, Filter
+from holdfast.store.calls import Call, Calls
+from holdfast.store.values import Filter
 
 PAGE = 500
 NONE = "no failed or dead jobs match"

@@ -27,8 +27,8 @@ from holdfast.cli.worker import child_command
 from holdfast.errors import HoldfastError
 from holdfast.model.job import ids
 from holdfast.store import connect
-from holdfast.store.calls import Filter
 from holdfast.store.migrate import migrate
+from holdfast.store.values import Filter
 
 TENANTS = (
     "acme",

@@ -12,7 +12,7 @@ import typer
 from holdfast.cli.database import batch_id
 from holdfast.errors import UsageError
 from holdfast.model.job import Status
-from holdfast.store.calls import Filter
+from holdfast.store.values import Filter
 
 Target = Annotated[
     str, typer.Argument(metavar="MODULE:ATTRIBUTE", help="The application, as in app:hf for `hf` in app.py.")

@@ -29,7 +29,8 @@ from holdfast.model.schedule import Schedule, ScheduleInfo
 from holdfast.model.tick import Tick
 from holdfast.model.webhook import QUEUE as WEBHOOKS
 from holdfast.settings import Settings
-from holdfast.store.calls import Calls, Filter
+from holdfast.store.calls import Calls
+from holdfast.store.values import Filter
 from holdfast.wakeups.rabbitmq import Publisher
 
 if TYPE_CHECKING:

@@ -20,7 +20,8 @@ from holdfast.model.retry import Retry
 from holdfast.model.schedule import Cron, Schedule
 from holdfast.model.signature import Signature
 from holdfast.store.bulk import Bulk
-from holdfast.store.calls import Accepted, Call
+from holdfast.store.calls import Call
+from holdfast.store.values import Accepted
 
 if TYPE_CHECKING:
     from holdfast.client.app import Holdfast

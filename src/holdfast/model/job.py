@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import json
 import os
 import threading
 import time
@@ -139,14 +140,14 @@ class Job:
     """One claimed job in a worker's hand. `lease` is the claim it came with, shared by the whole batch."""
 
     __slots__ = (
-        "attempt", "batch", "canceled", "headers", "id", "kept", "keys", "lane", "lease", "max_attempts", "payload",
-        "priority", "queue", "result", "run_at", "settled", "started", "task", "tenant", "thread",
+        "attempt", "batch", "canceled", "id", "kept", "keys", "lane", "lease", "max_attempts", "payload",
+        "priority", "queue", "result", "run_at", "sent", "settled", "started", "task", "tenant", "thread",
     )  # fmt: skip
 
     def __init__(self, row: tuple[Any, ...], lease: Any) -> None:
         (
             self.id, _, self.task, self.payload, self.attempt, self.max_attempts, self.queue, self.priority,
-            self.tenant, self.run_at, self.batch, self.headers, self.lane, self.keys,
+            self.tenant, self.run_at, self.batch, self.sent, self.lane, self.keys,
         ) = row  # fmt: skip
         self.lease = lease
         self.started = 0.0  # by this machine's monotonic clock; 0 before
@@ -155,6 +156,19 @@ class Job:
         self.settled = False  # finished inside its handler's own transaction
         self.kept: bytes | None = None  # the result that was committed there
         self.thread: Any = None  # the future of a handler that runs on in its thread after the attempt has ended
+
+    @property
+    def headers(self) -> Any:
+        """What was sent along with it. Read anew each time, as hardly anybody asks and every job would pay."""
+        return None if self.sent is None else read_headers(self.sent)
+
+
+def read_headers(sent: str) -> Any:
+    """Headers are anybody's: what cannot be read here (too deep, a number of thousands of digits) is not there."""
+    try:
+        return json.loads(sent)
+    except (ValueError, RecursionError):
+        return None
 
 
 class IdMaker:

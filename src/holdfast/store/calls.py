@@ -16,6 +16,7 @@ from holdfast.model.job import BatchInfo, BlockInfo, JobInfo, NewJob, Status
 from holdfast.model.job import ids as job_ids
 from holdfast.model.limit import Limit
 from holdfast.model.schedule import Due, Schedule, ScheduleInfo
+from holdfast.store.values import Accepted, Filter, Fired, NextSlot, Upkept
 
 T = TypeVar("T")
 Rows = list[tuple[Any, ...]]
@@ -33,17 +34,6 @@ class Call(Generic[T]):
     repeat: Callable[[], Call[T]] | None = None
     due: Callable[[T], str | None] | None = None
     prepare: bool | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Accepted:
-    """What enqueue answered for one job."""
-
-    id: str
-    outcome: str
-
-    def due(self) -> str | None:
-        return None if self.outcome == "existing" else self.id
 
 
 _JOB_COLUMNS = (
@@ -93,7 +83,7 @@ class Calls:
         )
         self._claim = (
             "SELECT id::text, token, task, payload::text, attempt, max_attempts, queue, priority, tenant, "
-            "date_part('epoch', run_at), batch::text, headers, lane, keys "
+            "date_part('epoch', run_at), batch::text, headers::text, lane, keys "
             f"FROM {schema}.claim(%s, %s, %s, make_interval(secs => %s), %s::jsonb, %s, %s, %s, %s::jsonb)"
         )
         self._finish = f"SELECT finish::text FROM {schema}.finish(%s::uuid[], %s::bigint[], %s::jsonb, %s::bigint[])"
@@ -394,76 +384,6 @@ class Calls:
 
     def _void(self, function: str, places: str, *params: Any) -> Call[None]:
         return Call(f"SELECT {self.schema}.{function}({places})", params, lambda _: None)
-
-
-@dataclass(frozen=True, slots=True)
-class Upkept:
-    """What one round of upkeep did; term is None where another worker leads."""
-
-    term: int | None
-    promoted: int
-    reclaimed: list[dict[str, Any]]
-    expired: int
-    next_slot: float | None  # seconds until a schedule comes due
-
-
-@dataclass(frozen=True, slots=True)
-class NextSlot:
-    """A schedule and where its next slot is looked for; `now` is the database's time."""
-
-    name: str
-    cron: str
-    zone: str
-    missed: Any
-    next_at: datetime
-    now: datetime
-
-    @property
-    def wait(self) -> float:
-        """Seconds until it is due; 0 or less when it is. In UTC, as the connection's zone may have summer time."""
-        return (self.next_at.astimezone(UTC) - self.now.astimezone(UTC)).total_seconds()
-
-
-@dataclass(frozen=True, slots=True)
-class Fired:
-    """What came of firing a schedule: how many jobs, None when there was nothing to fire, or why it could not be; and
-    the first of the jobs."""
-
-    name: str
-    jobs: int | None
-    problem: str | None
-    job: str | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Filter:
-    """Which jobs a list or an operator's action is about; everything given must hold."""
-
-    status: str | None = None
-    task: str | None = None
-    queue: str | None = None
-    tenant: str | None = None
-    error: str | None = None
-    batch: str | None = None
-
-    def sql(self) -> tuple[str, list[Any]]:
-        conditions, params = ["true"], []
-        for column in ("task", "queue", "tenant"):
-            if (value := getattr(self, column)) is not None:
-                conditions.append(f"{column} = %s")
-                params.append(value)
-        if self.status is not None:
-            conditions.append("status::text = %s")
-            params.append(self.status)
-        if self.batch is not None:
-            conditions.append("batch = %s::uuid")
-            params.append(self.batch)
-        if self.error is not None:
-            # Lists show the last part of a type, so that part alone is enough.
-            ends = "right('.' || (last_error ->> 'type'), length(%s::text)) = %s"
-            conditions.append(f"({ends} OR last_error ->> 'code' = %s)")
-            params += [f".{self.error}", f".{self.error}", self.error]
-        return " AND ".join(conditions), params
 
 
 def _insert(schema: str, columns: str, places: str) -> str:

@@ -12,8 +12,9 @@ import psycopg
 
 from holdfast.settings import Settings
 from holdfast.store import connect
-from holdfast.store.calls import Call, Filter, Rows
+from holdfast.store.calls import Call, Rows
 from holdfast.store.session import ThreadSession
+from holdfast.store.values import Filter
 
 Row = dict[str, Any]
 

@@ -12,8 +12,9 @@ from holdfast.model.job import BatchInfo
 from holdfast.model.token import Caller
 from holdfast.model.webhook import DeliveryInfo, Endpoint
 from holdfast.store import calls, webhooks
-from holdfast.store.calls import Call, Filter, array
+from holdfast.store.calls import Call, array
 from holdfast.store.outbox import MessageFilter
+from holdfast.store.values import Filter
 from holdfast.store.webhooks import Deliveries
 
 

@@ -19,9 +19,9 @@ from holdfast.errors import UsageError
 from holdfast.model.context import Context
 from holdfast.model.delivery import MessageInfo
 from holdfast.model.job import JobInfo, Status, ids
-from holdfast.store.calls import Filter
 from holdfast.store.outbox import MessageFilter
 from holdfast.store.scratch import Scratch
+from holdfast.store.values import Filter
 from holdfast.testing.clock import Clock, zoned
 from holdfast.testing.drain import Attempt, Drain, Drained, Plan
 from holdfast.testing.emitted import WantedMessage

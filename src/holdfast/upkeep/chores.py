@@ -11,8 +11,9 @@ import time
 
 from holdfast.errors import HoldfastError
 from holdfast.settings import Settings
-from holdfast.store.calls import Calls, Upkept
+from holdfast.store.calls import Calls
 from holdfast.store.session import Session
+from holdfast.store.values import Upkept
 from holdfast.telemetry import logs
 from holdfast.upkeep.timetable import Timetable
 

@@ -15,8 +15,9 @@ from collections.abc import Iterable, Iterator
 
 from holdfast.model.schedule import MOST, Cron, Due
 from holdfast.settings import Settings
-from holdfast.store.calls import Calls, Fired, NextSlot
+from holdfast.store.calls import Calls
 from holdfast.store.session import Session
+from holdfast.store.values import Fired, NextSlot
 from holdfast.telemetry import logs
 
 log = logs.get("timetable")

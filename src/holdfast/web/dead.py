@@ -10,8 +10,9 @@ from fastapi import APIRouter, Query
 from starlette.responses import Response
 
 from holdfast.model.token import Caller
-from holdfast.store.calls import Call, Filter
+from holdfast.store.calls import Call
 from holdfast.store.seen import Page
+from holdfast.store.values import Filter
 from holdfast.web import shapes
 from holdfast.web.problems import FOR_CHANGES
 from holdfast.web.service import Asked, Reads, Writes, answer

@@ -18,8 +18,8 @@ from holdfast.client.task import Dedupe, Enqueuer, Task
 from holdfast.errors import DatabaseUnavailable, UnknownTask, UsageError
 from holdfast.model.delivery import PREFIX
 from holdfast.model.token import Caller
-from holdfast.store.calls import Filter
 from holdfast.store.seen import Page, SeenJob
+from holdfast.store.values import Filter
 from holdfast.web import shapes
 from holdfast.web.problems import FOR_CHANGES, FOR_ONE, Problem, of, unknown
 from holdfast.web.service import Asked, Explains, Reads, Writes, answer
@@ -176,7 +176,17 @@ async def cancel_many(which: shapes.JobIds, asked: Writes) -> Response:
     return await asked.once(act)
 
 
-@router.get("/{job_id}", response_model=SeenJob, responses=FOR_ONE | {304: {"description": "it is as you know it"}})
+_TAG = {"ETag": {"description": "changes with the job", "schema": {"type": "string"}}}
+_KNOWN = {"name": "If-None-Match", "in": "header", "required": False, "description": "an ETag: 304 if it is still that",
+          "schema": {"type": "string"}}  # fmt: skip
+
+
+@router.get(
+    "/{job_id}",
+    response_model=SeenJob,
+    responses=FOR_ONE | {200: {"headers": _TAG}, 304: {"description": "it is as you know it", "headers": _TAG}},
+    openapi_extra={"parameters": [_KNOWN]},
+)
 async def get(
     job_id: UUID,
     asked: Reads,

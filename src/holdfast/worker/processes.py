@@ -185,7 +185,7 @@ class Processes:
         process.send(pack(Run(
             call.number, task.module, task.name, job.payload, job.id, job.queue, job.tenant, job.priority,
             job.attempt, job.max_attempts, job.lease.token, tell_start, job.batch,
-            None if job.headers is None else json.dumps(job.headers), call.carried,
+            job.sent, call.carried,
         )))  # fmt: skip
         call.process, process.call, call.started = process, call, not tell_start
         process.forget_output()
