@@ -427,36 +427,6 @@ async def test_a_discarded_job_says_so_and_is_not_put_back(http: httpx.AsyncClie
     assert "it was discarded" in problem(await http.post(f"/jobs/{id_}/retry"), 409, "conflict")["detail"]
 
 
-@pytest.mark.parametrize(
-    ("path", "query", "said"),
-    [
-        ("/jobs", {"stauts": "dead"}, "query.stauts: no such parameter; did you mean 'status'?"),
-        ("/jobs/018f2c5e-7d1a-7c3b-9f00-2a4b6c8d0e1f", {"xyz": "1"}, "query.xyz: no such parameter; known are: wait"),
-        ("/webhooks/endpoints", {"limit": "1"}, "query.limit: no such parameter; known are: none"),
-    ],
-    ids=["near", "far", "none"],
-)
-async def test_a_parameter_that_is_not_known_is_not_passed_over(
-    http: httpx.AsyncClient, path: str, query: dict[str, str], said: str
-) -> None:
-    assert problem(await http.get(path, params=query), 422, "invalid")["detail"] == said
-
-
-async def test_what_is_wrong_with_a_body_is_said_in_full(http: httpx.AsyncClient) -> None:
-    async def said(path: str, content: str, kind: str = "application/json") -> str:
-        answer = await http.post(path, content=content, headers={"Content-Type": kind})
-        return str(problem(answer, 422, "invalid")["detail"])
-
-    form = "application/x-www-form-urlencoded"
-    assert await said("/jobs", '{"task": "shop.fail"}', form) == (
-        "body: send a JSON object with task, and Content-Type: application/json"
-    )
-    assert await said("/jobs/many", "[]") == "body: send a JSON object with jobs"
-    assert (await said("/jobs", '{"task": "shop.fail" "')).startswith("body: not JSON at character 21: ")
-    told = await said("/jobs", '{"task": 1, "delay": -1, "prioriti": 1}')
-    assert all(each in told for each in ("body.task: ", "; body.delay: ", "; body.prioriti: "))
-
-
 @pytest.mark.parametrize("bad", [{"task": "shop.sned"}, {"task": "shop.fail", "args": {"x": 1}}], ids=["task", "args"])
 async def test_of_many_jobs_the_bad_one_is_named(http: httpx.AsyncClient, sql: Sql, bad: dict[str, Any]) -> None:
     answer = await http.post("/jobs/many", json={"jobs": [{"task": "shop.fail"}, bad]})

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from collections.abc import Sequence
 
 import pytest
@@ -12,7 +14,7 @@ from holdfast import Holdfast
 from holdfast.errors import UsageError
 from holdfast.model.job import NewJob, ids
 from holdfast.web.service import Service
-from holdfast.web.together import AT_ONCE, Together
+from holdfast.web.together import PATIENCE, Together
 
 
 async def test_what_comes_while_a_call_is_under_way_goes_into_the_next() -> None:
@@ -31,7 +33,7 @@ async def test_what_comes_while_a_call_is_under_way_goes_into_the_next() -> None
     answers = await asyncio.gather(*asking, return_exceptions=True)
     assert [each for n, each in enumerate(answers) if n != 3] == [n * 2 for n in range(50) if n != 3]
     assert isinstance(answers[3], ValueError)
-    assert sum(calls) == 50 and len(calls) <= AT_ONCE + 1
+    assert sum(calls) == 50 and len(calls) <= 2
 
 
 async def test_an_error_is_told_to_all_who_asked_and_the_next_call_goes_on() -> None:
@@ -84,3 +86,84 @@ async def test_whoever_asks_again_the_moment_it_is_answered_is_answered_again() 
 async def doubled(wishes: list[int]) -> list[int]:
     await asyncio.sleep(0)
     return [2 * wish for wish in wishes]
+
+
+async def test_one_slow_call_holds_up_neither_those_who_wait_nor_those_who_come_later() -> None:
+    go, begun, under_way = asyncio.Event(), asyncio.Event(), 0
+
+    async def act(wishes: list[int]) -> list[int]:
+        nonlocal under_way
+        under_way += 1
+        begun.set()
+        assert under_way <= 2
+        if 0 in wishes:
+            await go.wait()
+        await asyncio.sleep(0)
+        under_way -= 1
+        return [2 * wish for wish in wishes]
+
+    together: Together[int, int] = Together(act)
+    slow = asyncio.create_task(together.ask(0))
+    await begun.wait()
+    async with asyncio.timeout(20):
+        for n in range(1, 5):
+            assert await together.ask(n) == 2 * n
+        go.set()
+        assert await slow == 0
+        assert await asyncio.gather(*map(together.ask, range(5, 9))) == [10, 12, 14, 16]
+
+
+async def test_the_slow_call_leaves_what_waits_to_the_one_beside_it_and_nobody_is_forgotten() -> None:
+    gates, begun = [asyncio.Event() for _ in range(3)], [asyncio.Event() for _ in range(3)]
+
+    async def act(wishes: list[int]) -> list[int]:
+        begun[wishes[0]].set()
+        await gates[wishes[0]].wait()
+        return wishes
+
+    together: Together[int, int] = Together(act)
+    asking = []
+    async with asyncio.timeout(20):
+        for n in range(3):
+            asking.append(asyncio.create_task(together.ask(n)))
+            await (begun[n].wait() if n < 2 else asyncio.sleep(0))
+        for n in (0, 2, 1):  # the first ends while the second is under way and the third waits for a call
+            gates[n].set()
+            await asyncio.sleep(0)
+        assert await asyncio.gather(*asking) == [0, 1, 2]
+
+
+async def test_beside_a_slow_call_whoever_comes_alone_is_answered_at_once() -> None:
+    go, begun = asyncio.Event(), asyncio.Event()
+
+    async def act(wishes: list[int]) -> list[int]:
+        begun.set()
+        if wishes == [0]:
+            await go.wait()
+        return wishes
+
+    together: Together[int, int] = Together(act)
+    slow = asyncio.create_task(together.ask(0))
+    await begun.wait()
+    assert await together.ask(1) == 1  # after some patience
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    for n in range(2, 22):
+        assert await together.ask(n) == n
+    assert loop.time() - began < 20 * PATIENCE / 2
+    go.set()
+    assert await slow == 0
+
+
+def test_loops_that_have_ended_are_forgotten() -> None:
+    together: Together[int, int] = Together(doubled)
+    loops: list[weakref.ref[asyncio.AbstractEventLoop]] = []
+
+    async def ask() -> None:
+        loops.append(weakref.ref(asyncio.get_running_loop()))
+        assert await asyncio.gather(*map(together.ask, range(5))) == [0, 2, 4, 6, 8]
+
+    for _ in range(3):
+        asyncio.run(ask())
+    gc.collect()
+    assert [each() for each in loops] == [None] * 3

@@ -161,6 +161,16 @@ def test_tokens_are_made_listed_and_revoked_on_the_command_line(hf: Holdfast, ds
     assert used(hf, told["token"]) is None
 
 
+def test_lists_say_which_tokens_are_valid_expired_or_revoked(hf: Holdfast, dsn: str, sql: Sql) -> None:
+    made = {name: hf.tokens.create(name, tenant="acme", scopes=["jobs:read"])[1].id for name in ("a", "b", "c")}
+    sql("update api_tokens set expires_at = now() - interval '1 second' where id = %s", [made["b"]])
+    hf.tokens.revoke(made["c"])
+    assert {it.name: it.state for it in hf.tokens.list()} == {"a": "valid", "b": "expired", "c": "revoked"}
+    shown = cli(dsn, "tokens").stdout.splitlines()
+    for name, state in (("a", "valid"), ("b", "expired"), ("c", "revoked")):
+        assert any(made[name] in line and state in line for line in shown)
+
+
 def test_whose_a_token_is_must_be_said(hf: Holdfast, dsn: str) -> None:
     for whose in ([], ["--tenant", "acme", "--all-tenants"]):
         result = cli(dsn, "tokens", "create", "x", "--scopes", "jobs:read", *whose)

@@ -48,6 +48,7 @@ def serve(
     import uvicorn
 
     from holdfast.store.pools import first_look
+    from holdfast.worker import keep_what_is_loaded
 
     given = {"queues": queues, "log_format": log_format, "log_level": log_level, "dsn": dsn, "schema": schema}
     hf = prepared(target, given, all_queues, runs_jobs=tick)
@@ -61,6 +62,7 @@ def serve(
     server = uvicorn.Server(config)
     with _listening(host, port, config.backlog) as listening:
         address, bound = listening.getsockname()[:2]
+        keep_what_is_loaded()
         logs.event(log, logging.INFO, "serving", url=f"http://{address}:{bound}/v1", tick=tick)
         server.run(sockets=[listening])
 

@@ -30,20 +30,20 @@ def tokens(
 
 @group.command("list", epilog="Example: holdfast tokens list --json")
 def list_tokens(tenant: TenantOnly = None, as_json: AsJson = False, dsn: Dsn = None, schema: Schema = None) -> None:
-    """List tokens: how they begin, whose they are, what for, and when they were last used."""
+    """List tokens: how they begin, whether they are valid, whose they are, what for, and when they were last used."""
     with _application(dsn, schema) as hf:
         found = hf.tokens.list(tenant=tenant)
     if as_json:
         render.emit_json(found)
         return
-    columns = ("id", "token", "name", "~tenant", "~scopes", "created", "last used", "expires", "revoked")
-    render.show_rows(columns, map(_row, found), head=3, empty="there are no tokens")
+    columns = ("id", "token", "state", "name", "~tenant", "~scopes", "created", "last used", "expires", "revoked")
+    render.show_rows(columns, map(_row, found), head=4, empty="there are no tokens")
 
 
 def _row(it: TokenInfo) -> tuple[Any, ...]:
     whose = "(all)" if it.tenant is None else it.tenant
-    return (it.id, f"{it.shown}...", it.name, whose, it.scopes, it.created_at, it.last_used_at, it.expires_at,
-            it.revoked_at)  # fmt: skip
+    return (it.id, f"{it.shown}...", it.state, it.name, whose, it.scopes, it.created_at, it.last_used_at,
+            it.expires_at, it.revoked_at)  # fmt: skip
 
 
 @group.command(epilog="Example: holdfast tokens create 'web tier' --tenant acme --scopes jobs:read,jobs:write")
@@ -62,7 +62,8 @@ def create(
 ) -> None:
     """Make a token; it is shown once, now."""
     if all_tenants == (tenant is not None):
-        raise UsageError("say whose jobs the token is for: --tenant NAME, or --all-tenants")
+        given = ", got both" if all_tenants else ""
+        raise UsageError(f"say whose jobs the token is for: --tenant NAME, or --all-tenants{given}")
     with _application(dsn, schema) as hf:
         token, made = hf.tokens.create(
             name, tenant=tenant, scopes=[each.strip() for each in scopes.split(",") if each.strip()],

@@ -16,7 +16,8 @@ SHOWN = len(PREFIX) + 8
 
 @dataclass(frozen=True, slots=True)
 class TokenInfo:
-    """One row of the table `api_tokens`, without the digest. `shown` is how the token begins."""
+    """One row of the table `api_tokens`, without the digest. `shown` is how the token begins; `state` is valid, expired
+    or revoked, by the database's clock."""
 
     id: str
     name: str
@@ -27,6 +28,7 @@ class TokenInfo:
     expires_at: datetime | None
     revoked_at: datetime | None
     last_used_at: datetime | None
+    state: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,8 @@ class TokenCalls:
     def tokens(self, *, tenant: str | None = None, id_: str | None = None) -> Call[list[TokenInfo]]:
         """All of them, those of a tenant, or one; the newest first."""
         return Call(
-            f"SELECT {_COLUMNS} FROM {self.schema}.api_tokens "
+            f"SELECT {_COLUMNS}, CASE WHEN revoked_at IS NOT NULL THEN 'revoked' "
+            f"WHEN expires_at <= {self.schema}.clock() THEN 'expired' ELSE 'valid' END FROM {self.schema}.api_tokens "
             "WHERE (%s::text IS NULL OR tenant = %s) AND (%s::uuid IS NULL OR id = %s::uuid) "
             "ORDER BY api_tokens.id DESC",
             (tenant, tenant, id_, id_),

@@ -12,6 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from holdfast.settings import VERSION
 from holdfast.web import batches, dead, flow, health, hooks, jobs, observe, outbox, secrets, tick
 from holdfast.web.problems import EVERYWHERE, Problem, ProblemShape, handle_errors
+from holdfast.web.quick import Quick
 from holdfast.web.service import Service
 from holdfast.web.takes import of_routes
 
@@ -19,6 +20,14 @@ if TYPE_CHECKING:
     from holdfast.client import Holdfast
 
 ROUTERS = (jobs.router, batches.router, dead.router, outbox.router, hooks.router, flow.router, observe.router)
+REPEATABLE = ("/tick", "/batches/{batch_id}/cancel")  # POSTs without an Idempotency-Key: to repeat them does no harm
+IDEMPOTENCY_KEY = {
+    "name": "Idempotency-Key",
+    "in": "header",
+    "required": False,
+    "description": "whoever repeats the request with the same key gets the first answer, and nothing is done again",
+    "schema": {"type": "string", "minLength": 1, "maxLength": 200, "pattern": "^[!-~]+$"},
+}
 
 
 def app(hf: Holdfast, *, tick_endpoint: bool = False) -> FastAPI:
@@ -31,6 +40,7 @@ def app(hf: Holdfast, *, tick_endpoint: bool = False) -> FastAPI:
         openapi_url="/v1/openapi.json", separate_input_output_schemas=False, strict_content_type=False,
     )  # fmt: skip
     made.state.service = Service(hf)
+    made.add_middleware(Quick, service=made.state.service, prefix="/v1")
     handle_errors(made)
     for each in ROUTERS:
         made.include_router(each, prefix="/v1", responses=EVERYWHERE)
@@ -44,7 +54,7 @@ def app(hf: Holdfast, *, tick_endpoint: bool = False) -> FastAPI:
     )
     made.add_middleware(Bounded, most=hf.settings.max_body)
     made.add_middleware(observe.Counted, figures=figures)
-    _describe_problems(made)
+    _describe(made)
     return made
 
 
@@ -55,12 +65,17 @@ async def _closing(made: FastAPI) -> AsyncIterator[None]:
     await made.state.service.hf.aclose()
 
 
-def _describe_problems(made: FastAPI) -> None:
+def _describe(made: FastAPI) -> None:
+    """What routes have in common, and FastAPI does not see."""
     describe = made.openapi
 
     def openapi() -> dict[str, Any]:
         told = describe()
         told.setdefault("components", {}).setdefault("schemas", {})["Problem"] = ProblemShape.model_json_schema()
+        for path, methods in told["paths"].items():
+            if "post" in methods and not path.endswith(REPEATABLE):
+                said = methods["post"].setdefault("parameters", [])
+                said += [] if IDEMPOTENCY_KEY in said else [IDEMPOTENCY_KEY]  # the document is made once and kept
         return told
 
     made.openapi = openapi  # type: ignore[method-assign]

@@ -25,12 +25,14 @@ from holdfast.errors import (
     UsageError,
 )
 from holdfast.telemetry import logs
-from holdfast.web.takes import takes
+from holdfast.telemetry.scrub import scrub
+from holdfast.web.takes import near, takes
 
 log = logs.get("web")
 MEDIA_TYPE = "application/problem+json"
 URN = "urn:holdfast:problem:"
 SHOWN = 5  # of what is wrong with a request
+LONGEST_SHOWN = 100  # characters of a value that was sent
 _TITLES = {
     400: "the request cannot be read", 401: "who asks is not known here", 403: "the token is not for this",
     404: "there is no such thing", 405: "this cannot be done here", 409: "this cannot be done now",
@@ -129,13 +131,23 @@ def _in_words(error: Mapping[str, Any], request: Request) -> dict[str, str]:
     if error["type"] == "json_invalid":
         place, message = ("body",), f"not JSON at character {place[-1]}: {error['ctx']['error']}"
     elif error["type"] == "extra_forbidden":
-        message = "no such field"
+        message = "no such field" + (near(str(place[-1]), takes(request).fields) if len(place) == 2 else "")
     elif place == ("body",) and error["type"] in ("model_attributes_type", "model_type", "missing"):
         kind = request.headers.get("content-type", "")
         names = " and ".join(takes(request).required)
         fields = f" with {names}" if names else ""
         message = f"send a JSON object{fields}" + ("" if "json" in kind else ", and Content-Type: application/json")
+    else:
+        message = message.removeprefix("Value error, ") + _got(str(place[-1]), error)
     return {"at": ".".join(map(str, place)), "message": message}
+
+
+def _got(name: str, error: Mapping[str, Any]) -> str:
+    """The value that was sent, where that helps and is nothing to keep to oneself."""
+    value = error.get("input")
+    if error["type"] == "missing" or not isinstance(value, str | int | float) or "secret" in name:
+        return ""
+    return f", got {scrub(repr(value))}" if len(repr(value)) <= LONGEST_SHOWN else ""
 
 
 async def _http(request: Request, error: Exception) -> Response:

@@ -13,10 +13,12 @@ SHORTEST = 16
 def read(setting: str) -> list[bytes]:
     """The secrets of a setting; refuses one that is empty or easily guessed."""
     found = [each.strip().encode() for each in setting.split(",") if each.strip()]
-    if not found or any(len(each) < SHORTEST for each in found):
+    shortest = min(map(len, found), default=0)
+    if shortest < SHORTEST:
+        has = f"has one of {shortest}" if found else "is not set"
         raise ConfigurationError(
-            f"the tick endpoint needs a secret of at least {SHORTEST} characters: set HOLDFAST_TICK_SECRETS, to two of "
-            "them with a comma between while one is exchanged for the other"
+            f"the tick endpoint needs a secret of at least {SHORTEST} characters, and HOLDFAST_TICK_SECRETS {has}: set "
+            "it, to two of them with a comma between while one is exchanged for the other"
         )
     return found
 

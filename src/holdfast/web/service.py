@@ -22,10 +22,11 @@ from holdfast.errors import DatabaseUnavailable, UsageError
 from holdfast.model.job import NewJob
 from holdfast.model.token import PREFIX, Caller, digest
 from holdfast.store import connect
-from holdfast.store.calls import Accepted, Call
+from holdfast.store.calls import Call
 from holdfast.store.pools import Lost
 from holdfast.store.seen import Page, SeenCalls, SeenJob
 from holdfast.store.tokens import TokenCalls
+from holdfast.store.values import Accepted
 from holdfast.web.problems import Problem
 from holdfast.web.takes import stray
 from holdfast.web.together import Together
@@ -121,14 +122,15 @@ class Service:
         except (*Lost, *connect.AGAIN, TimeoutError) as error:
             raise DatabaseUnavailable(str(error)) from error
 
+    def remembered(self, request: Request) -> Caller | None:
+        """Whose token it is, if the database was asked of it a moment ago."""
+        known = None if (key := _key(request)) is None else self._known.get(key)
+        return known[0] if known is not None and time.monotonic() < known[1] else None
+
     async def caller(self, request: Request) -> Caller | None:
         """Whose token it is; asked of the database again after some seconds, which is how long a revoked one lives."""
-        kind, _, token = request.headers.get("authorization", "").partition(" ")
-        if kind.lower() != "bearer" or not token.startswith(PREFIX):
-            return None
-        known = self._known.get(key := digest(token))
-        if known is not None and time.monotonic() < known[1]:
-            return known[0]
+        if (known := self.remembered(request)) is not None or (key := _key(request)) is None:
+            return known
         found = await self.run(self.tokens.use(key))
         if found is None:
             self._known.pop(key, None)
@@ -139,6 +141,12 @@ class Service:
         if len(self._known) > MOST_TOKENS:
             self._known.popitem(last=False)
         return found
+
+
+def _key(request: Request) -> bytes | None:
+    """By which a request's token is known; None if it has none."""
+    kind, _, token = request.headers.get("authorization", "").partition(" ")
+    return digest(token) if kind.lower() == "bearer" and token.startswith(PREFIX) else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,9 +14,10 @@ from pydantic import BaseModel
 
 @dataclass(frozen=True, slots=True)
 class Takes:
-    """A route's query parameters, and the fields that its body must have."""
+    """A route's query parameters, the fields that its body may have, and those that it must have."""
 
     query: frozenset[str] = frozenset()
+    fields: frozenset[str] = frozenset()
     required: tuple[str, ...] = ()
 
 
@@ -29,8 +30,9 @@ def of_routes(routers: Iterable[APIRouter]) -> dict[Any, Takes]:
 def _of_route(route: APIRoute) -> Takes:
     bodies = [each.field_info.annotation for each in route.dependant.body_params]
     models = [kind for body in bodies for kind in (body, *get_args(body)) if _is_model(kind)]
-    required = [name for model in models for name, field in model.model_fields.items() if field.is_required()]
-    return Takes(frozenset(each.alias for each in route.dependant.query_params), tuple(required))
+    fields = {name: field for model in models for name, field in model.model_fields.items()}
+    required = tuple(name for name, field in fields.items() if field.is_required())
+    return Takes(frozenset(each.alias for each in route.dependant.query_params), frozenset(fields), required)
 
 
 def _is_model(kind: Any) -> bool:
@@ -49,6 +51,10 @@ def stray(request: Request) -> str | None:
     known = takes(request).query
     if (name := next((each for each in request.query_params if each not in known), None)) is None:
         return None
-    near = difflib.get_close_matches(name, known, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"known are: {', '.join(sorted(known)) or 'none'}"
-    return f"query.{name[:100]}: no such parameter; {hint}"
+    return f"query.{name[:100]}: no such parameter{near(name, known)}"
+
+
+def near(name: str, known: Iterable[str]) -> str:
+    """What may have been meant."""
+    found = difflib.get_close_matches(name, known := sorted(known), n=1)
+    return f"; did you mean {found[0]!r}?" if found else f"; known are: {', '.join(known) or 'none'}"

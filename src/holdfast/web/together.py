@@ -13,19 +13,26 @@ from typing import Generic, TypeVar, cast
 
 W = TypeVar("W")
 A = TypeVar("A")
-AT_ONCE = 2  # calls under way
+AT_ONCE = 2  # calls under way, of which one is slow
 MOST = 200  # wishes in one call
+PATIENCE = 0.05  # seconds after which those who wait no longer rely on the call that is under way
 
 
 @dataclass
 class _Waiting(Generic[W, A]):
     wishes: list[tuple[W, asyncio.Future[A]]] = field(default_factory=list)
     calls: set[asyncio.Task[None]] = field(default_factory=set)
+    newest: asyncio.Task[None] | None = None  # the call that brings the next answers; others are slow
+    taken: float = 0.0  # when a call last took wishes with it
+    alarm: asyncio.TimerHandle | None = None
 
 
 class Together(Generic[W, A]):
     """For each event loop, those who wait for an answer and the calls that bring it. `act` answers each wish in its
-    place, or with an error for that one; what it raises is for all of them."""
+    place, or with an error for that one; what it raises is for all of them.
+
+    One call is under way, so that many wishes go into the next: with two, a service at two thirds of its load made
+    calls for two or three. Only beside one that is slow another begins, and goes on in its stead."""
 
     def __init__(self, act: Callable[[list[W]], Awaitable[Sequence[A | Exception]]], *, at_once: int = AT_ONCE) -> None:
         self._act = act
@@ -38,32 +45,55 @@ class Together(Generic[W, A]):
         waiting = self._loops.setdefault(loop, _Waiting())
         told: asyncio.Future[A] = loop.create_future()
         waiting.wishes.append((wish, told))
-        if len(waiting.calls) < self._at_once:
-            call = loop.create_task(self._call(waiting))
-            waiting.calls.add(call)
-            call.add_done_callback(waiting.calls.discard)
+        if waiting.newest is None and len(waiting.calls) < self._at_once:
+            self._begin(loop, waiting)
+        elif waiting.alarm is None:
+            waiting.alarm = loop.call_later(PATIENCE, self._look, loop, waiting)
         return await told
 
-    async def _call(self, waiting: _Waiting[W, A]) -> None:
-        try:
-            await self._answer_all(waiting)
-        finally:  # at once: until the callback runs, others would take it for one that still brings answers
-            waiting.calls.discard(cast("asyncio.Task[None]", asyncio.current_task()))
+    def _begin(self, loop: asyncio.AbstractEventLoop, waiting: _Waiting[W, A]) -> None:
+        waiting.newest = call = loop.create_task(self._call(loop, waiting))
+        waiting.taken = loop.time()
+        waiting.calls.add(call)
+        call.add_done_callback(waiting.calls.discard)
 
-    async def _answer_all(self, waiting: _Waiting[W, A]) -> None:
-        while waiting.wishes:
-            some, waiting.wishes = waiting.wishes[:MOST], waiting.wishes[MOST:]
-            answers: Sequence[A | Exception]
-            try:
-                answers = await self._act([wish for wish, _ in some])
-            except Exception as error:  # told to those who asked
-                answers = [error] * len(some)
-            except asyncio.CancelledError:
-                for _, told in some:
-                    told.cancel()
-                raise
-            for (_, told), answer in zip(some, answers, strict=True):
-                _tell(told, answer)
+    def _look(self, loop: asyncio.AbstractEventLoop, waiting: _Waiting[W, A]) -> None:
+        """Begins another call if wishes wait behind one that is slow."""
+        waiting.alarm = None
+        if not waiting.wishes:
+            return
+        if len(waiting.calls) < self._at_once and loop.time() - waiting.taken >= PATIENCE:
+            self._begin(loop, waiting)
+        waiting.alarm = loop.call_later(PATIENCE, self._look, loop, waiting)
+
+    async def _call(self, loop: asyncio.AbstractEventLoop, waiting: _Waiting[W, A]) -> None:
+        me = cast("asyncio.Task[None]", asyncio.current_task())
+        try:
+            while waiting.wishes and waiting.newest in (me, None):
+                waiting.newest = me
+                some, waiting.wishes = waiting.wishes[:MOST], waiting.wishes[MOST:]
+                waiting.taken = loop.time()
+                await self._answer(some)
+        finally:  # at once: until the callback runs, others would take it for one that still brings answers
+            waiting.calls.discard(me)
+            if waiting.newest is me:
+                waiting.newest = None
+            if waiting.alarm is not None and not waiting.wishes:  # what is left over would keep the loop alive
+                waiting.alarm.cancel()
+                waiting.alarm = None
+
+    async def _answer(self, some: list[tuple[W, asyncio.Future[A]]]) -> None:
+        answers: Sequence[A | Exception]
+        try:
+            answers = await self._act([wish for wish, _ in some])
+        except Exception as error:  # told to those who asked
+            answers = [error] * len(some)
+        except asyncio.CancelledError:
+            for _, told in some:
+                told.cancel()
+            raise
+        for (_, told), answer in zip(some, answers, strict=True):
+            _tell(told, answer)
 
 
 def _tell(told: asyncio.Future[A], answer: A | Exception) -> None:

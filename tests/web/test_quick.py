@@ -1,0 +1,209 @@
+"""The way past the framework: it answers as the long way would, and takes only what it is sure of."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from typing import Any
+
+import httpx
+import pytest
+import serving
+from fastapi import FastAPI
+from serving import Sql, http_fixture, shop_fixture  # noqa: F401 - fixtures
+
+from holdfast import Holdfast
+from holdfast.errors import DatabaseUnavailable
+from holdfast.web import app
+from holdfast.web.quick import Quick
+from holdfast.web.service import Service
+
+JSON = {"Content-Type": "application/json"}
+LONG_WAY = {"Content-Type": "application/json; charset=utf-8"}
+NOBODYS = str(uuid.UUID(int=7))
+DEEP = b'{"task":"shop.send","args":{"to":' + b"[" * 100_000 + b"]" * 100_000 + b"}}"
+
+
+@pytest.fixture(name="long_ways")
+def long_ways_fixture(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Paths of the requests that the framework saw."""
+    seen: list[str] = []
+    begin = Quick.__init__
+
+    def counting(self: Quick, inner: Any, **options: Any) -> None:
+        async def counted(scope: Any, receive: Any, send: Any) -> None:
+            seen.append(scope.get("path", ""))
+            await inner(scope, receive, send)
+
+        begin(self, counted, **options)
+
+    monkeypatch.setattr(Quick, "__init__", counting)
+    return seen
+
+
+async def ready(http: httpx.AsyncClient, long_ways: list[str]) -> str:
+    """A job, made with a token that is remembered from then on."""
+    made = serving.told(await http.post("/jobs", json={"task": "shop.send", "args": {"to": "ada"}}), 201)
+    assert long_ways == ["/v1/jobs"]  # the database had to be asked whose token it is
+    long_ways.clear()
+    return str(made["id"])
+
+
+def same(quick: httpx.Response, long: httpx.Response) -> None:
+    assert (quick.status_code, dict(quick.headers), quick.content) == (
+        long.status_code, dict(long.headers), long.content
+    )  # fmt: skip
+
+
+async def test_a_look_is_answered_past_the_framework_as_it_would_be_by_it(
+    long_ways: list[str], http: httpx.AsyncClient
+) -> None:
+    id_ = await ready(http, long_ways)
+    quick = await http.get(f"/jobs/{id_}")
+    assert quick.status_code == 200 and quick.headers["etag"] and long_ways == []
+    same(quick, await http.get(f"/jobs/{id_}?wait=0"))
+    known = {"If-None-Match": quick.headers["etag"]}
+    long_ways.clear()
+    assert (await http.get(f"/jobs/{id_}", headers=known)).status_code == 304 and long_ways == []
+    same(await http.get(f"/jobs/{id_}", headers=known), await http.get(f"/jobs/{id_}?wait=0", headers=known))
+    same(await http.get(f"/jobs/{NOBODYS}"), await http.get(f"/jobs/{NOBODYS}?wait=0"))
+
+
+async def test_a_job_is_made_past_the_framework(long_ways: list[str], http: httpx.AsyncClient, sql: Sql) -> None:
+    await ready(http, long_ways)
+    body = {"task": "shop.send", "args": {"to": "bob"}, "priority": 0}
+    quick, long = await http.post("/jobs", json=body), await http.post("/jobs", json=body, headers=LONG_WAY)
+    assert long_ways == ["/v1/jobs"] and quick.status_code == long.status_code == 201
+    assert quick.headers == long.headers and quick.json().keys() == long.json().keys()
+    assert sql("select tenant, priority, payload #>> '{to}' from live where priority = 0") == [("acme", 0, "bob")] * 2
+
+
+REFUSED = {
+    "unknown task": b'{"task":"shop.nothing"}',
+    "unknown argument": b'{"task":"shop.send","args":{"to":"ada","cc":"bob"}}',
+    "wrong type": b'{"task":"shop.send","args":{"to":7}}',
+    "unknown field": b'{"task":"shop.send","args":{"to":"ada"},"when":"now"}',
+    "another tenant": b'{"task":"shop.send","args":{"to":"ada"},"tenant":"globex"}',
+    "an unknown batch": b'{"task":"shop.send","args":{"to":"ada"},"batch":"%b"}' % NOBODYS.encode(),
+    "not a number": b'{"task":"shop.send","args":{"to":"ada","copies":NaN}}',
+    "no JSON": b'{"task":',
+    "no text": b'\xff\xfe{"task"',
+    "nothing": b"",
+    "a list": b"[]",
+    "very deep": DEEP,
+}
+
+
+@pytest.mark.parametrize("body", REFUSED.values(), ids=REFUSED)
+async def test_what_is_refused_is_refused_in_the_same_words(
+    long_ways: list[str], http: httpx.AsyncClient, sql: Sql, body: bytes
+) -> None:
+    await ready(http, long_ways)
+    quick = await http.post("/jobs", content=body, headers=JSON)
+    assert 400 <= quick.status_code < 500, quick.text
+    same(quick, await http.post("/jobs", content=body, headers=LONG_WAY))
+    assert sql("select count(*) from live") == [(1,)]
+
+
+async def test_what_is_unusual_goes_the_long_way(long_ways: list[str], shop: Holdfast, http: httpx.AsyncClient) -> None:
+    id_ = await ready(http, long_ways)
+    body = b'{"task":"shop.send","args":{"to":"ada"}}'
+
+    async def in_pieces() -> Any:
+        yield body[:9]
+        yield body[9:]
+
+    assert (await http.get(f"/jobs/{id_.upper()}")).status_code == 200
+    assert (await http.get(f"/jobs/{id_}/events", headers={"Accept": "x"}, params={"stray": "1"})).status_code == 422
+    assert (await http.post("/jobs", content=in_pieces(), headers=JSON)).status_code == 201
+    assert (await http.post("/jobs", content=body, headers=JSON | {"Idempotency-Key": "k"})).status_code == 201
+    assert (await http.delete(f"/jobs/{id_}")).status_code == 405
+    assert len(long_ways) == 5
+    reader = serving.token(shop, scopes=["jobs:read"])
+    for _ in range(2):  # the second time the token is remembered, and still not for this
+        answer = await http.post("/jobs", content=body, headers=JSON | {"Authorization": f"Bearer {reader}"})
+        serving.problem(answer, 403, "missing-scope")
+
+
+async def test_a_revoked_token_is_not_remembered_for_ever(
+    long_ways: list[str], shop: Holdfast, http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    id_ = await ready(http, long_ways)
+    shop.tokens.revoke(next(each.id for each in shop.tokens.list()))
+    later = [0.0]
+    monkeypatch.setattr("holdfast.web.service.time.monotonic", lambda: later[0])
+    later[0] = 1e9
+    serving.problem(await http.get(f"/jobs/{id_}"), 401, "unauthorized")
+
+
+async def test_a_token_that_is_revoked_while_the_body_comes_makes_no_job(
+    long_ways: list[str], shop: Holdfast, http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch, sql: Sql
+) -> None:
+    await ready(http, long_ways)
+    body, later = b'{"task":"shop.send","args":{"to":"ada"}}', [0.0]
+    monkeypatch.setattr("holdfast.web.service.time.monotonic", lambda: later[0] or time.perf_counter())
+
+    async def slow() -> Any:
+        yield body[:9]
+        await asyncio.to_thread(shop.tokens.revoke, next(each.id for each in shop.tokens.list()))
+        later[0] = 1e9
+        yield body[9:]
+
+    answer = await http.post("/jobs", content=slow(), headers=JSON | {"Content-Length": str(len(body))})
+    serving.problem(answer, 401, "unauthorized")
+    assert sql("select count(*) from live") == [(1,)]
+
+
+async def test_a_body_longer_than_it_says_is_refused_as_too_long(
+    long_ways: list[str], shop: Holdfast, sql: Sql
+) -> None:
+    """Servers that let a length through beside chunks."""
+    shop.settings = shop.settings.with_(max_body=1024)
+    async with serving.client(shop, serving.token(shop)) as http:
+        await ready(http, long_ways)
+        both = JSON | {"Content-Length": "3", "Transfer-Encoding": "chunked"}
+        answer = await http.post(
+            "/jobs", content=b'{"task":"shop.send","args":{"to":"%b"}}' % (b"a" * 2000), headers=both
+        )
+        serving.problem(answer, 413, "too-large")
+
+
+async def test_a_job_whose_fate_is_not_known_is_not_sent_again(
+    long_ways: list[str], http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await ready(http, long_ways)
+    sent = []
+
+    async def lost(self: Service, job: Any) -> None:
+        sent.append(job.id)
+        raise DatabaseUnavailable("the answer was lost")
+
+    monkeypatch.setattr(Service, "enqueue", lost)
+    answer = await http.post("/jobs", json={"task": "shop.send", "args": {"to": "ada"}})
+    serving.problem(answer, 503, "unavailable")
+    assert len(sent) == 1 and long_ways == []
+
+
+async def test_what_goes_the_short_way_is_counted_by_its_route(long_ways: list[str], shop: Holdfast) -> None:
+    async with serving.client(shop, serving.token(shop, None)) as http:
+        id_ = await ready(http, long_ways)
+        await http.get(f"/jobs/{id_}")
+        await http.post("/jobs", json={"task": "shop.send", "args": {"to": "bob"}})
+        assert long_ways == []
+        text = (await http.get("/metrics")).text
+    for route, number in (("GET /v1/jobs/{job_id}", 1), ("POST /v1/jobs", 2)):
+        assert f'holdfast_http_request_duration_seconds_count{{route="{route}"}} {number}.0' in text.splitlines()
+
+
+async def test_inside_another_application_it_is_found_too(long_ways: list[str], shop: Holdfast) -> None:
+    outer = FastAPI()
+    outer.mount("/holdfast", app(shop))
+    bearer = {"Authorization": f"Bearer {serving.token(shop)}"}
+    transport = httpx.ASGITransport(outer)
+    async with httpx.AsyncClient(transport=transport, base_url="http://it/holdfast/v1", headers=bearer) as http:
+        made = serving.told(await http.post("/jobs", json={"task": "shop.send", "args": {"to": "ada"}}), 201)
+        long_ways.clear()
+        assert (await http.get(f"/jobs/{made['id']}")).status_code == 200
+        assert (await http.post("/jobs", json={"task": "shop.send", "args": {"to": "bob"}})).status_code == 201
+        assert long_ways == []
