@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -77,3 +79,17 @@ def test_very_many_keys_are_not_all_counted() -> None:
         failures.add(Job(row, Lease(1, 1, 0.0, 60.0)), {"type": "Odd"})
     assert len(failures.keys) == len(failures.kinds) == MOST_KEYS
     assert Failures().top() == {}
+
+
+def test_what_the_pool_of_connections_says_has_the_same_form() -> None:
+    code = """
+import logging
+import subprocess
+import sys
+from holdfast.telemetry import logs
+logs.configure("json", "error")
+logging.getLogger("psycopg.pool").warning("discarding closed connection: %s", "x")
+logging.getLogger("psycopg.pool").info("left out")
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert [json.loads(line)["event"] for line in done.stderr.splitlines()] == ["discarding closed connection: x"]

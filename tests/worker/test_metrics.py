@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import re
 import socket
+import threading
 import urllib.request
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +110,21 @@ def test_labels_cannot_run_away() -> None:
     assert sum(sum(outcomes.values()) for outcomes, _, _ in read.values()) == MOST_LABELS * 4
 
 
+def test_a_label_that_was_shown_stays_and_no_counter_goes_back() -> None:
+    stats = Stats({f"t{n}": None for n in range(MOST_LABELS + 50)})
+    for n in range(MOST_LABELS + 50):
+        stats.succeeded[f"t{n}"] += [0.1] * 5
+    before = stats.read()
+    late = f"t{MOST_LABELS + 40}"
+    stats.note(late, "failed", 0.1)
+    stats.succeeded[late] += [0.1] * FOLD
+    stats.settle()
+    after = stats.read()
+    assert list(after) == list(before) and len(after) == MOST_LABELS + 1 and late not in after
+    grown = {name: after[name][0]["succeeded"] - before[name][0]["succeeded"] for name in before}
+    assert {name: number for name, number in grown.items() if number} == {OTHERS: FOLD}
+
+
 def test_no_attempt_is_lost_between_buckets() -> None:
     stats = Stats({"t": None})
     for n in range(FOLD * 2 + 7):
@@ -118,6 +136,67 @@ def test_no_attempt_is_lost_between_buckets() -> None:
     assert below[0] == len([n for n in range(FOLD * 2 + 7) if n % 4 == 0])
     assert seconds == pytest.approx(sum((n % 4) * 0.004 for n in range(FOLD * 2 + 7)))
     assert stats.read() == stats.read()
+
+
+def test_what_succeeds_is_counted_before_and_after_it_is_settled() -> None:
+    stats = Stats({"t": None, "u": None})
+    for n in range(FOLD * 2 + 7):
+        stats.succeeded["t"].append((n % 4) * 0.004)
+        if n % 10 == 0:
+            stats.settle()
+    stats.succeeded["u"].append(0.5)
+    stats.note("t", "failed", 0.002)
+    before = stats.read()
+    assert before["t"][0] == {"succeeded": FOLD * 2 + 7, "failed": 1} and before["u"][0] == {"succeeded": 1}
+    assert before["t"][1][-1] == FOLD * 2 + 8
+    assert before["t"][2] == pytest.approx(0.002 + sum((n % 4) * 0.004 for n in range(FOLD * 2 + 7)))
+    assert stats.read() == before
+    stats.succeeded["u"] += [0.5] * FOLD
+    stats.settle()
+    assert not stats.succeeded["u"] and stats.read()["u"][0] == {"succeeded": FOLD + 1}
+
+
+def test_nothing_is_lost_or_counted_twice_while_somebody_reads() -> None:
+    stats, over, read = Stats({"t": None}), threading.Event(), []
+
+    def reads() -> None:
+        while not over.is_set():
+            outcomes, below, _ = stats.read().get("t", ({"succeeded": 0}, [0], 0.0))
+            read.append((outcomes["succeeded"], below[-1]))
+
+    reader = threading.Thread(target=reads)
+    reader.start()
+    for n in range(FOLD * 50):
+        stats.succeeded["t"].append(0.1)
+        if n % 100 == 0:
+            stats.settle()
+    over.set()
+    reader.join()
+    assert stats.read()["t"][0] == {"succeeded": FOLD * 50}
+    assert read == sorted(read) and all(counted == timed <= FOLD * 50 for counted, timed in read)
+
+
+def test_tasks_may_succeed_for_the_first_time_while_somebody_reads(request: pytest.FixtureRequest) -> None:
+    """Making the pairs of a dictionary's items may start the collector, and with that another thread may run."""
+    stats, reader, others = Stats({}), threading.current_thread(), []
+    for n in range(100):
+        stats.succeeded[f"t{n}"].append(0.1)
+
+    def another_succeeds(phase: str, info: dict[str, int]) -> None:
+        if phase == "start" and threading.current_thread() is reader and len(others) < 10:
+            others.append(threading.Thread(target=lambda: stats.succeeded[f"new {len(others)}"].append(0.1)))
+            others[-1].start()
+            others[-1].join(0.02)  # it may wait for what is being read
+
+    request.addfinalizer(partial(gc.set_threshold, *gc.get_threshold()))
+    request.addfinalizer(partial(gc.callbacks.remove, another_succeeds))
+    gc.callbacks.append(another_succeeds)
+    gc.set_threshold(10)
+    while len(others) < 10:
+        stats.read()
+    for other in others:
+        other.join()
+    assert stats.read()[OTHERS][0] == {"succeeded": 110}
 
 
 def database_text(hf: Holdfast) -> str:

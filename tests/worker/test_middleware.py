@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
 
 import pytest
 from running import ended, working
@@ -20,6 +21,7 @@ from holdfast import (
     Status,
     UsageError,
 )
+from holdfast.client.around import Around
 
 trace: contextvars.ContextVar[str] = contextvars.ContextVar("trace", default="none")
 
@@ -117,3 +119,65 @@ async def test_async_middleware_around_enqueue_needs_aenqueue(hf: Holdfast) -> N
     with pytest.raises(UsageError, match="is async: use aenqueue"):
         each.enqueue()
     assert len(hf.list_jobs()) == 1
+
+
+def swallows(value: int) -> Iterator[None]:
+    with contextlib.suppress(BaseException):
+        yield
+
+
+def replaces(value: int) -> Iterator[None]:
+    try:
+        yield
+    except BaseException as error:
+        raise KeyError(value) from error
+
+
+def ends_badly(value: int) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        raise KeyError(value)
+
+
+def begins_badly(value: int) -> Iterator[None]:
+    raise KeyError(value)
+    yield
+
+
+def yields_never(value: int) -> Iterator[None]:
+    yield from ()
+
+
+def yields_twice(value: int) -> Iterator[None]:
+    yield
+    yield
+
+
+def does_nothing(value: int) -> Iterator[None]:
+    yield
+
+
+LAYERS = [swallows, replaces, ends_badly, begins_badly, yields_never, yields_twice, does_nothing]
+RAISED = [None, ValueError("v"), asyncio.CancelledError(), GeneratorExit(), KeyboardInterrupt(), StopIteration(1)]
+
+
+@pytest.mark.parametrize("raised", RAISED, ids=repr)
+@pytest.mark.parametrize("layer", LAYERS)
+async def test_a_layer_alone_does_what_it_does_among_others(
+    layer: Callable[[int], Iterator[None]], raised: BaseException | None
+) -> None:
+    async def tried(*layers: Callable[[int], Iterator[None]]) -> tuple[Any, ...]:
+        around = Around(may_swallow=True)
+        for each in layers:
+            around.add(each)
+        try:
+            async with around.aentered(7):
+                if raised is not None:
+                    raise raised
+                return ("returned",)
+            return ("swallowed",)
+        except BaseException as error:
+            return (type(error), str(error), type(error.__cause__), error is raised)
+
+    assert await tried(layer) == await tried(does_nothing, layer)

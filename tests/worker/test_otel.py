@@ -3,23 +3,33 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import json
+import threading
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import flow
 import pytest
+from opentelemetry import baggage, propagate
+from opentelemetry import context as contexts
 from opentelemetry import trace as traces
+from opentelemetry.baggage.propagation import W3CBaggagePropagator
+from opentelemetry.propagators.composite import CompositePropagator
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ParentBased
 from opentelemetry.trace import SpanKind, StatusCode
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from running import ended, until, working
 
 from holdfast import CONTEXT, Cancel, Context, Delivery, DuplicateJob, Fail, Holdfast, Retry, Snooze
+from holdfast.telemetry import otel
 from holdfast.telemetry.otel import trace
 
 Sql = Callable[..., list[tuple[Any, ...]]]
+DEEP = "[" * 3000 + "]" * 3000
+ENDLESS = '{"n": ' + "9" * 5000 + "}"
 
 
 class Seen:
@@ -248,7 +258,9 @@ async def test_without_roots_only_jobs_that_carry_a_trace_make_spans(hf: Holdfas
 
 
 @pytest.mark.parametrize(
-    "headers", ["null", "[]", '"x"', '{"traceparent": 7}', '{"traceparent": "odd"}', '{"traceparent": {}}']
+    "headers",
+    ["null", "[]", '"x"', '{"traceparent": 7}', '{"traceparent": "odd"}', '{"traceparent": {}}', DEEP, ENDLESS],
+    ids=lambda headers: headers[:20],
 )
 def test_headers_of_strangers_do_no_harm(hf: Holdfast, seen: Seen, sql: Sql, headers: str) -> None:
     @hf.task(name="plain")
@@ -277,3 +289,133 @@ async def test_jobs_that_run_at_once_keep_their_contexts_apart(hf: Holdfast, see
     async with working(hf):
         await until(lambda: len(inside) == 20)
     assert inside == made and len(set(made.values())) == 20
+
+
+async def test_what_is_around_a_trace_is_seen_by_the_handler_too(hf: Holdfast) -> None:
+    seen_inside: list[Any] = []
+
+    @hf.around_attempt
+    def outer(ctx: Context) -> Iterator[None]:
+        token = contexts.attach(baggage.set_baggage("outer", "1"))
+        try:
+            yield
+        finally:
+            contexts.detach(token)
+
+    trace(hf, TracerProvider())
+
+    @hf.task(name="look")
+    async def look() -> None:
+        seen_inside.append((baggage.get_baggage("outer"), traces.get_current_span().get_span_context().is_valid))
+
+    await look.aenqueue()
+    async with working(hf):
+        await until(lambda: seen_inside)
+    assert seen_inside == [("1", True)]
+
+
+TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"traceparent": f"00-{TRACE}-{SPAN}-01"},
+        {"traceparent": f"00-{TRACE}-{SPAN}-00"},
+        {"traceparent": f"00-{TRACE}-{SPAN}-ff"},
+        {"traceparent": f"00-{TRACE}-{SPAN}-01", "tracestate": "a=1,b=2"},
+        {"traceparent": f"00-{TRACE}-{SPAN}-01", "baggage": "who=me"},
+        {"traceparent": f"00-{TRACE}-{SPAN}-01-more"},
+        {"traceparent": f"cc-{TRACE}-{SPAN}-01"},
+        {"traceparent": f"ff-{TRACE}-{SPAN}-01"},
+        {"traceparent": f"00-{'0' * 32}-{SPAN}-01"},
+        {"traceparent": f"00-{TRACE}-{'0' * 16}-01"},
+        {"traceparent": f"00-{TRACE.upper()}-{SPAN}-01"},
+        {"traceparent": f"00-{TRACE[:-2]}_1-{SPAN}-01"},
+        {"traceparent": f" 00-{TRACE}-{SPAN}-01"},
+        {"traceparent": ""},
+        {"who": "me"},
+        {},
+    ],
+)
+def test_the_shorter_way_reads_what_the_propagators_read(headers: dict[str, str]) -> None:
+    def read(context: contexts.Context) -> tuple[Any, ...]:
+        found = traces.get_current_span(context).get_span_context()
+        return (found, found.is_remote, dict(found.trace_state), dict(baggage.get_all(context)))
+
+    outside = contexts.attach(baggage.set_baggage("outer", "yes"))
+    try:
+        assert read(otel._parent(headers)) == read(propagate.extract(headers))
+    finally:
+        contexts.detach(outside)
+
+
+@pytest.mark.parametrize("named", [[], ["baggage"], ["tracecontext"]])
+def test_the_shorter_way_is_left_to_the_usual_propagators(named: list[str]) -> None:
+    known = {"baggage": W3CBaggagePropagator(), "tracecontext": TraceContextTextMapPropagator()}
+    before = propagate.get_global_textmap()
+    propagate.set_global_textmap(CompositePropagator([known[name] for name in named]))
+    try:
+        headers = {"traceparent": f"00-{TRACE}-{SPAN}-01"}
+        found, read = (
+            traces.get_current_span(each).get_span_context()
+            for each in (otel._parent(headers), propagate.extract(headers))
+        )
+        assert found == read and found.is_valid == ("tracecontext" in named)
+    finally:
+        propagate.set_global_textmap(before)
+
+
+async def nothing() -> None: ...
+
+
+def unsampled(trace: str, **more: str) -> str:
+    return json.dumps({"traceparent": f"00-{trace}-{SPAN}-00"} | more)
+
+
+async def test_what_a_task_left_behind_enqueues_goes_on_with_its_own_trace(hf: Holdfast, sql: Sql) -> None:
+    """Whatever its slot runs by then: another tenant's job, with another's baggage."""
+    trace(hf, TracerProvider())
+    over, left, busy = asyncio.Event(), [], asyncio.Event()
+    child = hf.task(name="child", queue="elsewhere")(nothing)
+
+    @hf.task(name="leaves")
+    async def leaves() -> None:
+        async def later() -> None:
+            await busy.wait()
+            await child.aenqueue()
+            over.set()
+
+        left.append(asyncio.create_task(later()))
+
+    @hf.task(name="next")
+    async def next_one() -> None:
+        busy.set()
+        await over.wait()
+
+    sql("select enqueue('leaves', p_headers => %s)", [unsampled(TRACE)])
+    async with working(hf, concurrency=1):
+        await until(lambda: left and not sql("select 1 from live"))
+        sql("select enqueue('next', p_headers => %s)", [unsampled("5" * 32, baggage="user=bob")])
+        await over.wait()
+    ((headers,),) = sql("select headers from live where task = 'child'")
+    assert headers == json.loads(unsampled(TRACE))
+
+
+async def test_a_thread_that_outlasts_its_attempt_goes_on_with_its_own_trace(hf: Holdfast, sql: Sql) -> None:
+    trace(hf, TracerProvider())
+    child = hf.task(name="child", queue="elsewhere")(nothing)
+    ended = threading.Event()
+
+    @hf.task(name="hangs", timeout=0.05)
+    def hangs() -> None:
+        ended.wait(20)
+        child.enqueue()
+
+    sql("select enqueue('hangs', p_max_attempts => 1, p_headers => %s)", [unsampled(TRACE)])
+    async with working(hf):
+        await until(lambda: not sql("select 1 from live"))
+        ended.set()
+        await until(lambda: sql("select 1 from live where task = 'child'"))
+    ((headers,),) = sql("select headers from live where task = 'child'")
+    assert headers == json.loads(unsampled(TRACE))

@@ -36,11 +36,11 @@ print(json.dumps([told, sorted(sys.modules)]))
 """
 
 
-def test_a_job_costs_one_look_whether_there_is_middleware(dsn: str) -> None:
+def test_no_job_costs_a_call(dsn: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", DRAIN, dsn], check=True, capture_output=True, text=True, env=os.environ
     )
     (few, many), modules = json.loads(done.stdout)
     grown = {name: calls - few.get(name, 0) for name, calls in many.items() if calls > few.get(name, 0) + 50}
-    assert grown == {"Around.__bool__": 500}, "called for each of 500 jobs more"
+    assert grown == {}, "called for each of 500 jobs more"
     assert [name for name in modules if name.startswith(EXTRAS)] == []

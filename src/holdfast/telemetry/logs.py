@@ -75,10 +75,11 @@ def configure(form: str, level: str) -> None:
     """Sends Holdfast's log lines to stderr; for the command line, not for applications that embed a worker."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines() if form == "json" else Console())
-    root = logging.getLogger(ROOT)
-    root.handlers[:] = [handler]
-    root.setLevel(level.upper())
-    root.propagate = False
+    for name, least in ((ROOT, level.upper()), ("psycopg", "WARNING")):  # connections that the pool gives up, say
+        logger = logging.getLogger(name)
+        logger.handlers[:] = [handler]
+        logger.setLevel(least)
+        logger.propagate = False
 
 
 class JsonLines(logging.Formatter):

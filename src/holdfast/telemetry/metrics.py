@@ -44,6 +44,18 @@ class Tally:
         self.below = [0] * (len(BUCKETS) + 1)  # durations up to each bound, and all
         self.seconds = 0.0
 
+    def take(self, succeeded: list[float]) -> None:
+        """Counts attempts that succeeded."""
+        self.outcomes["succeeded"] += len(succeeded)
+        self.pending += succeeded
+
+    def copy(self) -> Tally:
+        """As it is now."""
+        copy = Tally()
+        copy.outcomes, copy.pending = self.outcomes.copy(), self.pending.copy()
+        copy.below, copy.seconds = self.below, self.seconds
+        return copy
+
     def fold(self) -> None:
         """Sorts the pending durations into their buckets."""
         done = sorted(self.pending)
@@ -55,13 +67,27 @@ class Tally:
         self.seconds += sum(done)
 
 
+class _Lists(dict[str, list[float]]):
+    """A list for each key that is asked for. It grows only under the lock, so that whoever has that may walk it."""
+
+    def __init__(self, lock: contextlib.AbstractContextManager[object]) -> None:
+        self._lock = lock
+
+    def __missing__(self, key: str) -> list[float]:
+        with self._lock:
+            return self.setdefault(key, [])
+
+
 class Stats:
     """Attempts by task. The worker's loop notes, another thread reads."""
 
     def __init__(self, tasks: Container[str]) -> None:
         self._known = tasks
         self._tallies: dict[str, Tally] = {}
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
+        # How long attempts ran that succeeded, by task. Almost all do, so a worker appends here without a call and
+        # says `settle` now and then.
+        self.succeeded = _Lists(self._lock)
 
     def note(self, task: str, outcome: str, seconds: float | None) -> None:
         """Takes one attempt; seconds is None for one that was never started."""
@@ -73,22 +99,37 @@ class Stats:
                 with self._lock:
                     tally.fold()
 
+    def settle(self) -> None:
+        """Counts what succeeded, of tasks that have much of it. Called by whoever notes: see `read`."""
+        for task, took in self.succeeded.items():
+            if len(took) >= FOLD:
+                with self._lock:
+                    tally = self._tallies.get(task) or self._new(task)
+                    tally.take(took)
+                    took.clear()
+                    tally.fold()
+
     def _new(self, task: str) -> Tally:
-        """Anybody may enqueue jobs of tasks that nobody knows, so those have no label of their own."""
-        name = task if task in self._known and len(self._tallies) < MOST_LABELS else OTHERS
+        """Anybody may enqueue jobs of tasks that nobody knows, so those have no label of their own. One that was shown
+        is kept: a counter that goes back or away looks like a restart."""
         with self._lock:
+            name = task if task in self._known and len(self._tallies) < MOST_LABELS else OTHERS
             return self._tallies.setdefault(name, Tally())
 
     def read(self) -> dict[str, tuple[dict[str, int], list[int], float]]:
-        """By task: attempts by outcome, durations up to each bound, seconds in all."""
+        """By task: attempts by outcome, durations up to each bound, seconds in all. Moves nothing: what is noted
+        meanwhile, without the lock, would be lost."""
         with self._lock:
-            read = {}
-            for task, tally in self._tallies.items():
-                whole = Tally()
-                whole.below, whole.seconds, whole.pending = tally.below, tally.seconds, list(tally.pending)
-                whole.fold()
-                read[task] = (dict(tally.outcomes), whole.below, whole.seconds)
-            return read
+            succeeded = {task: list(took) for task, took in self.succeeded.items()}
+            for task in succeeded:
+                if task not in self._tallies:
+                    self._new(task)
+            read = {task: tally.copy() for task, tally in self._tallies.items()}
+        for task, took in succeeded.items():
+            read[task if task in read else OTHERS].take(took)
+        for tally in read.values():
+            tally.fold()
+        return {task: (dict(tally.outcomes), tally.below, tally.seconds) for task, tally in read.items()}
 
 
 class WorkerMetrics:

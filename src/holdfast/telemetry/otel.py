@@ -8,13 +8,15 @@ for messaging; what they have no word for begins with `holdfast.`. No payload, a
 from __future__ import annotations
 
 import contextlib
+import functools
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from typing import Any, Protocol
 
 from holdfast.errors import ConfigurationError
 from holdfast.model.context import Context
-from holdfast.model.job import Job, NewJob
+from holdfast.model.job import Job, NewJob, read_headers
 from holdfast.model.outcome import Cancel, Snooze
 from holdfast.settings import VERSION
 from holdfast.telemetry.scrub import scrub
@@ -23,13 +25,27 @@ try:
     from opentelemetry import context as contexts
     from opentelemetry import propagate
     from opentelemetry import trace as traces
-    from opentelemetry.trace import Link, Span, SpanKind, StatusCode, Tracer, TracerProvider
+    from opentelemetry.propagators.textmap import TextMapPropagator
+    from opentelemetry.trace import (
+        Link,
+        NonRecordingSpan,
+        Span,
+        SpanContext,
+        SpanKind,
+        StatusCode,
+        TraceFlags,
+        Tracer,
+        TracerProvider,
+    )  # fmt: skip
 except ImportError:
     raise ConfigurationError("traces need: pip install 'holdfast[otel]'") from None
 
 SYSTEM = "holdfast"
 CHANNEL = "channel:"
 UNSAMPLED = "02468ace"  # last digits of flags whose lowest bit is not set
+WRITTEN = '{"traceparent":"00-'  # as enqueues here write it, with flags that end at a known place
+UNSAMPLED_END = frozenset(f'{digit}"' for digit in UNSAMPLED)
+VERSION_0 = re.compile("00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})").fullmatch
 PROPAGATED = ("traceparent", "tracestate", "baggage")
 
 
@@ -55,8 +71,9 @@ def trace(hf: Traced, tracer_provider: TracerProvider | None = None, *, roots: b
 
 
 # The headers of an attempt that makes no span because nobody sampled its trace. What it enqueues carries them on, so
-# that no part of that trace is sampled either. Set for every attempt, each of which runs in the context of its slot.
-_carried: ContextVar[Mapping[str, Any] | None] = ContextVar("holdfast_carried", default=None)
+# that no part of that trace is sampled either. Set for every attempt, so that what a handler leaves behind (a thread, a
+# task) goes on with its own.
+_carried: ContextVar[str | None] = ContextVar("holdfast_carried", default=None)
 
 
 def _skipping(roots: bool) -> Callable[[Job], bool]:
@@ -64,10 +81,13 @@ def _skipping(roots: bool) -> Callable[[Job], bool]:
 
     def skips(job: Job) -> bool:
         """Whether an attempt makes no span; for most of them this is all that tracing costs."""
-        headers = job.headers
-        known = None if headers is None else _traceparent(headers)
+        sent = job.sent
+        if sent is not None and sent[70:72] in UNSAMPLED_END and sent[:19] == WRITTEN:  # without reading all of it
+            carry(sent)
+            return True
+        known = None if sent is None else _traceparent(sent)
         if known is not None and known[-1] in UNSAMPLED:
-            carry(headers)
+            carry(sent)
             return True
         if carried() is not None:
             carry(None)
@@ -76,10 +96,10 @@ def _skipping(roots: bool) -> Callable[[Job], bool]:
     return skips
 
 
-def _traceparent(headers: Any) -> str | None:
+def _traceparent(sent: str) -> str | None:
     """Headers are anybody's: what is no dict of texts has none."""
     try:
-        known = headers["traceparent"]
+        known = read_headers(sent)["traceparent"]
         return known if known[:3] == "00-" and len(known) == 55 else None
     except (KeyError, TypeError, IndexError):
         return None
@@ -88,7 +108,8 @@ def _traceparent(headers: Any) -> str | None:
 def _enqueues(tracer: Tracer) -> Callable[[NewJob], Iterator[None]]:
     def traced_enqueue(job: NewJob) -> Iterator[None]:
         if (carried := _carried.get()) is not None and not traces.get_current_span().get_span_context().is_valid:
-            job.headers = {**(job.headers or {}), **{name: carried[name] for name in PROPAGATED if name in carried}}
+            told = _texts(read_headers(carried))
+            job.headers = {**(job.headers or {}), **{name: told[name] for name in PROPAGATED if name in told}}
             yield
             return
         queue = job.queue or "outbox"  # of a channel that only its workers know
@@ -109,7 +130,7 @@ def _enqueues(tracer: Tracer) -> Callable[[NewJob], Iterator[None]]:
 
 def _attempts(tracer: Tracer) -> Callable[[Context], Iterator[None]]:
     def traced_attempt(ctx: Context) -> Iterator[None]:
-        parent = propagate.extract(_texts(ctx.headers))
+        parent = _parent(_texts(ctx.headers))
         producer = traces.get_current_span(parent).get_span_context()
         if producer.is_valid and not producer.trace_flags.sampled:
             token = contexts.attach(parent)
@@ -121,17 +142,33 @@ def _attempts(tracer: Tracer) -> Callable[[Context], Iterator[None]]:
         about = _about("process", "run", ctx.queue, ctx.job_id, ctx.task, ctx.tenant)
         about |= {"holdfast.attempt": ctx.attempt, "holdfast.max_attempts": ctx.max_attempts}
         links = [Link(producer)] if producer.is_valid else None
-        with tracer.start_as_current_span(
-            f"run {ctx.queue}", parent, kind=SpanKind.CONSUMER, attributes=about, links=links, record_exception=False,
-            set_status_on_exception=False,
-        ) as span:  # fmt: skip
-            try:
-                yield
-            except BaseException as error:
-                _note(span, error)
-                raise
+        span = tracer.start_span(f"run {ctx.queue}", parent, SpanKind.CONSUMER, about, links)
+        token = contexts.attach(traces.set_span_in_context(span))
+        try:
+            yield
+        except BaseException as error:
+            _note(span, error)
+            raise
+        finally:
+            contexts.detach(token)
+            span.end()
 
     return traced_attempt
+
+
+def _parent(told: dict[str, str]) -> contexts.Context:
+    """What the propagators read, by a shorter way for what is almost always all that was sent, to the usual ones."""
+    if len(told) == 1 and (parts := VERSION_0(told.get("traceparent", ""))) is not None:
+        trace_id, span_id, flags = (int(part, 16) for part in parts.groups())
+        producer = SpanContext(trace_id, span_id, is_remote=True, trace_flags=TraceFlags(flags))
+        if producer.is_valid and _is_usual(propagate.get_global_textmap()):
+            return traces.set_span_in_context(NonRecordingSpan(producer), contexts.Context())
+    return propagate.extract(told)
+
+
+@functools.lru_cache(maxsize=4)
+def _is_usual(propagators: TextMapPropagator) -> bool:
+    return propagators.fields == set(PROPAGATED)
 
 
 def _current() -> dict[str, str]:
