@@ -112,11 +112,26 @@ def each_database(request: pytest.FixtureRequest) -> Iterator[str]:
     drop_database(admin, DATABASE)
 
 
+# To truncate all of them takes 50 ms, three thousand times. So what was never written is left alone, and what holds a
+# few rows is deleted from; nothing a test can tell, unless it looks at pages. Locked as by TRUNCATE: a transaction that
+# a test left open is found here, and not by the next one as a row from nowhere.
+EMPTY = f"""
+DO $$ DECLARE t regclass; BEGIN
+    LOCK TABLE {TABLES} IN ACCESS EXCLUSIVE MODE;
+    FOR t IN SELECT c.oid::regclass FROM pg_class c
+             WHERE c.relnamespace = 'holdfast'::regnamespace AND c.relkind = 'r' AND pg_relation_size(c.oid) > 0
+               AND (c.relname = ANY ('{{{TABLES.replace(" ", "")}}}') OR c.relispartition) LOOP
+        EXECUTE CASE WHEN pg_relation_size(t) > 16384 THEN 'TRUNCATE ' ELSE 'DELETE FROM ' END || t;
+    END LOOP;
+END $$
+"""
+
+
 def _emptied(dsn: str) -> str:
     # A test that left a transaction open would keep the next one waiting for ever.
     options = "-c search_path=holdfast -c lock_timeout=30s"
     with psycopg.connect(dsn, autocommit=True, options=options) as conn:
-        conn.execute(f"TRUNCATE {TABLES}")
+        conn.execute(EMPTY)
     return dsn
 
 

@@ -136,7 +136,7 @@ def limit(sql: Sql, key: str, **override: Any) -> None:
 
 
 def pause(sql: Sql, key: str, paused: bool = True) -> None:
-    sql("insert into limits (key) values (%s) on conflict do nothing", [key])
+    sql("select apply_limits(%s::text[])", [[key]])
     sql("update limits set paused = %s, paused_at = clock() where key = %s", [paused, key])
 
 

@@ -153,13 +153,7 @@ CREATE TABLE holdfast.limit_owed (
 
 CREATE TABLE holdfast.limits (
     key text NOT NULL COLLATE pg_catalog."C",
-    kind text GENERATED ALWAYS AS (
-CASE
-    WHEN (key ~~ 'queue:%'::text) THEN 'queue'::text
-    WHEN (key ~~ 'task:%'::text) THEN 'task'::text
-    WHEN (key ~~ 'tenant:%'::text) THEN 'tenant'::text
-    ELSE 'key'::text
-END) STORED,
+    kind text DEFAULT 'key'::text NOT NULL,
     template text,
     override jsonb DEFAULT '{}'::jsonb NOT NULL,
     concurrency integer,
@@ -2226,9 +2220,9 @@ REVOKE ALL ON FUNCTION holdfast.settle(p_outcomes jsonb, p_worker text) FROM PUB
 REVOKE ALL ON FUNCTION holdfast.share(p_lanes bigint[], p_room integer, p_per_tenant integer) FROM PUBLIC;
 
 
--- Name: FUNCTION shut_lanes(p_queue text, p_priority integer, p_lanes bigint[]); Type: ACL; Schema: holdfast; Owner: -
+-- Name: FUNCTION shut_lanes(p_queue text, p_priority integer, p_heads holdfast.candidate[]); Type: ACL; Schema: holdfast; Owner: -
 
-REVOKE ALL ON FUNCTION holdfast.shut_lanes(p_queue text, p_priority integer, p_lanes bigint[]) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.shut_lanes(p_queue text, p_priority integer, p_heads holdfast.candidate[]) FROM PUBLIC;
 
 
 -- Name: FUNCTION sleep(p_worker text, p_queues text[]); Type: ACL; Schema: holdfast; Owner: -
@@ -2312,6 +2306,11 @@ GRANT ALL ON FUNCTION holdfast.wake(p_queue text, p_jobs bigint) TO holdfast_enq
 -- Name: FUNCTION walk(p_queue text, p_priority integer, p_from bigint, p_to bigint, p_limit integer, p_each integer); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.walk(p_queue text, p_priority integer, p_from bigint, p_to bigint, p_limit integer, p_each integer) FROM PUBLIC;
+
+
+-- Name: FUNCTION walk_lanes(p_queue text, p_priority integer, p_hint jsonb, p_room integer, OUT lanes bigint[], OUT shut jsonb, OUT reached bigint, OUT few boolean); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.walk_lanes(p_queue text, p_priority integer, p_hint jsonb, p_room integer, OUT lanes bigint[], OUT shut jsonb, OUT reached bigint, OUT few boolean) FROM PUBLIC;
 
 
 -- Name: FUNCTION wanted_cancels(p_tokens bigint[]); Type: ACL; Schema: holdfast; Owner: -

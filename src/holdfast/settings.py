@@ -15,6 +15,7 @@ from holdfast.errors import ConfigurationError
 
 VERSION = "0.1.0"
 PREFIX = "HOLDFAST_"
+HIGHEST_PORT = 65_535
 _SCHEMA_NAME = re.compile(r"[a-z_][a-z0-9_]{0,39}")
 _NOT_SETTINGS = re.compile(r"DEBUG|TEST_.*|(.*_)?SERVICE_(HOST|PORT)(_.*)?")  # the last are what Kubernetes sets
 _WORKER_NAME = re.compile(r"[A-Za-z0-9._-]{1,60}")  # notifications name workers, up to a space
@@ -44,8 +45,8 @@ class Settings:
     )
     worker_name: str = _setting("worker", "what a worker's id begins with; the rest of it makes it unique")
     concurrency: int = _setting(50, "jobs a worker process runs at once", 1)
-    prefetch: float = _setting(0.05, "seconds of work to claim ahead; 0 claims only what can start now", 0)
-    claim_size: int = _setting(500, "most jobs one claim takes", 1)
+    prefetch: float = _setting(0.1, "seconds of work to claim ahead; 0 claims only what can start now", 0)
+    claim_size: int = _setting(1000, "most jobs one claim takes", 1)
     grace: float = _setting(25.0, "seconds a stopping worker lets running jobs finish", 0)
     child_processes: int = _setting(
         0, 'most child processes a worker runs for tasks with `runner="process"`; 0 is one per CPU', 0
@@ -139,6 +140,9 @@ class Settings:
             raise ConfigurationError("amqp_exchange and amqp_routing_key must have names; leave them out for the usual")
         if self.health_require_queue and not self.queue_enabled:
             raise ConfigurationError("health_require_queue goes with queue_enabled; set HOLDFAST_QUEUE_ENABLED")
+        for name in ("health_port", "metrics_port"):
+            if (port := getattr(self, name)) > HIGHEST_PORT:
+                raise ConfigurationError(f"{name} is a port, up to {HIGHEST_PORT}, got {port}; set {_env(name)}")
         if self.log_level.lower() not in ("debug", "info", "warning", "error"):
             raise ConfigurationError(f"log_level is debug, info, warning or error, got {self.log_level!r}")
         if self.log_format not in ("console", "json"):
@@ -212,7 +216,9 @@ def _parse(name: str, kind: str, text: str) -> object:
                     "off": False}[text.strip().lower()]  # fmt: skip
         return {"int": int, "float": float, "str": str}[kind](text)
     except (KeyError, ValueError):
-        raise ConfigurationError(f"{_env(name)} must be a {kind}, got {text!r}") from None
+        raise ConfigurationError(
+            f"{_env(name)} must be {'an' if kind == 'int' else 'a'} {kind}, got {text!r}"
+        ) from None
 
 
 def table() -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +67,6 @@ def test_a_send_that_ends_within_the_grace_time_is_made_once(hf: Holdfast, dsn: 
         hf.emit(None, channel, 1.0, key="k")
     worker = Process(dsn, tmp_path, "posting", **SERVED)
     wait_until(lambda: len(worker.notes("begins")) == 3)
-    worker.signal(signal.SIGTERM)
     assert worker.stop() == 0
     assert [each.status for each in hf.list_messages()] == ["delivered"] * 3
     assert [note[3] for note in worker.notes()] == ["False"] * 6

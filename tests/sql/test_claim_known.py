@@ -51,6 +51,26 @@ def test_it_tells_of_lanes_that_are_empty_or_shut(sql: Sql) -> None:
     assert found["info"]["closed"] == [[lanes["full"], "full", None, None]]
 
 
+@pytest.mark.parametrize("waiting", [True, False])
+def test_a_lane_that_a_tenants_part_did_not_reach_is_not_told_empty(sql: Sql, waiting: bool) -> None:
+    """Of fifteen lanes of one tenant and one of another, a claim of four comes to some only."""
+    owned = [("many", f"k{n}") for n in range(15)] + [("few", "k")]
+    lanes = [sql("select lane_of(%s, %s)", [tenant, [key]])[0][0] for tenant, key in owned]
+    for tenant, key in owned:
+        flow.limit(sql, key, concurrency=1)
+        if waiting:
+            flow.put(sql, tenant=tenant, keys=[key])
+    hint = {"lanes": "{" + ",".join(map(str, lanes)) + "}", "at": "{" + ",".join(["-infinity"] * 16) + "}",
+            "ids": "{" + ",".join([ZERO] * 16) + "}"}  # fmt: skip
+    ((found,),) = sql("select to_jsonb(c) from claim_known('default', 2, %s::jsonb, 4) c", [json.dumps(hint)])
+    assert found["fits"]
+    told = set(found["info"].get("empty") or ())
+    if waiting:
+        assert not told and found["ids"]
+    else:
+        assert 0 < len(told) < len(lanes), "it cannot know of those that it did not visit"
+
+
 def test_nobody_waits_for_a_limit_that_somebody_has(dsn: str, sql: Sql) -> None:
     for key in ("held", "free"):
         flow.limit(sql, key, concurrency=1)
@@ -70,6 +90,7 @@ def test_what_is_owed_to_a_limit_is_taken_into_account(sql: Sql) -> None:
     sql("delete from live where id = %s", [first.id])
     sql("insert into limit_owed (key, ids, well, ill) values ('a', %s, '{}', '{}')", [[first.id]])
     assert len(known(sql, "a")["ids"]) == 1
+    assert sql("select running from limits") == [(1,)]
 
 
 def test_the_lane_whose_turn_was_cut_short_is_named(sql: Sql) -> None:

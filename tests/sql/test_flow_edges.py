@@ -52,6 +52,84 @@ def test_a_lane_whose_job_must_wait_for_a_slot_is_not_taken_for_empty(sql: Sql) 
     assert (found, len(told["more"]), "empty" in told) == ([], 1, False)
 
 
+def test_tenants_behind_one_of_many_lanes_are_found_by_the_first_claim_of_a_lap(each_sql: Sql) -> None:
+    """Six hundred keys without room, and nobody else waits until a lap has walked them all."""
+    sql = each_sql
+    sql("insert into limit_rules (template, pattern, code, updated_at) "
+        """values ('k:{n}', 'k:%', '{"concurrency": 0}', now())""")  # fmt: skip
+    sql("select apply_limits(array(select 'k:' || n from generate_series(1, 600) n))")
+    sql("insert into live (id, task, lane, keys) select gen_random_uuid(), 't', lane_of(null, array['k:' || n]), "
+        "array['k:' || n] from generate_series(1, 600) n")  # fmt: skip
+    for n in range(3):
+        flow.put(sql, tenant=f"t{n}", number=2)
+    found, told = look(sql, EVERYWHERE)
+    assert len(found) == 6
+    assert told["end"] < 2**32, "the lap goes on where its own walk has ended"
+    assert 500 <= len(told["closed"]) < 600
+    _, rest = look(sql, {"default/2": {"from": told["end"]}})
+    assert rest["end"] is None
+    assert {lane for lane, *_ in told["closed"] + rest["closed"]} == {lane for (lane,) in sql(
+        "select lane from live where token is null")}  # fmt: skip
+
+
+def test_a_lap_that_comes_to_a_tenant_of_many_lanes_looks_behind_it(sql: Sql) -> None:
+    """Wherever in the ring that is: here after 510 tenants, of which its first claim meets 500."""
+    sql("insert into limit_rules (template, pattern, code, updated_at) "
+        """values ('k:{n}', 'k:%', '{"concurrency": 0}', now())""")  # fmt: skip
+    sql("select apply_limits(array(select 'k:' || n from generate_series(1, 1200) n))")
+    sql("insert into live (id, task, tenant, lane) select gen_random_uuid(), 't', 't' || n, n << 32 "
+        "from generate_series(1::bigint, 510) n union all "
+        "select gen_random_uuid(), 't', 'behind' || n, n << 32 from generate_series(700::bigint, 709) n")  # fmt: skip
+    sql("insert into live (id, task, tenant, lane, keys) "
+        "select gen_random_uuid(), 't', 'wide', (600::bigint << 32) + n, "
+        "array['k:' || n] from generate_series(1::bigint, 1200) n")  # fmt: skip
+    _, first = look(sql, EVERYWHERE)
+    found, told = look(sql, {"default/2": {"from": first["end"]}})
+    met = {lane >> 32 for lane in told["more"]} | {
+        lane >> 32 for (lane,) in sql("select lane from live where id = any (%s)", [found])
+    }
+    assert set(range(700, 710)) <= met
+    assert told["end"] >> 32 == 600
+
+
+def test_a_claim_without_a_memory_stops_when_nothing_more_may_be_taken(sql: Sql, other: Any) -> None:
+    """Jobs under a rate are taken for free slots alone. To go on would lock all there is, and stop everybody else."""
+    sql("insert into limit_rules (template, pattern, code, updated_at) "
+        """values ('r:{n}', 'r:%', '{"rate": 100, "per": 1, "burst": 100}', now())""")  # fmt: skip
+    sql("select apply_limits(array(select 'r:' || n from generate_series(1, 500) n))")
+    sql("insert into live (id, task, tenant, lane, keys) select gen_random_uuid(), 't', 't' || n, "
+        "lane_of('t' || n, array['r:' || n]), array['r:' || n] from generate_series(1, 500) n")  # fmt: skip
+    taken = other.execute("select id from claim('w', '{default}', 50, '60s', null, false, 5, 25)").fetchall()
+    assert len([id_ for (id_,) in taken if id_ is not None]) == 5
+    assert sql("select count(*) from (select 1 from limits for update skip locked) free")[0][0] >= 400
+    assert sql("select count(*) from (select 1 from live for update skip locked) free")[0][0] >= 400
+
+
+def test_a_claim_without_a_memory_finds_what_waits_among_lanes_whose_jobs_all_run(sql: Sql, other: Any) -> None:
+    for n in range(80):
+        flow.put(sql, tenant=f"t{n % 2}", keys=[f"k{n}"])
+    assert len(flow.claim(sql, limit=100)) == 80
+    (waits,) = flow.put(sql, tenant="t0", keys=["waits"])
+    for _ in range(10):
+        rows = other.execute("select id from claim('w', '{default}', 2)").fetchall()
+        assert rows == [(waits,)]
+        other.rollback()
+
+
+def test_a_lane_whose_first_job_runs_is_judged_by_the_one_that_waits(sql: Sql) -> None:
+    """They wait for the same limits, unless the hashes of two keys agree: then the first must not speak for it."""
+    flow.limit(sql, "full", concurrency=1)
+    flow.put(sql, keys=["full"], age=60)
+    flow.put(sql, keys=["other"])
+    sql("update live set lane = 7")
+    assert look(sql, EVERYWHERE)[0] != []
+    sql("update live set token = null, claimed_at = null, attempt = 0 where keys = '{other}'")
+    sql("update limits set running = 0 where key = 'other'")
+    assert sql("select keys, token is null from live order by run_at") == [(["full"], False), (["other"], True)]
+    found, told = look(sql, EVERYWHERE)
+    assert (len(found), "closed" in told) == (1, False)
+
+
 @pytest.mark.parametrize("key", ["tenant:acme", "task:slow"])
 def test_a_job_behind_many_that_must_wait_in_its_lane_is_found_at_once(sql: Sql, key: str) -> None:
     """Lane 0 holds jobs of many tasks, and those of clients that do not know where a tenant's jobs belong."""

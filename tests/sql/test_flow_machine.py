@@ -304,7 +304,7 @@ class Machine(RuleBasedStateMachine):
                 self.limits[name].start(self.now, each.id)
 
     def take_up_owed(self) -> None:
-        """A claim that looks at a key takes up what it is owed; which keys it looked at is its own affair."""
+        """Whoever looks at a key takes up what it is owed; which keys a claim looked at is its own affair."""
         left = {row[0] for row in self.sql("select key from limit_owed")}
         for name, key in self.limits.items():
             if key.owed and name not in left:
@@ -344,6 +344,9 @@ class Machine(RuleBasedStateMachine):
                 key.running -= 1
                 key.owed.append((job.id, counted))
             else:
+                for before, was in key.owed:  # what ended before counts before
+                    key.judge(self.now, before, was)
+                key.owed.clear()
                 key.end(self.now, job.id, counted)
         job.taken, job.expires_at, job.counted = None, None, ()
 
@@ -384,6 +387,18 @@ class Machine(RuleBasedStateMachine):
             running = [job for job in self.jobs.values() if job.taken and "breaker" in job.keys]
             for job in running if outcome == "error" else running[:1]:
                 self.end_one(job, outcome, None)
+
+    @rule(outcomes=st.lists(st.sampled_from(["error", "succeeded"]), min_size=2, max_size=3))
+    def jobs_end_one_after_the_other_and_only_the_last_finds_their_key(self, outcomes: list[str]) -> None:
+        self.enqueue(None, "t", ["breaker"], 1, "default", len(outcomes))
+        self.claim(30, None, None, ["default"])
+        running = [job for job in self.jobs.values() if job.taken and "breaker" in job.keys][: len(outcomes)]
+        for job, outcome in zip(running, outcomes, strict=False):
+            if job is not running[-1]:
+                self.somebody_holds_a_key("breaker")
+            elif any(key.locked for key in self.limits.values()):
+                self.somebody_lets_go()
+            self.end_one(job, outcome, None)
 
     @precondition(lambda self: any(job.taken for job in self.jobs.values()))
     @rule()
@@ -465,7 +480,8 @@ MUTANTS = {
     "pauses do not hold": {"views/limit_state": [("case when m.paused and", "case when false and m.paused and")]},
     "an open breaker lets through": {"views/limit_state": [("m.open_until > clock() or", "")]},
     "a probe's failure is nobody's": {"count_ended": [("when m.probe = any (e.ill) then m.opens + 1", "")]},
-    "the ring is not closed": {"claim_lanes": [("if p_hint ? 'round' and", "if false and")]},
+    "what was noted first counts last": {"release_limits": [("perform take_owed(v_locked);", "null;")]},
+    "the ring is not closed": {"walk_lanes": [("if v_start is not null and cardinality", "if false and cardinality")]},
     "ends wait for a key that is held": {"release_limits": [("for update skip locked", "for update")]},
 }
 

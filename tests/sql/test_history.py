@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from holdfast import Holdfast
@@ -35,11 +36,11 @@ def test_listing_the_newest_jobs_reads_no_more_than_it_shows(hf: Holdfast, sql: 
     call = hf.calls.list_jobs(_everything(), limit=20)
     plan = "\n".join(row[0] for row in sql("explain (analyze, costs off, timing off) " + call.sql, call.params))
     assert "Merge Append" in plan, plan
-    assert "Seq Scan" not in plan.replace("Seq Scan on claims", ""), plan
+    assert not re.search("Seq Scan on (live|later|dead|history)", plan), plan  # those that are empty here may be read
     assert "rows=20000" not in plan, plan
 
 
 def _everything() -> Any:
-    from holdfast.store.calls import Filter
+    from holdfast.store.values import Filter
 
     return Filter()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import threading
 from typing import Any
 
@@ -13,7 +15,7 @@ from conftest import wait_until
 from psycopg.errors import InvalidParameterValue
 from sql_clock import Clock, clock_fixture  # noqa: F401 - fixture
 from sql_core import Sql
-from test_order_and_plan import rows_read
+from test_plans import rows_read
 
 from holdfast import Holdfast, UsageError
 
@@ -61,6 +63,21 @@ def test_a_rate_or_a_breaker_that_is_new_gets_what_it_cannot_do_without(sql: Sql
     assert in_force(sql, "api:a") == {"rate": 20, "per": 1, "burst": 3}, "the code has said it already"
     flow.change(sql, "smtp", breaker_after=2)
     assert in_force(sql, "smtp")["breaker_pause"] == 300
+
+
+@pytest.mark.parametrize(
+    ("key", "change", "told"),
+    [
+        ("order:a", {"concurrency": 2}, "concurrency of order:a cannot be set"),
+        ("order:a", {"rate": 1, "per": 60}, "of order:a cannot be set"),
+        ("k", {"breaker_after": 3, "breaker_pause": 100, "breaker_cap": 5}, "not below breaker_pause, got 5 and 100"),
+    ],
+)
+def test_what_code_may_not_say_an_operator_may_not_set(sql: Sql, key: str, change: dict[str, int], told: str) -> None:
+    with pytest.raises(InvalidParameterValue, match=re.escape(told)):
+        sql("select set_limit(%s, %s::jsonb)", [key, json.dumps(change)])
+    assert core.count(sql, "limits") == 0
+    sql("select set_limit('k', '{\"breaker_cap\": null, \"breaker_pause\": 100}')")
 
 
 def test_a_concurrency_of_0_is_allowed_and_whoever_set_it_is_known(sql: Sql) -> None:
@@ -302,7 +319,7 @@ def test_counts_that_are_true_are_no_drift(each_sql: Sql) -> None:
 def test_implicit_keys_that_a_claim_has_counted_are_true_too(sql: Sql) -> None:
     id_ = flow.hold(sql, "a")
     sql("update live set held = '{queue:default,a}' where id = %s", [id_])
-    sql("insert into limits (key, running) values ('queue:default', 1)")
+    sql("insert into limits (key, kind, running) values ('queue:default', 'queue', 1)")
     assert sql("select * from reconcile_limits()") == []
 
 

@@ -196,7 +196,7 @@ def test_a_job_that_keeps_its_order_gets_no_more_limits_than_a_claim_can_tell_of
 
 
 def test_an_order_runs_one_at_a_time_whatever_an_operator_says(sql: Sql) -> None:
-    sql("""select set_limit('order:a', '{"concurrency": 5}')""")
+    flow.limit(sql, "order:a", concurrency=5)  # set_limit() refuses it; it once did not
     first = put(sql)
     put(sql)
     assert started(sql) == [first]

@@ -115,6 +115,24 @@ def test_what_is_owed_to_a_key_is_taken_into_account_though_nobody_claims_under_
     assert sql("select running, last_success_at is not null from limits") == [(0, True)]
 
 
+@pytest.mark.parametrize("verdict", ["succeeded", "failed"])
+def test_what_ended_before_counts_before_though_it_was_only_noted(sql: Sql, dsn: str, verdict: str) -> None:
+    """Failures under a key whose row somebody holds, then one job more: the breaker knows in which order."""
+    flow.limit(sql, "k", breaker_after=3, breaker_pause=60, breaker_cap=60)
+    for _ in range(3):
+        flow.put(sql, keys=["k"])
+    *failing, last = flow.claim(sql, limit=10)
+    with core.session(dsn, autocommit=False) as other:
+        other.execute("select from limits for update")
+        for job in failing:
+            flow.end(sql, job, outcome="failed")
+    assert core.count(sql, "limit_owed") == 2
+    flow.end(sql, last, outcome=verdict)
+    sql("select prune()")
+    found = sql("select failure_streak, open_until is not null, running from limits where key = 'k'")
+    assert found == [(0, False, 0) if verdict == "succeeded" else (3, True, 0)]
+
+
 def test_an_open_batch_of_which_nothing_was_heard_is_canceled_and_tells_its_callback(sql: Sql, clock: Clock) -> None:
     lost, waits, young = (uuid.uuid4() for _ in "123")
     for batch in (lost, waits, young):

@@ -88,6 +88,7 @@ INTERNAL = [
     "select orders_of('{a}')",
     "select shut_lanes('q', 2, '{}')",
     "select walk('q', 2, -1, null, 1)",
+    "select walk_lanes('q', 2, '{}', 1)",
     "select within_cap('{}', 1, null, '{}')",
     "select shut_lanes('q', 2, '{}')",
     "select take_outbox_key('email', null, 'k', gen_random_uuid())",

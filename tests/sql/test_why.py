@@ -12,7 +12,7 @@ import sql_core as core
 import sql_flow as flow
 from sql_clock import Clock, clock_fixture  # noqa: F401 - fixture
 from sql_core import Sql
-from test_order_and_plan import rows_read
+from test_plans import rows_read
 
 PROBE = "018f2c5e-7d1a-7c3b-9f00-2a4b6c8d0e1f"
 

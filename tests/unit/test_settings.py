@@ -64,7 +64,7 @@ def test_a_bad_variable_that_code_overrules_is_not_read() -> None:
     ],
 )
 def test_a_bad_value_names_the_variable_and_the_value(name: str, text: str, kind: str) -> None:
-    with pytest.raises(ConfigurationError, match=f"HOLDFAST_{name} must be a {kind}, got '{text}'"):
+    with pytest.raises(ConfigurationError, match=f"HOLDFAST_{name} must be an? {kind}, got '{text}'"):
         Settings.load({f"HOLDFAST_{name}": text})
 
 
@@ -204,3 +204,11 @@ def test_the_reference_table_has_every_setting() -> None:
     text = table()
     for name in Settings.__dataclass_fields__:
         assert f"| `{name}` | `HOLDFAST_{name.upper()}` |" in text
+
+
+@pytest.mark.parametrize("name", ["health_port", "metrics_port"])
+def test_a_port_that_cannot_be_is_refused(name: str) -> None:
+    with pytest.raises(
+        ConfigurationError, match=f"{name} is a port, up to 65535, got 70000; set HOLDFAST_{name.upper()}"
+    ):
+        Settings(**{name: 70_000})

@@ -8,14 +8,17 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from conftest import PATIENCE
 from running import ended, until, working
 
 from holdfast import (
     Holdfast,
     Status,
 )
+from holdfast.store.calls import Calls
 from holdfast.store.session import Session, ThreadSession
 from holdfast.worker import Worker
+from holdfast.worker.claim import LOOKS, Claimer
 
 
 async def test_an_idle_worker_starts_a_new_job_within_milliseconds(hf: Holdfast, sql: Any) -> None:
@@ -49,6 +52,55 @@ async def test_a_delayed_job_starts_on_time_even_when_it_was_enqueued_while_the_
         info = await ended(hf, (await quick.using(delay=0.4).aenqueue()).id)
     assert info.started_at is not None
     assert timedelta(0) <= info.started_at - info.run_at < timedelta(seconds=10), "far below the intervals"
+
+
+async def test_a_worker_that_begins_to_listen_looks_for_what_it_was_not_told_of(
+    hf: Holdfast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is among the sleepers before it listens, and meanwhile nobody hears a notification."""
+    may_listen, sleeps = asyncio.Event(), asyncio.Event()
+    connect, wait = Session._open, Claimer._wait
+
+    async def late(self: Session) -> Any:
+        if self._name.endswith(" listen"):
+            await may_listen.wait()
+        return await connect(self)
+
+    async def noted(self: Claimer, seconds: float) -> bool:
+        if seconds > 20:
+            sleeps.set()
+        return await wait(self, seconds)
+
+    monkeypatch.setattr(Session, "_open", late)
+    monkeypatch.setattr(Claimer, "_wait", noted)
+
+    @hf.task()
+    async def quick() -> None: ...
+
+    async with working(hf, poll=30.0, upkeep=30.0):
+        await asyncio.wait_for(sleeps.wait(), PATIENCE)
+        job = await quick.aenqueue()
+        may_listen.set()
+        began = time.monotonic()
+        await ended(hf, job.id)
+        assert time.monotonic() - began < 10, "far below the interval"
+
+
+async def test_a_worker_that_falls_asleep_asks_again_when_the_next_delayed_job_is_due(
+    hf: Holdfast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An enqueue that began before it was among the sleepers notifies nobody. When that commits, a first look does not
+    find a job that is not due yet."""
+    asked: list[str] = []
+    ask = Calls.sleep
+
+    def noted(self: Calls, worker: str, queues: list[str]) -> Any:
+        asked.append(worker)
+        return ask(self, worker, queues)
+
+    monkeypatch.setattr(Calls, "sleep", noted)
+    async with working(hf, poll=60.0, upkeep=60.0):
+        await until(lambda: len(asked) == 1 + len(LOOKS))
 
 
 async def test_jobs_start_in_the_order_of_priority_then_time(hf: Holdfast) -> None:

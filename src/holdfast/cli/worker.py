@@ -101,9 +101,10 @@ def _supervise(target: str, processes: int, given: Mapping[str, object], all_que
 
 
 def _work(target: str, given: Mapping[str, object], all_queues: bool) -> None:
-    from holdfast.worker import Worker
+    from holdfast.worker import Worker, keep_what_is_loaded
 
     hf = prepared(target, given, all_queues)
+    keep_what_is_loaded()
     run(Worker(hf).run(handle_signals=True))
 
 

@@ -58,7 +58,7 @@ class Session:
         return answer
 
     async def listen(self, channel: str) -> AsyncIterator[str]:
-        """The payloads of notifications on a channel, for as long as the connection lives."""
+        """The payloads of notifications on a channel, for as long as the connection lives; "" once it listens."""
         try:
             conn = await self._open()
             await conn.execute(f"LISTEN {channel}")

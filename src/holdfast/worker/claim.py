@@ -14,7 +14,7 @@ import logging
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from operator import itemgetter
 
 from holdfast.errors import ConfigurationError, DatabaseUnavailable, HoldfastError
@@ -48,6 +48,7 @@ class Claimer:
         calls: Calls,
         hand: Hand,
         may_claim: Callable[[], bool],
+        ends_stored: Callable[[], Awaitable[None]],
     ) -> None:
         self._worker = worker
         self._settings = settings
@@ -56,6 +57,7 @@ class Claimer:
         self._calls = calls
         self._hand = hand
         self.may_claim = may_claim
+        self._ends_stored = ends_stored
         self.lanes = Lanes(self._queues)
         self._rate = Rate()
         self._registered = False  # whether our row may be among the sleepers
@@ -111,6 +113,11 @@ class Claimer:
 
     async def _step(self) -> None:
         room = self._room()
+        if room and self.lanes.crowded:
+            # What has ended here gives its places back first. Else claim after claim meets what this worker itself has
+            # not let go of, and finds little each time (decision 021).
+            await self._ends_stored()
+            room = 0 if self._stopping else self._room()
         if not room:
             await self._wait_for_room()
         elif not self.may_claim():
@@ -223,7 +230,7 @@ class Claimer:
 
     async def _sleep(self, affordable: float) -> None:
         poll = self._settings.poll * random.uniform(0.75, 1.25)
-        if self._looks:
+        if first := bool(self._looks):
             poll = min(poll, self._looks.pop(0))
         if not self.lanes.looked_everywhere:
             poll = min(poll, affordable)
@@ -231,8 +238,9 @@ class Claimer:
             poll = min(poll, max(look - time.monotonic(), 0.001))
         soon = self._due is not None and self._due <= poll
         woken = await self._wait(max(self._due or 0, 0.001) if soon else poll)
-        # A wake-up that brings no job may announce a delayed one, so ask again when the next is due.
-        self._due_known = not woken and not soon
+        # A wake-up that brings no job may announce a delayed one, and what was committed unheard before the first looks
+        # may be one: ask again when the next is due.
+        self._due_known = not woken and not soon and not first
         if self._due is not None:
             self._due -= poll
 

@@ -56,7 +56,7 @@ class Attempts:
         if task is None:
             return self._judge.unknown(job)
         try:
-            around = bool(self._around) and self._around.concerns(job)
+            around = (skips := self._around.skips) is not None and not skips(job)
             if task.runner == "process":
                 return await self._run_in_process(task, job, around)
             args, kwargs = task.signature.call(job)

@@ -10,10 +10,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from time import monotonic
 from typing import Any
 
 from holdfast.errors import DatabaseUnavailable, HoldfastError, UnknownTask, UsageError
@@ -32,6 +32,7 @@ LARGEST = 1000
 MOST_KEYS = 1000  # counted of what fails
 TOP = 5  # told of them
 UNKNOWN_EVERY = 60.0  # seconds between warnings of a task that is not known here
+FEW, LONGEST_WAIT = 4, 0.1  # flushes and seconds to wait for
 LOOK_EVERY = 0.25  # seconds between looks at batches while there is always something to send
 
 
@@ -82,6 +83,8 @@ class Finisher:
         self._next = Flush()
         self._full: list[Flush] = []
         self._something = asyncio.Event()
+        self._flushed = asyncio.Event()
+        self._stuck = False  # whether somebody has waited in vain for the flush under way
         self._idle = asyncio.Event()
         self._idle.set()
         self.succeeded = 0
@@ -107,13 +110,15 @@ class Finisher:
             flush.ids.append(job.id)
             flush.tokens.append(lease.token)
             self.succeeded += 1
+            if self.stats is not None:
+                self.stats.succeeded[job.task].append(monotonic() - job.started)
             if self._tells_each:
                 logs.event(log, logging.DEBUG, "job succeeded", **_about(job))
         else:
             (flush.results if outcome.outcome == SETTLED else flush.outcomes).append(outcome)
             self._note(job, outcome)
-        if self.stats is not None:
-            self.stats.note(job.task, ending_of(job, outcome), time.monotonic() - job.started if job.started else None)
+            if self.stats is not None:
+                self.stats.note(job.task, ending_of(job, outcome), monotonic() - job.started if job.started else None)
         if job.lane or self.closed:
             flush.freed.append(job)
         if job.batch is not None:
@@ -139,16 +144,21 @@ class Finisher:
                 await self._keep_results(self._full[0])
                 if freed := self._full.pop(0).freed:
                     self.on_freed(freed)
-                if self._touched and (time.monotonic() >= self._look_at or not (self._full or self._next)):
+                self._stuck = False
+                self._flushed.set()
+                if self.stats is not None:
+                    self.stats.settle()
+                if self._touched and (monotonic() >= self._look_at or not (self._full or self._next)):
                     await self._complete_batches()
             self._something.clear()
             self._idle.set()
+            self._flushed.set()
 
     async def _complete_batches(self) -> None:
         """Ends batches whose last job may just have ended: at once when there is nothing else to send, else now and
         then. If it fails, the upkeep leader does it."""
         touched, self._touched = self._touched, set()
-        self._look_at = time.monotonic() + LOOK_EVERY
+        self._look_at = monotonic() + LOOK_EVERY
         try:
             await self.session.run(self._calls.complete_batches(touched))
         except HoldfastError as error:
@@ -173,6 +183,19 @@ class Finisher:
     async def drained(self) -> None:
         """Waits until everything added so far has been sent."""
         await self._idle.wait()
+
+    async def caught_up(self) -> None:
+        """Waits until everything added has been sent, or as good as: for no more than a few flushes where there is
+        always something new, and once and briefly for one that is stuck."""
+        try:
+            async with asyncio.timeout(LONGEST_WAIT):
+                for _ in range(FEW):
+                    if self.idle or self._stuck:
+                        return
+                    self._flushed.clear()
+                    await self._flushed.wait()
+        except TimeoutError:
+            self._stuck = True
 
     async def _send(self, flush: Flush) -> None:
         """Sends a flush until it is stored. Only data the database refuses is sent in parts, so that one outcome which
@@ -257,5 +280,5 @@ def _about(job: Job) -> dict[str, Any]:
     """Log fields of an attempt that has just ended."""
     about: dict[str, Any] = {"job": job.id, "task": job.task, "attempt": job.attempt}
     if job.started:
-        about["job_duration_ms"] = round((time.monotonic() - job.started) * 1000, 1)
+        about["job_duration_ms"] = round((monotonic() - job.started) * 1000, 1)
     return about

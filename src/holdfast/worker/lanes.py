@@ -16,7 +16,7 @@ from __future__ import annotations
 import heapq
 import math
 import random
-from bisect import bisect_left, bisect_right, insort
+from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Iterable, Sequence, Set
 from typing import Any
@@ -27,128 +27,19 @@ from holdfast.model.job import Job
 from holdfast.model.limit import ORDER
 from holdfast.model.limit import lane as lane_of
 from holdfast.store.calls import Rows
+from holdfast.worker.ring import NO_CUT, NOWHERE, SPARE, Mark, Ring
 
 LAP_EVERY, SOONEST_LAP = 1.0, 0.2
 LAP_SHARE = 20  # the next careful claim may come after this many times the duration of the last
+REST = 10  # the same for a worker's first lap, which tells it of everybody's lanes
 CHEAP = 0.005  # what any claim may take, and more so on a busy machine: not a cost of where it started
-SKIPPED = 2000  # closed lanes that it may pass by
-SPARE = 20  # lanes a claim may visit beyond one for each job it wants: some will have nothing
 FIRST_LOOK, LONGEST_LOOK = 0.5, 8.0  # seconds between looks at a key of which only others know when it has room
 NARROWEST, WIDEST = 50, 100_000
 LOOK_EVERY = 0.1  # seconds between looks at keys that wait, when there is enough else to do
 AT_LEISURE = 1000  # keys looked at together when there is nothing else to do
-NO_CUT = (-1, 0)
+CROWDED = 0.02  # of the limits that claims meet, those that somebody has at that moment
 TOGETHER = 0.5  # and between looks at any of them: ten thousand keys shall not wake a worker a thousand times a second
 LONGEST_PAUSE = 0.2
-NOWHERE = (float("-inf"), "00000000-0000-0000-0000-000000000000")
-Mark = tuple[float, str]
-
-
-class Ring:
-    """The lanes with work of one queue and priority, in the order of the index, and the last job seen in each."""
-
-    def __init__(self) -> None:
-        self.marks: dict[int, Mark] = {}
-        self.lanes: list[int] = []
-        self.at = -1  # the lane visited last
-        self.walked = -1  # where the careful lap has got to
-        self.lapped = False
-        self.closed: list[int] = []  # lanes that wait for a limit, in order
-        self.known = False  # whether the last jobs found were under one limit each: there is a shorter way to such
-        self.cut = NO_CUT  # the lane whose turn was not over when the claim was full, and how many it has left
-        self.looks: set[int] = set()  # lanes that waited, and are tried because it is time to
-        self._tenants: Counter[int] = Counter()  # how many lanes each has
-        self._turns: dict[int, int] = {}  # the lane of a tenant visited last, where it has several
-        self._asked: list[int] = []
-
-    def add(self, lane: int, mark: Mark) -> None:
-        """Learns of a job in a lane; never goes back in one."""
-        known = self.marks.get(lane)
-        if known is None:
-            insort(self.lanes, lane)
-            self.marks[lane] = mark
-            self._tenants[lane >> 32] += 1
-        elif mark > known:
-            self.marks[lane] = mark
-
-    def drop(self, lane: int) -> Mark:
-        """Forgets a lane. Lane 0 is visited by every claim, and stays."""
-        if lane and lane in self.marks:
-            self.lanes.pop(bisect_left(self.lanes, lane))
-            self._tenants[lane >> 32] -= 1
-            if not self._tenants[lane >> 32]:
-                del self._tenants[lane >> 32]
-            return self.marks.pop(lane)
-        return NOWHERE
-
-    def forget(self, seen: Iterable[int]) -> None:
-        """Forgets every lane but those that were seen to have jobs."""
-        for lane in set(self.lanes).difference(seen):
-            self.drop(lane)
-
-    def look(self) -> object:
-        """Where a careful claim shall walk on; past lanes of which it is known that they must wait."""
-        first = bisect_right(self.closed, self.walked)
-        skip = self.closed[first : first + SKIPPED]
-        return {"from": self.walked} | ({"skip": _array(skip)} if skip else {})
-
-    @property
-    def plain(self) -> bool:
-        """Whether nothing is known but lane 0."""
-        return len(self.lanes) == 1 and self.lanes[0] == 0
-
-    def hint(self, limit: int) -> object:
-        """Where a quick claim shall look; None when nothing is known."""
-        self._asked = []
-        if not self.lanes:
-            return None
-        if self.plain:
-            return self.marks[0]
-        if self.at < 0:  # anywhere: workers that start together shall not go round together
-            self.at = random.choice(self.lanes)
-        lane, left = self.cut
-        again = {"first": left} if lane in self.marks else {}
-        asked = self._next(min(limit + SPARE, len(self.lanes)))
-        self._asked = asked = [lane, *(each for each in asked if each != lane)] if again else asked
-        marks = [self.marks[lane] for lane in asked]
-        looks = [lane for lane in asked if lane in self.looks] if self.looks else []
-        self.looks.difference_update(looks)
-        return {
-            "lanes": _array(asked),
-            "at": _array(mark[0] for mark in marks),
-            "ids": _array(mark[1] for mark in marks),
-            **again,
-        } | (
-            {"known": True} if self.known and len(looks) * 2 <= len(asked) else {"look": _array(looks)} if looks else {}
-        )
-
-    def _next(self, number: int) -> list[int]:
-        """The next lanes, as many of each tenant: one with many lanes gets no more than one with few."""
-        lanes, tenants = self.lanes, len(self._tenants)
-        if tenants in (1, len(lanes)):
-            first = bisect_right(lanes, self.at)
-            return lanes[first : first + number] + lanes[: max(first + number - len(lanes), 0)]
-        asked: list[int] = []
-        tenant, each = self.at >> 32, -(-number // tenants)
-        for _ in range(tenants):
-            first = bisect_left(lanes, (tenant + 1) << 32) % len(lanes)
-            tenant = lanes[first] >> 32
-            mine = lanes[first : first + self._tenants[tenant]]
-            turn = bisect_right(mine, self._turns.get(tenant, -1))
-            asked += (mine[turn:] + mine[:turn])[:each]
-            if len(asked) >= number:
-                break
-        return asked[:number]
-
-    def moved(self, served: Iterable[int], enough: bool) -> None:
-        """After a quick claim: the next one goes on after the last lane that was visited."""
-        if self._asked:
-            places = {lane: n for n, lane in enumerate(self._asked)}
-            last = max((places.get(lane, -1) for lane in served), default=-1) if enough else len(self._asked) - 1
-            self.at = self._asked[last] if last >= 0 else self.at
-            for lane in self._asked[: last + 1]:
-                if self._tenants[lane >> 32] > 1:
-                    self._turns[lane >> 32] = lane
 
 
 class Waiting:
@@ -284,7 +175,8 @@ class Lanes:
     def __init__(self, queues: Sequence[str]) -> None:
         self._rings = {f"{queue}/{priority}": Ring() for priority in range(4) for queue in queues}
         self.closed = Closed()
-        self.throttled: Counter[tuple[str, str]] = Counter()  # how often a lane was closed, by key and tenant
+        self.throttled: Counter[tuple[str, str]] = Counter()  # how often a lane was closed, by key and tenant: untold
+        self.times_throttled = 0  # in all
         self.contention = 0  # how often somebody else had a limit
         self.careful = True
         self._lap_at = 0.0
@@ -294,11 +186,12 @@ class Lanes:
         self._lap_found = 0
         self._lap_cost = 0.0
         self._first = True
-        self._breath = 0.0  # until when the first lap rests: half of the time, while it only finds lanes that must wait
+        self._breath = 0.0  # until when the first lap rests: most of the time, while it only finds lanes that must wait
         self.width = WIDEST  # most jobs to claim at once
         self._look_at = 0.0
         self._filled = False  # whether the last claim found as much as it asked for
         self.again = False  # whether the last claim only made way for what may be claimed, or knew less than we do now
+        self._met = 0.0  # of what quick claims met lately, the part whose limits somebody had
         self.held_up = 0  # claims in a row that found nothing, and somebody else at their limits
         # What has come free since the claim under way was sent: it may not have seen that yet, so its word that a lane
         # must wait is old.
@@ -309,7 +202,7 @@ class Lanes:
         """Where the next claim shall look."""
         if self.closed and (now >= self._look_at or not self._filled):
             self._look_at = now + LOOK_EVERY
-            self.closed.open_due(now, SPARE if self.more or self._filled else AT_LEISURE)
+            self.closed.open_due(now, SPARE if self.more or self._filled or self._first else AT_LEISURE)
         self._freed_keys, self._freed_lanes = set(), set()
         rings = self._rings
         due = self._affordable_at if self._near_end or self.lap_open else self._lap_at
@@ -347,6 +240,11 @@ class Lanes:
         return self.careful and not self.lap_open and (self._lap_claims == 1 or not self._lap_found)
 
     @property
+    def crowded(self) -> bool:
+        """Whether workers meet at the same limits again and again."""
+        return self._met > CROWDED
+
+    @property
     def pause(self) -> float:
         """How long to leave limits alone that somebody else has: as a rule it is for a moment, but a transaction that
         was left open has them for as long as it likes."""
@@ -373,6 +271,8 @@ class Lanes:
         for place, each in told.items():
             self._told(self._rings[place], each, now)
         if not self.careful:
+            if rows:
+                self._met += (contention / (contention + len(rows)) - self._met) / 4
             served = [row[12] for row in rows] if told else []
             for place, each in told.items():
                 self._rings[place].moved(served, enough)
@@ -385,7 +285,7 @@ class Lanes:
         self._lap_cost += now - began
         self._lap_found += len(rows)
         self._affordable_at = now + max(now - began - CHEAP, 0.0) * LAP_SHARE
-        self._breath = now if rows else now + (now - began)
+        self._breath = now if rows else now + (now - began) * REST
         if not rows and self._lap_claims == 1 and not self.lap_open and not self.again:
             # What else is known of has nothing, or it would have been met; visiting it would keep an idle worker busy.
             for place, each in told.items():
@@ -421,11 +321,11 @@ class Lanes:
         for lane in told.get("empty", ()):
             ring.drop(lane)
         for lane, key, tenant, wait in told.get("closed", ()):
-            self.throttled[key, tenant or ""] += 1
+            self.note_throttled(key, tenant)
             if (
                 key in self._freed_keys
                 or self._freed_lanes is None
-                or not self._freed_lanes.isdisjoint((lane, number_of(key)))
+                or (self._freed_lanes and not self._freed_lanes.isdisjoint((lane, number_of(key))))
             ):
                 ring.add(lane, NOWHERE)
                 self.again = True
@@ -437,6 +337,11 @@ class Lanes:
         if "end" in told:
             ring.walked = -1 if told["end"] is None else told["end"]
             ring.lapped = told["end"] is None
+
+    def note_throttled(self, key: str, tenant: str | None) -> None:
+        """Counts that a claim stepped over a lane because of a key."""
+        self.throttled[key, tenant or ""] += 1
+        self.times_throttled += 1
 
     def found(self, enough: bool, now: float) -> float:
         """Notes whether a claim found as much as it asked for; answers in how many seconds a careful one is
@@ -493,7 +398,3 @@ def number_of(key: str) -> int:
 def _has(lanes: Sequence[int], lane: int) -> bool:
     place = bisect_left(lanes, lane)
     return place < len(lanes) and lanes[place] == lane
-
-
-def _array(items: Iterable[object]) -> str:
-    return "{" + ",".join(map(str, items)) + "}"

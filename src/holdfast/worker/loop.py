@@ -49,6 +49,8 @@ from holdfast.worker.window import Windows
 log = logs.get("worker")
 YIELD_AFTER = 32  # jobs a slot may run without a pause before it lets the loop breathe
 REPORT_EVERY = 0.5
+TELL_SHARE = 20  # what had to wait for limits is told again after this many times the duration of the last
+LONGEST_UNTOLD = 30.0  # seconds
 KEPT = Outcome("", 0, "kept")  # stands for no outcome: the job stays with a thread that cannot be stopped
 
 
@@ -73,8 +75,8 @@ class Worker:
         self._processes = Processes(self.settings, self._at_once.is_set)
         self._attempts = Attempts(hf, self._threads, self._processes, self._progress, self.settings)
         self._owns_process = False
-        self.throttled = 0
-        self._patience = 1 + self.settings.prefetch * 10  # seconds a claimed job may wait for a slot
+        self._throttled_at = 0.0  # when to tell more
+        self._patience = 1 + self.settings.prefetch * 3  # seconds a claimed job may wait for a slot
 
     async def run(self, *, handle_signals: bool = False, until_idle: bool = False) -> None:
         """Works until stopped. With handle_signals the process is the worker's own: SIGTERM and SIGINT stop it, and the
@@ -147,7 +149,7 @@ class Worker:
         self._keeper = LeaseKeeper(self.id, settings, calls, self.hand, self._on_lost, self._on_cancel)
         self.claimer = Claimer(
             self.id, settings, Session(settings, f"{self.id} claim"), calls, self.hand,
-            lambda: not self._keeper.failing,
+            lambda: not self._keeper.failing, self.finisher.caught_up,
         )  # fmt: skip
         self.windows = Windows(self, self._reporting, stored=not self._until_idle)
         self.hears = Consumer(settings, self.id, self.claimer.stir.set) if settings.queue_enabled else None
@@ -251,15 +253,19 @@ class Worker:
         while True:
             await asyncio.sleep(REPORT_EVERY)
             await self._progress.store(self._reporting)
-            await self._tell_throttled()
+            if time.monotonic() >= self._throttled_at:
+                await self._tell_throttled()
             await self.windows.look()
 
     async def _tell_throttled(self) -> None:
         throttled, self.claimer.lanes.throttled = self.claimer.lanes.throttled, Counter()
         if throttled:
-            self.throttled += throttled.total()
+            began = time.monotonic()
             with contextlib.suppress(HoldfastError):  # counts for people: not worth a second try
                 await self._reporting.run(self._hf.calls.note_throttled(throttled))
+            # Of ten thousand keys it takes the database a while: never more than a small share of its time.
+            took = time.monotonic() - began
+            self._throttled_at = time.monotonic() + min(took * TELL_SHARE, LONGEST_UNTOLD)
 
     async def _watch(self) -> None:
         """Gives back what was claimed ahead and cannot start soon."""
@@ -274,7 +280,7 @@ class Worker:
     def counts(self) -> Counts:
         """What this worker has done since it started."""
         return Counts(self.claimer.claimed, self.hand.started, self.finisher.succeeded, self.finisher.failed,
-                      self.throttled, self.claimer.lanes.contention)  # fmt: skip
+                      self.claimer.lanes.times_throttled, self.claimer.lanes.contention)  # fmt: skip
 
     def _give_back(self, jobs: Sequence[Job]) -> None:
         for job in jobs:

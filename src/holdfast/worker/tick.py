@@ -76,7 +76,7 @@ class Pass(Claimer):
         for place, each in told.items():
             for lane, key, tenant, _ in each.get("closed", ()):
                 self.throttled.add((place, lane))
-                self.lanes.throttled[key, tenant or ""] += 1
+                self.lanes.note_throttled(key, tenant)
             self.contention += each.get("contention", 0)
 
 
@@ -97,7 +97,8 @@ class TickWorker(Worker):
 
     def _build(self) -> None:
         super()._build()
-        given = (self.id, self.settings, self.claimer.session, self._hf.calls, self.hand, self.claimer.may_claim)
+        given = (self.id, self.settings, self.claimer.session, self._hf.calls, self.hand, self.claimer.may_claim,
+                 self.finisher.caught_up)  # fmt: skip
         upkeep = Upkeep(self.id, self.settings, self._service, self._hf.calls)
         self.claimer: Pass = Pass(*given, **self._bounds, upkeep=upkeep)
         self.finisher.on_put_back = [self.claimer.stir]

@@ -9,9 +9,10 @@ language plpgsql
 set search_path from current set jit = off
 as $$
 begin
-    insert into limits as m (key, override, template, concurrency, rate, per, burst, breaker_after, breaker_pause,
+    insert into limits as m (key, kind, override, template, concurrency, rate, per, burst, breaker_after, breaker_pause,
                              breaker_cap, weight, lane, tokens, tokens_at)
-    select i.key, i.own, i.template, case when i.key like 'order:%' then 1 else i.concurrency end, i.rate, i.per, i.burst, i.breaker_after, i.breaker_pause, i.breaker_cap,
+    select i.key, case when i.key ~ '^(queue|task|tenant):' then split_part(i.key, ':', 1) else 'key' end, i.own, i.template,
+           case when i.key like 'order:%' then 1 else i.concurrency end, i.rate, i.per, i.burst, i.breaker_after, i.breaker_pause, i.breaker_cap,
            i.weight, case when i.key like 'tenant:%' then lane_of(substr(i.key, 8), null) end, coalesce(i.burst, 0), clock()
     from (select k.key, k.own, r.template, f.*
           from (select u.key, coalesce((select m.override from limits m where m.key = u.key), '{}') as own
@@ -26,7 +27,7 @@ begin
                    weight double precision)) i
     order by i.key
     on conflict (key) do update set
-        template = excluded.template, concurrency = excluded.concurrency, rate = excluded.rate, per = excluded.per,
+        kind = excluded.kind, template = excluded.template, concurrency = excluded.concurrency, rate = excluded.rate, per = excluded.per,
         burst = excluded.burst, breaker_after = excluded.breaker_after, breaker_pause = excluded.breaker_pause,
         breaker_cap = excluded.breaker_cap, weight = excluded.weight, lane = excluded.lane,
         -- What has been earned at the old rate stays; a rate that is new begins with a full burst.

@@ -40,4 +40,9 @@ begin
                 using errcode = 'invalid_parameter_value', constraint = 'limit';
         end if;
     end loop;
+    if (p_change ->> 'breaker_cap')::numeric < (p_change ->> 'breaker_pause')::numeric then
+        raise exception 'breaker_cap is the longest pause, so not below breaker_pause, got % and %',
+            p_change ->> 'breaker_cap', p_change ->> 'breaker_pause'
+            using errcode = 'invalid_parameter_value', constraint = 'limit';
+    end if;
 end $$;

@@ -46,9 +46,12 @@ declare
     v_room  integer := p_limit;
     v_free  integer := coalesce(p_free, p_limit);
     v_queue text;
+    v_priority integer;
+    v_name  text;
+    v_names text[];
     v_taken candidate[] := '{}';
     v_lanes record;
-    v_info  jsonb := '{}';
+    v_info  jsonb;
     -- Limits of queues and tasks concern plain jobs too.
     v_plain boolean := p_per_tenant is null and not exists (select 1 from limits m where m.kind in ('queue', 'task'));
 begin
@@ -56,72 +59,86 @@ begin
         raise exception 'claim needs a limit and a lease above zero, got % and %', p_limit, p_ttl
             using errcode = 'invalid_parameter_value';
     end if;
-    if cardinality(p_queues) > 1 then  -- a queue named twice would be found twice
+    if p_queues is null or array_position(p_queues, null) is not null then
+        raise exception 'claim needs the names of queues, got %', p_queues using errcode = 'invalid_parameter_value';
+    end if;
+    if cardinality(p_queues) > 2 or p_queues[1] = p_queues[2] then  -- a queue named twice would be found twice
         p_queues := array(select q from unnest(p_queues) with ordinality as u(q, n) group by q order by min(n));
     end if;
     if p_per_tenant is not null then
         p_served := coalesce(p_served, '{}');
     end if;
-    for v_priority in 0..3 loop
-        foreach v_queue in array p_queues loop
-            v_place := p_after -> (v_queue || '/' || v_priority);
-            -- Most places are empty, and a worker that serves several queues asks for them all.
-            continue when p_after is not null and v_place is null
-                and not exists (select 1 from live l where l.queue = v_queue and l.priority = v_priority and l.lane = 0);
-            -- A scan from the beginning needs no ring when there is nothing but lane 0. Nothing here is null: `null and ...` would
-            -- look for other lanes even where a hint says them, past all that a long transaction keeps from being removed.
-            if v_plain and (v_place is null or coalesce(v_place ->> 'from', '') = '-1') and (p_after is not null and v_place is null
-                or not exists (select 1 from live l where l.queue = v_queue and l.priority = v_priority and l.lane > 0)) then
-                if v_place is not null then
-                    v_info := v_info || jsonb_build_object(v_queue || '/' || v_priority, '{"end": null}'::jsonb);
-                end if;
-                v_place := '[]';
+    -- Most places are empty, and a worker looks at all of them: one query finds those to visit. Where the hint is a cursor, nothing
+    -- before it is looked at here either, nor other lanes where it says none: a long transaction may keep dead ones there. (Not
+    -- "exists": for that the planner may read the whole table into a hash.)
+    select array_agg(w.name) filter (where w.visit),
+           coalesce(jsonb_object_agg(w.name, '{"end": null}'::jsonb) filter (where not w.visit and p_after ? w.name), '{}')
+    into v_names, v_info from (
+        select q.name || '/' || p as name,
+               case when p_after is not null and not p_after ? (q.name || '/' || p)
+                    then (select true from live l where l.queue = q.name and l.priority = p and l.lane = 0 limit 1) is true
+                    when v_plain and (p_after is null or p_after -> (q.name || '/' || p) ->> 'from' = '-1')
+                    then (select true from live l where l.queue = q.name and l.priority = p limit 1) is true
+                    else true end as visit
+        from unnest(p_queues) with ordinality as q(name, place), generate_series(0, 3) p
+        order by p, q.place) w;
+    foreach v_name in array coalesce(v_names, '{}') loop
+        v_queue := left(v_name, -2);
+        v_priority := right(v_name, 1);
+        v_place := p_after -> v_name;
+        -- A scan from the beginning needs no ring when there is nothing but lane 0. Nothing here is null: `null and ...` would
+        -- look for other lanes even where a hint says them, past all that a long transaction keeps from being removed.
+        if v_plain and (v_place is null or coalesce(v_place ->> 'from', '') = '-1') and (p_after is not null and v_place is null
+            or not exists (select 1 from live l where l.queue = v_queue and l.priority = v_priority and l.lane > 0)) then
+            if v_place is not null then
+                v_info := v_info || jsonb_build_object(v_name, '{"end": null}'::jsonb);
             end if;
-            if not v_plain and p_after is not null then
-                v_place := coalesce(v_place, '[]');
+            v_place := '[]';
+        end if;
+        if not v_plain and p_after is not null then
+            v_place := coalesce(v_place, '[]');
+        end if;
+        v_ring := not v_plain or v_place is null or jsonb_typeof(v_place) = 'object';
+        if not v_ring then
+            select array_agg(c.id), array_agg(c.ctid), count(c.dedupe_key), count(c.tenant)
+            into v_more, v_tids, v_keyed, v_owned from (
+                select l.id, l.ctid, l.dedupe_key, l.tenant from live l
+                where l.queue = v_queue and l.priority = v_priority and l.lane = 0
+                  and (l.run_at, l.id) > (coalesce(to_timestamp((v_place ->> 0)::double precision), '-infinity'),
+                                          coalesce((v_place ->> 1)::uuid, '00000000-0000-0000-0000-000000000000'))
+                  and l.token is null and (l.deadline is null or l.deadline > clock())
+                order by l.queue, l.priority, l.lane, l.run_at, l.id
+                limit v_room for update skip locked) c;
+            if v_owned > 0 then  -- tenants' jobs have lanes of their own, unless a client that knows of none put them here
+                v_ring := exists (select 1 from limits m where m.kind = 'tenant');
             end if;
-            v_ring := not v_plain or v_place is null or jsonb_typeof(v_place) = 'object';
-            if not v_ring then
-                select array_agg(c.id), array_agg(c.ctid), count(c.dedupe_key), count(c.tenant)
-                into v_more, v_tids, v_keyed, v_owned from (
-                    select l.id, l.ctid, l.dedupe_key, l.tenant from live l
-                    where l.queue = v_queue and l.priority = v_priority and l.lane = 0
-                      and (l.run_at, l.id) > (coalesce(to_timestamp((v_place ->> 0)::double precision), '-infinity'),
-                                              coalesce((v_place ->> 1)::uuid, '00000000-0000-0000-0000-000000000000'))
-                      and l.token is null and (l.deadline is null or l.deadline > clock())
-                    order by l.queue, l.priority, l.lane, l.run_at, l.id
-                    limit v_room for update skip locked) c;
-                -- Tenants' jobs have lanes of their own, unless they were put here by a client that knows of none.
-                v_ring := v_owned > 0 and exists (select 1 from limits m where m.kind = 'tenant');
+        end if;
+        if v_ring and p_per_tenant is null and v_place ? 'known' then
+            v_lanes := claim_known(v_queue, v_priority, v_place, v_room);
+            if v_lanes.fits then
+                v_ring := false;
+                v_more := v_lanes.ids;
+                v_tids := v_lanes.places;
+                v_keyed := v_lanes.deduped;
+                v_info := v_info || jsonb_build_object(v_name, v_lanes.info);
             end if;
-            if v_ring and p_per_tenant is null and v_place ? 'known' then
-                v_lanes := claim_known(v_queue, v_priority, v_place, v_room);
-                if v_lanes.fits then
-                    v_ring := false;
-                    v_more := v_lanes.ids;
-                    v_tids := v_lanes.places;
-                    v_keyed := v_lanes.deduped;
-                    v_info := v_info || jsonb_build_object(v_queue || '/' || v_priority, v_lanes.info);
-                end if;
+        end if;
+        if v_ring then
+            v_lanes := claim_ring(v_queue, v_priority, v_place, v_room, v_free, p_per_tenant, p_served);
+            v_taken := v_taken || v_lanes.taken;
+            v_room := v_room - cardinality(v_lanes.taken);
+            v_free := v_free - v_lanes.limited;
+            if p_per_tenant is not null then
+                p_served := add_served(p_served, v_lanes.taken);
             end if;
-            if v_ring then
-                v_lanes := claim_ring(v_queue, v_priority, v_place, v_room, v_free, p_per_tenant, p_served);
-                v_taken := v_taken || v_lanes.taken;
-                v_room := v_room - cardinality(v_lanes.taken);
-                v_free := v_free - v_lanes.limited;
-                if p_per_tenant is not null then
-                    p_served := add_served(p_served, v_lanes.taken);
-                end if;
-                v_info := v_info || jsonb_build_object(v_queue || '/' || v_priority,
-                    coalesce(v_info -> (v_queue || '/' || v_priority), '{}') || v_lanes.info);
-            elsif v_more is not null then
-                v_ids := v_ids || v_more;
-                v_rows := v_rows || v_tids;
-                v_keys := v_keys + v_keyed;
-                v_room := v_room - cardinality(v_more);
-            end if;
-            exit when v_room <= 0;
-        end loop;
+            v_info := v_info || jsonb_build_object(v_name,
+                coalesce(v_info -> v_name, '{}') || v_lanes.info);
+        elsif v_more is not null then
+            v_ids := v_ids || v_more;
+            v_rows := v_rows || v_tids;
+            v_keys := v_keys + v_keyed;
+            v_room := v_room - cardinality(v_more);
+        end if;
         exit when v_room <= 0;
     end loop;
     if v_room > 0 and exists (
@@ -150,8 +167,10 @@ begin
         end if;
         return;
     end if;
-    v_ids := v_ids || array(select t.id from unnest(v_taken) t);
-    v_keys := v_keys + (select count(t.dedupe_key) from unnest(v_taken) t);
+    if v_taken <> '{}' then
+        v_ids := v_ids || array(select t.id from unnest(v_taken) t);
+        v_keys := v_keys + (select count(t.dedupe_key) from unnest(v_taken) t);
+    end if;
     v_token := nextval('claim_token');
     insert into claims (token, worker, claimed_at, heartbeat_at, expires_at, ids)
     values (v_token, p_worker, clock(), clock(), clock() + p_ttl, v_ids);
@@ -186,8 +205,8 @@ begin
                       case when l.held is null then l.keys else nullif(l.keys || orders_of(l.held), '{}')::limit_keys end;
     end if;
     if v_told then
-        return query select null::uuid, v_token, null::task_name, v_info::json, null::smallint, null::attempt_limit,
-            null::queue_name, null::priority_level, null::tenant_name, null::timestamptz, null::timestamptz, null::text,
-            null::uuid, null::json, null::bigint, null::limit_keys;
+        token := v_token;
+        payload := v_info;
+        return next;
     end if;
 end $$;

@@ -16,10 +16,12 @@ declare
     v_from   bigint[];    -- of each job found: its lane, and the limit it is under
     v_keys   text[];
     v_whose  text[];
-    v_locked text[];
+    v_locked text[];      -- limits: their keys, rows, and how many more may start
+    v_rows   tid[];
+    v_room   integer[];
     v_held   text[];      -- limits that somebody else has at this moment
     v_odd    boolean;
-    v_ok     integer[];
+    v_not    bigint[];    -- which of the jobs may not start
     v_shut   jsonb;
     v_busy   bigint[];
     v_cut    jsonb;
@@ -47,11 +49,13 @@ begin
         limit p_room) c;
     fits := v_odd is not true;
     if ids is null or not fits then
-        info := jsonb_build_object('empty', to_jsonb(v_lanes));
+        info := jsonb_build_object('empty', (
+            select jsonb_agg(u.lane) from unnest(v_lanes, v_takes) as u(lane, take) where u.take > 0));
         return;
     end if;
-    select array_agg(m.key), bool_or(m.odd) into v_locked, v_odd from (
-        select m.key, m.rate is not null or m.breaker_after is not null or m.paused or m.open_until is not null as odd
+    select array_agg(m.key), array_agg(m.place), array_agg(m.room), bool_or(m.odd) into v_locked, v_rows, v_room, v_odd from (
+        select m.key, m.ctid as place, coalesce(m.concurrency - m.running, p_room) as room,
+               m.rate is not null or m.breaker_after is not null or m.paused or m.open_until is not null as odd
         from limits m where m.key = any (v_keys) for update skip locked) m;
     v_held := array(select unnest(v_keys) except select unnest(v_locked) except select null);
     fits := v_odd is not true and (
@@ -59,29 +63,31 @@ begin
     if not fits then
         return;
     end if;
-    if exists (select 1 from limit_owed) then
+    if exists (select 1 from limit_owed) and exists (select 1 from limit_owed o where o.key = any (v_locked)) then
         perform take_owed(v_locked);
+        select array_agg(m.key), array_agg(m.ctid), array_agg(coalesce(m.concurrency - m.running, p_room))
+        into v_locked, v_rows, v_room from limits m where m.key = any (v_locked);
     end if;
+    -- Limits by ctid: their rows are locked, so they cannot have moved.
     with job as materialized (
-        select j.n, j.key, row_number() over (partition by j.key order by j.n) as turn
-        from unnest(v_keys) with ordinality as j(key, n)),
-    room as materialized (
-        select m.key, coalesce(m.concurrency - m.running, p_room) as room from limits m where m.key = any (v_locked)),
-    ok as materialized (
-        select j.n, j.key from job j left join room r on r.key = j.key where j.key is null or j.turn <= r.room),
+        select j.*, row_number() over (partition by j.key collate "C" order by j.n) as turn
+        from unnest(v_keys, ids, places) with ordinality as j(key, id, place, n)),
+    told as materialized (
+        select j.n, j.id, j.place, r.place as counted, j.key is null or coalesce(j.turn <= r.room, false) as ok
+        from job j left join unnest(v_locked, v_rows, v_room) as r(key, place, room) on r.key = j.key),
     counted as (
         update limits m set running = m.running + u.jobs
-        from (select o.key, count(*) as jobs from ok o group by o.key) u where m.key = u.key)
-    select array_agg(o.n order by o.n) into v_ok from ok o;
-    if coalesce(cardinality(v_ok), 0) < cardinality(ids) then
+        from (select t.counted, count(*) as jobs from told t where t.ok and t.counted is not null group by t.counted) u
+        where m.ctid = u.counted)
+    select array_agg(t.id order by t.n) filter (where t.ok), array_agg(t.place order by t.n) filter (where t.ok),
+           array_agg(t.n) filter (where not t.ok)
+    into ids, places, v_not from told t;
+    if v_not is not null then
         select jsonb_agg(jsonb_build_array(r.lane, r.key, r.tenant, null)) filter (where r.locked),
                array_agg(r.lane) filter (where not r.locked)
         into v_shut, v_busy from (
-            select distinct on (j.lane) j.lane, j.key, j.tenant, j.key = any (v_locked) as locked
-            from unnest(v_from, v_keys, v_whose) with ordinality as j(lane, key, tenant, n)
-            where j.n <> all (coalesce(v_ok, '{}')) order by j.lane) r;
-        select array_agg(j.id order by j.n), array_agg(j.place order by j.n) into ids, places
-        from unnest(ids, places) with ordinality as j(id, place, n) where j.n = any (v_ok);
+            select distinct on (j.lane) j.lane, j.key, j.tenant, j.key <> all (v_held) as locked
+            from (select v_from[n] as lane, v_keys[n] as key, v_whose[n] as tenant from unnest(v_not) n) j order by j.lane) r;
     end if;
     if cardinality(v_from) >= p_room then
         v_cut := jsonb_build_array(v_from[p_room], v_takes[array_position(v_lanes, v_from[p_room])]
@@ -89,6 +95,8 @@ begin
     end if;
     info := jsonb_strip_nulls(jsonb_build_object(
         'empty', case when cardinality(v_from) < p_room then
-            (select jsonb_agg(l.lane) from (select unnest(v_lanes) as lane except select unnest(v_from)) l) end,
+            -- of those that it came to: a tenant's part may be smaller than its number of lanes
+            (select jsonb_agg(l.lane) from (
+                select u.lane from unnest(v_lanes, v_takes) as u(lane, take) where u.take > 0 except select unnest(v_from)) l) end,
         'closed', v_shut, 'cut', case when (v_cut ->> 1)::integer > 0 then v_cut end, 'held', to_jsonb(v_busy), 'contention', cardinality(v_busy)));
 end $$;

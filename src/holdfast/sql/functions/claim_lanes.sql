@@ -26,22 +26,18 @@ declare
     v_ids   uuid[];
     v_takes integer[];
     v_none  bigint[];
-    v_end   bigint;
     v_empty bigint[] := '{}';
     v_shut  jsonb := '[]';
     v_found candidate[];
     v_over  candidate[];
     v_left  integer := p_room;
-    v_skip  bigint[];
-    v_most  integer;
     v_first integer;
-    v_walked bigint[];
     v_keyed bigint;
     v_asked bigint[];
     v_held  bigint[];
-    v_few   bigint[];
     v_cut   jsonb;
     v_ok    record;
+    v_way   record;
     v_aside boolean := false;
     v_moved boolean := false;
 begin
@@ -53,40 +49,16 @@ begin
         v_at := array(select to_timestamp(e) from unnest((p_hint ->> 'at')::double precision[]) e);
         v_ids := (p_hint ->> 'ids')::uuid[];
         if p_hint ? 'look' then
-            v_shut := shut_lanes(p_queue, p_priority, (p_hint ->> 'look')::bigint[]);
+            v_shut := shut_lanes(p_queue, p_priority, array(
+                select (null, null, l, null, null, null, null, null, null)::candidate from unnest((p_hint ->> 'look')::bigint[]) l));
             select array_agg(u.lane order by u.n), array_agg(u.at order by u.n), array_agg(u.id order by u.n)
             into v_lanes, v_at, v_ids from unnest(v_lanes, v_at, v_ids) with ordinality as u(lane, at, id, n)
-            where not exists (select 1 from jsonb_array_elements(v_shut) c where (c ->> 0)::bigint = u.lane);
+            where u.lane not in (select (c ->> 0)::bigint from jsonb_array_elements(v_shut) c);
         end if;
     else
-        v_skip := coalesce((p_hint ->> 'skip')::bigint[], '{}');
-        -- Who remembers what it is told may be told of many lanes at once; who does not wants as many as there is room for.
-        v_most := greatest(p_room, case when p_hint ?| '{round,to}' then 100 else 500 end) + cardinality(v_skip);
-        v_lanes := walk(p_queue, p_priority, (p_hint ->> 'from')::bigint, (p_hint ->> 'to')::bigint, v_most);
-        if p_hint ? 'round' and cardinality(v_lanes) < v_most then
-            v_lanes := v_lanes || walk(p_queue, p_priority, -1, (p_hint ->> 'round')::bigint, v_most - cardinality(v_lanes));
-        end if;
-        v_end := case when cardinality(v_lanes) >= v_most then v_lanes[cardinality(v_lanes)] end;
-        if p_hint ? 'round' and v_end is not null then
-            -- Not all of them lanes of a tenant or two: first a few of each.
-            v_few := walk(p_queue, p_priority, (p_hint ->> 'from')::bigint, null, v_most, greatest(v_most / 20, 1));
-            if cardinality(v_few) < v_most then
-                v_few := v_few || walk(p_queue, p_priority, -1, (p_hint ->> 'round')::bigint, v_most - cardinality(v_few),
-                                       greatest(v_most / 20, 1));
-            end if;
-            v_lanes := v_few || array(select unnest(v_lanes) except select unnest(v_few) limit v_most - cardinality(v_few));
-        end if;
-        if v_skip <> '{}' then
-            v_lanes := array(select unnest(v_lanes) except select unnest(v_skip) order by 1);
-        end if;
-        if exists (select 1 from unnest(v_lanes) l where l & 4294967295 <> 0) then
-            v_shut := shut_lanes(p_queue, p_priority, v_lanes);
-            v_lanes := array(
-                select u.lane from unnest(v_lanes) with ordinality as u(lane, n)
-                left join (select (c ->> 0)::bigint as lane from jsonb_array_elements(v_shut) c) c on c.lane = u.lane
-                where c.lane is null order by u.n);
-        end if;
-        v_walked := v_lanes;
+        v_way := walk_lanes(p_queue, p_priority, p_hint, p_room);
+        v_shut := v_way.shut;
+        v_lanes := v_way.lanes;
         -- From any of them on: whoever comes first in the index must not come first in every lap.
         v_first := floor(random() * cardinality(v_lanes));
         v_lanes := v_lanes[v_first + 1:] || v_lanes[:v_first];
@@ -173,18 +145,17 @@ begin
         -- will do better.
         exit when contention > 0 and taken <> '{}' or v_keyed > 0 and limited >= p_free;
     end loop;
+    -- Lanes with nothing that waits come without a key.
+    v_empty := v_empty || array(select (c ->> 0)::bigint from jsonb_array_elements(v_shut) c where c ->> 1 is null);
     info := jsonb_strip_nulls(jsonb_build_object(
         'empty', to_jsonb(nullif(v_empty, '{}')),
-        'closed', (select jsonb_agg(distinct c) from jsonb_array_elements(v_shut) c), 'cut', v_cut,
+        'closed', (select jsonb_agg(distinct c) from jsonb_array_elements(v_shut) c where c ->> 1 is not null), 'cut', v_cut,
         'contention', nullif(contention, 0), 'again', nullif(v_aside and v_left > 0, false)));
     if not p_hint ? 'lanes' then
-        if v_few is not null and taken <> '{}' then  -- some of them lie beyond the end
-            v_end := null;
-        end if;
-        -- Met on the way, and not come to: worth remembering all the same.
-        info := info || jsonb_build_object('end', v_end, 'more', (
+        -- Met on the way, and not come to: worth remembering all the same. Of a few of each tenant some lie beyond the end.
+        info := info || jsonb_build_object('end', case when not (v_way.few and taken <> '{}') then v_way.reached end, 'more', (
             select jsonb_agg(l.lane) from (
-                select unnest(v_walked) as lane except select unnest(v_empty) except select t.lane from unnest(taken) t
+                select unnest(v_way.lanes) as lane except select unnest(v_empty) except select t.lane from unnest(taken) t
                 except select (c ->> 0)::bigint from jsonb_array_elements(v_shut) c) l));
     end if;
 end $$;

@@ -41,7 +41,9 @@ begin
             p_served := add_served(p_served, v_found.taken);
         end if;
         v_shut := v_shut || coalesce(v_found.info -> 'closed', '[]');
-        exit when cardinality(taken) >= p_room;
+        -- What may not be claimed ahead waits for a slot, and whoever holds limits has them for a moment: to go on would lock, and
+        -- give back, all that there is.
+        exit when cardinality(taken) >= p_room or taken <> '{}' and (limited >= p_free or contention > 0);
         v_from := v_found.info ->> 'end';
         exit when v_from is null;
         v_round := v_round or v_from <= v_start;

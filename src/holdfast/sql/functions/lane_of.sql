@@ -5,13 +5,23 @@
 -- Locks: none.
 -- Wakes: nobody.
 create or replace function lane_of(p_tenant text, p_keys text[]) returns bigint
-language sql immutable parallel safe
+language plpgsql immutable parallel safe
 as $$
-    select case when p_tenant is null then 0 else
-        (greatest(('x' || encode(substr(sha256(convert_to(p_tenant, 'UTF8')), 1, 4), 'hex'))::bit(32)::bigint & 2147483647, 1)
-         << 32) end
-    | case when coalesce(cardinality(p_keys), 0) = 0 then 0 else
-        greatest(('x' || encode(substr(sha256(convert_to(
-            (select coalesce(string_agg(k, chr(31) order by k collate "C") filter (where k like 'order:%'),
-                             string_agg(k, chr(31) order by k collate "C")) from unnest(p_keys) k), 'UTF8')), 1, 4), 'hex'))::bit(32)::bigint, 1) end
-$$;
+declare
+    v_keys text := p_keys[1];
+    v_lane bigint := 0;
+begin
+    if p_tenant is not null then
+        v_lane := greatest(('x' || encode(substr(sha256(convert_to(p_tenant, 'UTF8')), 1, 4), 'hex'))::bit(32)::bigint
+                           & 2147483647, 1) << 32;
+    end if;
+    if coalesce(cardinality(p_keys), 0) = 0 then
+        return v_lane;
+    end if;
+    if cardinality(p_keys) > 1 or array_lower(p_keys, 1) <> 1 then  -- a query costs more than all the rest
+        v_keys := (select coalesce(string_agg(k, chr(31) order by k collate "C") filter (where k like 'order:%'),
+                                   string_agg(k, chr(31) order by k collate "C")) from unnest(p_keys) k);
+    end if;
+    return v_lane
+        | greatest(('x' || encode(substr(sha256(convert_to(v_keys, 'UTF8')), 1, 4), 'hex'))::bit(32)::bigint, 1);
+end $$;

@@ -2,6 +2,7 @@
 -- badly, 0 neither: given back, canceled, lost) and the keys for which a bad end counts (null: all).
 -- Called by: finish, reclaim, after the jobs have moved.
 -- Locks: orders that the jobs kept; limits rows, skipping locked ones: what those are owed is noted beside them, so nobody ever waits here.
+--   Then notes of keys whose rows it has, which nobody else may take up meanwhile.
 -- Wakes: sleepers, those on the jobs' queues first, naming the lanes and keys that may have room now. Who serves other queues
 --   ("room") looks only when it knows that something of its own waits for one of the keys.
 create or replace function release_limits(p_freed freed[]) returns void
@@ -24,8 +25,12 @@ begin
         else '{}' end;
     if cardinality(v_locked) < cardinality(v_ended) then
         insert into limit_owed (key, ids, well, ill)
-        select e.key, e.ids, e.well, e.ill from unnest(v_ended) e where e.key <> all (v_locked) order by e.key;
-        v_ended := array(select e from unnest(v_ended) e where e.key = any (v_locked));
+        select e.key, e.ids, e.well, e.ill from unnest(v_ended) e
+        left join unnest(v_locked) l(key) on l.key = e.key where l.key is null order by e.key;
+        v_ended := array(select e from unnest(v_ended) e join unnest(v_locked) l(key) on l.key = e.key);
+    end if;
+    if v_locked <> '{}' and exists (select 1 from limit_owed) then  -- what ended before counts before
+        perform take_owed(v_locked);
     end if;
     perform count_ended(v_ended);
     if exists (select 1 from kept_orders) then
@@ -34,7 +39,7 @@ begin
     if exists (select 1 from sleepers) then
         -- A key is named by the lane of jobs that have no other and no tenant: lanes of other tenants wait for it too.
         v_told := (select string_agg(l.lane::text, ',') from (
-            select lane_of(null, array[k]) as lane from unnest(p_freed) f, unnest(f.keys) k
+            select lane_of(null, array[k]) as lane from (select distinct k from unnest(p_freed) f, unnest(f.keys) k) k
             union select f.lane from unnest(p_freed) f limit 200) l);
         perform pg_notify(current_schema() || '_wake', s.worker || case when s.serves then ' lanes ' else ' room ' end || v_told)
         from (select s.worker, bool_or(s.queue = any (array(select f.queue from unnest(p_freed) f))) as serves

@@ -16,15 +16,20 @@ declare
 begin
     perform check_limit_key(p_key);
     perform check_limit(p_key, p_change);
+    if p_key like 'order:%' and jsonb_strip_nulls(p_change) <> '{}' then
+        raise exception 'an order runs one job at a time and has no other limits; % of % cannot be set',
+            (select string_agg(n, ', ') from jsonb_object_keys(jsonb_strip_nulls(p_change)) n), p_key
+            using errcode = 'invalid_parameter_value', constraint = 'limit';
+    end if;
     update limit_rules r set override = change_override(r.override, r.code, p_change, v_by), updated_at = clock()
     where r.template = p_key and strpos(p_key, '{') > 0;
     if found then
         v_keys := array(select m.key from limits m where m.template = p_key);
     else
         loop
-            insert into limits (key) values (p_key) on conflict do nothing;
             perform 1 from limits m where m.key = p_key for update;
-            exit when found;  -- else it was pruned this moment
+            exit when found;
+            perform apply_limits(array[p_key]);  -- and once more: prune may remove a row that nobody uses
         end loop;
         select * into v_rule from limit_rules r where p_key like r.pattern
         order by length(r.pattern) desc, r.template limit 1;

@@ -1,5 +1,5 @@
 -- Takes into account what ended jobs owe to the given limits.
--- Called by: admit, which holds the rows.
+-- Called by: admit, claim_known, release_limits, prune_limits, which hold the rows.
 -- Locks: limit_owed rows of those keys.
 -- Wakes: nobody.
 create or replace function take_owed(p_keys text[]) returns void
