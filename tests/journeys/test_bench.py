@@ -39,6 +39,7 @@ def server(database: str) -> Iterator[str]:
         "rate",
         "serve_reads",
         "serve_creates",
+        "observed_1000",
         "outbox",
         "delivered",
         "webhooks",

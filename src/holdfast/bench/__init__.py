@@ -10,10 +10,10 @@ from holdfast.settings import Settings
 
 def run(settings: Settings, *, workloads: Sequence[str] | None = None, scale: float = 1.0, json: bool = False) -> int:
     """Runs workloads and prints one line each; answers the exit code."""
-    from holdfast.bench import effects, flow, latency, report, serve
+    from holdfast.bench import effects, flow, latency, observed, report, serve
     from holdfast.bench import workloads as engine
 
-    known = engine.ALL | latency.ALL | flow.ALL | effects.ALL | serve.ALL
+    known = engine.ALL | latency.ALL | flow.ALL | effects.ALL | serve.ALL | observed.ALL
     chosen = list(workloads or known)
     for name in chosen:
         if name not in known:

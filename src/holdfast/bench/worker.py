@@ -13,7 +13,7 @@ import msgspec
 
 from holdfast.bench.app import STARTS, hf
 from holdfast.bench.bare import run_async
-from holdfast.worker import Worker
+from holdfast.worker import Worker, keep_what_is_loaded
 
 
 async def run(number: int) -> None:
@@ -31,6 +31,7 @@ async def run(number: int) -> None:
 
 def main(number: str = "1", folder: str | None = None) -> None:
     """Works, then leaves what was noted."""
+    keep_what_is_loaded()
     if int(number) > 1:
         run_async(run(int(number)))
     else:

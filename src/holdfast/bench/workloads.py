@@ -142,7 +142,15 @@ class Bench:
                 if process.wait() not in (0, -signal.SIGTERM if until is not None else 0):
                     raise RuntimeError(f"a bench process ended with {process.returncode}")
 
-    def drain(self, jobs: int, processes: int = 1, workers: int = 1, record: Path | None = None) -> None:
+    def drain(
+        self,
+        jobs: int,
+        processes: int = 1,
+        workers: int = 1,
+        record: Path | None = None,
+        module: str = "holdfast.bench.worker",
+        **settings: object,
+    ) -> None:
         """Lets workers finish so many jobs; `workers` is how many each process runs, `record` the folder in which they
         leave what their handlers noted."""
         count = self.finished if jobs > 5000 else self.counted  # the counters of a few jobs come late
@@ -157,7 +165,7 @@ class Bench:
             # The counters come late, by ten seconds once the workers are idle: then there is time to count.
             return now - before >= jobs or (time.monotonic() - since > 1.5 and self.counted() >= jobs)
 
-        self.run_processes("holdfast.bench.worker", processes, over, workers, *([record] if record else []))
+        self.run_processes(module, processes, over, workers, *([record] if record else []), **settings)
 
 
 async def _noop(n: int, text: str) -> None: ...

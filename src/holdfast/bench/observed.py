@@ -1,0 +1,91 @@
+"""What it costs to watch: a drain with everything on (figures for Prometheus, Sentry, traces of which one in a hundred
+or in a thousand is sampled, log lines as JSON) against a plain one. `python -m holdfast.bench.observed` is the worker
+watched."""
+
+from __future__ import annotations
+
+import importlib.util
+import socket
+from collections.abc import Callable
+
+from holdfast.bench import worker
+from holdfast.bench.app import hf
+from holdfast.bench.workloads import Bench, Result
+
+NEEDED = ("prometheus_client", "sentry_sdk", "opentelemetry.sdk")
+# As an enqueue inside a span leaves them: the flags at the end say whether the trace is sampled.
+HEADERS = """
+UPDATE live SET headers = ('{"traceparent":"00-' || replace(id::text, '-', '') || '-00f067aa0ba902b7-'
+    || CASE WHEN hashtext(id::text) %% %(sampled)s = 0 THEN '01' ELSE '00' END || '"}')::json
+"""
+
+
+def observed(bench: Bench, sampled: int = 100) -> Result:
+    """A drain with everything on, one trace in so many sampled, against a plain one, by turns."""
+    name = "observed" if sampled == 100 else f"observed_{sampled}"
+    if missing := [each for each in NEEDED if not _has(each)]:
+        return Result(name, 0, 0.0, 0.0, ratio=0.0, note=f"NOT MEASURED: {', '.join(missing)} not installed")
+    jobs = bench.size(120_000)
+    rates: dict[bool, list[float]] = {False: [], True: []}
+    rounds = max(1, int(4 * min(bench.scale, 1.0)))
+    for watched in (False, True, True, False) * rounds:
+        bench.fill(jobs)
+        if watched:
+            _carry_traces(bench, sampled)
+            bench.drain(jobs, module=__name__, metrics_port=_free_port(), sentry_dsn="http://key@127.0.0.1:9/1",
+                        log_format="json")  # fmt: skip
+        else:
+            bench.drain(jobs)
+        number, seconds = bench.window()
+        rates[watched].append(number / seconds)
+        bench.empty()
+    rate, limit = max(rates[True]), max(rates[False])  # what else runs here can only slow them down
+    return Result(name, jobs, jobs / rate, rate, limit_jobs_per_s=limit, ratio=rate / limit,
+                  note=f"limit: plain drain, of both the fastest of {2 * rounds}; "
+                  f"all on costs {1 - rate / limit:.0%} of the jobs/s, {limit / rate - 1:.0%} more time")  # fmt: skip
+
+
+def _has(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def _carry_traces(bench: Bench, sampled: int) -> None:
+    with bench.connection() as conn:
+        conn.execute(HEADERS, {"sampled": sampled})
+        conn.execute("VACUUM FULL live")  # as if they had come so
+    bench.settle()
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+def main() -> None:
+    """Works with traces, which go nowhere."""
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
+    from opentelemetry.sdk.trace.sampling import ParentBasedTraceIdRatio
+
+    from holdfast.telemetry.otel import trace
+
+    class Nowhere(SpanExporter):
+        def export(self, spans: object) -> SpanExportResult:
+            return SpanExportResult.SUCCESS
+
+    provider = TracerProvider(sampler=ParentBasedTraceIdRatio(0))  # whoever enqueued has decided
+    provider.add_span_processor(BatchSpanProcessor(Nowhere()))
+    trace(hf, provider)
+    worker.main()
+
+
+ALL: dict[str, Callable[[Bench], Result]] = {
+    "observed": observed,
+    "observed_1000": lambda bench: observed(bench, 1000),
+}
+
+if __name__ == "__main__":
+    main()
