@@ -117,6 +117,17 @@ async def test_paused_queues_are_shown_and_a_name_that_nobody_knows_is_doubted(o
     assert said["warning"].endswith("did you mean task:shop.fail?")
 
 
+async def test_a_key_that_fits_no_rule_is_changed_with_a_warning(operator: httpx.AsyncClient, sql: Sql) -> None:
+    doubt = "hots:a fits no rule of limits and no job was claimed under it yet"
+    assert told(await operator.post("/keys/pause", json={"key": "hots:a"})) == {"changed": 1, "warning": doubt}
+    sql("delete from limits")
+    said = told(await operator.patch("/limits", json={"key": "hots:a", "concurrency": 1}))
+    assert said == {"changed": 1, "warning": doubt}
+    for known in ("hots:a", "host:a", "tenant:new"):
+        assert "warning" not in told(await operator.patch("/limits", json={"key": known, "concurrency": 1}))
+    assert told(await operator.post("/keys/pause", json={"key": "host:b"})) == {"changed": 1}
+
+
 async def test_all_dead_jobs_are_meant_only_if_that_is_said(http: httpx.AsyncClient, sql: Sql) -> None:
     told(await http.post("/jobs", json={"task": "shop.fail"}), 201)
     die(sql)

@@ -155,12 +155,12 @@ class FlowCalls:
             _firsts,
         )
 
-    def is_known(self, key: str) -> Call[bool]:
-        """Whether a key has a row of its own or fits a rule."""
+    def is_known(self, key: str, declared: Sequence[str] = ()) -> Call[bool]:
+        """Whether a key has a row of its own or fits a rule; or a pattern that no worker may have made known yet."""
         return Call(
-            f"SELECT EXISTS (SELECT FROM {self.schema}.limits WHERE key = %s) "
+            f"SELECT EXISTS (SELECT FROM {self.schema}.limits WHERE key = %s) OR %s LIKE ANY(%s) "
             f"OR EXISTS (SELECT FROM {self.schema}.limit_rules WHERE %s LIKE pattern)",
-            (key, key),
+            (key, key, list(declared), key),
             _first,
         )
 

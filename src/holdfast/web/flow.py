@@ -29,11 +29,12 @@ async def limits(
     return answer(shapes.Limits(await asked.hf.alimits(prefix, busy=busy, limit=limit)))
 
 
-@router.patch("/limits", response_model=shapes.Done, responses=FOR_CHANGES)
+@router.patch("/limits", response_model=shapes.Doubted, responses=FOR_CHANGES)
 async def set_limit(change: shapes.LimitChange, asked: Operates) -> Response:
     """Changes what is in force for a key, or with a template for all of its keys, until it is cleared."""
     given = change.model_dump(exclude={"key"}, exclude_unset=True)
-    return answer(shapes.Done(await asked.hf.aset_limit(change.key, by=asked.caller.name, **given)))
+    warning = await _doubt(asked, change.key, None)
+    return _doubted(await asked.hf.aset_limit(change.key, by=asked.caller.name, **given), warning)
 
 
 @router.delete("/limits", response_model=shapes.Done, responses=FOR_CHANGES)
@@ -42,7 +43,7 @@ async def clear_limit(asked: Operates, key: Annotated[shapes.Key, Query()]) -> R
     return answer(shapes.Done(await asked.hf.aclear_limit(key)))
 
 
-@router.post("/keys/pause", response_model=shapes.Paused, responses=FOR_CHANGES)
+@router.post("/keys/pause", response_model=shapes.Doubted, responses=FOR_CHANGES)
 async def pause(new: shapes.NewPause, asked: Operates) -> Response:
     """Starts nothing more under a key; what runs goes on. Once more replaces who, why and until when (changed: 0)."""
     return await _pause(asked, new.key, new.reason, new.seconds)
@@ -70,7 +71,7 @@ async def queues(asked: Operates) -> Response:
     return answer(shapes.Rows(await asked.run(asked.hf.calls.queue_depth())))
 
 
-@router.post("/queues/{queue}/pause", response_model=shapes.Paused, responses=FOR_CHANGES)
+@router.post("/queues/{queue}/pause", response_model=shapes.Doubted, responses=FOR_CHANGES)
 async def pause_queue(queue: QueueName, asked: Operates, why: shapes.QueuePause | None = None) -> Response:
     """Starts nothing more of a queue; what runs goes on. Once more replaces who, why and until when (changed: 0)."""
     how = why or shapes.QueuePause()
@@ -93,16 +94,20 @@ async def _pause(asked: Asked, key: str, reason: str | None, seconds: float | No
     async def act(conn: Any) -> Response:
         warning = await _doubt(asked, key, conn)
         was = await asked.run(asked.hf.flow.pause(key, asked.caller.name, reason, seconds), conn)
-        return answer({"changed": int(was)} | ({} if warning is None else {"warning": warning}))
+        return _doubted(int(was), warning)
 
     return await asked.once(act)
 
 
 async def _doubt(asked: Asked, key: str, conn: Any) -> str | None:
-    """Says so where nothing is known of a queue or task, with what may have been meant; asked before it is paused."""
+    """Says so where nothing is known of a key, with what may have been meant; asked before it is changed. Tenants are
+    not kept anywhere but in jobs, and a template is judged where it is set."""
     kind, _, name = key.partition(":")
-    if kind not in ("queue", "task") or await asked.run(asked.hf.flow.is_known(key), conn):
+    declared = [limit.pattern for limit in asked.hf.declared_limits]
+    if kind == "tenant" or "{" in key or await asked.run(asked.hf.flow.is_known(key, declared), conn):
         return None
+    if kind not in ("queue", "task"):
+        return f"{key} fits no rule of limits and no job was claimed under it yet"
     tasks = asked.hf.tasks
     if kind == "queue":
         known = {*await asked.run(asked.hf.flow.queue_names(), conn), *(task.queue for task in tasks.values())}
@@ -112,6 +117,10 @@ async def _doubt(asked: Asked, key: str, conn: Any) -> str | None:
         return None
     near = difflib.get_close_matches(name, known, n=1)
     return f"nothing is known of {key} yet{f'; did you mean {kind}:{near[0]}?' if near else ''}"
+
+
+def _doubted(changed: int, warning: str | None) -> Response:
+    return answer({"changed": changed} | ({} if warning is None else {"warning": warning}))
 
 
 async def _resume(asked: Asked, key: str) -> Response:

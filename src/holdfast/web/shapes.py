@@ -409,8 +409,8 @@ class Done:
     changed: int
 
 
-class Paused(BaseModel):
-    """changed is 0 where it was paused before. warning: nothing is known of that name."""
+class Doubted(BaseModel):
+    """changed is 0 where it was so before. warning: nothing is known of that name."""
 
     changed: int
     warning: str | None = None
