@@ -396,6 +396,31 @@ def test_who_waits_for_a_connection_while_the_server_is_away_gets_one_when_it_is
         waiter.join(40)
 
 
+@pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
+def test_a_call_waits_for_a_server_that_is_away_once_and_not_three_times(
+    own_server: EmbeddedPostgres, is_async: bool
+) -> None:
+    with Holdfast(own_server.dsn(), connect_timeout=2) as hf, asyncio.Runner() as runner:
+        task = hf.task(name="noop")(_noop)
+
+        def enqueue() -> None:
+            runner.run(task.aenqueue(0)) if is_async else task.enqueue(0)
+
+        enqueue()
+        own_server.stop("immediate")
+        try:
+            with pytest.raises(DatabaseUnavailable):
+                enqueue()  # finds that its connection is gone
+            began = time.monotonic()
+            with pytest.raises(DatabaseUnavailable):
+                enqueue()
+            assert time.monotonic() - began < 5
+        finally:
+            own_server.start()
+        enqueue()
+        runner.run(hf.aclose())
+
+
 def test_a_sync_call_that_gets_no_answer_fails_at_its_deadline(proxied: tuple[Holdfast, CuttingProxy]) -> None:
     through, proxy = proxied
     impatient = Holdfast(through.settings.dsn, call_timeout=0.5, connect_timeout=1)

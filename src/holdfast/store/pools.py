@@ -306,10 +306,11 @@ async def acopy_on(conn: Any, calls: Calls, bulk: Bulk) -> None:
 
 
 def _next(call: Call[T], error: Exception, left: int, settings: Settings) -> Call[T]:
-    """What to run after a failure: the same call, its safe form, or nothing (raises)."""
+    """What to run after a failure: the same call, its safe form, or nothing (raises). Whoever has waited for a
+    connection in vain has waited long enough."""
     if left and isinstance(error, connect.AGAIN):
         return call
-    if left and isinstance(error, connect.LOST) and not isinstance(error, psycopg.errors.QueryCanceled):
+    if left and isinstance(error, connect.LOST) and not isinstance(error, psycopg.errors.QueryCanceled | PoolTimeout):
         return call.repeat() if call.repeat else call
     raise connect.explain(error, settings) from error
 
