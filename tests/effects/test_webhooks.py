@@ -4,11 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
-import subprocess
-import sys
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from typing import Any
@@ -16,58 +11,16 @@ from typing import Any
 import psycopg
 import pytest
 from aiohttp import web
+from hooked import HUSH, ORDER, add, answering, delivering, ended, quick_fixture, sent, tried  # noqa: F401 - a fixture
 from psycopg.conninfo import make_conninfo
-from receiver import Receiver, receiving, verify_signature
-from running import until, working
+from receiver import receiving, verify_signature
+from running import until
 from standardwebhooks import Webhook
 
-from holdfast import DeliveryInfo, Endpoint, Event, Holdfast, Retry, Status
+from holdfast import DeliveryInfo, Event, Holdfast, Retry, Status
 from holdfast.effects import SignatureRefused, verify
 from holdfast.effects.deliver import LONGEST_WAIT, retry_after
-from holdfast.effects.seal import new_key
 from holdfast.testing import Kit
-
-HUSH = "whsec_" + "aHVzaCBodXNoIGh1c2ggaHVzaCBodXNoIGh1c2ggIQ=="
-Sql = Callable[..., list[tuple[Any, ...]]]
-ORDER = Event("order.paid", {"order": 7, "note": "é 漢 🙂 \u0000"}, tenant="acme")
-
-
-@pytest.fixture(autouse=True)
-def quick(hf: Holdfast) -> None:
-    """Three attempts without a pause."""
-    hf.webhooks.retry = Retry.fixed(0, max_attempts=3)
-
-
-@asynccontextmanager
-async def delivering(hf: Holdfast, **settings: Any) -> AsyncIterator[None]:
-    async with working(hf, queues="webhooks", **settings):
-        yield
-
-
-def add(hf: Holdfast, to: Receiver, tenant: str | None = "acme", **options: Any) -> Endpoint:
-    return hf.webhooks.add(to.url, tenant=tenant, dev=True, **({"secret": HUSH} | options))
-
-
-async def ended(hf: Holdfast, delivery: str) -> DeliveryInfo:
-    """A delivery once it has ended."""
-    return await until(lambda: (d := hf.webhooks.delivery(delivery)) and d.status != "PENDING" and d)
-
-
-async def tried(hf: Holdfast, delivery: str) -> DeliveryInfo:
-    """A delivery once an attempt has failed."""
-    return await until(lambda: (d := hf.webhooks.delivery(delivery)) and d.error and d)
-
-
-async def sent(hf: Holdfast, event: Event = ORDER) -> DeliveryInfo:
-    """Publishes to one endpoint and waits for the end."""
-    (delivery,) = hf.webhooks.publish(None, event).deliveries
-    async with delivering(hf):
-        return await ended(hf, delivery)
-
-
-def answering(status: int, headers: dict[str, str] | None = None, body: bytes = b"") -> Any:
-    return lambda _: web.Response(status=status, headers=headers, body=body)
-
 
 # -- what the receiver gets
 
@@ -415,76 +368,6 @@ async def test_an_endpoint_can_be_tested(hf: Holdfast) -> None:
     assert json.loads(receiver.got[0].body)["type"] == "holdfast.test"
 
 
-# -- secrets
-
-
-async def test_secrets_are_sealed_with_the_key_that_is_set(dsn: str, sql: Any) -> None:
-    with Holdfast(dsn, secret_keys=new_key()) as sealing:
-        async with receiving() as receiver:
-            endpoint = add(sealing, receiver)
-            assert sql("select secrets::text ~ 'fernet:', strpos(secrets::text, %s) from webhook_endpoints",
-                       [HUSH]) == [(True, 0)]  # fmt: skip
-            new = sealing.webhooks.rotate(endpoint.id)
-            await sent(sealing)
-            for secret in (HUSH, new):
-                verify(receiver.got[0].body, receiver.got[0].headers, secret)
-        await sealing.aclose()
-
-
-async def test_without_the_key_deliveries_wait_and_lose_no_attempt(dsn: str) -> None:
-    key = new_key()
-    async with receiving() as receiver:
-        with (
-            Holdfast(dsn, secret_keys=key) as sealing,
-            Holdfast(dsn) as keyless,
-            Holdfast(dsn, secret_keys=new_key()) as odd,
-        ):
-            add(sealing, receiver)
-            (delivery,) = sealing.webhooks.publish(None, ORDER).deliveries
-            for other in (keyless, odd):
-                async with delivering(other):
-                    info = await tried(sealing, delivery)
-                assert (info.status, info.attempts) == ("PENDING", 0)
-                assert "HOLDFAST_SECRET_KEYS" in str(info.error) and key not in str(info.error)
-                sealing.webhooks.redeliver(delivery)
-                await other.aclose()
-            async with delivering(sealing):
-                assert (await ended(sealing, delivery)).status == "DELIVERED"
-            await sealing.aclose()
-
-
-async def test_a_secret_whose_key_is_lost_may_be_rotated(dsn: str) -> None:
-    async with receiving() as receiver:
-        with Holdfast(dsn, secret_keys=new_key()) as lost, Holdfast(dsn, secret_keys=new_key()) as hf:
-            endpoint = add(lost, receiver)
-            new = hf.webhooks.rotate(endpoint.id)
-            assert (await sent(hf)).status == "DELIVERED"
-            verify(receiver.got[0].body, receiver.got[0].headers, new)
-            await hf.aclose()
-
-
-async def test_secrets_are_in_no_log_no_error_and_no_result(
-    hf: Holdfast, dsn: str, sql: Any, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.DEBUG)
-    async with receiving(lambda n: web.Response(status=500, text="no")) as receiver:
-        receiver.url += "?token=very-secret-token"
-        endpoint = add(hf, receiver)
-        new = hf.webhooks.rotate(endpoint.id)
-        info = await sent(hf)
-        receiver.answer = answering(200)
-        hf.webhooks.redeliver(info.id)
-        await until(lambda: hf.webhooks.delivery(info.id))
-        async with delivering(hf):
-            await until(lambda: hf.webhooks.delivery(info.id).status == "DELIVERED")  # type: ignore[union-attr]
-    rows = sql("select j::text from jobs j union all select s::text from webhook_endpoint_state s")
-    shown = [caplog.text, repr(endpoint), repr(hf.webhooks.list()), repr(hf.webhooks.deliveries()), str(rows)]
-    for secret in (HUSH, new):
-        assert not [text for text in shown if secret in text or secret.removeprefix("whsec_") in text]
-    assert "very-secret-token" not in caplog.text
-    assert not sql("select 1 from jobs where last_error::text ~ 'very-secret-token'")
-
-
 # -- around it
 
 
@@ -546,58 +429,3 @@ async def test_the_test_kit_delivers_what_a_test_has_published(kit: Kit) -> None
         drained = await kit.adrain(with_retries=True)
     assert [attempt.status for attempt in drained] == [Status.RETRYING, Status.SUCCEEDED]
     assert len(receiver.got) == 2
-
-
-def test_neither_the_client_nor_a_worker_for_other_queues_needs_aiohttp(dsn: str) -> None:
-    code = (
-        "import asyncio, sys; from holdfast import Event, Holdfast; from holdfast.worker import Worker; "
-        f"hf = Holdfast({dsn!r}); "
-        "hf.webhooks.publish(None, Event('a', {})); "
-        "asyncio.run(Worker(hf).run(until_idle=True)); "
-        "print([m for m in ('aiohttp', 'cryptography') if m in sys.modules])"
-    )
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert ran.stdout.strip() == "[]"
-
-
-def without_aiohttp(dsn: str, queues: str, rest: str = "pass") -> str:
-    """What a worker says that runs until it is idle, on a machine without the library."""
-    code = (
-        "import asyncio, sys; sys.modules['aiohttp'] = None; "
-        "from holdfast import Holdfast; from holdfast.telemetry import logs; from holdfast.worker import Worker; "
-        f"logs.configure('console', 'info'); hf = Holdfast({dsn!r}); {rest}; "
-        f"asyncio.run(Worker(hf, queues={queues!r}).run(until_idle=True))"
-    )
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    return ran.stderr + ran.stdout
-
-
-@pytest.mark.parametrize("queues", ["", "default,webhooks"])
-def test_a_worker_without_aiohttp_says_so_once_and_leaves_deliveries_alone(
-    dsn: str, hf: Holdfast, sql: Sql, queues: str
-) -> None:
-    hf.webhooks.add("https://example.org/hook")
-    hf.webhooks.publish(None, Event("a", {}))
-    before = sql("select id, run_at, xmin::text from live")
-    said = without_aiohttp(dsn, queues)
-    assert said.count("webhooks are not delivered here") == 1, said
-    assert "worker started" in said
-    assert sql("select id, run_at, xmin::text from live") == before
-
-
-def test_a_worker_without_aiohttp_says_nothing_where_nobody_wants_webhooks(dsn: str, hf: Holdfast) -> None:
-    said = without_aiohttp(dsn, "")
-    assert "worker started" in said and "webhooks" not in said
-
-
-def test_a_worker_for_webhooks_alone_needs_aiohttp(dsn: str, hf: Holdfast) -> None:
-    said = without_aiohttp(dsn, "webhooks")
-    assert "ConfigurationError" in said and "pip install 'holdfast[webhooks]'" in said
-
-
-def test_tasks_of_ones_own_in_the_queue_of_webhooks_need_no_aiohttp(dsn: str, hf: Holdfast) -> None:
-    said = without_aiohttp(
-        dsn, "webhooks", "mine = hf.task(name='mine', queue='webhooks')(lambda: None); mine.enqueue()"
-    )
-    assert "worker started" in said, said
-    assert [job.status for job in hf.list_jobs(task="mine")] == [Status.SUCCEEDED]
