@@ -37,6 +37,33 @@ def test_it_takes_what_the_limits_let_start_and_counts_it(sql: Sql) -> None:
     assert sql("select key, running from limits order by key") == [("a", 2), ("b", 2)]
 
 
+@pytest.mark.parametrize(("free", "locked"), [(2, 2), (1, 1), (0, 1)])
+def test_of_a_key_that_it_is_told_it_locks_no_more_jobs_than_have_room(
+    dsn: str, sql: Sql, free: int, locked: int
+) -> None:
+    """One it locks always, to tell by that there is no room; all that are locked in vain are dear."""
+    flow.limit(sql, "a", concurrency=2)
+    put(sql, "a", number=2 - free)
+    flow.claim(sql, limit=2 - free) if free < 2 else None
+    ids = put(sql, "a", number=5)
+    with core.session(dsn, autocommit=False) as other:
+        found = known(core.runner(other), "a", keys=["a"])
+        assert found["fits"] and len(found["ids"] or ()) == free
+        assert "closed" not in found["info"] or not free
+        left = sql("select id from live where id = any (%s) for update skip locked", [ids])
+    assert len(left) == 5 - locked
+
+
+@pytest.mark.parametrize("keys", [["b"], [None], [], ["nobody's"]])
+def test_a_key_that_it_is_told_wrongly_changes_nothing_of_what_is_right(sql: Sql, keys: list[str | None]) -> None:
+    flow.limit(sql, "a", concurrency=2)
+    flow.limit(sql, "b", concurrency=1)
+    put(sql, "a", number=5)
+    found = known(sql, "a", keys=keys)
+    assert found["fits"] and 1 <= len(found["ids"]) <= 2
+    assert sql("select running from limits where key = 'a'") == [(len(found["ids"]),)]
+
+
 def test_it_tells_of_lanes_that_are_empty_or_shut(sql: Sql) -> None:
     for key in ("empty", "full", "free"):
         flow.limit(sql, key, concurrency=1)

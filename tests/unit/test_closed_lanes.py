@@ -9,7 +9,7 @@ import pytest
 from hints import LAPPED, lapped, learn, numbers, quick, row, with_lanes
 
 from holdfast.model.job import Job
-from holdfast.worker.lanes import REST, Lanes
+from holdfast.worker.lanes import LEAVE_FOR, REST, Lanes
 from holdfast.worker.ring import SPARE
 
 
@@ -180,6 +180,59 @@ def test_who_meets_others_at_the_same_limits_is_crowded_for_as_long_as_that_goes
             quick(lanes)
             learn(lanes, after)
         assert not lanes.crowded
+
+
+def test_a_crowd_that_keeps_out_of_each_others_way_is_one_for_a_while() -> None:
+    lanes, found = crowd(60)
+    claims = 0
+    while lanes.crowded:
+        quick(lanes)
+        learn(lanes, found, {"default/2": {}})
+        claims += 1
+    assert 10 < claims < 100
+
+
+def crowd(rows: int) -> tuple[Lanes, list[Any]]:
+    """A worker that meets others at its limits, lanes 1 and 2 under keys of their own, and what a claim found there."""
+    lanes = with_lanes(1, 2)
+    found = [row(n, n, "default", 2, 1, "a") for n in range(1, rows)] + [row(rows, rows, "default", 2, 2, "b")]
+    for _ in range(4):
+        quick(lanes)
+        learn(lanes, found, {"default/2": {"contention": 20}})
+    assert lanes.crowded
+    quick(lanes)
+    return lanes, found
+
+
+@pytest.mark.parametrize(("rows", "left"), [(60, True), (10, False)])
+def test_in_a_crowd_a_lane_is_left_for_a_moment_to_who_has_its_limit_if_there_is_plenty_else(
+    rows: int, left: bool
+) -> None:
+    """Whoever claims or ends jobs there goes on there; but two may have left it to each other."""
+    lanes, found = crowd(rows)
+    learn(lanes, found[:-1], {"default/2": {"held": [2], "contention": 1}})
+    assert visited(lanes, LEAVE_FOR / 2) == ([1] if left else [1, 2])
+    assert visited(lanes, LEAVE_FOR * 1.1) == [1, 2]
+
+
+@pytest.mark.parametrize("wait", [None, 3.0])
+def test_in_a_crowd_a_lane_stays_that_is_full_of_what_was_claimed_just_now(wait: float | None) -> None:
+    """The next claim comes when that has ended; else all that a careful claim had served would be closed by it."""
+    lanes, found = crowd(60)
+    learn(lanes, found[-1:], {"default/2": {"closed": [[1, "a", None, None], [2, "b", None, wait]]}})
+    assert visited(lanes, 0.0) == ([2] if wait is None else [])
+    assert lanes.throttled["b", ""] == 1
+
+
+def test_who_has_just_found_plenty_is_not_at_leisure() -> None:
+    lanes = Lanes(["default"])
+    lapped(lanes, row(1, 1))
+    closed = {"closed": [[lane, f"k{lane}", None, None] for lane in range(1, 901)]}
+    learn(lanes, [row(2, n) for n in range(2, 100)], {"default/2": closed})
+    lanes._lap_at = 9.0
+    assert len(numbers(quick(lanes, now=2.0))) == 1 + SPARE
+    learn(lanes, [], {"default/2": {}})
+    assert len(numbers(quick(lanes, now=4.0))) > 1 + SPARE
 
 
 def test_a_lane_that_is_full_makes_no_crowd() -> None:

@@ -15,10 +15,13 @@ from holdfast import (
     Holdfast,
     Status,
 )
+from holdfast.model.job import Job
 from holdfast.store.calls import Calls
 from holdfast.store.session import Session, ThreadSession
 from holdfast.worker import Worker
 from holdfast.worker.claim import LOOKS, Claimer
+from holdfast.worker.hand import Hand, Lease
+from holdfast.worker.lanes import Lanes
 
 
 async def test_an_idle_worker_starts_a_new_job_within_milliseconds(hf: Holdfast, sql: Any) -> None:
@@ -199,3 +202,24 @@ async def test_a_worker_with_one_slot_does_not_wait_between_jobs(hf: Holdfast) -
     each.enqueue_many(range(30))
     async with working(hf, concurrency=1, prefetch=0, poll=5) as worker:  # to wait 30 times would take 150 s
         await until(lambda: worker.finisher.succeeded == 30 if hasattr(worker, "finisher") else False)
+
+
+@pytest.mark.parametrize("crowded", [True, False])
+async def test_in_a_crowd_nothing_more_is_claimed_before_what_waits_here_has_started(
+    hf: Holdfast, monkeypatch: pytest.MonkeyPatch, crowded: bool
+) -> None:
+    """What waits in the hand holds the places that another claim would look for."""
+    monkeypatch.setattr(Lanes, "crowded", crowded)
+    hand = Hand()
+    session = Session(hf.settings, "test")
+    claimer = Claimer("w", hf.settings, session, hf.calls, hand, lambda: True, _nothing)
+    monkeypatch.setattr(claimer._rate, "update", lambda count: None)
+    claimer._rate.value = 10_000.0
+    lease = Lease(1, 60, 0.0, 60.0)
+    hand.ready.extend(Job(("", *[None] * 13), lease) for _ in range(hf.settings.concurrency + 1))
+    assert bool(claimer._room()) is not crowded
+    hand.ready.pop()
+    assert claimer._room() > 0
+
+
+async def _nothing() -> None: ...

@@ -107,6 +107,17 @@ class Bench:
         assert row is not None
         return row[0], row[1]
 
+    def window_of_all(self) -> tuple[int, float]:
+        """Jobs and seconds from the moment when every worker had begun: what processes take to start is no work."""
+        with self.connection() as conn:
+            row = conn.execute(
+                "SELECT count(*), extract(epoch FROM max(finished_at) - min(began))::float8 FROM history, ("
+                "SELECT max(first) AS began FROM (SELECT min(started_at) AS first FROM history GROUP BY worker) f) a "
+                "WHERE started_at >= began"
+            ).fetchone()
+        assert row is not None
+        return row[0], row[1]
+
     def finished(self) -> int:
         """How many jobs have been finished; cheap enough to ask while a drain is measured."""
         with self.connection() as conn:

@@ -133,6 +133,8 @@ class Claimer:
         ahead = self._ahead()
         room = self._settings.concurrency + ahead - self._hand.held
         enough = self._enough(ahead) if self._hand.ready else 1
+        if self.lanes.crowded and len(self._hand.ready) > self._settings.concurrency:
+            return 0  # what waits here holds the places that a claim would look for
         return min(room, self._settings.claim_size) if room >= enough else 0
 
     def _ahead(self) -> int:
@@ -245,8 +247,9 @@ class Claimer:
             self._due -= poll
 
     async def _wait_for_room(self) -> None:
-        ahead = self._ahead()
-        self.wants_room = self._settings.concurrency + ahead - self._enough(ahead)
+        ahead, slots = self._ahead(), self._settings.concurrency
+        room = slots + ahead - self._enough(ahead)
+        self.wants_room = min(room, 2 * slots) if self.lanes.crowded else room
         try:
             await self._wait(1.0)
         finally:

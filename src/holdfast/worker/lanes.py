@@ -37,6 +37,7 @@ FIRST_LOOK, LONGEST_LOOK = 0.5, 8.0  # seconds between looks at a key of which o
 NARROWEST, WIDEST = 50, 100_000
 LOOK_EVERY = 0.1  # seconds between looks at keys that wait, when there is enough else to do
 AT_LEISURE = 1000  # keys looked at together when there is nothing else to do
+LEAVE_FOR = 0.05  # seconds for which to leave a lane to somebody who has its limit at this moment
 CROWDED = 0.02  # of the limits that claims meet, those that somebody has at that moment
 TOGETHER = 0.5  # and between looks at any of them: ten thousand keys shall not wake a worker a thousand times a second
 LONGEST_PAUSE = 0.2
@@ -96,6 +97,10 @@ class Closed:
     def __bool__(self) -> bool:
         return bool(self._lanes)
 
+    def among(self, keys: Iterable[str]) -> list[str]:
+        """Those of some keys that lanes wait for."""
+        return [key for key in keys if key in self._lanes]
+
     def add(self, key: str, ring: Ring, lane: int, wait: float | None, now: float) -> None:
         """Closes a lane until its key may have room."""
         if self._lanes.setdefault(key, Waiting()).add(ring, lane) and lane and not _has(ring.closed, lane):
@@ -123,6 +128,7 @@ class Closed:
         for _ in range(min(number, len(lanes))):
             ring, lane, mark = lanes.pop()
             ring.add(lane, mark)
+            ring.keys[lane] = key
             if look:
                 ring.looks.add(lane)
             if _has(ring.closed, lane):
@@ -190,6 +196,7 @@ class Lanes:
         self.width = WIDEST  # most jobs to claim at once
         self._look_at = 0.0
         self._filled = False  # whether the last claim found as much as it asked for
+        self._served = False  # whether it found plenty
         self.again = False  # whether the last claim only made way for what may be claimed, or knew less than we do now
         self._met = 0.0  # of what quick claims met lately, the part whose limits somebody had
         self.held_up = 0  # claims in a row that found nothing, and somebody else at their limits
@@ -202,7 +209,7 @@ class Lanes:
         """Where the next claim shall look."""
         if self.closed and (now >= self._look_at or not self._filled):
             self._look_at = now + LOOK_EVERY
-            self.closed.open_due(now, SPARE if self.more or self._filled or self._first else AT_LEISURE)
+            self.closed.open_due(now, SPARE if self.more or self._served or self._first else AT_LEISURE)
         self._freed_keys, self._freed_lanes = set(), set()
         rings = self._rings
         due = self._affordable_at if self._near_end or self.lap_open else self._lap_at
@@ -258,7 +265,7 @@ class Lanes:
     def learn(self, rows: Rows, info: str | None, enough: bool, began: float, now: float) -> None:
         """Takes what a claim found, and what it says of lanes that had nothing or must wait."""
         told: dict[str, dict[str, Any]] = msgspec.json.decode(info) if info else {}
-        self._filled = enough
+        self._filled, self._served = enough, enough or len(rows) >= NARROWEST
         if rows:
             self._mark(rows, plain=not told)
         contention = sum(each.get("contention", 0) for each in told.values())
@@ -268,11 +275,16 @@ class Lanes:
             self.width = max(self.width // 2, NARROWEST) if contention * 4 > len(rows) else min(self.width * 2, WIDEST)
         self.held_up = self.held_up + 1 if held_up and not rows else 0
         self.again = any("again" in each for each in told.values()) or (held_up and bool(rows))
+        mine = {row[12] for row in rows} if self.crowded else set()
         for place, each in told.items():
-            self._told(self._rings[place], each, now)
+            self._told(self._rings[place], each, now, mine)
+            if self.crowded and len(rows) >= NARROWEST:
+                self._leave(self._rings[place], each.get("held", ()), now)
         if not self.careful:
             if rows:
-                self._met += (contention / (contention + len(rows)) - self._met) / 4
+                met = contention / (contention + len(rows))
+                # A crowd that keeps out of each other's way is still one; where there are no limits it is over.
+                self._met += (met - self._met) / (4 if met > self._met or not told else 16)
             served = [row[12] for row in rows] if told else []
             for place, each in told.items():
                 self._rings[place].moved(served, enough)
@@ -303,25 +315,32 @@ class Lanes:
     def _mark(self, rows: Rows, *, plain: bool) -> None:
         if plain and rows[0][6:8] == rows[-1][6:8]:
             rows = rows[-1:]
+        at: tuple[str, int] | None = None
         for row in rows:
+            if row[6:8] != at:
+                at = row[6:8]
+                ring = self._rings[f"{row[6]}/{row[7]}"]
+            keys = row[13]
             # Of an order the first comes first, and a transaction that commits late may bring it.
-            ordered = row[13] is not None and _ordered(row[13])
-            ring = self._rings[f"{row[6]}/{row[7]}"]
+            ordered = keys is not None and _ordered(keys)
             ring.add(row[12], NOWHERE if ordered else (row[9], row[0]))
-            ring.known = row[13] is not None and len(row[13]) == 1 and not ordered
+            ring.known = keys is not None and len(keys) == 1 and not ordered
+            if ring.known:
+                ring.keys[row[12]] = keys[0]
         if self.closed:
-            for row in rows:  # one got through: two more may
-                for key in row[13] or ():
-                    self.closed.open(key, 2)
+            got = {key for row in rows for key in row[13] or ()}
             for queue, task, tenant in {(row[6], row[2], row[8]) for row in rows}:
-                for key in keys_of(queue, task, tenant, None):
-                    self.closed.open(key, 2)
+                got.update(keys_of(queue, task, tenant, None))
+            for key in self.closed.among(got):  # one got through: two more may
+                self.closed.open(key, 2)
 
-    def _told(self, ring: Ring, told: dict[str, Any], now: float) -> None:
+    def _told(self, ring: Ring, told: dict[str, Any], now: float, mine: Set[int]) -> None:
         for lane in told.get("empty", ()):
             ring.drop(lane)
         for lane, key, tenant, wait in told.get("closed", ()):
             self.note_throttled(key, tenant)
+            if wait is None and lane in mine:
+                continue  # full of what was claimed just now; in a crowd the next claim comes when that has ended
             if (
                 key in self._freed_keys
                 or self._freed_lanes is None
@@ -338,6 +357,12 @@ class Lanes:
             ring.walked = -1 if told["end"] is None else told["end"]
             ring.lapped = told["end"] is None
 
+    def _leave(self, ring: Ring, held: Iterable[int], now: float) -> None:
+        """Leaves lanes to those who have their limits: whoever claims or ends jobs there goes on there."""
+        for lane in held:
+            if (key := ring.keys.get(lane)) is not None and key not in self._freed_keys:
+                self.closed.add(key, ring, lane, LEAVE_FOR, now)
+
     def note_throttled(self, key: str, tenant: str | None) -> None:
         """Counts that a claim stepped over a lane because of a key."""
         self.throttled[key, tenant or ""] += 1
@@ -349,17 +374,13 @@ class Lanes:
         self._near_end = not enough
         return 0.0 if self._first or self._hurries(now) else max(self._affordable_at - now, 0.0)
 
-    def freed(self, jobs: Iterable[Job]) -> bool:
+    def freed(self, jobs: Sequence[Job]) -> bool:
         """Jobs have ended: their keys have room for as many others. Answers whether any lane was waiting for that."""
-        keys: Counter[str] = Counter()
-        whole: Counter[tuple[str, str, str | None]] = Counter()
-        for job in jobs:
-            keys.update(job.keys or ())
-            whole[job.queue, job.task, job.tenant] += 1
-        for each, number in whole.items():
+        keys = Counter(key for job in jobs for key in job.keys or ())
+        for each, number in Counter((job.queue, job.task, job.tenant) for job in jobs).items():
             keys.update(dict.fromkeys(keys_of(*each, None), number))
         self._freed_keys.update(keys)
-        waited = [key for key in keys if key in self.closed]
+        waited = self.closed.among(keys)
         for key in waited:
             self.closed.open(key, keys[key])
         return bool(waited)
@@ -386,8 +407,8 @@ def keys_of(queue: str, task: str, tenant: str | None, keys: Iterable[str] | Non
         yield f"tenant:{tenant}"
 
 
-def _ordered(keys: Iterable[str]) -> bool:
-    return any(key.startswith(ORDER) for key in keys)
+def _ordered(keys: Sequence[str]) -> bool:
+    return keys[0].startswith(ORDER) if len(keys) == 1 else any(key.startswith(ORDER) for key in keys)
 
 
 def number_of(key: str) -> int:

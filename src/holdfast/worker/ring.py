@@ -20,6 +20,7 @@ class Ring:
 
     def __init__(self) -> None:
         self.marks: dict[int, Mark] = {}
+        self.keys: dict[int, str] = {}  # a limit that the jobs of a lane are under: a claim takes no more than has room
         self.lanes: list[int] = []
         self.at = -1  # the lane visited last
         self.walked = -1  # where the careful lap has got to
@@ -49,6 +50,7 @@ class Ring:
             self._tenants[lane >> 32] -= 1
             if not self._tenants[lane >> 32]:
                 del self._tenants[lane >> 32]
+            self.keys.pop(lane, None)
             return self.marks.pop(lane)
         return NOWHERE
 
@@ -89,14 +91,15 @@ class Ring:
             self.looks.difference_update(spare)
             looks, asked = looks + spare, asked + spare
         marks = [self.marks[lane] for lane in asked]
-        return {
+        where = {
             "lanes": _array(asked),
             "at": _array(mark[0] for mark in marks),
             "ids": _array(mark[1] for mark in marks),
             **again,
-        } | (
-            {"known": True} if self.known and len(looks) * 2 <= len(asked) else {"look": _array(looks)} if looks else {}
-        )
+        }
+        if self.known and len(looks) * 2 <= len(asked):
+            return where | {"known": True, "keys": [self.keys.get(lane) for lane in asked]}
+        return where | ({"look": _array(looks)} if looks else {})
 
     def _next(self, number: int) -> list[int]:
         """The next lanes, as many of each tenant: one with many lanes gets no more than one with few."""

@@ -1,6 +1,7 @@
 -- What claim_lanes does, for what most claims of limited jobs are, at half the cost: lanes that the caller knows, jobs under one
 -- limit each or none, and limits of concurrency alone. One round, in few statements. `fits` is false when something met
--- here needs more than that; then nothing has been counted, and claim_lanes finds the same jobs.
+-- here needs more than that; then nothing has been counted, and claim_lanes finds the same jobs. p_hint as there, with the "keys" that
+-- the lanes are thought to be under, so that no more jobs are locked than may start.
 -- Called by: claim.
 -- Locks: live rows, then limits rows, skipping locked ones.
 -- Wakes: nobody.
@@ -38,14 +39,17 @@ begin
            count(c.dedupe_key), bool_or(cardinality(c.keys) > 1 or c.keys[1] like 'order:%' or c.held is not null)
     into ids, places, v_from, v_keys, v_whose, deduped, v_odd from (
         select c.*
-        from unnest(v_lanes, (p_hint ->> 'at')::double precision[], (p_hint ->> 'ids')::uuid[], v_takes) as u(lane, at, id, take)
+        from unnest(v_lanes, (p_hint ->> 'at')::double precision[], (p_hint ->> 'ids')::uuid[], v_takes,
+                    array(select jsonb_array_elements_text(p_hint -> 'keys'))) as u(lane, at, id, take, key)
+        -- As many as there seems to be room for, and one to tell by that there is none: what is locked in vain is dear.
+        left join lateral (select m.concurrency - m.running as room from limits m where m.key = u.key offset 0) m on true
         cross join lateral (
             select l.ctid as place, l.id, l.lane, l.tenant, l.keys, l.dedupe_key, l.held from live l
             where l.queue = p_queue and l.priority = p_priority and l.lane = u.lane
               and (l.run_at, l.id) > (to_timestamp(u.at), u.id)
               and l.token is null and (l.deadline is null or l.deadline > clock())
             order by l.queue, l.priority, l.lane, l.run_at, l.id
-            limit u.take for update skip locked) c
+            limit least(u.take, greatest(coalesce(m.room, u.take), 1)) for update skip locked) c
         limit p_room) c;
     fits := v_odd is not true;
     if ids is null or not fits then
