@@ -9,7 +9,7 @@ import pytest
 from hints import LAPPED, lapped, learn, numbers, quick, row, with_lanes
 
 from holdfast.model.job import Job
-from holdfast.worker.lanes import LEAVE_FOR, REST, Lanes
+from holdfast.worker.lanes import LEAVE_FOR, LONGEST_LEFT, REST, Lanes
 from holdfast.worker.ring import SPARE
 
 
@@ -213,6 +213,38 @@ def test_in_a_crowd_a_lane_is_left_for_a_moment_to_who_has_its_limit_if_there_is
     learn(lanes, found[:-1], {"default/2": {"held": [2], "contention": 1}})
     assert visited(lanes, LEAVE_FOR / 2) == ([1] if left else [1, 2])
     assert visited(lanes, LEAVE_FOR * 1.1) == [1, 2]
+
+
+def test_lanes_that_were_left_come_back_a_few_at_a_time_and_all_of_them_soon() -> None:
+    """Whatever their number, and also where all of them are under one key."""
+    lanes, _ = crowd(60)
+    shared = [row(100 + n, 100 + n, "default", 2, 10 + n, "api") for n in range(3 * SPARE)]
+    learn(lanes, shared)
+    learn(lanes, shared, {"default/2": {"held": [each[12] for each in shared], "contention": 9}})
+    assert visited(lanes, LEAVE_FOR / 2, 500) == [1, 2]
+    assert len(visited(lanes, LEAVE_FOR * 1.1, 500)) == 2 + SPARE
+    assert len(visited(lanes, LONGEST_LEFT * 1.1, 500)) == 2 + 3 * SPARE
+
+
+def test_who_has_nothing_else_to_visit_takes_back_what_it_left_at_once() -> None:
+    """Slots never idle while a key may have room."""
+    lanes, found = crowd(60)
+    learn(lanes, found, {"default/2": {"held": [1, 2], "contention": 2}})
+    assert lanes.more
+    assert visited(lanes, 0.0) == [1, 2]
+
+
+def test_a_lap_does_not_bring_back_what_was_left() -> None:
+    lanes, found = crowd(60)
+    learn(lanes, found[:-1], {"default/2": {"held": [2], "contention": 1, "more": [2, 3]}})
+    assert visited(lanes, 0.0) == [1, 3]
+
+
+def test_for_each_job_that_got_through_two_more_lanes_are_opened() -> None:
+    lanes = with_lanes(*range(1, 101))
+    learn(lanes, [], closing(*range(1, 101), wait=3.0))
+    learn(lanes, [row(2, 200 + n, "default", 2, 0, "k") for n in range(20)], {"default/2": {}})
+    assert len(visited(lanes, 0.0, 500)) == 40
 
 
 @pytest.mark.parametrize("wait", [None, 3.0])

@@ -314,3 +314,29 @@ async def test_a_worker_that_is_stopped_while_it_waits_for_its_ends_claims_nothi
             worker.stop()
     assert sql("select attempt from live where id = %s", [second.id]) == [(0,)]
     assert sql("select 1 from history where id = %s", [first.id])
+
+
+async def test_a_run_until_idle_leaves_nothing_that_may_start(hf: Holdfast, sql: Sql, dsn: str) -> None:
+    """Somebody takes the limits of some keys, until the others' jobs are done: their lanes are left to that one."""
+    free, held, ran, taken = 60, 20, Counter[int](), 0
+    other = psycopg.connect(dsn, options=f"-c search_path={hf.settings.schema}")
+    theirs = [f"k:{n}" for n in range(free, free + held)]
+
+    @hf.task(limits=[Limit("k:{n}", concurrency=1)])
+    async def runs(n: int, jobs: int) -> None:
+        nonlocal taken
+        ran[n] += 1
+        if not taken and all(ran[each] >= 2 for each in range(free + held)):
+            query = "select 1 from limits where key = any (%s) for update skip locked"
+            taken = len(other.execute(query, [theirs]).fetchall())
+        if all(ran[each] == jobs for each in range(free)):
+            other.rollback()
+
+    with other:
+        for jobs in (11, 12, 13, 14):
+            ran.clear()
+            taken = 0
+            await runs.aenqueue_many([(n, jobs) for n in range(free + held) for _ in range(jobs)])
+            await Worker(hf, concurrency=400).run(until_idle=True)
+            assert taken and sql("select count(*) from live") == [(0,)]
+            assert set(ran.values()) == {jobs}

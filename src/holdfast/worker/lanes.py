@@ -17,7 +17,7 @@ import heapq
 import math
 import random
 from bisect import bisect_left, insort
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Sequence, Set
 from typing import Any
 
@@ -37,8 +37,10 @@ FIRST_LOOK, LONGEST_LOOK = 0.5, 8.0  # seconds between looks at a key of which o
 NARROWEST, WIDEST = 50, 100_000
 LOOK_EVERY = 0.1  # seconds between looks at keys that wait, when there is enough else to do
 AT_LEISURE = 1000  # keys looked at together when there is nothing else to do
-LEAVE_FOR = 0.05  # seconds for which to leave a lane to somebody who has its limit at this moment
-CROWDED = 0.02  # of the limits that claims meet, those that somebody has at that moment
+# Seconds for which to leave a lane to somebody who has its limit at this moment: as long as that the few that come back
+# with each claim do, and no longer than that whatever their number.
+LEAVE_FOR, LONGEST_LEFT = 0.05, 0.5
+CROWDED = 0.01  # of the limits that claims meet, those that somebody has at that moment
 TOGETHER = 0.5  # and between looks at any of them: ten thousand keys shall not wake a worker a thousand times a second
 LONGEST_PAUSE = 0.2
 
@@ -204,9 +206,11 @@ class Lanes:
         # must wait is old.
         self._freed_keys: set[str] = set()
         self._freed_lanes: set[int] | None = set()  # None: all
+        self._left: deque[tuple[float, Ring, int, str, Mark]] = deque()  # since when, and what to go on with
 
     def hint(self, now: float, limit: int, *, careful: bool = False) -> str:
         """Where the next claim shall look."""
+        self._take_back(now)
         if self.closed and (now >= self._look_at or not self._filled):
             self._look_at = now + LOOK_EVERY
             self.closed.open_due(now, SPARE if self.more or self._served or self._first else AT_LEISURE)
@@ -260,6 +264,10 @@ class Lanes:
     @property
     def more(self) -> bool:
         """Whether lanes are known that may still have work."""
+        return bool(self._left) or self._open
+
+    @property
+    def _open(self) -> bool:
         return any(len(ring.lanes) > (0 in ring.marks) for ring in self._rings.values())
 
     def learn(self, rows: Rows, info: str | None, enough: bool, began: float, now: float) -> None:
@@ -275,16 +283,17 @@ class Lanes:
             self.width = max(self.width // 2, NARROWEST) if contention * 4 > len(rows) else min(self.width * 2, WIDEST)
         self.held_up = self.held_up + 1 if held_up and not rows else 0
         self.again = any("again" in each for each in told.values()) or (held_up and bool(rows))
-        mine = {row[12] for row in rows} if self.crowded else set()
         for place, each in told.items():
-            self._told(self._rings[place], each, now, mine)
+            queue, _, priority = place.rpartition("/")
+            here = (row[12] for row in rows if row[6] == queue and row[7] == int(priority))
+            self._told(self._rings[place], each, now, set(here) if self.crowded else set())
             if self.crowded and len(rows) >= NARROWEST:
                 self._leave(self._rings[place], each.get("held", ()), now)
         if not self.careful:
             if rows:
                 met = contention / (contention + len(rows))
                 # A crowd that keeps out of each other's way is still one; where there are no limits it is over.
-                self._met += (met - self._met) / (4 if met > self._met or not told else 16)
+                self._met += (met - self._met) / (16 if told else 4)
             served = [row[12] for row in rows] if told else []
             for place, each in told.items():
                 self._rings[place].moved(served, enough)
@@ -328,11 +337,11 @@ class Lanes:
             if ring.known:
                 ring.keys[row[12]] = keys[0]
         if self.closed:
-            got = {key for row in rows for key in row[13] or ()}
+            got = Counter(key for row in rows for key in row[13] or ())
             for queue, task, tenant in {(row[6], row[2], row[8]) for row in rows}:
-                got.update(keys_of(queue, task, tenant, None))
+                got.update(dict.fromkeys(keys_of(queue, task, tenant, None), 1))
             for key in self.closed.among(got):  # one got through: two more may
-                self.closed.open(key, 2)
+                self.closed.open(key, 2 * got[key])
 
     def _told(self, ring: Ring, told: dict[str, Any], now: float, mine: Set[int]) -> None:
         for lane in told.get("empty", ()):
@@ -351,7 +360,7 @@ class Lanes:
             else:
                 self.closed.add(key, ring, lane, wait, now)
         for lane in told.get("more") or ():
-            if not _has(ring.closed, lane):
+            if not _has(ring.closed, lane) and lane not in ring.left:
                 ring.add(lane, NOWHERE)
         if "end" in told:
             ring.walked = -1 if told["end"] is None else told["end"]
@@ -360,8 +369,23 @@ class Lanes:
     def _leave(self, ring: Ring, held: Iterable[int], now: float) -> None:
         """Leaves lanes to those who have their limits: whoever claims or ends jobs there goes on there."""
         for lane in held:
-            if (key := ring.keys.get(lane)) is not None and key not in self._freed_keys:
-                self.closed.add(key, ring, lane, LEAVE_FOR, now)
+            if lane in ring.keys and lane not in ring.left:
+                self._left.append((now, ring, lane, ring.keys[lane], ring.drop(lane)))
+                ring.left.add(lane)
+
+    def _take_back(self, now: float) -> None:
+        """Visits lanes again that were left: a few at a time, so that each worker comes to have lanes of its own; and
+        all of them when there is nothing else to visit, or after a while, as two may leave a lane to each other."""
+        few, alone = SPARE, not self._open
+        while self._left:
+            since, ring, lane, key, mark = self._left[0]
+            if not (alone or now >= since + LONGEST_LEFT or (few and now >= since + LEAVE_FOR)):
+                return
+            few = max(few - 1, 0)
+            self._left.popleft()
+            ring.left.discard(lane)
+            ring.add(lane, mark)
+            ring.keys[lane] = key
 
     def note_throttled(self, key: str, tenant: str | None) -> None:
         """Counts that a claim stepped over a lane because of a key."""

@@ -26,6 +26,7 @@ class Ring:
         self.walked = -1  # where the careful lap has got to
         self.lapped = False
         self.closed: list[int] = []  # lanes that wait for a limit, in order
+        self.left: set[int] = set()  # lanes that somebody else is busy at
         self.known = False  # whether the last jobs found were under one limit each: there is a shorter way to such
         self.cut = NO_CUT  # the lane whose turn was not over when the claim was full, and how many it has left
         self.looks: set[int] = set()  # lanes that waited, and are tried because it is time to
