@@ -284,29 +284,31 @@ class Lanes:
         self.held_up = self.held_up + 1 if held_up and not rows else 0
         self.again = any("again" in each for each in told.values()) or (held_up and bool(rows))
         for place, each in told.items():
-            queue, _, priority = place.rpartition("/")
-            here = (row[12] for row in rows if row[6] == queue and row[7] == int(priority))
-            self._told(self._rings[place], each, now, set(here) if self.crowded else set())
-            if self.crowded and len(rows) >= NARROWEST:
-                self._leave(self._rings[place], each.get("held", ()), now)
-        if not self.careful:
-            if rows:
-                met = contention / (contention + len(rows))
-                # A crowd that keeps out of each other's way is still one; where there are no limits it is over.
-                self._met += (met - self._met) / (16 if told else 4)
-            served = [row[12] for row in rows] if told else []
-            for place, each in told.items():
-                self._rings[place].moved(served, enough)
-                self._rings[place].cut = tuple(each.get("cut", NO_CUT))
-            return
+            self._told(place, each, rows, now)
+        if self.careful:
+            self._learn_lap(rows, told, enough, now - began, now)
+        else:
+            self._learn_quick(rows, told, enough, contention)
+
+    def _learn_quick(self, rows: Rows, told: dict[str, dict[str, Any]], enough: bool, contention: int) -> None:
+        if rows:
+            met = contention / (contention + len(rows))
+            # A crowd that keeps out of each other's way is still one; where there are no limits it is over.
+            self._met += (met - self._met) / (16 if told else 4)
+        served = [row[12] for row in rows] if told else []
+        for place, each in told.items():
+            self._rings[place].moved(served, enough)
+            self._rings[place].cut = tuple(each.get("cut", NO_CUT))
+
+    def _learn_lap(self, rows: Rows, told: dict[str, dict[str, Any]], enough: bool, took: float, now: float) -> None:
         if enough:  # what it did not come to has to wait for less work of higher priority
             for place, ring in self._rings.items():
                 ring.lapped = ring.lapped or (place not in told and ring.walked < 0)
         self._lap_claims += 1
-        self._lap_cost += now - began
+        self._lap_cost += took
         self._lap_found += len(rows)
-        self._affordable_at = now + max(now - began - CHEAP, 0.0) * LAP_SHARE
-        self._breath = now if rows else now + (now - began) * REST
+        self._affordable_at = now + max(took - CHEAP, 0.0) * LAP_SHARE
+        self._breath = now if rows else now + took * REST
         if not rows and self._lap_claims == 1 and not self.lap_open and not self.again:
             # What else is known of has nothing, or it would have been met; visiting it would keep an idle worker busy.
             for place, each in told.items():
@@ -343,7 +345,13 @@ class Lanes:
             for key in self.closed.among(got):  # one got through: two more may
                 self.closed.open(key, 2 * got[key])
 
-    def _told(self, ring: Ring, told: dict[str, Any], now: float, mine: Set[int]) -> None:
+    def _told(self, place: str, told: dict[str, Any], rows: Rows, now: float) -> None:
+        ring, mine = self._rings[place], set[int]()
+        if self.crowded:
+            queue, _, priority = place.rpartition("/")
+            mine = {row[12] for row in rows if row[6] == queue and row[7] == int(priority)}
+            if len(rows) >= NARROWEST:
+                self._leave(ring, told.get("held", ()), now)
         for lane in told.get("empty", ()):
             ring.drop(lane)
         for lane, key, tenant, wait in told.get("closed", ()):
