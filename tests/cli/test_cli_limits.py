@@ -204,9 +204,9 @@ def test_what_is_not_paused_is_exit_code_1_and_tells_what_is(dsn: str) -> None:
 def test_a_queue_or_a_task_that_nobody_knows_is_paused_with_a_warning(dsn: str, sql: Sql) -> None:
     sql("select register_worker('w', 'h', 1, '1', '{mail}', 1, "
         """'[{"name": "app.send", "queue": "mail", "max_attempts": 5, "retry": {}}]')""")  # fmt: skip
-    assert "warning: no worker has made queue:mial known yet; did you mean mail?" in (
+    assert "warning: no worker has made queue:mial known yet; did you mean queue:mail?" in (
         holdfast(dsn, "pause", "queue:mial").stderr)  # fmt: skip
-    assert "did you mean app.send?" in holdfast(dsn, "pause", "task:app.sent").stderr
+    assert "did you mean task:app.send?" in holdfast(dsn, "pause", "task:app.sent").stderr
     for key in ("queue:mail", "task:app.send", "tenant:new"):
         assert "warning" not in holdfast(dsn, "pause", key).stderr
 

@@ -349,6 +349,11 @@ async def test_every_answer_says_that_it_is_not_to_be_stored(http: httpx.AsyncCl
         assert (await http.get(path)).headers["cache-control"] == "no-store"
     problem(await http.get("/nothing"), 404, "not-found")
     problem(await http.put("/jobs"), 405, "method-not-allowed")
+    one = f"/jobs/{uuid.uuid4()}"
+    for method, path, allowed in (("PUT", "/jobs", "GET, POST"), ("PUT", "/limits", "DELETE, GET, PATCH"),
+                                  ("DELETE", one, "GET"), ("GET", "/dead/retry", "POST")):  # fmt: skip
+        answer = await http.request(method, path)
+        assert answer.headers["allow"] == allowed and allowed in answer.json()["detail"]
 
 
 async def test_the_service_can_be_mounted_in_another_application(shop: Holdfast) -> None:

@@ -40,11 +40,14 @@ def test_a_tenant_with_a_thousand_jobs_gets_25_of_a_tick(hf: Holdfast, sql: Sql,
 
 
 def test_a_tenant_that_had_its_part_is_counted_as_throttled_and_loses_no_attempts(
-    hf: Holdfast, sql: Sql, ran: list[str | None]
+    hf: Holdfast, sql: Sql, ran: list[str | None], caplog: pytest.LogCaptureFixture
 ) -> None:
     flow.put(sql, task="note", tenant="flood", number=60)
     flow.put(sql, task="note", tenant="even", number=25)
-    assert hf.tick().throttled == 1
+    with caplog.at_level("INFO", "holdfast"):
+        assert hf.tick().throttled == 1
+    (window,) = (each.fields for each in caplog.records if getattr(each, "event", "") == "window")
+    assert window["skipped_throttle"] == 1
     assert sql("select distinct key, tenant from throttled") == [("tenant:flood", "flood")]
     assert sql("select distinct attempt from live") == [(0,)]
     assert hf.tick(max_jobs=25).throttled == 0, "it was the tick that was full"

@@ -47,7 +47,9 @@ def near(name: str, known: Collection[str]) -> str:
 
 def _warn_unless_in(names: Collection[str], key: str, name: str) -> None:
     if name not in names:
-        render.tell(f"warning: no worker has made {key} known yet{near(name, names)}", "yellow")
+        kind = key.partition(":")[0]
+        hint = near(key, [f"{kind}:{each}" for each in names])
+        render.tell(f"warning: no worker has made {key} known yet{hint}", "yellow")
 
 
 def _meant(db: Database, name: str) -> Iterator[str]:

@@ -45,7 +45,8 @@ def usage(
 
 
 def _told(used: Usage) -> dict[str, Any]:
-    return used.by | {name: getattr(used, name) for name in ("runs", "failures", "run_seconds", "queue_seconds")}
+    by = {name: None if value == "" else value for name, value in used.by.items()}  # of no tenant
+    return by | {name: getattr(used, name) for name in ("runs", "failures", "run_seconds", "queue_seconds")}
 
 
 def _row(used: Usage) -> tuple[Any, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -157,7 +158,19 @@ async def _http(request: Request, error: Exception) -> Response:
         root = request.scope.get("root_path", "")
         off = request.url.path.endswith("/v1/tick")
         detail += "; started without --tick" if off else f"; {root}/v1/openapi.json says what there is"
-    return Problem(error.status_code, detail, headers=error.headers).response()
+    headers = error.headers
+    if error.status_code == 405:
+        allowed = ", ".join(_allowed(request))
+        detail, headers = f"{detail}; allowed: {allowed}", {"Allow": allowed}
+    return Problem(error.status_code, detail, headers=headers).response()
+
+
+def _allowed(request: Request) -> list[str]:
+    """What may be done with a path; each of its routes knows of itself alone."""
+    path = request.url.path.removeprefix(request.scope.get("root_path", ""))
+    described: dict[str, Any] = request.app.openapi()["paths"]
+    fits = [ways for known, ways in described.items() if re.fullmatch(re.sub(r"{\w+}", "[^/]+", known), path)]
+    return sorted(method.upper() for ways in fits for method in ways)
 
 
 async def _ours(request: Request, error: Exception) -> Response:

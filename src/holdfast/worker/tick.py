@@ -14,7 +14,7 @@ import msgspec
 
 from holdfast.client import Holdfast
 from holdfast.errors import UsageError
-from holdfast.model.tick import Tick
+from holdfast.model.tick import Counts, Tick
 from holdfast.store.pools import first_look
 from holdfast.store.telemetry import TelemetryCalls
 from holdfast.upkeep.chores import Upkeep
@@ -104,13 +104,18 @@ class TickWorker(Worker):
         self.finisher.on_put_back = [self.claimer.stir]
         self.finisher.on_freed = self.claimer.freed
 
+    @property
+    def counts(self) -> Counts:
+        """What this pass has done; lanes that it came to more than once count once."""
+        return super().counts._replace(throttled=len(self.claimer.throttled), contention=self.claimer.contention)
+
     async def tick(self, *, handle_signals: bool = False) -> Tick:
         """Makes the pass and stores what it did."""
         began = time.monotonic()
         await self.run(until_idle=True, handle_signals=handle_signals)
         done = self.claimer
         seconds = time.monotonic() - began
-        counts = self.counts._replace(throttled=len(done.throttled), contention=done.contention)
+        counts = self.counts
         tenants = dict(sorted(done.served.items()))
         calls = TelemetryCalls(self.settings.schema)
         stored = calls.record_tick(self.id, self.settings.queue_list, seconds, counts, tenants, "tick", done.depth)
