@@ -37,8 +37,8 @@ FIRST_LOOK, LONGEST_LOOK = 0.5, 8.0  # seconds between looks at a key of which o
 NARROWEST, WIDEST = 50, 100_000
 LOOK_EVERY = 0.1  # seconds between looks at keys that wait, when there is enough else to do
 AT_LEISURE = 1000  # keys looked at together when there is nothing else to do
-# Seconds for which to leave a lane to somebody who has its limit at this moment: as long as that the few that come back
-# with each claim do, and no longer than that whatever their number.
+# Seconds for which a lane is left to somebody who has its limit: after the first a few come back with each claim,
+# after the second all do.
 LEAVE_FOR, LONGEST_LEFT = 0.05, 0.5
 CROWDED = 0.01  # of the limits that claims meet, those that somebody has at that moment
 TOGETHER = 0.5  # and between looks at any of them: ten thousand keys shall not wake a worker a thousand times a second
