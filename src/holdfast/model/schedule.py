@@ -59,7 +59,7 @@ class Cron:
         """The slots at or after a moment, in UTC, each later than the one before."""
         last = since.astimezone(UTC) - _TICK
         with suppress(OverflowError):  # the calendar ends
-            for local in CronSim(self.text, local_time(last, self.zone)):
+            for local in _WallClock(self.text, local_time(last, self.zone)):
                 # When clocks go back, a time of day is found in its first hour even if we ask in the second.
                 if (slot := local.astimezone(UTC)) > last:
                     yield slot
@@ -130,6 +130,31 @@ class ScheduleInfo:
     def overdue(self) -> float:
         """Seconds since it came due; 0 or less when it has not."""
         return 0.0 if self.next_at is None else (self.now - self.next_at).total_seconds()
+
+
+class _WallClock(CronSim):
+    """CronSim for zones whose clocks change by half an hour too (Australia/Lord_Howe). It jumps by whole hours, and
+    after such a change its jumps pass by slots: where the offset has changed, go step by step instead."""
+
+    def advance_hour(self) -> bool:
+        before = self.dt
+        moved = super().advance_hour()
+        if moved and self.dt.utcoffset() != before.utcoffset():
+            self.dt = before
+            while self.dt.hour not in self.hours:
+                self.tick(seconds=3600 - self.dt.minute * 60 - self.dt.second)  # to the next full hour
+                if self.dt.date() != before.date():
+                    break
+        return moved
+
+    def advance_minute(self) -> bool:
+        before = self.dt
+        moved = super().advance_minute()
+        if moved and self.dt.utcoffset() != before.utcoffset():
+            self.dt = before.replace(second=0)
+            while self.dt.minute not in self.minutes and self.dt.hour == before.hour:
+                self.tick(seconds=60)
+        return moved
 
 
 def local_time(moment: datetime, zone: str) -> datetime:
