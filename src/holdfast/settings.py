@@ -16,6 +16,7 @@ from holdfast.errors import ConfigurationError
 VERSION = "0.1.0"
 PREFIX = "HOLDFAST_"
 HIGHEST_PORT = 65_535
+BLANKS = " \t\n\r\f\v"  # what is cut off around the name of a queue
 _SCHEMA_NAME = re.compile(r"[a-z_][a-z0-9_]{0,39}")
 _NOT_SETTINGS = re.compile(r"DEBUG|TEST_.*|(.*_)?SERVICE_(HOST|PORT)(_.*)?")  # the last are what Kubernetes sets
 _WORKER_NAME = re.compile(r"[A-Za-z0-9._-]{1,60}")  # notifications name workers, up to a space
@@ -151,7 +152,8 @@ class Settings:
     @property
     def queue_list(self) -> list[str]:
         """The queues that are named, in the order given; "default" when none are."""
-        return list(dict.fromkeys(name.strip() for name in self.queues.split(",") if name.strip())) or ["default"]
+        named = [name.strip(BLANKS) for name in self.queues.split(",")]
+        return list(dict.fromkeys(filter(None, named))) or ["default"]
 
     def with_(self, **changes: object) -> Settings:
         """A copy with some values changed; None means unchanged."""
@@ -194,9 +196,19 @@ def _refuse_unknown(names: Iterable[str]) -> None:
         raise ConfigurationError(f"no setting named {sorted(unknown)[0]!r}; see docs/reference/settings.md")
 
 
+def can_be_served(queue: str) -> bool:
+    """Return whether a worker can be given this name: the settings separate queues by commas, claims end theirs with a
+    slash. SQL's domain queue_name refuses the same names."""
+    return not {"/", ","} & set(queue) and queue == queue.strip(BLANKS)
+
+
 def _joined(queues: object) -> object:
     """Names of queues as one text; code may give a list of them."""
     if isinstance(queues, list | tuple) and all(isinstance(name, str) for name in queues):
+        if wrong := [name for name in queues if not can_be_served(name)]:
+            raise ConfigurationError(
+                f"a queue has no slash, no comma and no space at the ends of its name, got {wrong[0]!r} in queues"
+            )
         return ",".join(queues)
     return queues
 

@@ -19,6 +19,7 @@ from holdfast.model.limit import Limit, Limits
 from holdfast.model.retry import Retry
 from holdfast.model.schedule import Cron, Schedule
 from holdfast.model.signature import Signature
+from holdfast.settings import can_be_served
 from holdfast.store.bulk import Bulk
 from holdfast.store.calls import Call
 from holdfast.store.values import Accepted
@@ -146,8 +147,8 @@ class Options:
         for what, name, longest in (("a tenant", self.tenant, 200), ("a queue", self.queue, 100)):
             if name is not None:
                 payload.check_text(name, what, longest)
-        if self.queue is not None and "/" in self.queue:
-            raise UsageError(f"a queue has no slash in its name, got {self.queue!r}")
+        if self.queue is not None and not can_be_served(self.queue):
+            raise UsageError(f"a queue has no slash, no comma and no space at the ends of its name, got {self.queue!r}")
         if isinstance(self.dedupe, str):
             payload.check_text(self.dedupe, "a dedupe key", 100_000)
         if self.priority is not None and self.priority not in range(4):

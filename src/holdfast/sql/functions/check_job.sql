@@ -12,8 +12,10 @@ begin
     if p_task is null or length(p_task) not between 1 and 200 then
         raise exception 'a task name has 1 to 200 characters, got %', coalesce(left(p_task, 60), 'null')
             using errcode = 'invalid_parameter_value';
-    elsif p_queue is null or length(p_queue) not between 1 and 100 or strpos(p_queue, '/') > 0 then
-        raise exception 'a queue name has 1 to 100 characters and no slash, got %', coalesce(left(p_queue, 60), 'null')
+    elsif p_queue is null or length(p_queue) not between 1 and 100 or strpos(p_queue, '/') > 0 or strpos(p_queue, ',') > 0
+          or p_queue <> btrim(p_queue, E' \t\n\r\f\v') then
+        raise exception 'a queue name has 1 to 100 characters, no slash, no comma and no space at its ends, got %',
+            coalesce(quote_literal(left(p_queue, 60)), 'null')
             using errcode = 'invalid_parameter_value';
     elsif length(p_tenant) not between 1 and 200 then
         raise exception 'a tenant has 1 to 200 characters, got %', left(p_tenant, 60)
