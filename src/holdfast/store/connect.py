@@ -124,11 +124,7 @@ def explain(
             f"GRANT {settings.schema}_worker TO <user> (or _enqueue, _reader, _service, _admin)"
         )
     if state.startswith(("22", "23")):
-        # In words already, and not about a job.
-        ours = getattr(facts, "constraint_name", None) in ("limit", "endpoint", "event", "token")
-        return UsageError(
-            message_of(error) if ours else f"the database refused the job: {text.partition(' CONTEXT: ')[0]}"
-        )
+        return _explain_refusal(error, state, getattr(facts, "constraint_name", None), text)
     if not known_good and _WRONG_ADDRESS.search(text):
         return ConfigurationError(f"cannot log in to {where}: {text}; check HOLDFAST_DSN")
     text = re.sub(r" Is the server running[^?]*\?", "", text)  # libpq asks what we ask, once for each address
@@ -138,6 +134,14 @@ def explain(
         if pooled
         else f"the database at {where} cannot be reached or went away: {text}; is it running?"
     )
+
+
+def _explain_refusal(error: Exception, state: str, constraint: str | None, text: str) -> HoldfastError:
+    if state == "23514" and not constraint:  # of a partition: those of types and tables have names
+        return DatabaseUnavailable(f"a partition of history was made meanwhile ({message_of(error)}); repeat the call")
+    if constraint in ("limit", "endpoint", "event", "token"):  # in words already, and not about a job
+        return UsageError(message_of(error))
+    return UsageError(f"the database refused the job: {text.partition(' CONTEXT: ')[0]}")
 
 
 def message_of(error: Exception) -> str:

@@ -8,6 +8,7 @@ leases are renewed meanwhile or run out.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
 from collections import Counter
@@ -33,6 +34,7 @@ MOST_KEYS = 1000  # counted of what fails
 TOP = 5  # told of them
 UNKNOWN_EVERY = 60.0  # seconds between warnings of a task that is not known here
 FEW, LONGEST_WAIT = 4, 0.1  # flushes and seconds to wait for
+INSIST_EVERY = 5.0  # seconds between attempts to store what was refused
 LOOK_EVERY = 0.25  # seconds between looks at batches while there is always something to send
 
 
@@ -53,15 +55,23 @@ class Flush:
     def __len__(self) -> int:
         return len(self.ids) + len(self.outcomes)
 
+    @property
+    def plain(self) -> bool:
+        """Whether this is one success without a result, and nothing else."""
+        return len(self.ids) == 1 and not self.outcomes
+
     def parts(self, error: Exception) -> list[Flush]:
         """What to send in place of this flush, which was refused: its halves, and in place of a single outcome a
-        failure without what it carried. Claims are closed with the last part."""
+        failure without what it carried. Claims are closed with the last part. A plain success carries nothing that
+        could be left out, so a single one has no parts."""
+        if self.plain:
+            return []
         if len(self) == 1:
             told = {"type": "UnstorableOutcome", "message": clean(str(error), 1000)}
-            id_, token = (self.ids[0], self.tokens[0]) if self.ids else (self.outcomes[0].id, self.outcomes[0].token)
-            if self.outcomes and (self.outcomes[0].error or {}).get("type") == told["type"]:
+            (it,) = self.outcomes
+            if (it.error or {}).get("type") == told["type"]:
                 return []  # not even that: its lease runs out, and reclaim decides
-            return [Flush(outcomes=[Outcome(id_, token, "failed", error=told)], closed=self.closed)]
+            return [Flush(outcomes=[Outcome(it.id, it.token, "failed", error=told)], closed=self.closed)]
         plain, other = (len(self.ids) + 1) // 2, (len(self.outcomes) + 1) // 2
         first = Flush(self.ids[:plain], self.tokens[:plain], self.outcomes[:other])
         if len(first) == len(self):  # one of each
@@ -82,6 +92,8 @@ class Finisher:
         self._hand = hand
         self._next = Flush()
         self._full: list[Flush] = []
+        self._refused: list[Flush] = []  # single successes that the database will not store, to be sent again
+        self._insist_at = 0.0
         self._something = asyncio.Event()
         self._flushed = asyncio.Event()
         self._stuck = False  # whether somebody has waited in vain for the flush under way
@@ -135,7 +147,8 @@ class Finisher:
     async def run(self) -> None:
         """Flushes for ever; cancel it after `drained`."""
         while True:
-            await self._something.wait()
+            await self._wait()
+            await self._insist()
             while self._full or self._next:
                 if not self._full:
                     self._full, self._next = [self._next], Flush()
@@ -148,11 +161,30 @@ class Finisher:
                 self._flushed.set()
                 if self.stats is not None:
                     self.stats.settle()
+                await self._insist()
                 if self._touched and (monotonic() >= self._look_at or not (self._full or self._next)):
                     await self._complete_batches()
             self._something.clear()
             self._idle.set()
             self._flushed.set()
+
+    async def _wait(self) -> None:
+        """Waits for something to send, or to send again."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._insist_at - monotonic() if self._refused else None):
+                await self._something.wait()
+
+    async def _insist(self) -> None:
+        """Sends refused successes again, now and then for as long as their leases are renewed: their handlers have done
+        their work, so they must become neither failures nor further attempts."""
+        if monotonic() < self._insist_at:
+            return
+        self._insist_at = monotonic() + INSIST_EVERY
+        for flush in list(self._refused):
+            self._refused.remove(flush)
+            lease = self._hand.leases.get(flush.tokens[0])
+            flush.closed = [] if lease is not None and lease.open else list(flush.tokens)
+            await self._send(flush)
 
     async def _complete_batches(self) -> None:
         """Ends batches whose last job may just have ended: at once when there is nothing else to send, else now and
@@ -201,6 +233,8 @@ class Finisher:
         """Sends a flush until it is stored. Only data the database refuses is sent in parts, so that one outcome which
         cannot be stored holds up no other; anything else is waited out."""
         repeated, pause = False, 0.05
+        if self._refused:  # their claims stay open, or nobody would renew them
+            flush.closed = [token for token in flush.closed if all(token not in each.tokens for each in self._refused)]
         while True:
             try:
                 refused = await self.session.run(
@@ -209,6 +243,8 @@ class Finisher:
                 return self._close(flush, refused, repeated)
             except (UsageError, TypeError, ValueError, OverflowError) as error:  # refused there, or not to be written
                 logs.event(log, logging.ERROR, "finish refused", jobs=len(flush), error=str(error))
+                if flush.plain:
+                    self._refused.append(flush)
                 for part in flush.parts(error):
                     await self._send(part)
                 return None

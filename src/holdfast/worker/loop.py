@@ -51,6 +51,7 @@ YIELD_AFTER = 32  # jobs a slot may run without a pause before it lets the loop 
 REPORT_EVERY = 0.5
 TELL_SHARE = 20  # what had to wait for limits is told again after this many times the duration of the last
 LONGEST_UNTOLD = 30.0  # seconds
+PARTITION_TRIES = 3  # to make history's partitions, while other workers do the same or somebody reads it
 KEPT = Outcome("", 0, "kept")  # stands for no outcome: the job stays with a thread that cannot be stopped
 
 
@@ -383,6 +384,7 @@ class Worker:
         while True:
             try:
                 await asyncio.to_thread(first_look, self.settings)
+                await self._make_partitions()
                 await self._service.run(told)
                 if limits := self._hf.declared_limits:
                     await self._service.run(self._hf.calls.register_limits(limits))
@@ -398,6 +400,18 @@ class Worker:
                         await self._stopping.wait()
                         return False
                 pause = min(pause * 2, 5.0)
+
+    async def _make_partitions(self) -> None:
+        """Makes history's partitions before the first claim: after days without a worker there is none for today. Where
+        an open transaction is in the way, jobs end in the default partition until upkeep has made them."""
+        for left in reversed(range(PARTITION_TRIES)):
+            try:
+                await self._service.run(self._hf.calls.make_partitions())
+                return
+            except DatabaseUnavailable as error:
+                if not left:
+                    logs.event(log, logging.WARNING, "no partitions made", error=str(error))
+                await asyncio.sleep(random.uniform(0.05, 0.15))
 
     def _warn_of_webhooks(self) -> None:
         logs.event(log, logging.WARNING, "webhooks are not delivered here: pip install 'holdfast[webhooks]'")
