@@ -159,6 +159,11 @@ class Limits:
             raise ConfigurationError(
                 f"task {task!r} has {len(limits)} limits, more than the {MOST} that a job may have"
             )
+        if len(orders := [each.key for each in limits if each.key.startswith(ORDER)]) > 1:
+            raise ConfigurationError(
+                f"task {task!r} has the orders {' and '.join(map(repr, orders))}, but a job is in one order; "
+                "keep one, or put all of its values into one key"
+            )
         self._task = task
         self.all = tuple(limits)
         self.picky = any(each.breaker is not None and each.breaker.on is not None for each in limits)

@@ -17,6 +17,10 @@ begin
                 using errcode = 'invalid_parameter_value';
         end if;
     end loop;
+    if cardinality(p_keys) > 1 and cardinality(orders_of(p_keys)) > 1 then
+        raise exception 'a job is in one order, got %', array_to_string(orders_of(p_keys), ' and ')
+            using errcode = 'invalid_parameter_value', hint = 'give one key that begins with "order:"';
+    end if;
     return (select array_agg(k.key order by k.place) from (
         select u.key, min(u.place) as place from unnest(p_keys) with ordinality u(key, place) group by u.key) k);
 end $$;

@@ -1,6 +1,6 @@
 -- What decides whether a job may start now: limits, rates, breakers and pauses by key, and fair shares by tenant.
 
--- Keys that a claim can count: up to 20, each once, none of them null, empty or too long. Clients may insert jobs themselves,
+-- Keys that a claim can count: up to 20, each once, one order at most, none of them null, empty or too long. Clients may insert jobs themselves,
 -- and one that cannot be counted would stop every claim that meets it. The function is here, not among those that are
 -- replaced, because a type depends on it; and not in SQL, which every statement on live would try to inline (50 us).
 create function fit_keys(p_keys text[]) returns boolean
@@ -10,8 +10,9 @@ begin
     if cardinality(p_keys) = 1 then
         return coalesce(length(p_keys[1]) between 1 and 300, false);
     end if;
-    return cardinality(p_keys) between 2 and 20 and array_ndims(p_keys) = 1 and cardinality(p_keys) = (
-        select count(distinct k) filter (where length(k) between 1 and 300) from unnest(p_keys) k);
+    return cardinality(p_keys) between 2 and 20 and array_ndims(p_keys) = 1 and (
+        select count(distinct k) filter (where length(k) between 1 and 300) = cardinality(p_keys)
+               and count(*) filter (where k like 'order:%') < 2 from unnest(p_keys) k);
 end $$;
 create domain limit_keys as text[] check (fit_keys(value));
 
