@@ -1,35 +1,46 @@
--- What becomes of an enqueue whose dedupe key another job holds: existing, replaced, or an error. Who gets the payload
--- gets the limits too, in the lane of its own tenant; an order that it keeps stays kept.
+-- What becomes of an enqueue whose dedupe key another job holds: existing, replaced, or an error; null when the job has moved
+-- or given up the key meanwhile, and the caller looks again. Who gets the payload gets the limits too, in the lane of its own tenant; an order
+-- that it keeps stays kept.
 -- Called by: enqueue.
--- Locks: the holder's row, if it waits and nobody else has it locked; it never waits for it (skip locked), because
---   finish takes the row first and the key second.
+-- Locks: the holder's row, to replace its payload. It waits for a claim or for another replace of the same key, up to a second: skipping
+--   the row would lose this payload, or leave the earlier one of two. The key itself is not locked, so no end of a job waits for this.
 -- Wakes: sleepers of a due holder's queue: it may have waited for a limit that it is no longer under.
 create or replace function resolve_duplicate(
     p_key text, p_holder uuid, p_payload jsonb, p_on_conflict text, p_keys text[] default null)
 returns text
 language plpgsql
-set search_path from current set jit = off set enable_seqscan = off
+set search_path from current set jit = off set enable_seqscan = off set lock_timeout = '1s'
 as $$
 declare
     v_queue text;
     v_every text[];
+    v_found boolean;
 begin
     if p_on_conflict = 'raise' then
         raise exception 'job % already holds dedupe key %', p_holder, left(p_key, 200)
             using errcode = 'unique_violation', constraint = 'dedupe_key';
     elsif p_on_conflict = 'replace' then
-        update live set payload = p_payload::json, keys = nullif(free_keys(p_keys, held), '{}'),
-            lane = case when tenant is null and p_keys is null then 0 else lane_of(tenant, free_keys(p_keys, held)) end
-        where id = (select id from live where id = p_holder and token is null for update skip locked)
-        returning queue, keys || held into v_queue, v_every;
-        if not found then
-            update later set payload = p_payload::json, keys = nullif(free_keys(p_keys, held), '{}'),
+        begin
+            update live set payload = p_payload::json, keys = nullif(free_keys(p_keys, held), '{}'),
                 lane = case when tenant is null and p_keys is null then 0 else lane_of(tenant, free_keys(p_keys, held)) end
-            where id = (select id from later where id = p_holder for update skip locked)
-            returning keys || held into v_every;
-        end if;
-        if not found then
-            return 'existing';
+            where id = p_holder and token is null
+            returning queue, keys || held into v_queue, v_every;
+            v_found := found;
+            if not v_found then
+                update later set payload = p_payload::json, keys = nullif(free_keys(p_keys, held), '{}'),
+                    lane = case when tenant is null and p_keys is null then 0 else lane_of(tenant, free_keys(p_keys, held)) end
+                where id = p_holder
+                returning keys || held into v_every;
+                v_found := found;
+            end if;
+        exception when lock_not_available then
+            raise exception 'job % is being changed by a transaction that is still open; repeat the call: it holds dedupe key %',
+                p_holder, left(p_key, 200) using errcode = 'lock_not_available', constraint = 'dedupe_key';
+        end;
+        if not v_found then  -- it runs; or it has moved to the other table, or given up the key, while we waited
+            return (select 'existing' from dedupe d where d.key = p_key and d.id = p_holder
+                    and not exists (select 1 from live l where l.id = p_holder and l.token is null)
+                    and not exists (select 1 from later l where l.id = p_holder));
         elsif cardinality(v_every) > 20 then  -- no claim could tell of them
             raise exception 'a job has up to 20 limits, and job % keeps its order besides; got %', p_holder, cardinality(p_keys)
                 using errcode = 'invalid_parameter_value';

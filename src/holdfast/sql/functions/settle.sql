@@ -48,7 +48,7 @@ begin
                  -- error, lost, and whatever a client may have misspelt: never a way out of every table
                  when h.attempt >= h.max_attempts then 'dead'
                  else 'waits' end as verdict,
-            (h.outcome in ('snoozed', 'released'))::integer as refund,
+            (h.outcome in ('snoozed', 'released'))::integer as refund, h.outcome = 'released' as released,
             case when h.outcome = 'released' then interval '0'
                  when h.delay is not null then make_interval(secs => least(greatest(h.delay, 0), 315360000))
                  -- Back at once after a first lost lease. After more, spread at random: what was claimed together
@@ -61,7 +61,7 @@ begin
     gone as (
         delete from live where ctid = any (array(select d.place from decided d)) returning *),
     moved as materialized (
-        select g.*, d.verdict, d.delay, coalesce(d.refund, 0) as refund, d.result, d.went, d.fails, d.counts,
+        select g.*, d.verdict, d.delay, coalesce(d.refund, 0) as refund, d.result, d.went, d.fails, d.counts, d.released,
                coalesce(d.error, g.last_error) as error,
                case when g.keys is not null or g.held is not null then nullif(orders_of(g.keys || g.held), '{}') end as orders
         from gone g join decided d on d.id = g.id),
@@ -80,7 +80,7 @@ begin
     to_later as (
         insert into later (id, queue, priority, lane, run_at, created_at, attempt, max_attempts, task, tenant, payload,
                            dedupe_key, retry, last_error, deadline, batch, headers, keys, held)
-        select id, queue, priority, own, clock() + delay, created_at, attempt - refund, max_attempts, task, tenant,
+        select id, queue, priority, own, v_now + delay, created_at, attempt - refund, max_attempts, task, tenant,
                payload, dedupe_key, retry, error, deadline, batch, headers, rest, orders
         from waits where delay > interval '0'
         on conflict do nothing),
@@ -89,7 +89,7 @@ begin
                           max_attempts, worker, task, tenant, payload, dedupe_key, retry, last_error, dedupe_scope,
                           dedupe_keep, batch, headers, keys)
         select id, verdict::job_status, queue, priority,
-               case when orders is null then lane else lane_of(tenant, every) end, run_at, created_at, claimed_at, clock(),
+               case when orders is null then lane else lane_of(tenant, every) end, run_at, created_at, claimed_at, v_now,
                attempt, max_attempts, p_worker, task, tenant, payload, dedupe_key, retry, error,
                -- Kept for the day a person retries it: the key itself is given up now.
                (select k.scope from dedupe k where k.key = m.dedupe_key and k.id = m.id),
@@ -101,7 +101,7 @@ begin
     to_history as (
         insert into history (id, status, priority, attempt, max_attempts, run_at, created_at, started_at, finished_at,
                              queue, task, worker, tenant, payload, result, dedupe_key, last_error, batch)
-        select id, verdict::job_status, priority, attempt, max_attempts, run_at, created_at, claimed_at, clock(),
+        select id, verdict::job_status, priority, attempt, max_attempts, run_at, created_at, claimed_at, v_now,
                queue, task, p_worker, tenant, payload, result, dedupe_key, error, batch
         from moved where verdict in ('succeeded', 'canceled')),
     answered as (
@@ -109,6 +109,9 @@ begin
     freed as (
         select free_dedupe_keys(array_agg(dedupe_key), array_agg(id), verdict = 'succeeded')
         from moved where dedupe_key is not null and verdict <> 'waits' group by verdict = 'succeeded'),
+    kept_keys as (
+        select take_back_keys(array_agg(dedupe_key), array_agg(id))
+        from moved where dedupe_key is not null and verdict = 'waits' and released having count(*) > 0),
     counted as (
         select count_batch(batch, 0, count(*) filter (where verdict = 'succeeded'),
                            count(*) filter (where verdict in ('failed', 'dead')),
@@ -133,6 +136,6 @@ begin
                 else nullif(free_keys(m.keys || m.held, m.orders), '{}') end, m.went,
            case when jsonb_typeof(m.counts) = 'array' then array(select jsonb_array_elements_text(m.counts)) end
     from moved m
-    where (select count(*) from freed) >= 0 and (select count(*) from counted) >= 0
+    where (select count(*) from freed) >= 0 and (select count(*) from kept_keys) >= 0 and (select count(*) from counted) >= 0
       and (select count(*) from used) >= 0 and (select count(*) from blocked) >= 0 and (select count(*) from woken) >= 0;
 end $$;
