@@ -88,7 +88,10 @@ CREATE DOMAIN holdfast.priority_level AS smallint
 -- Name: queue_name; Type: DOMAIN; Schema: holdfast; Owner: -
 
 CREATE DOMAIN holdfast.queue_name AS text
-	CONSTRAINT queue_name_check CHECK ((((length(VALUE) >= 1) AND (length(VALUE) <= 100)) AND (strpos(VALUE, '/'::text) = 0)));
+	CONSTRAINT queue_name_check CHECK ((((length(VALUE) >= 1) AND (length(VALUE) <= 100)) AND (strpos(VALUE, '/'::text) = 0) AND (strpos(VALUE, ','::text) = 0) AND (VALUE = btrim(VALUE, '
+
+
+'::text))));
 
 
 -- Name: task_name; Type: DOMAIN; Schema: holdfast; Owner: -
@@ -147,6 +150,17 @@ CREATE TABLE holdfast.limit_owed (
     well uuid[] NOT NULL,
     ill uuid[] NOT NULL
 );
+
+
+-- Name: claim_number; Type: SEQUENCE; Schema: holdfast; Owner: -
+
+CREATE SEQUENCE holdfast.claim_number
+    START WITH 0
+    INCREMENT BY 1
+    MINVALUE 0
+    MAXVALUE 1023
+    CACHE 1
+    CYCLE;
 
 
 -- Name: limits; Type: TABLE; Schema: holdfast; Owner: -
@@ -410,8 +424,8 @@ CREATE TABLE holdfast.live (
     queue holdfast.queue_name DEFAULT 'default'::text NOT NULL,
     priority holdfast.priority_level DEFAULT 2 NOT NULL,
     lane bigint DEFAULT 0 NOT NULL,
-    run_at timestamp with time zone DEFAULT now() NOT NULL,
-    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    run_at timestamp with time zone DEFAULT statement_timestamp() NOT NULL,
+    created_at timestamp with time zone DEFAULT statement_timestamp() NOT NULL,
     token bigint,
     claimed_at timestamp with time zone,
     attempt smallint DEFAULT 0 NOT NULL,
@@ -628,16 +642,6 @@ CREATE VIEW holdfast.channel_outbox AS
     created_at,
     delivered_at AS sent_at
    FROM holdfast.outbox;
-
-
--- Name: claim_token; Type: SEQUENCE; Schema: holdfast; Owner: -
-
-CREATE SEQUENCE holdfast.claim_token
-    START WITH 1
-    INCREMENT BY 1
-    NO MINVALUE
-    NO MAXVALUE
-    CACHE 1;
 
 
 -- Name: dedupe; Type: TABLE; Schema: holdfast; Owner: -
@@ -2001,6 +2005,11 @@ REVOKE ALL ON FUNCTION holdfast.next_schedules(p_limit integer, p_except text[])
 GRANT ALL ON FUNCTION holdfast.next_schedules(p_limit integer, p_except text[]) TO holdfast_worker;
 
 
+-- Name: FUNCTION next_token(); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.next_token() FROM PUBLIC;
+
+
 -- Name: FUNCTION note_block(p_key text, p_reason text, p_job uuid); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.note_block(p_key text, p_reason text, p_job uuid) FROM PUBLIC;
@@ -2235,6 +2244,11 @@ GRANT ALL ON FUNCTION holdfast.sleep(p_worker text, p_queues text[]) TO holdfast
 
 REVOKE ALL ON FUNCTION holdfast.snooze(p_id uuid, p_token bigint, p_delay interval) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.snooze(p_id uuid, p_token bigint, p_delay interval) TO holdfast_worker;
+
+
+-- Name: FUNCTION take_back_keys(p_keys text[], p_ids uuid[]); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.take_back_keys(p_keys text[], p_ids uuid[]) FROM PUBLIC;
 
 
 -- Name: FUNCTION take_dedupe_key(p_key text, p_id uuid, p_scope holdfast.dedupe_scope, p_keep interval, OUT holder uuid, OUT taken boolean); Type: ACL; Schema: holdfast; Owner: -

@@ -42,7 +42,7 @@ def wait(sql: Sql, *keys: str, queue: str = "default", tenant: str | None = None
 
 def hold(sql: Sql, *keys: str, worker: str = "w", tenant: str | None = None, ago: float = 0) -> uuid.UUID:
     """A job that was claimed `ago` seconds ago and is counted under its keys."""
-    id_, ((token,),) = uuid.uuid4(), sql("select nextval('claim_token')")
+    id_, ((token,),) = uuid.uuid4(), sql("select next_token()")
     sql(
         "insert into live (id, task, tenant, keys, lane, token, claimed_at, attempt) "
         "values (%s, 't', %s, %s, lane_of(%s, %s), %s, clock() - make_interval(secs => %s), 1)",

@@ -121,10 +121,10 @@ def test_jobs_that_have_just_become_due_are_claimed_in_their_place_not_at_the_en
 
 
 def test_an_empty_claim_leaves_no_lease_and_takes_no_token(sql: Sql) -> None:
-    before = sql("select last_value from claim_token")
+    before = sql("select last_value from claim_number")
     assert core.claim(sql) == []
     assert core.count(sql, "claims") == 0
-    assert sql("select last_value from claim_token") == before
+    assert sql("select last_value from claim_number") == before
 
 
 # -- the cursor is a hint

@@ -183,7 +183,7 @@ TOO_LATE = {"kind": "fixed", "delay": 9.2233e12, "cap": 1e13}  # an interval can
 @given(policy=malformed, attempt=st.integers(-5, 32_767))
 @example(policy=TOO_LATE, attempt=1)
 def test_a_malformed_policy_never_raises_and_never_gives_less_than_nothing(sql: Sql, policy: Any, attempt: int) -> None:
-    query = "select extract(epoch from d) >= 0, clock() + d >= clock() from retry_delay(%s::jsonb, %s) d"
+    query = "select extract(epoch from d) >= 0, now() + d >= now() from retry_delay(%s::jsonb, %s) d"
     assert sql(query, [json.dumps(policy), attempt]) == [(True, True)]
 
 

@@ -63,7 +63,7 @@ WRITES = [
     "insert into live (id, task, held) values (gen_random_uuid(), 't', '{k}')",
     "truncate live",
     "drop table live",
-    "select nextval('claim_token')",
+    "select nextval('claim_number')",
     "create table mine (a int)",
 ]
 INTERNAL = [
@@ -106,6 +106,8 @@ INTERNAL = [
     "select check_keys('{}')",
     "select check_job('t', 'q', null, 2, 1, '{}', now())",
     "select uuid7()",
+    "select next_token()",
+    "select take_back_keys('{}', '{}')",
     "select tell_workers('limits')",
     "select check_limit('k', '{}')",
     "select check_limit_key('k')",

@@ -85,7 +85,7 @@ class Machine(RuleBasedStateMachine):
         self.clock.set(self.clock.start)
         self.model = Model(self.clock.start)
         self.sql("select open_batch(%s, 'import')", [BATCH])
-        self.model.last_token = self.sql("select nextval('claim_token')")[0][0]
+        self.model.last_token = self.sql("select next_token()")[0][0]
 
     # -- enqueue
 

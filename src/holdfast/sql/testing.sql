@@ -8,11 +8,15 @@ insert into test_clock select where not exists (select from test_clock);
 -- Without jit: before PostgreSQL 18, reading a table under the functions' enable_seqscan = off looks dear enough for it.
 create or replace function clock() returns timestamptz
 language sql stable parallel safe security definer set jit = off
-return (select coalesce(stopped_at, now() + moved) from test_clock);
+return (select coalesce(stopped_at, clock_timestamp() + moved) from test_clock);
 grant execute on function clock to public;
 
--- A plain job is inserted without a function: its times must come from the same clock.
-alter table live alter column run_at set default clock(), alter column created_at set default clock();
+-- A plain job is inserted without a function: its times must come from the same clock, at the time of the statement.
+create or replace function test_statement_clock() returns timestamptz
+language sql stable parallel safe security definer set jit = off
+return (select coalesce(stopped_at, statement_timestamp() + moved) from test_clock);
+grant execute on function test_statement_clock to public;
+alter table live alter column run_at set default test_statement_clock(), alter column created_at set default test_statement_clock();
 
 -- What migrations put into a table belongs to the schema and stays: of Holdfast's tables the three that test_tables
 -- leaves out, of the application's those that held rows when this was applied.

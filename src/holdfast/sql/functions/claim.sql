@@ -52,6 +52,7 @@ declare
     v_taken candidate[] := '{}';
     v_lanes record;
     v_info  jsonb;
+    v_now   timestamptz := clock();
     -- Limits of queues and tasks concern plain jobs too.
     v_plain boolean := p_per_tenant is null and not exists (select 1 from limits m where m.kind in ('queue', 'task'));
 begin
@@ -142,7 +143,7 @@ begin
         exit when v_room <= 0;
     end loop;
     if v_room > 0 and exists (
-        select 1 from later t where t.run_at <= clock() and t.run_at >= clock() - interval '10 seconds') then
+        select 1 from later t where t.run_at <= v_now and t.run_at >= v_now - interval '10 seconds') then
         -- What has just become due is taken here, not left for the leader: delayed jobs start on time.
         v_more := promote(greatest(v_room, 100), interval '10 seconds');
         if v_more <> '{}' then
@@ -171,9 +172,9 @@ begin
         v_ids := v_ids || array(select t.id from unnest(v_taken) t);
         v_keys := v_keys + (select count(t.dedupe_key) from unnest(v_taken) t);
     end if;
-    v_token := nextval('claim_token');
+    v_token := next_token();
     insert into claims (token, worker, claimed_at, heartbeat_at, expires_at, ids)
-    values (v_token, p_worker, clock(), clock(), clock() + p_ttl, v_ids);
+    values (v_token, p_worker, v_now, v_now, v_now + p_ttl, v_ids);
     if p_asleep then
         delete from sleepers s where s.worker = p_worker;
         if v_room <= 0 then
@@ -190,7 +191,7 @@ begin
     -- in which they were found.
     if v_rows <> '{}' then
         return query
-            update live l set token = v_token, claimed_at = clock(), attempt = l.attempt + 1
+            update live l set token = v_token, claimed_at = v_now, attempt = l.attempt + 1
             from unnest(v_rows) as found(place) where l.ctid = found.place
             returning l.id, l.token, l.task, l.payload, l.attempt, l.max_attempts, l.queue, l.priority, l.tenant, l.run_at,
                       l.created_at, l.dedupe_key, l.batch, l.headers, l.lane,
@@ -198,7 +199,7 @@ begin
     end if;
     if v_taken <> '{}' then
         return query
-            update live l set token = v_token, claimed_at = clock(), attempt = l.attempt + 1, held = found.held
+            update live l set token = v_token, claimed_at = v_now, attempt = l.attempt + 1, held = found.held
             from unnest(v_taken) as found where l.ctid = found.place
             returning l.id, l.token, l.task, l.payload, l.attempt, l.max_attempts, l.queue, l.priority, l.tenant, l.run_at,
                       l.created_at, l.dedupe_key, l.batch, l.headers, l.lane,

@@ -50,8 +50,6 @@ begin
     if p_order is not null then
         v_keys := array[order_key(p_channel, p_tenant, p_order)];
         v_body := jsonb_build_object('key', p_key, 'body', p_payload, 'order', p_order)::json;
-        -- Whoever emits in order holds a lock of their own, and may have waited for it long after this transaction began.
-        v_at := v_at + (clock_timestamp() - now());
     end if;
     if v_keys is not null or p_keys is not null then
         v_keys := check_keys(v_keys || p_keys);
@@ -65,7 +63,7 @@ begin
         return;
     end if;
     insert into live (id, queue, priority, lane, run_at, created_at, max_attempts, task, tenant, payload, retry, headers, keys)
-    values (v_id, v_queue, p_priority, v_lane, v_at, clock(), v_max, v_task, p_tenant, v_body, p_retry, p_headers, v_keys)
+    values (v_id, v_queue, p_priority, v_lane, v_at, v_at, v_max, v_task, p_tenant, v_body, p_retry, p_headers, v_keys)
     returning exists (select 1 from sleepers s where s.queue = v_queue) into v_wake;
     emit.outcome := 'created';
     if v_wake then

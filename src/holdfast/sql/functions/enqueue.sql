@@ -36,13 +36,14 @@ as $$
 #variable_conflict use_column
 declare
     v_id     uuid := coalesce(p_id, uuid7());
-    v_run_at timestamptz := coalesce(p_run_at, clock() + p_delay, clock());
-    v_due    boolean := v_run_at <= clock();
+    v_now    timestamptz := clock();
+    v_run_at timestamptz := coalesce(p_run_at, v_now + p_delay, v_now);
+    v_due    boolean := v_run_at <= v_now;
     v_max    integer := p_max_attempts;
     v_holder uuid;
     v_taken  boolean;
     v_wake   boolean;
-    v_late   timestamptz := clock() + p_deadline;
+    v_late   timestamptz := v_now + p_deadline;
     v_keys   text[];
     v_lane   bigint := 0;
 begin
@@ -50,7 +51,8 @@ begin
         v_max := coalesce((select t.max_attempts from tasks t where t.name = p_task), 5);
     end if;
     -- The cheap test first: check_job is called to name what is wrong.
-    if (length(p_task) between 1 and 200 and length(p_queue) between 1 and 100 and strpos(p_queue, '/') = 0
+    if (length(p_task) between 1 and 200 and length(p_queue) between 1 and 100 and strpos(p_queue, '/') = 0 and strpos(p_queue, ',') = 0
+        and p_queue = btrim(p_queue, E' \t\n\r\f\v')
         and length(coalesce(p_tenant, '-')) between 1 and 200 and p_priority between 0 and 3
         and v_max between 1 and 32000 and jsonb_typeof(p_payload) = 'object'
         and v_run_at between '1970-01-01' and '9999-12-31') is not true then
@@ -77,29 +79,45 @@ begin
         return;
     end if;
     if p_dedupe_key is not null then
-        select k.holder, k.taken into v_holder, v_taken
-        from take_dedupe_key(p_dedupe_key, v_id, p_dedupe_scope, p_dedupe_keep) k;
-        if v_holder <> v_id then
+        loop
+            select k.holder, k.taken into v_holder, v_taken
+            from take_dedupe_key(p_dedupe_key, v_id, p_dedupe_scope, p_dedupe_keep) k;
+            exit when v_holder = v_id;
             enqueue.id := v_holder;
             enqueue.outcome := resolve_duplicate(p_dedupe_key, v_holder, p_payload, p_on_conflict, v_keys);
-            return;
-        end if;
+            if enqueue.outcome is not null then
+                return;
+            end if;
+        end loop;
     end if;
     if v_due then
         insert into live (id, queue, priority, lane, run_at, created_at, max_attempts, task, tenant, payload, dedupe_key,
                           retry, deadline, batch, headers, keys)
-        values (v_id, p_queue, p_priority, v_lane, v_run_at, clock(), v_max, p_task, p_tenant, p_payload::json,
+        values (v_id, p_queue, p_priority, v_lane, v_run_at, v_now, v_max, p_task, p_tenant, p_payload::json,
                 p_dedupe_key, p_retry, v_late, p_batch, p_headers, v_keys)
         on conflict do nothing
         returning exists (select 1 from sleepers s where s.queue = p_queue) into v_wake;
     else
+        if p_id is not null and not p_fresh then
+            -- An id is accepted once, and no index spans both tables. So it is in live's for a moment: a call with the same id that
+            -- finds the job due meets it there and waits for this transaction.
+            insert into live (id, queue, priority, lane, task) values (v_id, p_queue, 3, 9223372036854775807, p_task)
+            on conflict do nothing;
+            if not found then
+                enqueue.id := v_id;
+                enqueue.outcome := 'existing';
+                delete from dedupe d where v_taken and d.key = p_dedupe_key and d.id = v_id;
+                return;
+            end if;
+            delete from live l where l.id = v_id;
+        end if;
         insert into later (id, queue, priority, lane, run_at, created_at, attempt, max_attempts, task, tenant, payload,
                            dedupe_key, retry, deadline, batch, headers, keys)
-        values (v_id, p_queue, p_priority, v_lane, v_run_at, clock(), 0, v_max, p_task, p_tenant, p_payload::json,
+        values (v_id, p_queue, p_priority, v_lane, v_run_at, v_now, 0, v_max, p_task, p_tenant, p_payload::json,
                 p_dedupe_key, p_retry, v_late, p_batch, p_headers, v_keys)
         on conflict do nothing
         -- Sleepers know when the next job comes due, so they must be told when this one is due before it.
-        returning not exists (select 1 from later l where l.run_at >= clock() and l.run_at < v_run_at) into v_wake;
+        returning not exists (select 1 from later l where l.run_at >= v_now and l.run_at < v_run_at) into v_wake;
     end if;
     enqueue.id := v_id;
     -- Once more, after the insert: it has waited for a finish under way, and now sees where that put the job. The first

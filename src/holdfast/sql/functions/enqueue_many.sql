@@ -12,28 +12,32 @@ returns table (id uuid, outcome text)
 language plpgsql security definer
 set search_path from current
 as $$
+declare
+    v_now timestamptz := clock();
 begin
     return query
-        with given as materialized (
-            select j.value as job, j.ordinality as place from jsonb_array_elements(p_jobs) with ordinality j
-            order by j.value ->> 'dedupe_key', j.ordinality),
+        -- One time for all, and ids that grow: jobs of an order stand in it as they were given, whatever their keys.
+        with named as materialized (
+            select j.value as job, j.ordinality as place, coalesce((j.value ->> 'id')::uuid, uuid7()) as id
+            from jsonb_array_elements(p_jobs) with ordinality j),
+        given as materialized (select n.* from named n order by n.job ->> 'dedupe_key', n.place),
         accepted as materialized (
             select g.place, (g.job ->> 'batch')::uuid as batch, e.* from given g, lateral enqueue(
                 p_task => g.job ->> 'task',
                 p_payload => coalesce(g.job -> 'payload', '{}'),
                 p_queue => coalesce(g.job ->> 'queue', 'default'),
-                p_id => (g.job ->> 'id')::uuid,
+                p_id => g.id,
                 p_tenant => g.job ->> 'tenant',
                 p_priority => coalesce((g.job ->> 'priority')::integer, 2),
-                p_delay => make_interval(secs => (g.job ->> 'delay')::double precision),
-                p_run_at => (g.job ->> 'run_at')::timestamptz,
+                p_run_at => coalesce((g.job ->> 'run_at')::timestamptz,
+                    v_now + make_interval(secs => (g.job ->> 'delay')::double precision), v_now),
                 p_max_attempts => (g.job ->> 'max_attempts')::integer,
                 p_retry => nullif(g.job -> 'retry', 'null'),
                 p_dedupe_key => g.job ->> 'dedupe_key',
                 p_dedupe_scope => coalesce((g.job ->> 'dedupe_scope')::dedupe_scope, 'running'),
                 p_dedupe_keep => make_interval(secs => (g.job ->> 'dedupe_keep')::double precision),
                 p_on_conflict => p_on_conflict,
-                p_fresh => p_fresh,
+                p_fresh => p_fresh or g.job ->> 'id' is null,
                 p_deadline => make_interval(secs => (g.job ->> 'deadline')::double precision),
                 p_batch => (g.job ->> 'batch')::uuid,
                 p_headers => nullif(g.job -> 'headers', 'null')::json,

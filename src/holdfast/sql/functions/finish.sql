@@ -56,7 +56,7 @@ begin
                                  finished_at, queue, task, worker, tenant, payload, dedupe_key, last_error,
                                  batch)
             select id, 'succeeded', priority, attempt, max_attempts, run_at, created_at, claimed_at,
-                   clock(), queue, task, v_worker, tenant, payload, dedupe_key, last_error, batch
+                   v_now, queue, task, v_worker, tenant, payload, dedupe_key, last_error, batch
             from ended returning id, dedupe_key, batch)
         select array_agg(k.id), array_agg(k.id) filter (where k.dedupe_key is not null),
                array_agg(k.dedupe_key) filter (where k.dedupe_key is not null),

@@ -11,12 +11,13 @@ set search_path from current set jit = off set enable_seqscan = off set enable_b
 as $$
 declare
     v_ids uuid[];
+    v_now timestamptz := clock();
 begin
     -- By ctid: a join could be planned for an empty table and then read all of a full one (decision 011).
     with moved as (
         delete from later where ctid = any (array(
             select l.ctid from later l
-            where l.run_at <= clock() and l.run_at >= coalesce(clock() - p_since, '-infinity')
+            where l.run_at <= v_now and l.run_at >= coalesce(v_now - p_since, '-infinity')
             order by l.run_at, l.id limit p_limit
             for update skip locked))
         returning *),

@@ -12,14 +12,17 @@ create type dedupe_scope as enum ('queued', 'running', 'success');
 
 -- What a job may be called. Domains are checked when a value comes in, by whatever door (enqueue, INSERT, COPY), and not
 -- again when a claim updates the row, as a check of the table would be.
-create domain queue_name as text check (length(value) between 1 and 100 and strpos(value, '/') = 0);
+-- A worker's queues are given as names with commas between them, and claims name a place "queue/priority".
+create domain queue_name as text check (
+    length(value) between 1 and 100 and strpos(value, '/') = 0 and strpos(value, ',') = 0
+    and value = btrim(value, E' \t\n\r\f\v'));
 create domain task_name as text check (length(value) between 1 and 200);
 create domain tenant_name as text check (length(value) between 1 and 200);
 create domain priority_level as smallint check (value between 0 and 3);
 create domain attempt_limit as smallint check (value between 1 and 32000);
 
--- Fencing tokens: one per claim, only ever growing.
-create sequence claim_token;
+-- Tells claims of the same microsecond apart: the lower ten bits of their tokens (next_token).
+create sequence claim_number minvalue 0 maxvalue 1023 cycle;
 
 -- payload is json, not jsonb: it is written once and read once, and jsonb costs both ways (decision 003).
 -- fillfactor 45: a claim writes only unindexed columns, and every page has room for a second version of each of
@@ -29,8 +32,10 @@ create table live (
     queue        queue_name     not null default 'default',
     priority     priority_level not null default 2,
     lane         bigint      not null default 0,
-    run_at       timestamptz not null default now(),
-    created_at   timestamptz not null default now(),
+    -- When the statement was sent, not when its transaction began: callers who lock a row of their own before they enqueue
+    -- stand in the order of their locks. And not clock_timestamp(): COPY would insert row by row.
+    run_at       timestamptz not null default statement_timestamp(),
+    created_at   timestamptz not null default statement_timestamp(),
     token        bigint,
     claimed_at   timestamptz,
     attempt      smallint    not null default 0,
