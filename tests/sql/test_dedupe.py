@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import uuid
+from collections.abc import Callable
 from typing import Any
 
 import psycopg
@@ -80,6 +81,36 @@ def test_a_key_is_held_while_its_job_is_put_back(sql: Sql, scope: str, back: str
     )
     assert core.status(sql, first) in ("queued", "retrying")
     assert keyed(sql, scope) == (first, "existing")
+
+
+def test_a_key_of_scope_queued_is_held_again_when_its_job_is_given_back(each_sql: Sql) -> None:
+    """Claimed ahead and not run: the job has not started."""
+    first, _ = keyed(each_sql, "queued")
+    core.release(each_sql, core.claim_one(each_sql))
+    assert keyed(each_sql, "queued") == (first, "existing")
+    core.claim_one(each_sql)
+    assert keyed(each_sql, "queued")[1] == "created"
+
+
+def test_a_key_that_a_newer_job_has_taken_stays_with_it_when_the_first_is_given_back(sql: Sql) -> None:
+    keyed(sql, "queued")
+    job = core.claim_one(sql)
+    second, _ = keyed(sql, "queued")
+    core.release(sql, job)
+    assert holder(sql) == second
+
+
+def test_giving_a_job_back_does_not_wait_for_an_open_transaction_that_takes_its_key(dsn: str, sql: Sql) -> None:
+    keyed(sql, "queued")
+    job = core.claim_one(sql)
+    sql("set lock_timeout = '10s'")
+    with core.session(dsn, autocommit=False) as open_:
+        second, outcome = keyed(core.runner(open_), "queued")
+        assert outcome == "created"
+        assert core.release(sql, job) == []
+        assert core.status(sql, job.id) == "queued"
+        open_.commit()
+    assert holder(sql) == second
 
 
 @pytest.mark.parametrize("result", [None, [1]], ids=["plain", "with a result"])
@@ -348,6 +379,97 @@ def test_a_long_transaction_that_replaced_a_payload_does_not_hold_up_other_claim
         long.commit()
     (job,) = core.claim(sql)
     assert (job.id, job.payload) == (first, {"n": 2})
+
+
+def waits(sql: Sql, conn: psycopg.Connection) -> bool:
+    """Whether a session waits for a lock."""
+    query = "select 1 from pg_stat_activity where pid = %s and wait_event_type = 'Lock'"
+    return bool(sql(query, [conn.info.backend_pid]))
+
+
+def while_waiting(
+    dsn: str, sql: Sql, first: Callable[[Sql], object], second: Callable[[Sql], tuple[uuid.UUID, str]]
+) -> tuple[uuid.UUID, str]:
+    """The second call, made while the first one's transaction is open; that is committed once the second waits."""
+    told: list[tuple[uuid.UUID, str]] = []
+    with core.session(dsn, autocommit=False) as one, core.session(dsn) as two:
+        first(core.runner(one))
+        calling = threading.Thread(target=lambda: told.append(second(core.runner(two))))
+        calling.start()
+        wait_until(lambda: waits(sql, two) or not calling.is_alive())
+        one.commit()
+        calling.join()
+    assert len(told) == 1, "the second call failed"
+    return told[0]
+
+
+@pytest.mark.parametrize("delay", [None, "1 hour"])
+def test_of_two_payloads_that_replace_the_later_stays(dsn: str, sql: Sql, delay: str | None) -> None:
+    first, _ = keyed(sql, payload={"n": 1}, delay=delay)
+    told = while_waiting(
+        dsn,
+        sql,
+        lambda run: keyed(run, payload={"n": 2}, on_conflict="replace"),
+        lambda run: keyed(run, payload={"n": 3}, on_conflict="replace"),
+    )
+    assert told == (first, "replaced")
+    assert core.look(sql, first).payload == {"n": 3}
+
+
+def test_a_payload_that_replaces_finds_a_holder_that_has_just_come_due(dsn: str, sql: Sql) -> None:
+    first, _ = keyed(sql, payload={"n": 1}, delay="1 hour")
+    sql("update later set run_at = clock()")
+    told = while_waiting(dsn, sql, core.promote, lambda run: keyed(run, payload={"n": 2}, on_conflict="replace"))
+    assert told == (first, "replaced")
+    assert (core.place(sql, first), core.look(sql, first).payload) == ("live", {"n": 2})
+
+
+def test_a_payload_that_came_while_the_holder_started_makes_a_job_of_its_own(dsn: str, sql: Sql) -> None:
+    """Scope queued: the key is free when the job starts, so the payload has a job to go to."""
+    first, _ = keyed(sql, "queued", payload={"n": 1})
+    told = while_waiting(
+        dsn, sql, core.claim_one, lambda run: keyed(run, "queued", payload={"n": 2}, on_conflict="replace")
+    )
+    assert told[1] == "created"
+    assert told[0] != first
+    assert core.look(sql, told[0]).payload == {"n": 2}
+
+
+def test_a_payload_that_cannot_replace_in_time_is_refused_and_not_dropped(dsn: str, sql: Sql) -> None:
+    first, _ = keyed(sql, payload={"n": 1})
+    with core.session(dsn, autocommit=False) as open_:
+        keyed(core.runner(open_), payload={"n": 2}, on_conflict="replace")
+        with pytest.raises(psycopg.errors.LockNotAvailable, match=f"job {first} is being changed by a transaction"):
+            keyed(sql, payload={"n": 3}, on_conflict="replace")
+        open_.commit()
+    assert keyed(sql, payload={"n": 3}, on_conflict="replace") == (first, "replaced")
+
+
+@pytest.mark.parametrize("due_first", [False, True], ids=["delayed, then due", "due, then delayed"])
+def test_an_id_is_accepted_once_although_one_call_finds_it_delayed_and_another_due(
+    dsn: str, sql: Sql, due_first: bool
+) -> None:
+    """The same id and time, sent before and after that time by transactions that overlap."""
+    id_ = uuid.uuid4()
+    calls = [lambda run: core.enqueue(run, id=id_, delay="1 hour"), lambda run: core.enqueue(run, id=id_)]
+    if due_first:
+        calls.reverse()
+    assert while_waiting(dsn, sql, *calls) == (id_, "existing")
+    assert core.count(sql, "jobs") == 1
+    assert core.place(sql, id_) == ("live" if due_first else "later")
+
+
+def test_an_id_whose_delayed_call_is_rolled_back_is_accepted_by_the_one_that_waited(dsn: str, sql: Sql) -> None:
+    id_, told = uuid.uuid4(), []
+    with core.session(dsn, autocommit=False) as one, core.session(dsn) as two:
+        core.enqueue(core.runner(one), id=id_, delay="1 hour")
+        calling = threading.Thread(target=lambda: told.append(core.enqueue(core.runner(two), id=id_)))
+        calling.start()
+        wait_until(lambda: waits(sql, two) or not calling.is_alive())
+        one.rollback()
+        calling.join()
+    assert told == [(id_, "created")]
+    assert core.place(sql, id_) == "live"
 
 
 def test_two_batches_with_the_same_keys_in_opposite_order_do_not_deadlock(dsn: str, sql: Sql) -> None:

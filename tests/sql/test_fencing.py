@@ -88,6 +88,34 @@ def test_a_zombie_changes_nothing_after_another_worker_has_its_job(
 
 
 @every_end
+def test_a_zombie_changes_nothing_after_a_failover_that_lost_its_claim(
+    each_sql: Sql, end: Callable[[Sql, Claimed], bool]
+) -> None:
+    """On an asynchronous standby the sequence is where it was before the claim, and the job waits."""
+    sql = each_sql
+    core.put(sql)
+    ((number, drawn),) = sql("select last_value, is_called from claim_number")
+    zombie = core.claim_one(sql, "ada")
+    core.release(sql, zombie)
+    sql("select setval('claim_number', %s, %s)", [number, drawn])
+    owner = core.claim_one(sql, "bob")
+    assert owner.token > zombie.token
+    before = core.state(sql)
+    assert not end(sql, zombie)
+    assert core.state(sql) == before
+
+
+def test_tokens_grow_when_the_number_in_them_starts_anew(sql: Sql) -> None:
+    tokens = core.firsts(sql("select next_token() from generate_series(1, 3000)"))
+    assert len(set(tokens)) == 3000
+    core.put(sql)
+    sql("select setval('claim_number', 1023, false)")
+    last = core.claim_one(sql)
+    core.release(sql, last)
+    assert core.claim_one(sql).token > last.token > max(tokens)
+
+
+@every_end
 def test_a_zombie_changes_nothing_while_its_job_waits_for_another_worker(
     sql: Sql, end: Callable[[Sql, Claimed], bool]
 ) -> None:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import sql_core as core
+from running import ended, until, working
+
 from holdfast import Holdfast
 
 
@@ -24,6 +27,71 @@ def test_rows_in_the_default_partition_move_when_their_day_gets_a_partition(hf: 
     indexed = f"select count(*) from pg_index where indrelid = '{day}'::regclass"
     everywhere = "select count(*) from pg_index where indrelid = 'history'::regclass"
     assert sql(indexed) == sql(everywhere), "those of history, once each"
+
+
+async def test_a_job_that_ends_while_todays_partition_is_made_has_succeeded(hf: Holdfast, sql: Any, dsn: str) -> None:
+    """Its end waits for the default partition, which takes rows of that day no more once the other is there."""
+
+    @hf.task()
+    async def quick() -> None: ...
+
+    drop_partitions(sql)
+    job = await quick.aenqueue()
+    with core.session(dsn, autocommit=False) as maker:
+        maker.execute("select make_partitions()")
+        async with working(hf, upkeep=600.0):
+            waiting = "select 1 from pg_locks where not granted and relation = 'history_default'::regclass"
+            await until(lambda: sql(f"{waiting} and mode = 'RowExclusiveLock'"))
+            maker.commit()
+            info = await ended(hf, job.id)
+    assert (info.status, info.attempts, info.last_error) == ("succeeded", 1, None)
+    assert sql("select count(*) from history_default") == [(0,)]
+
+
+async def test_partitions_are_there_before_a_worker_claims(hf: Holdfast, sql: Any) -> None:
+    """After days without a worker there is none for today."""
+
+    @hf.task()
+    async def quick(n: int) -> None: ...
+
+    drop_partitions(sql)
+    for id_ in quick.enqueue_many(range(3)):
+        sql("select 1")  # nothing has made them yet
+    assert partitions(sql) == []
+    async with working(hf, upkeep=600.0):
+        await ended(hf, id_)
+        await until(lambda: sql("select count(*) from history") == [(3,)])
+    assert sql("select count(*) from history_default") == [(0,)]
+    assert len(partitions(sql)) == 4
+
+
+async def test_a_worker_starts_although_an_open_transaction_keeps_partitions_from_being_made(
+    hf: Holdfast, sql: Any, dsn: str
+) -> None:
+    @hf.task()
+    async def quick() -> None: ...
+
+    drop_partitions(sql)
+    with core.session(dsn, autocommit=False) as reader:
+        reader.execute("select count(*) from jobs")
+        async with working(hf, upkeep=600.0):
+            info = await ended(hf, (await quick.aenqueue()).id)
+        reader.commit()
+    assert info.status == "succeeded"
+    sql("select make_partitions()")
+
+
+def drop_partitions(sql: Any) -> None:
+    """As after more days without a worker than partitions are made ahead."""
+    for name in partitions(sql):
+        sql(f"drop table {name}")
+
+
+def partitions(sql: Any) -> list[str]:
+    query = (
+        "select relname from pg_class where relname ~ '^history_[0-9]{8}$' and relnamespace = 'holdfast'::regnamespace"
+    )
+    return core.firsts(sql(query))
 
 
 def test_listing_the_newest_jobs_reads_no_more_than_it_shows(hf: Holdfast, sql: Any) -> None:

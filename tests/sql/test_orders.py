@@ -14,6 +14,7 @@ import flow
 import psycopg
 import pytest
 import sql_core as core
+from conftest import wait_until
 from flow import Taken
 from mutants import mutant
 from sql_core import Sql
@@ -39,6 +40,95 @@ def test_jobs_of_an_order_run_one_at_a_time_and_in_order(sql: Sql) -> None:
         core.finish(sql, job)
         done.append(job.id)
     assert done == ids
+
+
+def run_all(sql: Sql) -> list[int]:
+    """Claims and ends one job after the other; answers what their payloads say of their places."""
+    done = []
+    while jobs := core.claim(sql, limit=1):
+        done.append(jobs[0].payload["n"])
+        core.finish(sql, *jobs)
+    return done
+
+
+def test_jobs_of_one_transaction_run_as_they_were_enqueued(dsn: str, each_sql: Sql) -> None:
+    """Ids of one millisecond tell nothing unless they are made to."""
+    each_sql("begin")
+    for n in range(20):
+        core.put(each_sql, keys=["order:a"], payload={"n": n})
+    each_sql("commit")
+    each_sql("do $$ begin for n in 20..39 loop "
+             "perform enqueue('t', jsonb_build_object('n', n), p_keys => '{order:a}'); end loop; end $$")  # fmt: skip
+    assert run_all(each_sql) == list(range(40))
+
+
+@pytest.mark.parametrize("delayed", [False, True])
+def test_jobs_of_one_call_run_as_they_were_given_whatever_their_dedupe_keys(sql: Sql, delayed: bool) -> None:
+    jobs = [{"task": "t", "payload": {"n": n}, "keys": ["order:a"]} for n in range(20)]
+    jobs = [job | {"dedupe_key": f"k{99 - n}"} if n % 3 else job for n, job in enumerate(jobs)]
+    jobs = [job | {"delay": 0.001} for job in jobs] if delayed else jobs
+    sql("select enqueue_many(%s::jsonb)", [json.dumps(jobs)])
+    sql("select pg_sleep(0.01)")
+    core.promote(sql)
+    assert run_all(sql) == list(range(20))
+
+
+@pytest.mark.parametrize("how", ["insert", "enqueue", "in one statement"])
+def test_who_locks_a_row_before_enqueueing_stands_in_the_order_of_the_locks(dsn: str, sql: Sql, how: str) -> None:
+    """A transaction that began first may get the lock last."""
+    call = "perform enqueue('t', jsonb_build_object('n', %s), p_keys => '{order:a}')"
+    ways = {
+        "insert": "insert into live (id, task, payload, keys, lane) values "
+        "(uuid7(), 't', jsonb_build_object('n', %s), '{order:a}', lane_of(null, '{order:a}'))",
+        "enqueue": call.replace("perform", "select"),
+        "in one statement": f"do $$ begin perform pg_sleep(0.02); perform 1 from account for update; {call}; end $$",
+    }
+    sql("create table if not exists account (id integer); insert into account values (1)")
+    try:
+        with core.session(dsn, autocommit=False) as one, core.session(dsn, autocommit=False) as two:
+            one.execute("select 1")
+            two.execute("select * from account for update")
+            late = threading.Thread(target=_enqueue_under_lock, args=[one, how, ways[how] % 2])
+            late.start()
+            wait_until(lambda: sql("select 1 from pg_stat_activity where pid = %s and wait_event_type = 'Lock'",
+                                   [one.info.backend_pid]))  # fmt: skip
+            two.execute(ways[how] % 1)
+            two.commit()
+            late.join()
+        assert run_all(sql) == [1, 2]
+    finally:
+        sql("drop table account")
+
+
+def _enqueue_under_lock(conn: psycopg.Connection, how: str, statement: str) -> None:
+    if how != "in one statement":
+        conn.execute("select * from account for update")
+    conn.execute(statement)
+    conn.commit()
+
+
+@pytest.mark.parametrize("door", ["enqueue", "insert"])
+def test_two_orders_on_one_job_are_refused(sql: Sql, door: str) -> None:
+    """Each lane knows its own order alone, so neither could be kept."""
+    if door == "enqueue":
+        with pytest.raises(psycopg.errors.InvalidParameterValue, match="one order, got order:b and order:a"):
+            core.enqueue(sql, keys=["order:b", "x", "order:a"])
+    else:
+        with pytest.raises(psycopg.errors.CheckViolation, match="limit_keys"):
+            sql("insert into live (id, task, lane, keys) values (uuid7(), 't', 1, '{order:a,order:b}')")
+    assert core.count(sql, "live") == 0
+
+
+def test_a_job_that_keeps_its_order_joins_no_other_when_its_payload_is_replaced(sql: Sql) -> None:
+    job = core.put(sql, keys=["order:a"], dedupe_key="k")
+    core.fail(sql, core.claim_one(sql), delay="1 hour")
+    told = core.enqueue(sql, keys=["order:b", "x"], dedupe_key="k", payload={"n": 2}, on_conflict="replace")
+    assert told == (job, "replaced")
+    assert sql("select keys::text[], held from later") == [(["x"], ["order:a"])]
+    sql("update later set run_at = clock()")
+    core.promote(sql)
+    core.fail(sql, core.claim_one(sql), outcome="dead")
+    assert sorted(sql("select keys::text[] from dead")[0][0]) == ["order:a", "x"]
 
 
 def test_orders_do_not_hold_up_each_other(sql: Sql) -> None:

@@ -141,6 +141,14 @@ def test_keys_come_from_arguments_by_name_or_place(hf: Holdfast) -> None:
     assert keys(crawl, "{domain}") == ("domain:{domain}", "page:{domain}/1")  # what a value holds is no template
 
 
+def test_a_task_with_two_orders_is_refused(hf: Holdfast) -> None:
+    limits = [Limit("order:{src}"), Limit("smtp", concurrency=2), Limit("order:{dst}")]
+    with pytest.raises(ConfigurationError, match=r"orders 'order:{src}' and 'order:{dst}', but a job is in one order"):
+
+        @hf.task(limits=limits)
+        def transfer(src: str, dst: str) -> None: ...
+
+
 def test_keys_may_name_the_tenant_the_queue_and_the_task(hf: Holdfast) -> None:
     limits = [Limit("{{b}}:{tenant}", rate=1), Limit("queue:{queue}", rate=1), Limit("task:{task}", rate=1)]
 

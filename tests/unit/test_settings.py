@@ -175,6 +175,21 @@ def test_an_unknown_log_format_is_refused() -> None:
         Settings.load({"HOLDFAST_LOG_FORMAT": "xml"})
 
 
+@pytest.mark.parametrize("name", ["mail,eu", " mail", "mail ", "mail\t", "\nmail", "a/b"])
+def test_a_queue_that_no_worker_could_be_given_is_refused_wherever_it_is_named(name: str) -> None:
+    message = "no slash, no comma and no space at the ends of its name, got " + re.escape(repr(name))
+    hf = Holdfast()
+
+    def send() -> None: ...
+
+    with pytest.raises(ConfigurationError, match=message):
+        Holdfast(queues=["default", name])
+    with pytest.raises(HoldfastError, match=message):
+        hf.task(queue=name)(send)
+    with pytest.raises(HoldfastError, match=message):
+        hf.task()(send).using(queue=name)
+
+
 def test_queues_are_a_list_without_blanks_and_repeats() -> None:
     assert Settings.load({"HOLDFAST_QUEUES": " mail, default,,mail ,other"}).queue_list == ["mail", "default", "other"]
 

@@ -9,6 +9,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
+from cronsim import CronSim
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -86,6 +87,25 @@ def test_when_clocks_go_forward(night: datetime, text: str, times: list[str]) ->
 def test_when_clocks_go_back(night: datetime, text: str, times: list[str]) -> None:
     found = [f"{s.astimezone(BERLIN):%H:%M%z}"[:-2] for s in islice(Cron(text, "Europe/Berlin").slots(night), 10)]
     assert found[: len(times)] == times
+
+
+@pytest.mark.parametrize(
+    "night", [datetime(2026, 10, 3, 12, tzinfo=UTC), datetime(2026, 4, 4, 12, tzinfo=UTC)], ids=str
+)
+@pytest.mark.parametrize(
+    "text",
+    ["*/15 * * * *", "30 * * * *", "45 * * * *", "0 * * * *", "15 */2 * * *", "*/15 1 * * *", "*/15 2 * * *",
+     "*/15 3 * * *", "*/10 5 * * *", "0 0 5 * * *", "10 45 1 * * *", "0 */20 2,5 * * *", "30 15 * * * *"],
+)  # fmt: skip
+def test_what_repeats_loses_no_slot_where_clocks_change_by_half_an_hour(night: datetime, text: str) -> None:
+    """Against a look at the clock on the wall in every minute of that day."""
+    zone, fields = "Australia/Lord_Howe", CronSim(text, NOON)
+    minutes = [night + timedelta(minutes=n) for n in range(24 * 60)]
+    local = [(each, each.astimezone(ZoneInfo(zone))) for each in minutes]
+    shown = [each for each, wall in local if wall.hour in fields.hours and wall.minute in fields.minutes]
+    expected = [each + second * SECOND for each in shown for second in sorted(fields.seconds)]
+    found = takewhile(lambda slot: slot < night + timedelta(days=1), Cron(text, zone).slots(night))
+    assert list(found) == expected
 
 
 def test_a_time_of_day_that_has_passed_is_not_found_again_in_the_repeated_hour() -> None:

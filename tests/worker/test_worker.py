@@ -429,7 +429,11 @@ async def test_an_outcome_that_cannot_be_written_ends_that_job_and_no_worker(hf:
         assert (await waiting(hf, job.id)).status is Status.RETRYING
 
 
-async def test_plain_successes_that_are_refused_are_sent_one_by_one(hf: Holdfast, sql: Any) -> None:
+async def test_plain_successes_that_are_refused_are_sent_one_by_one_and_never_become_failures(
+    hf: Holdfast, sql: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.worker.finish.INSIST_EVERY", 0.05)
+
     @hf.task()
     async def healthy(n: int) -> None: ...
 
@@ -437,13 +441,22 @@ async def test_plain_successes_that_are_refused_are_sent_one_by_one(hf: Holdfast
     bad = await healthy.aenqueue(-1)
     sql("alter table history add constraint refuses check ((payload ->> 'n')::int >= 0)")
     try:
-        async with working(hf):
+        async with working(hf, lease=2.0, renew=0.2) as worker:
             assert {(await ended(hf, each)).status for each in good} == {Status.SUCCEEDED}
+            await until(lambda: worker.finisher.idle)
+            expires = "select expires_at from claims where %s::uuid = any (ids)"
+            before = sql(expires, [bad.id])
+            assert before, "its claim is closed, and nobody renews it"
+            await until(lambda: sql(expires, [bad.id]) > before)
+            waits = await hf.aget(bad.id)
+            assert waits is not None and waits.status is Status.RUNNING
+            sql("alter table history drop constraint refuses")
             info = await ended(hf, bad.id)
+            await until(lambda: not worker.hand.leases)
     finally:
-        sql("alter table history drop constraint refuses")
-    assert info.status is Status.FAILED
-    assert info.last_error is not None and info.last_error["type"] == "UnstorableOutcome"
+        sql("alter table history drop constraint if exists refuses")
+    assert (info.status, info.attempts, info.last_error) == (Status.SUCCEEDED, 1, None)
+    assert sql("select count(*) from claims") == [(0,)]
 
 
 class Blocked(Exception):
