@@ -9,6 +9,7 @@ import sql_core as core
 from running import ended, until, working
 
 from holdfast import Holdfast
+from holdfast.worker import Worker
 
 
 def test_rows_in_the_default_partition_move_when_their_day_gets_a_partition(hf: Holdfast, sql: Any) -> None:
@@ -55,12 +56,10 @@ async def test_partitions_are_there_before_a_worker_claims(hf: Holdfast, sql: An
     async def quick(n: int) -> None: ...
 
     drop_partitions(sql)
-    for id_ in quick.enqueue_many(range(3)):
-        sql("select 1")  # nothing has made them yet
+    await quick.aenqueue_many(range(3))
     assert partitions(sql) == []
-    async with working(hf, upkeep=600.0):
-        await ended(hf, id_)
-        await until(lambda: sql("select count(*) from history") == [(3,)])
+    await Worker(hf).run(until_idle=True)  # one that leaves upkeep to others
+    assert sql("select count(*) from history") == [(3,)]
     assert sql("select count(*) from history_default") == [(0,)]
     assert len(partitions(sql)) == 4
 
@@ -88,10 +87,8 @@ def drop_partitions(sql: Any) -> None:
 
 
 def partitions(sql: Any) -> list[str]:
-    query = (
-        "select relname from pg_class where relname ~ '^history_[0-9]{8}$' and relnamespace = 'holdfast'::regnamespace"
-    )
-    return core.firsts(sql(query))
+    mine = "relnamespace = 'holdfast'::regnamespace"
+    return core.firsts(sql(f"select relname from pg_class where relname ~ '^history_[0-9]{{8}}$' and {mine}"))
 
 
 def test_listing_the_newest_jobs_reads_no_more_than_it_shows(hf: Holdfast, sql: Any) -> None:

@@ -7,6 +7,7 @@ import re
 import pytest
 
 from holdfast import ConfigurationError, Holdfast
+from holdfast.errors import HoldfastError
 from holdfast.settings import PREFIX, Settings, misspelt, table
 
 
