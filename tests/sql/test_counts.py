@@ -116,8 +116,8 @@ def test_a_held_dedupe_key_is_found_past_its_earlier_uses(dsn: str, sql: Sql) ->
         other.execute("set transaction isolation level repeatable read")
         other.execute("select 1 from holdfast.dedupe limit 1")
         sql("set synchronous_commit = off")
-        sql("do $$ begin for n in 1..2000 loop insert into holdfast.dedupe (key, id, scope) "
-            "values ('hot', gen_random_uuid(), 'running'); delete from holdfast.dedupe; commit; end loop; end $$")  # fmt: skip
+        sql("do $$ begin for n in 1..2000 loop insert into dedupe (key, id, scope) "
+            "values ('hot', gen_random_uuid(), 'running'); delete from dedupe; commit; end loop; end $$")  # fmt: skip
         held = core.put(sql, dedupe_key="hot")
         before = entries_read(sql, "dedupe")
         assert core.enqueue(sql, dedupe_key="hot") == (held, "existing")
