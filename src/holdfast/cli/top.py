@@ -47,9 +47,10 @@ def look(db: Database) -> dict[str, Any]:
     for worker in workers:
         worker["running"] = sum(each["running"] for each in running if each["worker"] == worker["id"])
     depth, tenants = db.run(db.calls.queue_depth()), db.run(db.flow.tenant_shares(MOST))
+    totals = db.run(db.flow.totals())
     keys = db.run(db.flow.limits(busy=True, limit=SHOWN, busiest_first=True))
     return {
-        **db.run(db.flow.totals()),
+        **totals,
         "later": sum(queue["later"] for queue in depth),
         "later_estimated": any("later" in queue["estimated"] for queue in depth),
         "queues": _queues(depth, running, workers),
