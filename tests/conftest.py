@@ -14,6 +14,7 @@ import tempfile
 import time
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -97,7 +98,8 @@ DATABASE = f"holdfast_test_{os.getpid()}"
 @pytest.fixture(scope="session")
 def database(pg18: str) -> Iterator[str]:
     """A migrated database on the embedded 18."""
-    yield make_database(pg18, DATABASE)
+    yield (dsn := make_database(pg18, DATABASE))
+    _close_kept(dsn)
     drop_database(pg18, DATABASE)
 
 
@@ -108,7 +110,8 @@ def each_database(request: pytest.FixtureRequest) -> Iterator[str]:
     if request.param == "pg18":
         yield request.getfixturevalue("database")
         return
-    yield make_database(admin, DATABASE)
+    yield (dsn := make_database(admin, DATABASE))
+    _close_kept(dsn)
     drop_database(admin, DATABASE)
 
 
@@ -127,11 +130,35 @@ END $$
 """
 
 
+# To connect, and to look up tables and compile functions anew on each connection, would take a third of a short test.
+_kept: dict[tuple[str, str], psycopg.Connection] = {}
+
+
+def _connection(dsn: str, options: str) -> psycopg.Connection:
+    """Return a connection that is kept from test to test, as good as new; another where a test has ended it."""
+    kept = _kept.get((dsn, options))
+    if kept is not None:
+        try:
+            kept.rollback()
+            kept.execute("DISCARD ALL")
+        except psycopg.OperationalError:
+            kept.close()
+        else:
+            return kept
+    # Not prepared: what is prepared would not survive.
+    options_ = f"-c search_path=holdfast {options}"
+    made = _kept[dsn, options] = psycopg.connect(dsn, autocommit=True, options=options_, prepare_threshold=None)
+    return made
+
+
+def _close_kept(dsn: str) -> None:
+    for key in [each for each in _kept if each[0] == dsn]:
+        _kept.pop(key).close()
+
+
 def _emptied(dsn: str) -> str:
     # A test that left a transaction open would keep the next one waiting for ever.
-    options = "-c search_path=holdfast -c lock_timeout=30s"
-    with psycopg.connect(dsn, autocommit=True, options=options) as conn:
-        conn.execute(EMPTY)
+    _connection(dsn, "-c lock_timeout=30s").execute(EMPTY)
     return dsn
 
 
@@ -172,14 +199,15 @@ def each_sql(each_dsn: str) -> Iterator[Callable[..., list[tuple[Any, ...]]]]:
 
 
 def _runner(dsn: str) -> Iterator[Callable[..., list[tuple[Any, ...]]]]:
-    options = "-c search_path=holdfast -c statement_timeout=60s"  # not longer than a test may take
-    with psycopg.connect(dsn, autocommit=True, options=options) as conn:
+    conn = _connection(dsn, "-c statement_timeout=60s")  # not longer than a test may take
 
-        def run(query: str, params: Any = None) -> list[tuple[Any, ...]]:
-            cursor = conn.execute(query, params)
-            return cursor.fetchall() if cursor.description else []
+    def run(query: str, params: Any = None) -> list[tuple[Any, ...]]:
+        cursor = conn.execute(query, params)
+        return cursor.fetchall() if cursor.description else []
 
-        yield run
+    yield run
+    with suppress(psycopg.OperationalError):  # a test has ended it
+        conn.rollback()  # nothing that a test has locked holds up what follows
 
 
 @pytest.fixture(scope="session")

@@ -793,8 +793,11 @@ CREATE TABLE holdfast.leader (
     chore text NOT NULL,
     worker text NOT NULL,
     term bigint NOT NULL,
-    expires_at timestamp with time zone NOT NULL
-);
+    expires_at timestamp with time zone NOT NULL,
+    look_again_at timestamp with time zone,
+    batch uuid
+)
+WITH (fillfactor='50');
 
 
 -- Name: limit_owed_id_seq; Type: SEQUENCE; Schema: holdfast; Owner: -
@@ -931,29 +934,13 @@ CREATE VIEW holdfast.limit_use AS
 
 CREATE VIEW holdfast.queue_depth AS
  SELECT queue,
-    count(*) FILTER (WHERE ((place = 'live'::text) AND (NOT claimed))) AS ready,
-    count(*) FILTER (WHERE claimed) AS running,
-    count(*) FILTER (WHERE (place = 'later'::text)) AS later,
-    count(*) FILTER (WHERE (place = 'dead'::text)) AS dead,
-    max((holdfast.clock() - run_at)) FILTER (WHERE ((place = 'live'::text) AND (NOT claimed))) AS oldest_wait
-   FROM ( SELECT live.queue,
-            'live'::text AS place,
-            (live.token IS NOT NULL) AS claimed,
-            live.run_at
-           FROM holdfast.live
-        UNION ALL
-         SELECT later.queue,
-            'later'::text,
-            false,
-            later.run_at
-           FROM holdfast.later
-        UNION ALL
-         SELECT dead.queue,
-            'dead'::text,
-            false,
-            dead.run_at
-           FROM holdfast.dead) j
-  GROUP BY queue;
+    ready,
+    running,
+    later,
+    dead,
+    oldest_wait,
+    estimated
+   FROM holdfast.count_jobs() count_jobs(queue, ready, running, later, dead, oldest_wait, estimated);
 
 
 -- Name: schedules; Type: TABLE; Schema: holdfast; Owner: -
@@ -1431,6 +1418,11 @@ ALTER TABLE ONLY holdfast.workers
 CREATE INDEX answers_by_time ON holdfast.answers USING btree (created_at);
 
 
+-- Name: batches_ended; Type: INDEX; Schema: holdfast; Owner: -
+
+CREATE INDEX batches_ended ON holdfast.batches USING btree (finished_at) WHERE (finished_at IS NOT NULL);
+
+
 -- Name: batches_under_way; Type: INDEX; Schema: holdfast; Owner: -
 
 CREATE INDEX batches_under_way ON holdfast.batches USING btree (id) WHERE (finished_at IS NULL);
@@ -1464,6 +1456,11 @@ CREATE INDEX history_by_id ON ONLY holdfast.history USING btree (id);
 -- Name: history_deliveries; Type: INDEX; Schema: holdfast; Owner: -
 
 CREATE INDEX history_deliveries ON ONLY holdfast.history USING btree ("substring"((payload)::text, '"endpoint" ?: ?"([0-9a-f-]{36})"'::text), finished_at) WHERE ((task)::text = 'holdfast.webhook'::text);
+
+
+-- Name: history_default_by_time; Type: INDEX; Schema: holdfast; Owner: -
+
+CREATE INDEX history_default_by_time ON holdfast.history_default USING btree (finished_at);
 
 
 -- Name: history_default_id_idx; Type: INDEX; Schema: holdfast; Owner: -
@@ -1796,6 +1793,12 @@ GRANT SELECT ON TABLE holdfast.limit_owed TO holdfast_reader;
 -- Name: FUNCTION count_ended(p_ended holdfast.limit_owed[]); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.count_ended(p_ended holdfast.limit_owed[]) FROM PUBLIC;
+
+
+-- Name: FUNCTION count_jobs(); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.count_jobs() FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.count_jobs() TO holdfast_reader;
 
 
 -- Name: FUNCTION count_usage(p_used holdfast.used[]); Type: ACL; Schema: holdfast; Owner: -
@@ -2207,6 +2210,11 @@ REVOKE ALL ON FUNCTION holdfast.run_schedule(p_name text, p_id uuid) FROM PUBLIC
 GRANT ALL ON FUNCTION holdfast.run_schedule(p_name text, p_id uuid) TO holdfast_admin;
 
 
+-- Name: FUNCTION sample_jobs(p_table regclass, p_pages integer); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.sample_jobs(p_table regclass, p_pages integer) FROM PUBLIC;
+
+
 -- Name: FUNCTION seen_jobs(p_everyone boolean, p_who text, p_ids uuid[]); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.seen_jobs(p_everyone boolean, p_who text, p_ids uuid[]) FROM PUBLIC;
@@ -2320,6 +2328,11 @@ GRANT ALL ON FUNCTION holdfast.wake(p_queue text, p_jobs bigint) TO holdfast_enq
 -- Name: FUNCTION walk(p_queue text, p_priority integer, p_from bigint, p_to bigint, p_limit integer, p_each integer); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.walk(p_queue text, p_priority integer, p_from bigint, p_to bigint, p_limit integer, p_each integer) FROM PUBLIC;
+
+
+-- Name: FUNCTION walk_batches(p_within interval); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.walk_batches(p_within interval) FROM PUBLIC;
 
 
 -- Name: FUNCTION walk_lanes(p_queue text, p_priority integer, p_hint jsonb, p_room integer, OUT lanes bigint[], OUT shut jsonb, OUT reached bigint, OUT few boolean); Type: ACL; Schema: holdfast; Owner: -

@@ -76,6 +76,17 @@ def test_a_database_that_is_away_is_an_error(dsn: str) -> None:
     assert holdfast("", "doctor").exit_code == 1
 
 
+def test_what_waits_and_what_is_dead_is_counted_up_to_a_bound(dsn: str, sql: Sql) -> None:
+    sql("insert into live (id, task) select gen_random_uuid(), 't' from generate_series(1, 10001)")
+    sql("insert into dead (id, status, finished_at, queue, priority, lane, run_at, created_at, attempt, max_attempts, "
+        "task, payload) select gen_random_uuid(), 'dead', now(), 'default', 2, 0, now(), now(), 1, 1, 't', '{}' "
+        "from generate_series(1, 10001)")  # fmt: skip
+    found = examined(dsn)
+    assert "default (10,000+ jobs)" in found["queues"]["found"]
+    assert found["dead"]["found"].startswith("10,000+ failed or dead jobs")
+    assert "newest 50 of 10,000+" in holdfast(dsn, "dead").stderr
+
+
 def test_jobs_that_nobody_serves_and_leases_that_nobody_takes_back_are_told(dsn: str, hf: Holdfast, sql: Sql) -> None:
     for queue in ("default", "mail", "mail"):
         sql("SELECT enqueue('app.send', p_queue => %s)", [queue])

@@ -25,7 +25,7 @@ from holdfast.settings import Settings
 from holdfast.store import inspect
 from holdfast.store.calls import Call, Calls
 from holdfast.store.flow import FlowCalls
-from holdfast.store.inspect import Inspections, Pooling
+from holdfast.store.inspect import MOST_COUNTED, Inspections, Pooling
 from holdfast.store.session import ThreadSession
 from holdfast.store.telemetry import TelemetryCalls
 from holdfast.store.values import Filter
@@ -315,7 +315,7 @@ def check_queues(patient: Patient) -> Check:
     # A worker for a queue of nothing but unknown tasks would not help: `tasks` tells of those.
     unserved = [q for q in patient.ask(patient.inspect.unserved_queues()) if q["jobs"] > unknown[q["queue"]]]
     if unserved:
-        found = ", ".join(f"{q['queue']} ({plural(q['jobs'], 'job')})" for q in unserved)
+        found = ", ".join(f"{q['queue']} ({plural(q['jobs'], 'job', MOST_COUNTED)})" for q in unserved)
         names = ",".join(q["queue"] for q in unserved)
         extra = ", where holdfast[webhooks] is installed" if WEBHOOKS in names.split(",") else ""
         return Check(
@@ -394,9 +394,9 @@ def check_limits(patient: Patient) -> Check:
 
 
 def check_dead(patient: Patient) -> Check:
-    number = patient.ask(patient.calls.count_dead(Filter()))
+    number = patient.ask(patient.calls.count_dead(Filter(), most=MOST_COUNTED + 1))
     if number:
-        wait = f"{plural(number, 'failed or dead job')} {'waits' if number == 1 else 'wait'} for a person"
+        wait = f"{plural(number, 'failed or dead job', MOST_COUNTED)} {'waits' if number == 1 else 'wait'} for a person"
         return Check("dead", WARNING, wait, "see: holdfast dead")
     return Check("dead", OK, "no failed or dead jobs")
 

@@ -28,6 +28,7 @@ from holdfast.cli.options import (
 )
 from holdfast.errors import HoldfastError, UsageError
 from holdfast.store.calls import Call, Calls
+from holdfast.store.inspect import MOST_COUNTED
 from holdfast.store.values import Filter
 
 PAGE = 500
@@ -69,14 +70,15 @@ def list_dead(
     where = filter_of(status, task, queue, tenant, error, batch)
     with Database(dsn, schema) as db:
         found = db.run(db.inspect.dead_jobs(where, limit=limit))
-        total = db.run(db.calls.count_dead(where))
+        most = max(limit, MOST_COUNTED)
+        total = db.run(db.calls.count_dead(where, most=most + 1))
     if as_json:
         render.emit_json(found)
         return
     columns = ("id", "status", "~task", "~tenant", "~queue", "#tries", "finished", "~last error")
     render.show_rows(columns, map(_row, found), head=3, empty=NONE)
     if total > len(found):
-        render.tell(f"these are the newest {len(found)} of {total:,}; --limit shows more")
+        render.tell(f"these are the newest {len(found)} of {render.up_to(total, most)}; --limit shows more")
 
 
 def _row(job: dict[str, Any]) -> tuple[Any, ...]:

@@ -201,7 +201,7 @@ def _warn_of_unknown(task: str, known: list[str]) -> None:
 
 @group.command(epilog="Example: holdfast jobs queues --json")
 def queues(as_json: AsJson = False, dsn: Dsn = None, schema: Schema = None) -> None:
-    """Show how much waits and runs in each queue, and which are paused."""
+    """Show how much waits and runs in each queue, and which are paused; ~ marks an estimate, where tables are large."""
     with Database(dsn, schema) as db:
         found = db.run(db.calls.queue_depth())
     for each in found:
@@ -210,7 +210,12 @@ def queues(as_json: AsJson = False, dsn: Dsn = None, schema: Schema = None) -> N
     if as_json:
         render.emit_json(found)
         return
-    rows = [(*list(each.values())[:-2], render.duration(each["oldest_wait"]), _pause(each["paused"])) for each in found]
+    counts = ("ready", "running", "later", "dead")
+    rows = [
+        (each["queue"], *(render.about(each[name], estimated=name in each["estimated"]) for name in counts),
+         render.duration(each["oldest_wait"]), _pause(each["paused"]))
+        for each in found
+    ]  # fmt: skip
     columns = ("queue", "#ready", "#running", "#later", "#dead", "#oldest wait", "paused")
     render.show_table(columns, rows, empty="no jobs wait, run or are dead, and no queue is paused")
 

@@ -209,7 +209,17 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text)
 
 
-def plural(number: int, noun: str) -> str:
-    """1 job, 2 jobs, 1,000 batches, 3 deliveries."""
+def about(number: int, *, estimated: bool) -> str:
+    """1,234, or ~1,234 for an estimate."""
+    return f"{'~' if estimated else ''}{number:,}"
+
+
+def up_to(number: int, most: int | None) -> str:
+    """A number that was counted up to one above `most`: 10,000+ stands for more."""
+    return f"{number:,}" if most is None or number <= most else f"{most:,}+"
+
+
+def plural(number: int, noun: str, most: int | None = None) -> str:
+    """1 job, 2 jobs, 1,000 batches, 3 deliveries; 10,000+ jobs where they were counted up to `most`."""
     many = f"{noun[:-1]}ies" if noun.endswith("ry") else f"{noun}es" if noun.endswith("ch") else f"{noun}s"
-    return f"{number:,} {noun if number == 1 else many}"
+    return f"{up_to(number, most)} {noun if number == 1 else many}"

@@ -13,7 +13,7 @@ from holdfast.cli import limits, render
 from holdfast.cli.database import Database
 from holdfast.cli.options import AsJson, Dsn, Schema
 
-MOST = 10_000  # counted up to here; a queue longer than that is long
+MOST = 10_000  # tenants
 SHOWN = 10
 BAR = 24
 
@@ -28,9 +28,9 @@ def top(
 ) -> None:
     """Watch queues, tenants' shares, limits in use and workers; Ctrl-C ends it.
 
-    What waits is counted up to 10,000 in each queue, so that looking costs
-    the same however much waits. Where there is no terminal, and with
-    --json, it shows one picture.
+    Looking costs the same however much waits: of large tables ~ marks
+    an estimate. Where there is no terminal, and with --json, it shows
+    one picture.
     """
     with Database(dsn, schema) as db:
         if as_json:
@@ -46,11 +46,14 @@ def look(db: Database) -> dict[str, Any]:
     running, workers = db.run(db.flow.running()), db.run(db.inspect.workers())
     for worker in workers:
         worker["running"] = sum(each["running"] for each in running if each["worker"] == worker["id"])
-    totals, tenants = db.run(db.flow.totals(MOST + 1)), db.run(db.flow.tenant_shares(MOST))
+    depth, tenants = db.run(db.calls.queue_depth()), db.run(db.flow.tenant_shares(MOST))
+    totals = db.run(db.flow.totals())
     keys = db.run(db.flow.limits(busy=True, limit=SHOWN, busiest_first=True))
     return {
         **totals,
-        "queues": _queues(db, running, workers),
+        "later": sum(queue["later"] for queue in depth),
+        "later_estimated": any("later" in queue["estimated"] for queue in depth),
+        "queues": _queues(depth, running, workers),
         "tenants": tenants[:SHOWN],
         "more_tenants": len(tenants[SHOWN:]),
         "limits": keys,
@@ -59,17 +62,23 @@ def look(db: Database) -> dict[str, Any]:
     }
 
 
-def _queues(db: Database, running: list[dict[str, Any]], workers: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    queues = db.run(db.flow.queues(MOST + 1))
-    paused = db.run(db.flow.paused([f"queue:{queue['queue']}" for queue in queues]))
+def _queues(
+    depth: list[dict[str, Any]], running: list[dict[str, Any]], workers: list[dict[str, Any]]
+) -> list[dict[str, Any]]:
     served = {name for worker in workers if worker["alive"] and not worker["stopping"] for name in worker["queues"]}
-    for queue in queues:
-        name = queue["queue"]
-        queue["running"] = sum(each["running"] for each in running if each["queue"] == name)
-        queue["more"] = queue["ready"] > MOST
-        queue["ready"] = min(queue["ready"], MOST)
-        queue["paused"], queue["served"] = f"queue:{name}" in paused, name in served
-    return queues
+    queues = [
+        {
+            "queue": (name := queue["queue"]),
+            "ready": queue["ready"],
+            "running": sum(each["running"] for each in running if each["queue"] == name),
+            "estimated": "ready" in queue["estimated"],
+            "paused": queue["paused"] is not None,
+            "served": name in served,
+        }
+        for queue in depth
+        if queue["ready"] or queue["running"]
+    ]
+    return sorted(queues, key=lambda queue: (-queue["ready"], queue["queue"]))
 
 
 def _watch(db: Database, every: float) -> None:
@@ -117,7 +126,7 @@ def _head(now: dict[str, Any], before: dict[str, Any] | None) -> Text:
     busy = sum(min(worker["running"], worker["concurrency"]) for worker in alive)
     told = [render.when(now["at"]), render.plural(len(alive), "worker"), f"{busy:,} of {slots:,} slots busy"]
     if now["later"]:
-        told.append(f"{_bounded(now['later'])} later")
+        told.append(f"{render.about(now['later'], estimated=now['later_estimated'])} later")
     if before is not None:
         told.append(f"{_ended(now, before):,.0f} ended a second")
     return Text("  ".join(told), "bold", no_wrap=True, overflow="ellipsis")
@@ -128,14 +137,10 @@ def _ended(now: dict[str, Any], before: dict[str, Any]) -> float:
     return max(now["ended"] - before["ended"], 0) / passed if passed > 0 else 0.0
 
 
-def _bounded(number: int) -> str:
-    return f"{min(number, MOST):,}{'+' if number > MOST else ''}"
-
-
 def _queue(queue: dict[str, Any]) -> tuple[Any, ...]:
     notes = {"paused": queue["paused"], "no worker": not queue["served"]}
     note = Text(", ".join(name for name, holds in notes.items() if holds), "yellow")
-    return (queue["queue"], f"{queue['ready']:,}{'+' if queue['more'] else ''}", queue["running"], note)
+    return (queue["queue"], render.about(queue["ready"], estimated=queue["estimated"]), queue["running"], note)
 
 
 def _tenant(tenant: dict[str, Any]) -> tuple[Any, ...]:

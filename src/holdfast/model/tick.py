@@ -59,13 +59,14 @@ class Level:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What is in the database: jobs by queue and state, for how many seconds the oldest due one of a queue waits, and
-    what else Prometheus is told."""
+    """What is in the database: jobs by queue and state, for how many seconds the oldest due one of a queue waits, which
+    states hold estimates, and what else Prometheus is told."""
 
     jobs: dict[str, dict[str, int]]
     waits: dict[str, float]
     workers: int
     levels: list[Level]
+    estimated: set[str]
 
 
 @dataclass(frozen=True, slots=True)

@@ -353,19 +353,26 @@ class Calls:
             firsts,
         )
 
-    def count_dead(self, where: Filter) -> Call[int]:
+    def count_dead(self, where: Filter, *, most: int | None = None) -> Call[int]:
+        """Failed and dead jobs; with `most`, counted up to there."""
         conditions, params = where.sql()
-        return Call(f"SELECT count(*) FROM {self.schema}.dead WHERE {conditions}", params, lambda rows: int(rows[0][0]))
+        return Call(
+            f"SELECT count(*) FROM (SELECT FROM {self.schema}.dead WHERE {conditions} LIMIT %s) found",
+            (*params, most),
+            lambda rows: int(rows[0][0]),
+        )
 
     def queue_depth(self) -> Call[list[dict[str, Any]]]:
-        """Queues that have jobs or are paused: how many are where, and who has paused them, why and until when."""
-        names = ("queue", "ready", "running", "later", "dead", "oldest_wait", "paused")
+        """Queues that have jobs or are paused: how many are where, which of these numbers are estimates, and who has
+        paused them, why and until when."""
+        names = ("queue", "ready", "running", "later", "dead", "oldest_wait", "estimated", "paused")
         return Call(
             "SELECT coalesce(q.queue, p.queue), coalesce(ready, 0), coalesce(running, 0), coalesce(later, 0), "
-            f"coalesce(dead, 0), oldest_wait, p.told FROM {self.schema}.queue_depth q FULL JOIN (SELECT "
+            "coalesce(dead, 0), oldest_wait, coalesce(estimated, '{}'), p.told "
+            f"FROM {self.schema}.queue_depth q FULL JOIN (SELECT "
             "substr(key, 7) AS queue, jsonb_build_object('since', paused_at, 'until', paused_until, 'by', paused_by, "
             f"'reason', paused_reason) AS told FROM {self.schema}.limit_use WHERE starts_with(key, 'queue:') AND paused"
-            ") p ON p.queue = q.queue::text ORDER BY 1",
+            ") p ON p.queue = q.queue ORDER BY 1",
             (),
             lambda rows: [dict(zip(names, row, strict=True)) for row in rows],
         )

@@ -43,14 +43,6 @@ class FlowCalls:
             lambda rows: [LimitInfo(*row) for row in rows],
         )
 
-    def paused(self, keys: Sequence[str]) -> Call[set[str]]:
-        """Those of some keys that are paused."""
-        return Call(
-            f"SELECT key FROM {self.schema}.limit_use WHERE key = ANY(%s) AND paused",
-            (list(keys),),
-            lambda rows: {row[0] for row in rows},
-        )
-
     def count_busy(self) -> Call[int]:
         """How many keys run or hold something back."""
         return Call(f"SELECT count(*) FROM {self.schema}.limit_use WHERE {_BUSY}", (), _first)
@@ -134,17 +126,6 @@ class FlowCalls:
             _firsts,
         )
 
-    def queues(self, most: int) -> Call[list[dict[str, Any]]]:
-        """Queues with due or running jobs, and how many wait there, counted up to a bound."""
-        return _dicts(
-            f"""{self._queues_of_jobs()}
-                SELECT n.queue, (SELECT count(*) FROM (
-                    SELECT FROM {self.schema}.live l WHERE l.queue = n.queue AND l.token IS NULL LIMIT %s) c)
-                FROM names n WHERE n.queue IS NOT NULL ORDER BY 2 DESC, 1""",
-            "queue, ready",
-            (most,),
-        )
-
     def queue_names(self) -> Call[list[str]]:
         """Queues that are known: they have due or running jobs, a worker or a task."""
         return Call(
@@ -205,15 +186,14 @@ class FlowCalls:
             (limit,),
         )
 
-    def totals(self, most: int) -> Call[dict[str, Any]]:
-        """The database's time, how many jobs wait for theirs (up to a bound), and how many have ended since its
-        counters began: two of those tell how many end in a second."""
+    def totals(self) -> Call[dict[str, Any]]:
+        """The database's time, and how many jobs have ended since its counters began: two of those tell how many end in
+        a second."""
         call = _dicts(
-            f"""SELECT {self.schema}.clock(), (SELECT count(*) FROM (SELECT FROM {self.schema}.later LIMIT %s) c),
-                       (SELECT coalesce(sum(n_tup_ins), 0)::int8 FROM pg_stat_user_tables
-                        WHERE schemaname = %s AND starts_with(relname, 'history_'))""",
-            "at, later, ended",
-            (most, self.schema),
+            f"""SELECT {self.schema}.clock(), (SELECT coalesce(sum(n_tup_ins), 0)::int8 FROM pg_stat_user_tables
+                                               WHERE schemaname = %s AND starts_with(relname, 'history_'))""",
+            "at, ended",
+            (self.schema,),
         )
         return Call(call.sql, call.params, lambda rows: call.read(rows)[0])
 

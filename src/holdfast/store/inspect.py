@@ -53,6 +53,7 @@ _LIVE_TABLE = """
     FROM pg_stat_user_tables s JOIN pg_class c ON c.oid = s.relid
     WHERE s.relid = to_regclass(%s)"""
 
+MOST_COUNTED = 10_000  # what people look at is counted up to here
 _SOME = 1000  # rows, and queues, that a look at what waits takes at most
 
 _RIGHTS = """
@@ -148,16 +149,20 @@ class Inspections:
         )
 
     def lingering_batches(self) -> Call[list[Row]]:
-        """Batches that have not ended though all their jobs have, oldest first, with their age in seconds."""
+        """Of the oldest 10,000 batches under way those whose jobs have all ended, oldest first, with their age in
+        seconds."""
         return _dicts(
             f"""SELECT id::text, name, open, extract(epoch FROM clock_timestamp() - created_at)::float8
-                FROM {self.schema}.batch_progress WHERE finished_at IS NULL AND processed >= total
+                FROM {self.schema}.batch_progress
+                WHERE id = ANY(ARRAY(SELECT b.id FROM {self.schema}.batches b WHERE b.finished_at IS NULL
+                                     ORDER BY b.id LIMIT {MOST_COUNTED}))
+                  AND finished_at IS NULL AND processed >= total
                 ORDER BY created_at, id""",
             "id, name, open, age",
         )
 
     def unserved_queues(self) -> Call[list[Row]]:
-        """Queues that no live worker serves, and how many due jobs wait there.
+        """Queues that no live worker serves, and how many due jobs wait there, counted up to one above MOST_COUNTED.
 
         The names come from a skip scan of the fetch index, so a long backlog that is served costs nothing.
         """
@@ -166,7 +171,8 @@ class Inspections:
             f"""{self._names_of_queues()}, served AS (
                     SELECT DISTINCT unnest(queues) AS queue FROM {self.schema}.workers
                     WHERE NOT stopping AND {self.schema}.is_alive(id, heartbeat_at))
-                SELECT n.queue, (SELECT count(*) FROM {live} l WHERE l.queue = n.queue AND l.token IS NULL)
+                SELECT n.queue, (SELECT count(*) FROM (
+                    SELECT FROM {live} l WHERE l.queue = n.queue AND l.token IS NULL LIMIT {MOST_COUNTED + 1}) c)
                 FROM names n WHERE n.queue IS NOT NULL AND n.queue NOT IN (SELECT queue FROM served)
                 ORDER BY 1""",
             "queue, jobs",

@@ -15,7 +15,7 @@ from holdfast.store.calls import Call
 
 _BY = {"tenant": "tenant", "task": "task", "minute": "minute", "hour": "date_trunc('hour', minute)",
        "day": "date_trunc('day', minute)"}  # fmt: skip
-_STATES = ("ready", "running", "later", "dead")
+STATES = ("ready", "running", "later", "dead")
 
 
 class TelemetryCalls:
@@ -55,12 +55,12 @@ class TelemetryCalls:
 
     def figures(self, limit: int, others: str) -> Call[Figures]:
         """Jobs by queue, workers that live, and levels: in one statement. The fullest queues have a row each, the rest
-        one together."""
-        states = ", ".join(f"'{each}', sum({each})" for each in _STATES)
+        one together. The cost is bounded: of large tables the counts are estimates."""
+        states = ", ".join(f"'{each}', sum({each})" for each in STATES)
         return Call(
             "SELECT (SELECT jsonb_object_agg(name, n) FROM ("
             "SELECT CASE WHEN place <= %s THEN queue ELSE %s END, "
-            f"jsonb_build_object({states}, 'wait', max(wait)) FROM ("
+            f"jsonb_build_object({states}, 'wait', max(wait), 'estimated', jsonb_agg(DISTINCT estimated)) FROM ("
             "SELECT *, coalesce(extract(epoch FROM oldest_wait), 0)::float8 AS wait, "
             "row_number() OVER (ORDER BY ready + running + later + dead DESC, queue) AS place "
             f"FROM {self.schema}.queue_depth) q GROUP BY 1) by_queue (name, n)), "
@@ -108,6 +108,7 @@ class TelemetryCalls:
 
 def _figures(queues: dict[str, Any] | None, workers: int, levels: list[list[Any]]) -> Figures:
     every = queues or {}
-    jobs = {queue: {state: each[state] for state in _STATES} for queue, each in every.items()}
+    jobs = {queue: {state: each[state] for state in STATES} for queue, each in every.items()}
     waits = {queue: each["wait"] for queue, each in every.items()}
-    return Figures(jobs, waits, workers, [Level(*each) for each in levels])
+    estimated = {name for each in every.values() for names in each["estimated"] for name in names}
+    return Figures(jobs, waits, workers, [Level(*each) for each in levels], estimated)

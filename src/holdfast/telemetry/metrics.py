@@ -18,7 +18,7 @@ from holdfast.errors import ConfigurationError
 from holdfast.model.tick import Figures
 from holdfast.settings import VERSION
 from holdfast.store.calls import Call
-from holdfast.store.telemetry import TelemetryCalls
+from holdfast.store.telemetry import STATES, TelemetryCalls
 from holdfast.telemetry import logs
 
 if TYPE_CHECKING:
@@ -158,7 +158,8 @@ class WorkerMetrics:
 
 
 class DatabaseMetrics:
-    """A collector of what is in the database, for the service or any one process; counting costs a query each time."""
+    """A collector of what is in the database, for the service or any one process. It costs a query of bounded cost each
+    time; see the view queue_depth."""
 
     def __init__(self, schema: str, ask: Callable[[Call[Figures]], Figures]) -> None:
         self._calls = TelemetryCalls(schema)
@@ -179,6 +180,11 @@ class DatabaseMetrics:
             for state, number in states.items():
                 jobs.add_metric([queue, state], number)
         yield jobs
+        estimated = GaugeMetricFamily("holdfast_queue_jobs_estimated", "1 where jobs of a state are estimated, since "
+                                      "their table is large.", labels=["state"])  # fmt: skip
+        for state in STATES:
+            estimated.add_metric([state], state in found.estimated)
+        yield estimated
         wait = GaugeMetricFamily("holdfast_queue_oldest_wait_seconds", "Since when the oldest due job waits.",
                                  labels=["queue"])  # fmt: skip
         for queue, seconds in found.waits.items():

@@ -1,6 +1,6 @@
--- Ends those batches (all when p_ids is null) whose jobs have all ended: enqueues the callback and marks the batch, in one
--- transaction, so that the callback is enqueued exactly once. Answers with the ids.
--- Called by: workers after they have committed the end of a batch's jobs, close_batch, cancel_batch, the upkeep leader.
+-- Ends those batches (all when p_ids is null, which reads the counters of all) whose jobs have all ended: enqueues the callback and
+-- marks the batch, in one transaction, so that the callback is enqueued exactly once. Returns the ids.
+-- Called by: workers after they have committed the end of a batch's jobs, close_batch, cancel_batch, walk_batches.
 -- Locks: the batches, in id order, once all their jobs seem to have ended. One that is held by a caller's transaction, or
 --   whose callback cannot be enqueued, is left for the leader's next round: a worker must not wait for it, nor others fail.
 -- Wakes: sleepers of the callback's queue.
@@ -16,8 +16,10 @@ begin
         return;  -- it sees the past, and not what was added meanwhile
     end if;
     for v_id in
+        -- By id always: "all or these" in one condition would read every batch under way for one.
         select b.id from batches b
-        where b.finished_at is null and not b.open and (p_ids is null or b.id = any (p_ids)) and (
+        where b.id = any (coalesce(p_ids, array(select u.id from batches u where u.finished_at is null)))
+          and b.finished_at is null and not b.open and (
             select sum(added) <= sum(succeeded + failed + canceled) from batch_counts c where c.batch = b.id) is not false
         order by b.id
     loop

@@ -4,7 +4,7 @@
 -- Wakes: nobody; the caller knows whether anybody else is needed.
 --
 -- With p_since only what became due so recently: that spares a claim the index entries of jobs moved long ago, which a
--- long transaction elsewhere keeps alive. The leader looks at all.
+-- long transaction elsewhere keeps alive. The leader looks at all, in each round or, where that is slow, now and then (upkeep).
 create or replace function promote(p_limit integer default 1000, p_since interval default null) returns uuid[]
 language plpgsql security definer
 set search_path from current set jit = off set enable_seqscan = off set enable_bitmapscan = off

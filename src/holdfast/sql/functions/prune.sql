@@ -19,10 +19,11 @@ declare
     v_used   integer;
     v_ticks  integer;
     v_told   integer;
+    v_stray  integer;
 begin
     with expired as materialized (
         select key, id, starts_with(key, 'outbox' || chr(31)) and times_accepted(id) > 0 as known
-        from dedupe where expires_at <= clock() order by key limit p_limit for update skip locked),
+        from dedupe where expires_at <= clock() order by expires_at limit p_limit for update skip locked),
     -- A message that can still be seen keeps its key: no second one with the same may stand beside it.
     kept as (
         update dedupe d set expires_at = clock() + interval '1 day' from expired e where d.key = e.key and e.known)
@@ -31,7 +32,9 @@ begin
     delete from workers where heartbeat_at < clock() - interval '1 hour';
     delete from sleepers s where not exists (
         select 1 from workers w where w.id = s.worker and w.heartbeat_at > clock() - interval '5 minutes');
-    delete from history_default where finished_at < v_oldest;
+    delete from history_default where ctid = any (array(
+        select h.ctid from history_default h where h.finished_at < v_oldest order by h.finished_at limit p_limit));
+    get diagnostics v_stray = row_count;
     delete from cancels c where c.requested_at < clock() - interval '1 minute' and not exists (
         select 1 from live l where l.id = c.id and l.token is not null);
     delete from ticks where id = any (array(
@@ -55,10 +58,10 @@ begin
     get diagnostics v_told = row_count;
     delete from api_tokens where least(expires_at, revoked_at) < clock() - interval '90 days';
     perform end_abandoned(p_limit, v_oldest);
-    v_ended := array(select id from batches where finished_at < v_oldest order by id limit p_limit);
+    v_ended := array(select id from batches where finished_at < v_oldest order by finished_at limit p_limit);
     delete from batch_counts where batch = any (v_ended);
     delete from batches where id = any (v_ended);
-    rows_removed := rows_removed + v_rows + v_ticks + v_used + v_told + cardinality(v_ended) + prune_limits(p_limit, v_oldest);
+    rows_removed := rows_removed + v_stray + v_rows + v_ticks + v_used + v_told + cardinality(v_ended) + prune_limits(p_limit, v_oldest);
     partitions_dropped := 0;
     for v_name in
         select c.relname from pg_inherits i join pg_class c on c.oid = i.inhrelid

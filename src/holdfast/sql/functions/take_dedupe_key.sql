@@ -10,19 +10,26 @@ language plpgsql
 set search_path from current set jit = off set enable_seqscan = off set enable_bitmapscan = off
 as $$
 declare
-    v_keep interval := case when p_keep > interval '100 years' then interval '100 years' else p_keep end;
+    v_expired  boolean;
+    v_sees_now boolean := current_setting('transaction_isolation') = 'read committed';  -- else the holder may have ended
+    v_keep     interval := case when p_keep > interval '100 years' then interval '100 years' else p_keep end;
 begin
     loop
+        -- First a look, from the end of the key's index entries, where the newest row is: before it are those of earlier uses, which
+        -- an open transaction may keep, and an insert would go past each. ("key = p_key" would let the planner drop the order.)
+        select d.id, coalesce(d.expires_at <= clock(), false) into holder, v_expired
+        from dedupe d where d.key between p_key and p_key order by d.key desc limit 1;
+        if v_expired then
+            delete from dedupe where key = p_key and expires_at <= clock();
+        elsif holder is not null and (v_sees_now or not taken) then
+            taken := false;
+            return;
+        end if;
         insert into dedupe (key, id, scope, keep) values (p_key, p_id, p_scope, v_keep)
         on conflict do nothing;
         taken := found;
         if taken then
             holder := p_id;
-            return;
-        end if;
-        delete from dedupe where key = p_key and expires_at <= clock();
-        select id into holder from dedupe where key = p_key;
-        if found then
             return;
         end if;
     end loop;

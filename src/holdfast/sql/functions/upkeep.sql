@@ -11,20 +11,32 @@ language plpgsql security definer
 set search_path from current set jit = off set enable_seqscan = off
 as $$
 declare
-    v_ids uuid[];
+    v_ids    uuid[];
+    v_again  timestamptz;
+    v_began  timestamptz;
 begin
     term := take_lead('upkeep', p_worker, p_ttl);
     promoted := 0;
     expired := 0;
     reclaimed := '[]';
     if term is not null then
-        v_ids := promote(1000);
+        -- A look at all that is due goes past the entries of jobs promoted long ago, which a transaction that stays open keeps alive.
+        -- Where that is slow the leader looks at all for 2 % of the time, and between at what has become due of late.
+        v_again := (select l.look_again_at from leader l where l.chore = 'upkeep');
+        if v_again > clock() and v_again < clock() + interval '1 hour' then
+            v_ids := promote(1000, interval '30 seconds');
+        else
+            v_began := clock_timestamp();
+            v_ids := promote(1000);
+            update leader l set look_again_at = clock() + 50 * (clock_timestamp() - v_began)
+            where l.chore = 'upkeep' and cardinality(v_ids) < 1000 and clock_timestamp() - v_began > interval '20 ms';
+        end if;
         promoted := cardinality(v_ids);
         perform wake(l.queue, count(*)) from live l where l.id = any (v_ids) group by l.queue;
         select coalesce(jsonb_agg(jsonb_build_object('worker', r.worker, 'jobs', cardinality(r.ids))), '[]')
         into reclaimed from reclaim() r;
         expired := expire(1000);
-        perform complete_batches();
+        perform walk_batches();
         next_slot := (select extract(epoch from min(s.next_at) - clock()) from schedules s where not s.paused);
     end if;
 end $$;

@@ -118,6 +118,8 @@ create table history (
 create index history_by_id on history (id);
 -- Catches rows when no partition has been made for their day, so that finishing can never fail for that reason.
 create table history_default partition of history default;
+-- For retention alone, which drops partitions but must delete from this one.
+create index history_default_by_time on history_default (finished_at);
 
 -- One row per claim: the lease. Renewal touches this row only; live rows carry the token and every later write
 -- compares it. Rows are few, and deleted when the claim's last job is finished.
@@ -170,12 +172,15 @@ create table tasks (
     updated_at   timestamptz not null default now()
 );
 
+-- look_again_at and batch say where the leader's looks go on: when to look at all of later, and after which batch.
 create table leader (
-    chore      text        primary key,
-    worker     text        not null,
-    term       bigint      not null,
-    expires_at timestamptz not null
-);
+    chore         text        primary key,
+    worker        text        not null,
+    term          bigint      not null,
+    expires_at    timestamptz not null,
+    look_again_at timestamptz,
+    batch         uuid
+) with (fillfactor = 50);
 
 create table settings (
     name  text  primary key,
