@@ -18,7 +18,7 @@ begin
         select w.place, f.*
         from unnest(p_ids, p_everyone, p_who) with ordinality as w(id, everyone, who, place)
         cross join lateral (
-            select j.id, j.task::text, j.tenant::text, j.queue::text, j.priority::smallint, j.payload, j.status::text, j.attempts,
+            select j.id, j.task::text, j.tenant::text, j.queue::text, j.priority::smallint, j.payload::json, j.status::text, j.attempts,
                    j.max_attempts::smallint, j.run_at, j.created_at, j.started_at, j.finished_at, j.last_error - 'traceback', j.result,
                    j.batch, j.deadline, j.progress
             from jobs j where j.id = w.id and may_see(w.everyone, w.who, j.tenant) offset 0) f;

@@ -1,11 +1,11 @@
--- What becomes of an enqueue whose dedupe key another job holds: existing, replaced, or an error. Who gets the payload
--- gets the limits too, in the lane of its own tenant; an order that it keeps stays kept.
+-- What becomes of an enqueue whose dedupe key another job holds: existing, replaced, or an error. Only a job of the same task and
+-- tenant is replaced. Who gets the payload gets the limits too, in the lane of its own tenant; an order that it keeps stays kept.
 -- Called by: enqueue.
 -- Locks: the holder's row, if it waits and nobody else has it locked; it never waits for it (skip locked), because
 --   finish takes the row first and the key second.
 -- Wakes: sleepers of a due holder's queue: it may have waited for a limit that it is no longer under.
 create or replace function resolve_duplicate(
-    p_key text, p_holder uuid, p_payload jsonb, p_on_conflict text, p_keys text[] default null)
+    p_key text, p_holder uuid, p_task text, p_tenant text, p_payload jsonb, p_on_conflict text, p_keys text[] default null)
 returns text
 language plpgsql
 set search_path from current set jit = off set enable_seqscan = off
@@ -18,6 +18,12 @@ begin
         raise exception 'job % already holds dedupe key %', p_holder, left(p_key, 200)
             using errcode = 'unique_violation', constraint = 'dedupe_key';
     elsif p_on_conflict = 'replace' then
+        -- A caller that guesses a key must not write the arguments of another task or tenant.
+        if exists (select 1 from live l where l.id = p_holder and (l.task <> p_task or l.tenant is distinct from p_tenant))
+           or exists (select 1 from later l where l.id = p_holder and (l.task <> p_task or l.tenant is distinct from p_tenant)) then
+            raise exception 'a job of another task or tenant already holds dedupe key %', left(p_key, 200)
+                using errcode = 'unique_violation', constraint = 'dedupe_key';
+        end if;
         update live set payload = p_payload::json, keys = nullif(free_keys(p_keys, held), '{}'),
             lane = case when tenant is null and p_keys is null then 0 else lane_of(tenant, free_keys(p_keys, held)) end
         where id = (select id from live where id = p_holder and token is null for update skip locked)
