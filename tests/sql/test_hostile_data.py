@@ -151,19 +151,22 @@ READABLE = [r'{"a": "\\u0000 \\ud800"}', r'{"a": "\u0001\u001f\u00e9"}', r'{"a":
             r'{"u0000": "d800\"\\"}', '{"a": 1e999, "b": 1.0e+2, "c": " \\/ "}']  # fmt: skip
 
 
-@pytest.mark.parametrize("column", ["payload", "headers"])
 @pytest.mark.parametrize("text", UNREADABLE.values(), ids=UNREADABLE)
 @pytest.mark.parametrize("copied", [False, True], ids=["insert", "copy"])
 def test_json_that_no_reader_can_decode_is_refused_by_whatever_door(
-    dsn: str, sql: Sql, column: str, text: str, copied: bool
+    dsn: str, sql: Sql, text: str, copied: bool
 ) -> None:
-    with core.session(dsn) as conn, pytest.raises(psycopg.DataError):
-        conn.execute("set role holdfast_enqueue")
+    def put(conn: psycopg.Connection) -> None:
         if copied:
-            with conn.cursor() as cursor, cursor.copy(f"copy live (id, task, {column}) from stdin") as rows:
+            with conn.cursor() as cursor, cursor.copy("copy live (id, task, payload) from stdin") as rows:
                 rows.write_row((str(uuid.uuid4()), "t", text))
         else:
-            conn.execute(f"insert into live (id, task, {column}) values (gen_random_uuid(), 't', %s)", [text])
+            conn.execute("insert into live (id, task, payload) values (gen_random_uuid(), 't', %s)", [text])
+
+    with core.session(dsn) as conn:
+        conn.execute("set role holdfast_enqueue")
+        with pytest.raises(psycopg.DataError):
+            put(conn)
     assert core.count(sql, "live") == 0
 
 

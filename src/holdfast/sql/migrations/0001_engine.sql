@@ -11,16 +11,20 @@ create type job_status as enum ('queued', 'running', 'retrying', 'succeeded', 'f
 create type dedupe_scope as enum ('queued', 'running', 'success');
 
 -- What a job may be called. Domains are checked when a value comes in, by whatever door (enqueue, INSERT, COPY), and not
--- again when a claim updates the row, as a check of the table would be.
-create domain queue_name as text check (length(value) between 1 and 100 and strpos(value, '/') = 0);
-create domain task_name as text check (length(value) between 1 and 200);
-create domain tenant_name as text check (length(value) between 1 and 200);
+-- again when a claim updates the row, as a check of the table would be. Characters are counted only where the bytes are too many:
+-- a count costs as much as the rest of the check.
+create domain queue_name as text check (
+    value <> '' and (octet_length(value) <= 100 or length(value) <= 100) and strpos(value, '/') = 0);
+create domain task_name as text check (value <> '' and (octet_length(value) <= 200 or length(value) <= 200));
+create domain tenant_name as text check (value <> '' and (octet_length(value) <= 200 or length(value) <= 200));
 create domain priority_level as smallint check (value between 0 and 3);
 create domain attempt_limit as smallint check (value between 1 and 32000);
 
 -- JSON that every reader can decode. The type json lets "\u0000" and lone surrogates pass, on which ->> and clients fail: one such
--- row would break the lists of all tenants. Only text with a \u escape is parsed; LIKE is the cheapest test for one (70 ns a row).
-create domain readable_json as json check (value::text not like '%\\u%' or value::jsonb is not null);
+-- row would break the lists of all tenants. The cheapest test goes first: a search for one byte, which most payloads do not have
+-- (60 ns a row). Only what has a \u escape is parsed.
+create domain readable_json as json check (
+    strpos(value::text, '\') = 0 or value::text not like '%\\u%' or value::jsonb is not null);
 
 -- Fencing tokens: one per claim, only ever growing.
 create sequence claim_token;

@@ -1,9 +1,9 @@
 -- What a job may meet on its way: a deadline, a batch it belongs to, a request to stop, progress, a block.
 
 -- headers travel with a job and belong to middleware (a trace's id, say); handlers never see them as arguments.
-alter table live add deadline timestamptz, add batch uuid, add headers readable_json;
-alter table later add deadline timestamptz, add batch uuid, add headers readable_json;
-alter table dead add batch uuid, add headers readable_json;
+alter table live add deadline timestamptz, add batch uuid, add headers json;
+alter table later add deadline timestamptz, add batch uuid, add headers json;
+alter table dead add batch uuid, add headers json;
 alter table history add batch uuid;
 -- Partial: jobs without a batch or a deadline, which are most, pay nothing. A claim changes neither column.
 create index live_batch on live (batch) where batch is not null;
