@@ -209,6 +209,7 @@ READ += [
 ENQUEUE += ["select publish_event('order.paid', '{}', p_key => 'k')"]
 WORK += [
     "select read_endpoint('00000000-0000-7000-8000-000000000001')",
+    "select read_body('00000000-0000-7000-8000-000000000001', null)",
     "select webhooks_wanted()",
     "select disable_endpoint('00000000-0000-7000-8000-000000000001')",
 ]
@@ -225,12 +226,15 @@ INTERNAL += [
     "select add_deliveries(gen_random_uuid(), 't', '{}', null, '{}', false, 2)",
     "select check_endpoint(null)",
     "select delivery_id(gen_random_uuid(), gen_random_uuid())",
+    "select delivery_keys(gen_random_uuid())",
 ]
 WRITES += [
     "insert into webhook_endpoints (id, url, secrets, created_at, updated_at) "
     "values (gen_random_uuid(), 'https://example.org', '[{}]', now(), now())",
     "update webhook_endpoints set url = 'https://example.com'",
     "delete from webhook_endpoints",
+    "update webhook_bodies set body = '{}'",
+    "delete from webhook_bodies",
 ]
 # The service
 READ += [
