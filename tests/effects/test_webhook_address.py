@@ -245,6 +245,7 @@ def test_an_endpoint_behind_the_networks_own_nat64_is_refused_when_it_is_made() 
 
 async def test_the_worker_dials_by_the_rule_of_the_settings() -> None:
     hf = Holdfast(dsn="postgresql://nowhere", nat64_prefixes="2606:4700:64::/96")
+    assert hf.webhooks.can_deliver
     (poster,) = hf.resources
     async with contextlib.AsyncExitStack() as stack:
         sender = await (await poster.open(stack)).sender()
