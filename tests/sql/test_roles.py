@@ -240,7 +240,8 @@ WRITES += [
 READ += [
     "select id, name, tenant, scopes, last_used_at from api_tokens",
 ]
-SEE = ["select may_see(true, null, 'a')", "select seen_jobs(false, 'a', '{}')", "select look_at('{}', '{}', '{}')",
+SEE = ["select may_see(true, null, 'a')", "select seen_jobs(false, 'a', true, '{}')",
+       "select look_at('{}', '{}', '{}', '{}')",
        "select page_floor(null, 1)", "select job_marks('{}')"]  # fmt: skip
 LOOK += SEE
 READ += SEE
