@@ -88,19 +88,25 @@ CREATE DOMAIN holdfast.priority_level AS smallint
 -- Name: queue_name; Type: DOMAIN; Schema: holdfast; Owner: -
 
 CREATE DOMAIN holdfast.queue_name AS text
-	CONSTRAINT queue_name_check CHECK ((((length(VALUE) >= 1) AND (length(VALUE) <= 100)) AND (strpos(VALUE, '/'::text) = 0)));
+	CONSTRAINT queue_name_check CHECK (((VALUE <> ''::text) AND ((octet_length(VALUE) <= 100) OR (length(VALUE) <= 100)) AND (strpos(VALUE, '/'::text) = 0)));
+
+
+-- Name: readable_json; Type: DOMAIN; Schema: holdfast; Owner: -
+
+CREATE DOMAIN holdfast.readable_json AS json
+	CONSTRAINT readable_json_check CHECK (((strpos((VALUE)::text, '\'::text) = 0) OR ((VALUE)::text !~~ '%\\u%'::text) OR ((VALUE)::jsonb IS NOT NULL)));
 
 
 -- Name: task_name; Type: DOMAIN; Schema: holdfast; Owner: -
 
 CREATE DOMAIN holdfast.task_name AS text
-	CONSTRAINT task_name_check CHECK (((length(VALUE) >= 1) AND (length(VALUE) <= 200)));
+	CONSTRAINT task_name_check CHECK (((VALUE <> ''::text) AND ((octet_length(VALUE) <= 200) OR (length(VALUE) <= 200))));
 
 
 -- Name: tenant_name; Type: DOMAIN; Schema: holdfast; Owner: -
 
 CREATE DOMAIN holdfast.tenant_name AS text
-	CONSTRAINT tenant_name_check CHECK (((length(VALUE) >= 1) AND (length(VALUE) <= 200)));
+	CONSTRAINT tenant_name_check CHECK (((VALUE <> ''::text) AND ((octet_length(VALUE) <= 200) OR (length(VALUE) <= 200))));
 
 
 -- Name: used; Type: TYPE; Schema: holdfast; Owner: -
@@ -338,7 +344,7 @@ CREATE TABLE holdfast.dead (
     worker text,
     task holdfast.task_name NOT NULL,
     tenant holdfast.tenant_name,
-    payload json NOT NULL,
+    payload holdfast.readable_json NOT NULL,
     dedupe_key text,
     dedupe_scope holdfast.dedupe_scope,
     dedupe_keep interval,
@@ -367,7 +373,7 @@ CREATE TABLE holdfast.history (
     task holdfast.task_name NOT NULL,
     worker text,
     tenant holdfast.tenant_name,
-    payload json NOT NULL,
+    payload holdfast.readable_json NOT NULL,
     result jsonb,
     dedupe_key text,
     last_error jsonb,
@@ -390,7 +396,7 @@ CREATE TABLE holdfast.later (
     max_attempts holdfast.attempt_limit NOT NULL,
     task holdfast.task_name NOT NULL,
     tenant holdfast.tenant_name,
-    payload json NOT NULL,
+    payload holdfast.readable_json NOT NULL,
     dedupe_key text,
     retry jsonb,
     last_error jsonb,
@@ -418,7 +424,7 @@ CREATE TABLE holdfast.live (
     max_attempts holdfast.attempt_limit DEFAULT 5 NOT NULL,
     task holdfast.task_name NOT NULL,
     tenant holdfast.tenant_name,
-    payload json DEFAULT '{}'::json NOT NULL,
+    payload holdfast.readable_json DEFAULT '{}'::json NOT NULL,
     dedupe_key text,
     retry jsonb,
     last_error jsonb,
@@ -583,7 +589,7 @@ CREATE VIEW holdfast.outbox AS
     m.channel,
     m.key,
     holdfast.idempotency_key(m.channel, (j.tenant)::text, m.key) AS idempotency_key,
-    (j.payload ->> 'order'::text) AS "order",
+    ((j.payload)::json ->> 'order'::text) AS "order",
         CASE j.status
             WHEN 'running'::holdfast.job_status THEN 'delivering'::text
             WHEN 'succeeded'::holdfast.job_status THEN 'delivered'::text
@@ -593,7 +599,7 @@ CREATE VIEW holdfast.outbox AS
         END AS status,
     j.attempts,
     j.max_attempts,
-    (j.payload -> 'body'::text) AS payload,
+    ((j.payload)::json -> 'body'::text) AS payload,
     j.last_error AS error,
     j.queue,
     j.run_at,
@@ -607,10 +613,10 @@ CREATE VIEW holdfast.outbox AS
         CASE
             WHEN (j.status = ANY (ARRAY['running'::holdfast.job_status, 'succeeded'::holdfast.job_status])) THEN 1
             ELSE 0
-        END) OR COALESCE(((j.payload ->> 'maybe_sent'::text) = 'true'::text), false)) AS maybe_sent
+        END) OR COALESCE((((j.payload)::json ->> 'maybe_sent'::text) = 'true'::text), false)) AS maybe_sent
    FROM (holdfast.jobs j
      CROSS JOIN LATERAL ( SELECT substr((j.task)::text, 9) AS channel,
-            (j.payload ->> 'key'::text) AS key) m)
+            ((j.payload)::json ->> 'key'::text) AS key) m)
   WHERE (starts_with((j.task)::text, 'channel:'::text) AND (m.key IS NOT NULL));
 
 
@@ -766,7 +772,7 @@ CREATE TABLE holdfast.history_default (
     task holdfast.task_name CONSTRAINT history_task_not_null NOT NULL,
     worker text,
     tenant holdfast.tenant_name,
-    payload json CONSTRAINT history_payload_not_null NOT NULL,
+    payload holdfast.readable_json CONSTRAINT history_payload_not_null NOT NULL,
     result jsonb,
     dedupe_key text,
     last_error jsonb,
@@ -1091,6 +1097,17 @@ CREATE VIEW holdfast.usage AS
   GROUP BY minute, tenant, task;
 
 
+-- Name: webhook_bodies; Type: TABLE; Schema: holdfast; Owner: -
+
+CREATE TABLE holdfast.webhook_bodies (
+    id uuid NOT NULL,
+    tenant holdfast.tenant_name,
+    body text NOT NULL,
+    deliveries uuid[] NOT NULL,
+    expires_at timestamp with time zone NOT NULL
+);
+
+
 -- Name: webhook_deliveries; Type: VIEW; Schema: holdfast; Owner: -
 
 CREATE VIEW holdfast.webhook_deliveries AS
@@ -1101,7 +1118,7 @@ CREATE VIEW holdfast.webhook_deliveries AS
             ELSE NULL::uuid
         END AS webhook_endpoint_id,
         CASE
-            WHEN ((payload ->> 'event'::text) ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$'::text) THEN ((payload ->> 'event'::text))::uuid
+            WHEN (((payload)::json ->> 'event'::text) ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$'::text) THEN (((payload)::json ->> 'event'::text))::uuid
             ELSE NULL::uuid
         END AS event_id,
         CASE status
@@ -1129,8 +1146,14 @@ CREATE VIEW holdfast.webhook_deliveries AS
             ELSE NULL::text
         END AS error_message,
     created_at,
-    (payload ->> 'type'::text) AS event_type,
-    (payload ->> 'body'::text) AS body,
+    ((payload)::json ->> 'type'::text) AS event_type,
+    ( SELECT b.body
+           FROM holdfast.webhook_bodies b
+          WHERE ((b.id =
+                CASE
+                    WHEN (((j.payload)::json ->> 'body_id'::text) ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$'::text) THEN (((j.payload)::json ->> 'body_id'::text))::uuid
+                    ELSE NULL::uuid
+                END) AND (NOT ((b.tenant)::text IS DISTINCT FROM (j.tenant)::text)))) AS body,
     status AS job_status,
     attempts,
     max_attempts,
@@ -1410,6 +1433,12 @@ ALTER TABLE ONLY holdfast.usage_counts
     ADD CONSTRAINT usage_counts_pkey PRIMARY KEY (minute, tenant, task, backend);
 
 
+-- Name: webhook_bodies webhook_bodies_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
+
+ALTER TABLE ONLY holdfast.webhook_bodies
+    ADD CONSTRAINT webhook_bodies_pkey PRIMARY KEY (id);
+
+
 -- Name: webhook_endpoints webhook_endpoints_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
 
 ALTER TABLE ONLY holdfast.webhook_endpoints
@@ -1532,6 +1561,11 @@ CREATE INDEX progress_by_time ON holdfast.progress USING btree (updated_at);
 CREATE INDEX ticks_by_time ON holdfast.ticks USING btree (started_at);
 
 
+-- Name: webhook_bodies_expiring; Type: INDEX; Schema: holdfast; Owner: -
+
+CREATE INDEX webhook_bodies_expiring ON holdfast.webhook_bodies USING btree (expires_at);
+
+
 -- Name: webhook_endpoints_by_tenant; Type: INDEX; Schema: holdfast; Owner: -
 
 CREATE INDEX webhook_endpoints_by_tenant ON holdfast.webhook_endpoints USING btree (tenant);
@@ -1631,6 +1665,11 @@ GRANT ALL ON FUNCTION holdfast.change_endpoint(p_id uuid, p_change jsonb) TO hol
 -- Name: FUNCTION change_override(p_override jsonb, p_beneath jsonb, p_change jsonb, p_by text); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.change_override(p_override jsonb, p_beneath jsonb, p_change jsonb, p_by text) FROM PUBLIC;
+
+
+-- Name: FUNCTION check_dedupe_key(p_key text, p_task text, p_tenant text); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.check_dedupe_key(p_key text, p_task text, p_tenant text) FROM PUBLIC;
 
 
 -- Name: COLUMN webhook_endpoints.id; Type: ACL; Schema: holdfast; Owner: -
@@ -1816,6 +1855,11 @@ GRANT ALL ON FUNCTION holdfast.create_token(p_id uuid, p_name text, p_digest byt
 REVOKE ALL ON FUNCTION holdfast.delivery_id(p_event uuid, p_endpoint uuid) FROM PUBLIC;
 
 
+-- Name: FUNCTION delivery_keys(p_endpoint uuid); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.delivery_keys(p_endpoint uuid) FROM PUBLIC;
+
+
 -- Name: FUNCTION disable_endpoint(p_id uuid, p_reason text, p_url text); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.disable_endpoint(p_id uuid, p_reason text, p_url text) FROM PUBLIC;
@@ -1977,10 +2021,10 @@ REVOKE ALL ON FUNCTION holdfast.limit_drift() FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.limit_drift() TO holdfast_reader;
 
 
--- Name: FUNCTION look_at(p_ids uuid[], p_everyone boolean[], p_who text[], OUT place bigint, OUT id uuid, OUT task text, OUT tenant text, OUT queue text, OUT priority smallint, OUT payload json, OUT status text, OUT attempts smallint, OUT max_attempts smallint, OUT run_at timestamp with time zone, OUT created_at timestamp with time zone, OUT started_at timestamp with time zone, OUT finished_at timestamp with time zone, OUT error jsonb, OUT result jsonb, OUT batch uuid, OUT deadline timestamp with time zone, OUT progress jsonb); Type: ACL; Schema: holdfast; Owner: -
+-- Name: FUNCTION look_at(p_ids uuid[], p_everyone boolean[], p_who text[], p_deliveries boolean[], OUT place bigint, OUT id uuid, OUT task text, OUT tenant text, OUT queue text, OUT priority smallint, OUT payload json, OUT status text, OUT attempts smallint, OUT max_attempts smallint, OUT run_at timestamp with time zone, OUT created_at timestamp with time zone, OUT started_at timestamp with time zone, OUT finished_at timestamp with time zone, OUT error jsonb, OUT result jsonb, OUT batch uuid, OUT deadline timestamp with time zone, OUT progress jsonb); Type: ACL; Schema: holdfast; Owner: -
 
-REVOKE ALL ON FUNCTION holdfast.look_at(p_ids uuid[], p_everyone boolean[], p_who text[], OUT place bigint, OUT id uuid, OUT task text, OUT tenant text, OUT queue text, OUT priority smallint, OUT payload json, OUT status text, OUT attempts smallint, OUT max_attempts smallint, OUT run_at timestamp with time zone, OUT created_at timestamp with time zone, OUT started_at timestamp with time zone, OUT finished_at timestamp with time zone, OUT error jsonb, OUT result jsonb, OUT batch uuid, OUT deadline timestamp with time zone, OUT progress jsonb) FROM PUBLIC;
-GRANT ALL ON FUNCTION holdfast.look_at(p_ids uuid[], p_everyone boolean[], p_who text[], OUT place bigint, OUT id uuid, OUT task text, OUT tenant text, OUT queue text, OUT priority smallint, OUT payload json, OUT status text, OUT attempts smallint, OUT max_attempts smallint, OUT run_at timestamp with time zone, OUT created_at timestamp with time zone, OUT started_at timestamp with time zone, OUT finished_at timestamp with time zone, OUT error jsonb, OUT result jsonb, OUT batch uuid, OUT deadline timestamp with time zone, OUT progress jsonb) TO holdfast_reader;
+REVOKE ALL ON FUNCTION holdfast.look_at(p_ids uuid[], p_everyone boolean[], p_who text[], p_deliveries boolean[], OUT place bigint, OUT id uuid, OUT task text, OUT tenant text, OUT queue text, OUT priority smallint, OUT payload json, OUT status text, OUT attempts smallint, OUT max_attempts smallint, OUT run_at timestamp with time zone, OUT created_at timestamp with time zone, OUT started_at timestamp with time zone, OUT finished_at timestamp with time zone, OUT error jsonb, OUT result jsonb, OUT batch uuid, OUT deadline timestamp with time zone, OUT progress jsonb) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.look_at(p_ids uuid[], p_everyone boolean[], p_who text[], p_deliveries boolean[], OUT place bigint, OUT id uuid, OUT task text, OUT tenant text, OUT queue text, OUT priority smallint, OUT payload json, OUT status text, OUT attempts smallint, OUT max_attempts smallint, OUT run_at timestamp with time zone, OUT created_at timestamp with time zone, OUT started_at timestamp with time zone, OUT finished_at timestamp with time zone, OUT error jsonb, OUT result jsonb, OUT batch uuid, OUT deadline timestamp with time zone, OUT progress jsonb) TO holdfast_reader;
 
 
 -- Name: FUNCTION make_partitions(); Type: ACL; Schema: holdfast; Owner: -
@@ -2067,6 +2111,12 @@ REVOKE ALL ON FUNCTION holdfast.prune_limits(p_limit integer, p_oldest timestamp
 
 REVOKE ALL ON FUNCTION holdfast.publish_event(p_type text, p_body text, p_tenant text, p_event uuid, p_key text, p_priority integer, p_max_attempts integer, p_retry jsonb, p_fresh boolean, OUT event uuid, OUT deliveries uuid[], OUT outcome text) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.publish_event(p_type text, p_body text, p_tenant text, p_event uuid, p_key text, p_priority integer, p_max_attempts integer, p_retry jsonb, p_fresh boolean, OUT event uuid, OUT deliveries uuid[], OUT outcome text) TO holdfast_enqueue;
+
+
+-- Name: FUNCTION read_body(p_id uuid, p_tenant text); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.read_body(p_id uuid, p_tenant text) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.read_body(p_id uuid, p_tenant text) TO holdfast_worker;
 
 
 -- Name: FUNCTION read_endpoint(p_id uuid, OUT tenant text, OUT url text, OUT prefix text, OUT timeout double precision, OUT dev boolean, OUT enabled boolean, OUT disabled_reason text, OUT secrets text[]); Type: ACL; Schema: holdfast; Owner: -
@@ -2158,9 +2208,9 @@ REVOKE ALL ON FUNCTION holdfast.reset_breaker(p_key text) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.reset_breaker(p_key text) TO holdfast_service;
 
 
--- Name: FUNCTION resolve_duplicate(p_key text, p_holder uuid, p_payload jsonb, p_on_conflict text, p_keys text[]); Type: ACL; Schema: holdfast; Owner: -
+-- Name: FUNCTION resolve_duplicate(p_key text, p_holder uuid, p_task text, p_tenant text, p_payload jsonb, p_on_conflict text, p_keys text[]); Type: ACL; Schema: holdfast; Owner: -
 
-REVOKE ALL ON FUNCTION holdfast.resolve_duplicate(p_key text, p_holder uuid, p_payload jsonb, p_on_conflict text, p_keys text[]) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.resolve_duplicate(p_key text, p_holder uuid, p_task text, p_tenant text, p_payload jsonb, p_on_conflict text, p_keys text[]) FROM PUBLIC;
 
 
 -- Name: FUNCTION resume(p_key text); Type: ACL; Schema: holdfast; Owner: -
@@ -2198,10 +2248,10 @@ REVOKE ALL ON FUNCTION holdfast.run_schedule(p_name text, p_id uuid) FROM PUBLIC
 GRANT ALL ON FUNCTION holdfast.run_schedule(p_name text, p_id uuid) TO holdfast_admin;
 
 
--- Name: FUNCTION seen_jobs(p_everyone boolean, p_who text, p_ids uuid[]); Type: ACL; Schema: holdfast; Owner: -
+-- Name: FUNCTION seen_jobs(p_everyone boolean, p_who text, p_deliveries boolean, p_ids uuid[]); Type: ACL; Schema: holdfast; Owner: -
 
-REVOKE ALL ON FUNCTION holdfast.seen_jobs(p_everyone boolean, p_who text, p_ids uuid[]) FROM PUBLIC;
-GRANT ALL ON FUNCTION holdfast.seen_jobs(p_everyone boolean, p_who text, p_ids uuid[]) TO holdfast_reader;
+REVOKE ALL ON FUNCTION holdfast.seen_jobs(p_everyone boolean, p_who text, p_deliveries boolean, p_ids uuid[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.seen_jobs(p_everyone boolean, p_who text, p_deliveries boolean, p_ids uuid[]) TO holdfast_reader;
 
 
 -- Name: FUNCTION set_limit(p_key text, p_change jsonb, p_by text); Type: ACL; Schema: holdfast; Owner: -
@@ -2681,6 +2731,11 @@ GRANT SELECT ON TABLE holdfast.usage_counts TO holdfast_reader;
 -- Name: TABLE usage; Type: ACL; Schema: holdfast; Owner: -
 
 GRANT SELECT ON TABLE holdfast.usage TO holdfast_reader;
+
+
+-- Name: TABLE webhook_bodies; Type: ACL; Schema: holdfast; Owner: -
+
+GRANT SELECT ON TABLE holdfast.webhook_bodies TO holdfast_reader;
 
 
 -- Name: TABLE webhook_deliveries; Type: ACL; Schema: holdfast; Owner: -
