@@ -43,7 +43,7 @@ LOCAL = os.environ.get("HOLDFAST_TEST_LOCAL_DSN", "postgresql://postgres@127.0.0
 TABLES = (
     "live, later, dead, history, claims, workers, sleepers, dedupe, tasks, leader, "
     "cancels, progress, batches, batch_counts, blocks, schedules, limit_rules, limits, limit_owed, throttled, ticks, "
-    "kept_orders, webhook_endpoints, api_tokens, answers, usage_counts"
+    "kept_orders, webhook_endpoints, webhook_bodies, api_tokens, answers, usage_counts"
 )
 
 # A pytest that starts closes its root of temporary folders to other accounts: to the servers of other tests, which

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import ipaddress
 import math
 import os
 import re
@@ -91,6 +92,12 @@ class Settings:
         secret=True,
     )
 
+    nat64_prefixes: str = _setting(
+        "",
+        "prefixes of your network's own NAT64, separated by commas (`2001:db8:64::/96`): no webhook is sent to an "
+        "address behind one; the well-known ones are refused without",
+    )
+
     token_cache: float = _setting(
         5.0, "seconds the service remembers a token; so long one that is revoked may still open it", 0
     )
@@ -144,6 +151,7 @@ class Settings:
         for name in ("health_port", "metrics_port"):
             if (port := getattr(self, name)) > HIGHEST_PORT:
                 raise ConfigurationError(f"{name} is a port, up to {HIGHEST_PORT}, got {port}; set {_env(name)}")
+        _check_networks(self.nat64_prefixes)
         if self.log_level.lower() not in ("debug", "info", "warning", "error"):
             raise ConfigurationError(f"log_level is debug, info, warning or error, got {self.log_level!r}")
         if self.log_format not in ("console", "json"):
@@ -211,6 +219,17 @@ def _joined(queues: object) -> object:
             )
         return ",".join(queues)
     return queues
+
+
+def _check_networks(nat64_prefixes: str) -> None:
+    for prefix in filter(None, map(str.strip, nat64_prefixes.split(","))):
+        try:
+            ipaddress.IPv6Network(prefix)
+        except ValueError as error:
+            raise ConfigurationError(
+                f"nat64_prefixes has {prefix!r}, which is no IPv6 network ({error}); write it like 2001:db8:64::/96; "
+                "set HOLDFAST_NAT64_PREFIXES"
+            ) from None
 
 
 def _check_type(name: str, kind: str, value: object) -> None:

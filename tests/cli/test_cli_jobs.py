@@ -7,9 +7,11 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from program import holdfast, ran, told
 
 from holdfast import Holdfast
+from holdfast.cli import render
 
 Sql = Callable[..., list[tuple[Any, ...]]]
 
@@ -231,3 +233,11 @@ def test_a_narrow_terminal_gets_two_lines_for_each_worker(dsn: str, hf: Holdfast
     assert second.startswith("    pid 77  version 0.1  queues default, mail  slots 5  started ")
     assert any("heard of" in line for line in others) and others[-1].endswith("note stopping")
     assert max(map(len, shown.splitlines())) <= 80
+
+
+@pytest.mark.parametrize("nasty", ["\x9b2J", "\x7f", "\u202egnp.exe\u2066", "a\u2028b", "\U000e0041"])
+def test_json_holds_no_character_that_a_terminal_obeys(capsys: pytest.CaptureFixture[str], nasty: str) -> None:
+    render.emit_json({"error": nasty, "name": "é 漢 🙂"})
+    shown = capsys.readouterr().out
+    assert [c for c in shown if not c.isprintable() and c != "\n"] == []
+    assert json.loads(shown) == {"error": nasty, "name": "é 漢 🙂"} and "é 漢 🙂" in shown

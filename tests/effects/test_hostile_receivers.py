@@ -322,8 +322,9 @@ async def test_no_address_inside_is_dialled_whether_written_or_behind_a_name(add
         for host, dev in ((literal, False), (literal, True), (NAME, False), (NAME, True)):
             with pytest.raises(DeliveryError) as error:
                 await sender.post(f"https://{host}:{inside.port}/", b"{}", {}, 2, dev)
-            assert error.value.code == "ADDRESS_REFUSED"
-            assert "webhooks are sent to public addresses only" in str(error.value)
+            assert error.value.code == ("DNS" if host == NAME else "ADDRESS_REFUSED")
+            assert host == NAME or "webhooks are sent to public addresses only" in str(error.value)
+            assert host == literal or address not in str(error.value)
     assert inside.connections == 0
 
 
@@ -373,8 +374,7 @@ async def test_a_name_that_turns_private_between_check_and_dial_is_dialled_as_it
         async with Sender(rule=rule, lookup=rebinding, tls=client) as sender:
             with pytest.raises(DeliveryError) as error:
                 await sender.post(f"https://{NAME}:{inside.port}/", b"{}", {}, 5)
-    assert error.value.code == "ADDRESS_REFUSED"
-    assert f"127.0.0.1, which '{NAME}' resolves to, is a loopback address" in str(error.value)
+    assert error.value.code == "DNS"
     assert inside.connections == 0
 
 
@@ -385,12 +385,12 @@ async def test_the_address_is_looked_at_once_more_when_the_socket_is_made(inside
         looks.append(str(address))
         return None if len(looks) == 1 else refusal(address)
 
-    for host in (NAME, INSIDE):
+    for host, code in ((NAME, "DNS"), (INSIDE, "ADDRESS_REFUSED")):
         looks.clear()
         async with Sender(rule=turning, lookup=named(INSIDE)) as sender:
-            with pytest.raises(DeliveryError, match="loopback") as error:
+            with pytest.raises(DeliveryError) as error:
                 await sender.post(f"https://{host}:{inside.port}/", b"{}", {}, 5)
-        assert error.value.code == "ADDRESS_REFUSED"
+        assert error.value.code == code
     assert inside.connections == 0
 
 
@@ -412,7 +412,7 @@ async def test_a_connection_made_for_development_serves_no_other_endpoint(tmp_pa
         await sender.post(receiver.at(NAME), b"{}", {}, 5, dev=True)
         with pytest.raises(DeliveryError) as error:
             await sender.post(receiver.at(NAME), b"{}", {}, 5, dev=False)
-    assert error.value.code == "ADDRESS_REFUSED"
+    assert error.value.code == "DNS"
     assert len(receiver.requests) == 1
 
 

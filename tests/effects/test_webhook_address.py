@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import socket
 
@@ -9,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast import UsageError
-from holdfast.effects.address import check_address, check_url, refusal
+from holdfast import ConfigurationError, Holdfast, UsageError
+from holdfast.effects.address import check_address, check_url, refusal, rule_with
+from holdfast.settings import Settings
 
 REFUSED = [
     ("0.0.0.0", "an address of no particular host"),  # noqa: S104
@@ -47,6 +49,9 @@ REFUSED = [
     ("64:ff9b::7f00:1", "an IPv4 address behind NAT64"),
     ("64:ff9b::808:808", "an IPv4 address behind NAT64"),
     ("64:ff9b:1::a00:1", "an IPv4 address behind a local NAT64"),
+    ("2606:4700::5efe:a00:1", "an IPv4 address in an ISATAP tunnel"),
+    ("2606:4700::200:5efe:7f00:1", "an IPv4 address in an ISATAP tunnel"),
+    ("2606:4700:1:2:300:5efe:808:808", "an IPv4 address in an ISATAP tunnel"),
     ("100::1", "a reserved address"),
     ("2001::7f00:1", "an IPv4 address in a Teredo tunnel"),
     ("2001:2::1", "an address for benchmarks"),
@@ -210,6 +215,41 @@ def test_an_endpoint_for_development_may_use_http_and_be_near() -> None:
     assert check_url("http://10.1.2.3:443/", dev=True).url == "http://10.1.2.3:443/"
     with pytest.raises(UsageError, match=r"169\.254\.169\.254 is an address of a cloud's metadata service"):
         check_url("http://169.254.169.254/latest/meta-data/", dev=True)
+
+
+def test_what_is_behind_a_networks_own_nat64_is_refused_for_every_endpoint() -> None:
+    rule = rule_with("2606:4700:64::/96, 2a00:1450:64::/48")
+    for address in ("2606:4700:64::7f00:1", "2a00:1450:64:ff::8.8.8.8"):
+        for dev in (False, True):
+            assert rule(ipaddress.ip_address(address), dev) == "an IPv4 address behind this network's NAT64"
+            assert refusal(ipaddress.ip_address(address), dev) is None
+    for address in ("2606:4700:65::1", "8.8.8.8"):
+        assert rule(ipaddress.ip_address(address), False) is None
+    assert rule(ipaddress.ip_address("10.0.0.1"), False) == "a private address"
+    assert rule_with(" , ") is refusal
+    with pytest.raises(UsageError, match="behind this network's NAT64"):
+        check_url("https://[2606:4700:64::7f00:1]/", False, rule)
+
+
+def test_a_prefix_that_is_no_network_is_refused_at_once() -> None:
+    for wrong in ("10.0.0.0/8", "2606:4700:64::1/96", "nat64"):
+        with pytest.raises(ConfigurationError, match="is no IPv6 network"):
+            Settings(nat64_prefixes=f"64:ff9b::/96,{wrong}")
+
+
+def test_an_endpoint_behind_the_networks_own_nat64_is_refused_when_it_is_made() -> None:
+    hf = Holdfast(dsn="postgresql://nowhere", nat64_prefixes="2606:4700:64::/96")
+    with pytest.raises(UsageError, match="behind this network's NAT64"):
+        hf.webhooks.add("https://[2606:4700:64::7f00:1]/")
+
+
+async def test_the_worker_dials_by_the_rule_of_the_settings() -> None:
+    hf = Holdfast(dsn="postgresql://nowhere", nat64_prefixes="2606:4700:64::/96")
+    assert hf.webhooks.can_deliver
+    (poster,) = hf.resources
+    async with contextlib.AsyncExitStack() as stack:
+        sender = await (await poster.open(stack)).sender()
+        assert sender._rule(ipaddress.ip_address("2606:4700:64::7f00:1"), False) is not None
 
 
 def test_an_error_says_which_address_a_name_had_and_what_would_allow_it() -> None:

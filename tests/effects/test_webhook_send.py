@@ -6,6 +6,7 @@ import asyncio
 import base64
 import ipaddress
 import json
+import socket
 import ssl
 from pathlib import Path
 
@@ -188,12 +189,35 @@ async def test_a_port_where_nobody_listens_is_named() -> None:
 async def test_a_name_that_does_not_resolve_is_named() -> None:
     async with Sender() as sender:
         error = await failed(sender, "https://nobody.invalid/", dev=False)
-    assert error.code == "DNS"
-    assert str(error).startswith("the name 'nobody.invalid' cannot be resolved: ")
-    assert "gaierror" not in str(error)
+    assert (error.code, str(error)) == ("DNS", "the name 'nobody.invalid' does not resolve to a public address")
     async with Sender(lookup=Zone([])) as sender:
         error = await failed(sender, "https://nobody.invalid/", dev=False)
-    assert str(error) == "the name 'nobody.invalid' cannot be resolved: it has no address"
+    assert (error.code, str(error)) == ("DNS", "the name 'nobody.invalid' does not resolve to a public address")
+
+
+async def test_a_name_server_that_is_away_is_told_apart_from_a_name_without_an_address() -> None:
+    async def away(host: str, port: int) -> list[Address]:
+        raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
+
+    async with Sender(lookup=away) as sender:
+        error = await failed(sender, f"https://{NAME}/", dev=False)
+    assert (error.code, str(error)) == ("DNS", f"the name {NAME!r} cannot be resolved at the moment")
+
+
+@pytest.mark.parametrize("dev", [False, True])
+async def test_the_error_for_a_name_inside_is_that_for_an_unknown_name_and_the_log_has_the_address(
+    caplog: pytest.LogCaptureFixture, dev: bool
+) -> None:
+    async def unknown(host: str, port: int) -> list[Address]:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    inside = Zone(["169.254.169.254", "fd00:ec2::254"])
+    errors = []
+    for lookup in (inside, unknown):
+        async with Sender(lookup=lookup) as sender:
+            errors.append(await failed(sender, f"https://dev{dev}.corp.example/", dev=dev))
+    assert errors[0].code == errors[1].code and str(errors[0]) == str(errors[1])
+    assert [r.fields["reason"][:15] for r in caplog.records if r.name == "holdfast.webhooks"] == ["169.254.169.254"]
 
 
 async def test_the_system_resolves_names_and_what_it_says_is_checked() -> None:

@@ -255,7 +255,7 @@ async def test_deliveries_to_a_removed_endpoint_fail(hf: Holdfast) -> None:
 async def test_nothing_of_one_tenant_is_signed_for_anothers_endpoint(hf: Holdfast, sql: Any) -> None:
     async with receiving() as receiver:
         endpoint = add(hf, receiver)
-        made = {"endpoint": endpoint.id, "event": endpoint.id, "type": "a", "body": "{}"}
+        made = {"endpoint": endpoint.id, "event": endpoint.id, "type": "a", "body_id": endpoint.id}
         ((id_,),) = sql("select id::text from enqueue('holdfast.webhook', %s, 'webhooks', p_tenant => 'other')",
                         [json.dumps(made)])  # fmt: skip
         async with delivering(hf):
@@ -265,7 +265,7 @@ async def test_nothing_of_one_tenant_is_signed_for_anothers_endpoint(hf: Holdfas
 
 async def test_a_delivery_made_by_hand_that_makes_no_sense_fails(hf: Holdfast, sql: Any) -> None:
     rows = [sql("select id::text from enqueue('holdfast.webhook', %s, 'webhooks')", [json.dumps(made)])
-            for made in ({}, {"endpoint": "x", "event": "y", "type": "a", "body": "{}"})]  # fmt: skip
+            for made in ({}, {"endpoint": "x", "event": "y", "type": "a", "body_id": "z"})]  # fmt: skip
     async with delivering(hf):
         for ((id_,),) in rows:
             assert (await ended(hf, id_)).status == "FAILED"

@@ -15,6 +15,8 @@ from conftest import wait_until
 from sql_clock import Clock, clock_fixture  # noqa: F401 - fixture
 from sql_core import Sql
 
+from holdfast.model.payload import dedupe_key
+
 
 def keyed(sql: Sql, scope: str = "running", **options: Any) -> tuple[uuid.UUID, str]:
     return core.enqueue(sql, dedupe_key="k", dedupe_scope=scope, **options)
@@ -159,6 +161,48 @@ def test_replace_gives_a_waiting_holder_the_new_payload(each_sql: Sql) -> None:
         assert second == (first, "replaced")
         assert core.look(each_sql, first).payload == {"n": 2}
     assert core.count(each_sql, "jobs") == 2
+
+
+@pytest.mark.parametrize("delay", [None, "1 hour"], ids=["due", "delayed"])
+@pytest.mark.parametrize("other", [{"task": "other"}, {"tenant": "evil"}, {"tenant": None}], ids=str)
+def test_replace_changes_no_job_of_another_task_or_tenant(
+    each_sql: Sql, other: dict[str, Any], delay: str | None
+) -> None:
+    first = core.put(each_sql, dedupe_key="k", tenant="acme", delay=delay, payload={"n": 1})
+    wish = {"task": "t", "tenant": "acme", "payload": {"n": 2}, "on_conflict": "replace", **other}
+    with pytest.raises(
+        psycopg.errors.UniqueViolation, match="a job of another task or tenant already holds dedupe key k"
+    ):
+        core.enqueue(each_sql, dedupe_key="k", **wish)
+    assert core.look(each_sql, first).payload == {"n": 1}
+
+
+@pytest.mark.parametrize(
+    ("key", "task", "tenant"),
+    [
+        ("mail::acme::k", "mail", None), ("mail::acme::k", "mail", "evil"), ("mail::acme::k", "other", "acme"),
+        ("mail::global::k", "mail", "global"), ("mail::%global::k", "mail", None),
+        ("mail::acme::::k", "mail::acme", None), ("outbox\x1femail/acme/k", "t", None),
+        ("outbox\x1femail/acme/k::global::x", "outbox\x1femail/acme/k", None),
+    ],
+)  # fmt: skip
+def test_a_key_of_another_task_or_tenant_or_of_a_message_cannot_be_taken(
+    sql: Sql, key: str, task: str, tenant: str | None
+) -> None:
+    with pytest.raises(psycopg.errors.InvalidParameterValue, match="dedupe key"):
+        core.enqueue(sql, task, tenant=tenant, dedupe_key=key)
+    assert core.count(sql, "dedupe") == 0
+
+
+@pytest.mark.parametrize("task", ["mail", "a:b", "a%b", "global", "::"])
+@pytest.mark.parametrize("tenant", [None, "acme", "global", "a::b", "100%"])
+def test_every_key_that_the_client_makes_can_be_taken(sql: Sql, task: str, tenant: str | None) -> None:
+    key = dedupe_key(task, tenant, "x::y::z")
+    assert core.enqueue(sql, task, tenant=tenant, dedupe_key=key)[1] == "created"
+    others = [(t, who) for t in (task, "mail", "x") for who in (tenant, "acme", None) if (t, who) != (task, tenant)]
+    for other, who in others:
+        with pytest.raises(psycopg.errors.InvalidParameterValue):
+            core.enqueue(sql, other, tenant=who, dedupe_key=key)
 
 
 def test_replace_while_running_does_nothing(sql: Sql) -> None:

@@ -142,6 +142,41 @@ def test_what_sql_refuses_is_refused_on_every_way_in(hf: Holdfast, sql: Sql, opt
     assert core.count(sql, "jobs") == 0
 
 
+UNREADABLE = {
+    "NUL": r'{"a": "\u0000"}', "NUL in a name": r'{"\u0000": 1}', "NUL after a backslash": r'{"a": "\\\u0000"}',
+    "high surrogate": r'{"a": "\ud800"}', "low surrogate": r'{"a": "\uDC00x"}', "two high": r'{"a": "\ud83d\uD83D"}',
+    "swapped": r'{"a": ["\ude00\ud83d"]}', "high and a letter": r'{"a": "\uD83d\u0041"}',
+}  # fmt: skip
+READABLE = [r'{"a": "\\u0000 \\ud800"}', r'{"a": "\u0001\u001f\u00e9"}', r'{"a": "\ud83d\ude00 \uD83D\uDE00"}',
+            r'{"u0000": "d800\"\\"}', '{"a": 1e999, "b": 1.0e+2, "c": " \\/ "}']  # fmt: skip
+
+
+@pytest.mark.parametrize("text", UNREADABLE.values(), ids=UNREADABLE)
+@pytest.mark.parametrize("copied", [False, True], ids=["insert", "copy"])
+def test_json_that_no_reader_can_decode_is_refused_by_whatever_door(
+    dsn: str, sql: Sql, text: str, copied: bool
+) -> None:
+    def put(conn: psycopg.Connection) -> None:
+        if copied:
+            with conn.cursor() as cursor, cursor.copy("copy live (id, task, payload) from stdin") as rows:
+                rows.write_row((str(uuid.uuid4()), "t", text))
+        else:
+            conn.execute("insert into live (id, task, payload) values (gen_random_uuid(), 't', %s)", [text])
+
+    with core.session(dsn) as conn:
+        conn.execute("set role holdfast_enqueue")
+        with pytest.raises(psycopg.DataError):
+            put(conn)
+    assert core.count(sql, "live") == 0
+
+
+@pytest.mark.parametrize("text", READABLE)
+def test_json_that_readers_can_decode_is_stored_as_it_came(sql: Sql, text: str) -> None:
+    sql("insert into live (id, task, payload) values (gen_random_uuid(), 't', %s)", [text])
+    assert sql("select payload::text from jobs") == [(text,)]
+    assert core.claim_one(sql).payload == json.loads(text)
+
+
 def test_a_job_that_allows_no_attempt_cannot_be_stored(dsn: str, sql: Sql) -> None:
     """Copied in by a client of its own making, it would make every claim of its queue fail for ever."""
     with core.session(dsn) as conn:

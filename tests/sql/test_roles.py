@@ -97,7 +97,8 @@ INTERNAL = [
     "select order_key('email', null, 'o')",
     "select take_dedupe_key('k', gen_random_uuid(), 'running', null)",
     "select free_dedupe_keys('{}', '{}', true)",
-    "select resolve_duplicate('k', gen_random_uuid(), '{}', 'existing')",
+    "select resolve_duplicate('k', gen_random_uuid(), 't', null, '{}', 'existing')",
+    "select check_dedupe_key('k', 't', null)",
     "select close_claims('{}')",
     "select times_accepted(gen_random_uuid())",
     "select count_batch(gen_random_uuid(), 1, 0, 0, 0)",
@@ -213,6 +214,7 @@ READ += [
 ENQUEUE += ["select publish_event('order.paid', '{}', p_key => 'k')"]
 WORK += [
     "select read_endpoint('00000000-0000-7000-8000-000000000001')",
+    "select read_body('00000000-0000-7000-8000-000000000001', null)",
     "select webhooks_wanted()",
     "select disable_endpoint('00000000-0000-7000-8000-000000000001')",
 ]
@@ -229,18 +231,22 @@ INTERNAL += [
     "select add_deliveries(gen_random_uuid(), 't', '{}', null, '{}', false, 2)",
     "select check_endpoint(null)",
     "select delivery_id(gen_random_uuid(), gen_random_uuid())",
+    "select delivery_keys(gen_random_uuid())",
 ]
 WRITES += [
     "insert into webhook_endpoints (id, url, secrets, created_at, updated_at) "
     "values (gen_random_uuid(), 'https://example.org', '[{}]', now(), now())",
     "update webhook_endpoints set url = 'https://example.com'",
     "delete from webhook_endpoints",
+    "update webhook_bodies set body = '{}'",
+    "delete from webhook_bodies",
 ]
 # The service
 READ += [
     "select id, name, tenant, scopes, last_used_at from api_tokens",
 ]
-SEE = ["select may_see(true, null, 'a')", "select seen_jobs(false, 'a', '{}')", "select look_at('{}', '{}', '{}')",
+SEE = ["select may_see(true, null, 'a')", "select seen_jobs(false, 'a', true, '{}')",
+       "select look_at('{}', '{}', '{}', '{}')",
        "select page_floor(null, 1)", "select job_marks('{}')"]  # fmt: skip
 LOOK += SEE
 READ += SEE

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import importlib.util
 import os
+import pwd
 import shutil
 import signal
 import stat
@@ -21,9 +23,11 @@ from conftest import PATIENCE
 
 from holdfast import Holdfast
 from holdfast.errors import ConfigurationError
+from holdfast.store import embedded
 from holdfast.store.embedded import EmbeddedPostgres, open_embedded, parse_embedded
 
 IS_ROOT = os.geteuid() == 0
+NO_ID = 0xFFFF_FFFF
 ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
 
 USER = """
@@ -331,14 +335,61 @@ def test_nothing_is_printed(server: EmbeddedPostgres) -> None:
     assert server.data.exists()
 
 
+def reads(user: str, file: Path) -> bool:
+    done = subprocess.run(["cat", str(file)], user=user, group=user, extra_groups=[], capture_output=True, check=False)
+    return done.returncode == 0
+
+
 @pytest.mark.skipif(not IS_ROOT, reason="needs root")
-def test_root_lets_the_servers_account_search_the_parents_and_no_more(tmp_path: Path) -> None:
-    parent = tmp_path / "private"
-    parent.mkdir(mode=0o700)
-    with EmbeddedPostgres(parent / "pg") as server:
-        assert stat.S_IMODE(parent.stat().st_mode) == 0o701
-        assert parent.owner() == "root"
+def test_root_lets_the_servers_account_search_the_parents_and_nobody_else(tmp_path: Path) -> None:
+    private, project = tmp_path / "private", tmp_path / "private" / "project"
+    project.mkdir(parents=True)
+    (project / "notes").write_text("secret")
+    for folder in (project, private):
+        folder.chmod(0o700)
+    with EmbeddedPostgres(project / "pg") as server:
         assert server.data.owner() == server.path.owner() != "root"
+        for folder in (private, project):
+            assert stat.S_IMODE(folder.stat().st_mode) & 0o067 == 0
+            assert folder.owner() == "root"
+        assert not reads("daemon", project / "notes")
+    with EmbeddedPostgres(project / "pg"):
+        pass
+
+
+@pytest.mark.skipif(not IS_ROOT, reason="needs root")
+def test_root_refuses_a_folder_that_it_could_open_to_everybody_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    private = tmp_path / "private"
+    private.mkdir()
+    private.chmod(0o700)
+
+    def unsupported(*_: object) -> None:
+        raise OSError(errno.ENOTSUP, "Operation not supported")
+
+    monkeypatch.setattr(os, "setxattr", unsupported)
+    with pytest.raises(ConfigurationError, match=rf"may not enter {tmp_path}.* \(.*not supported\); use another"):
+        EmbeddedPostgres(private / "pg").start()
+    assert stat.S_IMODE(private.stat().st_mode) == 0o700
+
+
+@pytest.mark.skipif(not IS_ROOT, reason="needs root")
+def test_what_an_access_control_list_said_before_it_still_says(tmp_path: Path) -> None:
+    folder = tmp_path / "shared"
+    folder.mkdir()
+    folder.chmod(0o750)
+    first, second = pwd.getpwnam("daemon"), pwd.getpwnam("nobody")
+    for account in (first, second, first):
+        embedded._allow_search(folder, account)
+    assert embedded._acl(folder) == {
+        (1, NO_ID): 7, (2, first.pw_uid): 1, (2, second.pw_uid): 1, (4, NO_ID): 5, (16, NO_ID): 5, (32, NO_ID): 0,
+    }  # fmt: skip
+    folder.chmod(0o700)  # denies all of them
+    embedded._allow_search(folder, first)
+    assert embedded._acl(folder) == {
+        (1, NO_ID): 7, (2, first.pw_uid): 1, (2, second.pw_uid): 0, (4, NO_ID): 0, (16, NO_ID): 1, (32, NO_ID): 0,
+    }  # fmt: skip
 
 
 @pytest.mark.skipif(not IS_ROOT, reason="needs root")

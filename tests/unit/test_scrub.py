@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 from pathlib import Path
@@ -12,6 +13,8 @@ from scrub_corpus import KEPT, PARTS
 from holdfast.telemetry import logs
 from holdfast.telemetry.scrub import LONGEST, scrub
 
+NASTY = ["\x1b]0;pwned\x07\x1b[2J", "\x9b2J\x9d0;pwned\x9c", "\u202egnp.exe\u2066", "a\rFORGED", "a\nFORGED",
+         "abc\x08\x08", "\x7f", "a\u2028FORGED", "\x85FORGED", "\U000e0041\U0010ffff", "\u200b\ufeff"]  # fmt: skip
 CHECKOUT = Path(__file__).parents[2]
 
 
@@ -61,6 +64,77 @@ def test_no_text_makes_it_slow(hostile: str) -> None:
     began = time.process_time()
     assert len(scrub(hostile)) <= LONGEST * 2
     assert time.process_time() - began < 2
+
+
+@pytest.mark.parametrize("hostile", ["x://a", "x://a@", "a.-x://", "%40password", "://ssn-"])
+def test_it_is_cut_before_it_is_scrubbed(hostile: str) -> None:
+    """What is kept decides the cost, not what was given: a hundred times as much text takes less than ten times."""
+    short, long = hostile * (3000 // len(hostile)), hostile * (300_000 // len(hostile))
+    costs = []
+    for text in (short, long):
+        began = time.process_time()
+        for _ in range(20):
+            assert len(scrub(text, limit=2000)) < 2100
+        costs.append(time.process_time() - began)
+    assert costs[1] < 10 * max(costs[0], 0.01)
+
+
+def test_urls_within_urls_cost_no_more_than_their_length() -> None:
+    def cost(text: str) -> float:
+        began = time.process_time()
+        for _ in range(5):
+            scrub(text)
+        return time.process_time() - began
+
+    assert cost("x://a" * 4000) < 8 * max(cost("x://a" * 1000), 0.005), (
+        "four times the text, not sixteen times the work"
+    )
+
+
+@pytest.mark.parametrize("place", range(1950, 2050, 7))
+def test_what_the_limit_cuts_in_two_is_taken_out_all_the_same(place: int) -> None:
+    for private in ("hunter2hunter2hunter2", "sk_live_4eC39HqLyjWDarjtT1zdp7dc"):
+        text = "x" * (place - 9) + " password=" + private + " y" * 2000
+        left = scrub(text, ["x y"], limit=2000)
+        assert not any(private[:size] in left for size in range(6, len(private)))
+        left = scrub("x" * place + private + "y" * 5000, [private], limit=2000)
+        assert not any(private[:size] in left for size in range(6, len(private)))
+
+
+def test_a_long_known_value_that_the_cut_parts_leaves_nothing() -> None:
+    value = "".join(f"<{n}>" for n in range(20_000))
+    left = scrub(f"{value} {value} {value}", [value], limit=2000)
+    assert "<7>" not in left and left.startswith("[payload] ")
+    assert scrub(f"{'x' * 2400} {value} {value}", [value], limit=2000).startswith("x" * 2000 + " ... ")
+
+
+@pytest.mark.parametrize("form", ["console", "json"])
+@pytest.mark.parametrize("nasty", NASTY)
+def test_no_control_or_bidirectional_character_reaches_a_log_line(
+    form: str, nasty: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    formatter = logs.JsonLines() if form == "json" else logs.Console()
+    logger = logs.get("worker")
+    with caplog.at_level(logging.INFO, "holdfast"):
+        logs.event(logger, logging.WARNING, "job error", job=nasty, error=f"ValueError: {nasty}")
+        logger.warning("from a library: %s", nasty)
+        try:
+            raise ValueError(nasty)
+        except ValueError:
+            logger.exception("broken")
+    lines = [formatter.format(record) for record in caplog.records]
+    for line in lines:
+        assert [c for c in line if not c.isprintable() and c != "\n"] == []
+    assert "\n" not in lines[0] + lines[1] and not any(
+        line.startswith("FORGED") for line in "".join(lines).splitlines()
+    )
+    if form == "json":
+        assert json.loads(lines[0])["job"] == nasty
+
+
+@pytest.mark.parametrize("text", ["plain é 漢 🙂", "a b", 'say "hi"'])
+def test_what_can_be_printed_is_logged_as_it_is(text: str) -> None:
+    assert logs.printable(text) == text and json.loads(logs.printable_json(json.dumps(text))) == text
 
 
 @pytest.mark.parametrize("form", ["console", "json"])

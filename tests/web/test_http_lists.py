@@ -86,3 +86,22 @@ async def test_within_its_time_a_list_goes_on_by_itself(
     (page,) = await all_pages(http, "/jobs")
     assert len(page) == 10 and page == sorted(page, reverse=True)
     assert [len(each) for each in await all_pages(http, "/jobs", limit=4)] == [4, 4, 2]
+
+
+@pytest.mark.parametrize(
+    "payload",
+    ['{"a": ' + "[" * 3000 + "]" * 3000 + "}", '{"a": ' * 990 + "1" + "}" * 990, '{"n": ' + "9" * 6000 + "}"],
+    ids=["lists", "objects", "digits"],
+)
+async def test_a_payload_that_python_cannot_decode_breaks_no_list(
+    shop: Holdfast, sql: Sql, http: httpx.AsyncClient, payload: str
+) -> None:
+    """Inserted without the client, whose checks it never met."""
+    sql("insert into live (id, task, tenant, lane, payload) values (uuid7(), 'shop.fail', 'acme', 5, %s)", [payload])
+    (listed,) = told(await http.get("/jobs"))["items"]
+    assert list(listed["args"]) == ["unreadable"]
+    assert told(await http.get(f"/jobs/{listed['id']}"))["args"] == listed["args"]
+    sql("select fail(c.id, c.token, '{}', p_outcome => 'dead') from claim('w') c")
+    assert told(await http.get("/dead"))["items"][0]["args"] == listed["args"]
+    found = await shop.aget(listed["id"])
+    assert found is not None and found.payload == listed["args"]

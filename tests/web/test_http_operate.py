@@ -9,7 +9,7 @@ import pytest
 import serving
 from serving import Sql, http_fixture, operator_fixture, shop_fixture, told  # noqa: F401 - fixtures
 
-from holdfast import Holdfast
+from holdfast import Event, Holdfast
 from holdfast.errors import ConfigurationError
 from holdfast.store.calls import Call
 from holdfast.store.tokens import TokenCalls
@@ -261,3 +261,49 @@ async def test_the_service_needs_the_rights_of_its_role_and_no_others(hf: Holdfa
         with pytest.raises(ConfigurationError, match="may not do this"):
             await least.async_pool.run(least.calls.claim("w", ["default"], 1, 60, None, False))
         await least.aclose()
+
+
+# -- deliveries are jobs, but not for tokens of jobs alone
+
+
+@pytest.mark.parametrize("tenant", ["acme", None], ids=["of a tenant", "of all"])
+async def test_tokens_for_jobs_alone_neither_see_nor_change_deliveries(
+    shop: Holdfast, sql: Sql, tenant: str | None
+) -> None:
+    shop.webhooks.add("https://hook.example/path", tenant="acme")
+    (dead,) = shop.webhooks.publish(None, Event("pay.made", {}, tenant="acme")).deliveries
+    sql("select fail(c.id, c.token, '{}', p_outcome => 'dead') from claim('w', '{webhooks}') c")
+    (waiting,) = shop.webhooks.publish(None, Event("pay.made", {}, tenant="acme")).deliveries
+    mine = shop.tasks["shop.fail"].using(tenant="acme").enqueue("x").id
+    jobs_only = serving.token(shop, tenant, ["jobs:read", "jobs:write"])
+    before = sql("select id, status::text, attempts from jobs order by id")
+    async with serving.client(shop, jobs_only) as http:
+        for path in (f"/jobs/{waiting}", f"/jobs/{dead}", f"/jobs/{waiting}?wait=1", f"/jobs/{waiting}/events"):
+            assert (await http.get(path)).status_code == 404
+        for path in ("/jobs?limit=50", "/jobs?task=holdfast.webhook", "/dead", "/dead?task=holdfast.webhook"):
+            answer = await http.get(path)
+            assert answer.status_code == 200 and waiting not in answer.text and dead not in answer.text
+        assert [each["id"] for each in told(await http.get("/jobs"))["items"]] == [mine]
+        for path in (f"/jobs/{waiting}/cancel", f"/jobs/{dead}/retry"):
+            assert (await http.post(path)).status_code == 404
+        said = told(await http.post("/jobs/cancel", json={"ids": [waiting, dead]}))
+        assert {each["outcome"] for each in said["items"]} == {"unknown"}
+        for move in ("retry", "discard"):
+            assert told(await http.post(f"/dead/{move}", json={"ids": [dead]}))["ids"] == []
+            assert told(await http.post(f"/dead/{move}", json={"task": "holdfast.webhook"}))["ids"] == []
+        if tenant is None:
+            assert (await http.get(f"/jobs/{waiting}/why")).status_code == 404
+    assert sql("select id, status::text, attempts from jobs order by id") == before
+
+
+async def test_tokens_for_jobs_and_webhooks_see_and_change_deliveries_as_jobs(
+    shop: Holdfast, http: httpx.AsyncClient
+) -> None:
+    shop.webhooks.add("https://hook.example/path", tenant="acme")
+    (delivery,) = shop.webhooks.publish(None, Event("pay.made", {}, tenant="acme")).deliveries
+    assert told(await http.get(f"/jobs/{delivery}"))["task"] == "holdfast.webhook"
+    reads = serving.token(shop, "acme", ["jobs:read", "jobs:write", "webhooks:read"])
+    async with serving.client(shop, reads) as other:
+        assert [each["id"] for each in told(await other.get("/jobs"))["items"]] == [delivery]
+        assert (await other.post(f"/jobs/{delivery}/cancel")).status_code == 404
+    assert told(await http.post(f"/jobs/{delivery}/cancel"))["outcome"] == "canceled"

@@ -118,7 +118,7 @@ def test_of_some_jobs_those_are_seen_that_are_the_callers_wherever_they_are(each
     every = list(mine | others | nobodys)
 
     def seen(everyone: bool, who: str | None) -> set[str]:
-        return {str(i) for i in each_sql("select seen_jobs(%s, %s, %s::uuid[])", [everyone, who, every])[0][0]}
+        return {str(i) for i in each_sql("select seen_jobs(%s, %s, true, %s::uuid[])", [everyone, who, every])[0][0]}
 
     assert seen(False, "mine") == mine
     assert seen(True, None) == mine | others | nobodys

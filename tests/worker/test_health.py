@@ -222,6 +222,27 @@ async def test_a_file_is_fresh_while_a_worker_is_ready_and_gone_within_two_inter
     assert not file.exists()
 
 
+async def test_the_file_is_never_written_through_a_link(
+    hf: Holdfast, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(health, "BEAT", 0.05)
+    file, there, missing = tmp_path / "ready", tmp_path / "there", tmp_path / "missing"
+    there.write_text("theirs")
+    os.utime(there, (1, 1))
+    file.symlink_to(missing)  # before the start: it goes, and nothing is made where it led
+    async with working(hf, health_file=str(file)):
+        await until(lambda: file.is_file() and not file.is_symlink())
+        file.unlink()
+        with contextlib.suppress(FileExistsError):  # between two beats
+            file.symlink_to(there)
+        tries: list[Path] = []
+        touch = health._touch
+        monkeypatch.setattr(health, "_touch", lambda path: (tries.append(path), touch(path)))
+        await until(lambda: len(tries) > 2)
+        assert there.stat().st_mtime == 1
+    assert not missing.exists() and there.read_text() == "theirs"
+
+
 async def test_a_file_that_cannot_be_written_is_an_error_at_once(hf: Holdfast) -> None:
     from holdfast.worker import Worker
 

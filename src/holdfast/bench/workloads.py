@@ -92,7 +92,7 @@ class Bench:
             conn.execute(
                 "TRUNCATE live, later, history, claims, dead, sleepers, cancels, progress, batches, batch_counts, "
                 "schedules, limits, limit_rules, limit_owed, throttled, ticks, usage_counts, dedupe, kept_orders, "
-                "webhook_endpoints, api_tokens, answers"
+                "webhook_endpoints, webhook_bodies, api_tokens, answers"
             )
 
     def window(self, first: int = 0, last: int | None = None) -> tuple[int, float]:

@@ -12,6 +12,8 @@ from rich.console import Console, JustifyMethod
 from rich.table import Table
 from rich.text import Text
 
+from holdfast.telemetry import logs
+
 COLOURS = {
     "queued": "cyan", "running": "blue", "retrying": "yellow", "succeeded": "green", "failed": "red",
     "dead": "red", "canceled": "bright_black", "ok": "green", "warning": "yellow", "error": "red",
@@ -51,7 +53,7 @@ def tell(text: str, style: str | None = None) -> None:
 def emit_json(value: Any) -> None:
     """The answer as JSON."""
     text = msgspec.json.format(msgspec.json.encode(value, enc_hook=str), indent=2)
-    sys.stdout.write(text.decode() + "\n")
+    sys.stdout.write(logs.printable_json(text.decode()) + "\n")
     sys.stdout.flush()
 
 
@@ -204,9 +206,7 @@ def error_line(error: dict[str, Any] | None) -> str:
 
 def printable(text: str) -> str:
     """Text without terminal codes; line ends and tabs stay."""
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text)
+    return logs.printable(text, keep="\n\t")
 
 
 def about(number: int, *, estimated: bool) -> str:

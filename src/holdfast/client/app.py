@@ -161,7 +161,7 @@ class Holdfast(FlowControl, Outbox):
         task: Task[Any, Any] = Task(self, handler, name=name, module=_module(handler), **options)
         if name in self.tasks:
             raise ConfigurationError(f"two tasks are named {name!r}; give one of them another name=")
-        self._add_limits(task)
+        self.add_limits(task.name, task.limits.all if task.limits is not None else ())
         self.tasks[name] = task
         return task
 
@@ -371,14 +371,14 @@ class Holdfast(FlowControl, Outbox):
         """Removes a schedule; a worker whose code still has it brings it back when it starts."""
         self._found(name, self.sync_pool.run(self.calls.remove_schedule(name)))
 
-    def _add_limits(self, task: Task[Any, Any]) -> None:
-        """Notes the limits that a task brings. What fits the same keys must say the same of them."""
+    def add_limits(self, task: str, added: Iterable[Limit]) -> None:
+        # The limits that a task brings. What fits the same keys must say the same of them.
         limits = dict(self._limits)
-        for limit in task.limits.all if task.limits is not None else ():
-            other, known = limits.setdefault(limit.pattern, (task.name, limit))
+        for limit in added:
+            other, known = limits.setdefault(limit.pattern, (task, limit))
             if known.as_json() != limit.as_json():
                 raise ConfigurationError(
-                    f"tasks {other!r} and {task.name!r} share the keys of limit {limit.key!r}, but not its numbers: "
+                    f"tasks {other!r} and {task!r} share the keys of limit {limit.key!r}, but not its numbers: "
                     f"{known.as_json()} and {limit.as_json()}; make them equal, or let one key begin with another word"
                 )
         self._limits = limits

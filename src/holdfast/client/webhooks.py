@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -11,7 +11,7 @@ from types import EllipsisType
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack
 from uuid import UUID
 
-from holdfast.effects.address import check_url
+from holdfast.effects.address import Rule, check_url, rule_with
 from holdfast.effects.deliver import Deliverer, Message, NotDelivered, Poster, Postponed, open_poster
 from holdfast.effects.seal import seal, unseal
 from holdfast.effects.signature import check_secret, new_secret
@@ -36,6 +36,9 @@ LIMIT = Limit(
     # Not what says nothing of the receiver: an endpoint that was removed or disabled.
     breaker=Breaker(after=10, pause=60, cap=3600, on=[NotDelivered, Postponed]),
 )
+# A tenant's endpoints at one host share this: with many of them it could turn all workers against that host. The key is
+# made by SQL's delivery_keys().
+HOST_LIMIT = Limit("webhook-host:{host}", concurrency=20)
 STEP = 500
 T = TypeVar("T")
 Endpoints = list[Endpoint]
@@ -62,7 +65,7 @@ class Webhooks:
     def __init__(self, hf: Holdfast) -> None:
         self._hf = hf
         self._retry = SCHEDULE
-        self._deliverer = Deliverer(self._read, self._shut)
+        self._deliverer = Deliverer(self._read, self._read_body, self._shut)
         self.can_deliver = importlib.util.find_spec("aiohttp") is not None
         if self.can_deliver:
             self._register()
@@ -115,7 +118,7 @@ class Webhooks:
         secret = _checked_secret(secret)
         _number(timeout, "timeout")
         call = self.calls.add(
-            id_ := ids.make(), check_url(url, dev).url, seal(secret, self._hf.settings.secret_keys),
+            id_ := ids.make(), check_url(url, dev, self._rule).url, seal(secret, self._hf.settings.secret_keys),
             tenant=_tenant(tenant), events=_events(events), prefix=prefix, timeout=timeout, dev=dev,
             description=description,
         )  # fmt: skip
@@ -152,7 +155,7 @@ class Webhooks:
             _number(change["timeout"], "timeout")
         if "url" in change or "dev" in change:
             now = self.get(endpoint_id)
-            change["url"] = check_url(change.get("url", now.url), change.get("dev", now.dev)).url
+            change["url"] = check_url(change.get("url", now.url), change.get("dev", now.dev), self._rule).url
         self._must(endpoint_id, self.calls.change(parse_id(endpoint_id), change))
         return self.get(endpoint_id)
 
@@ -272,6 +275,10 @@ class Webhooks:
             raise InvalidPayload("an event's body holds a NUL, which PostgreSQL cannot store")
         return text
 
+    @property
+    def _rule(self) -> Rule:
+        return rule_with(self._hf.settings.nat64_prefixes)
+
     def _must(self, endpoint_id: str, call: Call[bool]) -> None:
         _found(endpoint_id, self._hf.sync_pool.run(call))
 
@@ -281,17 +288,31 @@ class Webhooks:
             return None
         return replace(found, secrets=_opened(found.secrets, self._hf.settings.secret_keys))
 
+    async def _read_body(self, body_id: str, tenant: str | None) -> str | None:
+        return await self._hf.async_pool.run(self.calls.read_body(body_id, tenant))
+
     async def _shut(self, endpoint: str, reason: str, url: str) -> bool:
         return await self._hf.async_pool.run(self.calls.disable(endpoint, reason, url))
 
     def _register(self) -> None:
-        deliverer, opened = self._deliverer, self._hf.resource(open_poster)
+        async def opener() -> AsyncIterator[Poster]:
+            async with open_poster(self._rule) as poster:
+                yield poster
+
+        deliverer, opened = self._deliverer, self._hf.resource(opener)
+        self._hf.add_limits(TASK, [HOST_LIMIT])
 
         @self._hf.task(name=TASK, queue=QUEUE, retry=self._retry, limits=[LIMIT])
         async def deliver(
-            endpoint: UUID, event: UUID, type: str, body: str, *, poster: Poster = opened.value, ctx: Context = CONTEXT
+            endpoint: UUID,
+            event: UUID,
+            type: str,
+            body_id: UUID,
+            *,
+            poster: Poster = opened.value,
+            ctx: Context = CONTEXT,
         ) -> None:
-            message = Message(ctx.job_id, ctx.tenant, str(endpoint), str(event), type, body,
+            message = Message(ctx.job_id, ctx.tenant, str(endpoint), str(event), type, str(body_id),
                               self._retry.delay(ctx.attempt))  # fmt: skip
             answer = await deliverer.deliver(poster, message)
             try:

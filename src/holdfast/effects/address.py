@@ -80,6 +80,7 @@ _SPECIAL = [
     ]
 ]
 _GLOBAL_UNICAST = ipaddress.IPv6Network("2000::/3")
+_ISATAP = 0x5EFE  # the upper half of an interface's id whose lower half is an IPv4 address; two of its bits vary
 
 
 @dataclass(frozen=True)
@@ -100,9 +101,30 @@ def refusal(address: Address, dev: bool = False) -> str | None:
     for network, reason, for_development in _SPECIAL:
         if address.version == network.version and address in network:
             return None if dev and for_development else reason
-    if isinstance(address, ipaddress.IPv6Address) and (address not in _GLOBAL_UNICAST or address.scope_id):
-        return "a reserved address"
+    if isinstance(address, ipaddress.IPv6Address):
+        if address not in _GLOBAL_UNICAST or address.scope_id:
+            return "a reserved address"
+        if int(address) >> 32 & 0xFCFF_FFFF == _ISATAP:
+            return "an IPv4 address in an ISATAP tunnel"
     return None
+
+
+@lru_cache(maxsize=16)
+def rule_with(nat64_prefixes: str) -> Rule:
+    """Return the rule that also refuses addresses behind these prefixes, separated by commas: a network's own NAT64.
+
+    Any prefix may be one, so no table can hold them; what is behind it is reached from inside.
+    """
+    networks = [ipaddress.IPv6Network(each.strip()) for each in nat64_prefixes.split(",") if each.strip()]
+    if not networks:
+        return refusal
+
+    def rule(address: Address, dev: bool) -> str | None:
+        if any(address in network for network in networks):
+            return "an IPv4 address behind this network's NAT64"
+        return refusal(address, dev)
+
+    return rule
 
 
 def check_address(host: str, address: Address, dev: bool, rule: Rule = refusal) -> None:

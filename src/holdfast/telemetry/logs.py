@@ -90,7 +90,7 @@ class JsonLines(logging.Formatter):
                 "event": _event(record), **getattr(record, "fields", {})}  # fmt: skip
         if record.exc_info:
             line["traceback"] = scrub(self.formatException(record.exc_info))
-        return msgspec.json.encode(line, enc_hook=str).decode()
+        return printable_json(msgspec.json.encode(line, enc_hook=str).decode())
 
 
 class Console(logging.Formatter):
@@ -98,8 +98,33 @@ class Console(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         fields = " ".join(f"{k}={_short(v)}" for k, v in getattr(record, "fields", {}).items())
-        line = f"{_time(record):%H:%M:%S.%f}"[:-3] + f" {record.levelname.lower():<7} {_event(record):<28} {fields}"
-        return line.rstrip() + (f"\n{scrub(self.formatException(record.exc_info))}" if record.exc_info else "")
+        event = printable(_event(record))
+        line = f"{_time(record):%H:%M:%S.%f}"[:-3] + f" {record.levelname.lower():<7} {event:<28} {fields}"
+        trace = printable(scrub(self.formatException(record.exc_info)), keep="\n\t") if record.exc_info else ""
+        # Indented: no line of an error's text can be taken for a line of the log.
+        return line.rstrip() + "".join(f"\n  {each}" for each in trace.splitlines())
+
+
+def printable(text: str, keep: str = "") -> str:
+    """Return the text with its control, bidirectional and other invisible characters escaped, but for those to keep.
+
+    Texts of jobs reach terminals: raw, they could move the cursor, rename the window, hide or forge lines.
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c in keep else c.encode("unicode_escape").decode() for c in text)
+
+
+def printable_json(text: str) -> str:
+    """Return JSON with such characters escaped as JSON has it; line ends stay, which stand between values only."""
+    if text.isascii() and "\x7f" not in text:
+        return text
+    return "".join(c if c.isprintable() or c == "\n" else _json_escape(c) for c in text)
+
+
+def _json_escape(character: str) -> str:
+    units = character.encode("utf-16-be").hex()
+    return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
 
 
 def _time(record: logging.LogRecord) -> datetime:
@@ -112,4 +137,4 @@ def _event(record: logging.LogRecord) -> str:
 
 def _short(value: Any) -> str:
     text = f"{value:.3g}" if isinstance(value, float) else str(value)
-    return json.dumps(text, ensure_ascii=False) if set(text) & set(' "\n\r\t') else text
+    return printable(json.dumps(text, ensure_ascii=False) if set(text) & set(' "\n\r\t') else text)

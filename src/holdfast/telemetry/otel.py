@@ -47,6 +47,7 @@ WRITTEN = '{"traceparent":"00-'  # as enqueues here write it, with flags that en
 UNSAMPLED_END = frozenset(f'{digit}"' for digit in UNSAMPLED)
 VERSION_0 = re.compile("00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})").fullmatch
 PROPAGATED = ("traceparent", "tracestate", "baggage")
+LONGEST_TEXT = 2000  # characters of an error's text in a span
 
 
 class Traced(Protocol):
@@ -222,6 +223,6 @@ def _note(span: Span, error: BaseException) -> None:
 
 def _text(error: BaseException) -> str:
     try:
-        return scrub(str(error))[:2000]
+        return scrub(str(error), limit=LONGEST_TEXT)
     except Exception:  # a handler's exception may have a broken __str__
         return ""

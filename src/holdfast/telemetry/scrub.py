@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterable
 
 LONGEST = 20_000  # characters looked at; the rest is cut off, since it cannot be vouched for
+_MARGIN = 500  # looked at beyond a shorter limit, so that what the limit cuts in two is known by its whole
 
 _PRIVATE = (  # what names have in them whose values are nobody's business
     r"[\w.-]{0,40}(?:pass(?:word|wd|phrase|code)?|pwd|secret|token|api[_-]?key|access[_-]?key|private[_-]?key"
@@ -54,6 +55,11 @@ def _long(found: re.Match[str]) -> str:
     return "[token]" if _has_both(found[0]) else found[0]
 
 
+def _query(found: re.Match[str]) -> str:
+    # A URL without a query is matched too: else each "://" within it would be tried, to its end.
+    return found[0] if found[2] is None else f"{found[1]}?[query]"
+
+
 _QUOTED = r"""[bru]{0,2}(?:"(?:[^"\\]|\\+.){0,4000}"?|'(?:[^'\\]|\\+.){0,4000}'?)"""
 _VALUE = (  # quoted; quoted within a quoted text; a list or dict; what a repr() shows; else a word
     rf"(?:{_QUOTED}|(?P<quote>\\{{1,8}}[\"'])(?:(?!(?P=quote))[^\n]){{0,4000}}(?:(?P=quote))?"
@@ -71,7 +77,7 @@ _STEPS: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...]
     (re.compile(r"(%3A%2F%2F)[^\s/?#&\"'<>]{1,500}%40", re.I), r"\1"),
     (re.compile(r"(?<![\w.%+~-])[\w.%+~-]{1,64}:[^\s@/:,;\"'<>()]{1,200}@(?=[\w\[])"), "[secret]@"),
     # what comes after the path of a URL, or of a path alone
-    (re.compile(r"(\b[a-z][a-z0-9+.-]{1,20}://[^\s?#\"'<>]{0,2000})[?#][^\s\"'<>]*", re.I), r"\1?[query]"),
+    (re.compile(r"(\b[a-z][a-z0-9+.-]{1,20}://[^\s?#\"'<>]*)([?#][^\s\"'<>]*)?", re.I), _query),
     (re.compile(r"\?[\w.\[\]%~-]{1,80}=[^\s\"'<>]*"), "?[query]"),
     # headers, to the end of the line: their values have spaces and semicolons
     (
@@ -105,13 +111,25 @@ _STEPS: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...]
 )  # fmt: skip
 
 
-def scrub(text: str, known: Iterable[str] = ()) -> str:
-    """The text without secrets, queries and personal data, and without what is known to be private: a payload's
-    values, say."""
-    for value in known:
-        text = text.replace(value, "[payload]")
-    if len(text) > LONGEST:
-        text = f"{text[:LONGEST]} ... {len(text) - LONGEST} characters cut"
+def scrub(text: str, known: Iterable[str] = (), limit: int = LONGEST) -> str:
+    """Return up to `limit` characters of the text without secrets, queries and personal data, and without what is known
+    to be private: a payload's values, say. It is cut first: a long text costs no more than the part that is kept."""
+    size = len(text)
+    if known := [value for value in known if value]:
+        text = _without(text, known, limit + _MARGIN)
+    text = text[: limit + _MARGIN]
     for pattern, instead in _STEPS:
         text = pattern.sub(instead, text)
-    return text
+    return text if size <= limit else f"{text[:limit]} ... {size - limit} characters cut"
+
+
+def _without(text: str, known: list[str], enough: int) -> str:
+    """Return so much of the text as is enough, without the values that begin in it: also those that the cut parts."""
+    values = re.compile("|".join(map(re.escape, sorted(known, key=len, reverse=True))))
+    parts, at = [], 0
+    for found in values.finditer(text, 0, enough + max(map(len, known))):
+        if found.start() >= enough:
+            break
+        parts += text[at : found.start()], "[payload]"
+        at = found.end()
+    return "".join([*parts, text[at:enough]])

@@ -255,6 +255,7 @@ async def _stream(asked: Asked, found: SeenJob) -> AsyncIterator[bytes]:
 @router.get("/{job_id}/why", response_model=dict[str, Any], responses=FOR_ONE)
 async def why(job_id: UUID, asked: Explains) -> Response:
     """Why a job does not run."""
+    await _look(asked, job_id)
     told = await asked.hf.awhy(str(job_id))
     if told.status is None:
         raise unknown("job", job_id)

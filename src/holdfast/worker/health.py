@@ -123,7 +123,8 @@ def kept(name: str, vital: Vital) -> Iterator[Path]:
     """Keeps a file fresh while a block runs and the worker is ready. Yields which."""
     file, over = Path(name.replace("{pid}", str(os.getpid()))), threading.Event()
     try:
-        file.touch()
+        file.unlink(missing_ok=True)
+        _touch(file)
         file.unlink()  # not ready yet
     except OSError as error:
         raise ConfigurationError(f"health_file: {file} cannot be written: {error.strerror}; set another") from error
@@ -139,8 +140,17 @@ def kept(name: str, vital: Vital) -> Iterator[Path]:
 def _keep(file: Path, vital: Vital, over: threading.Event) -> None:
     while not over.wait(BEAT):
         with contextlib.suppress(OSError):  # a disk that is full: the file grows old, which says enough
-            file.touch() if _well(vital.ready()) else file.unlink(missing_ok=True)
+            _touch(file) if _well(vital.ready()) else file.unlink(missing_ok=True)
     file.unlink(missing_ok=True)
+
+
+def _touch(file: Path) -> None:
+    """Make the file, or make it newer. A link is an error: in a folder like /tmp it could lead to any file."""
+    opened = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
+    try:
+        os.utime(opened)
+    finally:
+        os.close(opened)
 
 
 def _well(health: Health) -> bool:

@@ -1,7 +1,8 @@
--- Makes a delivery of one event for each of some endpoints: a job, under the limit of its endpoint. Answers their ids.
+-- Makes a delivery of one event for each of some endpoints: a job, under the limits of its endpoint and host. The body is stored
+-- once for all of them. Answers their ids.
 -- p_known says that the event may have been published before: what was made then is not made again.
 -- Called by: publish_event, test_endpoint.
--- Locks: the jobs' own rows, in id order.
+-- Locks: the jobs' own rows, in id order; the body's.
 -- Wakes: sleepers of the queue.
 create or replace function add_deliveries(
     p_event uuid, p_type text, p_body text, p_tenant text, p_endpoints uuid[], p_known boolean, p_priority integer,
@@ -11,6 +12,7 @@ set search_path from current set jit = off set enable_seqscan = off
 as $$
 declare
     v_max   integer := p_max_attempts;
+    v_body  uuid := uuid7();
     v_ids   uuid[];
     v_twice uuid[];
 begin
@@ -28,8 +30,8 @@ begin
     with placed as (
         insert into live (id, queue, priority, lane, run_at, created_at, max_attempts, task, tenant, payload, retry, keys)
         select d.id, 'webhooks', p_priority, lane_of(p_tenant, d.keys), clock(), clock(), v_max, 'holdfast.webhook', p_tenant,
-               json_build_object('endpoint', d.endpoint, 'event', p_event, 'type', p_type, 'body', p_body), p_retry, d.keys
-        from (select e as endpoint, delivery_id(p_event, e) as id, array['webhook:' || e] as keys
+               json_build_object('endpoint', d.endpoint, 'event', p_event, 'type', p_type, 'body_id', v_body), p_retry, d.keys
+        from (select e as endpoint, delivery_id(p_event, e) as id, delivery_keys(e) as keys
               from unnest(p_endpoints) e order by 2) d
         on conflict do nothing
         returning id)
@@ -39,6 +41,11 @@ begin
         v_twice := array(select i from unnest(v_ids) i where times_accepted(i) > 1);
         delete from live l where l.id = any (v_twice);
         v_ids := array(select i from unnest(v_ids) i where i <> all (v_twice));
+    end if;
+    if v_ids <> '{}' then
+        insert into webhook_bodies (id, tenant, body, deliveries, expires_at)
+        values (v_body, p_tenant, p_body, v_ids,
+                clock() + make_interval(days => (select s.value::integer from settings s where s.name = 'history_retention_days')));
     end if;
     if v_ids <> '{}' and exists (select 1 from sleepers s where s.queue = 'webhooks') then
         perform wake('webhooks', cardinality(v_ids));

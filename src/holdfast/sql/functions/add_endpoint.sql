@@ -1,7 +1,8 @@
 -- Makes an endpoint, which is told of its tenant's events from now on; without a tenant, of events that have none. Answers
 -- whether it did: a repeated call with the same id changes nothing.
+-- A tenant has up to webhook_endpoints_per_tenant of them (a row of the table settings): each event is sent to every one.
 -- Called by: operators. p_secret is stored as it comes: sealed by the client if it has a key.
--- Locks: the endpoint's row.
+-- Locks: other calls for the same tenant wait until the transaction ends; the endpoint's row.
 -- Wakes: nobody.
 create or replace function add_endpoint(
     p_id          uuid,
@@ -18,7 +19,8 @@ language plpgsql security definer
 set search_path from current
 as $$
 declare
-    v_new webhook_endpoints;
+    v_new  webhook_endpoints;
+    v_most integer := (select s.value::integer from settings s where s.name = 'webhook_endpoints_per_tenant');
 begin
     v_new.tenant := p_tenant;
     v_new.url := p_url;
@@ -29,6 +31,16 @@ begin
     perform check_endpoint(v_new);
     if p_id is null or coalesce(p_secret, '') = '' then
         raise exception 'an endpoint needs an id and a secret' using errcode = 'invalid_parameter_value', constraint = 'endpoint';
+    end if;
+    if p_tenant is not null then
+        perform pg_advisory_xact_lock(hashtextextended('holdfast webhook_endpoints ' || p_tenant, 0));
+        if (select count(*) from webhook_endpoints e where e.tenant = p_tenant) >= v_most
+           and not exists (select 1 from webhook_endpoints e where e.id = p_id) then
+            raise exception 'tenant % has % endpoints, the most that a tenant may have; remove one first',
+                quote_literal(left(p_tenant, 60)), v_most
+                using errcode = 'invalid_parameter_value', constraint = 'endpoint',
+                      hint = 'an operator may raise webhook_endpoints_per_tenant in the table settings';
+        end if;
     end if;
     insert into webhook_endpoints (id, tenant, url, events, prefix, timeout, dev, description, secrets, created_at, updated_at)
     values (p_id, p_tenant, p_url, p_events, p_prefix, p_timeout, v_new.dev, p_description,

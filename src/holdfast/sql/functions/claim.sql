@@ -193,7 +193,7 @@ begin
         return query
             update live l set token = v_token, claimed_at = v_now, attempt = l.attempt + 1
             from unnest(v_rows) as found(place) where l.ctid = found.place
-            returning l.id, l.token, l.task, l.payload, l.attempt, l.max_attempts, l.queue, l.priority, l.tenant, l.run_at,
+            returning l.id, l.token, l.task, l.payload::json, l.attempt, l.max_attempts, l.queue, l.priority, l.tenant, l.run_at,
                       l.created_at, l.dedupe_key, l.batch, l.headers, l.lane,
                       case when l.held is null then l.keys else nullif(l.keys || orders_of(l.held), '{}')::limit_keys end;
     end if;
@@ -201,7 +201,7 @@ begin
         return query
             update live l set token = v_token, claimed_at = v_now, attempt = l.attempt + 1, held = found.held
             from unnest(v_taken) as found where l.ctid = found.place
-            returning l.id, l.token, l.task, l.payload, l.attempt, l.max_attempts, l.queue, l.priority, l.tenant, l.run_at,
+            returning l.id, l.token, l.task, l.payload::json, l.attempt, l.max_attempts, l.queue, l.priority, l.tenant, l.run_at,
                       l.created_at, l.dedupe_key, l.batch, l.headers, l.lane,
                       case when l.held is null then l.keys else nullif(l.keys || orders_of(l.held), '{}')::limit_keys end;
     end if;

@@ -79,12 +79,13 @@ begin
         return;
     end if;
     if p_dedupe_key is not null then
+        perform check_dedupe_key(p_dedupe_key, p_task, p_tenant);
         loop
             select k.holder, k.taken into v_holder, v_taken
             from take_dedupe_key(p_dedupe_key, v_id, p_dedupe_scope, p_dedupe_keep) k;
             exit when v_holder = v_id;
             enqueue.id := v_holder;
-            enqueue.outcome := resolve_duplicate(p_dedupe_key, v_holder, p_payload, p_on_conflict, v_keys);
+            enqueue.outcome := resolve_duplicate(p_dedupe_key, v_holder, p_task, p_tenant, p_payload, p_on_conflict, v_keys);
             if enqueue.outcome is not null then
                 return;
             end if;

@@ -1,10 +1,11 @@
--- Jobs that callers ask for, wherever they are: each by its place in the lists, without those that its caller may not see. No keys, no
+-- Jobs that callers ask for, wherever they are: each by its place in the lists, without those that its caller may not see: another
+-- tenant's, and deliveries of webhooks where p_deliveries is not true. No keys, no
 -- leases, and of an error no traceback: what a tenant may know.
 -- Called by: the service, for many requests at once. A function, so that the plan does not depend on how full the tables were.
 -- Locks: none.
 -- Wakes: nobody.
 create or replace function look_at(
-    p_ids uuid[], p_everyone boolean[], p_who text[], out place bigint, out id uuid, out task text, out tenant text, out queue text,
+    p_ids uuid[], p_everyone boolean[], p_who text[], p_deliveries boolean[], out place bigint, out id uuid, out task text, out tenant text, out queue text,
     out priority smallint, out payload json, out status text, out attempts smallint, out max_attempts smallint, out run_at timestamptz,
     out created_at timestamptz, out started_at timestamptz, out finished_at timestamptz, out error jsonb, out result jsonb,
     out batch uuid, out deadline timestamptz, out progress jsonb
@@ -16,10 +17,11 @@ as $$
 begin
     return query
         select w.place, f.*
-        from unnest(p_ids, p_everyone, p_who) with ordinality as w(id, everyone, who, place)
+        from unnest(p_ids, p_everyone, p_who, p_deliveries) with ordinality as w(id, everyone, who, deliveries, place)
         cross join lateral (
-            select j.id, j.task::text, j.tenant::text, j.queue::text, j.priority::smallint, j.payload, j.status::text, j.attempts,
+            select j.id, j.task::text, j.tenant::text, j.queue::text, j.priority::smallint, j.payload::json, j.status::text, j.attempts,
                    j.max_attempts::smallint, j.run_at, j.created_at, j.started_at, j.finished_at, j.last_error - 'traceback', j.result,
                    j.batch, j.deadline, j.progress
-            from jobs j where j.id = w.id and may_see(w.everyone, w.who, j.tenant) offset 0) f;
+            from jobs j where j.id = w.id and may_see(w.everyone, w.who, j.tenant)
+              and (w.deliveries or j.task <> 'holdfast.webhook') offset 0) f;
 end $$;

@@ -1,5 +1,5 @@
 -- Removes what has outlived its use: history partitions past retention (dropped, never vacuumed away), expired dedupe
--- keys (a message's once the message is gone too), workers not heard of for an hour, progress, ticks, usage and ended batches past
+-- keys (a message's once the message is gone too), bodies of webhooks whose deliveries are gone, workers not heard of for an hour, progress, ticks, usage and ended batches past
 -- retention, the service's answers after a day (the setting answers_hours), limits of keys that nobody uses (prune_limits), and tokens
 -- that have opened nothing for 90 days. Cancels batches left open (end_abandoned). Never touches live, later or dead. Decision 029
 -- says of every table what bounds it.
@@ -29,6 +29,15 @@ begin
         update dedupe d set expires_at = clock() + interval '1 day' from expired e where d.key = e.key and e.known)
     delete from dedupe d using expired e where d.key = e.key and not e.known;
     get diagnostics rows_removed = row_count;
+    with expired as materialized (
+        select b.id, array(select d from unnest(b.deliveries) d where times_accepted(d) > 0) as known
+        from webhook_bodies b where b.expires_at <= clock() order by b.expires_at limit p_limit for update skip locked),
+    kept as (
+        update webhook_bodies b set expires_at = clock() + interval '1 day', deliveries = e.known
+        from expired e where b.id = e.id and e.known <> '{}')
+    delete from webhook_bodies b using expired e where b.id = e.id and e.known = '{}';
+    get diagnostics v_rows = row_count;
+    rows_removed := rows_removed + v_rows;
     delete from workers where heartbeat_at < clock() - interval '1 hour';
     delete from sleepers s where not exists (
         select 1 from workers w where w.id = s.worker and w.heartbeat_at > clock() - interval '5 minutes');

@@ -2,7 +2,7 @@
 -- delivery of the same event has been made, and `delivery` is its id), due (it waited, and need not wait longer), running,
 -- disabled (its endpoint is, and nothing was done) or unknown.
 -- Called by: operators.
--- Locks: as retry_dead; then later rows in id order.
+-- Locks: as retry_dead; then later rows in id order; then the bodies of what is sent anew.
 -- Wakes: sleepers of the queue.
 create or replace function redeliver(p_ids uuid[]) returns table (id uuid, outcome text, delivery uuid)
 language plpgsql security definer
@@ -40,9 +40,15 @@ begin
            h.keys
     from unnest(v_old, v_copies) as c(old, copy) cross join lateral (
         select h.queue, h.priority, h.max_attempts, h.task, h.tenant, h.payload,
-               array['webhook:' || (h.payload ->> 'endpoint')] as keys
+               delivery_keys((h.payload ->> 'endpoint')::uuid) as keys
         from history h where h.id = c.old limit 1) h
     order by c.copy;
+    update webhook_bodies b set deliveries = b.deliveries || c.copies
+    from (select case when h.payload ->> 'body_id' ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' then (h.payload ->> 'body_id')::uuid end as body, array_agg(l.copy order by l.copy) as copies
+          from unnest(v_old, v_copies) as l(old, copy) cross join lateral (
+              select h.payload from history h where h.id = l.old limit 1) h
+          group by 1 order by 1) c
+    where b.id = c.body;
     if v_due <> '{}' or v_copies <> '{}' then
         perform wake('webhooks', cardinality(v_due) + cardinality(v_copies));
     end if;

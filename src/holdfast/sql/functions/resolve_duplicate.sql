@@ -1,12 +1,12 @@
 -- What becomes of an enqueue whose dedupe key another job holds: existing, replaced, or an error; null when the job has moved
--- or given up the key meanwhile, and the caller looks again. Who gets the payload gets the limits too, in the lane of its own tenant; an order
--- that it keeps stays kept.
+-- or given up the key meanwhile, and the caller looks again. Only a job of the same task and tenant is replaced. It gets the limits with the
+-- payload, in the lane of its own tenant; an order that it keeps stays kept.
 -- Called by: enqueue.
 -- Locks: the holder's row, to replace its payload. It waits for a claim or for another replace of the same key, up to a second: skipping
 --   the row would lose this payload, or leave the earlier one of two. The key itself is not locked, so no end of a job waits for this.
 -- Wakes: sleepers of a due holder's queue: it may have waited for a limit that it is no longer under.
 create or replace function resolve_duplicate(
-    p_key text, p_holder uuid, p_payload jsonb, p_on_conflict text, p_keys text[] default null)
+    p_key text, p_holder uuid, p_task text, p_tenant text, p_payload jsonb, p_on_conflict text, p_keys text[] default null)
 returns text
 language plpgsql
 set search_path from current set jit = off set enable_seqscan = off set lock_timeout = '1s'
@@ -20,6 +20,12 @@ begin
         raise exception 'job % already holds dedupe key %', p_holder, left(p_key, 200)
             using errcode = 'unique_violation', constraint = 'dedupe_key';
     elsif p_on_conflict = 'replace' then
+        -- A caller that guesses a key must not write the arguments of another task or tenant.
+        if exists (select 1 from live l where l.id = p_holder and (l.task <> p_task or l.tenant is distinct from p_tenant))
+           or exists (select 1 from later l where l.id = p_holder and (l.task <> p_task or l.tenant is distinct from p_tenant)) then
+            raise exception 'a job of another task or tenant already holds dedupe key %', left(p_key, 200)
+                using errcode = 'unique_violation', constraint = 'dedupe_key';
+        end if;
         begin
             update live set payload = p_payload::json, keys = nullif(free_keys(p_keys, held), '{}'),
                 lane = case when tenant is null and p_keys is null then 0 else lane_of(tenant, free_keys(p_keys, held)) end

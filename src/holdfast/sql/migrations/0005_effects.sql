@@ -28,6 +28,17 @@ create table webhook_endpoints (
 );
 create index webhook_endpoints_by_tenant on webhook_endpoints (tenant);
 
+-- What an event's deliveries send: once, however many there are. It stays while any of them can be seen; prune looks from
+-- expires_at on.
+create table webhook_bodies (
+    id         uuid        primary key,
+    tenant     tenant_name,
+    body       text        not null,
+    deliveries uuid[]      not null,
+    expires_at timestamptz not null
+);
+create index webhook_bodies_expiring on webhook_bodies (expires_at);
+
 -- Deliveries of an endpoint, the newest first. Partial: other jobs pay nothing. By a pattern, which cannot fail: whatever somebody
 -- put into a payload by hand (a text too long for an index, a \u0000), its job must be able to end.
 create index history_deliveries on history (substring(payload::text from '"endpoint" ?: ?"([0-9a-f-]{36})"'), finished_at)
@@ -35,7 +46,7 @@ create index history_deliveries on history (substring(payload::text from '"endpo
 create index dead_deliveries on dead (substring(payload::text from '"endpoint" ?: ?"([0-9a-f-]{36})"'), finished_at)
     where task = 'holdfast.webhook';
 
-insert into settings (name, value) values ('outbox_keys_days', '30');
+insert into settings (name, value) values ('outbox_keys_days', '30'), ('webhook_endpoints_per_tenant', '50');
 
 -- Ids do not compress: trying costs more than the space.
 alter table claims alter column ids set storage external;

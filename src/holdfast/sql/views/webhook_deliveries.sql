@@ -15,7 +15,9 @@ select j.id as webhook_delivery_id,
        case when j.status <> 'succeeded' then j.last_error ->> 'message' end as error_message,
        j.created_at,
        j.payload ->> 'type' as event_type,
-       j.payload ->> 'body' as body,
+       (select b.body from webhook_bodies b
+        where b.id = case when j.payload ->> 'body_id' ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' then (j.payload ->> 'body_id')::uuid end
+          and b.tenant is not distinct from j.tenant) as body,
        j.status as job_status,
        j.attempts, j.max_attempts,
        case when j.status in ('queued', 'retrying') then j.run_at end as next_attempt_at,
