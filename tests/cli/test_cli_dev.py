@@ -25,6 +25,9 @@ hf = Holdfast()
 @hf.task(name="app.write", queue="papers")
 async def write() -> None:
     pathlib.Path("written").write_text("VERSION")
+@hf.task(name="app.stumble", queue="papers")
+def stumble() -> None:
+    1 / 0
 """
 
 
@@ -47,6 +50,11 @@ def test_dev_starts_a_database_runs_jobs_and_follows_the_code(tmp_path: Path, em
         dsn = f"embedded:{tmp_path}/.holdfast"
         assert ran(dsn, "jobs", "enqueue", "app.write").returncode == 0
         wait_until(lambda: written.exists() and written.read_text() == "one")
+
+        assert ran(dsn, "jobs", "enqueue", "app.stumble").returncode == 0
+        wait_until(lambda: "ZeroDivisionError: division by zero\n" in program.said)
+        assert 'Traceback (most recent call last):\n  File "' in program.said
+        assert 'dev_app.py", line 12, in stumble\n    1 / 0\n' in program.said
 
         code.write_text("this is not Python")
         wait_until(lambda: "importing 'dev_app' failed" in program.said)

@@ -22,7 +22,7 @@ def test_handles_are_a_sequence_in_the_order_of_the_calls() -> None:
     handles: Handles[None] = Handles(["a", "b", "c"], ["created", "existing", "created"], hf, send.signature)
     assert [(each.id, each.existing) for each in handles] == [("a", False), ("b", True), ("c", False)]
     assert (len(handles), handles[-1].id, handles[1:].ids, handles[1:][0].existing) == (3, "c", ["b", "c"], True)
-    assert handles[0] in handles and list(reversed(handles))[0].id == "c"
+    assert handles[0] in handles and next(reversed(handles)).id == "c"
     assert repr(handles) == "<3 jobs of task 'app.send'>" and repr(handles[:1]) == "<1 job of task 'app.send'>"
     with pytest.raises(IndexError):
         handles[3]

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from holdfast.cli import blocks, render
+from holdfast.cli.commands import Commands
 from holdfast.cli.database import Database, job_ids
 from holdfast.cli.jobs import find_job, show_job, was_discarded
 from holdfast.cli.options import (
@@ -33,7 +34,7 @@ from holdfast.store.values import Filter
 PAGE = 500
 NONE = "no failed or dead jobs match"
 
-group = typer.Typer(invoke_without_command=True)
+group = Commands(invoke_without_command=True)
 
 
 class DeadStatus(enum.StrEnum):

@@ -12,6 +12,7 @@ import typer
 from rich.text import Text
 
 from holdfast.cli import render
+from holdfast.cli.commands import Commands
 from holdfast.cli.database import Database, job_id, job_ids
 from holdfast.cli.options import (
     AsJson,
@@ -32,7 +33,7 @@ from holdfast.errors import HoldfastError, UsageError
 from holdfast.model import payload as payloads
 from holdfast.model.job import JobInfo, NewJob, ids
 
-group = typer.Typer(invoke_without_command=True)
+group = Commands(invoke_without_command=True)
 
 
 @group.callback(epilog="Example: holdfast jobs --status retrying --task app.send --limit 20")
