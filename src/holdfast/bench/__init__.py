@@ -22,11 +22,11 @@ def run(settings: Settings, *, workloads: Sequence[str] | None = None, scale: fl
         settings = settings.with_(dsn="embedded:./.holdfast/bench")
     if settings.schema == "holdfast":
         settings = settings.with_(schema="holdfast_bench")
-    with report.progress(json, chosen) as show:
-        bench = engine.Bench(settings, scale)
-        problems = 0
-        for name in chosen:
+    problems, shown = 0, report.Report(json=json, workloads=len(chosen))
+    bench = engine.Bench(settings, scale)
+    for name in chosen:
+        with shown.measuring(name, (known[name].__doc__ or "").partition("\n")[0]) as bench.tell:
             result = known[name](bench)
-            show(name, result)
-            problems += len(result.problems)
+        shown.show(result)
+        problems += len(result.problems)
     return 1 if problems else 0
