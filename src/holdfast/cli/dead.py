@@ -13,6 +13,7 @@ from holdfast.cli import blocks, render
 from holdfast.cli.commands import Commands
 from holdfast.cli.database import Database, job_ids
 from holdfast.cli.jobs import find_job, show_job, was_discarded
+from holdfast.cli.known import warn_of_unknown_queue
 from holdfast.cli.options import (
     AsJson,
     BatchOnly,
@@ -71,6 +72,8 @@ def list_dead(
     with Database(dsn, schema) as db:
         found = db.run(db.inspect.dead_jobs(where, limit=limit))
         total = db.run(db.calls.count_dead(where))
+        if not found:
+            warn_of_unknown_queue(db, queue)
     if as_json:
         render.emit_json(found)
         return
