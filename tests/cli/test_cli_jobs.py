@@ -7,9 +7,11 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from program import holdfast, ran, told
 
 from holdfast import Holdfast
+from holdfast.cli import render
 
 Sql = Callable[..., list[tuple[Any, ...]]]
 
@@ -252,3 +254,11 @@ def test_a_narrow_terminal_gets_two_lines_for_each_worker(dsn: str, hf: Holdfast
     assert second.startswith("    pid 77  version 0.1  queues default, mail  slots 5  started ")
     assert any("heard of" in line for line in others) and others[-1].endswith("note stopping")
     assert max(map(len, shown.splitlines())) <= 80
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"),
+    [(0.02, "20 ms"), (0.4, "0.4 s"), (12, "12 s"), (180, "3 min"), (9000, "2.5 h"), (86_400 * 12_345, "12,345 d")],
+)
+def test_lengths_of_time_read_as_people_say_them(seconds: float, told: str) -> None:
+    assert render.duration(seconds) == told

@@ -155,7 +155,7 @@ def _warn_of_unknown_queues(hf: Holdfast) -> None:
         names = sorted({*known, *_queues_in_database(hf.settings)})
         for name in (each for each in unknown if each not in names):
             meant = difflib.get_close_matches(name, names, n=1)
-            hint = f"did you mean {meant[0]}?" if meant else "no task names it, and no job is in it"
+            hint = f"did you mean {meant[0]}?" if meant else "no task names it, and no job waits in it"
             logs.event(log, logging.WARNING, "queue unknown", queue=name, hint=hint)
 
 
