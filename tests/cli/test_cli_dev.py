@@ -68,6 +68,15 @@ def test_dev_starts_a_database_runs_jobs_and_follows_the_code(tmp_path: Path, em
     assert embedded.pid is None
 
 
+@pytest.mark.parametrize(
+    ("target", "told"), [("app", "names no attribute; write .*app:hf"), (":hf", "names no module")]
+)
+def test_dev_refuses_a_target_that_no_change_of_a_file_could_mend(tmp_path: Path, target: str, told: str) -> None:
+    done = ran("", "dev", target, folder=tmp_path)
+    assert done.returncode == 2 and re.search(told, done.stderr)
+    assert not (tmp_path / ".holdfast").exists(), "no database was started for it"
+
+
 def test_dev_runs_without_watchfiles_and_says_so(dsn: str, tmp_path: Path) -> None:
     (tmp_path / "dev_app.py").write_text(APP)
     # A module that cannot be found, in the eyes of importlib.

@@ -84,6 +84,7 @@ def unknown_queues(dsn: str, folder: Path, *queues: str) -> list[tuple[str, str]
     done = ran(dsn, "tick", "crawler:hf", "--queues", ",".join(queues), "--log-format", "json", folder=folder)
     assert done.returncode == 0, done.stderr
     lines = [json.loads(line) for line in done.stderr.splitlines()]
+    assert "queues not served here" not in [line["event"] for line in lines]
     return [(line["queue"], line["hint"]) for line in lines if line["event"] == "queue unknown"]
 
 

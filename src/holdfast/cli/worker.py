@@ -149,7 +149,7 @@ def _warn_of_other_database(code: str, option: object, hf: Holdfast) -> None:
 def _warn_of_unknown_queues(hf: Holdfast) -> None:
     """A worker of a queue that is misspelt would wait for ever, so it is said when neither the code nor the database
     knows the name. Another worker's word does not count: it may have the same slip."""
-    known = _every_queue(hf)
+    known = [*_task_queues(hf), QUEUE]
     unknown = [name for name in hf.settings.queue_list if name not in known]
     if unknown:
         names = sorted({*known, *_queues_in_database(hf.settings)})
