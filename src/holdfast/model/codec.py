@@ -19,6 +19,7 @@ from holdfast.errors import ConfigurationError
 
 _PLAIN = (Any, str, int, float, bool, bytes, None, type(None), list, dict, typing.Never, typing.NoReturn)
 _JSON = (None, True, 0, 0.5, "", [], {})  # what a type such as `object` or Sized is satisfied with as it is
+_DATA = (dict, list, str, int, float, type(None))
 _OLDEST = (2, 11)  # of Pydantic
 _SHOWN = 3  # errors of one value that a message tells
 USABLE = (
@@ -31,20 +32,26 @@ class Codec:
     """How values of one annotation that mentions Pydantic types travel: by the annotation's TypeAdapter."""
 
     def __init__(self, kind: Any) -> None:
-        from pydantic import VERSION, TypeAdapter
+        from pydantic import VERSION, BaseModel, TypeAdapter
 
         if tuple(map(int, VERSION.split(".")[:2])) < _OLDEST:
             raise TypeError(f"Pydantic {VERSION} cannot read fields by name; install 2.11 or later")
+        if BaseModel in _mentioned(kind):
+            raise TypeError("BaseModel has no fields of its own; name the model")
         self._adapter: TypeAdapter[Any] = TypeAdapter(kind)
         if (obstacle := _secret(self._adapter.json_schema(by_alias=False))) is not None:
             raise TypeError(obstacle)
 
-    def check(self, value: Any) -> Any:
-        """Return the value as one of the annotation's type; Pydantic would write any object by its attributes."""
+    def encode_argument(self, value: Any) -> bytes:
+        """JSON of what a caller gave: an object, checked because Pydantic would write any by its attributes; or data as
+        it was read from JSON, in which a strict model takes the text of a date. That is judged by decode."""
         try:
-            return self._adapter.validate_python(value, by_alias=True, by_name=True)
+            checked = self._adapter.validate_python(value, by_alias=True, by_name=True)
         except ValueError as error:
+            if isinstance(value, _DATA):
+                return msgspec.json.encode(value, enc_hook=enc_hook)
             raise ValueError(_reasons(error)) from None
+        return self.encode(checked)
 
     def encode(self, value: Any) -> bytes:
         """JSON by field names."""

@@ -117,18 +117,20 @@ class Signature:
         """Return a result as JSON, by the type the handler is annotated to return where that is Pydantic's."""
         if self._result_codec is None or result is None:
             return payload.encode(result, what)
-        return payload.encode(_raw(self._result_codec, result, what), what)
+        try:
+            return self._result_codec.encode(result)
+        except Exception as error:  # a serializer may be the application's own code
+            raise InvalidPayload(f"{what} cannot be carried as JSON: {error}") from error
 
     def _write(self, bound: dict[str, Any]) -> None:
         for name, its_codec in self._codecs.items():
             if name in bound:
-                bound[name] = _raw(its_codec, self._checked(name, bound[name]), self._what)
-
-    def _checked(self, name: str, value: Any) -> Any:
-        try:
-            return self._codecs[name].check(value)
-        except ValueError as error:
-            raise InvalidPayload(f"task {self.name!r} takes {self._shape}: parameter {name!r}: {error}") from None
+                try:
+                    bound[name] = msgspec.Raw(its_codec.encode_argument(bound[name]))
+                except Exception as error:  # a serializer may be the application's own code
+                    raise InvalidPayload(
+                        f"task {self.name!r} takes {self._shape}: parameter {name!r}: {error}"
+                    ) from error
 
     def _read(self, held: msgspec.Struct) -> None:
         for name, its_codec in self._codecs.items():
@@ -150,13 +152,6 @@ class Signature:
             ) from None
         except (msgspec.DecodeError, RecursionError) as error:
             raise InvalidPayload(f"the payload of task {self.name!r} cannot be read: {error}") from None
-
-
-def _raw(its_codec: codec.Codec, value: Any, what: str) -> msgspec.Raw:
-    try:
-        return msgspec.Raw(its_codec.encode(value))
-    except Exception as error:  # a serializer may be the application's own code
-        raise InvalidPayload(f"{what} cannot be carried as JSON: {error}") from error
 
 
 def _hints(name: str, handler: Callable[..., Any]) -> dict[str, Any]:
