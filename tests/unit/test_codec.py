@@ -122,6 +122,12 @@ def test_a_default_stays_with_the_handler_when_the_argument_is_left_out() -> Non
     assert signature.decode(signature.encode((1, ORDER), {"cat": typed.Cat()}, **LIMITS))[1]["order"] == ORDER
 
 
+def test_data_read_from_json_fits_a_strict_model_too() -> None:
+    data = {"id": str(ORDER.id), "orderedAt": "2026-01-02T00:00:00Z", "lines": [LINE.model_dump(mode="json")]}
+    assert carried(typed.Order, data) == ORDER
+    assert carried(list[typed.Order], [data, ORDER]) == [ORDER, ORDER]
+
+
 def test_the_payload_of_a_model_has_its_field_names_and_aliases_are_read_too() -> None:
     signature = Signature("t", handler_of(typed.Order))
     data = signature.encode((ORDER,), {}, **LIMITS)
