@@ -7,7 +7,6 @@ neither can carry is refused when the task is registered, not when its first job
 
 from __future__ import annotations
 
-import functools
 import typing
 from collections.abc import Iterator
 from typing import Any
@@ -18,7 +17,15 @@ import msgspec.inspect
 from holdfast.errors import ConfigurationError
 
 _PLAIN = (Any, str, int, float, bool, bytes, None, type(None), list, dict, typing.Never, typing.NoReturn)
-_JSON = (None, True, 0, 0.5, "", [], {})  # what a type such as `object` or Sized is satisfied with as it is
+_JSON: tuple[object, ...] = (
+    None,
+    True,
+    0,
+    0.5,
+    "",
+    [],
+    {},
+)  # what a type such as `object` or Sized is satisfied with as it is
 _DATA = (dict, list, str, int, float, type(None))
 _OLDEST = (2, 11)  # of Pydantic
 _SHOWN = 3  # errors of one value that a message tells
@@ -64,6 +71,9 @@ class Codec:
             return self._adapter.validate_json(bytes(data), by_alias=True, by_name=True)
         except ValueError as error:
             raise ValueError(_reasons(error)) from None
+
+
+_by_class: dict[type[Any], Codec] = {}
 
 
 def codec_of(kind: Any) -> Codec | None:
@@ -116,9 +126,10 @@ def dec_hook(kind: type, value: Any) -> Any:
     return value  # msgspec checks that it is an instance
 
 
-@functools.cache
-def _codec_of_class(kind: type) -> Codec:
-    return Codec(kind)
+def _codec_of_class(kind: type[Any]) -> Codec:
+    if (codec := _by_class.get(kind)) is None:
+        codec = _by_class[kind] = Codec(kind)
+    return codec
 
 
 def _mentioned(kind: Any) -> Iterator[Any]:
@@ -164,7 +175,7 @@ def _reason(node: Any) -> str | None:
     if isinstance(node, msgspec.inspect.CustomType):
         if _is_pydantic(node.cls):
             _codec_of_class(node.cls)
-        elif not isinstance(node.cls, type) or not any(isinstance(value, node.cls) for value in _JSON):
+        elif not any(isinstance(value, node.cls) for value in _JSON):
             return f"nothing says how to write and read {type_name(node.cls)}"
     if isinstance(node, msgspec.inspect.DataclassType):
         if _is_pydantic(node.cls):

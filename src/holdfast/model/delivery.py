@@ -180,7 +180,7 @@ class DeliverySignature(Signature):
         except ValueError as error:
             raise self._does_not_fit(error) from None
 
-    def _does_not_fit(self, error: ValueError) -> InvalidPayload:
+    def _does_not_fit(self, error: Exception) -> InvalidPayload:
         kind = codec.type_name(self._body)
         return InvalidPayload(
             f"channel {self.channel!r} takes a payload of type {kind}, and this does not fit: {error}"

@@ -108,7 +108,7 @@ class Signature:
             if self._result_codec is not None:
                 return self._result_codec.decode(msgspec.json.encode(result))
             return msgspec.convert(result, self.returns, strict=False, dec_hook=codec.dec_hook)
-        except (ValueError, TypeError) as error:
+        except (msgspec.ValidationError, ValueError, TypeError) as error:
             raise InvalidPayload(
                 f"the result of task {self.name!r} is not the {self.returns!r} it is annotated to return: {error}"
             ) from None
