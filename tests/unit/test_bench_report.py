@@ -7,8 +7,10 @@ import json
 
 import pytest
 
+from holdfast import UsageError, bench
 from holdfast.bench import report
 from holdfast.bench.workloads import Result
+from holdfast.settings import Settings
 
 LONGEST = Result(
     "latency_rabbitmq", 1_000_000, 1234.5, 123_456.7, 12_345.67, 98_765.43, 1_234_567.8, 0.1, note="limit: " + "n " * 90
@@ -53,3 +55,9 @@ def test_for_programs_there_is_one_object_a_line_and_nothing_else(capsys: pytest
     shown.show(PLAIN)
     (line,) = capsys.readouterr().out.splitlines()
     assert json.loads(line)["jobs_per_s"] == 20_000
+
+
+@pytest.mark.parametrize(("name", "told"), [("drian", "did you mean drain\\?"), ("zzz", "there are enqueue_one, ")])
+def test_a_workload_that_is_not_there_gets_a_suggestion(name: str, told: str) -> None:
+    with pytest.raises(UsageError, match=f"no workload named '{name}'; {told}"):
+        bench.run(Settings.load(dsn="postgresql://nowhere/none"), workloads=[name])

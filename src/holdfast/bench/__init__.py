@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Sequence
 
 from holdfast.errors import UsageError
@@ -17,7 +18,9 @@ def run(settings: Settings, *, workloads: Sequence[str] | None = None, scale: fl
     chosen = list(workloads or known)
     for name in chosen:
         if name not in known:
-            raise UsageError(f"no workload named {name!r}; there are {', '.join(known)}")
+            meant = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {meant[0]}?" if meant else f"there are {', '.join(known)}"
+            raise UsageError(f"no workload named {name!r}; {hint}")
     if not settings.dsn:
         settings = settings.with_(dsn="embedded:./.holdfast/bench")
     if settings.schema == "holdfast":
