@@ -728,11 +728,11 @@ CREATE VIEW holdfast.health_levels AS
           WHERE ((worker_tick_metrics.tick_ended_at > (holdfast.clock() - '00:05:00'::interval)) AND (worker_tick_metrics.tick_started_at > (holdfast.clock() - '1 day'::interval)))
         ), figures(metric, value) AS (
          SELECT 'tick_duration'::text AS "?column?",
-            ((max(recent.tick_duration_ms))::numeric / 1000.0) AS "?column?"
+            ((max(recent.tick_duration_ms) FILTER (WHERE (recent.kind = 'tick'::text)))::numeric / 1000.0) AS "?column?"
            FROM recent
         UNION ALL
          SELECT 'lock_contentions'::text,
-            max(recent.lock_contention_count) AS max
+            max(recent.lock_contention_count) FILTER (WHERE (recent.kind = 'tick'::text)) AS max
            FROM recent
         UNION ALL
          SELECT 'jobs_per_tick'::text,
@@ -1200,17 +1200,19 @@ CREATE VIEW holdfast.webhook_endpoint_state AS
 
 CREATE VIEW holdfast.worker_health_summary AS
  SELECT worker_id,
-    count(*) AS tick_count,
-    (round(avg(tick_duration_ms)))::bigint AS avg_tick_duration_ms,
+    count(*) FILTER (WHERE (kind = 'tick'::text)) AS tick_count,
+    count(*) FILTER (WHERE (kind = 'window'::text)) AS window_count,
+    (round(avg(tick_duration_ms) FILTER (WHERE (kind = 'tick'::text))))::bigint AS avg_tick_duration_ms,
     sum(jobs_claimed) AS total_jobs_claimed,
     sum(jobs_processed) AS total_jobs_processed,
     sum(jobs_succeeded) AS total_jobs_succeeded,
     sum(jobs_failed) AS total_jobs_failed,
     sum(jobs_throttled) AS total_jobs_throttled,
     sum(lock_contention_count) AS total_lock_contentions,
-    max(tick_ended_at) AS last_tick_at,
-    holdfast.level_of('tick_duration'::text, (((max(tick_duration_ms))::numeric / 1000.0))::double precision) AS tick_duration_level,
-    holdfast.level_of('lock_contentions'::text, (max(lock_contention_count))::double precision) AS lock_contentions_level,
+    max(tick_ended_at) FILTER (WHERE (kind = 'tick'::text)) AS last_tick_at,
+    max(tick_ended_at) FILTER (WHERE (kind = 'window'::text)) AS last_window_at,
+    holdfast.level_of('tick_duration'::text, (((max(tick_duration_ms) FILTER (WHERE (kind = 'tick'::text)))::numeric / 1000.0))::double precision) AS tick_duration_level,
+    holdfast.level_of('lock_contentions'::text, (max(lock_contention_count) FILTER (WHERE (kind = 'tick'::text)))::double precision) AS lock_contentions_level,
     holdfast.level_of('jobs_per_tick'::text, (max(jobs_claimed) FILTER (WHERE (kind = 'tick'::text)))::double precision) AS jobs_per_tick_level
    FROM holdfast.worker_tick_metrics
   WHERE ((tick_ended_at > (holdfast.clock() - '00:05:00'::interval)) AND (tick_started_at > (holdfast.clock() - '1 day'::interval)))

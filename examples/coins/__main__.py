@@ -131,7 +131,7 @@ def check_breaker(stage: Stage, flaky: Market, pauses: set[float]) -> None:
 def look_again(stage: Stage, markets: dict[str, Market]) -> None:
     """What was asked a moment ago is in the cache."""
     before = sum(market.count() for market in markets.values())
-    again = scrape.enqueue_many([(coin, source, {}) for source in RATES for coin in intakes_so_far(stage)])
+    again = scrape.enqueue_many([(coin, source, {}) for source in RATES for coin in intakes_so_far(stage)]).ids
     stage.follow("16 searches once more", lambda: dict(stage.rows(COUNTS)), ENDED)
     asked = sum(market.count() for market in markets.values()) - before
     hits = len(stage.rows("select 1 from scrape_jobs where id = any(%s::uuid[]) and (result -> 'cached')::bool", again))

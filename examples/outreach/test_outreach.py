@@ -213,11 +213,11 @@ def test_hs1_two_workers_do_each_job_once_and_hs2_a_crash_resends_nothing(trials
 def test_hs3_throughput_scales_and_four_workers_are_stable_under_load(trials: Trials) -> None:
     with at_work(*trials.workers("one", "two", "three", "four")) as four:
         trials.load(each=20, seconds=1)
-        told = trials.stage.rows("select tick_count, total_jobs_succeeded from worker_health_summary")
+        told = trials.stage.rows("select window_count, total_jobs_succeeded from worker_health_summary")
         trials.hs3(four, delay=0.5)
         assert [each.process.poll() for each in four] == [None, 0, 0, 0], "down again, without a word to the one left"
     assert trials.stage.broken == []
-    assert len(told) == 4 and all(ticks and jobs for ticks, jobs in told)
+    assert len(told) == 4 and all(windows and jobs for windows, jobs in told)
 
 
 # --- metrics --------------------------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """Holdfast: a PostgreSQL-backed job system. Accepted means committed; every job reaches exactly one final status."""
 
-from holdfast.client import Batch, Channel, Dedupe, Enqueuer, Handle, Holdfast, Task
+from holdfast.client import Batch, Channel, Dedupe, Enqueuer, Handle, Handles, Holdfast, Task
 from holdfast.errors import (
     ConfigurationError,
     DatabaseUnavailable,
@@ -53,6 +53,7 @@ __all__ = [
     "Event",
     "Fail",
     "Handle",
+    "Handles",
     "Holdfast",
     "HoldfastError",
     "InvalidPayload",

@@ -25,6 +25,9 @@ hf = Holdfast()
 @hf.task(name="app.write", queue="papers")
 async def write() -> None:
     pathlib.Path("written").write_text("VERSION")
+@hf.task(name="app.stumble", queue="papers")
+def stumble() -> None:
+    1 / 0
 """
 
 
@@ -48,6 +51,11 @@ def test_dev_starts_a_database_runs_jobs_and_follows_the_code(tmp_path: Path, em
         assert ran(dsn, "jobs", "enqueue", "app.write").returncode == 0
         wait_until(lambda: written.exists() and written.read_text() == "one")
 
+        assert ran(dsn, "jobs", "enqueue", "app.stumble").returncode == 0
+        wait_until(lambda: "ZeroDivisionError: division by zero\n" in program.said)
+        assert 'Traceback (most recent call last):\n  File "' in program.said
+        assert 'dev_app.py", line 12, in stumble\n    1 / 0\n' in program.said
+
         code.write_text("this is not Python")
         wait_until(lambda: "importing 'dev_app' failed" in program.said)
         code.write_text(APP.replace("VERSION", "two"))
@@ -58,6 +66,15 @@ def test_dev_starts_a_database_runs_jobs_and_follows_the_code(tmp_path: Path, em
         program.process.send_signal(signal.SIGINT)
         assert program.ended() == 0
     assert embedded.pid is None
+
+
+@pytest.mark.parametrize(
+    ("target", "told"), [("app", "names no attribute; write .*app:hf"), (":hf", "names no module")]
+)
+def test_dev_refuses_a_target_that_no_change_of_a_file_could_mend(tmp_path: Path, target: str, told: str) -> None:
+    done = ran("", "dev", target, folder=tmp_path)
+    assert done.returncode == 2 and re.search(told, done.stderr)
+    assert not (tmp_path / ".holdfast").exists(), "no database was started for it"
 
 
 def test_dev_runs_without_watchfiles_and_says_so(dsn: str, tmp_path: Path) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable
 from typing import Any
 
 import psycopg
 import pytest
-from program import holdfast, told
+from program import holdfast, ran, told
 
 from holdfast import Holdfast
 from holdfast.cli import checks
@@ -35,6 +36,14 @@ def test_a_sound_database_gets_only_oks(dsn: str) -> None:
     ]  # fmt: skip
     assert {each["level"] for each in answer["checks"]} == {"ok"}
     assert {"name": "pooler", "level": "ok", "found": "none", "advice": ""} in answer["checks"]
+
+
+def test_on_a_narrow_terminal_lines_break_between_words_and_below_the_text(dsn: str) -> None:
+    result = ran(dsn, "doctor", COLUMNS="60", FORCE_COLOR="1")
+    lines = re.sub(r"\x1b\[[\d;]*m", "", result.stdout).splitlines()
+    assert max(map(len, lines)) <= 60
+    second = lines[1]
+    assert lines[0].startswith("ok      versions     holdfast ") and second.startswith(" " * 21) and second[21] != " "
 
 
 def test_a_transaction_held_open_is_named_with_its_query(dsn: str) -> None:

@@ -35,6 +35,7 @@ def test_every_command_has_a_purpose_and_an_example(command: list[str]) -> None:
     assert lines[0].startswith(f"Usage: root {' '.join(command)}".rstrip())
     assert lines[1][0].isupper()
     assert any(line.startswith(f"Example: holdfast {' '.join(command)}".rstrip()) for line in lines)
+    assert "<bool>" not in result.stdout and "--help" in result.stdout
 
 
 def test_the_version_is_told() -> None:

@@ -60,6 +60,27 @@ def test_no_jobs_are_told_in_words(dsn: str) -> None:
     assert "holdfast worker" in holdfast(dsn, "jobs", "workers").stdout
 
 
+def test_a_queue_that_is_not_known_gets_a_suggestion(dsn: str, sql: Sql) -> None:
+    enqueue(dsn, "app.send", "--queue", "crawl")
+    for command in (
+        ["jobs", "--queue", "crwl"],
+        ["dead", "--queue", "crwl"],
+        ["jobs", "enqueue", "t", "--queue", "crwl"],
+    ):
+        assert "warning: nothing is known of queue crwl; did you mean crawl?" in holdfast(dsn, *command).stderr
+    for command in (["jobs", "--queue", "crawl"], ["dead", "--queue", "crawl"], ["jobs"]):
+        assert "warning" not in holdfast(dsn, *command).stderr
+
+
+def test_show_tells_how_long_a_job_waited_and_took(dsn: str, sql: Sql) -> None:
+    id_ = enqueue(dsn, "app.send", "--priority", "1")
+    ((token,),) = sql("select token from claim('w')")
+    sql("select finish(array[%s::uuid], array[%s::bigint])", [id_, token])
+    sql("update history set started_at = finished_at - interval '1.93 s', run_at = finished_at - interval '13.93 s'")
+    shown = [line.split(maxsplit=1) for line in holdfast(dsn, "jobs", "show", id_).stdout.splitlines()]
+    assert ["waited", "12 s"] in shown and ["took", "1.9 s"] in shown and ["priority", "1 (high)"] in shown
+
+
 def test_show_tells_everything_and_terminal_codes_in_errors_are_harmless(dsn: str, sql: Sql) -> None:
     id_ = enqueue(dsn, "app.send", '{"to": "a@b.c"}', "--delay", "3600")
     error = {
@@ -241,3 +262,11 @@ def test_json_holds_no_character_that_a_terminal_obeys(capsys: pytest.CaptureFix
     shown = capsys.readouterr().out
     assert [c for c in shown if not c.isprintable() and c != "\n"] == []
     assert json.loads(shown) == {"error": nasty, "name": "é 漢 🙂"} and "é 漢 🙂" in shown
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"),
+    [(0.02, "20 ms"), (0.4, "0.4 s"), (12, "12 s"), (180, "3 min"), (9000, "2.5 h"), (86_400 * 12_345, "12,345 d")],
+)
+def test_lengths_of_time_read_as_people_say_them(seconds: float, told: str) -> None:
+    assert render.duration(seconds) == told

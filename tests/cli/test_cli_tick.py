@@ -12,8 +12,9 @@ import pytest
 from flow import Sql
 from program import ran
 
-from holdfast.cli import tick
+from holdfast.cli import tick, worker
 from holdfast.model.tick import Tick
+from holdfast.settings import Settings
 
 APP = """
 import os
@@ -65,3 +66,41 @@ def test_ticks_of_many_processes_at_once_run_nothing_twice(dsn: str, sql: Sql, f
     notes = Counter((folder / "notes").read_text().split())
     assert set(notes.values()) == {1}
     assert len(notes) == sum(each["succeeded"] for each in told) >= 200
+
+
+CRAWLER = """
+from holdfast import Holdfast
+
+hf = Holdfast()
+
+@hf.task(queue="crawl")
+async def visit() -> None: ...
+"""
+
+
+def unknown_queues(dsn: str, folder: Path, *queues: str) -> list[tuple[str, str]]:
+    """The queues that a tick warns of, each with its hint."""
+    (folder / "crawler.py").write_text(CRAWLER)
+    done = ran(dsn, "tick", "crawler:hf", "--queues", ",".join(queues), "--log-format", "json", folder=folder)
+    assert done.returncode == 0, done.stderr
+    lines = [json.loads(line) for line in done.stderr.splitlines()]
+    assert "queues not served here" not in [line["event"] for line in lines]
+    return [(line["queue"], line["hint"]) for line in lines if line["event"] == "queue unknown"]
+
+
+def test_a_queue_that_neither_the_code_nor_the_database_knows_is_warned_of_with_what_was_meant(
+    dsn: str, sql: Sql, tmp_path: Path
+) -> None:
+    flow.put(sql, queue="reports")
+    # A worker that has the same slip makes nothing known.
+    sql("select register_worker('w', 'h', 1, '1', '{crwl}', 1, '[]'::jsonb)")
+    assert unknown_queues(dsn, tmp_path, "crwl", "reprots", "zzz", "reports", "crawl", "default") == [
+        ("crwl", "did you mean crawl?"),
+        ("reprots", "did you mean reports?"),
+        ("zzz", "no task names it, and no job waits in it"),
+    ]
+
+
+def test_a_database_that_is_away_is_not_waited_for_to_judge_a_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker, "PATIENCE", 0.1)
+    assert worker._queues_in_database(Settings.load(dsn="postgresql://127.0.0.1:1/none")) == []

@@ -235,7 +235,9 @@ def test_a_worker_that_is_lost_counts_for_nothing_and_claimed_jobs_fill_no_more_
     dsn: str, sql: Sql, busy: None
 ) -> None:
     sql("update workers set concurrency = 3")
-    assert "1 worker  3 of 3 slots busy" in holdfast(dsn, "top").stdout
+    shown = holdfast(dsn, "top").stdout
+    assert "1 worker  3 of 3 slots busy, 1 claimed ahead  1 later" in shown
+    assert re.search(r"^queue +ready +claimed", shown, re.M) and "running" not in shown
     sql("update workers set heartbeat_at = now() - interval '5 minutes'")
     sql("update claims set expires_at = now() - interval '4 minutes'")
     shown = holdfast(dsn, "top").stdout

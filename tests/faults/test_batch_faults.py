@@ -52,10 +52,10 @@ def test_two_thousand_jobs_are_counted_exactly_while_their_workers_are_killed(
     row = hf.task(name="row", retry=Retry.fixed(0.05, max_attempts=4))(stub)
     callback = hf.task(name="batch_done", retry=Retry.fixed(0, max_attempts=1000))(done)
     with hf.batch("import", on_done=callback) as batch:
-        ids = row.using(batch=batch).enqueue_many(range(1500))
+        ids = row.using(batch=batch).enqueue_many(range(1500)).ids
         row.using(batch=batch, delay=0.5).enqueue_many(range(1500, 1900))
         row.using(batch=batch, delay=3600).enqueue_many([0] * 50)
-        never = row.using(batch=batch, delay=0.5, deadline=0.7).enqueue_many([0] * 50)
+        never = row.using(batch=batch, delay=0.5, deadline=0.7).enqueue_many([0] * 50).ids
     later = [str(i) for (i,) in sql("select id from later where run_at > now() + interval '1 minute'")]
     with fleet(dsn, tmp_path, 3, seeded, app="ledger", concurrency=8, **QUICK) as killed:
         wait_until(lambda: sql("select 1 from history limit 1"), 60)
@@ -171,8 +171,8 @@ def test_jobs_added_by_calls_whose_replies_were_lost_are_counted_once(
     batches = []
     for _ in range(40):
         with app.batch("import") as batch:
-            ids = task.using(batch=batch).enqueue_many(range(200))
-            ids += task.using(batch=batch, delay=60).enqueue_many(range(20))
+            ids = task.using(batch=batch).enqueue_many(range(200)).ids
+            ids += task.using(batch=batch, delay=60).enqueue_many(range(20)).ids
             ids += [task.using(batch=batch).enqueue(n).id for n in range(5)]
         batches.append((batch.id, ids))
     print(f"{proxy.cuts} cuts")

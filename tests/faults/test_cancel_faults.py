@@ -36,8 +36,8 @@ def cancel(sql: Sql, id_: str) -> tuple[str, int]:
 def test_jobs_are_canceled_while_their_workers_are_killed(
     hf: Holdfast, dsn: str, sql: Sql, tmp_path: Path, seeded: random.Random
 ) -> None:
-    ids = [*hf.task(name="endless", retry=AGAIN)(stub).enqueue_many(range(30)),
-           *hf.task(name="endless_thread", retry=AGAIN)(stub).enqueue_many(range(30))]  # fmt: skip
+    ids = [*hf.task(name="endless", retry=AGAIN)(stub).enqueue_many(range(30)).ids,
+           *hf.task(name="endless_thread", retry=AGAIN)(stub).enqueue_many(range(30)).ids]  # fmt: skip
     seeded.shuffle(ids)
     told: dict[str, tuple[str, int]] = {}
     with fleet(dsn, tmp_path, 3, seeded, concurrency=30, **QUICK) as killed:
@@ -80,7 +80,7 @@ def test_a_frozen_worker_that_comes_back_after_its_job_was_canceled_changes_noth
 def test_a_job_canceled_as_its_worker_stops_is_not_put_back(hf: Holdfast, dsn: str, sql: Sql, tmp_path: Path) -> None:
     """The worker gives back what it could not finish, and one of those jobs is not wanted any more."""
     task = hf.task(name="endless", retry=AGAIN)(stub)
-    ids = task.enqueue_many(range(20))
+    ids = task.enqueue_many(range(20)).ids
     with worker(dsn, tmp_path, grace=0.5, notify="false", **QUICK) as process:
         wait_until(lambda: len(process.notes("endless")) == 20)
         process.signal(signal.SIGTERM)

@@ -44,7 +44,7 @@ def finals(sql: Sql) -> Counter[str]:
 def test_two_workers_run_a_thousand_jobs_once_each(hf: Holdfast, dsn: str, sql: Sql, tmp_path: Path) -> None:
     with worker(dsn, tmp_path, concurrency=5) as one, worker(dsn, tmp_path, concurrency=5) as two:
         wait_until(lambda: sql("select count(distinct worker) from sleepers") == [(2,)])
-        ids = tasks(hf)["slow"].enqueue_many([0.005] * 1000)
+        ids = tasks(hf)["slow"].enqueue_many([0.005] * 1000).ids
         wait_until(lambda: finals(sql)["succeeded"] == 1000)
         assert one.stop() == 0
         assert two.stop() == 0
@@ -93,7 +93,7 @@ def test_a_job_that_kills_its_worker_dies_after_max_attempts_and_takes_nobody_al
 ) -> None:
     mine = tasks(hf)
     poison = mine["poison"].enqueue()
-    others = mine["record"].enqueue_many(range(20))
+    others = mine["record"].enqueue_many(range(20)).ids
     for _ in range(12):
         with worker(dsn, tmp_path, concurrency=4, **QUICK) as process:
             wait_until(lambda p=process: p.popen.poll() is not None or finals(sql)["dead"])
@@ -110,7 +110,7 @@ def test_a_job_that_kills_its_worker_dies_after_max_attempts_and_takes_nobody_al
 def test_sigterm_lets_running_jobs_finish_and_gives_back_the_rest(
     hf: Holdfast, dsn: str, sql: Sql, tmp_path: Path
 ) -> None:
-    ids = tasks(hf)["slow"].enqueue_many([3] * 6)  # long enough for the signal to come while two of them run
+    ids = tasks(hf)["slow"].enqueue_many([3] * 6).ids  # long enough for the signal to come while two of them run
     with worker(dsn, tmp_path, concurrency=2, prefetch=0, poll=0.1) as process:
         wait_until(lambda: len(process.notes("slow")) == 2)
         assert process.stop() == 0

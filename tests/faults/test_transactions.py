@@ -33,7 +33,7 @@ def ledger(dsn: str) -> Iterator[Callable[[], list[tuple[str, int]]]]:
 def enqueue(hf: Holdfast, task: str, number: int) -> list[str]:
     def stub(n: int) -> None: ...
 
-    return hf.task(name=task, retry=Retry.fixed(0, max_attempts=1000))(stub).enqueue_many(range(number))
+    return hf.task(name=task, retry=Retry.fixed(0, max_attempts=1000))(stub).enqueue_many(range(number)).ids
 
 
 def check_once(sql: Sql, rows: list[tuple[str, int]], ids: list[str]) -> None:

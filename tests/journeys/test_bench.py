@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import pty
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import psycopg
 import pytest
@@ -57,6 +60,29 @@ def test_a_workload_measures_something(server: str, workload: str) -> None:
         pytest.skip(told["note"])
     assert told["jobs"] >= 20 and told["jobs_per_s"] > 0 and told["ratio"] > 0
     assert told["problems"] == []
+
+
+def _read_all(terminal: int) -> str:
+    data = b""
+    with contextlib.suppress(OSError):  # how a terminal says that its other end is closed
+        while part := os.read(terminal, 10_000):
+            data += part
+    os.close(terminal)
+    return data.decode()
+
+
+def test_a_terminal_shows_what_is_measured_while_rows_go_to_standard_output(server: str) -> None:
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "holdfast.cli", "bench", "-w", "enqueue_one", "--scale", "0.001"]
+    env = os.environ | {"HOLDFAST_DSN": server, "TERM": "xterm", "COLUMNS": "80"}
+    with ThreadPoolExecutor() as threads:
+        reading = threads.submit(_read_all, ours)  # a terminal that nobody reads fills up
+        done = subprocess.run(command, env=env, stdout=subprocess.PIPE, stderr=theirs, timeout=100, check=False)
+        os.close(theirs)
+        seen = reading.result()
+    head, row, note = done.stdout.decode().splitlines()
+    assert head.startswith("workload") and row.startswith("enqueue_one") and note.startswith("    bare p50")
+    assert "enqueue_one (1 of 1)" in seen and "0:00:0" in seen
 
 
 def test_what_must_never_be_fails_the_bench(

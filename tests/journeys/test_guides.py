@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from running import ended, until, waiting, working
 
-from holdfast import Event, Holdfast, Status
+from holdfast import Event, Holdfast, InvalidPayload, Status
 from holdfast.effects.signature import sign
 
 GUIDES = Path(__file__).parent.parent.parent / "docs/guides"
@@ -114,6 +114,14 @@ def run(page: str, name: str, code: str, guide: Guide) -> None:
 async def task(guide: Guide) -> None:
     info = await ended(guide.hf, (await guide.send.aenqueue("a@b.c")).id)
     assert (info.status, info.task, info.queue, info.priority) == (Status.SUCCEEDED, "guide.send", "mail", 1)
+
+
+@check
+async def objects(guide: Guide) -> None:
+    lines = [guide.Line(sku="a", count=1), guide.Line(sku="b", count=2)]
+    with pytest.raises(InvalidPayload, match="greater than 0"):
+        await guide.price.aenqueue([{"sku": "a", "count": 0}])
+    assert await (await guide.price.aenqueue(lines)).aresult(40) == lines[1]
 
 
 @check

@@ -100,7 +100,9 @@ def test_a_key_rolled_back_with_the_callers_transaction_is_free(dsn: str, tasks:
 
 def test_many_jobs_with_derived_keys_are_deduped_among_themselves(tasks: tuple[Any, Any], sql: Sql) -> None:
     mail, _ = tasks
-    ids = mail.enqueue_many(["a", "b", "a", {"to": "b"}, ("c",)])
+    handles = mail.enqueue_many(["a", "b", "a", {"to": "b"}, ("c",)])
+    ids = handles.ids
+    assert [each.existing for each in handles] == [False, False, True, True, False]
     assert ids[2:4] == ids[:2]
     assert len(set(ids)) == 3
     assert core.count(sql, "live") == 3

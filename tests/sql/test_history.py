@@ -18,7 +18,7 @@ def test_rows_in_the_default_partition_move_when_their_day_gets_a_partition(hf: 
 
     day = sql("select to_char(now() at time zone 'utc', '\"history_\"YYYYMMDD')")[0][0]
     sql(f"drop table {day}")
-    ids = quick.enqueue_many(range(3))
+    ids = quick.enqueue_many(range(3)).ids
     token = sql("select token from claim('w', '{default}', 3)")[0][0]
     assert sql("select finish(%s::uuid[], %s)", [ids, [token] * 3]) == []
     assert sql("select count(*) from history_default") == [(3,)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 
 import pytest
 from sql_clock import Clock, clock_fixture  # noqa: F401 - a fixture
@@ -68,7 +69,7 @@ def test_a_pass_that_took_longer_than_the_window_is_in_it_when_it_ends(sql: Sql,
     ("metric", "values"),
     [
         ("tick_duration", {0: "good", 29.9: "good", 30: "warning", 50: "warning", 50.1: "critical"}),
-        ("lock_contentions", {0: "good", 1: "warning", 5: "warning", 6: "critical"}),
+        ("lock_contentions", {0: "good", 1: "warning", 5: "warning", 1_000_000: "warning"}),
         ("jobs_per_tick", {10: "good", 50: "good", 51: "warning", 100: "warning", 101: "critical"}),
         ("queue_depth", {0: "good", 99: "good", 100: "warning", 500: "warning", 501: "critical"}),
         ("no_such_metric", {1: None}),
@@ -85,18 +86,33 @@ def test_the_worst_of_each_figure_counts(sql: Sql) -> None:
     assert set(levels(sql).values()) == {None}
     record(sql, "a", seconds=31, claimed=60)
     record(sql, "b", seconds=1, claimed=5, contention=6)
-    assert levels(sql) == {"tick_duration": "warning", "lock_contentions": "critical", "jobs_per_tick": "warning",
+    assert levels(sql) == {"tick_duration": "warning", "lock_contentions": "warning", "jobs_per_tick": "warning",
                            "queue_depth": "good"}  # fmt: skip
     told = "tick_duration_level, lock_contentions_level, jobs_per_tick_level"
     assert sql(f"select {told} from worker_health_summary order by worker_id") == [
         ("warning", "good", "warning"),
-        ("good", "critical", "good"),
+        ("good", "warning", "good"),
     ]
 
 
-def test_how_much_a_continuous_worker_did_in_a_window_is_not_judged(sql: Sql) -> None:
-    record(sql, claimed=100_000, kind="window")
-    assert levels(sql)["jobs_per_tick"] is None
+def test_a_window_is_not_judged_as_a_tick(sql: Sql) -> None:
+    record(sql, seconds=600, claimed=100_000, contention=5000, kind="window")
+    assert levels(sql) == {
+        "tick_duration": None,
+        "lock_contentions": None,
+        "jobs_per_tick": None,
+        "queue_depth": "good",
+    }
+    told = "tick_duration_level, lock_contentions_level, jobs_per_tick_level"
+    assert sql(f"select {told} from worker_health_summary") == [(None, None, None)]
+
+
+def test_windows_and_ticks_are_counted_apart_and_their_jobs_together(sql: Sql, clock: Clock) -> None:
+    record(sql, seconds=60, claimed=100, kind="window")
+    clock.advance(5)
+    record(sql, seconds=2, claimed=10)
+    told = "tick_count, window_count, avg_tick_duration_ms, total_jobs_claimed, last_tick_at - last_window_at"
+    assert sql(f"select {told} from worker_health_summary") == [(1, 1, 2000, 110, timedelta(seconds=5))]
 
 
 def test_the_depth_is_what_workers_saw_last(sql: Sql) -> None:

@@ -63,7 +63,7 @@ class Lent(ABC):
 
     def enqueue_many(self, task: Any, calls: list[Any]) -> list[str]:
         using = task.using(conn=self.conn)
-        ids: list[str] = self.do(using.aenqueue_many if self.is_async else using.enqueue_many, calls)
+        ids: list[str] = self.do(using.aenqueue_many if self.is_async else using.enqueue_many, calls).ids
         return ids
 
     def execute(self, statement: str) -> None:

@@ -83,7 +83,7 @@ def test_an_enqueue_in_the_callers_transaction_rolls_back_with_it(hf: Holdfast, 
     with psycopg.connect(dsn) as conn:
         one = quick.using(conn=conn).enqueue(1)
         keyed = quick.using(conn=conn, dedupe="k").enqueue(2)
-        many = quick.using(conn=conn).enqueue_many(range(3))
+        many = quick.using(conn=conn).enqueue_many(range(3)).ids
         assert hf.get(one.id) is None
         conn.rollback()
     assert [hf.get(each) for each in (one.id, keyed.id, *many)] == [None] * 5
@@ -99,7 +99,7 @@ async def test_the_same_with_an_async_connection(hf: Holdfast, dsn: str) -> None
 
     async with await psycopg.AsyncConnection.connect(dsn) as conn:
         one = await quick.using(conn=conn).aenqueue(1)
-        many = await quick.using(conn=conn).aenqueue_many(range(3))
+        many = (await quick.using(conn=conn).aenqueue_many(range(3))).ids
         await conn.rollback()
         kept = await quick.using(conn=conn).aenqueue(2)
         await conn.commit()
@@ -113,7 +113,7 @@ def test_text_is_copied_as_it_is_whatever_the_callers_encoding(hf: Holdfast, dsn
     async def say(text: str) -> None: ...
 
     with psycopg.connect(dsn, autocommit=True, client_encoding="latin1") as conn:
-        [one] = say.using(conn=conn).enqueue_many([("caf\u00e9",)])
+        [one] = say.using(conn=conn).enqueue_many([("caf\u00e9",)]).ids
     info = hf.get(one)
     assert info is not None
     assert info.payload == {"text": "caf\u00e9"}

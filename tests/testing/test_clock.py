@@ -57,7 +57,7 @@ def test_every_time_of_a_job_comes_from_the_clock(kit: Kit) -> None:
     async def stamp() -> None: ...
 
     kit.clock.freeze(NEW_YEAR)
-    ids = [stamp.enqueue().id, stamp.using(delay=0).enqueue().id, *stamp.enqueue_many([()])]
+    ids = [stamp.enqueue().id, stamp.using(delay=0).enqueue().id, *stamp.enqueue_many([()]).ids]
     kit.drain()
     for info in map(kit.hf.get, ids):
         assert info is not None

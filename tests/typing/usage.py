@@ -7,7 +7,9 @@ from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from typing import Any, assert_type
 
+import attrs
 import psycopg
+import pydantic
 
 from holdfast import (
     CONTEXT,
@@ -20,6 +22,7 @@ from holdfast import (
     Delivery,
     Emitted,
     Handle,
+    Handles,
     Holdfast,
     Limit,
     MessageInfo,
@@ -34,6 +37,15 @@ hf = Holdfast("postgresql://nowhere/none")
 @dataclass
 class Receipt:
     number: int
+
+
+class Order(pydantic.BaseModel):
+    number: int
+
+
+@attrs.define
+class Corner:
+    x: int
 
 
 class Pool: ...
@@ -62,6 +74,11 @@ def in_thread(to: str) -> int:
 @hf.task(runner="process")
 async def in_process(to: str) -> int:
     return 1
+
+
+@hf.task()
+async def ship(order: Order, corner: Corner) -> Order:
+    return order
 
 
 @hf.task()
@@ -114,7 +131,11 @@ assert_type(in_thread.using(delay=3, tenant="acme").enqueue(to="a"), Handle[int]
 assert_type(in_process.enqueue("a"), Handle[int])
 assert_type(crawl.using(tenant="acme").enqueue("a"), Handle[int])
 assert_type(hf.declared_limits, list[Limit])
-assert_type(send.enqueue_many([("a",), {"to": "b"}]), list[str])
+assert_type(send.enqueue_many([("a",), {"to": "b"}]), Handles[str])
+assert_type(send.enqueue_many([("a",)])[0], Handle[str])
+assert_type(send.enqueue_many([("a",)])[1:].ids, list[str])
+assert_type([each.result() for each in pay.enqueue_many([3])], list[Receipt])
+assert_type(ship.enqueue(Order(number=1), Corner(x=1)).result(), Order)
 assert_type(pay.enqueue(3).result(timeout=1), Receipt)
 assert_type(pool, Resource[Pool])
 assert_type(word.value, str)
@@ -160,6 +181,7 @@ async def coroutine() -> None:
 
 send.enqueue(1)  # error: arg-type / reportArgumentType
 send.enqueue("a", copys=2)  # error: call-arg / reportCallIssue
+ship.enqueue({"number": 1}, Corner(x=1))  # error: arg-type / reportArgumentType
 in_thread.enqueue()  # error: call-arg / reportCallIssue
 context_first.enqueue("x")  # error: arg-type / reportArgumentType
 context_first.enqueue(CONTEXT, 3)  # error: call-arg, arg-type / reportCallIssue

@@ -196,14 +196,16 @@ def test_an_annotation_that_cannot_be_resolved_is_refused_with_its_name() -> Non
 def test_a_type_that_json_cannot_carry_is_refused_when_the_task_is_made() -> None:
     def handler(a: list[int] | set[str]) -> None: ...
 
-    with pytest.raises(ConfigurationError, match="task 't' has a parameter whose type cannot be carried as JSON"):
+    with pytest.raises(
+        ConfigurationError, match=r"task 't': parameter 'a' has the type list\[int\] \| set\[str\], which"
+    ):
         Signature("t", handler)
 
 
 def test_an_argument_that_json_cannot_carry_is_refused_at_enqueue() -> None:
-    def handler(a: Callable[[], int]) -> None: ...
+    def handler(a: Any) -> None: ...
 
-    with pytest.raises(InvalidPayload, match=r"cannot be carried as JSON|does not fit"):
+    with pytest.raises(InvalidPayload, match="cannot be carried as JSON"):
         Signature("t", handler).encode((nothing,), {}, **LIMITS)
 
 

@@ -46,8 +46,8 @@ WAYS: dict[str, Callable[[Holdfast], Any]] = {
     "enqueue, replaced": lambda hf: [
         hf.tasks["note"].using(dedupe=Dedupe(on_conflict="replace", key="k")).enqueue(n).id for n in (1, 2)
     ][-1],
-    "enqueue_many, copied": lambda hf: hf.tasks["note"].enqueue_many([1, 2])[-1],
-    "enqueue_many, by a call": lambda hf: hf.tasks["note"].using(delay=9).enqueue_many([1, 2])[-1],
+    "enqueue_many, copied": lambda hf: hf.tasks["note"].enqueue_many([1, 2]).ids[-1],
+    "enqueue_many, by a call": lambda hf: hf.tasks["note"].using(delay=9).enqueue_many([1, 2]).ids[-1],
     "emit": lambda hf: hf.emit(None, "mail", {}, key="k").id,
     "publish": lambda hf: hf.webhooks.publish(None, Event("order.paid", {}, tenant="acme")).deliveries[-1],
     "test of an endpoint": lambda hf: hf.webhooks.test(hf.webhooks.list()[0].id),
@@ -64,12 +64,12 @@ def test_every_way_to_make_a_job_tells_of_it(app: Holdfast, told: Told, way: str
 
 async def test_so_do_the_async_ones_and_what_is_in_a_transaction_says_so(app: Holdfast, told: Told, dsn: str) -> None:
     note = app.tasks["note"]
-    jobs = [(await note.aenqueue(1)).id, (await note.aenqueue_many([1, 2]))[-1],
+    jobs = [(await note.aenqueue(1)).id, (await note.aenqueue_many([1, 2])).ids[-1],
             (await app.aemit(None, "mail", {}, key="a")).id]  # fmt: skip
     assert told == [(job, True) for job in jobs]
     told.clear()
     async with await psycopg.AsyncConnection.connect(dsn) as conn:
-        jobs = [(await note.using(conn=conn).aenqueue(1)).id, (await note.using(conn=conn).aenqueue_many([1]))[-1],
+        jobs = [(await note.using(conn=conn).aenqueue(1)).id, (await note.using(conn=conn).aenqueue_many([1])).ids[-1],
                 (await app.aemit(conn, "mail", {}, key="b")).id]  # fmt: skip
     assert told == [(job, False) for job in jobs]
     await app.aclose()
@@ -81,7 +81,7 @@ def test_what_makes_no_job_tells_nothing(app: Holdfast, told: Told) -> None:
     app.emit(None, "mail", {}, key="k")
     told.clear()
     assert keyed.enqueue(1).id == job.id and app.emit(None, "mail", {}, key="k").existing
-    assert app.tasks["note"].enqueue_many([]) == [] and app.retry_dead([job.id]) == []
+    assert app.tasks["note"].enqueue_many([]).ids == [] and app.retry_dead([job.id]) == []
     assert app.webhooks.publish(None, Event("order.paid", {}, tenant="nobody")).deliveries == []
     app.cancel(job.id)
     assert told == []

@@ -109,7 +109,7 @@ async def test_the_levels_are_told_with_what_was_measured_and_the_thresholds(
     levels = told(await operator.get("/levels"))
     assert levels["level"] == "critical"
     assert {each["metric"]: tuple(each.values())[1:] for each in levels["items"]} == {
-        "tick_duration": (31, "warning", 30, 50), "lock_contentions": (2, "warning", 1, 5),
+        "tick_duration": (31, "warning", 30, 50), "lock_contentions": (2, "warning", 1, None),
         "jobs_per_tick": (120, "critical", 51, 100), "queue_depth": (0, "good", 100, 500),
     }  # fmt: skip
     rows = [(row["worker_id"], row["tick_count"], row["jobs_per_tick_level"]) for row in levels["workers"]]

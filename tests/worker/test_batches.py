@@ -39,7 +39,7 @@ async def test_a_batch_counts_how_its_jobs_end_and_calls_back_once(hf: Holdfast)
         told.append((batch, ctx.tenant))
 
     with hf.batch("import", tenant="acme", on_done=imported) as batch:
-        ids = row.using(batch=batch).enqueue_many(range(200))
+        ids = row.using(batch=batch).enqueue_many(range(200)).ids
         one = row.using(batch=batch).enqueue(200)
         assert counts(batch.info()) == ("queued", 201, 0, 0, 0, 0)
     async with working(hf):

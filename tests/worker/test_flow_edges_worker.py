@@ -51,7 +51,7 @@ async def test_a_limit_that_a_transaction_holds_for_long_is_not_hammered(
         await until(lambda: sql("select 1 from sleepers"))
         with psycopg.connect(dsn, options="-c search_path=holdfast") as other:
             other.execute("select 1 from limits for update")
-            ids = await t.aenqueue_many([{}] * jobs)
+            ids = (await t.aenqueue_many([{}] * jobs)).ids
             await until(lambda: len(claims) > 10)
             before = len(claims)
             await asyncio.sleep(2)  # the one thing that only time can show
@@ -93,7 +93,7 @@ async def test_a_limit_of_a_queue_is_used_to_the_full_without_notifications(hf: 
 
     await hf.aset_limit("queue:default", concurrency=1)
     began = time.monotonic()
-    ids = await t.aenqueue_many([{}] * 20)
+    ids = (await t.aenqueue_many([{}] * 20)).ids
     async with working(hf, poll=POLL, notify=False):
         for id_ in ids:
             await ended(hf, id_)

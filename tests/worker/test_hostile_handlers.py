@@ -69,7 +69,7 @@ async def test_the_last_report_of_a_thread_is_never_lost(hf: Holdfast) -> None:
         ctx.progress(300, 300)
 
     async with working(hf, concurrency=8):
-        for id_ in counts.enqueue_many([()] * 60):
+        for id_ in counts.enqueue_many([()] * 60).ids:
             assert ((await ended(hf, id_)).progress or {}).get("done") == 300
 
 
@@ -272,7 +272,7 @@ async def test_a_block_of_any_text_is_recorded(hf: Holdfast) -> None:
         raise Dead("r" * 100_000, code="c\x00" * 1000, block=keys[n])
 
     async with working(hf):
-        ids = fetch.enqueue_many(range(len(keys)))
+        ids = fetch.enqueue_many(range(len(keys))).ids
         assert {(await ended(hf, id_)).status for id_ in ids} == {Status.DEAD}
     blocks = {each.key: each.count for each in hf.blocks()}
     assert sum(blocks.values()) == len(keys)

@@ -176,7 +176,7 @@ async def test_many_jobs_of_a_worker_are_canceled_at_once(hf: Holdfast, sql: Sql
         await asyncio.sleep(60)
 
     async with working(hf, concurrency=200):
-        ids = await slow.aenqueue_many(range(200))
+        ids = (await slow.aenqueue_many(range(200))).ids
         await until(lambda: running == 200)
         assert set((await hf.acancel(*ids)).values()) == {"canceling"}
         all_of_them = "select 1 from jobs where status = 'canceled' having count(*) = 200"

@@ -14,9 +14,9 @@ import flow
 import pytest
 from running import until, working
 
-from holdfast import Fail, Holdfast
+from holdfast import Fail, Holdfast, Retry
 from holdfast.model.job import Job
-from holdfast.telemetry.logs import JsonLines
+from holdfast.telemetry.logs import Console, Fields, JsonLines
 from holdfast.worker.finish import MOST_KEYS, Failures
 from holdfast.worker.hand import Lease
 
@@ -58,6 +58,53 @@ async def test_lines_have_durations_counts_and_what_fails_most(
     (told,) = [each for each in as_json if each["event"] == "window"]
     assert told.items() >= window.items()
     assert all("job_duration_ms" in each for each in as_json if each["event"] in ("job failed", "job succeeded"))
+
+
+def console(caplog: pytest.LogCaptureFixture, event: str) -> list[str]:
+    return [Console().format(record) for record in caplog.records if getattr(record, "event", "") == event]
+
+
+async def test_at_level_debug_a_failure_shows_where_it_was_raised_and_a_choice_only_with_its_cause(
+    hf: Holdfast, caplog: pytest.LogCaptureFixture
+) -> None:
+    @hf.task(name="odd", retry=Retry.none())
+    async def odd(how: str) -> None:
+        if how == "chosen":
+            raise Fail("as agreed")
+        try:
+            raise ValueError("see https://ann:pw@a.example/x")
+        except ValueError as error:
+            if how == "caused":
+                raise Fail("because of that") from error
+            raise
+
+    for level, shown in ((logging.DEBUG, True), (logging.INFO, False)):
+        caplog.clear()
+        with caplog.at_level(level, "holdfast"):
+            await odd.aenqueue_many([["plain"], ["chosen"], ["caused"]])
+            async with working(hf) as worker:
+                await until(lambda w=worker: hasattr(w, "finisher") and w.finisher.failed == 3)
+        (plain,), failed = console(caplog, "job dead"), console(caplog, "job failed")
+        (chosen,), (caused,) = ([each for each in failed if word in each] for word in ("as agreed", "because of that"))
+        assert ("\nTraceback (most recent call last):\n" in plain) is shown
+        assert plain.endswith("\nValueError: see https://a.example/x") is shown
+        assert "Traceback" not in chosen
+        assert ("direct cause" in caused) is shown
+        as_json = [json.loads(JsonLines().format(record)) for record in caplog.records]
+        assert any("traceback" in each for each in as_json) is shown
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [(1930.4, "1930"), (0.1, "0.1"), (12.345, "12.3"), (1e-5, "0.00001"), (1e9, "1000000000"), (-2500.6, "-2501"),
+     (99.99, "100"), (0.0, "0"), (float("inf"), "inf"), (3, "3"), (True, "True"), (None, "None"), ("a b", '"a b"'),
+     ({"fetch BLOCKED": 4, "x": 1}, '"fetch BLOCKED: 4, x: 1"'), ({}, "")],
+)  # fmt: skip
+def test_values_read_as_people_write_them(value: Any, told: str) -> None:
+    record = logging.LogRecord("holdfast.x", logging.INFO, "", 0, "window", None, None)
+    record.fields = {"value": value}
+    assert Console().format(record).rpartition("value=")[2] == told
+    assert str(Fields({"value": value})) == f" value={told}"
 
 
 async def test_a_task_that_is_unknown_here_is_warned_of_once_a_minute(

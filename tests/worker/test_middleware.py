@@ -73,9 +73,9 @@ async def test_middleware_runs_in_order_and_carries_headers_from_enqueue_to_hand
         assert order == ["outer in", "inner in {'trace': 't-1'}", "inner out", "outer out"]
         assert await job.aresult(40) == "t-1"
         assert await (await in_thread.aenqueue(1)).aresult(40) == "t-1"
-        (id_,) = in_thread.enqueue_many([2])
+        (id_,) = in_thread.enqueue_many([2]).ids
         assert (await ended(hf, id_)).result == "t-1"
-        (id_,) = await in_thread.using(delay=0.01).aenqueue_many([2])
+        (id_,) = (await in_thread.using(delay=0.01).aenqueue_many([2])).ids
         assert (await ended(hf, id_)).result == "t-1"
         failed = await ended(hf, (await in_thread.aenqueue(-1)).id)
         assert failed.status is Status.FAILED and failed.last_error and failed.last_error["message"] == "seen: negative"

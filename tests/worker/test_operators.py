@@ -31,7 +31,7 @@ def visit(hf: Holdfast) -> Task[[str], None]:
 
 
 async def enqueue(visit: Task[[str], None]) -> list[str]:
-    return await visit.using(tenant="acme").aenqueue_many(["a.example"] * JOBS)
+    return (await visit.using(tenant="acme").aenqueue_many(["a.example"] * JOBS)).ids
 
 
 async def statuses(hf: Holdfast, ids: list[str]) -> set[Status]:
@@ -95,7 +95,7 @@ async def test_a_job_at_a_full_key_is_told_who_holds_it(hf: Holdfast) -> None:
         await go.wait()
 
     async with working(hf) as worker:
-        ids = await hold.aenqueue_many(["a.example"] * 3)
+        ids = (await hold.aenqueue_many(["a.example"] * 3)).ids
 
         async def two_run() -> bool:
             found = await hf.alimits("domain:a.example")

@@ -206,7 +206,10 @@ async def test_a_restart_of_the_database_costs_no_attempt(hf: Holdfast, sql: Sql
 
     async with working(hf):
         for start in (0, 20):
-            ids = [*on_loop.enqueue_many(range(start, start + 10)), *in_thread.enqueue_many(range(start, start + 10))]
+            ids = [
+                *on_loop.enqueue_many(range(start, start + 10)).ids,
+                *in_thread.enqueue_many(range(start, start + 10)).ids,
+            ]
             assert {(await ended(hf, id_)).status for id_ in ids} == {Status.SUCCEEDED}
             sql(
                 "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'holdfast transaction'"

@@ -33,7 +33,7 @@ async def test_a_handler_in_a_process_gets_its_arguments_and_its_result_is_kept(
 
 async def test_the_process_is_another_one_and_is_reused(app: Holdfast) -> None:
     async with working(app, child_processes=1):
-        jobs = await crunch.whoami.aenqueue_many(range(30))
+        jobs = (await crunch.whoami.aenqueue_many(range(30))).ids
         seen = {(await ended(app, each)).result for each in jobs}
     assert len(seen) == 1 and os.getpid() not in seen
 
@@ -116,7 +116,7 @@ async def test_a_timeout_kills_the_process_and_says_so(app: Holdfast, tmp_path: 
 async def test_the_timeout_counts_from_the_start_and_not_while_waiting_for_a_process(app: Holdfast) -> None:
     async with working(app, child_processes=1):
         slow = await crunch.nap.aenqueue(2.5)
-        behind = await crunch.nap_briefly.aenqueue_many([0.1] * 3)  # their timeout is 2 s
+        behind = (await crunch.nap_briefly.aenqueue_many([0.1] * 3)).ids  # their timeout is 2 s
         assert (await ended(app, slow.id)).status is Status.SUCCEEDED
         assert {(await ended(app, each)).status for each in behind} == {Status.SUCCEEDED}
 
@@ -208,7 +208,7 @@ async def test_a_stopping_worker_gives_back_what_waits_for_a_process(app: Holdfa
     async with working(app, grace=20, child_processes=1) as running:
         first = await crunch.nap.aenqueue(3)
         await until(lambda: len(running.hand.running) == 1)
-        rest = await crunch.whoami.aenqueue_many(range(5))
+        rest = (await crunch.whoami.aenqueue_many(range(5))).ids
         await until(lambda: len(running.hand.running) == 6)
     assert (await ended(app, first.id)).status is Status.SUCCEEDED
     assert sql("select count(*), max(attempt) from live where token is null") == [(len(rest), 0)]

@@ -81,7 +81,7 @@ async def test_threads_are_reused_and_end_with_the_worker(hf: Holdfast) -> None:
         return threading.current_thread().name
 
     async with working(hf, concurrency=3):
-        names = {(await ended(hf, each)).result for each in await which.aenqueue_many(range(50))}
+        names = {(await ended(hf, each)).result for each in (await which.aenqueue_many(range(50))).ids}
     assert len(names) <= 3
     await until(lambda: not [t for t in threading.enumerate() if t.name in names])
 
@@ -245,7 +245,7 @@ async def test_no_exception_of_a_handler_harms_the_worker_or_its_neighbours(hf: 
 
     async with working(hf, concurrency=2):
         bad = await leaky.aenqueue()
-        good = await healthy.aenqueue_many(range(20))
+        good = (await healthy.aenqueue_many(range(20))).ids
         assert (await ended(hf, bad.id)).status is Status.DEAD
         assert {(await ended(hf, each)).status for each in good} == {Status.SUCCEEDED}
 
@@ -313,7 +313,7 @@ async def test_an_outcome_the_database_refuses_holds_up_no_other(hf: Holdfast, m
         return "fine"
 
     bad = await poisonous.aenqueue()
-    good = await healthy.aenqueue_many(range(20))
+    good = (await healthy.aenqueue_many(range(20))).ids
     async with working(hf):
         info = await ended(hf, bad.id)
         assert {(await ended(hf, each)).status for each in good} == {Status.SUCCEEDED}
@@ -384,7 +384,7 @@ async def test_no_slot_dies_whatever_a_handler_raises_or_swallows(hf: Holdfast) 
     bad = [await strange.aenqueue() for _ in range(4)]
     async with working(hf, concurrency=2):
         assert {(await ended(hf, each.id)).status for each in bad} == {Status.DEAD}
-        good = await healthy.aenqueue_many(range(5))
+        good = (await healthy.aenqueue_many(range(5))).ids
         assert {(await ended(hf, each)).status for each in good} == {Status.SUCCEEDED}
 
 
@@ -403,7 +403,7 @@ async def test_hung_threads_do_not_time_out_jobs_that_never_ran(hf: Holdfast) ->
     async with working(hf, concurrency=2):
         hung = await hangs.aenqueue()
         info = await ended(hf, hung.id)
-        good = await quick.aenqueue_many(range(5))
+        good = (await quick.aenqueue_many(range(5))).ids
         assert {(await ended(hf, each)).status for each in good} == {Status.SUCCEEDED}
         let_go.set()
     assert info.status is Status.DEAD
@@ -424,7 +424,7 @@ async def test_an_outcome_that_cannot_be_written_ends_that_job_and_no_worker(hf:
 
     async with working(hf):
         job = await later.aenqueue()
-        good = await healthy.aenqueue_many(range(5))
+        good = (await healthy.aenqueue_many(range(5))).ids
         assert {(await ended(hf, each)).status for each in good} == {Status.SUCCEEDED}
         assert (await waiting(hf, job.id)).status is Status.RETRYING
 
@@ -437,7 +437,7 @@ async def test_plain_successes_that_are_refused_are_sent_one_by_one_and_never_be
     @hf.task()
     async def healthy(n: int) -> None: ...
 
-    good = await healthy.aenqueue_many(range(9))
+    good = (await healthy.aenqueue_many(range(9))).ids
     bad = await healthy.aenqueue(-1)
     sql("alter table history add constraint refuses check ((payload ->> 'n')::int >= 0)")
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Sequence
 
 from holdfast.errors import UsageError
@@ -17,16 +18,18 @@ def run(settings: Settings, *, workloads: Sequence[str] | None = None, scale: fl
     chosen = list(workloads or known)
     for name in chosen:
         if name not in known:
-            raise UsageError(f"no workload named {name!r}; there are {', '.join(known)}")
+            meant = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {meant[0]}?" if meant else f"there are {', '.join(known)}"
+            raise UsageError(f"no workload named {name!r}; {hint}")
     if not settings.dsn:
         settings = settings.with_(dsn="embedded:./.holdfast/bench")
     if settings.schema == "holdfast":
         settings = settings.with_(schema="holdfast_bench")
-    with report.progress(json, chosen) as show:
-        bench = engine.Bench(settings, scale)
-        problems = 0
-        for name in chosen:
+    problems, shown = 0, report.Report(json=json, workloads=len(chosen))
+    bench = engine.Bench(settings, scale)
+    for name in chosen:
+        with shown.measuring(name, (known[name].__doc__ or "").partition("\n")[0]) as bench.tell:
             result = known[name](bench)
-            show(name, result)
-            problems += len(result.problems)
+        shown.show(result)
+        problems += len(result.problems)
     return 1 if problems else 0

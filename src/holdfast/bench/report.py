@@ -1,57 +1,115 @@
-"""How bench results are shown: a table for people, a JSON line each for programs."""
+"""How bench results are shown: a row as soon as each is there, for people, or a JSON line each for programs.
+
+Rows are at most 80 columns wide and go to standard output. What is being measured, and for how long already, goes to
+standard error: a line that moves on a terminal, elsewhere a line when a workload starts and one now and then.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Callable, Iterator, Sequence
+import textwrap
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import msgspec
 from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-from rich.table import Table
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Column
+from rich.text import Text
+
+Tell = Callable[[str], None]
+"""Takes what a workload is doing."""
+
+MANY = 5  # workloads
+EVERY = 30.0  # seconds between lines where there is no terminal
+WIDTH = 78  # of a row, and of the notes below it
+HEAD = f"{'workload':<16} {'jobs':>9} {'jobs/s':>9} {'limit/s':>9} {'ratio':>6} {'p50 ms':>8} {'p99 ms':>8} {'took':>6}"
+
+
+class Report:
+    """The report of one run of the bench."""
+
+    def __init__(self, *, json: bool, workloads: int) -> None:
+        self._json = json
+        self._workloads = workloads
+        self._begun = 0
+        self._started_at = 0.0
+        self._err = Console(stderr=True, highlight=False, markup=False)
+        if not json:
+            self._err.print(_intro(workloads))
+            self._say(HEAD)
+
+    @contextmanager
+    def measuring(self, name: str, what: str) -> Iterator[Tell]:
+        """Shows that a workload is measured while a block runs."""
+        self._begun += 1
+        self._started_at = time.monotonic()
+        place = f"{name} ({self._begun} of {self._workloads})"
+        with self._live(place, what) if self._err.is_terminal else _lines(place, what) as tell:
+            yield tell
+
+    def show(self, result: Any) -> None:
+        """Shows what was measured."""
+        if self._json:
+            self._say(msgspec.json.encode(_rounded(result)).decode())
+        else:
+            self._say(row(result, time.monotonic() - self._started_at))
+        for problem in result.problems:
+            sys.stderr.write(f"{result.name} FAILED: {problem}\n")
+
+    @contextmanager
+    def _live(self, place: str, what: str) -> Iterator[Tell]:
+        doing = TextColumn("{task.fields[doing]}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis"))
+        columns = (SpinnerColumn(), TimeElapsedColumn(), TextColumn("{task.description}"), doing)
+        # Rows go to standard output, which need not be this terminal: the bar must not take them.
+        with Progress(
+            *columns, console=self._err, expand=True, transient=True, redirect_stdout=False, redirect_stderr=False
+        ) as bar:
+            task = bar.add_task(place, total=None, doing=what)
+            yield lambda text: bar.update(task, doing=text)
+
+    def _say(self, text: str) -> None:
+        sys.stdout.write(f"{text}\n")
+        sys.stdout.flush()
 
 
 @contextmanager
-def progress(json: bool, names: Sequence[str]) -> Iterator[Callable[[str, Any], None]]:
-    """Shows results as they come; the table when all are there."""
-    results: list[Any] = []
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty()) as bar:
-        task = bar.add_task(f"measuring {names[0]}", total=len(names))
+def _lines(place: str, what: str) -> Iterator[Tell]:
+    began = told_at = time.monotonic()
 
-        def show(name: str, result: Any) -> None:
-            results.append(result)
-            following = names[len(results)] if len(results) < len(names) else "done"
-            bar.update(task, advance=1, description=f"measuring {following}")
-            if json:
-                sys.stdout.write(msgspec.json.encode(_rounded(result)).decode() + "\n")
-                sys.stdout.flush()
-            for problem in result.problems:
-                sys.stderr.write(f"{name} FAILED: {problem}\n")
+    def tell(text: str) -> None:
+        nonlocal told_at
+        if (now := time.monotonic()) - told_at >= EVERY:
+            told_at = now
+            sys.stderr.write(f"{now - began:.0f} s: {text}\n")
 
-        yield show
-    if not json:
-        Console().print(_table(results))
+    sys.stderr.write(f"measuring {place}: {what}\n")
+    yield tell
 
 
-def _table(results: Sequence[Any]) -> Table:
-    table = Table(title="Holdfast against the bare SQL limit, one run on this machine")
-    for name in ("workload", "jobs", "jobs/s", "limit/s", "ratio", "p50 ms", "p99 ms", "note"):
-        table.add_column(name, justify="left" if name in ("workload", "note") else "right")
-    for each in results:
-        shown = _rounded(each)
-        table.add_row(each.name, f"{each.jobs:,}", f"{each.jobs_per_s:,.0f}", f"{each.limit_jobs_per_s or 0:,.0f}",
-                      f"{each.ratio:.2f}", _or_blank(shown["p50_ms"]), _or_blank(shown["p99_ms"]),
-                      each.note)  # fmt: skip
-    return table
+def _intro(workloads: int) -> Text:
+    told = "ratio is jobs/s against limit/s: bare SQL, or what the note says, measured in the same run"
+    if workloads > MANY:
+        told += f"\n{workloads} workloads take many minutes; -w NAME picks one, --scale 0.1 makes all smaller"
+    return Text(told, "bright_black")
+
+
+def row(result: Any, seconds: float) -> str:
+    """A result in one row, and its note below."""
+    parts = [
+        f"{result.name:<16} {result.jobs:>9,} {result.jobs_per_s:>9,.0f} {result.limit_jobs_per_s or 0:>9,.0f}",
+        f"{result.ratio or 0:>6.2f} {_ms(result.p50_ms):>8} {_ms(result.p99_ms):>8} {seconds:>4.0f} s",
+    ]
+    note = textwrap.wrap(result.note, WIDTH, initial_indent="    ", subsequent_indent="    ")
+    return "\n".join([" ".join(parts), *note])
 
 
 def _rounded(result: Any) -> dict[str, Any]:
     return {k: round(v, 3) if isinstance(v, float) else v for k, v in dataclasses.asdict(result).items()}
 
 
-def _or_blank(value: float | None) -> str:
-    return "" if value is None else f"{value:.2f}"
+def _ms(value: float | None) -> str:
+    return "" if value is None else f"{value:,.2f}"

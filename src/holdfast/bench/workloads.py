@@ -49,6 +49,7 @@ class Bench:
     settings: Settings
     scale: float = 1.0
     hf: Holdfast = field(init=False)
+    tell: Callable[[str], None] = field(default=lambda _: None)  # takes what is being done, for those who wait
 
     def __post_init__(self) -> None:
         self.reset()
@@ -76,6 +77,7 @@ class Bench:
 
     def fill(self, jobs: int, task: str = "bench.noop") -> None:
         """Puts no-op jobs into live."""
+        self.tell(f"filling: {jobs:,} jobs")
         for start in range(0, jobs, 100_000):
             bare.copy_many(self.settings, list(rendered(min(100_000, jobs - start), task)))
         self.settle()
@@ -140,6 +142,7 @@ class Bench:
         given = {"dsn": self.settings.dsn, "schema": self.settings.schema, **settings}
         env = os.environ | {f"HOLDFAST_{name.upper()}": str(value) for name, value in given.items()}
         command = [sys.executable, "-m", module, *map(str, arguments)]
+        self.tell("bare SQL" if module.endswith(".bare") else "starting")
         running = [subprocess.Popen(command, env=env) for _ in range(number)]
         try:
             while until is not None and not until() and all(p.poll() is None for p in running):
@@ -173,6 +176,7 @@ class Bench:
             now = count()
             if now != seen:
                 seen, since = now, time.monotonic()
+                self.tell(f"{now - before:,} of {jobs:,} jobs done")
             # The counters come late, by ten seconds once the workers are idle: then there is time to count.
             return now - before >= jobs or (time.monotonic() - since > 1.5 and self.counted() >= jobs)
 

@@ -7,7 +7,6 @@ import sys
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
 from holdfast.cli import (
     batches,
@@ -31,6 +30,7 @@ from holdfast.cli import (
     why,
     worker,
 )
+from holdfast.cli.commands import Commands, Group
 from holdfast.cli.options import Dsn, Schema
 from holdfast.errors import ConfigurationError, DatabaseUnavailable, HoldfastError, UsageError
 from holdfast.settings import misspelt
@@ -41,7 +41,7 @@ ORDER = (
 )  # fmt: skip
 
 
-class Root(TyperGroup):
+class Root(Group):
     """Every command runs below this group, so this is where its errors end."""
 
     def list_commands(self, ctx: Any) -> list[str]:
@@ -91,7 +91,7 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-app = typer.Typer(
+app = Commands(
     cls=Root,
     no_args_is_help=True,
     pretty_exceptions_enable=False,

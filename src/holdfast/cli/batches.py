@@ -11,6 +11,7 @@ import typer
 from rich.text import Text
 
 from holdfast.cli import render
+from holdfast.cli.commands import Commands
 from holdfast.cli.database import Database, batch_id
 from holdfast.cli.options import AsJson, Dsn, Limit, Schema
 from holdfast.errors import HoldfastError
@@ -22,7 +23,7 @@ SLOW = 1.0  # seconds before a cancel shows how far it is
 LOOK_EVERY = 0.2
 TELL_EVERY = 10.0
 
-group = typer.Typer(invoke_without_command=True)
+group = Commands(invoke_without_command=True)
 
 BatchId = Annotated[str, typer.Argument(metavar="ID", help="The batch's id.")]
 BatchIds = Annotated[list[str], typer.Argument(metavar="ID", help="Batch ids.")]

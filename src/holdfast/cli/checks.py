@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from holdfast import __version__
-from holdfast.cli.render import duration, plural
+from holdfast.cli.render import duration, number, plural
 from holdfast.errors import HoldfastError
 from holdfast.model.delivery import PREFIX as CHANNEL
 from holdfast.model.webhook import QUEUE as WEBHOOKS
@@ -349,7 +349,8 @@ def check_levels(patient: Patient) -> Check:
         return Check("levels", OK, "nothing was run in the last 5 minutes")
     units = {"tick_duration": " s"}
     told = [
-        f"{each.metric.replace('_', ' ')} {each.value:g}{units.get(each.metric, '')} ({each.level})" for each in levels
+        f"{each.metric.replace('_', ' ')} {number(each.value or 0)}{units.get(each.metric, '')} ({each.level})"
+        for each in levels
     ]
     bad = any(each.level != "good" for each in levels)
     advice = "see docs/guides/observe.md; thresholds are in holdfast.settings" if bad else ""

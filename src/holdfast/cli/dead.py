@@ -10,8 +10,10 @@ from typing import Annotated, Any
 import typer
 
 from holdfast.cli import blocks, render
+from holdfast.cli.commands import Commands
 from holdfast.cli.database import Database, job_ids
 from holdfast.cli.jobs import find_job, show_job, was_discarded
+from holdfast.cli.known import warn_of_unknown_queue
 from holdfast.cli.options import (
     AsJson,
     BatchOnly,
@@ -34,7 +36,7 @@ from holdfast.store.values import Filter
 PAGE = 500
 NONE = "no failed or dead jobs match"
 
-group = typer.Typer(invoke_without_command=True)
+group = Commands(invoke_without_command=True)
 
 
 class DeadStatus(enum.StrEnum):
@@ -72,6 +74,8 @@ def list_dead(
         found = db.run(db.inspect.dead_jobs(where, limit=limit))
         most = max(limit, MOST_COUNTED)
         total = db.run(db.calls.count_dead(where, most=most + 1))
+        if not found:
+            warn_of_unknown_queue(db, queue)
     if as_json:
         render.emit_json(found)
         return

@@ -287,7 +287,8 @@ def _sum_up(db: Database, run: Run) -> bool:
     rate = run.jobs / summary["seconds"] if summary["seconds"] else 0.0
     tried = f"{run.jobs:,} jobs took {summary['attempts']:,} attempts"
     render.say(f"{tried} in {summary['seconds']:.1f} s: {rate:,.0f} jobs/s")
-    render.say(f"wait before the start: {_ms(summary['wait_p50'])} (median), {_ms(summary['wait_p99'])} (p99)")
+    median, most = (render.duration(summary[name]) for name in ("wait_p50", "wait_p99"))
+    render.say(f"wait before the start: {median} (median), {most} (p99)")
     render.say("these jobs take their time on purpose; for speed, see: holdfast bench", "dim")
     sound = bool(summary["rows"] == summary["jobs"] == summary["final"] == run.jobs)
     if sound:
@@ -310,10 +311,6 @@ def _short(worker: str) -> str:
     return f"worker {worker.rpartition('-')[2]}"
 
 
-def _ms(seconds: float | None) -> str:
-    return f"{(seconds or 0) * 1000:,.0f} ms"
-
-
 def _tell_next(dsn: str, run: Run) -> None:
     """What to try now; the database stays."""
     render.say("\nThe jobs are still there. Try:", "bold")
@@ -322,7 +319,7 @@ def _tell_next(dsn: str, run: Run) -> None:
     render.say(f"  export HOLDFAST_DSN={shlex.quote(connect.hide_password(dsn))}")
     for line in (
         "holdfast jobs --limit 10",
-        "holdfast dead                     (failed jobs wait for a person; here they are)",
+        "holdfast dead                     (failed jobs wait for a person)",
         f"holdfast dead retry --all --queue {run.queue} --yes",
         f"holdfast worker holdfast.cli.demo_app:hf --queues {run.queue}",
         "holdfast doctor",

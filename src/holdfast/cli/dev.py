@@ -15,6 +15,7 @@ import typer
 from holdfast import __version__
 from holdfast.cli import render
 from holdfast.cli.database import shareable
+from holdfast.cli.load import check_target
 from holdfast.cli.options import Schema, Target
 from holdfast.cli.worker import Concurrency, LogFormat, LogLevel, child_command, configure_logs
 from holdfast.settings import Settings
@@ -48,6 +49,7 @@ def dev(
     """Start a database, migrate it, and run a worker that restarts when the code changes."""
     from holdfast.worker.supervise import Supervisor
 
+    check_target(target)  # what the worker finds wrong there, no change of a file could mend
     dsn = dsn or (None if Settings.load().dsn else EMBEDDED)
     settings = Settings.load(dsn=dsn, schema=schema, log_format=log_format, log_level=log_level)
     configure_logs(settings)

@@ -41,11 +41,10 @@ def doctor(
 
 
 def _show(check: Check) -> None:
-    line = Text.assemble((f"{check.level:<8}", render.COLOURS[check.level]), (f"{check.name:<13}", "bold"),
-                         render.printable(check.found))  # fmt: skip
-    render.out().print(line, soft_wrap=True)
+    head = Text.assemble((f"{check.level:<8}", render.COLOURS[check.level]), (f"{check.name:<13}", "bold"))
+    render.show_wrapped(Text(render.printable(check.found)), first=head, then=" " * len(head))
     if check.advice:
-        render.say(f"{'':<21}-> {check.advice}")
+        render.show_wrapped(Text(render.printable(check.advice)), first=f"{'':<21}-> ", then=" " * 24)
 
 
 def _sum_up(levels: list[str]) -> None:

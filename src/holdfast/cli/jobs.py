@@ -12,7 +12,9 @@ import typer
 from rich.text import Text
 
 from holdfast.cli import render
+from holdfast.cli.commands import Commands
 from holdfast.cli.database import Database, job_id, job_ids
+from holdfast.cli.known import warn_of_unknown_queue
 from holdfast.cli.options import (
     AsJson,
     BatchOnly,
@@ -32,7 +34,8 @@ from holdfast.errors import HoldfastError, UsageError
 from holdfast.model import payload as payloads
 from holdfast.model.job import JobInfo, NewJob, ids
 
-group = typer.Typer(invoke_without_command=True)
+PRIORITIES = ("critical", "high", "normal", "low")
+group = Commands(invoke_without_command=True)
 
 
 @group.callback(epilog="Example: holdfast jobs --status retrying --task app.send --limit 20")
@@ -55,6 +58,8 @@ def list_jobs(
         return
     with Database(dsn, schema) as db:
         found = db.run(db.calls.list_jobs(filter_of(status, task, queue, tenant, error, batch), limit=limit))
+        if not found:
+            warn_of_unknown_queue(db, queue)
     if as_json:
         render.emit_json(found)
         return
@@ -104,9 +109,11 @@ def show_job(job: JobInfo, *, discarded: bool = False) -> None:
     render.show_fields({
         "id": job.id, "status": str(job.status), "discarded": "yes" if discarded else None,
         "task": job.task, "tenant": job.tenant, "queue": job.queue,
-        "priority": job.priority, "attempts": f"{job.attempts} of {job.max_attempts}", "payload": job.payload,
+        "priority": f"{job.priority} ({PRIORITIES[job.priority]})",
+        "attempts": f"{job.attempts} of {job.max_attempts}", "payload": job.payload,
         "result": job.result, "run at": job.run_at, "created": job.created_at, "started": job.started_at,
-        "finished": job.finished_at, "deadline": job.deadline, "batch": job.batch,
+        "finished": job.finished_at, "waited": _between(job.run_at, job.started_at),
+        "took": _between(job.started_at, job.finished_at), "deadline": job.deadline, "batch": job.batch,
         "progress": job.progress and _progress(job.progress), "worker": job.locked_by, "heartbeat": job.heartbeat_at,
         "lease until": job.lease_expires_at, "dedupe key": job.dedupe_key,
         "last error": render.error_line(error) or None, "error code": error.get("code"),
@@ -116,6 +123,10 @@ def show_job(job: JobInfo, *, discarded: bool = False) -> None:
     if output:
         render.say("\noutput of its process:", "bold")
         render.say(output)
+
+
+def _between(begin: datetime | None, end: datetime | None) -> str | None:
+    return None if begin is None or end is None or end < begin else render.duration((end - begin).total_seconds())
 
 
 def _progress(told: dict[str, Any]) -> Text:
@@ -174,6 +185,7 @@ def enqueue(
         job = NewJob(ids.make(), task, data, queue or known.get(task, "default"), tenant, priority, delay,
                      dedupe_key=key, deadline=deadline, keys=tuple(limit or ()) or None)  # fmt: skip
         # Not as a fresh job: the SQL function looks up what the task's own application would have said.
+        warn_of_unknown_queue(db, queue)
         told = db.run(db.calls.enqueue(job, "existing", fresh=False))
     if task not in known:
         _warn_of_unknown(task, list(known))

@@ -39,6 +39,12 @@ def check_queue(db: Database, queue: str) -> None:
         raise UsageError(f"nothing is known of queue {queue}: it has no jobs, no worker and no task{hint}")
 
 
+def warn_of_unknown_queue(db: Database, queue: str | None) -> None:
+    """Says that nothing is known of a queue, with what may have been meant."""
+    if queue is not None and queue not in (names := db.run(db.flow.queue_names())):
+        render.tell(f"warning: nothing is known of queue {queue}{near(queue, names)}", "yellow")
+
+
 def near(name: str, known: Collection[str]) -> str:
     """What may have been meant, for the end of a sentence."""
     found = difflib.get_close_matches(name, list(known), n=1)

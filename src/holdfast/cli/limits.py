@@ -8,13 +8,14 @@ import typer
 from rich.text import Text
 
 from holdfast.cli import render
+from holdfast.cli.commands import Commands
 from holdfast.cli.database import Database
 from holdfast.cli.known import warn_of_unknown
 from holdfast.cli.options import AsJson, By, Dsn, Limit, Schema, whoever
 from holdfast.errors import UsageError
 from holdfast.model.flow import LimitInfo
 
-group = typer.Typer(invoke_without_command=True)
+group = Commands(invoke_without_command=True)
 
 Key = Annotated[
     str,

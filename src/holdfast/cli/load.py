@@ -22,7 +22,7 @@ def load_app(target: str) -> Holdfast:
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     if not module_name:
-        raise ConfigurationError(f"{target!r} names no module; write MODULE:ATTRIBUTE, as in app:hf")
+        check_target(target)
     module = _import(module_name)
     if not attribute:
         raise ConfigurationError(f"{target!r} names no attribute; write MODULE:ATTRIBUTE{_as_in(module)}")
@@ -33,6 +33,15 @@ def load_app(target: str) -> Holdfast:
         kind = type(found).__name__
         raise ConfigurationError(f"{target} is of type {kind}, not a Holdfast application{_instead(module)}")
     return found
+
+
+def check_target(target: str) -> None:
+    """Refuses what does not name a module and an attribute, without looking for either."""
+    module_name, _, attribute = target.partition(":")
+    if not module_name:
+        raise ConfigurationError(f"{target!r} names no module; write MODULE:ATTRIBUTE, as in app:hf")
+    if not attribute:
+        raise ConfigurationError(f"{target!r} names no attribute; write MODULE:ATTRIBUTE, as in {module_name}:hf")
 
 
 def redirect(hf: Holdfast, **settings: object) -> None:

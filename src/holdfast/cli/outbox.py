@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from holdfast.cli import render
+from holdfast.cli.commands import Commands
 from holdfast.cli.database import Database, job_ids
 from holdfast.cli.options import AsJson, Dsn, Limit, Schema, TenantOnly, Yes
 from holdfast.errors import HoldfastError, UsageError
@@ -18,7 +19,7 @@ from holdfast.store.outbox import MessageFilter
 
 PAGE = 500
 
-group = typer.Typer(invoke_without_command=True)
+group = Commands(invoke_without_command=True)
 
 
 class MessageStatus(enum.StrEnum):

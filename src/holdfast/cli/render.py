@@ -177,7 +177,7 @@ def duration(seconds: float | None) -> str:
         return ""
     for unit, size in _UNITS:
         if seconds >= size * 2:
-            return f"{seconds / size:.3g} {unit}"
+            return f"{seconds / size:,.0f} {unit}" if seconds >= size * 100 else f"{seconds / size:.3g} {unit}"
     if seconds < 0.1:
         return f"{max(seconds, 0) * 1000:.0f} ms"
     return f"{seconds:.2g} s" if seconds < 10 else f"{seconds:.0f} s"

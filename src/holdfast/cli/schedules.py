@@ -8,6 +8,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from holdfast.cli import render
+from holdfast.cli.commands import Commands
 from holdfast.cli.database import Database
 from holdfast.cli.options import AsJson, Dsn, Schema
 from holdfast.errors import ConfigurationError, UnknownSchedule
@@ -15,7 +16,7 @@ from holdfast.model.schedule import Cron, ScheduleInfo, local_time
 from holdfast.store.calls import Call
 
 T = TypeVar("T")
-group = typer.Typer(invoke_without_command=True)
+group = Commands(invoke_without_command=True)
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The schedule's name.")]
 
 

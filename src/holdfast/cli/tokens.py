@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holdfast.cli import render
+from holdfast.cli.commands import Commands
 from holdfast.cli.options import AsJson, Dsn, Schema, seconds
 from holdfast.errors import UsageError
 from holdfast.model.token import SCOPES, TokenInfo
@@ -15,7 +16,7 @@ from holdfast.model.token import SCOPES, TokenInfo
 if TYPE_CHECKING:
     from holdfast.client import Holdfast
 
-group = typer.Typer(invoke_without_command=True)
+group = Commands(invoke_without_command=True)
 TenantOnly = Annotated[str | None, typer.Option("--tenant", metavar="NAME", help="Only those of this tenant.")]
 
 

@@ -29,7 +29,8 @@ def top(
     """Watch queues, tenants' shares, limits in use and workers; Ctrl-C ends it.
 
     Looking costs the same however much waits: of large tables ~ marks
-    an estimate. Where there is no terminal, and with --json, it shows
+    an estimate. Claimed is what workers have: jobs that run, and a few
+    that come next. Where there is no terminal, and with --json, it shows
     one picture.
     """
     with Database(dsn, schema) as db:
@@ -100,8 +101,8 @@ def draw(now: dict[str, Any], before: dict[str, Any] | None) -> RenderableType:
     """The picture; with the one before it, how many jobs end in a second."""
     parts: list[RenderableType] = [_head(now, before)]
     tables = {
-        "queues": (("queue", "#ready", "#running", "note"), [_queue(each) for each in now["queues"][:SHOWN]]),
-        "tenants": (("tenant", "share", "#running", "#weight"), [_tenant(each) for each in now["tenants"]]),
+        "queues": (("queue", "#ready", "#claimed", "note"), [_queue(each) for each in now["queues"][:SHOWN]]),
+        "tenants": (("tenant", "share", "#claimed", "#weight"), [_tenant(each) for each in now["tenants"]]),
         "limits": (
             ("key", "use", "rate", "~breaker", "~paused", "#throttled", "~note"),
             map(limits.row, now["limits"]),
@@ -122,9 +123,11 @@ def draw(now: dict[str, Any], before: dict[str, Any] | None) -> RenderableType:
 def _head(now: dict[str, Any], before: dict[str, Any] | None) -> Text:
     alive = [worker for worker in now["workers"] if worker["alive"]]
     slots = sum(worker["concurrency"] for worker in alive)
-    # A worker claims a little ahead, and what has ended stays claimed until it has told so.
+    # A worker claims a little ahead, and what has ended stays claimed until that is stored.
     busy = sum(min(worker["running"], worker["concurrency"]) for worker in alive)
-    told = [render.when(now["at"]), render.plural(len(alive), "worker"), f"{busy:,} of {slots:,} slots busy"]
+    more = sum(worker["running"] for worker in alive) - busy
+    ahead = f", {more:,} claimed ahead" if more else ""
+    told = [render.when(now["at"]), render.plural(len(alive), "worker"), f"{busy:,} of {slots:,} slots busy{ahead}"]
     if now["later"]:
         told.append(f"{render.about(now['later'], estimated=now['later_estimated'])} later")
     if before is not None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holdfast.cli import render
+from holdfast.cli.commands import Commands
 from holdfast.cli.options import AsJson, Dsn, Limit, Schema, Yes, seconds
 from holdfast.errors import HoldfastError, UsageError
 from holdfast.model.webhook import DeliveryInfo, Endpoint, Redelivered
@@ -27,7 +28,7 @@ LEFT = {
     "disabled": "its endpoint is disabled; first: holdfast webhooks enable ENDPOINT",
 }
 
-group = typer.Typer(invoke_without_command=True)
+group = Commands(invoke_without_command=True)
 
 
 class DeliveryStatus(enum.StrEnum):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import difflib
 import importlib.util
 import logging
 import sys
@@ -15,6 +16,7 @@ import typer
 from holdfast.cli.database import shareable
 from holdfast.cli.leave import threads_left
 from holdfast.cli.options import Dsn, Schema, Target
+from holdfast.errors import HoldfastError
 from holdfast.model.webhook import QUEUE, TASK
 from holdfast.settings import Settings
 from holdfast.telemetry import logs
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 log = logs.get("cli")
+PATIENCE = 2.0  # seconds to ask the database which queues it knows
 
 Queues = Annotated[
     str | None,
@@ -118,6 +121,7 @@ def prepared(target: str, given: Mapping[str, object], all_queues: bool, *, runs
     configure_logs(hf.settings)
     _warn_of_other_database(code, given["dsn"], hf)
     if runs_jobs:
+        _warn_of_unknown_queues(hf)
         _warn_of_unserved(hf)
     return hf
 
@@ -140,6 +144,34 @@ def _warn_of_other_database(code: str, option: object, hf: Holdfast) -> None:
     said = {"--dsn" if option else "HOLDFAST_DSN": shareable(other), "served": shareable(hf.settings.dsn)}
     logs.event(log, logging.WARNING, "the code names another database", code=shareable(code), **said,
                hint="Holdfast() without a DSN takes HOLDFAST_DSN")  # fmt: skip
+
+
+def _warn_of_unknown_queues(hf: Holdfast) -> None:
+    """A worker of a queue that is misspelt would wait for ever, so it is said when neither the code nor the database
+    knows the name. Another worker's word does not count: it may have the same slip."""
+    known = [*_task_queues(hf), QUEUE]
+    unknown = [name for name in hf.settings.queue_list if name not in known]
+    if unknown:
+        names = sorted({*known, *_queues_in_database(hf.settings)})
+        for name in (each for each in unknown if each not in names):
+            meant = difflib.get_close_matches(name, names, n=1)
+            hint = f"did you mean {meant[0]}?" if meant else "no task names it, and no job waits in it"
+            logs.event(log, logging.WARNING, "queue unknown", queue=name, hint=hint)
+
+
+def _queues_in_database(settings: Settings) -> list[str]:
+    """Those of its tasks and jobs; none where it cannot be asked at once. The worker itself waits for its database."""
+    from holdfast.store.flow import FlowCalls
+    from holdfast.store.pools import SyncPool
+
+    quick = {name: min(getattr(settings, name), PATIENCE) for name in ("connect_timeout", "call_timeout")}
+    pool = SyncPool(settings.with_(**quick))
+    try:
+        return pool.run(FlowCalls(settings.schema).queue_names(of_workers=False))
+    except HoldfastError:
+        return []
+    finally:
+        pool.close()
 
 
 def _warn_of_unserved(hf: Holdfast) -> None:

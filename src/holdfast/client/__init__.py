@@ -3,6 +3,6 @@
 from holdfast.client.app import Holdfast
 from holdfast.client.batch import Batch
 from holdfast.client.outbox import Channel
-from holdfast.client.task import Dedupe, Enqueuer, Handle, Task
+from holdfast.client.task import Dedupe, Enqueuer, Handle, Handles, Task
 
-__all__ = ["Batch", "Channel", "Dedupe", "Enqueuer", "Handle", "Holdfast", "Task"]
+__all__ = ["Batch", "Channel", "Dedupe", "Enqueuer", "Handle", "Handles", "Holdfast", "Task"]

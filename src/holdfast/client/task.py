@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar, cast, get_args
+from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar, cast, get_args, overload
 
 from holdfast.errors import ConfigurationError, JobFailed, UsageError
 from holdfast.model import payload
@@ -77,6 +77,9 @@ class Handle(Generic[R_co]):
     _hf: Holdfast
     _signature: Signature
 
+    def __repr__(self) -> str:
+        return f"<job {self.id} of task {self._signature.name!r}, {self.outcome}>"
+
     @property
     def existing(self) -> bool:
         return self.outcome != "created"
@@ -108,6 +111,39 @@ class Handle(Generic[R_co]):
             self._hf.before_wait(self.id, info, timeout)
             await asyncio.sleep(pause)
         raise TimeoutError(f"job {self.id} has not ended within {timeout:g} s")
+
+
+class Handles(Sequence[Handle[R_co]]):
+    """Accepted jobs, in the order of their calls. `ids` are plain texts; a handle is made when it is looked at, because
+    to make a hundred thousand would take a tenth as long as to enqueue them."""
+
+    __slots__ = ("_hf", "_outcomes", "_signature", "ids")
+
+    def __init__(self, ids_: list[str], outcomes: list[str] | None, hf: Holdfast, signature: Signature) -> None:
+        self.ids = ids_
+        self._outcomes = outcomes  # None: each was created
+        self._hf = hf
+        self._signature = signature
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __iter__(self) -> Iterator[Handle[R_co]]:
+        return map(self.__getitem__, range(len(self.ids)))
+
+    @overload
+    def __getitem__(self, index: int) -> Handle[R_co]: ...
+    @overload
+    def __getitem__(self, index: slice) -> Handles[R_co]: ...
+    def __getitem__(self, index: int | slice) -> Handle[R_co] | Handles[R_co]:
+        outcomes = self._outcomes
+        if isinstance(index, slice):
+            return Handles(self.ids[index], outcomes and outcomes[index], self._hf, self._signature)
+        return Handle(self.ids[index], outcomes[index] if outcomes else "created", self._hf, self._signature)
+
+    def __repr__(self) -> str:
+        jobs = f"{len(self):,} job{'' if len(self) == 1 else 's'}"
+        return f"<{jobs} of task {self._signature.name!r}>"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,8 +241,8 @@ class Enqueuer(Generic[P, R]):
         async with hf.around_enqueues.aentered(job):
             return self._handle(await hf.async_pool.run(self._call(job), self._conn))
 
-    def enqueue_many(self, calls: Iterable[Any]) -> list[str]:
-        """Accepts many jobs, all or none; answers their ids in order.
+    def enqueue_many(self, calls: Iterable[Any]) -> Handles[R]:
+        """Accept many jobs, all or none; return their handles in order.
 
         Each call is a tuple of arguments, a dict by name, or the one argument.
         """
@@ -215,12 +251,12 @@ class Enqueuer(Generic[P, R]):
             self._check_headers(bulk.like)
             if bulk.like.plain:
                 hf.sync_pool.copy(bulk, conn)
-                return bulk.ids
+                return self._handles(bulk.ids)
             told = hf.sync_pool.run(hf.calls.enqueue_many(self._keyed(bulk), self._on_conflict), conn)
-            return [each.id for each in told]
+            return self._handles([each.id for each in told], [each.outcome for each in told])
 
-    async def aenqueue_many(self, calls: Iterable[Any]) -> list[str]:
-        """Accepts many jobs, all or none; answers their ids in order.
+    async def aenqueue_many(self, calls: Iterable[Any]) -> Handles[R]:
+        """Accept many jobs, all or none; return their handles in order.
 
         Each call is a tuple of arguments, a dict by name, or the one argument.
         """
@@ -229,9 +265,9 @@ class Enqueuer(Generic[P, R]):
             self._check_headers(bulk.like)
             if bulk.like.plain:
                 await hf.async_pool.copy(bulk, conn)
-                return bulk.ids
+                return self._handles(bulk.ids)
             told = await hf.async_pool.run(hf.calls.enqueue_many(self._keyed(bulk), self._on_conflict), conn)
-            return [each.id for each in told]
+            return self._handles([each.id for each in told], [each.outcome for each in told])
 
     def schedule(self, name: str, when: Cron | str, /, *args: P.args, **kwargs: P.kwargs) -> None:
         """Makes a job of this call at each slot of a timetable, `when`: a Cron, or cron text in UTC.
@@ -325,6 +361,9 @@ class Enqueuer(Generic[P, R]):
         text = payload.sorted_json(job.payload) if own is None else own
         job.dedupe_key = payload.dedupe_key(job.task, job.tenant, text)
         job.dedupe_scope, job.dedupe_keep = dedupe.scope, dedupe.keep
+
+    def _handles(self, ids_: list[str], outcomes: list[str] | None = None) -> Handles[R]:
+        return Handles(ids_, outcomes, self._hf, self._task.signature)
 
     def _handle(self, told: Accepted) -> Handle[R]:
         return Handle(told.id, told.outcome, self._hf, self._task.signature)

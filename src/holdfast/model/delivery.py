@@ -7,7 +7,6 @@ by SQL's idempotency_key() and here alike: receivers remember it, so its form ne
 from __future__ import annotations
 
 import re
-import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -16,7 +15,7 @@ from typing import Any, Generic, Protocol, TypeVar, get_args, get_origin
 import msgspec
 
 from holdfast.errors import ConfigurationError, InvalidPayload, UsageError
-from holdfast.model import payload
+from holdfast.model import codec, payload
 from holdfast.model.job import Job
 from holdfast.model.retry import Retry
 from holdfast.model.signature import Call, Signature
@@ -139,57 +138,62 @@ class DeliverySignature(Signature):
             )
         ((self._argument, kind),) = self.kinds.items()
         self._body = get_args(kind)[0] if get_args(kind) else Any
+        self._codec = codec.check_type(self._body, f"the payload of channel {channel!r}")
+        body = self._body if self._codec is None else msgspec.Raw
         shape = msgspec.defstruct(
-            "Message", [("key", str), ("body", self._body), ("order", str | None, None), ("maybe_sent", bool, False)]
+            "Message", [("key", str), ("body", body), ("order", str | None, None), ("maybe_sent", bool, False)]
         )
-        self._message = msgspec.json.Decoder(shape)
-        self._only_body = msgspec.json.Decoder(self._body)
-        self.names = _fields(self._body)
+        self._message = msgspec.json.Decoder(shape, dec_hook=codec.dec_hook)
+        self._only_body = msgspec.json.Decoder(body, dec_hook=codec.dec_hook)
+        self.names = codec.field_names(self._body)
+
+    def _find_codecs(self) -> dict[str, codec.Codec]:
+        return {}  # the one parameter is a Delivery, whose payload has a codec of its own
 
     def call(self, job: Job) -> Call:
         """The delivery that a job stands for."""
-        held = self._read(job.payload)
+        held = self._message_of(job.payload)
         delivery = Delivery(held.body, held.key, self.channel, job.tenant, held.order, job.id, job.attempt,
                             job.max_attempts, job.attempt > 1 or held.maybe_sent)  # fmt: skip
         return (), {self._argument: delivery}
 
     def check(self, body: bytes) -> None:
         """Refuses a payload that the handler could not take."""
-        self._decoded(self._only_body, body)
+        self._typed(self._decoded(self._only_body, body))
 
     def arguments(self, data: str | bytes) -> dict[str, Any]:
         """The payload's fields by name, for the limits of the channel."""
-        body = self._read(data).body
+        body = self._message_of(data).body
         return {name: body[name] if isinstance(body, Mapping) else getattr(body, name) for name in self.names}
 
     def encode(self, *_: Any) -> bytes:
         raise UsageError(f"messages are emitted, not enqueued: hf.emit(conn, {self.channel!r}, payload, key=...)")
 
-    def _read(self, data: str | bytes) -> Any:
-        return self._decoded(self._message, data)
+    def _message_of(self, data: str | bytes) -> Any:
+        held = self._decoded(self._message, data)
+        held.body = self._typed(held.body)
+        return held
+
+    def _typed(self, body: Any) -> Any:
+        try:
+            return body if self._codec is None else self._codec.decode(body)
+        except ValueError as error:
+            raise self._does_not_fit(error) from None
+
+    def _does_not_fit(self, error: Exception) -> InvalidPayload:
+        kind = codec.type_name(self._body)
+        return InvalidPayload(
+            f"channel {self.channel!r} takes a payload of type {kind}, and this does not fit: {error}"
+        )
 
     def _decoded(self, decoder: Any, data: str | bytes) -> Any:
         try:
             return decoder.decode(data)
         except msgspec.ValidationError as error:
-            raise InvalidPayload(
-                f"channel {self.channel!r} takes a payload of type {_told(self._body)}, and this does not fit: {error}"
-            ) from None
+            raise self._does_not_fit(error) from None
         except (msgspec.DecodeError, RecursionError) as error:
             raise InvalidPayload(f"a message of channel {self.channel!r} cannot be read: {error}") from None
 
 
 def _is_delivery(kind: Any) -> bool:
     return kind is Any or kind is Delivery or get_origin(kind) is Delivery
-
-
-def _fields(kind: Any) -> tuple[str, ...]:
-    """The names that the payload has for certain, where it is of a type with named fields."""
-    told = msgspec.inspect.type_info(kind)
-    if isinstance(told, msgspec.inspect.StructType | msgspec.inspect.DataclassType | msgspec.inspect.TypedDictType):
-        return tuple(each.name for each in told.fields if each.required or not typing.is_typeddict(kind))
-    return ()
-
-
-def _told(kind: Any) -> str:
-    return getattr(kind, "__qualname__", None) or str(kind)

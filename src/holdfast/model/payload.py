@@ -10,8 +10,9 @@ from typing import Any
 import msgspec
 
 from holdfast.errors import InvalidPayload, UsageError
+from holdfast.model.codec import enc_hook
 
-_encode = msgspec.json.Encoder(order=None).encode
+_encode = msgspec.json.Encoder(order=None, enc_hook=enc_hook).encode
 _encode_sorted = msgspec.json.Encoder(order="sorted").encode
 _LONGEST_KEY_TEXT = 1000
 # A NUL is \u0000 after an even number of backslashes; after an odd number it is the text "u0000".
@@ -36,6 +37,12 @@ def _refuse_non_finite(value: object, what: str) -> None:
         raise InvalidPayload(f"{what} holds {value}, which JSON cannot carry")
     if isinstance(value, dict):
         value = list(value.values())
+    elif isinstance(value, msgspec.Struct):
+        value = list(msgspec.structs.astuple(value))
+    elif (fields := getattr(value, "__dataclass_fields__", None)) is not None:
+        value = [getattr(value, name, None) for name in fields]
+    elif (attributes := getattr(value, "__attrs_attrs__", None)) is not None:
+        value = [getattr(value, each.name, None) for each in attributes]
     if isinstance(value, list | tuple | set | frozenset):
         for each in value:
             _refuse_non_finite(each, what)

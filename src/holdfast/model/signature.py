@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from holdfast.errors import ConfigurationError, InvalidPayload
-from holdfast.model import payload
+from holdfast.model import codec, payload
 from holdfast.model.context import Context
 from holdfast.model.job import Job
 from holdfast.model.resource import Resource
@@ -46,11 +46,19 @@ class Signature:
         self._names = tuple(p.name for p in carried if p.kind is _PLAIN[0])
         self._defaults = {p.name: p.default for p in carried if p.default is not p.empty}
         self._positional = not self._defaults and len(self._names) == len(carried)
-        self._decoder = _decoder(name, carried, hints)
+        checked = {
+            each: codec.check_type(kind, f"task {name!r}: parameter {each!r}") for each, kind in self.kinds.items()
+        }
+        self._codecs = {each: found for each, found in checked.items() if found is not None}
+        self._result_codec = codec.check_type(self.returns, f"task {name!r}: the result")
+        self._decoder = _decoder(name, carried, {**hints, **dict.fromkeys(self._codecs, msgspec.Raw)})
 
     def encode(self, args: Sequence[Any], kwargs: Mapping[str, Any], max_size: int, max_depth: int) -> bytes:
         """The payload of one call, checked against the handler and the limits."""
-        data = payload.encode(self.bind(args, kwargs), self._what)
+        bound = self.bind(args, kwargs)
+        if self._codecs:
+            self._write(bound)
+        data = payload.encode(bound, self._what)
         # The cheap tests, never too lenient; check_limits names what is wrong, or finds that nothing is.
         if len(data) > max_size or b"\\u0000" in data or data.count(b"{") + data.count(b"[") > max_depth:
             payload.check_limits(data, self._what, max_size, max_depth)
@@ -97,15 +105,46 @@ class Signature:
         if result is None or self.returns in (Any, None, type(None)):
             return result
         try:
-            return msgspec.convert(result, self.returns, strict=False)
-        except (msgspec.ValidationError, TypeError) as error:
+            if self._result_codec is not None:
+                return self._result_codec.decode(msgspec.json.encode(result))
+            return msgspec.convert(result, self.returns, strict=False, dec_hook=codec.dec_hook)
+        except (msgspec.ValidationError, ValueError, TypeError) as error:
             raise InvalidPayload(
                 f"the result of task {self.name!r} is not the {self.returns!r} it is annotated to return: {error}"
             ) from None
 
+    def write_result(self, result: Any, what: str) -> bytes:
+        """Return a result as JSON, by the type the handler is annotated to return where that is Pydantic's."""
+        if self._result_codec is None or result is None:
+            return payload.encode(result, what)
+        try:
+            return self._result_codec.encode(result)
+        except Exception as error:  # a serializer may be the application's own code
+            raise InvalidPayload(f"{what} cannot be carried as JSON: {error}") from error
+
+    def _write(self, bound: dict[str, Any]) -> None:
+        for name, its_codec in self._codecs.items():
+            if name in bound:
+                try:
+                    bound[name] = msgspec.Raw(its_codec.encode_argument(bound[name]))
+                except Exception as error:  # a serializer may be the application's own code
+                    raise InvalidPayload(
+                        f"task {self.name!r} takes {self._shape}: parameter {name!r}: {error}"
+                    ) from error
+
+    def _read(self, held: msgspec.Struct) -> None:
+        for name, its_codec in self._codecs.items():
+            if (data := getattr(held, name)) is not msgspec.UNSET:
+                try:
+                    setattr(held, name, its_codec.decode(data))
+                except ValueError as error:
+                    raise msgspec.ValidationError(f"parameter {name!r}: {error}") from None
+
     def _decode(self, data: str | bytes) -> msgspec.Struct:
         try:
             held: msgspec.Struct = self._decoder.decode(data)
+            if self._codecs:
+                self._read(held)
             return held
         except msgspec.ValidationError as error:
             raise InvalidPayload(
@@ -144,9 +183,8 @@ def _decoder(name: str, parameters: Sequence[inspect.Parameter], hints: Mapping[
             fields.append((each.name, kind | msgspec.UnsetType if kind is not Any else Any, msgspec.UNSET))
     try:
         shape = msgspec.defstruct("Payload", fields, kw_only=True, forbid_unknown_fields=True, gc=False)
-        return msgspec.json.Decoder(shape)
+        return msgspec.json.Decoder(shape, dec_hook=codec.dec_hook)
     except TypeError as error:
         raise ConfigurationError(
-            f"task {name!r} has a parameter whose type cannot be carried as JSON: {error}; use str, int, float, bool, "
-            "None, list, dict, datetime, UUID, Enum, dataclasses, TypedDict or msgspec.Struct"
+            f"task {name!r} has a parameter whose type cannot be carried as JSON: {error}; {codec.USABLE}"
         ) from None

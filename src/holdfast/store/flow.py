@@ -126,11 +126,11 @@ class FlowCalls:
             _firsts,
         )
 
-    def queue_names(self) -> Call[list[str]]:
-        """Queues that are known: they have due or running jobs, a worker or a task."""
+    def queue_names(self, *, of_workers: bool = True) -> Call[list[str]]:
+        """Queues that are known: they have due or running jobs, a task or, unless those do not count, a worker."""
+        served = f"UNION SELECT unnest(queues) FROM {self.schema}.workers " if of_workers else ""
         return Call(
-            f"{self._queues_of_jobs()} SELECT queue::text FROM names WHERE queue IS NOT NULL "
-            f"UNION SELECT unnest(queues) FROM {self.schema}.workers "
+            f"{self._queues_of_jobs()} SELECT queue::text FROM names WHERE queue IS NOT NULL {served}"
             f"UNION SELECT queue::text FROM {self.schema}.tasks ORDER BY 1",
             (),
             _firsts,

@@ -5,8 +5,11 @@ from __future__ import annotations
 
 import json
 import logging
+import math
+import re
 import sys
 import time
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -15,6 +18,8 @@ import msgspec
 from holdfast.telemetry.scrub import scrub
 
 ROOT = "holdfast"
+TRACEBACK = "traceback"  # a field for people: shown on lines of its own, below the others
+_FRAME = re.compile(r'^( *File "[^"\n]{1,500}", line \d+, in [^\n]{1,200}\n)', re.MULTILINE)
 _MOST = 1000  # different warnings remembered
 
 
@@ -28,6 +33,8 @@ def event(logger: logging.Logger, level: int, text: str, **fields: Any) -> None:
     if logger.isEnabledFor(level):
         if "error" in fields:
             fields["error"] = scrub(str(fields["error"]))
+        if TRACEBACK in fields:
+            fields[TRACEBACK] = _scrub_traceback(str(fields[TRACEBACK]))
         logger.log(level, "%s%s", text, Fields(fields), extra={"event": text, "fields": fields}, stacklevel=2)
 
 
@@ -68,7 +75,7 @@ class Fields:
         self._fields = fields
 
     def __str__(self) -> str:
-        return "".join(f" {name}={_short(value)}" for name, value in self._fields.items())
+        return "".join(f" {each}" for each in _pairs(self._fields)) + _below(self._fields)
 
 
 def configure(form: str, level: str) -> None:
@@ -97,12 +104,15 @@ class Console(logging.Formatter):
     """For people: time, level, event, then fields as name=value."""
 
     def format(self, record: logging.LogRecord) -> str:
-        fields = " ".join(f"{k}={_short(v)}" for k, v in getattr(record, "fields", {}).items())
-        event = printable(_event(record))
-        line = f"{_time(record):%H:%M:%S.%f}"[:-3] + f" {record.levelname.lower():<7} {event:<28} {fields}"
-        trace = printable(scrub(self.formatException(record.exc_info)), keep="\n\t") if record.exc_info else ""
-        # Indented: no line of an error's text can be taken for a line of the log.
-        return line.rstrip() + "".join(f"\n  {each}" for each in trace.splitlines())
+        fields = getattr(record, "fields", {})
+        head = f"{_time(record):%H:%M:%S.%f}"[:-3] + f" {record.levelname.lower():<7} {printable(_event(record)):<28}"
+        line = " ".join((head, *_pairs(fields))).rstrip() + _below(fields)
+        return line + (_indented(scrub(self.formatException(record.exc_info))) if record.exc_info else "")
+
+
+def _indented(text: str) -> str:
+    """Return the text below a line of the log, indented: no line of an error's text can be taken for one of the log."""
+    return "".join(f"\n  {each}" for each in printable(text, keep="\n\t").splitlines())
 
 
 def printable(text: str, keep: str = "") -> str:
@@ -135,6 +145,30 @@ def _event(record: logging.LogRecord) -> str:
     return str(getattr(record, "event", None) or record.getMessage())
 
 
+def _scrub_traceback(text: str) -> str:
+    """Files and lines stay: a long path looks like a token, and is what a reader of a traceback needs."""
+    return "".join(part if n % 2 else scrub(part) for n, part in enumerate(_FRAME.split(text)))
+
+
+def _pairs(fields: Mapping[str, Any]) -> Iterator[str]:
+    return (f"{name}={_short(value)}" for name, value in fields.items() if name != TRACEBACK)
+
+
+def _below(fields: Mapping[str, Any]) -> str:
+    return _indented(fields[TRACEBACK].rstrip()) if TRACEBACK in fields else ""
+
+
+def number(value: float) -> str:
+    """Three digits, and never an exponent: 0.25, 12.3, 1930."""
+    if not math.isfinite(value) or abs(value) >= 100:
+        return f"{value:.0f}"
+    text = f"{value:.3g}"
+    return f"{value:.6f}".rstrip("0").rstrip(".") if "e" in text else text
+
+
 def _short(value: Any) -> str:
-    text = f"{value:.3g}" if isinstance(value, float) else str(value)
+    if isinstance(value, Mapping):
+        text = ", ".join(f"{name}: {each}" for name, each in value.items())
+    else:
+        text = number(value) if isinstance(value, float) else str(value)
     return printable(json.dumps(text, ensure_ascii=False) if set(text) & set(' "\n\r\t') else text)

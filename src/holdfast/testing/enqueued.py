@@ -17,6 +17,7 @@ import msgspec
 from holdfast.client import Enqueuer
 from holdfast.errors import UsageError
 from holdfast.model import payload
+from holdfast.model.codec import enc_hook
 from holdfast.model.job import JobInfo
 
 SHOWN = 10
@@ -131,7 +132,7 @@ def _options(task: Enqueuer[Any, Any]) -> dict[str, Any]:
 def as_json(value: Any) -> Any:
     """A value as it arrives; what JSON cannot carry is compared as it is (mock.ANY, pytest.approx)."""
     try:
-        return msgspec.json.decode(msgspec.json.encode(value))
+        return msgspec.json.decode(msgspec.json.encode(value, enc_hook=enc_hook))
     except (TypeError, ValueError, OverflowError, msgspec.MsgspecError):
         return value
 

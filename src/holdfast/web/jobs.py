@@ -89,7 +89,8 @@ async def enqueue_all(asked: Asked, jobs: Sequence[shapes.Job], conn: Any, batch
             with at_place(places[0]):
                 ids[places[0]] = (await sender.aenqueue(**these[0].args)).id
         else:
-            ids |= zip(places, await sender.aenqueue_many([each.args for each in these]), strict=True)
+            handles = await sender.aenqueue_many([each.args for each in these])
+            ids |= zip(places, handles.ids, strict=True)
     return [ids[place] for place in range(len(jobs))]
 
 

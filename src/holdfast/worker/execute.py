@@ -174,7 +174,7 @@ class Judge:
         """The handler returned. A job finished in a transaction of its own has its result there, or none yet."""
         data = job.result
         if data is None and result is not None:
-            data = encode_result(job, result, self._max_result)
+            data = encode_result(self._tasks[job.task], result, self._max_result)
         if job.settled and data is job.kept:
             return Outcome(job.id, job.lease.token, SETTLED)
         if data is None:

@@ -19,7 +19,7 @@ from typing import Any
 
 from holdfast.errors import DatabaseUnavailable, HoldfastError, UnknownTask, UsageError
 from holdfast.model.job import Job
-from holdfast.model.outcome import FAILURES, SETTLED, Outcome, clean, ending_of
+from holdfast.model.outcome import FAILURES, SETTLED, Dead, Fail, Outcome, RetryLater, clean, ending_of
 from holdfast.store.calls import Calls
 from holdfast.store.session import Session
 from holdfast.telemetry import logs
@@ -35,6 +35,8 @@ TOP = 5  # told of them
 UNKNOWN_EVERY = 60.0  # seconds between warnings of a task that is not known here
 FEW, LONGEST_WAIT = 4, 0.1  # flushes and seconds to wait for
 INSIST_EVERY = 5.0  # seconds between attempts to store what was refused
+_CHOICES = (RetryLater.__name__, Fail.__name__, Dead.__name__)
+_CAUSE = " above exception"  # "The above exception was the direct cause", "During handling of the above exception"
 LOOK_EVERY = 0.25  # seconds between looks at batches while there is always something to send
 
 
@@ -278,8 +280,10 @@ class Finisher:
         if outcome.outcome in FAILURES:
             self.failed += 1
             self.failures.add(job, error)
-        told = {**_about(job), "of": job.max_attempts,
+        told = {**_about(job, of=job.max_attempts),
                 "error": f"{error.get('type')}: {str(error.get('message'))[:200]}"}  # fmt: skip
+        if self._tells_each and (trace := _unexpected(outcome)):
+            told[logs.TRACEBACK] = trace
         if outcome.outcome == "snoozed" and error.get("type") == UnknownTask.__name__:
             self._unknown.warn("job snoozed", job.task, **told)
         else:
@@ -312,9 +316,18 @@ class Failures:
         }
 
 
-def _about(job: Job) -> dict[str, Any]:
+def _unexpected(outcome: Outcome) -> str | None:
+    """The traceback of a failure that the handler did not choose; of one that it chose, only where it has a cause."""
+    error = outcome.error or {}
+    trace = str(error.get("traceback") or "")
+    if outcome.outcome not in FAILURES or (error.get("type") in _CHOICES and _CAUSE not in trace):
+        return None
+    return trace
+
+
+def _about(job: Job, **more: Any) -> dict[str, Any]:
     """Log fields of an attempt that has just ended."""
-    about: dict[str, Any] = {"job": job.id, "task": job.task, "attempt": job.attempt}
+    about: dict[str, Any] = {"job": job.id, "task": job.task, "attempt": job.attempt, **more}
     if job.started:
         about["job_duration_ms"] = round((monotonic() - job.started) * 1000, 1)
     return about

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.client import Holdfast
+from holdfast.client import Holdfast, Task
 from holdfast.errors import DatabaseUnavailable, HoldfastError, UsageError
 from holdfast.model import payload
 from holdfast.model.context import Link
@@ -73,10 +73,10 @@ def _number(given: Any) -> float:
     raise UsageError(f"progress is counted in numbers, got {given!r:.60}")
 
 
-def encode_result(job: Job, value: Any, max_size: int) -> bytes:
+def encode_result(task: Task[Any, Any], value: Any, max_size: int) -> bytes:
     """A result as JSON, or an error that says why it cannot be kept."""
-    what = f"the result of task {job.task!r}"
-    data = payload.encode(value, what)
+    what = f"the result of task {task.name!r}"
+    data = task.signature.write_result(value, what)
     payload.check_limits(data, what, max_size, 1000, "HOLDFAST_MAX_RESULT")
     return data
 
@@ -104,7 +104,7 @@ class JobLink(Link):
         self._report(self._job, _number(done), None if total is None else _number(total), told)
 
     def set_result(self, value: Any) -> None:
-        self._job.result = encode_result(self._job, value, self._max_result)
+        self._job.result = encode_result(self._hf.tasks[self._job.task], value, self._max_result)
 
     def transaction(self) -> Transaction:
         from holdfast.store.transaction import Transaction  # a child process that needs none starts sooner without

@@ -58,6 +58,8 @@ KEPT = Outcome("", 0, "kept")  # stands for no outcome: the job stays with a thr
 class Worker:
     """Runs an application's jobs: `await Worker(hf).run()` until `stop()`, or until a signal with `handle_signals`."""
 
+    line = "window"  # the log line that says what it did
+
     def __init__(self, hf: Holdfast, **settings: Any) -> None:
         asked = hf.settings.with_(**settings)
         self.settings = hf.served(asked)

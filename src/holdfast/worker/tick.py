@@ -83,6 +83,8 @@ class Pass(Claimer):
 class TickWorker(Worker):
     """A worker for the length of one pass."""
 
+    line = "tick"
+
     def __init__(self, hf: Holdfast, max_jobs: int, per_tenant: int, **settings: Any) -> None:
         super().__init__(hf, **settings)
         if max_jobs < 1 or per_tenant < 1:

@@ -7,6 +7,7 @@ in which nothing happened leaves no row, so an idle worker asks and writes nothi
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections import Counter
 from typing import TYPE_CHECKING
@@ -36,7 +37,8 @@ class Windows:
         self.calls = TelemetryCalls(worker.settings.schema)
         self._queues = worker.settings.queue_list
         self._stored = stored and worker.settings.window > 0
-        self._length = worker.settings.window or LOGGED_EVERY
+        # A tick has one line, at its end.
+        self._length = math.inf if worker.line == "tick" else worker.settings.window or LOGGED_EVERY
         self.open = False
         self.depth: int | None = None
         self.since = self._look_at = time.monotonic()
@@ -94,7 +96,7 @@ class Windows:
     def _tell(self, done: Counts, seconds: float) -> None:
         worker = self._worker
         failures, worker.finisher.failures = worker.finisher.failures, Failures()
-        logs.event(log, logging.INFO, "window", worker=worker.id, seconds=round(seconds, 1),
+        logs.event(log, logging.INFO, worker.line, worker=worker.id, seconds=round(seconds, 1),
                    batch_claimed_count=done.claimed, success_count=done.succeeded, fail_count=done.failed,
                    skipped_throttle=done.throttled, lock_contention_count=done.contention,
                    stale_count=worker.finisher.stale, running=len(worker.hand.running), **failures.top())  # fmt: skip

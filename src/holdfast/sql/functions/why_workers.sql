@@ -42,7 +42,7 @@ begin
         return '[]';
     end if;
     return jsonb_build_array(jsonb_build_object(
-        'kind', 'busy', 'rank', 70, 'workers', cardinality(v_alive), 'slots', v_slots, 'running', v_used, 'short', 'busy workers',
+        'kind', 'busy', 'rank', 70, 'workers', cardinality(v_alive), 'slots', v_slots, 'claimed', v_used, 'short', 'busy workers',
         'text', format(case when v_slots = 1 then 'the only slot of %2$s %3$s is busy'
                             else 'all %1$s slots of %2$s %3$s are busy' end, v_slots,
                        case when cardinality(v_alive) = 1 then 'the one worker that serves queue'

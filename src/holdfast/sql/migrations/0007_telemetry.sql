@@ -26,5 +26,5 @@ create type used as (
 -- From warning on it is a warning, above critical it is critical.
 insert into settings (name, value) values
     ('usage_retention_days', '35'),
-    ('thresholds', '{"tick_duration": {"warning": 30, "critical": 50}, "lock_contentions": {"warning": 1, "critical": 5},
+    ('thresholds', '{"tick_duration": {"warning": 30, "critical": 50}, "lock_contentions": {"warning": 1},
                      "jobs_per_tick": {"warning": 51, "critical": 100}, "queue_depth": {"warning": 100, "critical": 500}}');

@@ -1,0 +1,63 @@
+"""What `holdfast bench` shows of its results, and while it measures."""
+
+from __future__ import annotations
+
+import itertools
+import json
+
+import pytest
+
+from holdfast import UsageError, bench
+from holdfast.bench import report
+from holdfast.bench.workloads import Result
+from holdfast.settings import Settings
+
+LONGEST = Result(
+    "latency_rabbitmq", 1_000_000, 1234.5, 123_456.7, 12_345.67, 98_765.43, 1_234_567.8, 0.1, note="limit: " + "n " * 90
+)
+PLAIN = Result("drain", 200_000, 10.0, 20_000.0, limit_jobs_per_s=40_000.0, ratio=0.5)
+
+
+def test_a_row_and_its_note_fit_on_80_columns() -> None:
+    assert len(report.HEAD) <= 80
+    for result in (LONGEST, PLAIN):
+        lines = report.row(result, 1234).splitlines()
+        assert max(map(len, lines)) <= 80
+    assert report.row(PLAIN, 9.7) == ("drain              200,000    20,000    40,000   0.50                     10 s")
+
+
+def test_a_row_is_shown_as_soon_as_its_workload_has_ended(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = report.Report(json=False, workloads=2)
+    with shown.measuring("drain", "One worker process."):
+        out, err = capsys.readouterr()
+        assert out == report.HEAD + "\n"
+        assert "ratio is jobs/s against limit/s" in err
+        assert err.endswith("measuring drain (1 of 2): One worker process.\n")
+    shown.show(PLAIN)
+    assert capsys.readouterr().out.startswith("drain              200,000")
+
+
+def test_without_a_terminal_a_line_tells_now_and_then_how_far_it_is(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = itertools.count(step=10)
+    monkeypatch.setattr(report.time, "monotonic", lambda: next(clock))
+    with report.Report(json=True, workloads=1).measuring("drain", "One.") as tell:
+        for done in range(7):
+            tell(f"{done} of 7 jobs done")
+    assert capsys.readouterr().err.splitlines()[1:] == ["30 s: 2 of 7 jobs done", "60 s: 5 of 7 jobs done"]
+
+
+def test_for_programs_there_is_one_object_a_line_and_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = report.Report(json=True, workloads=1)
+    with shown.measuring("drain", "One."):
+        pass
+    shown.show(PLAIN)
+    (line,) = capsys.readouterr().out.splitlines()
+    assert json.loads(line)["jobs_per_s"] == 20_000
+
+
+@pytest.mark.parametrize(("name", "told"), [("drian", "did you mean drain\\?"), ("zzz", "there are enqueue_one, ")])
+def test_a_workload_that_is_not_there_gets_a_suggestion(name: str, told: str) -> None:
+    with pytest.raises(UsageError, match=f"no workload named '{name}'; {told}"):
+        bench.run(Settings.load(dsn="postgresql://nowhere/none"), workloads=[name])
