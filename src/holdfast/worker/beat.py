@@ -33,7 +33,7 @@ QUICKEST = 0.05
 LEAST = 5.0  # seconds: a shorter timeout of a task does not end a process in which other jobs run
 MOST_FRAMES = 12
 MOST_NAMES = 5
-_OURS = "holdfast.worker."  # modules whose frames lead to the handler
+_BEFORE = ("holdfast.worker.", "asyncio.events")  # modules whose frames lead to the handler
 
 
 class LoopMonitor(threading.Thread):
@@ -156,8 +156,8 @@ def _frames(inner: FrameType | None) -> list[FrameType]:
         frames.append(inner)
         inner = inner.f_back
     frames.reverse()
-    ours = [n for n, frame in enumerate(frames) if str(frame.f_globals.get("__name__")).startswith(_OURS)]
-    return frames[ours[-1] + 1 :] if ours and ours[-1] + 1 < len(frames) else frames
+    before = [n for n, frame in enumerate(frames) if str(frame.f_globals.get("__name__")).startswith(_BEFORE)]
+    return frames[before[-1] + 1 :] if before and before[-1] + 1 < len(frames) else frames
 
 
 def _stack(frames: list[FrameType]) -> str:

@@ -93,9 +93,11 @@ class Attempts:
         return error.outcome
 
     def _note_mismatch(self, outcome: Outcome) -> None:
-        """A job that is given back with an error met a schema that this process cannot work with (Judge.failed)."""
+        """A job that is given back with an error met a schema that this process cannot work with (Judge.failed). The
+        error is the worker's, so the job does not keep it."""
         if outcome.outcome == "released" and outcome.error is not None:
             self.on_mismatch(SchemaError(str(outcome.error.get("message"))))
+            outcome.error = None
 
     def _tell(self, job: Job, error: BaseException, outcome: Outcome) -> None:
         """Tells those who report failures. What goes wrong there is theirs, not the job's."""
