@@ -38,6 +38,7 @@ SOUND_AFTER = 30.0  # a child that ran for so long was sound, and the pauses sta
 KILL_AFTER_ASKED = 2
 LOOK_EVERY = 0.5  # seconds between looks at a child's beats
 PATIENCE = 2.0  # seconds beyond its loop_timeout in which a child ends by itself, and then after SIGTERM
+LAST_WORDS = 0.1  # seconds: what a child said last is here, but programs that it started may hold its end open
 GIVE_BACK_AGAIN = 1.0  # seconds: a claim that was under way when the child ended may be there only now
 _NEEDED = ("schema", "pooler", "connect_timeout", "call_timeout")  # settings, to reach the child's database
 _BEATS_EVERY = 0.5
@@ -107,7 +108,7 @@ class Supervisor:
     async def _run_child(self, place: int) -> int:
         ours, theirs = socket.socketpair()
         with ours, theirs:
-            child = await asyncio.create_subprocess_exec(*self._command, stdin=theirs, start_new_session=True)
+            child = await asyncio.create_subprocess_exec(*self._command, stdin=theirs.fileno(), start_new_session=True)
             theirs.close()
             self._children[place] = child
             logs.event(log, logging.INFO, "process started", process=place + 1, pid=child.pid)
@@ -119,7 +120,7 @@ class Supervisor:
             try:
                 code = await child.wait()
                 del self._children[place]
-                await asyncio.wait(hearing[:1], timeout=PATIENCE)  # what it said last
+                await asyncio.wait(hearing[:1], timeout=LAST_WORDS)
             finally:
                 for task in hearing:
                     task.cancel()
