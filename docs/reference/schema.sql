@@ -1998,6 +1998,12 @@ REVOKE ALL ON FUNCTION holdfast.make_partitions() FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.make_partitions() TO holdfast_worker;
 
 
+-- Name: FUNCTION mark_started(p_ids uuid[], p_tokens bigint[], p_ago double precision[]); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.mark_started(p_ids uuid[], p_tokens bigint[], p_ago double precision[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.mark_started(p_ids uuid[], p_tokens bigint[], p_ago double precision[]) TO holdfast_worker;
+
+
 -- Name: FUNCTION may_see(p_everyone boolean, p_who text, p_tenant text); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.may_see(p_everyone boolean, p_who text, p_tenant text) FROM PUBLIC;
@@ -2093,6 +2099,12 @@ GRANT ALL ON FUNCTION holdfast.read_endpoint(p_id uuid, OUT tenant text, OUT url
 
 REVOKE ALL ON FUNCTION holdfast.reclaim(p_limit integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.reclaim(p_limit integer) TO holdfast_worker;
+
+
+-- Name: FUNCTION reclaim_worker(p_worker text); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.reclaim_worker(p_worker text) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.reclaim_worker(p_worker text) TO holdfast_worker;
 
 
 -- Name: FUNCTION reconcile_limits(p_repair boolean); Type: ACL; Schema: holdfast; Owner: -

@@ -32,7 +32,14 @@ class ConfigurationError(HoldfastError):
 
 
 class SchemaError(ConfigurationError):
-    """The schema is missing, older or newer than this release expects."""
+    """The schema is missing, older or newer than this release expects.
+
+    `database` says whose: the address and schema of the settings in use; None on a connection of the caller's.
+    """
+
+    def __init__(self, message: str, database: tuple[str, str] | None = None) -> None:
+        super().__init__(message)
+        self.database = database
 
 
 class UnknownTask(ConfigurationError):

@@ -58,6 +58,15 @@ class Settings:
     process_max_rss: int = _setting(
         0, "MB of resident memory above which a child process is replaced after its job; 0 is never", 0
     )
+    loop_warning: float = _setting(
+        1.0, "seconds a handler may block the event loop before the log names it and shows where it is; 0 is never", 0
+    )
+    loop_timeout: float = _setting(
+        30.0,
+        "seconds a handler may block the event loop before the worker renews no lease and ends its process; a shorter "
+        "timeout of the task, from 5 s, counts in its place; 0 is never",
+        0,
+    )
     upkeep: float = _setting(2.0, "seconds between the leader's rounds (promote, reclaim)", 0.05)
 
     queue_enabled: bool = _setting(
@@ -162,6 +171,11 @@ class Settings:
         """The queues that are named, in the order given; "default" when none are."""
         named = [name.strip(BLANKS) for name in self.queues.split(",")]
         return list(dict.fromkeys(filter(None, named))) or ["default"]
+
+    @property
+    def database(self) -> tuple[str, str]:
+        """What tells one set of Holdfast's tables from another: the address and the schema."""
+        return self.dsn, self.schema
 
     def with_(self, **changes: object) -> Settings:
         """A copy with some values changed; None means unchanged."""

@@ -371,3 +371,15 @@ def sleeps(path: str) -> None:
 def talks(*, ctx: Context = CONTEXT) -> None:
     ctx.log.info("sent %s", 3, extra={"fields": {"to": "ada"}})
     ctx.log.debug("nobody listens")
+
+
+@hf.task(runner="process", retry=ONCE)
+def write_for_ever(text: str) -> None:
+    """Leaves a thread behind that writes on."""
+
+    def write() -> None:
+        while True:
+            print(text, flush=True)
+            time.sleep(0.005)
+
+    threading.Thread(target=write, daemon=True).start()

@@ -243,6 +243,66 @@ def test_a_renewed_lease_is_not_reclaimed(sql: Sql, clock: Clock) -> None:
     assert len(core.reclaim(sql)) == 1
 
 
+@every_end
+def test_a_worker_whose_claims_were_taken_back_changes_nothing(sql: Sql, end: Callable[[Sql, Claimed], bool]) -> None:
+    """A supervisor that were wrong about the end of a process would cost an attempt, and nothing else."""
+    core.put(sql, max_attempts=5)
+    zombie = core.claim_one(sql, "zombie")
+    core.put(sql)
+    kept = core.claim_one(sql, "other")
+    assert sql("select reclaim_worker('zombie')") == [(1,)]
+    assert (core.status(sql, zombie.id), core.look(sql, zombie.id).attempts) == ("retrying", 1)
+    again = core.claim_one(sql, "third")
+    assert (again.id, again.attempt) == (zombie.id, 2)
+    before = core.state(sql)
+    assert not end(sql, zombie)
+    assert core.state(sql) == before
+    assert not core.finish(sql, again, kept)
+
+
+def test_a_worker_whose_claims_were_taken_back_is_forgotten(sql: Sql) -> None:
+    for name in ("gone", "there"):
+        sql("select register_worker(%s, 'h', 1, 'v', '{default}', 1, '[]')", [name])
+        sql("select sleep(%s, '{default}')", [name])
+    assert sql("select reclaim_worker('gone')") == [(0,)]
+    assert sql("select id from workers") == [("there",)] and sql("select worker from sleepers") == [("there",)]
+
+
+def test_taking_back_a_workers_claims_waits_for_no_transaction(dsn: str, sql: Sql) -> None:
+    """What a transaction holds is left to the leader, who finds it expired."""
+    core.put(sql)
+    core.put(sql)
+    held, free = core.claim_one(sql, "w"), core.claim_one(sql, "w")
+    with core.session(dsn, autocommit=False) as conn:
+        ends = "select finish(array[%s::uuid], array[%s::bigint], null, '{}')"  # as inside a handler's transaction
+        assert not core.runner(conn)(ends, [held.id, held.token])
+        assert sql("select reclaim_worker('w')") == [(1,)]
+        assert core.status(sql, free.id) == "retrying"
+        conn.rollback()
+    assert core.firsts(sql("select worker from reclaim()")) == ["w"]
+    assert core.status(sql, held.id) == "retrying"
+
+
+def test_a_start_is_marked_by_the_tokens_owner_alone_and_waits_for_nobody(dsn: str, sql: Sql) -> None:
+    core.put(sql)
+    job = core.claim_one(sql, "w")
+    sql("update live set claimed_at = claimed_at - interval '1 hour'")
+    mark = "select mark_started(array[%s::uuid], array[%s::bigint], '{60}')"
+    claimed = sql("select claimed_at from live")
+    sql(mark, [job.id, job.token + 1])
+    assert sql("select claimed_at from live") == claimed
+    with core.session(dsn, autocommit=False) as conn:
+        core.finish(core.runner(conn), job)
+        sql(mark, [job.id, job.token])
+        conn.rollback()
+    assert sql("select claimed_at from live") == claimed
+    sql(mark, [job.id, job.token])
+    assert sql("select claimed_at between clock() - interval '90 s' and clock() - interval '59 s' from live") == [
+        (True,)
+    ]
+    assert not core.finish(sql, job)
+
+
 def test_a_worker_that_is_late_but_not_reclaimed_may_still_finish(sql: Sql, clock: Clock) -> None:
     id_ = core.put(sql)
     job = core.claim_one(sql, ttl=60)

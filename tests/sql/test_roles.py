@@ -176,6 +176,8 @@ WORK = [
     "select complete_batches()",
     "select report_progress('[]')",
     "select wanted_cancels('{}')",
+    "select reclaim_worker('w')",
+    "select mark_started('{}', '{}', '{}')",
     "select keep_result(gen_random_uuid(), '1')",
     "select register_schedules('[]')",
     "select next_schedules()",

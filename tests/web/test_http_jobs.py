@@ -284,9 +284,12 @@ async def test_jobs_are_canceled_one_or_many(http: httpx.AsyncClient) -> None:
 async def test_a_dead_job_is_put_back_and_another_is_not(http: httpx.AsyncClient, sql: Sql) -> None:
     id_ = await made(http, max_attempts=1)
     problem(await http.post(f"/jobs/{id_}/retry"), 409, "conflict")
-    sql('select fail(id, token, \'{"message": "no", "traceback": "secret path"}\') from claim(\'w\')')
+    error = json.dumps({"message": "no", "traceback": "secret path", "output": "secret path"})
+    sql("select fail(id, token, %s::jsonb) from claim('w')", [error])
     seen = await http.get(f"/jobs/{id_}")
     assert seen.json()["status"] == "dead" and "secret path" not in seen.text
+    listed = await http.get("/jobs?status=dead")
+    assert [each["id"] for each in listed.json()["items"]] == [id_] and "secret path" not in listed.text
     assert (await http.post(f"/jobs/{id_}/retry")).status_code == 200
     assert (await http.get(f"/jobs/{id_}")).json()["status"] in ("queued", "retrying")
     problem(await http.post(f"/jobs/{uuid.uuid4()}/retry"), 404, "not-found")

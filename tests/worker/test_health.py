@@ -65,7 +65,7 @@ async def test_a_worker_at_work_is_live_and_ready(hf: Holdfast, port: int) -> No
     async with working(hf, health_port=port):
         told = await until_says(port, "/ready", 200)
         assert told["status"] == "ok" and set(told["checks"]) == {
-            "worker", "loop", "claims", "lease_thread", "renewals", "database"
+            "worker", "loop", "claims", "lease_thread", "renewals", "schema", "database"
         }  # fmt: skip
         assert (await aask(port, "/live?verbose"))[0] == 200
         assert (await aask(port, "/jobs"))[0] == 404

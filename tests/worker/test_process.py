@@ -6,6 +6,9 @@ import asyncio
 import os
 import signal
 import sys
+from collections.abc import Callable
+from datetime import timedelta
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +24,8 @@ from holdfast.worker.processes import Processes
 
 sys.path.append(str(APPS))
 import crunch
+
+Sql = Callable[..., list[tuple[Any, ...]]]
 
 
 async def test_a_handler_in_a_process_gets_its_arguments_and_its_result_is_kept(app: Holdfast) -> None:
@@ -332,6 +337,44 @@ async def test_a_job_is_not_blamed_for_what_an_earlier_one_wrote(app: Holdfast) 
         await ended(app, (await crunch.chatter.aenqueue(50, False)).id)
         error = told(await ended(app, (await crunch.talk_and_fail.aenqueue("mine")).id))
     assert error["output"] == "mine\n"
+
+
+async def test_output_of_another_tenants_job_is_never_kept(app: Holdfast) -> None:
+    async with working(app, child_processes=1):
+        await ended(app, (await crunch.write_for_ever.using(tenant="acme").aenqueue("acme's card")).id)
+        same = told(await ended(app, (await crunch.talk_and_fail.using(tenant="acme").aenqueue("mine")).id))
+        other = told(await ended(app, (await crunch.talk_and_fail.using(tenant="evil").aenqueue("mine")).id))
+        again = told(await ended(app, (await crunch.talk_and_fail.using(tenant="acme").aenqueue("mine")).id))
+    assert "mine" in same["output"]
+    assert "output" not in other and "output" not in again
+
+
+async def test_a_tenants_job_goes_to_the_idle_process_that_is_its_own(app: Holdfast) -> None:
+    async with working(app, child_processes=2):
+        naps = [await crunch.nap.using(tenant=name).aenqueue(0.3) for name in ("acme", "evil")]
+        for each in naps:
+            await ended(app, each.id)
+        for name in ("acme", "evil", "acme"):
+            error = told(await ended(app, (await crunch.talk_and_fail.using(tenant=name).aenqueue(name)).id))
+            assert error["output"] == f"{name}\n"
+
+
+async def test_output_is_scrubbed(app: Holdfast) -> None:
+    async with working(app):
+        error = told(await ended(app, (await crunch.talk_and_fail.aenqueue("password=hunter2")).id))
+    assert error["output"] == "password=[secret]\n"
+
+
+async def test_a_jobs_time_begins_when_a_child_has_it(app: Holdfast, sql: Sql) -> None:
+    async with working(app, child_processes=1, window=0):
+        jobs = [await crunch.nap.aenqueue(0.2) for _ in range(5)]
+        infos = [await ended(app, each.id) for each in jobs]
+    starts = sorted(info.started_at for info in infos if info.started_at)
+    assert [later - start >= timedelta(seconds=0.15) for start, later in pairwise(starts)] == [True] * 4
+    # One after the other: in all, what they ran for is about a third of what passed since they were claimed.
+    passed = sum((info.finished_at - info.created_at).total_seconds() for info in infos if info.finished_at)
+    ran, waited = sql("SELECT sum(run_seconds), sum(queue_seconds) FROM usage_counts")[0]
+    assert float(ran) < 0.7 * passed and float(ran) + float(waited) < 1.1 * passed
 
 
 async def test_a_handler_that_breaks_the_line_to_its_worker_fails_alone(app: Holdfast) -> None:

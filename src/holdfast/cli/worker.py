@@ -23,6 +23,7 @@ from holdfast.telemetry import logs
 
 if TYPE_CHECKING:
     from holdfast.client import Holdfast
+    from holdfast.worker.supervise import Lifeline
 
 T = TypeVar("T")
 log = logs.get("cli")
@@ -76,11 +77,12 @@ def worker(
     }  # fmt: skip
     if processes is not None:
         raise typer.Exit(_supervise(target, processes, given, all_queues))
+    supervisor = None
     if stop_with_stdin:
         from holdfast.worker.supervise import stop_at_end_of_input
 
-        stop_at_end_of_input()
-    _work(target, given, all_queues)
+        supervisor = stop_at_end_of_input()
+    _work(target, given, all_queues, supervisor)
 
 
 def child_command(target: str, given: Mapping[str, object], *flags: str) -> list[str]:
@@ -103,12 +105,12 @@ def _supervise(target: str, processes: int, given: Mapping[str, object], all_que
     return asyncio.run(Supervisor(command, processes).run())
 
 
-def _work(target: str, given: Mapping[str, object], all_queues: bool) -> None:
+def _work(target: str, given: Mapping[str, object], all_queues: bool, supervisor: Lifeline | None) -> None:
     from holdfast.worker import Worker, keep_what_is_loaded
 
     hf = prepared(target, given, all_queues)
     keep_what_is_loaded()
-    run(Worker(hf).run(handle_signals=True))
+    run(Worker(hf).run(handle_signals=True, supervisor=supervisor))
 
 
 def prepared(target: str, given: Mapping[str, object], all_queues: bool, *, runs_jobs: bool = True) -> Holdfast:

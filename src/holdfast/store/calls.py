@@ -234,6 +234,14 @@ class Calls:
             worker, host, pid, version, queues, concurrency, _encode(tasks).decode(),
         )  # fmt: skip
 
+    def reclaim_worker(self, worker: str) -> Call[int]:
+        return Call(f"SELECT {self.schema}.reclaim_worker(%s)", (worker,), lambda rows: int(rows[0][0]))
+
+    def mark_started(self, ids: Iterable[str], tokens: Iterable[int], ago: Iterable[float]) -> Call[None]:
+        return self._void(
+            "mark_started", "%s::uuid[], %s::bigint[], %s::float8[]", array(ids), array(tokens), array(ago)
+        )
+
     def unregister_worker(self, worker: str, *, gone: bool) -> Call[None]:
         return self._void("unregister_worker", "%s, %s", worker, gone)
 

@@ -128,17 +128,18 @@ def check_server(version: int) -> None:
         )
 
 
-def check_schema(found: int | None, expected: int, schema: str) -> None:
+def check_schema(found: int | None, expected: int, schema: str, database: tuple[str, str] | None = None) -> None:
     """Refuses a schema this release was not written for."""
     if found is None:
-        raise SchemaError(f"schema {schema!r} is not set up in this database; run: holdfast migrate")
+        raise SchemaError(f"schema {schema!r} is not set up in this database; run: holdfast migrate", database)
     if found < expected:
         raise SchemaError(
-            f"schema {schema!r} is at version {found}, this release needs {expected}; run: holdfast migrate"
+            f"schema {schema!r} is at version {found}, this release needs {expected}; run: holdfast migrate", database
         )
     if found > expected:
         raise SchemaError(
-            f"schema {schema!r} is at version {found}, newer than the {expected} this release knows; upgrade holdfast"
+            f"schema {schema!r} is at version {found}, newer than the {expected} this release knows; upgrade holdfast",
+            database,
         )
 
 
@@ -148,14 +149,19 @@ def explain(
     """A database error as one of ours, saying what failed and what to do. An address that has worked before is not
     wrong because a name server is silent for a moment."""
     text = re.sub(r"\s+", " ", str(error)).strip()
+    database = settings.database if where is None else None
     where = where or hide_password(settings.dsn)
     state = state_of(error)
     facts = getattr(error, "diag", error)  # asyncpg has them on the error itself
     if getattr(facts, "constraint_name", None) == "dedupe_key":
         message = message_of(error)
         return DuplicateJob(message.rpartition("dedupe key ")[2], f"{message}; nothing was enqueued")
-    if state in ("42P01", "3F000", "42883", "42704"):
-        return SchemaError(f"schema {settings.schema!r} is not set up in {where} ({text}); run: holdfast migrate")
+    if state in ("42P01", "3F000", "42883", "42703", "42704"):
+        return SchemaError(
+            f"schema {settings.schema!r} is not set up in {where} for this release of holdfast ({text}); "
+            "run: holdfast migrate, or upgrade holdfast here",
+            database,
+        )
     if state == "42501":
         return ConfigurationError(
             f"the database user may not do this ({text}); grant it a role: "

@@ -253,9 +253,8 @@ def first_look(settings: Settings, name: str = CALLS) -> str:
     try:
         with psycopg.connect(info, autocommit=True) as conn:
             connect.check_server(conn.info.server_version)
-            connect.check_schema(
-                migrate.found_version(conn, settings.schema), migrate.expected_version(), settings.schema
-            )
+            found = migrate.found_version(conn, settings.schema)
+            connect.check_schema(found, migrate.expected_version(), settings.schema, settings.database)
     except psycopg.Error as error:
         raise connect.explain(error, settings) from error
     return info

@@ -23,7 +23,7 @@ from holdfast.store.webhooks import Deliveries
 
 @dataclass(frozen=True, slots=True)
 class SeenJob:
-    """A job as callers of the service see it: no keys, no leases, and of its error no traceback."""
+    """A job as callers of the service see it: no keys, no leases, and of its error neither traceback nor output."""
 
     id: str
     task: str
@@ -59,11 +59,11 @@ def _discarded(schema: str, job: str) -> str:
 
 _JOB = (
     "j.id::text, j.task, j.tenant, j.queue, j.priority, j.payload, j.status::text, j.attempts, j.max_attempts, "
-    "j.run_at, j.created_at, j.started_at, j.finished_at, j.last_error - 'traceback', j.result, j.batch::text, "
-    "j.deadline, j.progress"
+    "j.run_at, j.created_at, j.started_at, j.finished_at, j.last_error - 'traceback' - 'output', j.result, "
+    "j.batch::text, j.deadline, j.progress"
 )
 _MESSAGE = ", ".join(
-    {"id": "id::text", "order": '"order"', "error": "error - 'traceback'"}.get(each.name, each.name)
+    {"id": "id::text", "order": '"order"', "error": "error - 'traceback' - 'output'"}.get(each.name, each.name)
     for each in fields(MessageInfo)
 )
 

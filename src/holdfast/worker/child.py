@@ -146,6 +146,7 @@ class Child:
         if os.getpid() != self._pid:  # a copy of this process, which the handler forked and let return
             os._exit(0)
         self._served += 1
+        _flush_output()
         _mend_output(self._spare)
         leaving = self._why_leave()
         self._line.say(Done.of(run.number, outcome, leaving))
@@ -302,6 +303,13 @@ def _resident() -> int:
     except OSError:
         unit = 1 if sys.platform == "darwin" else 1024
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def _flush_output() -> None:
+    """What the handler wrote goes out before its answer: it must not be read as the next job's."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):  # it may be the handler's own
+            stream.flush()
 
 
 def _mend_output(spare: int) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.client import Holdfast, Task
-from holdfast.errors import InvalidPayload, UnknownTask
+from holdfast.errors import InvalidPayload, SchemaError, UnknownTask
 from holdfast.model.context import Context, Link
 from holdfast.model.failure import Failure
 from holdfast.model.job import Job
@@ -48,6 +48,7 @@ class Attempts:
         self.resources: dict[Resource[Any], Any] = {}
         # The test kit raises again what a handler raised: it needs the exception itself.
         self.on_error: Callable[[Job, BaseException], None] | None = None
+        self.on_mismatch: Callable[[SchemaError], None] = lambda error: None
         self.on_failure: list[Callable[[Failure], None]] = []  # this worker's, beside the application's
 
     async def execute(self, job: Job) -> Outcome | None:
@@ -80,14 +81,23 @@ class Attempts:
         if self.on_error is not None:
             self.on_error(job, error)
         outcome = self._judge.failed(job, error)
+        self._note_mismatch(outcome)
         self._tell(job, error, outcome)
         return outcome
 
     def _failed_in_child(self, job: Job, error: FailedInChild) -> Outcome:
         if self.on_error is not None:
             self.on_error(job, error)
+        self._note_mismatch(error.outcome)
         self._tell(job, error, error.outcome)
         return error.outcome
+
+    def _note_mismatch(self, outcome: Outcome) -> None:
+        """A job that is given back with an error met a schema that this process cannot work with (Judge.failed). The
+        error is the worker's, so the job does not keep it."""
+        if outcome.outcome == "released" and outcome.error is not None:
+            self.on_mismatch(SchemaError(str(outcome.error.get("message"))))
+            outcome.error = None
 
     def _tell(self, job: Job, error: BaseException, outcome: Outcome) -> None:
         """Tells those who report failures. What goes wrong there is theirs, not the job's."""
@@ -167,6 +177,7 @@ class Judge:
 
     def __init__(self, tasks: Mapping[str, Task[Any, Any]], settings: Settings) -> None:
         self._tasks = tasks
+        self._database = settings.database
         self._max_error = settings.max_error
         self._max_result = settings.max_result
 
@@ -186,6 +197,8 @@ class Judge:
         told = describe(error, self._max_error)
         if job.settled:  # its success is committed, whatever came after
             return Outcome(job.id, job.lease.token, SETTLED, error=told)
+        if (mismatch := _mismatch(error, self._database)) is not None:  # the worker's fault: the attempt is refunded
+            return Outcome(job.id, job.lease.token, "released", error=describe(mismatch, self._max_error))
         counts = self._counts(job, error, told.get("code"))
         if isinstance(error, Verdict):
             return Outcome(job.id, job.lease.token, error.outcome, error=told, delay=error.after, counts=counts)
@@ -210,6 +223,19 @@ class Judge:
         """Not this job's fault: it waits for a worker that knows its task, and no attempt is counted."""
         told = describe(UnknownTask(job.task, self._tasks), self._max_error)
         return Outcome(job.id, job.lease.token, "snoozed", error=told, delay=UNKNOWN_TASK_DELAY)
+
+
+def _mismatch(error: BaseException | None, database: tuple[str, str], depth: int = 20) -> SchemaError | None:
+    """Return the error by which the worker's own schema was refused, from whatever the handler made of it."""
+    if error is None or not depth:
+        return None
+    if isinstance(error, SchemaError) and error.database == database:
+        return error
+    inside = error.exceptions if isinstance(error, BaseExceptionGroup) else ()
+    for each in (*inside[:depth], error.__cause__ or error.__context__):
+        if (found := _mismatch(each, database, depth - 1)) is not None:
+            return found
+    return None
 
 
 def make_context(job: Job, link: Link) -> Context:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any
 
-from holdfast.errors import DatabaseUnavailable, HoldfastError, UnknownTask, UsageError
+from holdfast.errors import DatabaseUnavailable, HoldfastError, SchemaError, UnknownTask, UsageError
 from holdfast.model.job import Job
 from holdfast.model.outcome import FAILURES, SETTLED, Dead, Fail, Outcome, RetryLater, clean, ending_of
 from holdfast.store.calls import Calls
@@ -108,8 +108,10 @@ class Finisher:
         self._warnings = logs.Seldom(log)
         self._unknown = logs.Seldom(log, UNKNOWN_EVERY)
         self.stats: Stats | None = None  # where somebody watches
+        self._late_starts: list[Job] = []
         self.on_put_back: list[asyncio.Event] = []
         self.on_freed: Callable[[Sequence[Job]], None] = lambda jobs: None
+        self.on_mismatch: Callable[[SchemaError], None] = lambda error: None
         self.closed: object = ()  # what waits for limits: those of queues and tasks concern plain jobs too
         self._tells_each = log.isEnabledFor(logging.DEBUG)  # asked once: the hot path pays one comparison
 
@@ -146,14 +148,36 @@ class Finisher:
         self._idle.clear()
         self._something.set()
 
+    def mark_started(self, job: Job) -> None:
+        """Take a job that started long after it was claimed: its start is stored before its end."""
+        self._late_starts.append(job)
+        self._something.set()
+
+    async def _store_starts(self) -> None:
+        """Store late starts: figures for people, worth one try."""
+        jobs, self._late_starts = [job for job in self._late_starts if not job.lease.lost], []
+        if not jobs:
+            return
+        now = monotonic()
+        try:
+            await self.session.run(self._calls.mark_started(
+                [job.id for job in jobs], [job.lease.token for job in jobs], [now - job.started for job in jobs]
+            ))  # fmt: skip
+        except HoldfastError as error:
+            self._warnings.failed("starts not stored", error, jobs=len(jobs))
+
     async def run(self) -> None:
         """Flushes for ever; cancel it after `drained`."""
         while True:
             await self._wait()
             await self._insist()
+            if self._late_starts:
+                await self._store_starts()
             while self._full or self._next:
                 if not self._full:
                     self._full, self._next = [self._next], Flush()
+                if self._late_starts:
+                    await self._store_starts()
                 await self._progress.store(self.session)  # before the end: a report of a job that has ended is refused
                 await self._send(self._full[0])
                 await self._keep_results(self._full[0])
@@ -166,6 +190,8 @@ class Finisher:
                 await self._insist()
                 if self._touched and (monotonic() >= self._look_at or not (self._full or self._next)):
                     await self._complete_batches()
+            if self._late_starts:
+                continue
             self._something.clear()
             self._idle.set()
             self._flushed.set()
@@ -252,6 +278,8 @@ class Finisher:
                 return None
             except HoldfastError as error:
                 self._warnings.failed("finish waits for database", error, jobs=len(flush))
+                if isinstance(error, SchemaError):
+                    self.on_mismatch(error)
                 await asyncio.sleep(pause * random.uniform(0.5, 1.5))
                 repeated, pause = True, min(pause * 2, 2.0)
 

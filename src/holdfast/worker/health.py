@@ -28,11 +28,11 @@ from holdfast.worker.lease import LOOK_EVERY, LeaseKeeper
 
 log = logs.get("health")
 PORTS = 16  # tried, from the one that is set: worker processes of one machine have one each
-BEAT = 1.0  # seconds; the loop beats twice as often
+BEAT = 1.0  # seconds; the loop beats more often
 PATIENCE = 5.0  # seconds that somebody who asks may take
 MOST_ASKING = 100  # at once: each costs a file, and the worker has other use for those
 LONGEST_LINE = 1000
-LIVE = ("loop", "claims", "lease_thread")
+LIVE = ("loop", "claims", "lease_thread", "schema")
 Health = dict[str, str]
 """By what is looked at: "ok", or what is wrong with it."""
 
@@ -50,13 +50,14 @@ class Vital:
         self._hears = hears
         self._beat_at = self._started_at = 0.0
         self.stopping = False
+        self.schema = "ok"  # or why this release cannot work with it
 
     def start(self) -> None:
         """The worker is known to the database and goes to work."""
         self._beat_at = self._started_at = time.monotonic()
 
     def beat(self) -> None:
-        """Called on the event loop, at least twice a second."""
+        """Called on the event loop, several times a second, when the loop monitor asks for it."""
         self._beat_at = time.monotonic()
 
     def live(self) -> Health:
@@ -74,6 +75,7 @@ class Vital:
             "claims": "ok" if self.stopping else _recent("stalled", self._turned_at, self._longest_turn),
             "lease_thread": "ok" if self._keeper.is_alive() or self.stopping else "ended",
             "renewals": "failing" if self._keeper.failing else "ok",
+            "schema": self.schema,
             "database": _recent("no answer", self._answered_at, 2 * self._interval),
         }
         if self._hears is not None and (self._settings.health_require_queue or self._hears.connected):

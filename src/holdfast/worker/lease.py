@@ -3,8 +3,10 @@
 The protocol: a claim is valid for `lease` seconds and is renewed every `renew` seconds. The thread knows for each lease
 the moment by which it must have been renewed, counted from before the last successful call was sent. When that moment
 comes near and no renewal has succeeded, the lease is treated as lost before it lapses: its handlers are canceled and
-nothing is claimed until the database answers again. So no other worker can start a job while this one still believes
-it has it, unless this whole process was stopped; and then its token is old and every write it tries is refused.
+nothing is claimed until the database answers again. While the event loop is blocked, renewals count from its last beat
+(beat.py): what a stuck worker holds lapses, though this thread runs. So no other worker can start a job while this one
+still believes it has it, unless this whole process was stopped; and then its token is old and every write it tries is
+refused.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, SchemaError
 from holdfast.settings import Settings
 from holdfast.store.calls import Calls
 from holdfast.store.session import ThreadSession
@@ -36,6 +38,8 @@ class LeaseKeeper(threading.Thread):
         hand: Hand,
         on_lost: Callable[[Sequence[int]], None],
         on_cancel: Callable[[Sequence[str]], None],
+        on_mismatch: Callable[[SchemaError], None],
+        renewable: Callable[[], float],
     ) -> None:
         super().__init__(name="holdfast-lease", daemon=True)
         # A renewal that hangs is as bad as one that fails, so its deadline is shorter than that of other calls.
@@ -47,6 +51,8 @@ class LeaseKeeper(threading.Thread):
         self._hand = hand
         self._on_lost = on_lost
         self._on_cancel = on_cancel
+        self._on_mismatch = on_mismatch
+        self._renewable = renewable
         self._stir = threading.Event()
         self._stopping = False
         self._margin = min(settings.lease * 0.1, 3.0)
@@ -67,7 +73,7 @@ class LeaseKeeper(threading.Thread):
             self._stir.wait(max(min(due - time.monotonic(), LOOK_EVERY), 0))
             self._stir.clear()
             if (now := time.monotonic()) >= due:
-                due = now + (self._settings.renew if self._renew() else max(self._settings.renew / 10, 0.05))
+                due = now + self._renew()
             if self._hand.running and not self._failing and not self._stopping:
                 self._look_for_cancels()
         self.session.close()
@@ -92,23 +98,32 @@ class LeaseKeeper(threading.Thread):
         self._stopping = True
         self._stir.set()
 
-    def _renew(self) -> bool:
+    def _renew(self) -> float:
+        """Renews; returns the seconds until the next time."""
         leases = list(self._hand.leases.values())
         before = time.monotonic()
+        soon = max(self._settings.renew / 10, 0.05)
+        if not (seconds := self._renewable()):
+            self._failing = True
+            self._warnings.warn("leases not renewed: the event loop is stuck", leases=len(leases))
+            return soon
         try:
-            renewed = self.session.run(self._calls.renew(self._worker, [x.token for x in leases], self._settings.lease))
+            renewed = self.session.run(self._calls.renew(self._worker, [x.token for x in leases], seconds))
         except HoldfastError as error:
             self._failing = True
             self._warnings.failed("renewal failed", error, leases=len(leases))
-            return False
+            if isinstance(error, SchemaError):
+                self._on_mismatch(error)
+            return soon
         self._failing = False
         self._renewed_at = time.monotonic()
         held = set(renewed)
         for lease in leases:
             if lease.token in held:
-                lease.deadline = before + self._settings.lease
+                lease.deadline = before + seconds
         self._lose([x for x in leases if x.token not in held], "reclaimed or expired in the database")
-        return True
+        # Shorter leases, while the loop is blocked, are renewed sooner: it may go on before they lapse.
+        return min(self._settings.renew, max(seconds / 3, soon))
 
     def give_up_lapsing(self) -> None:
         """Called on the event loop, twice a second: a renewal that hangs must not keep this from being noticed."""

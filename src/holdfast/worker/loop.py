@@ -21,7 +21,7 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence, Set
 from typing import Any, cast
 
 from holdfast.client import Holdfast
-from holdfast.errors import ConfigurationError, DatabaseUnavailable, HoldfastError
+from holdfast.errors import ConfigurationError, DatabaseUnavailable, HoldfastError, SchemaError
 from holdfast.model.job import Job
 from holdfast.model.outcome import SETTLED, WANTED_CANCELED, Outcome
 from holdfast.model.resource import Resource
@@ -34,6 +34,7 @@ from holdfast.telemetry import logs, metrics, sentry
 from holdfast.upkeep.chores import Upkeep
 from holdfast.wakeups import notify
 from holdfast.wakeups.rabbitmq import Consumer
+from holdfast.worker.beat import LoopMonitor
 from holdfast.worker.child import is_child
 from holdfast.worker.claim import Claimer
 from holdfast.worker.execute import Attempts
@@ -43,6 +44,7 @@ from holdfast.worker.health import Vital, kept, served
 from holdfast.worker.lease import LeaseKeeper
 from holdfast.worker.link import Progress
 from holdfast.worker.processes import Processes
+from holdfast.worker.supervise import Lifeline
 from holdfast.worker.threads import Threads
 from holdfast.worker.window import Windows
 
@@ -52,6 +54,7 @@ REPORT_EVERY = 0.5
 TELL_SHARE = 20  # what had to wait for limits is told again after this many times the duration of the last
 LONGEST_UNTOLD = 30.0  # seconds
 PARTITION_TRIES = 3  # to make history's partitions, while other workers do the same or somebody reads it
+STUCK = 75  # exit code of a process whose event loop is stuck: a new one may do better
 KEPT = Outcome("", 0, "kept")  # stands for no outcome: the job stays with a thread that cannot be stopped
 
 
@@ -78,19 +81,25 @@ class Worker:
         self._processes = Processes(self.settings, self._at_once.is_set)
         self._attempts = Attempts(hf, self._threads, self._processes, self._progress, self.settings)
         self._owns_process = False
+        self._supervisor: Lifeline | None = None
+        self._mismatch: SchemaError | None = None
         self._throttled_at = 0.0  # when to tell more
         self._patience = 1 + self.settings.prefetch * 3  # seconds a claimed job may wait for a slot
 
-    async def run(self, *, handle_signals: bool = False, until_idle: bool = False) -> None:
+    async def run(
+        self, *, handle_signals: bool = False, until_idle: bool = False, supervisor: Lifeline | None = None
+    ) -> None:
         """Works until stopped. With handle_signals the process is the worker's own: SIGTERM and SIGINT stop it, and the
-        caller ends the process when this returns. With until_idle it stops when nothing is due any more, and leaves
-        upkeep to others."""
+        caller ends the process when this returns; it ends at once, with code 75, when a handler blocks the event loop
+        for longer than `loop_timeout`. With until_idle it stops when nothing is due any more, and leaves upkeep to
+        others. Raises SchemaError when the schema no longer fits this release. A supervisor hears its beats."""
         if is_child():
             raise ConfigurationError("a module that holds tasks must not run a worker when it is imported; put that "
                                      'under `if __name__ == "__main__":`')  # fmt: skip
         self._loop = asyncio.get_running_loop()
         self._until_idle = until_idle
         self._owns_process = handle_signals
+        self._supervisor = supervisor
         if handle_signals:
             self._catch_signals()
         self._build()
@@ -134,6 +143,9 @@ class Worker:
             await self._work()
         finally:
             self._keeper.stop()
+            self._monitor.stop()
+            if self._supervisor is not None:
+                self._supervisor.leave(bool(self.hand.leases))
             self._processes.kill()
             self._threads.shutdown()
 
@@ -149,7 +161,11 @@ class Worker:
         self._service = Session(settings, f"{self.id} service", self._hf.trigger)
         self._reporting = Session(settings, f"{self.id} progress")
         self.finisher = Finisher(Session(settings, f"{self.id} finish"), calls, self.hand, self._progress)
-        self._keeper = LeaseKeeper(self.id, settings, calls, self.hand, self._on_lost, self._on_cancel)
+        self._monitor = LoopMonitor(settings, self._loop, self.hand, self._hf.tasks, self._on_beat, self._on_stuck)
+        self._keeper = LeaseKeeper(
+            self.id, settings, calls, self.hand, self._on_lost, self._on_cancel, self._on_mismatch,
+            self._monitor.renewable,
+        )  # fmt: skip
         self.claimer = Claimer(
             self.id, settings, Session(settings, f"{self.id} claim"), calls, self.hand,
             lambda: not self._keeper.failing, self.finisher.caught_up,
@@ -157,6 +173,8 @@ class Worker:
         self.windows = Windows(self, self._reporting, stored=not self._until_idle)
         self.hears = Consumer(settings, self.id, self.claimer.stir.set) if settings.queue_enabled else None
         self._vital = Vital(settings, self.claimer, self._keeper, self.hand, self.hears)
+        self._processes.on_late_start = self.finisher.mark_started
+        self.finisher.on_mismatch = self._attempts.on_mismatch = self._on_mismatch
         self.finisher.on_put_back.append(self.claimer.stir)
         self.finisher.on_freed = self.claimer.freed
         self.finisher.closed = self.claimer.lanes.closed
@@ -164,6 +182,7 @@ class Worker:
     async def _work(self) -> None:
         self._keeper.start()
         self._vital.start()
+        self._monitor.start()
         claims = self.claimer.run_until_idle(self.finisher) if self._until_idle else self.claimer.run()
         claiming = self._start(claims)
         flushing = self._start(self.finisher.run())
@@ -176,6 +195,11 @@ class Worker:
             for task in parts:
                 if task.done():
                     task.result()  # raises what ended it
+            if self._mismatch is not None:
+                raise self._mismatch
+        except SchemaError as error:
+            self._refuse(error)
+            raise
         finally:
             await self._wind_down(claiming, slots)
             await _cancel([flushing, stopping, *slots, *background])
@@ -274,7 +298,6 @@ class Worker:
         """Gives back what was claimed ahead and cannot start soon."""
         while True:
             await asyncio.sleep(min(0.5, self.settings.poll / 2, self.settings.lease / 20))
-            self._vital.beat()
             self._keeper.give_up_lapsing()
             if self.hand.ready and time.monotonic() - self.hand.ready[0].lease.taken_at > self._patience:
                 self._give_back(self.hand.take_ready())
@@ -322,6 +345,33 @@ class Worker:
                 logs.event(log, logging.INFO, "job asked to stop", job=job.id, task=job.task, attempt=job.attempt)
                 if self._can_be_stopped(job):
                     slot.cancel()
+
+    def _on_beat(self) -> None:
+        self._vital.beat()
+        if self._supervisor is not None:
+            self._supervisor.beat()
+
+    def _on_stuck(self) -> None:
+        """Called by the loop monitor. What runs here cannot be stopped, and what has ended cannot be stored."""
+        if self._owns_process:
+            logs.event(log, logging.ERROR, "process ends: its event loop is stuck", worker=self.id, code=STUCK)
+            logging.shutdown()
+            os._exit(STUCK)
+        logs.event(log, logging.ERROR, "leases are not renewed: the event loop is stuck; restart this process",
+                   worker=self.id)  # fmt: skip
+
+    def _on_mismatch(self, error: SchemaError) -> None:
+        """Called from the loop, and by the lease thread."""
+        self._tell(self._refuse, error)
+
+    def _refuse(self, error: SchemaError) -> None:
+        """Stops, because this release cannot work with the schema that is there now. No job is blamed for that."""
+        if self._mismatch is None:
+            self._mismatch = error
+            self._vital.schema = str(error)
+            logs.event(log, logging.ERROR, "worker stops: the schema does not fit", worker=self.id, error=str(error))
+            self.claimer.stop()
+            self._stopping.set()
 
     def _on_lost(self, tokens: Sequence[int]) -> None:
         """Called by the lease thread."""
@@ -392,6 +442,8 @@ class Worker:
                     await self._service.run(self._hf.calls.register_limits(limits))
                 if schedules := self._hf.timetable:
                     await self._service.run(self._hf.calls.register_schedules(schedules.values()))
+                if self._supervisor is not None:
+                    self._supervisor.enter(self.id, self.settings)
                 if self._may_miss_webhooks and await self._service.run(self._hf.webhooks.calls.wanted()):
                     self._warn_of_webhooks()
                 return True

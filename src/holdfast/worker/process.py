@@ -44,6 +44,7 @@ class Process:
     ) -> None:
         self.call: ProcessCall | None = None
         self.known: set[str] = set()
+        self._tenants: set[str | None] = set()
         self.answered = self.leaving = self.ending = self.garbled = False
         self._loop = asyncio.get_running_loop()
         self._hear = hear
@@ -102,16 +103,28 @@ class Process:
             return bool(self._unsent or self._childs.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT))
         return False
 
-    def forget_output(self) -> None:
-        """Another job begins."""
+    def runs_only(self, tenant: str | None) -> bool:
+        """Return whether no job of another tenant has run here."""
+        return self._tenants <= {tenant}
+
+    def begin(self, tenant: str | None) -> None:
+        """Another job begins: what earlier ones wrote is not its own."""
+        if self._tenants:
+            self._read_all()
         self._tail.clear()
+        self._tenants.add(tenant)
 
     def output(self) -> str:
-        """The end of what was written since the job began."""
+        """The end of what was written since the job began. A thread that an earlier job has left behind may write at
+        any time, so nothing is kept of a child that has run jobs of several tenants; the worker's own standard error
+        has all of it."""
+        self._read_all()
+        return self._tail.decode("utf-8", "backslashreplace") if len(self._tenants) <= 1 else ""
+
+    def _read_all(self) -> None:
         for _ in range(_MOST_CHUNKS):
             if not self._read_output():
                 break
-        return self._tail.decode("utf-8", "backslashreplace")
 
     def how_it_ended(self) -> str:
         """For people: the exit code or the signal."""

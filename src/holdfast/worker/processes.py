@@ -14,6 +14,7 @@ import logging
 import os
 from collections import deque
 from collections.abc import Callable
+from time import monotonic
 from typing import Any
 
 from holdfast.client.task import Task
@@ -21,6 +22,7 @@ from holdfast.model.job import Job
 from holdfast.model.outcome import SETTLED, Outcome, clean
 from holdfast.settings import Settings
 from holdfast.telemetry import logs
+from holdfast.telemetry.scrub import scrub
 from holdfast.worker.execute import TimedOut
 from holdfast.worker.link import Report
 from holdfast.worker.messages import Done, Logged, Progressed, Run, Setup, ToWorker, pack
@@ -30,6 +32,7 @@ log = logs.get("process")
 CANCEL_GRACE = 5.0
 START_WITHIN = 300.0  # imports take their time, but not for ever when the task has a timeout
 STOP_WITHIN = 2.0
+LATE_START = 0.05  # seconds after its claim: then the start is stored apart
 Told = tuple[Outcome | Exception | None, str]
 """What came of a job: an outcome or an error, and what it wrote if it failed."""
 
@@ -76,13 +79,14 @@ class ProcessCall:
         """Ends the wait for this job."""
         self.again()
         if not self.future.done():
-            self.future.set_result((told, clean(output, OUTPUT_KEPT) if output else ""))
+            self.future.set_result((told, clean(scrub(output), OUTPUT_KEPT) if output else ""))
 
 
 class Processes:
     """The pool. `at_once` says whether the worker waits no longer for what runs."""
 
     def __init__(self, settings: Settings, at_once: Callable[[], bool]) -> None:
+        self.on_late_start: Callable[[Job], None] = lambda job: None  # one that had to wait for a child
         self._settings = settings
         self._at_once = at_once
         level = logging.getLogger(logs.ROOT).getEffectiveLevel()
@@ -162,9 +166,16 @@ class Processes:
         while self._waiting and (self._idle or self._places > 0):
             call = self._waiting.popleft()
             if self._idle:
-                self._give(self._idle.pop(), call)
+                self._give(self._take_idle(call.job.tenant), call)
             else:
                 self._start(call)
+
+    def _take_idle(self, tenant: str | None) -> Process:
+        """Take an idle child: one that has run jobs of this tenant alone, whose output can be kept, or the last."""
+        for place in reversed(range(len(self._idle))):
+            if self._idle[place].runs_only(tenant):
+                return self._idle.pop(place)
+        return self._idle.pop()
 
     def _start(self, call: ProcessCall) -> None:
         try:
@@ -182,15 +193,24 @@ class Processes:
         self._numbers += 1
         call.number = self._numbers
         tell_start = task.timeout is not None or task.name not in process.known
+        process.begin(job.tenant)
         process.send(pack(Run(
             call.number, task.module, task.name, job.payload, job.id, job.queue, job.tenant, job.priority,
             job.attempt, job.max_attempts, job.lease.token, tell_start, job.batch,
             job.sent, call.carried,
         )))  # fmt: skip
         call.process, process.call, call.started = process, call, not tell_start
-        process.forget_output()
+        if not tell_start:
+            self._note_start(call)
         if task.timeout is not None:
             self._set_timer(call, START_WITHIN)
+
+    def _note_start(self, call: ProcessCall) -> None:
+        """The child has the job: what it waited for one, and for imports, is no part of its run."""
+        now = monotonic()
+        waited, call.job.started = now - call.job.started, now
+        if waited > LATE_START:
+            self.on_late_start(call.job)
 
     def _hear(self, process: Process, message: ToWorker) -> None:
         call = process.call
@@ -208,6 +228,7 @@ class Processes:
             call.report(call.job, message.done, message.total, message.message)
         else:
             call.started = True
+            self._note_start(call)
             process.known.add(call.task.name)
             if call.task.timeout is not None:
                 self._set_timer(call, call.task.timeout)

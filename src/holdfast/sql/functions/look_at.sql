@@ -1,6 +1,6 @@
 -- Jobs that callers ask for, wherever they are: each by its place in the lists, without those that its caller may not see: another
--- tenant's, and deliveries of webhooks where p_deliveries is not true. No keys, no
--- leases, and of an error no traceback: what a tenant may know.
+-- tenant's, and deliveries of webhooks where p_deliveries is not true. No keys, no leases, and of an error neither traceback nor
+-- output: what a tenant may know.
 -- Called by: the service, for many requests at once. A function, so that the plan does not depend on how full the tables were.
 -- Locks: none.
 -- Wakes: nobody.
@@ -20,7 +20,7 @@ begin
         from unnest(p_ids, p_everyone, p_who, p_deliveries) with ordinality as w(id, everyone, who, deliveries, place)
         cross join lateral (
             select j.id, j.task::text, j.tenant::text, j.queue::text, j.priority::smallint, j.payload::json, j.status::text, j.attempts,
-                   j.max_attempts::smallint, j.run_at, j.created_at, j.started_at, j.finished_at, j.last_error - 'traceback', j.result,
+                   j.max_attempts::smallint, j.run_at, j.created_at, j.started_at, j.finished_at, j.last_error - 'traceback' - 'output', j.result,
                    j.batch, j.deadline, j.progress
             from jobs j where j.id = w.id and may_see(w.everyone, w.who, j.tenant)
               and (w.deliveries or j.task <> 'holdfast.webhook') offset 0) f;

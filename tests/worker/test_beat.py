@@ -1,0 +1,163 @@
+"""A worker's event loop that a handler blocks: what the log says, and what becomes of its leases."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from typing import Any
+
+import pytest
+from conftest import wait_until
+from running import ended, until, working
+
+from holdfast import Holdfast, Status
+from holdfast.settings import Settings
+from holdfast.worker import Worker
+from holdfast.worker.beat import LEAST, LoopMonitor
+from holdfast.worker.hand import Hand
+
+
+def events(caplog: pytest.LogCaptureFixture, event: str) -> list[dict[str, Any]]:
+    return [vars(each)["fields"] for each in caplog.records if getattr(each, "event", None) == event]
+
+
+def said(caplog: pytest.LogCaptureFixture, event: str) -> bool:
+    return bool(events(caplog, event))
+
+
+@pytest.mark.parametrize("nested", [False, True])
+async def test_a_blocked_loop_is_logged_with_its_handler_and_stack(
+    hf: Holdfast, caplog: pytest.LogCaptureFixture, nested: bool
+) -> None:
+    def wait_for_the_log() -> None:
+        wait_until(lambda: said(caplog, "event loop is blocked"))
+
+    async def inner() -> None:
+        wait_for_the_log()
+
+    @hf.task(name="blocks")
+    async def blocks() -> None:
+        if nested:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(inner())
+        else:
+            wait_for_the_log()
+
+    @hf.task(name="waits")
+    async def waits() -> None:
+        await asyncio.sleep(0.01)
+
+    with caplog.at_level(logging.WARNING, "holdfast.loop"):
+        async with working(hf, loop_warning=0.2):
+            await waits.aenqueue_many([()] * 3)
+            job = await blocks.aenqueue()
+            assert (await ended(hf, job.id)).status is Status.SUCCEEDED
+            await until(lambda: said(caplog, "event loop runs again"))
+    (told,) = events(caplog, "event loop is blocked")
+    assert told["seconds"] >= 0.2 and "test_beat.py" in told["stack"]
+    if nested:
+        assert "inner > " in told["stack"] and "asyncio" not in told["stack"]
+        assert "blocks" in told["running_tasks"].split(",")
+    else:
+        assert (told["task"], told["job"]) == ("blocks", job.id)
+        assert "blocks > " in told["stack"] and "holdfast/worker" not in told["stack"]
+
+
+async def test_a_loop_that_is_not_blocked_is_not_logged(hf: Holdfast, caplog: pytest.LogCaptureFixture) -> None:
+    @hf.task(name="in_thread")
+    def in_thread() -> None:
+        time.sleep(0.5)
+
+    with caplog.at_level(logging.WARNING, "holdfast.loop"):
+        async with working(hf, loop_warning=20.0):
+            await ended(hf, (await in_thread.aenqueue()).id)
+    assert not caplog.records
+
+
+async def test_leases_of_a_stuck_loop_lapse_and_its_neighbours_run_elsewhere(
+    hf: Holdfast, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The worker shares its process, so nothing can end it: all it can do is to let go."""
+    release, stuck = threading.Event(), Worker(hf, lease=2.0, renew=0.5, loop_timeout=1.0, poll=0.2, upkeep=0.2)
+
+    def elsewhere() -> bool:
+        return threading.current_thread() is not threading.main_thread()
+
+    @hf.task(name="neighbour")
+    async def neighbour() -> str:
+        if elsewhere():
+            await asyncio.sleep(600)
+        return "here"
+
+    @hf.task(name="blocks")
+    async def blocks() -> None:
+        if elsewhere():
+            release.wait()
+
+    thread = threading.Thread(target=asyncio.run, args=(stuck.run(),))
+    with caplog.at_level(logging.ERROR, "holdfast"):
+        thread.start()
+        try:
+            jobs = [await neighbour.aenqueue() for _ in range(3)]
+            await until(lambda: len(stuck.hand.running) == 3)
+            await blocks.aenqueue()
+            await until(lambda: len(stuck.hand.running) == 4)
+            async with working(hf, queues=["default"]) as other:
+                for job in jobs:
+                    info = await ended(hf, job.id)
+                    assert (info.result, info.attempts) == ("here", 2)
+                release.set()
+                await until(lambda: other.finisher.idle)
+        finally:
+            release.set()
+            stuck._loop.call_soon_threadsafe(stuck.stop)
+            await asyncio.to_thread(thread.join)
+    (told,) = events(caplog, "event loop is stuck")
+    assert told["task"] == "blocks" and "blocks > " in told["stack"]
+    assert said(caplog, "leases are not renewed: the event loop is stuck; restart this process")
+
+
+def monitor(hf: Holdfast, clock: list[float], monkeypatch: pytest.MonkeyPatch, **settings: float) -> LoopMonitor:
+    monkeypatch.setattr("holdfast.worker.beat.time.monotonic", lambda: clock[0])
+    loop = asyncio.new_event_loop()
+    made = LoopMonitor(Settings(**settings), loop, Hand(), hf.tasks, lambda: None, lambda: None)
+    loop.close()
+    return made
+
+
+@pytest.mark.parametrize(
+    ("settings", "silent", "seconds"),
+    [
+        ({"lease": 60, "loop_timeout": 30}, 0, 60),
+        ({"lease": 60, "loop_timeout": 30}, 20, 40),
+        ({"lease": 60, "loop_timeout": 30}, 70, 0),
+        ({"lease": 60, "loop_timeout": 300}, 100, 60),  # its operator allows for that
+        ({"lease": 60, "loop_timeout": 300}, 290, 10),
+        ({"lease": 60, "loop_timeout": 0}, 1000, 60),
+    ],
+)
+def test_a_renewal_counts_from_the_last_beat(
+    monkeypatch: pytest.MonkeyPatch, settings: dict[str, float], silent: float, seconds: float
+) -> None:
+    clock = [1000.0]
+    made = monitor(Holdfast("postgresql://nowhere"), clock, monkeypatch, **settings)
+    made._owed = True
+    clock[0] += silent
+    assert made.renewable() == seconds
+
+
+@pytest.mark.parametrize(
+    ("timeout", "longest"), [(None, 30.0), (300.0, 30.0), (10.0, 10.0), (0.5, LEAST)]
+)  # fmt: skip
+def test_a_shorter_timeout_of_the_task_counts_in_place_of_the_loops(
+    monkeypatch: pytest.MonkeyPatch, timeout: float | None, longest: float
+) -> None:
+    hf = Holdfast("postgresql://nowhere")
+
+    @hf.task(name="blocks", timeout=timeout)
+    async def blocks() -> None: ...
+
+    job: Any = type("Job", (), {"task": "blocks"})()
+    assert monitor(hf, [0.0], monkeypatch)._longest(job) == longest
