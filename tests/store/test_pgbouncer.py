@@ -137,6 +137,6 @@ def test_without_the_setting_the_error_says_what_to_set(bouncer: Callable[..., s
     with (
         application(bouncer("transaction", size=2, ignored=ignored), []) as hf,
         ThreadPoolExecutor(5) as pool,
-        pytest.raises(DatabaseUnavailable, match=r"a pooler answers .* set HOLDFAST_POOLER=1"),
+        pytest.raises(DatabaseUnavailable, match=r"is behind a pooler: .* set HOLDFAST_POOLER=1"),
     ):
         list(pool.map(enqueue, range(5)))
