@@ -158,6 +158,7 @@ def explain(
 
 def _why_unavailable(error: Exception, state: str, text: str, where: str, seconds: float) -> str:
     """Say what keeps the database from doing its work: the same call may succeed later."""
+    text = text.partition(" CONTEXT: ")[0]
     limit = f"call_timeout is {seconds:g} s; raise HOLDFAST_CALL_TIMEOUT if the server needs longer"
     if _POOLED.search(text):
         why = f"is behind a pooler: {text}; set HOLDFAST_POOLER=1"
