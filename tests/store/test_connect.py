@@ -204,11 +204,11 @@ def test_our_own_deadline_is_reported_as_that(dsn: str) -> None:
 def test_a_pool_without_a_free_connection_says_so(dsn: str) -> None:
     with Holdfast(dsn, pool_size=1, connect_timeout=0.3) as hf, ThreadPoolExecutor(1) as threads:
         hf.get(ID)
-        with hf.sync_pool._opened().connection():
-            with pytest.raises(
-                DatabaseUnavailable, match=r"all 1 of this process are in use; raise HOLDFAST_POOL_SIZE"
-            ):
-                threads.submit(hf.get, ID).result(40)
+        with (
+            hf.sync_pool._opened().connection(),
+            pytest.raises(DatabaseUnavailable, match=r"all 1 of this process are in use; raise HOLDFAST_POOL_SIZE"),
+        ):
+            threads.submit(hf.get, ID).result(40)
 
 
 def test_a_pool_that_cannot_connect_says_why(dsn: str, sql: Any) -> None:
