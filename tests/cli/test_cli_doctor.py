@@ -30,7 +30,8 @@ def test_a_sound_database_gets_only_oks(dsn: str) -> None:
     answer = told(holdfast(dsn, "doctor", "--json"))
     assert answer["ok"] is True
     assert [each["name"] for each in answer["checks"]] == [
-        "versions", "database", "server", "clock", "durability", "settings", "connections", "pooler", "vacuum", "schema",
+        "versions", "database", "server", "clock", "durability", "settings", "connections", "pooler", "vacuum",
+        "schema",
         "rights", "bloat", "history", "workers", "queues", "tasks", "levels", "schedules", "batches", "limits", "dead",
     ]  # fmt: skip
     assert {each["level"] for each in answer["checks"]} == {"ok"}

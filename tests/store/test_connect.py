@@ -13,6 +13,7 @@ from holdfast import ConfigurationError, DatabaseUnavailable, Holdfast, Holdfast
 from holdfast.settings import Settings
 from holdfast.store import connect
 from holdfast.store.calls import Call
+from holdfast.store.embedded import EmbeddedPostgres
 from holdfast.store.session import ThreadSession
 
 ID = "01890000-0000-7000-8000-000000000000"
@@ -223,3 +224,26 @@ def test_a_pool_that_cannot_connect_says_why(dsn: str, sql: Any) -> None:
                 hf.get(ID)
     finally:
         sql("drop role hf_leaver")
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("postgresql://shop:x@localhost/shop", "host=127.0.0.1 port=5432 dbname=shop user=other", True),
+        ("postgresql://shop@h/shop?application_name=a", "postgresql://h/shop", True),
+        ("postgresql://shop@h", "postgresql://h/shop", True),
+        ("postgresql://h/shop", "postgresql://h/other", False),
+        ("postgresql://h/shop", "postgresql://h:5433/shop", False),
+        ("postgresql://h/shop", "embedded:./.holdfast", False),
+    ],
+)
+def test_the_same_database_is_known_however_it_is_written(one: str, other: str, same: bool) -> None:
+    assert connect.same_database(one, other) is same
+    assert connect.same_database(other, one) is same
+
+
+def test_an_embedded_server_is_the_database_that_its_url_names(tmp_path: Path) -> None:
+    url = EmbeddedPostgres(tmp_path).dsn()
+    host = psycopg.conninfo.conninfo_to_dict(url)["host"]
+    assert connect.same_database(f"embedded:{tmp_path}", f"host={host} port=5432 dbname=holdfast user=postgres")
+    assert not connect.same_database(f"embedded:{tmp_path}/other", url)

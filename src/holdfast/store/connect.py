@@ -93,6 +93,26 @@ def server_dsn(settings: Settings) -> str:
     return settings.dsn
 
 
+def same_database(one: str, other: str) -> bool:
+    """Whether two DSNs lead to the same database, whichever way they are written and whoever logs in."""
+    try:
+        return _database_of(one) == _database_of(other)
+    except (psycopg.ProgrammingError, ConfigurationError):
+        return one == other
+
+
+def _database_of(dsn: str) -> tuple[str, str, str]:
+    if dsn.startswith("embedded:"):
+        from holdfast.store.embedded import EmbeddedPostgres, parse_embedded  # needs a Unix
+
+        if (path := parse_embedded(dsn)) is not None:
+            dsn = EmbeddedPostgres(path).dsn()
+    given = {name: str(value) for name, value in conninfo_to_dict(dsn).items() if value}
+    host = given.get("hostaddr") or given.get("host", "")
+    host = "127.0.0.1" if host == "localhost" else host
+    return host, given.get("port", "5432"), given.get("dbname") or given.get("user", "")
+
+
 def make_dsn(params: Mapping[str, Any]) -> str:
     """A DSN of connection parameters; what libpq does not know is another library's, and left out."""
     known = {option.keyword.decode() for option in pq.Conninfo.get_defaults()}
