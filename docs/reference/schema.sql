@@ -1103,7 +1103,7 @@ CREATE VIEW holdfast.webhook_deliveries AS
             ELSE 'FAILED'::text
         END AS status,
         CASE
-            WHEN ((answer ->> 'http_status'::text) ~ '^\d{3}$'::text) THEN ((answer ->> 'http_status'::text))::integer
+            WHEN ((answer ->> 'http_status'::text) ~ '^[0-9]{3}$'::text) THEN ((answer ->> 'http_status'::text))::integer
             ELSE NULL::integer
         END AS http_status,
     (answer -> 'response_headers'::text) AS response_headers,

@@ -136,11 +136,7 @@ class Settings:
             _check_type(each.name, str(each.type), value)
             if low is not None and not low <= value < math.inf:
                 raise ConfigurationError(f"{each.name} must be at least {low}, got {value!r}; set {_env(each.name)}")
-        if not _SCHEMA_NAME.fullmatch(self.schema):
-            raise ConfigurationError(
-                f"schema {self.schema!r} is not usable: use 1 to 40 lower-case letters, digits and underscores, "
-                "not starting with a digit"
-            )
+        _check_schema(self.schema)
         if not _WORKER_NAME.fullmatch(self.worker_name):
             raise ConfigurationError(
                 f"worker_name {self.worker_name!r} is not usable: use 1 to 60 letters, digits, dots, dashes and "
@@ -252,6 +248,19 @@ def _check_type(name: str, kind: str, value: object) -> None:
     if not isinstance(value, expected) or (isinstance(value, bool) and kind != "bool"):
         words = "a str or a list of names" if name == "queues" else f"{'an' if kind == 'int' else 'a'} {kind}"
         raise ConfigurationError(f"{name} must be {words}, got {value!r}")
+
+
+def _check_schema(name: str) -> None:
+    if not _SCHEMA_NAME.fullmatch(name):
+        raise ConfigurationError(
+            f"schema {name!r} is not usable: use 1 to 40 lower-case letters, digits and underscores, "
+            "not starting with a digit"
+        )
+    if name in ("public", "information_schema") or name.startswith("pg_"):
+        raise ConfigurationError(
+            f"schema {name!r} is not usable: Holdfast replaces functions in its schema and takes away rights to them, "
+            "so it needs one of its own; set HOLDFAST_SCHEMA to a name such as holdfast"
+        )
 
 
 def _parse(name: str, kind: str, text: str) -> object:

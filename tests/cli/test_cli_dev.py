@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
@@ -15,6 +16,7 @@ from program import ran, started
 
 from holdfast.cli.dev import watched
 from holdfast.store.embedded import EmbeddedPostgres
+from holdfast.testing import scratch_database
 
 APP = """
 import pathlib
@@ -90,15 +92,18 @@ def test_dev_runs_without_watchfiles_and_says_so(dsn: str, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("option", [True, False])
-def test_dev_warns_when_the_code_names_another_database(dsn: str, tmp_path: Path, option: bool) -> None:
-    if option:
-        code, environment, arguments = "postgresql://me:secret@127.0.0.1:1/theirs", "", ["--dsn", dsn]
-        expected = f'code=postgresql://me:***@127.0.0.1:1/theirs --dsn="{dsn}" served="{dsn}" '
-    else:
-        code, environment, arguments = f"{dsn} application_name=code", dsn, []
-        expected = f'code="{code}" HOLDFAST_DSN="{dsn}" served="{code}" '
-    (tmp_path / "dev_app.py").write_text(APP.replace("Holdfast()", f"Holdfast({code!r})"))
-    with started(environment, "dev", "dev_app:hf", "--no-reload", *arguments, folder=tmp_path) as program:
+def test_dev_warns_when_the_code_names_another_database(dsn: str, pg18: str, tmp_path: Path, option: bool) -> None:
+    with contextlib.ExitStack() as stack:
+        if option:
+            code, environment, arguments = "postgresql://me:secret@127.0.0.1:1/theirs", "", ["--dsn", dsn]
+            expected = f'code=postgresql://me:***@127.0.0.1:1/theirs --dsn="{dsn}" served="{dsn}" '
+        else:
+            code, environment, arguments = dsn, stack.enter_context(scratch_database(pg18)), []
+            expected = f'code="{code}" HOLDFAST_DSN={environment} served="{code}" '
+        (tmp_path / "dev_app.py").write_text(APP.replace("Holdfast()", f"Holdfast({code!r})"))
+        program = stack.enter_context(
+            started(environment, "dev", "dev_app:hf", "--no-reload", *arguments, folder=tmp_path)
+        )
         wait_until(lambda: "worker started" in program.said)
         (line,) = [line for line in program.said.splitlines() if "the code names another database" in line]
         assert expected in line and "secret" not in program.said

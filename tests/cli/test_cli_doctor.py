@@ -31,7 +31,8 @@ def test_a_sound_database_gets_only_oks(dsn: str) -> None:
     answer = told(holdfast(dsn, "doctor", "--json"))
     assert answer["ok"] is True
     assert [each["name"] for each in answer["checks"]] == [
-        "versions", "database", "server", "clock", "durability", "connections", "pooler", "vacuum", "schema",
+        "versions", "database", "server", "clock", "durability", "settings", "connections", "pooler", "vacuum",
+        "schema",
         "rights", "bloat", "history", "workers", "queues", "tasks", "levels", "schedules", "batches", "limits", "dead",
     ]  # fmt: skip
     assert {each["level"] for each in answer["checks"]} == {"ok"}
@@ -76,6 +77,26 @@ def test_commits_that_do_not_wait_for_the_disk_are_a_warning(dsn: str) -> None:
 def test_each_durability_setting_is_judged(off: str, level: str) -> None:
     settings = {name: "off" if name == off else "on" for name in checks.DURABILITY}
     assert checks.judge_durability(settings).level == level
+
+
+@pytest.mark.parametrize(
+    ("setting", "level", "found"),
+    [
+        ("default_transaction_read_only=on", "error", "default_transaction_read_only is on"),
+        ("idle_in_transaction_session_timeout=5s", "warning", "idle_in_transaction_session_timeout is 5"),
+        ("idle_session_timeout=10min", "warning", "idle_session_timeout is 10 min"),
+        ("default_transaction_isolation=serializable", "ok", "transactions are serializable unless they say otherwise"),
+    ],
+)
+def test_settings_that_connections_begin_with_are_judged(dsn: str, setting: str, level: str, found: str) -> None:
+    check = examined(f"{dsn} options='-c {setting}'")["settings"]
+    assert (check["level"], found in check["found"]) == (level, True), check
+    assert check["advice"]
+
+
+def test_a_database_in_another_encoding_is_a_warning() -> None:
+    settings = dict.fromkeys(checks.SESSION, "0") | {"server_encoding": "LATIN1"}
+    assert "characters that LATIN1 lacks" in checks.judge_settings(settings).advice
 
 
 def test_a_database_that_is_away_is_an_error(dsn: str) -> None:

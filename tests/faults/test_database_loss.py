@@ -381,6 +381,7 @@ def test_who_waits_for_a_connection_while_the_server_is_away_gets_one_when_it_is
     own_server: EmbeddedPostgres, caplog: pytest.LogCaptureFixture, is_async: bool
 ) -> None:
     """The pool's pauses double while it cannot connect, and when it gives up it forgets those who wait."""
+    caplog.set_level(logging.DEBUG, "holdfast.pools")
     with Holdfast(own_server.dsn(), connect_timeout=0.5) as hf:
         waiter = Waiter(hf, is_async)
         waiter.start()

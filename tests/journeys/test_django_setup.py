@@ -10,17 +10,19 @@ from pathlib import Path
 from typing import Any
 
 import django_site
+import psycopg
 import pytest
+from conftest import DATABASE, drop_database
 from django.conf import settings
 from django.core.checks import run_checks
 from django.core.management import call_command
 from django.db import connections
 from django.test.utils import override_settings
 from django.utils import timezone
-from psycopg.conninfo import conninfo_to_dict
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from shop_site import FRAMEWORK, Sql, finished, shop_fixture, working  # noqa: F401 - fixture
 
-from holdfast import ConfigurationError, Retry
+from holdfast import ConfigurationError, Holdfast, Retry
 from holdfast.django import app, framework
 
 ROOT = Path(__file__).parent.parent.parent
@@ -132,6 +134,65 @@ def test_the_management_commands_migrate_and_run_a_project(shop: Any, dsn: str, 
         told = worker.communicate(timeout=30)[1].decode()
     assert worker.returncode == 0, told
     assert "concurrency=3" in told
+
+
+SET_UP = """
+import django, sys
+django.setup()
+from django.core.management import call_command
+from django.db import connection, transaction
+from shop.tasks import add
+name = connection.creation.create_test_db(verbosity=0)
+try:
+    with transaction.atomic():
+        result = add.enqueue(1)
+        assert add.get_result(result.id).status.name == "READY"
+        from holdfast.django import app
+        assert name in app().settings.dsn, app().settings.dsn
+        app().close()
+    print("enqueued in", name)
+finally:
+    connection.creation.destroy_test_db(sys.argv[1], verbosity=0)
+"""
+
+
+def test_django_sets_the_schema_up_with_migrate_and_in_test_databases(pg18: str, tmp_path: Path) -> None:
+    with psycopg.connect(pg18, autocommit=True) as admin:
+        admin.execute(f"DROP DATABASE IF EXISTS {DATABASE}_site")
+        admin.execute(f"CREATE DATABASE {DATABASE}_site")
+        dsn = make_conninfo(pg18, dbname=f"{DATABASE}_site")
+        try:
+            for _ in range(2):  # the second has nothing to do
+                told = manage(tmp_path, django_site.database(dsn), "migrate")
+                assert told.returncode == 0, told.stderr
+            with psycopg.connect(dsn) as conn:
+                assert conn.execute("SELECT count(*) > 0 FROM holdfast.schema_info").fetchone() == (True,)
+            environment = os.environ | {"PYTHONPATH": PATH, "DJANGO_SETTINGS_MODULE": "site_settings"}
+            ran = subprocess.run(
+                [sys.executable, "-c", SET_UP, f"{DATABASE}_site"], cwd=tmp_path, env=environment,
+                capture_output=True, text=True, timeout=60, check=False,
+            )  # fmt: skip
+            assert f"enqueued in test_{DATABASE}_site" in ran.stdout, ran.stderr
+        finally:
+            drop_database(pg18, f"{DATABASE}_site")
+
+
+def test_migrate_leaves_other_databases_alone_and_says_why_it_cannot(tmp_path: Path, dsn: str, sql: Sql) -> None:
+    told = manage(tmp_path, SQLITE, "migrate", HOLDFAST_DSN="postgresql://127.0.0.1:1/x")
+    assert told.returncode == 0, told.stderr
+    sql("drop role if exists hf_webuser")
+    sql("create role hf_webuser login")
+    try:
+        sql("grant holdfast_reader to hf_webuser")
+        sql("update schema_files set checksum = 'old' where name = 'functions/fail.sql'")
+        entry = django_site.database(make_conninfo(dsn, user="hf_webuser"))
+        told = manage(tmp_path, entry, "migrate")
+        assert told.returncode == 1
+        assert "may not set up schema 'holdfast'" in told.stderr
+        assert "['OPTIONS']['MIGRATE'] to False" in told.stderr
+    finally:
+        sql("drop role hf_webuser")
+        Holdfast(dsn).migrate()
 
 
 def test_a_new_projects_sqlite_is_told_of_although_nothing_else_is_installed(tmp_path: Path) -> None:

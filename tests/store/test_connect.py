@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -10,6 +12,9 @@ import pytest
 from holdfast import ConfigurationError, DatabaseUnavailable, Holdfast, HoldfastError
 from holdfast.settings import Settings
 from holdfast.store import connect
+from holdfast.store.calls import Call
+from holdfast.store.embedded import EmbeddedPostgres
+from holdfast.store.session import ThreadSession
 
 ID = "01890000-0000-7000-8000-000000000000"
 
@@ -145,3 +150,100 @@ def test_a_name_server_that_is_silent_for_a_moment_is_no_wrong_address() -> None
     settings = Settings(dsn="postgresql://u@db/x")
     assert isinstance(connect.explain(error, settings), ConfigurationError)
     assert isinstance(connect.explain(error, settings, known_good=True), DatabaseUnavailable)
+
+
+@pytest.mark.parametrize(
+    ("state", "message"),
+    [
+        ("53100", "has no space left on its disk: .*; free space there"),
+        ("53200", "is out of memory"),
+        ("53300", "has no free connection"),
+        ("25006", "is read-only"),
+        ("57014", "has canceled the call"),
+        ("XX000", r"could not do this: .* \(SQLSTATE XX000\)"),
+    ],
+)
+def test_what_a_server_that_runs_cannot_do_is_reported_as_that(
+    hf: Holdfast, sql: Any, state: str, message: str
+) -> None:
+    @hf.task()
+    async def quick() -> None: ...
+
+    sql("create function refuse() returns trigger language plpgsql as "
+        f"$$ begin raise exception 'as it was' using errcode = '{state}'; end $$")  # fmt: skip
+    sql("create trigger refuse before insert on live execute function refuse()")
+    try:
+        with pytest.raises(DatabaseUnavailable, match=message) as caught:
+            quick.enqueue()
+    finally:
+        sql("drop function refuse cascade")
+    assert "as it was" in str(caught.value)
+    assert "is it running" not in str(caught.value)
+    assert "CONTEXT" not in str(caught.value)
+
+
+def test_a_statement_timeout_is_reported_as_that(dsn: str) -> None:
+    with Holdfast(dsn, call_timeout=0.3) as hf, psycopg.connect(dsn) as other:
+
+        @hf.task()
+        async def quick() -> None: ...
+
+        hf.get(ID)
+        other.execute("lock table holdfast.live")
+        with pytest.raises(DatabaseUnavailable, match=r"ended a call that took too long .*call_timeout is 0\.3 s"):
+            quick.enqueue()
+
+
+def test_our_own_deadline_is_reported_as_that(dsn: str) -> None:
+    # Without start-up options the server itself has no limit.
+    session = ThreadSession(Settings(dsn=dsn, call_timeout=0.3, pooler=True), "test")
+    with pytest.raises(DatabaseUnavailable, match=r"did not reply in time .*call_timeout is 0\.3 s") as caught:
+        session.run(Call("SELECT pg_sleep(20)", (), lambda rows: rows))
+    assert "is it running" not in str(caught.value)
+
+
+def test_a_pool_without_a_free_connection_says_so(dsn: str) -> None:
+    with Holdfast(dsn, pool_size=1, connect_timeout=0.3) as hf, ThreadPoolExecutor(1) as threads:
+        hf.get(ID)
+        with (
+            hf.sync_pool._opened().connection(),
+            pytest.raises(DatabaseUnavailable, match=r"all 1 of this process are in use; raise HOLDFAST_POOL_SIZE"),
+        ):
+            threads.submit(hf.get, ID).result(40)
+
+
+def test_a_pool_that_cannot_connect_says_why(dsn: str, sql: Any) -> None:
+    sql("drop role if exists hf_leaver")
+    sql("create role hf_leaver login in role holdfast_admin")
+    try:
+        with Holdfast(psycopg.conninfo.make_conninfo(dsn, user="hf_leaver"), connect_timeout=0.5) as hf:
+            hf.get(ID)
+            sql("alter role hf_leaver nologin")
+            sql("select pg_terminate_backend(pid) from pg_stat_activity where usename = 'hf_leaver'")
+            with pytest.raises(DatabaseUnavailable, match='role "hf_leaver" is not permitted to log in'):
+                hf.get(ID)
+    finally:
+        sql("drop role hf_leaver")
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("postgresql://shop:x@localhost/shop", "host=127.0.0.1 port=5432 dbname=shop user=other", True),
+        ("postgresql://shop@h/shop?application_name=a", "postgresql://h/shop", True),
+        ("postgresql://shop@h", "postgresql://h/shop", True),
+        ("postgresql://h/shop", "postgresql://h/other", False),
+        ("postgresql://h/shop", "postgresql://h:5433/shop", False),
+        ("postgresql://h/shop", "embedded:./.holdfast", False),
+    ],
+)
+def test_the_same_database_is_known_however_it_is_written(one: str, other: str, same: bool) -> None:
+    assert connect.same_database(one, other) is same
+    assert connect.same_database(other, one) is same
+
+
+def test_an_embedded_server_is_the_database_that_its_url_names(tmp_path: Path) -> None:
+    url = EmbeddedPostgres(tmp_path).dsn()
+    host = psycopg.conninfo.conninfo_to_dict(url)["host"]
+    assert connect.same_database(f"embedded:{tmp_path}", f"host={host} port=5432 dbname=holdfast user=postgres")
+    assert not connect.same_database(f"embedded:{tmp_path}/other", url)

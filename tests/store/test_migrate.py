@@ -8,9 +8,9 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from conftest import DATABASE, ROOT, drop_database
+from conftest import DATABASE, ROOT, drop_database, wait_until
 
-from holdfast import ConfigurationError, Holdfast, SchemaError
+from holdfast import ConfigurationError, DatabaseUnavailable, Holdfast, SchemaError
 from holdfast.model.job import ids
 from holdfast.store import migrate
 
@@ -198,3 +198,45 @@ def test_a_user_who_may_not_create_roles_still_gets_a_working_schema(empty: str)
         async def quick() -> None: ...
 
         assert quick.enqueue().info() is not None
+
+
+def test_a_migration_that_cannot_get_a_lock_lets_others_pass_and_names_who_holds_it(
+    empty: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(migrate, "PATIENCE", 0.0)
+    with Holdfast(empty) as hf, psycopg.connect(empty, application_name="report") as report:
+        hf.migrate()
+        with psycopg.connect(empty, autocommit=True) as conn:
+            conn.execute("update holdfast.schema_files set checksum = 'old' where name = 'functions/fail.sql'")
+        report.execute("select count(*) from holdfast.jobs")
+        blocked = rf"pid {report.info.backend_pid} \(report, idle in transaction\) has locked holdfast\.\w+ in a trans"
+        with pytest.raises(DatabaseUnavailable, match=blocked):
+            hf.migrate()
+        monkeypatch.setattr(migrate, "PATIENCE", 60.0)
+        monkeypatch.setattr(migrate, "_PAUSE", (0.02, 0.02))
+        thread = threading.Thread(target=hf.migrate)
+        thread.start()
+        wait_until(lambda: "migrate waits, because pid" in caplog.text)
+        assert hf.get(str(ids.make())) is None, "a look-up waits for no longer than migrate does"
+        report.rollback()
+        thread.join(40)
+        assert hf.migrate().functions == []
+
+
+@pytest.mark.parametrize("made", ["function cancel(int) returns int language sql return 1", "table orders (id int)"])
+def test_a_schema_of_others_is_left_alone(empty: str, made: str) -> None:
+    with psycopg.connect(empty, autocommit=True) as conn:
+        conn.execute("create schema shop")
+        conn.execute(f"create {made.replace(' ', ' shop.', 1)}".encode())
+        with pytest.raises(ConfigurationError, match=r"schema 'shop' has objects that are not Holdfast's \(shop\."):
+            Holdfast(empty, schema="shop").migrate()
+        objects = "select count(*) from pg_class where relnamespace = 'shop'::regnamespace"
+        assert conn.execute(objects).fetchone() == (int("table" in made),)
+
+
+def test_an_empty_schema_is_used_and_a_reserved_word_refused(empty: str) -> None:
+    with psycopg.connect(empty, autocommit=True) as conn:
+        conn.execute("create schema jobs")
+    assert Holdfast(empty, schema="jobs").migrate().migrations == MIGRATIONS
+    with pytest.raises(ConfigurationError, match="'order' is a reserved word"):
+        Holdfast(empty, schema="order").migrate()

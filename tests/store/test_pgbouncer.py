@@ -117,6 +117,31 @@ async def test_a_worker_and_its_clients_share_few_connections_in_transaction_mod
     assert sql("select count(*) from history where task = 'work' and status = 'succeeded'") == [(80,)]
 
 
+async def test_settings_of_the_database_change_nothing_in_transaction_mode(
+    bouncer: Callable[..., str], dsn: str, sql: Sql
+) -> None:
+    name = conninfo_to_dict(dsn)["dbname"]
+    for setting in (
+        "default_transaction_isolation = 'serializable'",
+        "datestyle = 'SQL, DMY'",
+        "client_encoding = LATIN1",
+    ):
+        sql(f"alter database {name} set {setting}")
+    sent: list[str] = []
+    try:
+        with application(bouncer("transaction", size=4), sent, pooler=True) as hf:
+            work: Any = hf.tasks["work"]
+            async with working(hf, queues="default,outbox"):
+                async with hf.batch("together") as batch:
+                    await work.using(batch=batch).aenqueue_many([(n, f"\u65e5{n % 3}") for n in range(20)])
+                assert (await batch.ajoin(40)).succeeded == 20
+                job = work.using(id="018f2c5e-7d1a-7c3b-9f00-2a4b6c8d0e1f").enqueue(20, "k0")
+                assert await job.aresult(40) == 20
+                await until(lambda: len(sent) == 21)
+    finally:
+        sql(f"alter database {name} reset all")
+
+
 async def test_a_sleeping_worker_is_woken_in_session_mode(bouncer: Callable[..., str], sql: Sql) -> None:
     sent: list[str] = []
     through = bouncer("session", size=30, ignored=", options")
@@ -137,6 +162,6 @@ def test_without_the_setting_the_error_says_what_to_set(bouncer: Callable[..., s
     with (
         application(bouncer("transaction", size=2, ignored=ignored), []) as hf,
         ThreadPoolExecutor(5) as pool,
-        pytest.raises(DatabaseUnavailable, match=r"a pooler answers .* set HOLDFAST_POOLER=1"),
+        pytest.raises(DatabaseUnavailable, match=r"is behind a pooler: .* set HOLDFAST_POOLER=1"),
     ):
         list(pool.map(enqueue, range(5)))

@@ -228,3 +228,9 @@ def test_a_port_that_cannot_be_is_refused(name: str) -> None:
         ConfigurationError, match=f"{name} is a port, up to 65535, got 70000; set HOLDFAST_{name.upper()}"
     ):
         Settings(**{name: 70_000})
+
+
+@pytest.mark.parametrize("name", ["public", "information_schema", "pg_catalog", "pg_jobs"])
+def test_a_schema_that_is_not_ours_alone_is_refused(name: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"schema '{name}' is not usable: .*set HOLDFAST_SCHEMA"):
+        Settings(schema=name)

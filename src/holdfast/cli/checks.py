@@ -35,6 +35,12 @@ T = TypeVar("T")
 
 OK, WARNING, ERROR = "ok", "warning", "error"
 DURABILITY = ("fsync", "synchronous_commit", "full_page_writes")
+SESSION = (
+    "default_transaction_isolation", "default_transaction_read_only", "server_encoding",
+    "idle_in_transaction_session_timeout", "idle_session_timeout", "transaction_timeout",
+)  # fmt: skip
+SHORT = 60.0  # seconds: handlers' transactions may well take longer
+STANDBY_LATE = 10.0
 OLDEST_SERVER = 15
 SKEW = 1.0
 CROWDED = 0.8
@@ -172,6 +178,36 @@ def judge_durability(settings: Mapping[str, str]) -> Check:
         advice = "a crash can lose the last accepted jobs; set synchronous_commit = on"
         return Check("durability", WARNING, found, advice)
     return Check("durability", OK, found)
+
+
+def check_settings(patient: Patient) -> Check:
+    """What a connection does not set for itself."""
+    late = patient.ask(patient.inspect.waiting_for_standby(STANDBY_LATE))
+    if late:
+        found = f"{plural(late, 'commit')} waited more than {duration(STANDBY_LATE)} for a synchronous standby"
+        return Check("settings", ERROR, found, "start the standby, or take it out of synchronous_standby_names")
+    return judge_settings(patient.ask(patient.inspect.settings(SESSION)))
+
+
+def judge_settings(settings: Mapping[str, str]) -> Check:
+    """Isolation, date style and client encoding are set on each connection, so no value of theirs does harm."""
+    if settings["default_transaction_read_only"] == "on":
+        advice = "nothing can be enqueued or run; set it to off for this database and role"
+        return Check("settings", ERROR, "default_transaction_read_only is on", advice)
+    if (encoding := settings["server_encoding"]) != "UTF8":
+        advice = f"jobs with characters that {encoding} lacks are refused; use a database with encoding UTF8"
+        return Check("settings", WARNING, f"the database's encoding is {encoding}", advice)
+    for name in ("idle_in_transaction_session_timeout", "transaction_timeout"):
+        if 0 < (seconds := int(settings.get(name, 0)) / 1000) < SHORT:
+            advice = "it ends handlers' ctx.transaction() that take longer; raise it for the workers' role"
+            return Check("settings", WARNING, f"{name} is {duration(seconds)}", advice)
+    if seconds := int(settings["idle_session_timeout"]) / 1000:
+        advice = "workers and pools lose idle connections and open them again; set it to 0 for Holdfast's roles"
+        return Check("settings", WARNING, f"idle_session_timeout is {duration(seconds)}", advice)
+    if (level := settings["default_transaction_isolation"]) != "read committed":
+        found = f"transactions are {level} unless they say otherwise; Holdfast's own calls are read committed"
+        return Check("settings", OK, found, "enqueue(conn=...) in such a transaction takes no id of your own")
+    return Check("settings", OK, "nothing that Holdfast must know of")
 
 
 def check_connections(patient: Patient) -> Check:
@@ -410,7 +446,7 @@ def _version(name: str) -> str | None:
 
 
 ANY_DATABASE: tuple[Look, ...] = (
-    check_server, check_clock, check_durability, check_connections, check_pooler, check_horizon,
+    check_server, check_clock, check_durability, check_settings, check_connections, check_pooler, check_horizon,
 )  # fmt: skip
 OUR_SCHEMA: tuple[Look, ...] = (
     check_rights, check_bloat, check_history, check_workers, check_queues, check_tasks, check_levels,

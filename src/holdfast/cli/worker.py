@@ -19,6 +19,7 @@ from holdfast.cli.options import Dsn, Schema, Target
 from holdfast.errors import HoldfastError
 from holdfast.model.webhook import QUEUE, TASK
 from holdfast.settings import Settings
+from holdfast.store import connect
 from holdfast.telemetry import logs
 
 if TYPE_CHECKING:
@@ -141,7 +142,7 @@ def _warn_of_other_database(code: str, option: object, hf: Holdfast) -> None:
     """What the code enqueues elsewhere goes where the code says, and commands look where they are told."""
     environment = Settings.load().dsn
     other = str(option or environment)
-    if code == environment or not (code and other) or shareable(code) == shareable(other):
+    if code == environment or not (code and other) or connect.same_database(code, other):
         return
     said = {"--dsn" if option else "HOLDFAST_DSN": shareable(other), "served": shareable(hf.settings.dsn)}
     logs.event(log, logging.WARNING, "the code names another database", code=shareable(code), **said,

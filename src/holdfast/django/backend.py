@@ -27,11 +27,12 @@ from holdfast.django.framework import (
 from holdfast.errors import ConfigurationError, HoldfastError
 from holdfast.model.job import JobInfo
 from holdfast.model.retry import Retry
+from holdfast.settings import Settings
 from holdfast.store.connect import make_dsn
 
-OURS = {"database", "retry", "timeout", "TASK_MODULES", "AUTODISCOVER"}
+OURS = {"database", "retry", "timeout", "TASK_MODULES", "AUTODISCOVER", "MIGRATE"}
 _lock = threading.Lock()
-_apps: dict[str, tuple[Mapping[str, Any], Holdfast]] = {}
+_apps: dict[str, tuple[Mapping[str, Any], str | None, Holdfast]] = {}
 
 
 class HoldfastBackend(BaseTaskBackend):
@@ -51,11 +52,20 @@ class HoldfastBackend(BaseTaskBackend):
     def hf(self) -> Holdfast:
         """The Holdfast application of this alias. Django makes a backend for each thread; they share it."""
         with _lock:
-            params, found = _apps.get(self.alias, (None, None))
-            if found is None or params != self._params:
+            params, name, found = _apps.get(self.alias, (None, None, None))
+            if found is None or params != self._params or name != self._database_name:
                 found = Holdfast(**self._settings())
-                _apps[self.alias] = (self._params, found)
+                _apps[self.alias] = (self._params, self._database_name, found)
             return found
+
+    def migrates(self, using: str) -> bool:
+        """Whether this backend's schema belongs into this database of Django's, and Django's migrate sets it up."""
+        wanted = self.options.get("MIGRATE", True) and self._database == using
+        return bool(wanted) and connections[using].vendor == "postgresql"
+
+    def settings_in(self, conn: Any) -> Settings:
+        """The settings of this backend for the database of one of Django's connections, which tests replace."""
+        return Settings.load(**{**self._settings(), "dsn": _dsn(conn)})
 
     def validate_task(self, task: Task) -> None:
         """Refuses what cannot run, and remembers what can: jobs are looked up among these, never imported by name."""
@@ -134,6 +144,12 @@ class HoldfastBackend(BaseTaskBackend):
             raise ConfigurationError(f"OPTIONS['database'] is {name!r}, which is not in DATABASES")
         return name
 
+    @property
+    def _database_name(self) -> str | None:
+        """The name of Django's database, which its test runner changes."""
+        name = self._database
+        return None if name is None else connections[name].settings_dict["NAME"]
+
     def _conn(self) -> Any:
         """This thread's connection to the database of the jobs; None where Django has none."""
         name = self._database
@@ -144,8 +160,7 @@ class HoldfastBackend(BaseTaskBackend):
             raise ConfigurationError(f"OPTIONS['retry'] is a policy such as Retry.fixed(60), got {self.retry!r}")
         given = {name: value for name, value in self.options.items() if name not in OURS}
         if "dsn" not in given and (conn := self._conn()) is not None:
-            # Not under Django's name: whoever looks at pg_stat_activity wants to tell them apart.
-            given["dsn"] = make_dsn(conn.get_connection_params() | {"application_name": None})
+            given["dsn"] = _dsn(conn)
         if self._params.get("QUEUES"):
             given.setdefault("queues", ",".join(self._params["QUEUES"]))
         return given
@@ -158,6 +173,11 @@ class HoldfastBackend(BaseTaskBackend):
         # Django's connections leave jsonb as it is written.
         jsonb = {name: _loaded(getattr(info, name)) for name in ("result", "last_error", "progress")} if info else {}
         return info and replace(info, **jsonb)
+
+
+def _dsn(conn: Any) -> str:
+    # Not under Django's name, so that both can be told apart in pg_stat_activity.
+    return make_dsn(conn.get_connection_params() | {"application_name": None})
 
 
 def _loaded(value: Any) -> Any:

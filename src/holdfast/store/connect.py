@@ -25,6 +25,7 @@ from holdfast.errors import (
 )  # fmt: skip
 from holdfast.model import payload
 from holdfast.settings import Settings
+from holdfast.store.deadline import Overdue, TooManyAbandoned
 
 OLDEST_SERVER = 150000
 DEEPEST = 400  # levels of JSON that are decoded: Python's own limit is 1,000, and others are on the stack
@@ -36,13 +37,32 @@ _WRONG_ADDRESS = re.compile(
 # What a pooler says that we were not told of.
 _POOLED = re.compile(r"unsupported startup parameter|prepared statement \"_pg3_\w+\" (already exists|does not exist)")
 AGAIN = (pg.SerializationFailure, pg.DeadlockDetected)
+# Settings of a server, database or role that would break our own calls. A connection that is lent to a handler keeps
+# the last two: the handler's transactions are the application's.
+_EVERYWHERE = ("datestyle=ISO",)
+_OWN_CALLS = (r"default_transaction_isolation=read\ committed", "lock_timeout=0")
+
+# What a server that runs may lack or be busy with, by SQLSTATE: what is wrong, and what to do.
+_TROUBLES = {
+    "53100": ("has no space left on its disk", "free space there, then try again"),
+    "53200": ("is out of memory", "give it more, or lower work_mem or max_connections"),
+    "53300": ("has no free connection", "raise max_connections, or lower HOLDFAST_POOL_SIZE"),
+    "57014": ("has canceled the call", "an operator or a setting of the server's did; try again"),
+    "55P03": ("could not get a lock in time", "try again"),
+    "25006": ("is read-only", "is it a standby? else look at default_transaction_read_only"),
+    "57P01": ("ended the connection", "is it being stopped or restarted? try again"),
+    "57P02": ("ended the connection because another backend crashed", "see its log; try again"),
+    "57P03": ("does not take connections now", "try again when it has started"),
+    "58030": ("cannot read or write its files", "look at its disk and its log"),
+}
 
 
-def conninfo(settings: Settings, name: str) -> str:
+def conninfo(settings: Settings, name: str, *, lent: bool = False) -> str:
     """The libpq string for these settings; starts the embedded server where the DSN asks for it."""
     dsn = server_dsn(settings)
     extra: dict[str, Any] = {
         "application_name": f"holdfast {name}"[:63],
+        "client_encoding": "UTF8",
         "connect_timeout": max(2, round(settings.connect_timeout)),
         "keepalives": 1,
         "keepalives_idle": 15,
@@ -51,9 +71,11 @@ def conninfo(settings: Settings, name: str) -> str:
         "tcp_user_timeout": int(settings.call_timeout * 1000),
     }
     if not settings.pooler:  # a pooler refuses start-up options
-        extra["options"] = f"-c statement_timeout={int(settings.call_timeout * 1000)}"
+        wanted = (f"statement_timeout={int(settings.call_timeout * 1000)}", *_EVERYWHERE, *(() if lent else _OWN_CALLS))
+        extra["options"] = " ".join(f"-c {each}" for each in wanted)
     try:
         given = conninfo_to_dict(dsn)
+        given.pop("client_encoding", None)  # payloads are UTF-8, whatever the address or the environment says
         extra["options"] = " ".join(filter(None, [str(given.get("options") or ""), extra.get("options")]))
         return make_conninfo(dsn, **{k: v for k, v in extra.items() if v and (k == "options" or k not in given)})
     except psycopg.ProgrammingError as error:
@@ -75,6 +97,26 @@ def server_dsn(settings: Settings) -> str:
 
         return open_embedded(settings.dsn).start()
     return settings.dsn
+
+
+def same_database(one: str, other: str) -> bool:
+    """Whether two DSNs lead to the same database, whichever way they are written and whoever logs in."""
+    try:
+        return _database_of(one) == _database_of(other)
+    except (psycopg.ProgrammingError, ConfigurationError):
+        return one == other
+
+
+def _database_of(dsn: str) -> tuple[str, str, str]:
+    if dsn.startswith("embedded:"):
+        from holdfast.store.embedded import EmbeddedPostgres, parse_embedded  # needs a Unix
+
+        if (path := parse_embedded(dsn)) is not None:
+            dsn = EmbeddedPostgres(path).dsn()
+    given = {name: str(value) for name, value in conninfo_to_dict(dsn).items() if value}
+    host = given.get("hostaddr") or given.get("host", "")
+    host = "127.0.0.1" if host == "localhost" else host
+    return host, given.get("port", "5432"), given.get("dbname") or given.get("user", "")
 
 
 def make_dsn(params: Mapping[str, Any]) -> str:
@@ -171,13 +213,30 @@ def explain(
         return _explain_refusal(error, state, getattr(facts, "constraint_name", None), text)
     if not known_good and _WRONG_ADDRESS.search(text):
         return ConfigurationError(f"cannot log in to {where}: {text}; check HOLDFAST_DSN")
-    text = re.sub(r" Is the server running[^?]*\?", "", text)  # libpq asks what we ask, once for each address
-    pooled = _POOLED.search(text)
-    return DatabaseUnavailable(
-        f"a pooler answers at {where}: {text}; set HOLDFAST_POOLER=1"
-        if pooled
-        else f"the database at {where} cannot be reached or went away: {text}; is it running?"
-    )
+    return DatabaseUnavailable(_why_unavailable(error, state, text, where, settings.call_timeout))
+
+
+def _why_unavailable(error: Exception, state: str, text: str, where: str, seconds: float) -> str:
+    """Say what keeps the database from doing its work: the same call may succeed later."""
+    text = text.partition(" CONTEXT: ")[0]
+    limit = f"call_timeout is {seconds:g} s; raise HOLDFAST_CALL_TIMEOUT if the server needs longer"
+    if _POOLED.search(text):
+        why = f"is behind a pooler: {text}; set HOLDFAST_POOLER=1"
+    elif isinstance(error, Overdue):
+        why = f"did not reply in time ({text}), so the connection was closed; the call may still take effect; {limit}"
+    elif isinstance(error, TooManyAbandoned):
+        why = f"is held up: {text}"
+    elif state == "57014" and "statement timeout" in text:
+        why = f"ended a call that took too long ({text}); {limit}"
+    elif state in _TROUBLES:
+        words, remedy = _TROUBLES[state]
+        why = f"{words}: {text}; {remedy}"
+    elif state:  # it has replied, so it runs
+        why = f"could not do this: {text} (SQLSTATE {state})"
+    else:
+        asked = re.sub(r" Is the server running[^?]*\?", "", text)  # libpq asks what we ask, once for each address
+        why = f"cannot be reached or went away: {asked}; is it running?"
+    return f"the database at {where} {why}"
 
 
 def _explain_refusal(error: Exception, state: str, constraint: str | None, text: str) -> HoldfastError:

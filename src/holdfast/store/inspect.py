@@ -103,6 +103,14 @@ class Inspections:
         """Server settings as they hold for this connection."""
         return Call("SELECT name, setting FROM pg_settings WHERE name = ANY(%s)", (list(names),), _mapping)
 
+    def waiting_for_standby(self, seconds: float) -> Call[int]:
+        """How many commits have waited longer than this for a synchronous standby."""
+        sql = (
+            "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep' "
+            "AND query_start < clock_timestamp() - make_interval(secs => %s)"
+        )
+        return Call(sql, (seconds,), lambda rows: int(rows[0][0]))
+
     def connections(self) -> Call[Row]:
         """How many clients are connected, and how many may be."""
         return _dict(_CONNECTIONS, "used, most")

@@ -3,11 +3,17 @@
 Everything happens in one transaction under one advisory lock, so many processes may migrate at once and a failure
 leaves nothing half done. SQL files carry no schema name: search_path says where they apply, and functions keep it
 (`set search_path from current`).
+
+A statement that waits for a lock makes everyone wait who comes after it. So migrate waits for a lock only briefly, then
+gives up all it holds and tries again later, for as long as PATIENCE.
 """
 
 from __future__ import annotations
 
 import hashlib
+import logging
+import random
+import time
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,12 +22,27 @@ from typing import Any
 
 import psycopg
 
-from holdfast.errors import ConfigurationError
+from holdfast.errors import ConfigurationError, DatabaseUnavailable
 from holdfast.settings import Settings
 from holdfast.store import connect
 from holdfast.store.dependants import come_back, make_way
+from holdfast.store.opener import READ_COMMITTED
 
 Connection = psycopg.Connection[Any]
+log = logging.getLogger("holdfast.migrate")
+LOCK_WAIT = 0.5  # seconds that others may have to wait behind migrate
+PATIENCE = 60.0  # seconds after which a lock that others hold is an error
+_PAUSE = (1.0, 3.0)  # between tries, so that others get through
+# Transactions that hold what migrate may want, the oldest first.
+_HOLDERS = """
+SELECT a.pid, a.application_name, a.state, extract(epoch FROM clock_timestamp() - a.xact_start)::float8,
+       min(c.relname::text)
+FROM pg_locks l JOIN pg_class c ON c.oid = l.relation JOIN pg_stat_activity a ON a.pid = l.pid
+WHERE l.granted AND c.relnamespace = to_regnamespace(%s) AND l.pid <> pg_backend_pid()
+  AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+GROUP BY a.pid, a.application_name, a.state, a.xact_start ORDER BY a.xact_start LIMIT 1
+"""
+_RELIED_ON = ("statement_timeout = 0", "lock_timeout = 0", "standard_conforming_strings = on", "datestyle = 'ISO'")
 _FIRST = ("views/jobs.sql", "views/outbox.sql", "views/worker_tick_metrics.sql")  # other views are made of them
 
 
@@ -37,12 +58,41 @@ class Migrated:
 def migrate(settings: Settings) -> Migrated:
     """Applies what is missing; nothing when the schema is up to date."""
     try:
-        with psycopg.connect(connect.conninfo(settings, "migrate"), autocommit=False) as conn:
+        with psycopg.connect(connect.conninfo(settings, "migrate"), autocommit=True) as conn:
             connect.check_server(conn.info.server_version)
-            conn.execute("SET LOCAL statement_timeout = 0")
-            return _apply(conn, settings.schema)
+            conn.isolation_level = READ_COMMITTED
+            return _try(conn, settings.schema, time.monotonic() + PATIENCE)
     except psycopg.Error as error:
         raise _explain(error, settings) from error
+
+
+def _try(conn: Connection, schema: str, until: float) -> Migrated:
+    known = None
+    while True:
+        try:
+            with conn.transaction():
+                return _apply(conn, schema)
+        except psycopg.errors.LockNotAvailable as error:
+            pid, blocker = _find_blocker(conn, schema)
+            if time.monotonic() > until:
+                raise DatabaseUnavailable(
+                    f"schema {schema!r} could not be changed within {PATIENCE:g} s, because {blocker}; nothing was "
+                    "changed; run `holdfast migrate` again when it has ended"
+                ) from error
+            if pid != known:
+                log.warning("migrate waits, because %s", blocker)
+            known = pid or known
+            time.sleep(random.uniform(*_PAUSE))
+
+
+def _find_blocker(conn: Connection, schema: str) -> tuple[int | None, str]:
+    row = conn.execute(_HOLDERS, [schema]).fetchone()
+    if row is None:
+        return None, "a lock was not free for a moment"
+    pid, application, state, seconds, relation = row
+    session = f"pid {pid} ({application or 'no application_name'}, {state or 'of another user'})"
+    age = "" if seconds is None else f" in a transaction that has been open for {seconds:.0f} s"
+    return pid, f"{session} has locked {schema}.{relation}{age}; to end it: SELECT pg_terminate_backend({pid})"
 
 
 def expected_version() -> int:
@@ -60,9 +110,17 @@ def found_version(conn: Connection, schema: str) -> int | None:
 
 
 def _apply(conn: Connection, schema: str) -> Migrated:
+    for setting in (
+        "statement_timeout = 0",
+        "lock_timeout = 0",
+        "standard_conforming_strings = on",
+        "datestyle = 'ISO'",
+    ):
+        conn.execute(f"SET LOCAL {setting}".encode())
     conn.execute("SELECT pg_advisory_xact_lock(%s)", [zlib.crc32(f"holdfast {schema}".encode())])
-    if conn.execute("SELECT 1 FROM pg_namespace WHERE nspname = %s", [schema]).fetchone() is None:
-        conn.execute(f"CREATE SCHEMA {schema}".encode())
+    # Whoever waits here for another migrate holds nothing yet, so only what follows is in a hurry.
+    conn.execute(f"SET LOCAL lock_timeout = {int(LOCK_WAIT * 1000)}".encode())
+    _make_schema(conn, schema)
     conn.execute(f"SET LOCAL search_path TO {schema}, pg_temp".encode())
     conn.execute("SET LOCAL check_function_bodies = off")
     conn.execute(
@@ -77,6 +135,32 @@ def _apply(conn: Connection, schema: str) -> Migrated:
         conn.execute(_text("grants.sql").encode())
         conn.execute("SELECT make_partitions()")
     return done
+
+
+def _make_schema(conn: Connection, schema: str) -> None:
+    """Makes the schema. One that others have filled is left alone: a function of theirs with the name of one of ours
+    would be dropped, and the rights to all of them taken away."""
+    reserved = "SELECT 1 FROM pg_get_keywords() WHERE word = %s AND catcode IN ('R', 'T')"
+    if conn.execute(reserved, [schema]).fetchone() is not None:
+        raise ConfigurationError(f"schema {schema!r} is a reserved word of SQL; set HOLDFAST_SCHEMA to another name")
+    if conn.execute("SELECT 1 FROM pg_namespace WHERE nspname = %s", [schema]).fetchone() is None:
+        conn.execute(f"CREATE SCHEMA {schema}".encode())
+    elif (other := _find_other(conn, schema)) is not None:
+        raise ConfigurationError(
+            f"schema {schema!r} has objects that are not Holdfast's ({other}), and Holdfast needs one of its own; "
+            "nothing was changed; set HOLDFAST_SCHEMA to another name"
+        )
+
+
+def _find_other(conn: Connection, schema: str) -> str | None:
+    """An object in a schema that was never migrated."""
+    found = conn.execute(
+        "SELECT to_regclass(%(name)s || '.schema_info') IS NOT NULL, coalesce("
+        "(SELECT min(oid::regprocedure::text) FROM pg_proc WHERE pronamespace = to_regnamespace(%(name)s)),"
+        "(SELECT min(oid::regclass::text) FROM pg_class WHERE relnamespace = to_regnamespace(%(name)s)))",
+        {"name": schema},
+    ).fetchone()
+    return None if found is None or found[0] else found[1]
 
 
 def _migrate(conn: Connection, found: int) -> Iterator[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import logging
 import threading
 import time
 import weakref
@@ -20,18 +21,22 @@ import psycopg
 from psycopg.rows import tuple_row
 from psycopg_pool import AsyncConnectionPool, ConnectionPool, PoolTimeout
 
+from holdfast.errors import DatabaseUnavailable
 from holdfast.settings import Settings
 from holdfast.store import borrowed, connect, migrate
 from holdfast.store.bulk import Bulk
 from holdfast.store.calls import Call, Calls
 from holdfast.store.deadline import watch
+from holdfast.store.opener import READ_COMMITTED, AsyncConnection, Connection, Opener, transaction_for
 
 T = TypeVar("T")
+log = logging.getLogger("holdfast.pools")
 _TRIES = 3
 _LONGEST_LOAN = 300.0  # seconds a handler waits for a connection while all are with other handlers
 # Two pools: handlers that enqueue while they hold a lent connection must not wait for each other's. A lent one is
 # looked at before it is handed over, because an attempt that finds it dead is not repeated here.
 CALLS, LOANS = "client", "transaction"
+POOL = "holdfast"
 Lost = (*connect.LOST, PoolTimeout)
 
 
@@ -48,6 +53,7 @@ class SyncPool:
         self._settings = settings
         self._tell = tell
         self._calls = Calls(settings.schema)
+        self._openers = _openers(settings)
         self._lock = threading.Lock()
         self._pools: dict[str, ConnectionPool[Any]] = {}
 
@@ -64,10 +70,14 @@ class SyncPool:
                 return borrowed.run(conn, call)
         for left in reversed(range(_TRIES)):
             try:
-                with self._opened().connection() as ours, watch.within(ours, self._settings.call_timeout):
+                with (
+                    self._opened().connection() as ours,
+                    watch.within(ours, self._settings.call_timeout),
+                    transaction_for(ours),
+                ):
                     return run_on(ours, call)
             except (*Lost, psycopg.Error) as error:
-                call = _next(call, error, left, self._settings)
+                call = _next(call, error, left, self._openers[CALLS])
                 self._forget_dead()
                 time.sleep(_pause(left))
         raise AssertionError("unreachable")
@@ -87,7 +97,8 @@ class SyncPool:
                 copy_on(conn, self._calls, bulk)
             return
         try:
-            with self._opened().connection() as ours:
+            # The server's own limit is for the COPY alone; the commit after it must end too.
+            with self._opened().connection() as ours, watch.within(ours, 2 * self._settings.call_timeout):
                 copy_on(ours, self._calls, bulk)
         except Lost:
             self._forget_dead()
@@ -127,7 +138,7 @@ class SyncPool:
                 check = self._look if purpose == LOANS else None
                 self._pools[purpose] = ConnectionPool(
                     first_look(self._settings, purpose), open=True, check=check, reconnect_failed=_try_again,
-                    **_pool_options(self._settings),
+                    connection_class=Connection, **_pool_options(self._openers[purpose]),
                 )  # fmt: skip
                 atexit.register(_close_quietly, weakref.ref(self))
             return self._pools[purpose]
@@ -140,6 +151,7 @@ class AsyncPool:
         self._settings = settings
         self._tell = tell
         self._calls = Calls(settings.schema)
+        self._openers = _openers(settings)
         self._pools: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, AsyncConnectionPool[Any]]] = (
             weakref.WeakKeyDictionary()
         )
@@ -159,9 +171,10 @@ class AsyncPool:
             try:
                 async with (await self._opened()).connection() as ours:
                     with watch.within(ours, self._settings.call_timeout):
-                        return await arun_on(ours, call)
+                        async with transaction_for(ours):
+                            return await arun_on(ours, call)
             except (*Lost, psycopg.Error) as error:
-                call = _next(call, error, left, self._settings)
+                call = _next(call, error, left, self._openers[CALLS])
                 await self._forget_dead()
                 await asyncio.sleep(_pause(left))
         raise AssertionError("unreachable")
@@ -182,7 +195,8 @@ class AsyncPool:
             return
         try:
             async with (await self._opened()).connection() as ours:
-                await acopy_on(ours, self._calls, bulk)
+                with watch.within(ours, 2 * self._settings.call_timeout):
+                    await acopy_on(ours, self._calls, bulk)
         except Lost:
             await self._forget_dead()
             await self._run(self._calls.enqueue_many(bulk.jobs(), "existing", fresh=False), None)
@@ -194,6 +208,21 @@ class AsyncPool:
         """A connection for a handler's own use; it waits for a free one."""
         async with (await self._opened(LOANS)).connection(timeout=_LONGEST_LOAN) as conn:
             yield conn
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
+        """A transaction of several calls of our own, read committed whatever the database's default is."""
+        try:
+            async with self.lent() as conn:
+                await conn.set_isolation_level(READ_COMMITTED)
+                try:
+                    async with conn.transaction():
+                        yield conn
+                finally:
+                    if not conn.closed:
+                        await conn.set_isolation_level(None)
+        except Lost as error:
+            raise _explain(error, self._openers[LOANS]) from error
 
     async def _forget_dead(self, purpose: str = CALLS) -> None:
         """After a loss the other idle connections may be dead too; a try must not be spent on each."""
@@ -220,19 +249,35 @@ class AsyncPool:
             if purpose not in mine:  # another coroutine may have been faster
                 check = self._look if purpose == LOANS else None
                 mine[purpose] = AsyncConnectionPool(
-                    info, open=False, check=check, reconnect_failed=_atry_again, **_pool_options(self._settings)
-                )
+                    info, open=False, check=check, reconnect_failed=_atry_again,
+                    connection_class=AsyncConnection, **_pool_options(self._openers[purpose]),
+                )  # fmt: skip
                 await mine[purpose].open()
         return mine[purpose]
 
 
-def _pool_options(settings: Settings) -> dict[str, Any]:
+def _openers(settings: Settings) -> dict[str, Opener]:
+    return {CALLS: Opener(settings, CALLS), LOANS: Opener(settings, LOANS, lent=True)}
+
+
+def _pool_options(opener: Opener) -> dict[str, Any]:
+    settings = opener.settings
+    logging.getLogger("psycopg.pool").addFilter(_not_ours)  # the same function again is not added twice
     return {
-        "kwargs": connect.options(settings), "min_size": 0, "max_size": settings.pool_size,
-        "timeout": settings.connect_timeout, "name": "holdfast",
+        "kwargs": opener.kwargs(), "min_size": 0, "max_size": settings.pool_size,
+        "timeout": settings.connect_timeout, "name": POOL,
         # Its pauses double while the server is away: begun anew, they are never long when it is back.
         "reconnect_timeout": settings.connect_timeout,
     }  # fmt: skip
+
+
+def _not_ours(record: logging.LogRecord) -> bool:
+    """Whether a line is about another pool than ours. Callers get what ours says as an error in words."""
+    args = record.args if isinstance(record.args, tuple) else ()
+    ours = any(each == POOL or isinstance(each, Connection | AsyncConnection) for each in args)
+    if ours:
+        log.debug(record.getMessage())
+    return not ours
 
 
 def _try_again(pool: ConnectionPool[Any]) -> None:
@@ -249,9 +294,10 @@ async def _atry_again(pool: AsyncConnectionPool[Any]) -> None:
 
 def first_look(settings: Settings, name: str = CALLS) -> str:
     """Connects once, so that a wrong address, server or schema is told at once and in full. Answers the conninfo."""
-    info = connect.conninfo(settings, name)
+    opener = Opener(settings, name, lent=name == LOANS)
+    info = opener.conninfo()
     try:
-        with psycopg.connect(info, autocommit=True) as conn:
+        with Connection.connect(info, **opener.kwargs()) as conn:
             connect.check_server(conn.info.server_version)
             found = migrate.found_version(conn, settings.schema)
             connect.check_schema(found, migrate.expected_version(), settings.schema, settings.database)
@@ -304,14 +350,27 @@ async def acopy_on(conn: Any, calls: Calls, bulk: Bulk) -> None:
         await arun_on(conn, calls.wake(bulk.like.queue, len(bulk.ids)))
 
 
-def _next(call: Call[T], error: Exception, left: int, settings: Settings) -> Call[T]:
+def _next(call: Call[T], error: Exception, left: int, opener: Opener) -> Call[T]:
     """What to run after a failure: the same call, its safe form, or nothing (raises). Whoever has waited for a
     connection in vain has waited long enough."""
     if left and isinstance(error, connect.AGAIN):
         return call
     if left and isinstance(error, connect.LOST) and not isinstance(error, psycopg.errors.QueryCanceled | PoolTimeout):
         return call.repeat() if call.repeat else call
-    raise connect.explain(error, settings) from error
+    raise _explain(error, opener) from error
+
+
+def _explain(error: Exception, opener: Opener) -> Exception:
+    """An error in words; of a pool that could give no connection, why none could be opened."""
+    if not isinstance(error, PoolTimeout):
+        return connect.explain(error, opener.settings)
+    if opener.failure is not None:
+        return connect.explain(opener.failure, opener.settings, known_good=True)
+    settings = opener.settings
+    return DatabaseUnavailable(
+        f"no connection was free for {settings.connect_timeout:g} s: all {settings.pool_size} of this process are in "
+        "use; raise HOLDFAST_POOL_SIZE"
+    )
 
 
 def _pause(left: int) -> float:

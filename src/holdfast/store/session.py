@@ -15,6 +15,7 @@ from holdfast.settings import Settings
 from holdfast.store import connect
 from holdfast.store.calls import Call
 from holdfast.store.deadline import watch
+from holdfast.store.opener import AsyncConnection, Connection, Opener, transaction_for
 
 T = TypeVar("T")
 
@@ -38,8 +39,9 @@ class Session:
             async with asyncio.timeout(self._settings.call_timeout + 1):
                 conn = self._conn if self._conn is not None else await self._open()
                 with watch.within(conn, self._settings.call_timeout):
-                    cursor = await conn.execute(call.sql, call.params)
-                    rows = await cursor.fetchall()
+                    async with transaction_for(conn):
+                        cursor = await conn.execute(call.sql, call.params)
+                        rows = await cursor.fetchall()
                     self.answered_at = time.monotonic()
                     return self._told(call, call.read(rows))
         except connect.AGAIN:
@@ -77,10 +79,8 @@ class Session:
             await conn.close()
 
     async def _open(self) -> psycopg.AsyncConnection[Any]:
-        info = connect.conninfo(self._settings, self._name)
-        self._conn = await psycopg.AsyncConnection.connect(
-            info, row_factory=tuple_row, **connect.options(self._settings)
-        )
+        opener = Opener(self._settings, self._name)
+        self._conn = await AsyncConnection.connect(opener.conninfo(), row_factory=tuple_row, **opener.kwargs())
         return self._conn
 
 
@@ -97,10 +97,11 @@ class ThreadSession:
         """Runs one call; after an error the next call connects anew."""
         try:
             if self._conn is None:
-                info = connect.conninfo(self._settings, self._name)
-                self._conn = psycopg.connect(info, **connect.options(self._settings))
+                opener = Opener(self._settings, self._name)
+                self._conn = Connection.connect(opener.conninfo(), **opener.kwargs())
             with watch.within(self._conn, self._settings.call_timeout):
-                rows = self._conn.execute(call.sql, call.params).fetchall()
+                with transaction_for(self._conn):
+                    rows = self._conn.execute(call.sql, call.params).fetchall()
                 self.answered_at = time.monotonic()
                 return call.read(rows)
         except psycopg.Error as error:

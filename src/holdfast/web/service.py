@@ -23,7 +23,6 @@ from holdfast.model.job import NewJob
 from holdfast.model.token import PREFIX, Caller, digest
 from holdfast.store import connect
 from holdfast.store.calls import Call
-from holdfast.store.pools import Lost
 from holdfast.store.seen import Page, SeenCalls, SeenJob
 from holdfast.store.tokens import TokenCalls
 from holdfast.store.values import Accepted
@@ -117,9 +116,9 @@ class Service:
         """A connection in a transaction that is committed at the end of the block."""
         try:
             async with asyncio.timeout(self.hf.settings.call_timeout):
-                async with self.hf.async_pool.lent() as conn, conn.transaction():
+                async with self.hf.async_pool.transaction() as conn:
                     yield conn
-        except (*Lost, *connect.AGAIN, TimeoutError) as error:
+        except (*connect.AGAIN, TimeoutError) as error:
             raise DatabaseUnavailable(str(error)) from error
 
     def remembered(self, request: Request) -> Caller | None:

@@ -6,5 +6,5 @@ create or replace function error_in_words(p_error jsonb) returns text
 language sql immutable parallel safe
 as $$
     select left(regexp_replace(concat_ws(': ', substring(p_error ->> 'type' from '[^.]*$'), nullif(p_error ->> 'message', '')),
-                               '\s+', ' ', 'g'), 200)
+                               '[[:space:]]+', ' ', 'g'), 200)
 $$;

@@ -74,7 +74,7 @@ begin
     partitions_dropped := 0;
     for v_name in
         select c.relname from pg_inherits i join pg_class c on c.oid = i.inhrelid
-        where i.inhparent = 'history'::regclass and c.relname ~ '^history_\d{8}$'
+        where i.inhparent = 'history'::regclass and c.relname ~ '^history_[0-9]{8}$'
           and to_date(substring(c.relname from 9), 'YYYYMMDD') < v_oldest
         order by 1
     loop

@@ -23,7 +23,7 @@ begin
     elsif (length(p_key) between 1 and 300) is not true then
         raise exception 'a message has a key of 1 to 300 characters, which says what must not be sent twice; got %',
             coalesce(quote_literal(left(p_key, 60)), 'null') using errcode = 'invalid_parameter_value';
-    elsif p_key ~ '[\x01-\x1f\x7f]' then  -- receivers get it in headers
+    elsif p_key ~ E'[\x01-\x1f\x7f]' then  -- receivers get it in headers
         raise exception 'the key of a message has no control characters, got %', quote_literal(left(p_key, 60))
             using errcode = 'invalid_parameter_value';
     end if;

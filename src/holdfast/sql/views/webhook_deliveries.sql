@@ -7,7 +7,7 @@ select j.id as webhook_delivery_id,
        case when j.payload ->> 'event' ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' then (j.payload ->> 'event')::uuid end as event_id,
        case j.status when 'succeeded' then 'DELIVERED' when 'queued' then 'PENDING' when 'running' then 'PENDING'
                      when 'retrying' then 'PENDING' else 'FAILED' end as status,
-       case when j.answer ->> 'http_status' ~ '^\d{3}$' then (j.answer ->> 'http_status')::integer end as http_status,
+       case when j.answer ->> 'http_status' ~ '^[0-9]{3}$' then (j.answer ->> 'http_status')::integer end as http_status,
        j.answer -> 'response_headers' as response_headers,
        case when j.answer ->> 'response_body' ~ '^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$'
             then decode(j.answer ->> 'response_body', 'base64') end as response_body,

@@ -1,0 +1,126 @@
+"""How a connection of our own is opened, so that it shows what our calls rely on, and how many there may be.
+
+Start-up options set what we rely on, but a pooler refuses or ignores them. So a fresh connection is looked at.
+DateStyle is set again where it differs: PgBouncer keeps it for each client, even in transaction mode. The isolation
+level cannot be set for such a session, so its calls are run in transactions that name it (`transaction_for`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+import psycopg
+
+from holdfast.settings import Settings
+from holdfast.store import connect
+from holdfast.store.deadline import MOST_ABANDONED, TooManyAbandoned, watch
+
+READ_COMMITTED = psycopg.IsolationLevel.READ_COMMITTED
+_NOTHING: Any = nullcontext()
+
+
+class Opener:
+    """Opens connections for one purpose; keeps why the last could not be opened, for pools that open them unseen."""
+
+    def __init__(self, settings: Settings, name: str, *, lent: bool = False) -> None:
+        self.settings = settings
+        self.failure: Exception | None = None
+        self._name = name
+        self._lent = lent
+
+    def conninfo(self) -> str:
+        return connect.conninfo(self.settings, self._name, lent=self._lent)
+
+    def kwargs(self) -> dict[str, Any]:
+        """What Connection.connect needs beside the conninfo."""
+        return {**connect.options(self.settings), "opener": self}
+
+    @contextmanager
+    def opening(self) -> Iterator[None]:
+        """A block that connects."""
+        try:
+            yield
+        except Exception as error:
+            self.failure = error
+            raise
+        self.failure = None
+
+    def question(self, conn: Any) -> tuple[str, list[Any]]:
+        """What a fresh connection is asked: its isolation level, and which abandoned calls are still under way.
+        Behind a pooler process ids say nothing; there every call of ours counts that has been running for too long."""
+        pids = watch.abandoned(conn)
+        if not pids:
+            return "SELECT current_setting('default_transaction_isolation'), NULL, NULL", []
+        mine = "application_name LIKE 'holdfast %%'" if self.settings.pooler else "pid = ANY (%s)"
+        return (
+            "SELECT current_setting('default_transaction_isolation'), array_agg(pid), min(wait_event) "
+            f"FROM pg_stat_activity WHERE {mine} AND state = 'active' AND wait_event_type IS DISTINCT FROM 'Client' "
+            "AND query_start < clock_timestamp() - make_interval(secs => %s)",
+            [*([] if self.settings.pooler else [pids]), self.settings.call_timeout],
+        )
+
+    def judge(self, conn: Any, answer: Any) -> bool:
+        """Whether calls need transactions that name their isolation level. Refuses a connection too many."""
+        isolation, busy, reason = answer
+        pids = watch.abandoned(conn)
+        watch.forget(conn, pids if not busy else () if self.settings.pooler else set(pids) - set(busy))
+        if busy and min(len(busy), len(pids)) >= MOST_ABANDONED:
+            standby = "; is the synchronous standby away (synchronous_standby_names)?" if reason == "SyncRep" else ""
+            raise TooManyAbandoned(
+                f"{len(busy)} calls that were given up after {self.settings.call_timeout:g} s are still under way "
+                f"there, waiting for {reason}; no further connection is opened until they end{standby}"
+            )
+        return not self._lent and isolation != "read committed"
+
+
+class Connection(psycopg.Connection[Any]):
+    """A connection of our own; `opener` says how it must be."""
+
+    @classmethod
+    def connect(cls, conninfo: str = "", *, opener: Opener, **kwargs: Any) -> Connection:  # type: ignore[override]
+        with opener.opening():
+            conn = super().connect(conninfo, **kwargs)
+            try:
+                with watch.within(conn, opener.settings.call_timeout):
+                    answer = conn.execute(*opener.question(conn), prepare=False).fetchone()
+                    if opener.judge(conn, answer):
+                        conn.isolation_level = READ_COMMITTED
+                    if not _is_iso(conn):
+                        conn.execute("SET datestyle TO 'ISO'", prepare=False)
+            except BaseException:
+                conn.close()
+                raise
+            return conn
+
+
+class AsyncConnection(psycopg.AsyncConnection[Any]):
+    """The same, async."""
+
+    @classmethod
+    async def connect(  # type: ignore[override]
+        cls, conninfo: str = "", *, opener: Opener, **kwargs: Any
+    ) -> AsyncConnection:
+        with opener.opening():
+            conn = await super().connect(conninfo, **kwargs)
+            try:
+                with watch.within(conn, opener.settings.call_timeout):
+                    cursor = await conn.execute(*opener.question(conn), prepare=False)
+                    if opener.judge(conn, await cursor.fetchone()):
+                        await conn.set_isolation_level(READ_COMMITTED)
+                    if not _is_iso(conn):
+                        await conn.execute("SET datestyle TO 'ISO'", prepare=False)
+            except BaseException:
+                await conn.close()
+                raise
+            return conn
+
+
+def _is_iso(conn: Any) -> bool:
+    return str(conn.info.parameter_status("DateStyle") or "ISO").startswith("ISO")
+
+
+def transaction_for(conn: Any) -> Any:
+    """A transaction for one call, where the session's isolation level would be wrong; else nothing at all."""
+    return _NOTHING if conn.isolation_level is None else conn.transaction()
