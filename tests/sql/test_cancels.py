@@ -42,7 +42,6 @@ PUT_BACK: dict[str, Callable[[Sql, Claimed], Any]] = {
     "error": core.fail,
     "snoozed": core.snooze,
     "released": core.release,
-    "lost": lambda sql, job: core.reclaim(sql),
 }
 
 
@@ -55,8 +54,6 @@ def test_a_cancel_that_commits_while_the_attempts_end_waits_for_it_is_not_lost(
     job = core.claim_one(each_sql)
     with core.session(each_dsn, autocommit=False) as operator, core.session(each_dsn) as worker:
         assert core.cancel(core.runner(operator), id_) == ["canceling"]
-        if put_back is PUT_BACK["lost"]:
-            core.expire(each_sql)
         ending: Future[Any] = threads.submit(put_back, core.runner(worker), job)
         waits_for_lock(each_sql, worker)
         operator.commit()

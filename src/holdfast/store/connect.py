@@ -16,6 +16,7 @@ from holdfast.errors import (
     DatabaseUnavailable,
     DuplicateJob,
     HoldfastError,
+    LockTimeout,
     SchemaError,
     UsageError,
 )  # fmt: skip
@@ -131,6 +132,12 @@ def explain(
         )
     if not known_good and _WRONG_ADDRESS.search(text):
         return ConfigurationError(f"cannot log in to {where}: {text}; check HOLDFAST_DSN")
+    return _try_again(text, where, locked=state == "55P03")
+
+
+def _try_again(text: str, where: str, *, locked: bool) -> DatabaseUnavailable:
+    if locked:
+        return LockTimeout(f"another transaction holds what this call needs ({text}); look for one that was left open")
     text = re.sub(r" Is the server running[^?]*\?", "", text)  # libpq asks what we ask, once for each address
     pooled = _POOLED.search(text)
     return DatabaseUnavailable(

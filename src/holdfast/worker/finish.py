@@ -3,6 +3,9 @@
 Results accumulate while a flush is under way, so a busy worker writes many and an idle one writes at once,
 without timers. A flush that fails because the database is away is repeated until it is back: nothing is lost, and the
 leases are renewed meanwhile or run out.
+
+A flush never waits for one job. finish() leaves out jobs whose rows other transactions hold (a caller that canceled a
+job and has not committed); they are set apart and sent again until they are stored, while their leases are renewed.
 """
 
 from __future__ import annotations
@@ -11,12 +14,12 @@ import asyncio
 import logging
 import random
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any
 
-from holdfast.errors import DatabaseUnavailable, HoldfastError, UnknownTask, UsageError
+from holdfast.errors import DatabaseUnavailable, HoldfastError, LockTimeout, UnknownTask, UsageError
 from holdfast.model.job import Job
 from holdfast.model.outcome import FAILURES, SETTLED, Outcome, clean, ending_of
 from holdfast.store.calls import Calls
@@ -34,6 +37,7 @@ TOP = 5  # told of them
 UNKNOWN_EVERY = 60.0  # seconds between warnings of a task that is not known here
 FEW, LONGEST_WAIT = 4, 0.1  # flushes and seconds to wait for
 LOOK_EVERY = 0.25  # seconds between looks at batches while there is always something to send
+FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0  # seconds until outcomes of locked jobs are sent again
 
 
 @dataclass(slots=True)
@@ -46,6 +50,7 @@ class Flush:
     closed: list[int] = field(default_factory=list)
     results: list[Outcome] = field(default_factory=list)  # of jobs that were finished in their own transaction
     freed: list[Job] = field(default_factory=list)  # jobs whose limits have room once this is stored
+    part: bool = False  # another part may hold a job of the same claim: the database finds out what to close
 
     def __bool__(self) -> bool:
         return bool(self.ids or self.outcomes or self.closed or self.results)
@@ -61,13 +66,28 @@ class Flush:
             id_, token = (self.ids[0], self.tokens[0]) if self.ids else (self.outcomes[0].id, self.outcomes[0].token)
             if self.outcomes and (self.outcomes[0].error or {}).get("type") == told["type"]:
                 return []  # not even that: its lease runs out, and reclaim decides
-            return [Flush(outcomes=[Outcome(id_, token, "failed", error=told)], closed=self.closed)]
+            return [Flush(outcomes=[Outcome(id_, token, "failed", error=told)], closed=self.closed, part=self.part)]
+        return self.halves()
+
+    def halves(self) -> list[Flush]:
+        """Two flushes in place of this one, which holds more than one outcome."""
         plain, other = (len(self.ids) + 1) // 2, (len(self.outcomes) + 1) // 2
-        first = Flush(self.ids[:plain], self.tokens[:plain], self.outcomes[:other])
+        first = Flush(self.ids[:plain], self.tokens[:plain], self.outcomes[:other], part=True)
         if len(first) == len(self):  # one of each
-            first = Flush(self.ids, self.tokens)
-            return [first, Flush(outcomes=self.outcomes, closed=self.closed)]
-        return [first, Flush(self.ids[plain:], self.tokens[plain:], self.outcomes[other:], self.closed)]
+            first = Flush(self.ids, self.tokens, part=True)
+            return [first, Flush(outcomes=self.outcomes, closed=self.closed, part=True)]
+        return [first, Flush(self.ids[plain:], self.tokens[plain:], self.outcomes[other:], self.closed, part=True)]
+
+    def only(self, ids: Set[str]) -> Flush:
+        """The outcomes of these jobs."""
+        plain = [(id_, token) for id_, token in zip(self.ids, self.tokens, strict=True) if id_ in ids]
+        return Flush([id_ for id_, _ in plain], [token for _, token in plain],
+                     [each for each in self.outcomes if each.id in ids])  # fmt: skip
+
+    @property
+    def held(self) -> dict[str, int]:
+        """The token of each job."""
+        return dict(zip(self.ids, self.tokens, strict=True)) | {each.id: each.token for each in self.outcomes}
 
 
 class Finisher:
@@ -87,6 +107,8 @@ class Finisher:
         self._stuck = False  # whether somebody has waited in vain for the flush under way
         self._idle = asyncio.Event()
         self._idle.set()
+        self._apart: dict[str, float] = {}  # jobs that are sent again later, and after how many seconds
+        self._apart_tokens: Counter[int] = Counter()
         self.succeeded = 0
         self.failed = 0
         self.stale = 0
@@ -177,12 +199,19 @@ class Finisher:
 
     @property
     def idle(self) -> bool:
-        """Whether everything added has been sent."""
-        return self._idle.is_set()
+        """Whether everything added has been stored."""
+        return self._idle.is_set() and not self._apart
 
     async def drained(self) -> None:
-        """Waits until everything added so far has been sent."""
+        """Waits until everything added so far has been sent; what is set apart may not be stored yet."""
         await self._idle.wait()
+
+    async def stored(self) -> None:
+        """Waits until everything added so far has been stored."""
+        while not self.idle:
+            await self._idle.wait()
+            if self._apart:
+                await asyncio.sleep(FIRST_PAUSE)
 
     async def caught_up(self) -> None:
         """Waits until everything added has been sent, or as good as: for no more than a few flushes where there is
@@ -190,7 +219,7 @@ class Finisher:
         try:
             async with asyncio.timeout(LONGEST_WAIT):
                 for _ in range(FEW):
-                    if self.idle or self._stuck:
+                    if self._idle.is_set() or self._stuck:
                         return
                     self._flushed.clear()
                     await self._flushed.wait()
@@ -203,13 +232,26 @@ class Finisher:
         repeated, pause = False, 0.05
         while True:
             try:
+                # A claim that keeps a job which was set apart is closed with that one.
+                closed = None if flush.part else [each for each in flush.closed if each not in self._apart_tokens]
                 refused = await self.session.run(
-                    self._calls.finish(flush.ids, flush.tokens, flush.outcomes, flush.closed)
+                    self._calls.finish(flush.ids, flush.tokens, flush.outcomes, closed, skip=True)
                 )
-                return self._close(flush, refused, repeated)
+                locked = await self._still_held(flush, refused) if refused else set()
+                return self._close(flush, [each for each in refused if each not in locked], locked, repeated)
             except (UsageError, TypeError, ValueError, OverflowError) as error:  # refused there, or not to be written
                 logs.event(log, logging.ERROR, "finish refused", jobs=len(flush), error=str(error))
-                for part in flush.parts(error):
+                parts = flush.parts(error)
+                for part in parts:
+                    await self._send(part)
+                if not parts:
+                    self._forget(flush.closed)
+                return None
+            except LockTimeout as error:  # something beside the jobs' rows
+                self._warnings.failed("finish waits for a lock", error, jobs=len(flush))
+                if len(flush) < 2:
+                    return self._close(flush, [], set(flush.held), repeated)
+                for part in flush.halves():
                     await self._send(part)
                 return None
             except HoldfastError as error:
@@ -217,9 +259,15 @@ class Finisher:
                 await asyncio.sleep(pause * random.uniform(0.5, 1.5))
                 repeated, pause = True, min(pause * 2, 2.0)
 
-    def _close(self, flush: Flush, refused: list[str], repeated: bool) -> None:
-        for token in flush.closed:
-            self._hand.leases.pop(token, None)
+    async def _still_held(self, flush: Flush, refused: Sequence[str]) -> Set[str]:
+        """Which of the jobs that were not ended are still this worker's: other transactions hold their rows."""
+        held = flush.held
+        return set(await self.session.run(self._calls.held_jobs(refused, [held[each] for each in refused])))
+
+    def _close(self, flush: Flush, refused: Sequence[str], locked: Set[str], repeated: bool) -> None:
+        if locked or self._apart:
+            self._set_apart(flush, locked)
+        self._forget(flush.closed)
         # After a lost reply the first try may have been accepted, and then the second is refused: not a stale worker.
         if refused and not repeated:
             self.stale += len(refused)
@@ -227,6 +275,38 @@ class Finisher:
         if any(each.outcome != "succeeded" for each in flush.outcomes):
             for event in self.on_put_back:
                 event.set()
+
+    def _forget(self, closed: Iterable[int]) -> None:
+        """Renews these claims no longer, unless a job of theirs is set apart."""
+        for token in closed:
+            if token not in self._apart_tokens:
+                self._hand.leases.pop(token, None)
+
+    def _set_apart(self, flush: Flush, locked: Set[str]) -> None:
+        """Sends the outcomes of locked jobs again after a pause, which grows while they stay locked. The others of this
+        flush are stored, or not ours any more."""
+        held = flush.held
+        for id_ in held.keys() & self._apart.keys() - locked:
+            del self._apart[id_]
+            self._apart_tokens -= Counter([held[id_]])
+        if new := locked - self._apart.keys():
+            self._apart_tokens.update(held[id_] for id_ in new)
+            self._warnings.warn("job is locked by another transaction, its end is stored later", jobs=len(new),
+                                first=min(new))  # fmt: skip
+        if locked:
+            pauses = {id_: min(self._apart.get(id_, FIRST_PAUSE / 2) * 2, LONGEST_PAUSE) for id_ in locked}
+            self._apart |= pauses
+            asyncio.get_running_loop().call_later(max(pauses.values()), self._put_back, flush.only(locked))
+
+    def _put_back(self, apart: Flush) -> None:
+        """Adds outcomes that were set apart to the next flush."""
+        flush, leases = self._next, self._hand.leases
+        flush.ids += apart.ids
+        flush.tokens += apart.tokens
+        flush.outcomes += apart.outcomes
+        flush.closed += [token for token in {*apart.held.values()} if token not in leases or not leases[token].open]
+        self._idle.clear()
+        self._something.set()
 
     def _note(self, job: Job, outcome: Outcome) -> None:
         if outcome.outcome == SETTLED and outcome.error is not None:

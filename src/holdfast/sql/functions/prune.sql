@@ -28,9 +28,12 @@ begin
         update dedupe d set expires_at = clock() + interval '1 day' from expired e where d.key = e.key and e.known)
     delete from dedupe d using expired e where d.key = e.key and not e.known;
     get diagnostics rows_removed = row_count;
-    delete from workers where heartbeat_at < clock() - interval '1 hour';
-    delete from sleepers s where not exists (
-        select 1 from workers w where w.id = s.worker and w.heartbeat_at > clock() - interval '5 minutes');
+    delete from workers where ctid = any (array(
+        select w.ctid from workers w where w.heartbeat_at < clock() - interval '1 hour' for update skip locked));
+    delete from sleepers where ctid = any (array(  -- those whose connection is cut off, which forget_sleepers() does not see
+        select s.ctid from sleepers s where not exists (
+            select 1 from workers w where w.id = s.worker and w.heartbeat_at > clock() - interval '5 minutes')
+        for update skip locked));
     delete from history_default where finished_at < v_oldest;
     delete from cancels c where c.requested_at < clock() - interval '1 minute' and not exists (
         select 1 from live l where l.id = c.id and l.token is not null);
