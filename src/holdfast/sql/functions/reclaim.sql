@@ -7,7 +7,7 @@
 create or replace function reclaim(p_limit integer default 20)
 returns table (token bigint, worker text, expired_at timestamptz, ids uuid[])
 language plpgsql security definer
-set search_path from current set lock_timeout = '200ms'
+set search_path from current set lock_timeout = '100ms'
 as $$
 declare
     v_claim claims;
