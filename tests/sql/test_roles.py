@@ -67,6 +67,8 @@ WRITES = [
     "create table mine (a int)",
 ]
 INTERNAL = [
+    "select forget_sleepers()",
+    "select reclaim_orphans()",
     "select settle('[]', 'w')",
     "select count_usage('{}')",
     "select add_served('{}', '{}')",
@@ -178,6 +180,7 @@ WORK = [
     "select wanted_cancels('{}')",
     "select reclaim_worker('w')",
     "select mark_started('{}', '{}', '{}')",
+    "select held_jobs('{}', '{}')",
     "select keep_result(gen_random_uuid(), '1')",
     "select register_schedules('[]')",
     "select next_schedules()",

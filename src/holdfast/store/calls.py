@@ -86,7 +86,9 @@ class Calls:
             "date_part('epoch', run_at), batch::text, headers::text, lane, keys "
             f"FROM {schema}.claim(%s, %s, %s, make_interval(secs => %s), %s::jsonb, %s, %s, %s, %s::jsonb)"
         )
-        self._finish = f"SELECT finish::text FROM {schema}.finish(%s::uuid[], %s::bigint[], %s::jsonb, %s::bigint[])"
+        self._finish = (
+            f"SELECT finish::text FROM {schema}.finish(%s::uuid[], %s::bigint[], %s::jsonb, %s::bigint[], %s)"
+        )
 
     def enqueue(self, job: NewJob, on_conflict: str, *, fresh: bool = True) -> Call[Accepted]:
         if fresh and job.plain and job.batch is None:
@@ -204,10 +206,18 @@ class Calls:
         ids: Sequence[str],
         tokens: Sequence[int],
         outcomes: Sequence[msgspec.Struct],
-        closed: Sequence[int],
+        closed: Sequence[int] | None,
+        *,
+        skip: bool = False,
     ) -> Call[list[str]]:
         told = _encode(outcomes).decode() if outcomes else None
-        return Call(self._finish, (array(ids), array(tokens), told, array(closed)), firsts)
+        return Call(
+            self._finish, (array(ids), array(tokens), told, None if closed is None else array(closed), skip), firsts
+        )
+
+    def held_jobs(self, ids: Sequence[str], tokens: Sequence[int]) -> Call[list[str]]:
+        return Call(f"SELECT held_jobs::text FROM {self.schema}.held_jobs(%s::uuid[], %s::bigint[])",
+                    (array(ids), array(tokens)), firsts)  # fmt: skip
 
     def sleep(self, worker: str, queues: list[str]) -> Call[float | None]:
         return Call(f"SELECT {self.schema}.sleep(%s, %s)", (worker, queues), lambda rows: rows[0][0])
@@ -228,11 +238,12 @@ class Calls:
         queues: list[str],
         concurrency: int,
         tasks: list[Any],
-    ) -> Call[None]:
-        return self._void(
-            "register_worker", "%s, %s, %s, %s, %s, %s, %s::jsonb",
-            worker, host, pid, version, queues, concurrency, _encode(tasks).decode(),
-        )  # fmt: skip
+    ) -> Call[list[str]]:
+        return Call(
+            f"SELECT {self.schema}.register_worker(%s, %s, %s, %s, %s, %s, %s::jsonb)",
+            (worker, host, pid, version, queues, concurrency, _encode(tasks).decode()),
+            lambda rows: list(rows[0][0]),
+        )
 
     def reclaim_worker(self, worker: str) -> Call[int]:
         return Call(f"SELECT {self.schema}.reclaim_worker(%s)", (worker,), lambda rows: int(rows[0][0]))
@@ -247,7 +258,7 @@ class Calls:
 
     def upkeep(self, worker: str, ttl: float) -> Call[Upkept]:
         return Call(
-            "SELECT term, promoted, reclaimed, expired, next_slot "
+            "SELECT term, promoted, reclaimed, expired, next_slot, known, asleep "
             f"FROM {self.schema}.upkeep(%s, make_interval(secs => %s))",
             (worker, ttl),
             lambda rows: Upkept(*rows[0]),
@@ -267,9 +278,11 @@ class Calls:
         rules = [{"template": it.key, "pattern": it.pattern, "code": it.as_json()} for it in limits]
         return self._void("register_limits", "%s::jsonb", _encode(rules).decode())
 
-    def register_schedules(self, schedules: Iterable[Schedule]) -> Call[None]:
-        return self._void(
-            "register_schedules", "%s::jsonb", _encode([_definition(each) for each in schedules]).decode()
+    def register_schedules(self, schedules: Iterable[Schedule]) -> Call[list[str]]:
+        return Call(
+            f"SELECT {self.schema}.register_schedules(%s::jsonb)",
+            (_encode([_definition(each) for each in schedules]).decode(),),
+            lambda rows: list(rows[0][0]),
         )
 
     def next_schedules(self, limit: int, without: Sequence[str]) -> Call[list[NextSlot]]:

@@ -20,6 +20,7 @@ from holdfast.errors import (
     DuplicateJob,
     HoldfastError,
     InvalidPayload,
+    LockTimeout,
     SchemaError,
     UsageError,
 )  # fmt: skip
@@ -48,7 +49,6 @@ _TROUBLES = {
     "53200": ("is out of memory", "give it more, or lower work_mem or max_connections"),
     "53300": ("has no free connection", "raise max_connections, or lower HOLDFAST_POOL_SIZE"),
     "57014": ("has canceled the call", "an operator or a setting of the server's did; try again"),
-    "55P03": ("could not get a lock in time", "try again"),
     "25006": ("is read-only", "is it a standby? else look at default_transaction_read_only"),
     "57P01": ("ended the connection", "is it being stopped or restarted? try again"),
     "57P02": ("ended the connection because another backend crashed", "see its log; try again"),
@@ -213,6 +213,8 @@ def explain(
         return _explain_refusal(error, state, getattr(facts, "constraint_name", None), text)
     if not known_good and _WRONG_ADDRESS.search(text):
         return ConfigurationError(f"cannot log in to {where}: {text}; check HOLDFAST_DSN")
+    if state == "55P03":
+        return LockTimeout(f"another transaction holds what this call needs ({text}); look for one that was left open")
     return DatabaseUnavailable(_why_unavailable(error, state, text, where, settings.call_timeout))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any, TypeVar
@@ -18,6 +19,8 @@ from holdfast.store.deadline import watch
 from holdfast.store.opener import AsyncConnection, Connection, Opener, transaction_for
 
 T = TypeVar("T")
+# Seconds between tries of a call that met a conflict with other transactions (40001, 40P01).
+_PAUSES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.4)
 
 
 class Session:
@@ -32,7 +35,22 @@ class Session:
         self.asking = False
 
     async def run(self, call: Call[T]) -> T:
-        """Runs one call within the deadline for calls; after an error the next call connects anew."""
+        """Runs one call, again after a conflict with other transactions; after an error the next call connects anew."""
+        for pause in _PAUSES:
+            try:
+                return await self._run(call)
+            except connect.AGAIN:
+                await asyncio.sleep(pause * random.uniform(0.5, 1.5))
+        try:
+            return await self._run(call)
+        except connect.AGAIN as error:
+            raise DatabaseUnavailable(
+                f"a call met a conflict with other transactions {len(_PAUSES) + 1} times: {connect.message_of(error)}; "
+                "it may succeed later"
+            ) from error
+
+    async def _run(self, call: Call[T]) -> T:
+        """Runs one call within the deadline for calls."""
         self.asking = True
         try:
             # The socket is shut first: canceled by asyncio, psycopg would wait for a silent server ten seconds longer.
@@ -45,7 +63,7 @@ class Session:
                     self.answered_at = time.monotonic()
                     return self._told(call, call.read(rows))
         except connect.AGAIN:
-            return await self.run(call)
+            raise
         except (psycopg.Error, TimeoutError) as error:
             await self.close()
             if isinstance(error, TimeoutError):

@@ -27,6 +27,8 @@ class Upkept:
     reclaimed: list[dict[str, Any]]
     expired: int
     next_slot: float | None  # seconds until a schedule comes due
+    known: bool  # whether this worker is among the workers
+    asleep: bool  # whether it is among the sleepers
 
 
 @dataclass(frozen=True, slots=True)

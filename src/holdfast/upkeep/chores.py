@@ -8,6 +8,7 @@ import asyncio
 import logging
 import random
 import time
+from collections.abc import Awaitable, Callable
 
 from holdfast.errors import HoldfastError
 from holdfast.settings import Settings
@@ -23,11 +24,17 @@ PRUNE_STEP = 1000
 FULL_ROUND = 1000  # promoted in one round: there is more, do not wait
 
 
+OnRound = Callable[[Upkept], Awaitable[None]]  # hears what each round found of this worker
+
+
 class Upkeep:
     """One worker's part in the fleet's upkeep."""
 
-    def __init__(self, worker: str, settings: Settings, session: Session, calls: Calls) -> None:
+    def __init__(
+        self, worker: str, settings: Settings, session: Session, calls: Calls, on_round: OnRound | None = None
+    ) -> None:
         self._worker = worker
+        self._on_round = on_round
         self._every = settings.upkeep
         self._session = session
         self._calls = calls
@@ -70,6 +77,8 @@ class Upkeep:
         """One round; answers whether there is more to do at once."""
         done = await self._session.run(self._calls.upkeep(self._worker, self._every * 3))
         self._timetable.expect(done.next_slot)
+        if self._on_round is not None:
+            await self._on_round(done)
         if done.term is None:
             return False
         self._tell(done)

@@ -53,6 +53,8 @@ class Claimer:
         self._worker = worker
         self._settings = settings
         self._queues = settings.queue_list
+        # A worker that does not listen cannot be notified: as a sleeper it would take the place of one that can.
+        self._listens = settings.notify and not settings.pooler
         self.session = session
         self._calls = calls
         self._hand = hand
@@ -189,6 +191,11 @@ class Claimer:
         self.claimed += len(rows)
         self.tenants.update(map(_TENANT, rows))
 
+    def check_asleep(self, asleep: bool) -> None:
+        """Enters the sleepers again where another process has removed this worker from them."""
+        if self._listens and self._registered and not asleep:
+            self._registered = False
+
     def freed(self, jobs: Sequence[Job]) -> None:
         """Jobs under limits have ended: there may be room for others."""
         if self.lanes.freed(jobs):
@@ -221,7 +228,7 @@ class Claimer:
         if self.lanes.more or (not self.lanes.looked_everywhere and not affordable):
             return  # the next claim looks further
         if not self._registered or not self._due_known:
-            self._due = await self.session.run(self._calls.sleep(self._worker, self._queues))
+            self._due = await self.session.run(self._calls.sleep(self._worker, self._queues if self._listens else []))
             entered, self._registered, self._due_known = not self._registered, True, True
             if entered:  # claim once more before waiting
                 self._looks = list(LOOKS)

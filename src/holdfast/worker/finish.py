@@ -3,21 +3,24 @@
 Results accumulate while a flush is under way, so a busy worker writes many and an idle one writes at once,
 without timers. A flush that fails because the database is away is repeated until it is back: nothing is lost, and the
 leases are renewed meanwhile or run out.
+
+A flush never waits for one job. finish() leaves out jobs whose rows other transactions hold (a caller that canceled a
+job and has not committed); they are set apart and sent again until they are stored, while their leases are renewed. So
+is a success that the database refuses to store.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import random
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any
 
-from holdfast.errors import DatabaseUnavailable, HoldfastError, SchemaError, UnknownTask, UsageError
+from holdfast.errors import DatabaseUnavailable, HoldfastError, LockTimeout, SchemaError, UnknownTask, UsageError
 from holdfast.model.job import Job
 from holdfast.model.outcome import FAILURES, SETTLED, Dead, Fail, Outcome, RetryLater, clean, ending_of
 from holdfast.store.calls import Calls
@@ -34,10 +37,10 @@ MOST_KEYS = 1000  # counted of what fails
 TOP = 5  # told of them
 UNKNOWN_EVERY = 60.0  # seconds between warnings of a task that is not known here
 FEW, LONGEST_WAIT = 4, 0.1  # flushes and seconds to wait for
-INSIST_EVERY = 5.0  # seconds between attempts to store what was refused
 _CHOICES = (RetryLater.__name__, Fail.__name__, Dead.__name__)
 _CAUSE = " above exception"  # "The above exception was the direct cause", "During handling of the above exception"
 LOOK_EVERY = 0.25  # seconds between looks at batches while there is always something to send
+FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0  # seconds until outcomes of locked jobs are sent again
 
 
 @dataclass(slots=True)
@@ -50,6 +53,7 @@ class Flush:
     closed: list[int] = field(default_factory=list)
     results: list[Outcome] = field(default_factory=list)  # of jobs that were finished in their own transaction
     freed: list[Job] = field(default_factory=list)  # jobs whose limits have room once this is stored
+    part: bool = False  # another part may hold a job of the same claim: the database finds out what to close
 
     def __bool__(self) -> bool:
         return bool(self.ids or self.outcomes or self.closed or self.results)
@@ -64,22 +68,34 @@ class Flush:
 
     def parts(self, error: Exception) -> list[Flush]:
         """What to send in place of this flush, which was refused: its halves, and in place of a single outcome a
-        failure without what it carried. Claims are closed with the last part. A plain success carries nothing that
-        could be left out, so a single one has no parts."""
-        if self.plain:
-            return []
+        failure without what it carried. Claims are closed with the last part."""
         if len(self) == 1:
             told = {"type": "UnstorableOutcome", "message": clean(str(error), 1000)}
             (it,) = self.outcomes
             if (it.error or {}).get("type") == told["type"]:
                 return []  # not even that: its lease runs out, and reclaim decides
-            return [Flush(outcomes=[Outcome(it.id, it.token, "failed", error=told)], closed=self.closed)]
+            return [Flush(outcomes=[Outcome(it.id, it.token, "failed", error=told)], closed=self.closed, part=self.part)]
+        return self.halves()
+
+    def halves(self) -> list[Flush]:
+        """Two flushes in place of this one, which holds more than one outcome."""
         plain, other = (len(self.ids) + 1) // 2, (len(self.outcomes) + 1) // 2
-        first = Flush(self.ids[:plain], self.tokens[:plain], self.outcomes[:other])
+        first = Flush(self.ids[:plain], self.tokens[:plain], self.outcomes[:other], part=True)
         if len(first) == len(self):  # one of each
-            first = Flush(self.ids, self.tokens)
-            return [first, Flush(outcomes=self.outcomes, closed=self.closed)]
-        return [first, Flush(self.ids[plain:], self.tokens[plain:], self.outcomes[other:], self.closed)]
+            first = Flush(self.ids, self.tokens, part=True)
+            return [first, Flush(outcomes=self.outcomes, closed=self.closed, part=True)]
+        return [first, Flush(self.ids[plain:], self.tokens[plain:], self.outcomes[other:], self.closed, part=True)]
+
+    def only(self, ids: Set[str]) -> Flush:
+        """The outcomes of these jobs."""
+        plain = [(id_, token) for id_, token in zip(self.ids, self.tokens, strict=True) if id_ in ids]
+        return Flush([id_ for id_, _ in plain], [token for _, token in plain],
+                     [each for each in self.outcomes if each.id in ids])  # fmt: skip
+
+    @property
+    def held(self) -> dict[str, int]:
+        """The token of each job."""
+        return dict(zip(self.ids, self.tokens, strict=True)) | {each.id: each.token for each in self.outcomes}
 
 
 class Finisher:
@@ -94,13 +110,13 @@ class Finisher:
         self._hand = hand
         self._next = Flush()
         self._full: list[Flush] = []
-        self._refused: list[Flush] = []  # single successes that the database will not store, to be sent again
-        self._insist_at = 0.0
         self._something = asyncio.Event()
         self._flushed = asyncio.Event()
         self._stuck = False  # whether somebody has waited in vain for the flush under way
         self._idle = asyncio.Event()
         self._idle.set()
+        self._apart: dict[str, float] = {}  # jobs that are sent again later, and after how many seconds
+        self._apart_tokens: Counter[int] = Counter()
         self.succeeded = 0
         self.failed = 0
         self.stale = 0
@@ -169,8 +185,7 @@ class Finisher:
     async def run(self) -> None:
         """Flushes for ever; cancel it after `drained`."""
         while True:
-            await self._wait()
-            await self._insist()
+            await self._something.wait()
             if self._late_starts:
                 await self._store_starts()
             while self._full or self._next:
@@ -187,7 +202,6 @@ class Finisher:
                 self._flushed.set()
                 if self.stats is not None:
                     self.stats.settle()
-                await self._insist()
                 if self._touched and (monotonic() >= self._look_at or not (self._full or self._next)):
                     await self._complete_batches()
             if self._late_starts:
@@ -195,24 +209,6 @@ class Finisher:
             self._something.clear()
             self._idle.set()
             self._flushed.set()
-
-    async def _wait(self) -> None:
-        """Waits for something to send, or to send again."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self._insist_at - monotonic() if self._refused else None):
-                await self._something.wait()
-
-    async def _insist(self) -> None:
-        """Sends refused successes again, now and then for as long as their leases are renewed: their handlers have done
-        their work, so they must become neither failures nor further attempts."""
-        if monotonic() < self._insist_at:
-            return
-        self._insist_at = monotonic() + INSIST_EVERY
-        for flush in list(self._refused):
-            self._refused.remove(flush)
-            lease = self._hand.leases.get(flush.tokens[0])
-            flush.closed = [] if lease is not None and lease.open else list(flush.tokens)
-            await self._send(flush)
 
     async def _complete_batches(self) -> None:
         """Ends batches whose last job may just have ended: at once when there is nothing else to send, else now and
@@ -237,12 +233,19 @@ class Finisher:
 
     @property
     def idle(self) -> bool:
-        """Whether everything added has been sent."""
-        return self._idle.is_set()
+        """Whether everything added has been stored."""
+        return self._idle.is_set() and not self._apart
 
     async def drained(self) -> None:
-        """Waits until everything added so far has been sent."""
+        """Waits until everything added so far has been sent; what is set apart may not be stored yet."""
         await self._idle.wait()
+
+    async def stored(self) -> None:
+        """Waits until everything added so far has been stored."""
+        while not self.idle:
+            await self._idle.wait()
+            if self._apart:
+                await asyncio.sleep(FIRST_PAUSE)
 
     async def caught_up(self) -> None:
         """Waits until everything added has been sent, or as good as: for no more than a few flushes where there is
@@ -250,7 +253,7 @@ class Finisher:
         try:
             async with asyncio.timeout(LONGEST_WAIT):
                 for _ in range(FEW):
-                    if self.idle or self._stuck:
+                    if self._idle.is_set() or self._stuck:
                         return
                     self._flushed.clear()
                     await self._flushed.wait()
@@ -261,19 +264,28 @@ class Finisher:
         """Sends a flush until it is stored. Only data the database refuses is sent in parts, so that one outcome which
         cannot be stored holds up no other; anything else is waited out."""
         repeated, pause = False, 0.05
-        if self._refused:  # their claims stay open, or nobody would renew them
-            flush.closed = [token for token in flush.closed if all(token not in each.tokens for each in self._refused)]
         while True:
             try:
                 refused = await self.session.run(
-                    self._calls.finish(flush.ids, flush.tokens, flush.outcomes, flush.closed)
+                    self._calls.finish(flush.ids, flush.tokens, flush.outcomes, self._to_close(flush), skip=True)
                 )
-                return self._close(flush, refused, repeated)
+                locked = await self._still_held(flush, refused) if refused else set()
+                return self._close(flush, [each for each in refused if each not in locked], locked, repeated)
             except (UsageError, TypeError, ValueError, OverflowError) as error:  # refused there, or not to be written
                 logs.event(log, logging.ERROR, "finish refused", jobs=len(flush), error=str(error))
-                if flush.plain:
-                    self._refused.append(flush)
-                for part in flush.parts(error):
+                if flush.plain:  # it carries nothing that could be left out, and its handler has done its work
+                    return self._close(flush, [], set(flush.held), repeated)
+                parts = flush.parts(error)
+                for part in parts:
+                    await self._send(part)
+                if not parts:
+                    self._forget(flush.closed)
+                return None
+            except LockTimeout as error:  # something beside the jobs' rows
+                self._warnings.failed("finish waits for a lock", error, jobs=len(flush))
+                if len(flush) < 2:
+                    return self._close(flush, [], set(flush.held), repeated)
+                for part in flush.halves():
                     await self._send(part)
                 return None
             except HoldfastError as error:
@@ -283,9 +295,24 @@ class Finisher:
                 await asyncio.sleep(pause * random.uniform(0.5, 1.5))
                 repeated, pause = True, min(pause * 2, 2.0)
 
-    def _close(self, flush: Flush, refused: list[str], repeated: bool) -> None:
-        for token in flush.closed:
-            self._hand.leases.pop(token, None)
+    def _to_close(self, flush: Flush) -> list[int] | None:
+        """The claims that end with this flush; None where the database has to find out. One that keeps a job which was
+        set apart, and is not in this flush, is closed with that job."""
+        if flush.part or not self._apart:
+            return None if flush.part else flush.closed
+        here = Counter(token for id_, token in flush.held.items() if id_ in self._apart)
+        return [token for token in flush.closed if self._apart_tokens[token] <= here[token]]
+
+    async def _still_held(self, flush: Flush, refused: Sequence[str]) -> Set[str]:
+        """Which of the jobs that were not ended are still this worker's: other transactions hold their rows."""
+        held = flush.held
+        still: list[str] = await self.session.run(self._calls.held_jobs(refused, [held[each] for each in refused]))
+        return set(still)
+
+    def _close(self, flush: Flush, refused: Sequence[str], locked: Set[str], repeated: bool) -> None:
+        if locked or self._apart:
+            self._set_apart(flush, locked)
+        self._forget(flush.closed)
         # After a lost reply the first try may have been accepted, and then the second is refused: not a stale worker.
         if refused and not repeated:
             self.stale += len(refused)
@@ -293,6 +320,38 @@ class Finisher:
         if any(each.outcome != "succeeded" for each in flush.outcomes):
             for event in self.on_put_back:
                 event.set()
+
+    def _forget(self, closed: Iterable[int]) -> None:
+        """Renews these claims no longer, unless a job of theirs is set apart."""
+        for token in closed:
+            if token not in self._apart_tokens:
+                self._hand.leases.pop(token, None)
+
+    def _set_apart(self, flush: Flush, locked: Set[str]) -> None:
+        """Sends the outcomes of locked jobs again after a pause, which grows while they stay locked. The others of this
+        flush are stored, or not ours any more."""
+        held = flush.held
+        for id_ in held.keys() & self._apart.keys() - locked:
+            del self._apart[id_]
+            self._apart_tokens -= Counter([held[id_]])
+        if new := locked - self._apart.keys():
+            self._apart_tokens.update(held[id_] for id_ in new)
+            self._warnings.warn("ends of jobs are stored later: their rows are locked, or were refused", jobs=len(new),
+                                first=min(new))  # fmt: skip
+        if locked:
+            pauses = {id_: min(self._apart.get(id_, FIRST_PAUSE / 2) * 2, LONGEST_PAUSE) for id_ in locked}
+            self._apart |= pauses
+            asyncio.get_running_loop().call_later(max(pauses.values()), self._put_back, flush.only(locked))
+
+    def _put_back(self, apart: Flush) -> None:
+        """Adds outcomes that were set apart to the next flush."""
+        flush, leases = self._next, self._hand.leases
+        flush.ids += apart.ids
+        flush.tokens += apart.tokens
+        flush.outcomes += apart.outcomes
+        flush.closed += [token for token in {*apart.held.values()} if token not in leases or not leases[token].open]
+        self._idle.clear()
+        self._something.set()
 
     def _note(self, job: Job, outcome: Outcome) -> None:
         if outcome.outcome == SETTLED and outcome.error is not None:

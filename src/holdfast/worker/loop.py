@@ -30,6 +30,7 @@ from holdfast.model.webhook import QUEUE
 from holdfast.settings import VERSION
 from holdfast.store.pools import first_look
 from holdfast.store.session import Session
+from holdfast.store.values import Upkept
 from holdfast.telemetry import logs, metrics, sentry
 from holdfast.upkeep.chores import Upkeep
 from holdfast.wakeups import notify
@@ -83,6 +84,7 @@ class Worker:
         self._owns_process = False
         self._supervisor: Lifeline | None = None
         self._mismatch: SchemaError | None = None
+        self._unregistered = False  # whether other transactions held what was to be registered
         self._throttled_at = 0.0  # when to tell more
         self._patience = 1 + self.settings.prefetch * 3  # seconds a claimed job may wait for a slot
 
@@ -211,7 +213,7 @@ class Worker:
         if self._until_idle:
             return [self._watch(), self._report()]
         background: list[Coroutine[Any, Any, Any]] = [
-            Upkeep(self.id, settings, self._service, calls).run(),
+            Upkeep(self.id, settings, self._service, calls, self._on_round).run(),
             self._watch(),
             self._report(),
         ]
@@ -404,7 +406,7 @@ class Worker:
         await asyncio.wait(slots, timeout=0.1) if self.hand.running else None
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(max(1.0, min(self.settings.grace, 10.0))):
-                await self.finisher.drained()
+                await self.finisher.stored()
 
     async def _let_finish(self) -> None:
         """Waits for running handlers, no longer than the grace time and not after a second stop."""
@@ -428,20 +430,12 @@ class Worker:
     async def _enter(self) -> bool:
         """Makes the worker known. A database that is down is waited for, one that is set up wrongly is an error at
         once. False when stopped meanwhile."""
-        told = self._hf.calls.register_worker(
-            self.id, socket.gethostname(), os.getpid(), VERSION, self.settings.queue_list, self.settings.concurrency,
-            self._hf.registered(),
-        )  # fmt: skip
         warnings, pause = logs.Seldom(log), 0.2
         while True:
             try:
                 await asyncio.to_thread(first_look, self.settings)
                 await self._make_partitions()
-                await self._service.run(told)
-                if limits := self._hf.declared_limits:
-                    await self._service.run(self._hf.calls.register_limits(limits))
-                if schedules := self._hf.timetable:
-                    await self._service.run(self._hf.calls.register_schedules(schedules.values()))
+                await self._register()
                 if self._supervisor is not None:
                     self._supervisor.enter(self.id, self.settings)
                 if self._may_miss_webhooks and await self._service.run(self._hf.webhooks.calls.wanted()):
@@ -466,6 +460,28 @@ class Worker:
                 if not left:
                     logs.event(log, logging.WARNING, "no partitions made", error=str(error))
                 await asyncio.sleep(random.uniform(0.05, 0.15))
+
+    async def _register(self) -> None:
+        """Makes the worker, its tasks, limits and schedules known. What other transactions hold is left for later."""
+        calls = self._hf.calls
+        left = await self._service.run(calls.register_worker(
+            self.id, socket.gethostname(), os.getpid(), VERSION, self.settings.queue_list, self.settings.concurrency,
+            self._hf.registered(),
+        ))  # fmt: skip
+        if limits := self._hf.declared_limits:
+            await self._service.run(calls.register_limits(limits))
+        if schedules := self._hf.timetable:
+            left += await self._service.run(calls.register_schedules(schedules.values()))
+        if left and not self._unregistered:
+            logs.event(log, logging.WARNING, "changes of tasks or schedules are registered later: another transaction "
+                       "holds them", names=", ".join(left[:10]))  # fmt: skip
+        self._unregistered = bool(left)
+
+    async def _on_round(self, found: Upkept) -> None:
+        """Registers again what was left, and this worker itself where it was forgotten after a long outage."""
+        if self._unregistered or not found.known:
+            await self._register()
+        self.claimer.check_asleep(found.asleep)
 
     def _warn_of_webhooks(self) -> None:
         logs.event(log, logging.WARNING, "webhooks are not delivered here: pip install 'holdfast[webhooks]'")

@@ -1,6 +1,7 @@
 -- Removes claims none of whose jobs are held any more.
--- Called by: finish, for callers that do not keep count of a claim's open jobs.
--- Locks: claims, skipping locked ones: finish holds live rows here, and reclaim takes the two in the other order.
+-- Called by: finish, reclaim, after they have moved jobs.
+-- Locks: claims, skipping locked ones: finish holds live rows here, and reclaim takes the two in the other order. What is skipped
+--   is closed by reclaim when it has expired.
 -- Wakes: nobody.
 create or replace function close_claims(p_tokens bigint[]) returns void
 language sql

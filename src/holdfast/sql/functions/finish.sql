@@ -1,16 +1,20 @@
 -- Ends claimed jobs: p_ids/p_tokens succeeded without a result; p_outcomes holds all others (see settle). Answers with
 -- the ids that were refused because their token is no longer the job's: a stale worker changes nothing.
 -- Called by: workers, in batches; by hand for one job: select finish('{ID}', '{TOKEN}').
--- Locks: the claims (shared, closed ones for good) in token order, then live rows, then dedupe keys in key order, then batch counters;
---   limits last, without ever waiting for them.
+-- Locks: live rows, then dedupe keys in key order, then batch counters; limits; closed claims last. It waits
+--   neither for limits nor for claims. With p_skip it does not wait for a job's row either: see below.
 -- Wakes: sleepers, through settle.
 --
--- p_closed names claims whose last job this call ends; null means "find out", for callers that do not keep count.
+-- p_closed names claims whose last job this call ends; null means "find out", for callers that do not keep count. Where the call
+-- leaves a job, it finds out too: a job whose claim is gone would be found only by reclaim_orphans().
+-- p_skip is for callers that end many jobs in one call: a job whose row another transaction holds (one that called cancel() and was
+-- left open) is left as it is and is among the ids answered. held_jobs() tells such jobs from stale ones: they are to be sent again.
 create or replace function finish(
     p_ids      uuid[],
     p_tokens   bigint[],
     p_outcomes jsonb default null,
-    p_closed   bigint[] default null
+    p_closed   bigint[] default null,
+    p_skip     boolean default false
 ) returns setof uuid
 language plpgsql security definer
 set search_path from current set jit = off set enable_seqscan = off set enable_bitmapscan = off
@@ -20,6 +24,7 @@ declare
     v_tokens bigint[] := p_tokens || array(
         select (o ->> 'token')::bigint from jsonb_array_elements(coalesce(p_outcomes, '[]')) o);
     v_worker text;
+    v_places tid[];
     v_ended  uuid[];
     v_keyed  uuid[];
     v_keys   text[];
@@ -31,25 +36,32 @@ declare
     v_counts boolean := (select s.value > '0' from settings s where s.name = 'usage_retention_days');
     v_now    timestamptz;
     v_used   used[];
+    v_left   bigint;
 begin
     if cardinality(p_ids) is distinct from cardinality(p_tokens) then
         raise exception 'finish needs one token for each id, got % ids and % tokens',
             cardinality(p_ids), cardinality(p_tokens) using errcode = 'invalid_parameter_value';
     end if;
-    -- The claims first: while we hold them, reclaim leaves them alone, and the two cannot wait for each other's jobs.
-    select max(c.worker) into v_worker from (
-        select k.worker from claims k where k.token = any (v_tokens) order by k.token for key share) c;
-    if p_closed <> '{}' then
-        delete from claims c using (select t from unnest(p_closed) t order by t) closed where c.token = closed.t;
+    if p_skip then
+        -- For what is not a job's row: a block's key, say. The caller sends the jobs one by one then.
+        perform set_config('lock_timeout', '100ms', true);
     end if;
+    v_worker := (select max(c.worker) from claims c where c.token = any (v_tokens));
     if p_ids <> '{}' then
         v_now := clock();
         -- By ctid, each looked up on its own: a join could be planned for an empty table and then read all of a full
-        -- one (decision 011). A row that somebody else changes meanwhile has another ctid, and is refused.
-        with ended as (
-            delete from live where token = any (p_tokens) and ctid = any (array(
+        -- one (decision 011). A row that another transaction changes meanwhile has another ctid, and is refused.
+        if p_skip then
+            v_places := array(
                 select l.place from unnest(p_ids, p_tokens) as g(id, token) cross join lateral (
-                    select l.ctid as place from live l where l.id = g.id and l.token = g.token offset 0) l))
+                    select l.ctid as place from live l where l.id = g.id and l.token = g.token for update skip locked) l);
+        else
+            v_places := array(
+                select l.place from unnest(p_ids, p_tokens) as g(id, token) cross join lateral (
+                    select l.ctid as place from live l where l.id = g.id and l.token = g.token offset 0) l);
+        end if;
+        with ended as (
+            delete from live where token = any (p_tokens) and ctid = any (v_places)
             returning *),
         kept as (
             insert into history (id, status, priority, attempt, max_attempts, run_at, created_at, started_at,
@@ -81,17 +93,27 @@ begin
         end if;
     end if;
     if p_outcomes is not null and p_outcomes <> '[]' then
+        if not p_skip then  -- settle leaves out what it would have to wait for
+            perform 1 from (
+                select * from jsonb_to_recordset(p_outcomes) as g(id uuid, token bigint) order by g.id) g
+            cross join lateral (select 1 from live l where l.id = g.id and l.token = g.token for update) l;
+        end if;
         select array_agg((s.f).id), array_agg(s.f) filter (where (s.f).keys is not null)
         into v_moved, v_more from (select settle(p_outcomes, v_worker) as f offset 0) s;
-    end if;
-    if p_closed is null then
-        perform close_claims(v_tokens);
     end if;
     if v_freed is not null or v_more is not null then
         perform release_limits(v_freed || v_more);
     end if;
-    if coalesce(cardinality(v_ended), 0) + coalesce(cardinality(v_moved), 0)
-       < coalesce(cardinality(p_ids), 0) + jsonb_array_length(coalesce(p_outcomes, '[]')) then
+    v_left := coalesce(cardinality(p_ids), 0) + coalesce(jsonb_array_length(p_outcomes), 0)
+        - coalesce(cardinality(v_ended), 0) - coalesce(cardinality(v_moved), 0);
+    if p_closed is null or v_left > 0 and p_closed <> '{}' then
+        perform close_claims(coalesce(p_closed, v_tokens));
+    elsif p_closed <> '{}' then
+        -- One that is being renewed at this moment stays until it has expired.
+        delete from claims where ctid = any (array(
+            select c.ctid from claims c where c.token = any (p_closed) for update skip locked));
+    end if;
+    if v_left > 0 then
         return query
             (select unnest(p_ids) union all select (o ->> 'id')::uuid from jsonb_array_elements(p_outcomes) o)
             except all (select unnest(v_ended) union all select unnest(v_moved));

@@ -2,7 +2,8 @@
 -- What waits stays where it is and burns no attempts; what runs goes on. Pausing once more replaces who, why and until
 -- when. Answers whether it was not paused before.
 -- Called by: operators.
--- Locks: the key's limits row.
+-- Locks: the key's limits row. Of a key without a row first the lock that claims try before they make one: while
+--   this transaction is open they step over jobs under it, and under one in 64 of other keys without a row.
 -- Wakes: all workers.
 create or replace function pause(
     p_key text, p_by text default null, p_reason text default null, p_for interval default null) returns boolean
@@ -27,6 +28,8 @@ begin
         select m.paused and (m.paused_until is null or m.paused_until > clock()) into v_before
         from limits m where m.key = p_key for update;
         exit when found;
+        -- As a claim does: one that meets the key steps over it, and does not wait for this transaction.
+        perform pg_advisory_xact_lock(hashtext('limits of ' || current_schema()), hashtext(p_key) & 63);
         perform apply_limits(array[p_key]);  -- and once more: prune may remove a row that nobody uses
     end loop;
     update limits m

@@ -38,9 +38,12 @@ begin
     delete from webhook_bodies b using expired e where b.id = e.id and e.known = '{}';
     get diagnostics v_rows = row_count;
     rows_removed := rows_removed + v_rows;
-    delete from workers where heartbeat_at < clock() - interval '1 hour';
-    delete from sleepers s where not exists (
-        select 1 from workers w where w.id = s.worker and w.heartbeat_at > clock() - interval '5 minutes');
+    delete from workers where ctid = any (array(
+        select w.ctid from workers w where w.heartbeat_at < clock() - interval '1 hour' for update skip locked));
+    delete from sleepers where ctid = any (array(  -- those whose connection is cut off, which forget_sleepers() does not see
+        select s.ctid from sleepers s where not exists (
+            select 1 from workers w where w.id = s.worker and w.heartbeat_at > clock() - interval '5 minutes')
+        for update skip locked));
     delete from history_default where ctid = any (array(
         select h.ctid from history_default h where h.finished_at < v_oldest order by h.finished_at limit p_limit));
     get diagnostics v_stray = row_count;

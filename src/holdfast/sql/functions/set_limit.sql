@@ -3,7 +3,8 @@
 -- Names: concurrency (0: nothing starts), rate, per, burst, breaker_after, breaker_pause, breaker_cap, weight (of tenants).
 -- Answers for how many keys something may have changed; it acts at once on what waits.
 -- Called by: operators.
--- Locks: the rule's row; limits rows in key order.
+-- Locks: the rule's row; limits rows in key order. Of a key without a row first the lock that claims try before they make one: while
+--   this transaction is open they step over jobs under it, and under one in 64 of other keys without a row.
 -- Wakes: all workers.
 create or replace function set_limit(p_key text, p_change jsonb, p_by text default null) returns integer
 language plpgsql security definer
@@ -29,6 +30,8 @@ begin
         loop
             perform 1 from limits m where m.key = p_key for update;
             exit when found;
+            -- As a claim does: one that meets the key steps over it, and does not wait for this transaction.
+            perform pg_advisory_xact_lock(hashtext('limits of ' || current_schema()), hashtext(p_key) & 63);
             perform apply_limits(array[p_key]);  -- and once more: prune may remove a row that nobody uses
         end loop;
         select * into v_rule from limit_rules r where p_key like r.pattern

@@ -7,8 +7,9 @@
 -- A job that somebody wants canceled does not wait again: it is canceled. One that waits again keeps its order ("order:..."): what
 -- comes after it waits for its end. It moves to the lane of its other limits, since its own is shut.
 -- Called by: finish, reclaim. This is the only place where retry-or-dead is decided. Answers with the jobs it moved and
---   the limits they were counted under, which the caller gives back; a job whose token is no longer its own is not among them.
--- Locks: live rows in id order, then their dedupe keys, then batch counters, then blocks and kept orders by key.
+--   the limits they were counted under, which the caller gives back; a job whose token is no longer its own is not among them, nor
+--   one whose row another transaction holds: that one stays as it is, for the next call.
+-- Locks: live rows, skipping locked ones, then their dedupe keys, then batch counters, then blocks and kept orders by key.
 -- Wakes: sleepers of queues that got a job back at once.
 create or replace function settle(p_outcomes jsonb, p_worker text) returns setof freed
 language plpgsql
@@ -18,26 +19,26 @@ as $$
 declare
     v_counts boolean := (select s.value > '0' from settings s where s.name = 'usage_retention_days');
     v_now    timestamptz := clock();
+    v_places tid[];
 begin
-    -- In a statement of its own: a request to cancel that is committed while this one waits for the row is seen by the next.
-    if exists (select 1 from jsonb_array_elements(p_outcomes) o
-               where (o ->> 'outcome' in ('succeeded', 'canceled', 'failed', 'dead')) is not true) then
-        perform 1 from (
-            select * from jsonb_to_recordset(p_outcomes) as g(id uuid, token bigint) order by g.id) g
-        cross join lateral (select 1 from live l where l.id = g.id and l.token = g.token for update) l;
-    end if;
+    -- In a statement of its own: the next one sees every request to cancel that was committed before its job was locked here.
+    v_places := array(
+        select (select l.ctid from live l where l.id = g.id and l.token = g.token for update skip locked)
+        from jsonb_to_recordset(p_outcomes) as g(id uuid, token bigint));
     return query
     with given as materialized (  -- each once: a job told of twice must not end twice
-        select distinct on (g.id, g.token) * from jsonb_to_recordset(p_outcomes)
-            as g(id uuid, token bigint, outcome text, result jsonb, error jsonb, delay double precision, counts jsonb)
-        order by g.id, g.token),
+        select distinct on (g.id, g.token) g.* from rows from (
+            jsonb_to_recordset(p_outcomes) as (
+                id uuid, token bigint, outcome text, result jsonb, error jsonb, delay double precision, counts jsonb),
+            unnest(v_places)) as g(id, token, outcome, result, error, delay, counts, place)
+        where g.place is not null order by g.id, g.token),
     -- Looked up one by one and moved by ctid: a join could be planned for an empty table and then read all of a full one
     -- (decision 011).
     held as materialized (
         select l.*, g.outcome, g.result, g.error, g.delay, g.counts
         from (select * from given order by id) g cross join lateral (
             select l.ctid as place, l.id, l.task, l.attempt, l.max_attempts, l.retry
-            from live l where l.id = g.id and l.token = g.token for update) l),
+            from live l where l.ctid = g.place and l.token = g.token offset 0) l),
     decided as materialized (
         select h.place, h.id, h.result, h.error, h.counts,
             case when h.outcome = 'succeeded' then 1 when h.outcome in ('error', 'failed', 'dead') then -1 else 0 end as went,

@@ -1,14 +1,23 @@
--- Says that a worker waits for work on these queues; answers in how many seconds the next delayed job is due.
+-- Says that a worker waits for work on these queues (none for one that does not listen); answers in how many seconds the next delayed job is due.
 -- Called by: workers that found nothing. They claim once more before they really wait, so that a job which was
 -- committed between the empty claim and this row is not left for the next poll.
--- Locks: the worker's own sleepers rows.
+-- Locks: the worker's own sleepers rows. They name the connection, so that forget_sleepers() sees when it is gone.
 -- Wakes: nobody.
 create or replace function sleep(p_worker text, p_queues text[]) returns double precision
 language plpgsql security definer
 set search_path from current set jit = off set enable_seqscan = off set enable_bitmapscan = off
 as $$
 begin
-    insert into sleepers (queue, worker) select q, p_worker from unnest(p_queues) q on conflict do nothing;
+    if exists (
+        select 1 from unnest(p_queues) q where not exists (
+            select 1 from sleepers s where s.queue = q and s.worker = p_worker and s.backend = pg_backend_pid()
+                and s.application = current_setting('application_name'))) then
+        insert into sleepers (queue, worker, backend, backend_start, application)
+        select q, p_worker, a.pid, a.backend_start, a.application_name
+        from unnest(p_queues) q, pg_stat_get_activity(pg_backend_pid()) a
+        on conflict (queue, worker) do update set
+            backend = excluded.backend, backend_start = excluded.backend_start, application = excluded.application;
+    end if;
     -- Not what was due long ago: it has been promoted, and its index entries may still be in the way.
     return (select extract(epoch from min(run_at) - clock()) from later where run_at >= clock() - interval '10 seconds');
 end $$;

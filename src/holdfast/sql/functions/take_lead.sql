@@ -1,17 +1,32 @@
 -- Takes or keeps the lead of a chore. Answers with the term: a number that grows each time the lead changes hands, or
 -- null when another worker leads. Chores are safe when two leaders overlap; the term tells the older that it is over.
 -- Called by: each worker's upkeep loop.
--- Locks: the chore's leader row.
+-- Locks: the chore's leader row, without waiting for it. Where another transaction holds it for longer than a lead lasts, the
+--   caller leads without it: a transaction that was left open must not end the upkeep.
 -- Wakes: nobody.
 create or replace function take_lead(p_chore text, p_worker text, p_ttl interval) returns bigint
-language sql security definer
-set search_path from current
+language plpgsql security definer
+set search_path from current set lock_timeout = '100ms'
 as $$
-    insert into leader as l (chore, worker, term, expires_at)
-    values (p_chore, p_worker, 1, clock() + p_ttl)
-    on conflict (chore) do update
-        set worker = p_worker, expires_at = clock() + p_ttl,
-            term = l.term + (l.worker <> p_worker or l.expires_at <= clock())::integer
-        where l.worker = p_worker or l.expires_at <= clock()
-    returning term
-$$;
+declare
+    v_lead leader;
+    v_term bigint;
+begin
+    select * into v_lead from leader l where l.chore = p_chore;
+    if found and v_lead.worker <> p_worker and v_lead.expires_at > clock() then
+        return null;
+    elsif not found then
+        insert into leader (chore, worker, term, expires_at) values (p_chore, p_worker, 1, clock() + p_ttl)
+        on conflict do nothing;
+        return case when found then 1 end;
+    end if;
+    update leader l
+    set worker = p_worker, expires_at = clock() + p_ttl, term = l.term + (l.worker <> p_worker or l.expires_at <= clock())::integer
+    where l.ctid = (
+        select f.ctid from leader f
+        where f.chore = p_chore and (f.worker = p_worker or f.expires_at <= clock()) for update skip locked)
+    returning l.term into v_term;
+    return coalesce(v_term, case when v_lead.expires_at <= clock() - p_ttl then v_lead.term + 1 end);
+exception when lock_not_available then  -- the first leader of all has not committed
+    return 0;
+end $$;

@@ -1,12 +1,13 @@
--- One round of upkeep: takes or keeps the lead and, if it has it, promotes due jobs, reclaims expired leases,
--- expires jobs past their deadline and ends batches that nobody else has ended. Says in how many seconds the next slot of
--- a schedule comes due; null when there is none.
+-- One round of upkeep: takes or keeps the lead and, if it has it, promotes due jobs, reclaims expired leases and jobs without one,
+-- expires jobs past their deadline, ends batches that nobody else has ended and forgets sleepers that are gone. Says in how many
+-- seconds the next slot of a schedule comes due; null when there is none. known says whether the caller is among the workers, and
+-- asleep whether it is among the sleepers: after a long outage prune() may remove a worker before it can renew.
 -- Called by: each worker's upkeep loop, once every few seconds; one call keeps an idle fleet quiet.
--- Locks: the leader row for a moment, then as promote and reclaim, all of which skip what others hold.
+-- Locks: the leader row, then as promote and reclaim, all of which skip what others hold.
 -- Wakes: sleepers of queues that got due jobs.
 create or replace function upkeep(
     p_worker text, p_ttl interval, out term bigint, out promoted integer, out reclaimed jsonb, out expired integer,
-    out next_slot double precision)
+    out next_slot double precision, out known boolean, out asleep boolean)
 language plpgsql security definer
 set search_path from current set jit = off set enable_seqscan = off
 as $$
@@ -19,6 +20,13 @@ begin
     promoted := 0;
     expired := 0;
     reclaimed := '[]';
+    known := exists (select 1 from workers w where w.id = p_worker);
+    asleep := exists (select 1 from sleepers s where s.worker = p_worker);
+    -- The others look when the leader is late: it may be among those that are gone.
+    if exists (select 1 from sleepers s where s.worker <> p_worker) and (term is not null or exists (
+            select 1 from leader l where l.chore = 'upkeep' and l.expires_at < clock() + p_ttl * 2 / 3)) then
+        perform forget_sleepers();
+    end if;
     if term is not null then
         -- A look at all that is due goes past the entries of jobs promoted long ago, which a transaction that stays open keeps alive.
         -- Where that is slow the leader looks at all for 2 % of the time, and between at what has become due of late.
@@ -34,7 +42,11 @@ begin
         promoted := cardinality(v_ids);
         perform wake(l.queue, count(*)) from live l where l.id = any (v_ids) group by l.queue;
         select coalesce(jsonb_agg(jsonb_build_object('worker', r.worker, 'jobs', cardinality(r.ids))), '[]')
-        into reclaimed from reclaim() r;
+        into reclaimed from reclaim() r where r.ids <> '{}';  -- a claim may be left whose jobs have all ended
+        v_ids := array(select reclaim_orphans());
+        if v_ids <> '{}' then
+            reclaimed := reclaimed || jsonb_build_object('worker', null, 'jobs', cardinality(v_ids));
+        end if;
         expired := expire(1000);
         perform walk_batches();
         next_slot := (select extract(epoch from min(s.next_at) - clock()) from schedules s where not s.paused);

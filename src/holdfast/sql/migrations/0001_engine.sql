@@ -155,8 +155,12 @@ create table workers (
 -- Workers that are waiting for work. Enqueue notifies only while a row is here: a NOTIFY in every enqueue takes a
 -- database-wide lock at commit and halves throughput at 16 clients.
 create table sleepers (
-    queue  text not null,
-    worker text not null,
+    queue         text    not null,
+    worker        text    not null,
+    -- the connection on which the worker claims: once it is gone, so is the worker (forget_sleepers)
+    backend       integer not null default pg_backend_pid(),
+    backend_start timestamptz,
+    application   text    not null default current_setting('application_name'),
     primary key (queue, worker)
 ) with (fillfactor = 50);
 

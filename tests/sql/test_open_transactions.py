@@ -1,0 +1,356 @@
+"""No caller's open transaction can hold up another job's end, a claim or upkeep.
+
+Each operation that any role may call is left open in a transaction. Beside it everything else must go on: jobs that
+have nothing to do with it, also those of the same claim and of the same call to finish(). A function that is granted
+and has no case here fails the test.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import psycopg
+import pytest
+import sql_core as core
+from mutants import mutant
+from sql_core import Sql
+
+ROLES = ("enqueue", "worker", "reader", "service", "admin")
+ONCE = {"kind": "fixed", "delay": 0}
+ENDPOINT = "00000000-0000-7000-8000-00000000000e"
+TOKEN = "00000000-0000-7000-8000-00000000000f"
+OPEN_BATCH, BATCH = "00000000-0000-7000-8000-0000000000b1", "00000000-0000-7000-8000-0000000000b2"
+MINUTELY = {"task": "t", "cron": "* * * * *", "zone": "UTC", "missed": "once", "payload": {}, "options": {}}
+RULE = {"template": "domain:{domain}", "pattern": "domain:%", "code": {"concurrency": 2}}
+TASK = {"name": "t", "queue": "default", "max_attempts": 5, "retry": {}, "timeout": None}
+FIRE = """select jsonb_agg(jsonb_build_object('name', name, 'cron', cron, 'zone', zone, 'next_at', next_at,
+    'slots', jsonb_build_array(next_at), 'then', next_at + interval '1 hour')) from schedules where name = any (%s)"""
+
+# What each operation does, to the jobs of the scene: %(running)s and so on.
+CASES: dict[str, str] = {
+    # enqueue, in all its forms
+    "enqueue": "select enqueue('t')",
+    "enqueue, with a key": "select enqueue('t', p_dedupe_key => 'new')",
+    "enqueue, existing": "select enqueue('t', p_dedupe_key => 'held')",
+    "enqueue, replacing a waiting job": "select enqueue('t', p_dedupe_key => 'held', p_on_conflict => 'replace')",
+    "enqueue, replacing a later job": "select enqueue('t', p_dedupe_key => 'later', p_on_conflict => 'replace')",
+    "enqueue, of a running job's key": "select enqueue('t', p_dedupe_key => 'running', p_on_conflict => 'replace')",
+    "enqueue, an id again": "select enqueue('t', p_id => %(running)s)",
+    "enqueue, delayed": "select enqueue('t', p_delay => '1 hour')",
+    "enqueue, into a batch": "select enqueue('t', p_batch => %(open_batch)s)",
+    "enqueue, under limits": "select enqueue('t', p_tenant => 'acme', p_keys => '{domain:a,domain:b}')",
+    "enqueue, in order": "select emit('mail', '{}', 'k1', p_order => 'o')",
+    "enqueue_many": """select enqueue_many('[{"task": "t", "dedupe_key": "a"}, {"task": "t", "delay": 60}]')""",
+    "emit": "select emit('mail', '{}', 'k2')",
+    "publish_event": "select publish_event('order.paid', '{}', 'acme', p_key => 'k')",
+    "lane_of": "select lane_of('acme', '{k}')",
+    "fit_keys": "select fit_keys('{k}')",
+    "wake": "select wake('default')",
+    "open_batch": "select open_batch(gen_random_uuid(), 'new')",
+    "add_to_batch": "select add_to_batch(%(open_batch)s, 3)",
+    "close_batch": "select close_batch(%(open_batch)s)",
+    # workers' calls
+    "claim": "select claim('open', '{mine}', 10, p_asleep => true)",
+    "sleep": "select sleep('open', '{default}')",
+    "finish": "select finish(array[%(running)s]::uuid[], array[%(token)s]::bigint[], null, '{}')",
+    "finish, closing its claim": "select finish(array[%(alone)s]::uuid[], array[%(alone_token)s]::bigint[])",
+    "fail": "select fail(%(running)s, %(token)s)",
+    "fail, dead": """select fail(%(running)s, %(token)s, '{"block": "b"}', p_outcome => 'dead')""",
+    "snooze": "select snooze(%(running)s, %(token)s, '1 hour')",
+    "release": "select release(array[%(running)s]::uuid[], array[%(token)s]::bigint[])",
+    "renew": "select renew('w', array[%(token)s]::bigint[], '1 minute')",
+    "held_jobs": "select held_jobs(array[%(running)s]::uuid[], array[%(token)s]::bigint[])",
+    "report_progress": """select report_progress(jsonb_build_array(jsonb_build_object(
+        'id', %(running)s::uuid, 'token', %(token)s, 'done', 1)))""",
+    "wanted_cancels": "select wanted_cancels(array[%(token)s]::bigint[])",
+    "keep_result": "select keep_result(%(history)s, '1')",
+    "reclaim": "select reclaim()",
+    "promote": "select promote()",
+    "expire": "select expire()",
+    "complete_batches": "select complete_batches()",
+    "take_lead": "select take_lead('upkeep', 'open', '1 minute')",
+    "upkeep": "select upkeep('open', '1 minute')",
+    "prune": "select prune()",
+    "make_partitions": "select make_partitions()",
+    "record_tick": "select record_tick('open', '{default}', 1, 0, 0, 0, 0, 0, 0, '{}')",
+    "count_waiting": "select count_waiting('{default}')",
+    "note_throttled": """select note_throttled('[{"key": "k", "tenant": "acme", "count": 1}]')""",
+    "register_worker": "select register_worker('open', 'h', 1, '1', '{default}', 1, %(changed_task)s)",
+    "unregister_worker": "select unregister_worker('w')",
+    "register_limits": "select register_limits(%(new_rule)s)",
+    "register_schedules": "select register_schedules(%(changed_schedules)s)",
+    "next_schedules": "select next_schedules()",
+    "fire_schedule": "select fire_schedules(%(fire)s)",
+    "fire_schedules": "select fire_schedules(%(fire)s)",
+    "flag_schedule": "select flag_schedule('mine', 'odd')",
+    "read_endpoint": "select read_endpoint(%(endpoint)s)",
+    "webhooks_wanted": "select webhooks_wanted()",
+    # operators' calls
+    "cancel": "select cancel(array[%(waiting)s, %(later)s, %(dead)s, %(history)s]::uuid[])",
+    "cancel, of a running job": "select cancel(array[%(running)s]::uuid[])",
+    "cancel, of a job whose worker is gone": "select cancel(array[%(expired)s]::uuid[])",
+    "cancel_batch": "select cancel_batch(%(open_batch)s)",
+    "retry_dead": "select retry_dead(array[%(dead)s]::uuid[])",
+    "discard_dead": "select discard_dead(array[%(dead)s]::uuid[])",
+    "pause_schedule": "select pause_schedule('mine')",
+    "run_schedule": "select run_schedule('mine')",
+    "remove_schedule": "select remove_schedule('mine')",
+    "pause": "select pause('domain:known')",
+    "pause, of a queue": "select pause('queue:elsewhere')",
+    "pause, of a new key": "select pause('domain:new')",
+    "resume": "select resume('domain:paused')",
+    "set_limit": """select set_limit('domain:known', '{"concurrency": 1}')""",
+    "set_limit, of a rule": """select set_limit('domain:{domain}', '{"concurrency": 1}')""",
+    "set_limit, of a new key": """select set_limit('domain:new', '{"concurrency": 1}')""",
+    "clear_limit": "select clear_limit('domain:known')",
+    "reset_breaker": "select reset_breaker('domain:known')",
+    "reconcile_limits": "select reconcile_limits(true)",
+    # webhooks and the service
+    "add_endpoint": "select add_endpoint(gen_random_uuid(), 'https://example.org', 'plain:s')",
+    "change_endpoint": """select change_endpoint(%(endpoint)s, '{"url": "https://example.com"}')""",
+    "enable_endpoint": "select enable_endpoint(%(endpoint)s)",
+    "disable_endpoint": "select disable_endpoint(%(endpoint)s)",
+    "rotate_secret": "select rotate_secret(%(endpoint)s, 'plain:new')",
+    "remove_endpoint": "select remove_endpoint(%(endpoint)s)",
+    "test_endpoint": "select test_endpoint(%(endpoint)s, '{}')",
+    "redeliver": "select redeliver(array[%(dead)s, %(later)s]::uuid[])",
+    "create_token": "select create_token(gen_random_uuid(), 'n', sha256('x'), 'x', null, '{jobs:read}')",
+    "use_token": "select use_token(sha256('token'))",
+    "revoke_token": "select revoke_token(%(api_token)s)",
+    "begin_answer": "select begin_answer('acme', 'k', '1')",
+    "keep_answer": "select keep_answer('acme', 'k', 200::smallint, '{}')",
+    # looks
+    "clock": "select clock()",
+    "idempotency_key": "select idempotency_key('mail', null, 'k')",
+    "why": "select why(%(running)s)",
+    "claimed_jobs": "select claimed_jobs()",
+    "limit_drift": "select limit_drift()",
+    "is_alive": "select is_alive('w', now())",
+    "level_of": "select level_of('queue_depth', 1)",
+    "may_see": "select may_see(true, null, 'acme')",
+    "seen_jobs": "select seen_jobs(true, null, array[%(running)s, %(dead)s]::uuid[])",
+    "look_at": "select look_at(array[%(running)s]::uuid[], array[true], array[null]::text[])",
+    "page_floor": "select page_floor(null, 10)",
+    "job_marks": "select job_marks(array[%(running)s, %(history)s]::uuid[])",
+}  # fmt: skip
+# What roles may do without a function.
+BY_HAND: dict[str, str] = {
+    "insert into live": "insert into live (id, task) values (gen_random_uuid(), 't')",
+    "settings": "update settings set value = '8' where name = 'history_retention_days'",
+    "blocks": "delete from blocks",
+    "a look at everything": "select count(*), (select count(*) from history) from jobs",
+}
+# Left open together, each in a transaction of its own: they take no lock that another one of the group needs.
+GROUPS: dict[str, tuple[str, ...]] = {
+    "all ways to enqueue": tuple(CASES)[: tuple(CASES).index("close_batch")],
+    "calls of a worker that change no job": (
+        "sleep", "held_jobs", "wanted_cancels", "keep_result", "record_tick", "count_waiting", "note_throttled",
+        "next_schedules", "read_endpoint", "webhooks_wanted", "unregister_worker",
+    ),
+    "endpoints and tokens": (
+        "add_endpoint", "change_endpoint", "test_endpoint", "create_token", "use_token", "begin_answer", "keep_answer",
+    ),
+    "all looks, and what roles may do by hand": (*tuple(CASES)[tuple(CASES).index("clock") :], *BY_HAND),
+}  # fmt: skip
+
+
+@dataclass
+class Scene:
+    """Jobs of every kind: those the operation is about, and those that must go on."""
+
+    sql: Sql
+    names: dict[str, Any] = field(default_factory=dict)
+    together: list[core.Claimed] = field(default_factory=list)  # of one claim: the first is the operation's
+
+    def build(self) -> None:
+        sql = self.sql
+        sql("select register_worker('w', 'h', 1, '1', '{default}', 1, %s)", [json.dumps([TASK])])
+        sql("select register_limits(%s)", [json.dumps([RULE])])
+        sql("select register_schedules(%s)", [json.dumps([{"name": n, **MINUTELY} for n in ("mine", "same")])])
+        sql("update schedules set next_at = date_trunc('minute', clock()) - interval '1 minute'")
+        for key in ("domain:known", "domain:paused"):
+            core.put(sql, keys=[key])
+            sql("select pause(%s)", ["domain:paused"])
+        sql("update limits set failure_streak = 1")
+        core.finish(sql, *core.claim(sql, queues=("default",)))
+        sql("delete from live")
+        sql("select open_batch(%s, 'open')", [OPEN_BATCH])
+        made = core.one_job_in_every_place(sql)
+        sql("delete from live where id = %s", [made["running"]])
+        sql("delete from claims")
+        first = core.put(sql, queue="together", dedupe_key="running", batch=OPEN_BATCH)
+        for _ in range(4):
+            core.put(sql, queue="together", retry=ONCE)
+        self.together = core.claim(sql, queues=("together",))
+        alone = core.put(sql, queue="alone")
+        (lonely,) = core.claim(sql, queues=("alone",))
+        expired = [core.put(sql, queue="gone", retry=ONCE) for _ in range(2)]
+        (claim, _) = core.claim(sql, "gone", queues=("gone",))
+        sql("update claims set expires_at = '2000-01-01' where token = %s", [claim.token])
+        waiting = core.put(sql, queue="mine", dedupe_key="held", batch=OPEN_BATCH)
+        later = core.put(sql, queue="mine", dedupe_key="later", delay="1 hour")
+        sql("select add_endpoint(%s, 'https://example.org', 'plain:s', 'acme')", [ENDPOINT])
+        sql("select create_token(%s, 'n', sha256('token'), 'x', null, '{jobs:read}')", [TOKEN])
+        sql("insert into blocks values ('old', 'r', 1, clock(), clock(), %s)", [first])
+        due = sql(FIRE, [["mine"]])[0][0]
+        changed = [{"name": name, **MINUTELY, "cron": "* * * * *"} for name in ("mine", "new")]
+        self.names = {
+            "running": first, "token": self.together[0].token, "alone": alone, "alone_token": lonely.token,
+            "expired": expired[0], "waiting": waiting, "later": later, "dead": made["dead"], "history": made["history"],
+            "open_batch": OPEN_BATCH, "endpoint": ENDPOINT, "api_token": TOKEN, "fire": json.dumps(due),
+            "new_rule": json.dumps([{**RULE, "template": "k:{a}", "pattern": "k:%"}]),
+            "changed_task": json.dumps([{**TASK, "max_attempts": 7}, {**TASK, "name": "new"}]),
+            "changed_schedules": json.dumps(changed), "beside": expired[1],
+        }  # fmt: skip
+
+
+@contextmanager
+def left_open(dsn: str, schema: str, case: str, names: dict[str, Any]) -> Iterator[psycopg.Connection[Any]]:
+    """The operation in a transaction that is committed at the end."""
+    statement = (CASES | BY_HAND)[case]
+    with core.session(dsn, schema, autocommit=False) as conn:
+        conn.execute(statement, names if "%(" in statement else None)
+        yield conn
+        conn.commit()
+
+
+def go_on(sql: Sql, scene: Scene, case: str) -> None:
+    """Everything that must work beside the open transaction, on jobs that it has nothing to do with."""
+    sql("set lock_timeout = '1s'")  # what waits for the transaction waits for ever
+    _work(sql, case)
+    _end(sql, scene)
+    _keep_up(sql, scene, case)
+    _start_worker(sql)
+
+
+def _work(sql: Sql, case: str) -> None:
+    """Enqueue and claim. A job that the operation's limits hold is at the head of the queue."""
+    core.put(sql, queue="busy", keys=["domain:new"])
+    core.put(sql, queue="busy", keys=["domain:known"])
+    plain = [core.put(sql, queue="busy"), core.put(sql, queue="busy", dedupe_key="other", keys=["domain:other"])]
+    sql("""select enqueue_many('[{"task": "t", "queue": "busy"}, {"task": "t", "delay": 60, "queue": "busy"}]')""")
+    sql("insert into live (id, task, queue) values (gen_random_uuid(), 't', 'busy')")
+    found = {job.id for job in core.claim(sql, "other", queues=("busy",))}
+    assert found >= set(plain), f"claims go on while {case} is open"
+    assert len(found) >= 4
+
+
+def _end(sql: Sql, scene: Scene) -> None:
+    """One call to finish() ends its other jobs, well or badly, though it holds the operation's job too."""
+    mine, well, badly, both, _ = scene.together
+    told = [{"id": str(job.id), "token": job.token, "outcome": how} for job, how in
+            ((badly, "error"), (both, "succeeded"), (mine, "error"))]  # fmt: skip
+    reports = [{"id": str(job.id), "token": job.token, "done": 1} for job in (mine, well)]
+    sql("select report_progress(%s::jsonb)", [json.dumps(reports)])
+    sql("select finish('{}', '{}', %s::jsonb, '{}', true)", [json.dumps(told)])
+    sql("select finish(%s::uuid[], %s::bigint[], null, '{}', true)",
+        [[mine.id, well.id], [mine.token, well.token]])  # fmt: skip
+    ended = {str(id_): status for id_, status in sql("select id, status::text from jobs where queue = 'together'")}
+    assert [ended[str(job.id)] for job in (well, badly, both)] == ["succeeded", "retrying", "succeeded"]
+
+
+def _keep_up(sql: Sql, scene: Scene, case: str) -> None:
+    """One round of upkeep does all that is due."""
+    lost = core.put(sql, queue="lost", retry=ONCE)
+    (claim,) = core.claim(sql, "lost", queues=("lost",))
+    sql("update claims set expires_at = '2000-01-01' where token = %s", [claim.token])
+    due, late = core.put(sql, delay="1 hour"), core.put(sql, delay="1 hour", queue="late")
+    sql("update later set run_at = clock() - interval '20 s' where id = %s", [due])
+    sql("update later set deadline = clock() - interval '1 s' where id = %s", [late])
+    sql("select open_batch(%s, 'other', p_on_done => %s)", [BATCH, json.dumps({"task": "done", "queue": "done"})])
+    sql("update batches set open = false where id = %s", [BATCH])
+    ((term,),) = sql("select term from upkeep('other', '10 seconds')")
+    assert term is not None, "the lead can be had"
+    places = {place: [core.status(sql, job)] for place, job in (("lost", lost), ("due", due), ("late", late))}
+    assert places == {"lost": ["retrying"], "due": ["queued"], "late": ["canceled"]}
+    assert core.count(sql, "live where task = 'done'") == 1, "batches end"
+    if case not in ("reclaim", "upkeep"):  # which have it themselves
+        assert core.status(sql, scene.names["beside"]) == "retrying", "so is the other job of the lost claim"
+    sql("select register_schedules(%s)", [json.dumps([{"name": "other", **MINUTELY}])])
+    sql("update schedules set next_at = date_trunc('minute', clock()) - interval '1 minute' where name = 'other'")
+    fires = json.dumps(sql(FIRE, [["mine", "other"]])[0][0])
+    fired = dict(sql("select name, ids from fire_schedules(%s::jsonb)", [fires]))
+    assert fired["other"], "cron goes on"
+    sql("select prune()")
+
+
+def _start_worker(sql: Sql) -> None:
+    """A worker starts that knows of the same tasks, rules and schedules, and one more of each."""
+    tasks = [TASK, {**TASK, "name": "new"}, {**TASK, "name": "newer"}]
+    schedules = [{"name": name, **MINUTELY} for name in ("mine", "new", "same", "newer")]
+    sql("select register_worker('starts', 'h', 1, '1', '{default}', 1, %s)", [json.dumps(tasks)])
+    sql("select register_limits(%s)", [json.dumps([RULE])])
+    sql("select register_schedules(%s)", [json.dumps(schedules)])
+    assert core.count(sql, "workers where id = 'starts'") == 1
+
+
+def settle_down(sql: Sql, scene: Scene) -> None:
+    """Once the transaction is over, what was left is ended by the same calls, once."""
+    mine = scene.together[0]
+    told = json.dumps([{"id": str(mine.id), "token": mine.token, "outcome": "error"}])
+    sql("select finish('{}', '{}', %s::jsonb, null, true)", [told])
+    core.lose(sql)
+    assert core.count(sql, "live where token is not null") == 0, "nothing is left running"
+    assert core.count(sql, "claims") == 0
+    assert sql(f"select id from ({core.PLACES}) p group by id having count(*) > 1") == []
+
+
+def check(dsn: str, sql: Sql, case: str, schema: str = "holdfast") -> None:
+    scene = Scene(sql)
+    scene.build()
+    with ExitStack() as stack:
+        for each in GROUPS.get(case, (case,)):
+            stack.enter_context(left_open(dsn, schema, each, scene.names))
+        go_on(sql, scene, case)
+    settle_down(sql, scene)
+
+
+def _all_cases() -> list[str]:
+    """Each group, and each case that is in none."""
+    grouped = {case for group in GROUPS.values() for case in group}
+    return [*GROUPS, *(case for case in (CASES | BY_HAND) if case not in grouped)]
+
+
+@pytest.fixture(scope="module")
+def kept(database: str) -> Iterator[Sql]:
+    """One connection for all cases: a new one would plan every function anew."""
+    with core.session(database) as conn:
+        yield core.runner(conn)
+
+
+@pytest.mark.parametrize("case", _all_cases())
+def test_an_operation_left_open_holds_up_no_other_job(dsn: str, kept: Sql, case: str) -> None:
+    check(dsn, kept, case)
+
+
+def test_every_function_that_a_role_may_call_has_a_case(sql: Sql) -> None:
+    query = """select distinct p.proname from pg_proc p, unnest(%s::text[]) r
+        where p.pronamespace = 'holdfast'::regnamespace and has_function_privilege(r, p.oid, 'execute')"""
+    granted = set(core.firsts(sql(query, [[f"holdfast_{role}" for role in ROLES]])))
+    assert {case.partition(",")[0] for case in CASES} == granted
+
+
+# The waits that the trial found, put back.
+HANDLED = ("exception when lock_not_available then", "exception when division_by_zero then")
+MUTANTS: dict[str, tuple[dict[str, list[tuple[str, str]]], str]] = {
+    "finish": ({"finish": [("for update skip locked) l);", "for update) l);")]}, "cancel, of a running job"),
+    "settle": ({"settle": [("for update skip locked)", "for update)")]}, "cancel, of a running job"),
+    "reclaim": ({"settle": [("for update skip locked)", "for update)")]}, "cancel, of a job whose worker is gone"),
+    "a start": ({"register_schedules": [("order by l.name for update skip locked", "order by l.name"), HANDLED]},
+                "pause_schedule"),
+    "the lead": ({"take_lead": [HANDLED]}, "take_lead"),
+    "a claim": ({"pause": [("perform pg_advisory_xact_lock(", "perform greatest(")]},
+                "pause, of a new key"),
+    "progress": ({"report_progress": [HANDLED]}, "report_progress"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_the_check_finds_what_waits_for_an_open_transaction(dsn: str, name: str) -> None:
+    changes, case = MUTANTS[name]
+    with mutant(dsn, changes) as sql, pytest.raises((psycopg.errors.LockNotAvailable, AssertionError)):
+        check(dsn, sql, case, "mutant")
