@@ -88,22 +88,28 @@ CREATE DOMAIN holdfast.priority_level AS smallint
 -- Name: queue_name; Type: DOMAIN; Schema: holdfast; Owner: -
 
 CREATE DOMAIN holdfast.queue_name AS text
-	CONSTRAINT queue_name_check CHECK ((((length(VALUE) >= 1) AND (length(VALUE) <= 100)) AND (strpos(VALUE, '/'::text) = 0) AND (strpos(VALUE, ','::text) = 0) AND (VALUE = btrim(VALUE, '
+	CONSTRAINT queue_name_check CHECK (((VALUE <> ''::text) AND ((octet_length(VALUE) <= 100) OR (length(VALUE) <= 100)) AND (strpos(VALUE, '/'::text) = 0) AND (strpos(VALUE, ','::text) = 0) AND (VALUE = btrim(VALUE, '
 
 
 '::text))));
 
 
+-- Name: readable_json; Type: DOMAIN; Schema: holdfast; Owner: -
+
+CREATE DOMAIN holdfast.readable_json AS json
+	CONSTRAINT readable_json_check CHECK (((strpos((VALUE)::text, '\'::text) = 0) OR ((VALUE)::text !~~ '%\\u%'::text) OR ((VALUE)::jsonb IS NOT NULL)));
+
+
 -- Name: task_name; Type: DOMAIN; Schema: holdfast; Owner: -
 
 CREATE DOMAIN holdfast.task_name AS text
-	CONSTRAINT task_name_check CHECK (((length(VALUE) >= 1) AND (length(VALUE) <= 200)));
+	CONSTRAINT task_name_check CHECK (((VALUE <> ''::text) AND ((octet_length(VALUE) <= 200) OR (length(VALUE) <= 200))));
 
 
 -- Name: tenant_name; Type: DOMAIN; Schema: holdfast; Owner: -
 
 CREATE DOMAIN holdfast.tenant_name AS text
-	CONSTRAINT tenant_name_check CHECK (((length(VALUE) >= 1) AND (length(VALUE) <= 200)));
+	CONSTRAINT tenant_name_check CHECK (((VALUE <> ''::text) AND ((octet_length(VALUE) <= 200) OR (length(VALUE) <= 200))));
 
 
 -- Name: used; Type: TYPE; Schema: holdfast; Owner: -
@@ -352,7 +358,7 @@ CREATE TABLE holdfast.dead (
     worker text,
     task holdfast.task_name NOT NULL,
     tenant holdfast.tenant_name,
-    payload json NOT NULL,
+    payload holdfast.readable_json NOT NULL,
     dedupe_key text,
     dedupe_scope holdfast.dedupe_scope,
     dedupe_keep interval,
@@ -381,7 +387,7 @@ CREATE TABLE holdfast.history (
     task holdfast.task_name NOT NULL,
     worker text,
     tenant holdfast.tenant_name,
-    payload json NOT NULL,
+    payload holdfast.readable_json NOT NULL,
     result jsonb,
     dedupe_key text,
     last_error jsonb,
@@ -404,7 +410,7 @@ CREATE TABLE holdfast.later (
     max_attempts holdfast.attempt_limit NOT NULL,
     task holdfast.task_name NOT NULL,
     tenant holdfast.tenant_name,
-    payload json NOT NULL,
+    payload holdfast.readable_json NOT NULL,
     dedupe_key text,
     retry jsonb,
     last_error jsonb,
@@ -432,7 +438,7 @@ CREATE TABLE holdfast.live (
     max_attempts holdfast.attempt_limit DEFAULT 5 NOT NULL,
     task holdfast.task_name NOT NULL,
     tenant holdfast.tenant_name,
-    payload json DEFAULT '{}'::json NOT NULL,
+    payload holdfast.readable_json DEFAULT '{}'::json NOT NULL,
     dedupe_key text,
     retry jsonb,
     last_error jsonb,
@@ -597,7 +603,7 @@ CREATE VIEW holdfast.outbox AS
     m.channel,
     m.key,
     holdfast.idempotency_key(m.channel, (j.tenant)::text, m.key) AS idempotency_key,
-    (j.payload ->> 'order'::text) AS "order",
+    ((j.payload)::json ->> 'order'::text) AS "order",
         CASE j.status
             WHEN 'running'::holdfast.job_status THEN 'delivering'::text
             WHEN 'succeeded'::holdfast.job_status THEN 'delivered'::text
@@ -607,7 +613,7 @@ CREATE VIEW holdfast.outbox AS
         END AS status,
     j.attempts,
     j.max_attempts,
-    (j.payload -> 'body'::text) AS payload,
+    ((j.payload)::json -> 'body'::text) AS payload,
     j.last_error AS error,
     j.queue,
     j.run_at,
@@ -621,10 +627,10 @@ CREATE VIEW holdfast.outbox AS
         CASE
             WHEN (j.status = ANY (ARRAY['running'::holdfast.job_status, 'succeeded'::holdfast.job_status])) THEN 1
             ELSE 0
-        END) OR COALESCE(((j.payload ->> 'maybe_sent'::text) = 'true'::text), false)) AS maybe_sent
+        END) OR COALESCE((((j.payload)::json ->> 'maybe_sent'::text) = 'true'::text), false)) AS maybe_sent
    FROM (holdfast.jobs j
      CROSS JOIN LATERAL ( SELECT substr((j.task)::text, 9) AS channel,
-            (j.payload ->> 'key'::text) AS key) m)
+            ((j.payload)::json ->> 'key'::text) AS key) m)
   WHERE (starts_with((j.task)::text, 'channel:'::text) AND (m.key IS NOT NULL));
 
 
@@ -770,7 +776,7 @@ CREATE TABLE holdfast.history_default (
     task holdfast.task_name CONSTRAINT history_task_not_null NOT NULL,
     worker text,
     tenant holdfast.tenant_name,
-    payload json CONSTRAINT history_payload_not_null NOT NULL,
+    payload holdfast.readable_json CONSTRAINT history_payload_not_null NOT NULL,
     result jsonb,
     dedupe_key text,
     last_error jsonb,
@@ -987,7 +993,10 @@ CREATE TABLE holdfast.schema_info (
 
 CREATE TABLE holdfast.sleepers (
     queue text NOT NULL,
-    worker text NOT NULL
+    worker text NOT NULL,
+    backend integer DEFAULT pg_backend_pid() NOT NULL,
+    backend_start timestamp with time zone,
+    application text DEFAULT current_setting('application_name'::text) NOT NULL
 )
 WITH (fillfactor='50');
 
@@ -1082,6 +1091,17 @@ CREATE VIEW holdfast.usage AS
   GROUP BY minute, tenant, task;
 
 
+-- Name: webhook_bodies; Type: TABLE; Schema: holdfast; Owner: -
+
+CREATE TABLE holdfast.webhook_bodies (
+    id uuid NOT NULL,
+    tenant holdfast.tenant_name,
+    body text NOT NULL,
+    deliveries uuid[] NOT NULL,
+    expires_at timestamp with time zone NOT NULL
+);
+
+
 -- Name: webhook_deliveries; Type: VIEW; Schema: holdfast; Owner: -
 
 CREATE VIEW holdfast.webhook_deliveries AS
@@ -1092,7 +1112,7 @@ CREATE VIEW holdfast.webhook_deliveries AS
             ELSE NULL::uuid
         END AS webhook_endpoint_id,
         CASE
-            WHEN ((payload ->> 'event'::text) ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$'::text) THEN ((payload ->> 'event'::text))::uuid
+            WHEN (((payload)::json ->> 'event'::text) ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$'::text) THEN (((payload)::json ->> 'event'::text))::uuid
             ELSE NULL::uuid
         END AS event_id,
         CASE status
@@ -1120,8 +1140,14 @@ CREATE VIEW holdfast.webhook_deliveries AS
             ELSE NULL::text
         END AS error_message,
     created_at,
-    (payload ->> 'type'::text) AS event_type,
-    (payload ->> 'body'::text) AS body,
+    ((payload)::json ->> 'type'::text) AS event_type,
+    ( SELECT b.body
+           FROM holdfast.webhook_bodies b
+          WHERE ((b.id =
+                CASE
+                    WHEN (((j.payload)::json ->> 'body_id'::text) ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$'::text) THEN (((j.payload)::json ->> 'body_id'::text))::uuid
+                    ELSE NULL::uuid
+                END) AND (NOT ((b.tenant)::text IS DISTINCT FROM (j.tenant)::text)))) AS body,
     status AS job_status,
     attempts,
     max_attempts,
@@ -1403,6 +1429,12 @@ ALTER TABLE ONLY holdfast.usage_counts
     ADD CONSTRAINT usage_counts_pkey PRIMARY KEY (minute, tenant, task, backend);
 
 
+-- Name: webhook_bodies webhook_bodies_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
+
+ALTER TABLE ONLY holdfast.webhook_bodies
+    ADD CONSTRAINT webhook_bodies_pkey PRIMARY KEY (id);
+
+
 -- Name: webhook_endpoints webhook_endpoints_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
 
 ALTER TABLE ONLY holdfast.webhook_endpoints
@@ -1535,6 +1567,11 @@ CREATE INDEX progress_by_time ON holdfast.progress USING btree (updated_at);
 CREATE INDEX ticks_by_time ON holdfast.ticks USING btree (started_at);
 
 
+-- Name: webhook_bodies_expiring; Type: INDEX; Schema: holdfast; Owner: -
+
+CREATE INDEX webhook_bodies_expiring ON holdfast.webhook_bodies USING btree (expires_at);
+
+
 -- Name: webhook_endpoints_by_tenant; Type: INDEX; Schema: holdfast; Owner: -
 
 CREATE INDEX webhook_endpoints_by_tenant ON holdfast.webhook_endpoints USING btree (tenant);
@@ -1634,6 +1671,11 @@ GRANT ALL ON FUNCTION holdfast.change_endpoint(p_id uuid, p_change jsonb) TO hol
 -- Name: FUNCTION change_override(p_override jsonb, p_beneath jsonb, p_change jsonb, p_by text); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.change_override(p_override jsonb, p_beneath jsonb, p_change jsonb, p_by text) FROM PUBLIC;
+
+
+-- Name: FUNCTION check_dedupe_key(p_key text, p_task text, p_tenant text); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.check_dedupe_key(p_key text, p_task text, p_tenant text) FROM PUBLIC;
 
 
 -- Name: COLUMN webhook_endpoints.id; Type: ACL; Schema: holdfast; Owner: -
@@ -1825,6 +1867,11 @@ GRANT ALL ON FUNCTION holdfast.create_token(p_id uuid, p_name text, p_digest byt
 REVOKE ALL ON FUNCTION holdfast.delivery_id(p_event uuid, p_endpoint uuid) FROM PUBLIC;
 
 
+-- Name: FUNCTION delivery_keys(p_endpoint uuid); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.delivery_keys(p_endpoint uuid) FROM PUBLIC;
+
+
 -- Name: FUNCTION disable_endpoint(p_id uuid, p_reason text, p_url text); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.disable_endpoint(p_id uuid, p_reason text, p_url text) FROM PUBLIC;
@@ -1884,10 +1931,10 @@ REVOKE ALL ON FUNCTION holdfast.fail(p_id uuid, p_token bigint, p_error jsonb, p
 GRANT ALL ON FUNCTION holdfast.fail(p_id uuid, p_token bigint, p_error jsonb, p_delay interval, p_outcome text) TO holdfast_worker;
 
 
--- Name: FUNCTION finish(p_ids uuid[], p_tokens bigint[], p_outcomes jsonb, p_closed bigint[]); Type: ACL; Schema: holdfast; Owner: -
+-- Name: FUNCTION finish(p_ids uuid[], p_tokens bigint[], p_outcomes jsonb, p_closed bigint[], p_skip boolean); Type: ACL; Schema: holdfast; Owner: -
 
-REVOKE ALL ON FUNCTION holdfast.finish(p_ids uuid[], p_tokens bigint[], p_outcomes jsonb, p_closed bigint[]) FROM PUBLIC;
-GRANT ALL ON FUNCTION holdfast.finish(p_ids uuid[], p_tokens bigint[], p_outcomes jsonb, p_closed bigint[]) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.finish(p_ids uuid[], p_tokens bigint[], p_outcomes jsonb, p_closed bigint[], p_skip boolean) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.finish(p_ids uuid[], p_tokens bigint[], p_outcomes jsonb, p_closed bigint[], p_skip boolean) TO holdfast_worker;
 
 
 -- Name: FUNCTION fire_schedule(p_name text, p_cron text, p_zone text, p_next_at timestamp with time zone, p_slots timestamp with time zone[], p_then timestamp with time zone); Type: ACL; Schema: holdfast; Owner: -
@@ -1913,6 +1960,11 @@ GRANT ALL ON FUNCTION holdfast.flag_schedule(p_name text, p_problem text) TO hol
 REVOKE ALL ON FUNCTION holdfast.forget_limit(p_key text) FROM PUBLIC;
 
 
+-- Name: FUNCTION forget_sleepers(); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.forget_sleepers() FROM PUBLIC;
+
+
 -- Name: FUNCTION free_dedupe_keys(p_keys text[], p_ids uuid[], p_succeeded boolean); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.free_dedupe_keys(p_keys text[], p_ids uuid[], p_succeeded boolean) FROM PUBLIC;
@@ -1921,6 +1973,12 @@ REVOKE ALL ON FUNCTION holdfast.free_dedupe_keys(p_keys text[], p_ids uuid[], p_
 -- Name: FUNCTION free_keys(p_keys text[], p_held text[]); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.free_keys(p_keys text[], p_held text[]) FROM PUBLIC;
+
+
+-- Name: FUNCTION held_jobs(p_ids uuid[], p_tokens bigint[]); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.held_jobs(p_ids uuid[], p_tokens bigint[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.held_jobs(p_ids uuid[], p_tokens bigint[]) TO holdfast_worker;
 
 
 -- Name: FUNCTION idempotency_key(p_channel text, p_tenant text, p_key text); Type: ACL; Schema: holdfast; Owner: -
@@ -1986,10 +2044,10 @@ REVOKE ALL ON FUNCTION holdfast.limit_drift() FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.limit_drift() TO holdfast_reader;
 
 
--- Name: FUNCTION look_at(p_ids uuid[], p_everyone boolean[], p_who text[], OUT place bigint, OUT id uuid, OUT task text, OUT tenant text, OUT queue text, OUT priority smallint, OUT payload json, OUT status text, OUT attempts smallint, OUT max_attempts smallint, OUT run_at timestamp with time zone, OUT created_at timestamp with time zone, OUT started_at timestamp with time zone, OUT finished_at timestamp with time zone, OUT error jsonb, OUT result jsonb, OUT batch uuid, OUT deadline timestamp with time zone, OUT progress jsonb); Type: ACL; Schema: holdfast; Owner: -
+-- Name: FUNCTION look_at(p_ids uuid[], p_everyone boolean[], p_who text[], p_deliveries boolean[], OUT place bigint, OUT id uuid, OUT task text, OUT tenant text, OUT queue text, OUT priority smallint, OUT payload json, OUT status text, OUT attempts smallint, OUT max_attempts smallint, OUT run_at timestamp with time zone, OUT created_at timestamp with time zone, OUT started_at timestamp with time zone, OUT finished_at timestamp with time zone, OUT error jsonb, OUT result jsonb, OUT batch uuid, OUT deadline timestamp with time zone, OUT progress jsonb); Type: ACL; Schema: holdfast; Owner: -
 
-REVOKE ALL ON FUNCTION holdfast.look_at(p_ids uuid[], p_everyone boolean[], p_who text[], OUT place bigint, OUT id uuid, OUT task text, OUT tenant text, OUT queue text, OUT priority smallint, OUT payload json, OUT status text, OUT attempts smallint, OUT max_attempts smallint, OUT run_at timestamp with time zone, OUT created_at timestamp with time zone, OUT started_at timestamp with time zone, OUT finished_at timestamp with time zone, OUT error jsonb, OUT result jsonb, OUT batch uuid, OUT deadline timestamp with time zone, OUT progress jsonb) FROM PUBLIC;
-GRANT ALL ON FUNCTION holdfast.look_at(p_ids uuid[], p_everyone boolean[], p_who text[], OUT place bigint, OUT id uuid, OUT task text, OUT tenant text, OUT queue text, OUT priority smallint, OUT payload json, OUT status text, OUT attempts smallint, OUT max_attempts smallint, OUT run_at timestamp with time zone, OUT created_at timestamp with time zone, OUT started_at timestamp with time zone, OUT finished_at timestamp with time zone, OUT error jsonb, OUT result jsonb, OUT batch uuid, OUT deadline timestamp with time zone, OUT progress jsonb) TO holdfast_reader;
+REVOKE ALL ON FUNCTION holdfast.look_at(p_ids uuid[], p_everyone boolean[], p_who text[], p_deliveries boolean[], OUT place bigint, OUT id uuid, OUT task text, OUT tenant text, OUT queue text, OUT priority smallint, OUT payload json, OUT status text, OUT attempts smallint, OUT max_attempts smallint, OUT run_at timestamp with time zone, OUT created_at timestamp with time zone, OUT started_at timestamp with time zone, OUT finished_at timestamp with time zone, OUT error jsonb, OUT result jsonb, OUT batch uuid, OUT deadline timestamp with time zone, OUT progress jsonb) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.look_at(p_ids uuid[], p_everyone boolean[], p_who text[], p_deliveries boolean[], OUT place bigint, OUT id uuid, OUT task text, OUT tenant text, OUT queue text, OUT priority smallint, OUT payload json, OUT status text, OUT attempts smallint, OUT max_attempts smallint, OUT run_at timestamp with time zone, OUT created_at timestamp with time zone, OUT started_at timestamp with time zone, OUT finished_at timestamp with time zone, OUT error jsonb, OUT result jsonb, OUT batch uuid, OUT deadline timestamp with time zone, OUT progress jsonb) TO holdfast_reader;
 
 
 -- Name: FUNCTION make_partitions(); Type: ACL; Schema: holdfast; Owner: -
@@ -2089,6 +2147,12 @@ REVOKE ALL ON FUNCTION holdfast.publish_event(p_type text, p_body text, p_tenant
 GRANT ALL ON FUNCTION holdfast.publish_event(p_type text, p_body text, p_tenant text, p_event uuid, p_key text, p_priority integer, p_max_attempts integer, p_retry jsonb, p_fresh boolean, OUT event uuid, OUT deliveries uuid[], OUT outcome text) TO holdfast_enqueue;
 
 
+-- Name: FUNCTION read_body(p_id uuid, p_tenant text); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.read_body(p_id uuid, p_tenant text) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.read_body(p_id uuid, p_tenant text) TO holdfast_worker;
+
+
 -- Name: FUNCTION read_endpoint(p_id uuid, OUT tenant text, OUT url text, OUT prefix text, OUT timeout double precision, OUT dev boolean, OUT enabled boolean, OUT disabled_reason text, OUT secrets text[]); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.read_endpoint(p_id uuid, OUT tenant text, OUT url text, OUT prefix text, OUT timeout double precision, OUT dev boolean, OUT enabled boolean, OUT disabled_reason text, OUT secrets text[]) FROM PUBLIC;
@@ -2099,6 +2163,11 @@ GRANT ALL ON FUNCTION holdfast.read_endpoint(p_id uuid, OUT tenant text, OUT url
 
 REVOKE ALL ON FUNCTION holdfast.reclaim(p_limit integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.reclaim(p_limit integer) TO holdfast_worker;
+
+
+-- Name: FUNCTION reclaim_orphans(p_pages integer); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.reclaim_orphans(p_pages integer) FROM PUBLIC;
 
 
 -- Name: FUNCTION reclaim_worker(p_worker text); Type: ACL; Schema: holdfast; Owner: -
@@ -2184,9 +2253,9 @@ REVOKE ALL ON FUNCTION holdfast.reset_breaker(p_key text) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.reset_breaker(p_key text) TO holdfast_service;
 
 
--- Name: FUNCTION resolve_duplicate(p_key text, p_holder uuid, p_payload jsonb, p_on_conflict text, p_keys text[]); Type: ACL; Schema: holdfast; Owner: -
+-- Name: FUNCTION resolve_duplicate(p_key text, p_holder uuid, p_task text, p_tenant text, p_payload jsonb, p_on_conflict text, p_keys text[]); Type: ACL; Schema: holdfast; Owner: -
 
-REVOKE ALL ON FUNCTION holdfast.resolve_duplicate(p_key text, p_holder uuid, p_payload jsonb, p_on_conflict text, p_keys text[]) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.resolve_duplicate(p_key text, p_holder uuid, p_task text, p_tenant text, p_payload jsonb, p_on_conflict text, p_keys text[]) FROM PUBLIC;
 
 
 -- Name: FUNCTION resume(p_key text); Type: ACL; Schema: holdfast; Owner: -
@@ -2229,10 +2298,10 @@ GRANT ALL ON FUNCTION holdfast.run_schedule(p_name text, p_id uuid) TO holdfast_
 REVOKE ALL ON FUNCTION holdfast.sample_jobs(p_table regclass, p_pages integer) FROM PUBLIC;
 
 
--- Name: FUNCTION seen_jobs(p_everyone boolean, p_who text, p_ids uuid[]); Type: ACL; Schema: holdfast; Owner: -
+-- Name: FUNCTION seen_jobs(p_everyone boolean, p_who text, p_deliveries boolean, p_ids uuid[]); Type: ACL; Schema: holdfast; Owner: -
 
-REVOKE ALL ON FUNCTION holdfast.seen_jobs(p_everyone boolean, p_who text, p_ids uuid[]) FROM PUBLIC;
-GRANT ALL ON FUNCTION holdfast.seen_jobs(p_everyone boolean, p_who text, p_ids uuid[]) TO holdfast_reader;
+REVOKE ALL ON FUNCTION holdfast.seen_jobs(p_everyone boolean, p_who text, p_deliveries boolean, p_ids uuid[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.seen_jobs(p_everyone boolean, p_who text, p_deliveries boolean, p_ids uuid[]) TO holdfast_reader;
 
 
 -- Name: FUNCTION set_limit(p_key text, p_change jsonb, p_by text); Type: ACL; Schema: holdfast; Owner: -
@@ -2316,10 +2385,10 @@ REVOKE ALL ON FUNCTION holdfast.unregister_worker(p_worker text, p_gone boolean)
 GRANT ALL ON FUNCTION holdfast.unregister_worker(p_worker text, p_gone boolean) TO holdfast_worker;
 
 
--- Name: FUNCTION upkeep(p_worker text, p_ttl interval, OUT term bigint, OUT promoted integer, OUT reclaimed jsonb, OUT expired integer, OUT next_slot double precision); Type: ACL; Schema: holdfast; Owner: -
+-- Name: FUNCTION upkeep(p_worker text, p_ttl interval, OUT term bigint, OUT promoted integer, OUT reclaimed jsonb, OUT expired integer, OUT next_slot double precision, OUT known boolean, OUT asleep boolean); Type: ACL; Schema: holdfast; Owner: -
 
-REVOKE ALL ON FUNCTION holdfast.upkeep(p_worker text, p_ttl interval, OUT term bigint, OUT promoted integer, OUT reclaimed jsonb, OUT expired integer, OUT next_slot double precision) FROM PUBLIC;
-GRANT ALL ON FUNCTION holdfast.upkeep(p_worker text, p_ttl interval, OUT term bigint, OUT promoted integer, OUT reclaimed jsonb, OUT expired integer, OUT next_slot double precision) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.upkeep(p_worker text, p_ttl interval, OUT term bigint, OUT promoted integer, OUT reclaimed jsonb, OUT expired integer, OUT next_slot double precision, OUT known boolean, OUT asleep boolean) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.upkeep(p_worker text, p_ttl interval, OUT term bigint, OUT promoted integer, OUT reclaimed jsonb, OUT expired integer, OUT next_slot double precision, OUT known boolean, OUT asleep boolean) TO holdfast_worker;
 
 
 -- Name: FUNCTION use_token(p_digest bytea, OUT id uuid, OUT name text, OUT tenant text, OUT scopes text[], OUT seconds_left double precision); Type: ACL; Schema: holdfast; Owner: -
@@ -2722,6 +2791,11 @@ GRANT SELECT ON TABLE holdfast.usage_counts TO holdfast_reader;
 -- Name: TABLE usage; Type: ACL; Schema: holdfast; Owner: -
 
 GRANT SELECT ON TABLE holdfast.usage TO holdfast_reader;
+
+
+-- Name: TABLE webhook_bodies; Type: ACL; Schema: holdfast; Owner: -
+
+GRANT SELECT ON TABLE holdfast.webhook_bodies TO holdfast_reader;
 
 
 -- Name: TABLE webhook_deliveries; Type: ACL; Schema: holdfast; Owner: -

@@ -213,14 +213,13 @@ def explain(
         return _explain_refusal(error, state, getattr(facts, "constraint_name", None), text)
     if not known_good and _WRONG_ADDRESS.search(text):
         return ConfigurationError(f"cannot log in to {where}: {text}; check HOLDFAST_DSN")
+    return _explain_trouble(error, state, text.partition(" CONTEXT: ")[0], where, settings.call_timeout)
+
+
+def _explain_trouble(error: Exception, state: str, text: str, where: str, seconds: float) -> DatabaseUnavailable:
+    """Say what keeps the database from doing its work: the same call may succeed later."""
     if state == "55P03":
         return LockTimeout(f"another transaction holds what this call needs ({text}); look for one that was left open")
-    return DatabaseUnavailable(_why_unavailable(error, state, text, where, settings.call_timeout))
-
-
-def _why_unavailable(error: Exception, state: str, text: str, where: str, seconds: float) -> str:
-    """Say what keeps the database from doing its work: the same call may succeed later."""
-    text = text.partition(" CONTEXT: ")[0]
     limit = f"call_timeout is {seconds:g} s; raise HOLDFAST_CALL_TIMEOUT if the server needs longer"
     if _POOLED.search(text):
         why = f"is behind a pooler: {text}; set HOLDFAST_POOLER=1"
@@ -238,7 +237,7 @@ def _why_unavailable(error: Exception, state: str, text: str, where: str, second
     else:
         asked = re.sub(r" Is the server running[^?]*\?", "", text)  # libpq asks what we ask, once for each address
         why = f"cannot be reached or went away: {asked}; is it running?"
-    return f"the database at {where} {why}"
+    return DatabaseUnavailable(f"the database at {where} {why}")
 
 
 def _explain_refusal(error: Exception, state: str, constraint: str | None, text: str) -> HoldfastError:

@@ -74,7 +74,9 @@ class Flush:
             (it,) = self.outcomes
             if (it.error or {}).get("type") == told["type"]:
                 return []  # not even that: its lease runs out, and reclaim decides
-            return [Flush(outcomes=[Outcome(it.id, it.token, "failed", error=told)], closed=self.closed, part=self.part)]
+            return [
+                Flush(outcomes=[Outcome(it.id, it.token, "failed", error=told)], closed=self.closed, part=self.part)
+            ]
         return self.halves()
 
     def halves(self) -> list[Flush]:
