@@ -45,6 +45,10 @@ def with_relays(hf: Holdfast) -> None:
         except SchemaError:
             raise ValueError("something of the application's own") from None
 
+    @hf.task(name="borrowed", retry=ONCE)
+    async def borrowed() -> None:
+        raise SchemaError("not set up in the connection's database")
+
     @hf.task(name="grouped", retry=ONCE)
     async def grouped() -> None:
         async with asyncio.TaskGroup() as group:
@@ -63,7 +67,7 @@ async def run_one(hf: Holdfast, sql: Sql, migrate: Callable[[], None], task: str
     return worker
 
 
-@pytest.mark.parametrize("task", ["async", "thread", "wrapped", "grouped"])
+@pytest.mark.parametrize("task", ["async", "thread", "wrapped", "grouped", "borrowed"])
 async def test_a_job_that_meets_a_newer_schema_is_given_back_and_the_worker_stops(
     hf: Holdfast, sql: Sql, migrate: Callable[[], None], task: str
 ) -> None:
@@ -94,10 +98,11 @@ async def test_a_worker_whose_finish_is_gone_stops(hf: Holdfast, sql: Sql) -> No
         sql("ALTER FUNCTION finish_of_next_year(uuid[], bigint[], jsonb, bigint[]) RENAME TO finish")
 
 
-async def test_another_databases_schema_is_the_handlers_own_affair(hf: Holdfast, sql: Sql) -> None:
+@pytest.mark.parametrize("whose", [("postgresql://elsewhere", "holdfast"), None])
+async def test_another_databases_schema_is_the_handlers_own_affair(hf: Holdfast, whose: tuple[str, str] | None) -> None:
     @hf.task(name="elsewhere", retry=ONCE)
     async def elsewhere() -> None:
-        raise SchemaError("not set up", ("postgresql://elsewhere", "holdfast"))
+        raise SchemaError("not set up", whose)
 
     worker = Worker(hf, **QUICK)
     running = asyncio.create_task(worker.run())

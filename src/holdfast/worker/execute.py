@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.client import Holdfast, Task
-from holdfast.errors import InvalidPayload, SchemaError, UnknownTask
+from holdfast.errors import HoldfastError, InvalidPayload, SchemaError, UnknownTask
 from holdfast.model.context import Context, Link
 from holdfast.model.failure import Failure
 from holdfast.model.job import Job
@@ -177,7 +177,7 @@ class Judge:
 
     def __init__(self, tasks: Mapping[str, Task[Any, Any]], settings: Settings) -> None:
         self._tasks = tasks
-        self._database = settings.database
+        self._settings = settings
         self._max_error = settings.max_error
         self._max_result = settings.max_result
 
@@ -197,7 +197,7 @@ class Judge:
         told = describe(error, self._max_error)
         if job.settled:  # its success is committed, whatever came after
             return Outcome(job.id, job.lease.token, SETTLED, error=told)
-        if (mismatch := _mismatch(error, self._database)) is not None:  # the worker's fault: the attempt is refunded
+        if (mismatch := self._mismatch(error)) is not None:  # the worker's fault: the attempt is refunded
             return Outcome(job.id, job.lease.token, "released", error=describe(mismatch, self._max_error))
         counts = self._counts(job, error, told.get("code"))
         if isinstance(error, Verdict):
@@ -206,6 +206,22 @@ class Judge:
             return Outcome(job.id, job.lease.token, "failed", error=told, counts=counts)
         outcome = self._tasks[job.task].outcome_of(error, told.get("code"))
         return Outcome(job.id, job.lease.token, outcome, error=told, counts=counts)
+
+    def _mismatch(self, error: BaseException) -> SchemaError | None:
+        """Return the error by which this worker's own schema was refused. On a connection of the handler's nobody knows
+        whose schema it was: then this worker's is looked at, which hardly ever happens."""
+        found = find_schema_error(error, self._settings.database)
+        if found is None or found.database is not None:
+            return found
+        from holdfast.store.pools import first_look  # a child process that needs none starts sooner without
+
+        try:
+            first_look(self._settings.with_(connect_timeout=2.0))
+        except SchemaError as moved:
+            return moved
+        except HoldfastError:
+            pass
+        return None
 
     def _counts(self, job: Job, error: BaseException, code: str | None) -> list[str] | None:
         """The keys whose breaker counts this error, where the task is choosy about that. Of a payload that cannot be
@@ -225,15 +241,16 @@ class Judge:
         return Outcome(job.id, job.lease.token, "snoozed", error=told, delay=UNKNOWN_TASK_DELAY)
 
 
-def _mismatch(error: BaseException | None, database: tuple[str, str], depth: int = 20) -> SchemaError | None:
-    """Return the error by which the worker's own schema was refused, from whatever the handler made of it."""
+def find_schema_error(error: BaseException | None, database: tuple[str, str], depth: int = 20) -> SchemaError | None:
+    """Return the error by which a schema was refused, the database's or an unknown one's, from whatever the handler
+    made of it."""
     if error is None or not depth:
         return None
-    if isinstance(error, SchemaError) and error.database == database:
+    if isinstance(error, SchemaError) and error.database in (database, None):
         return error
     inside = error.exceptions if isinstance(error, BaseExceptionGroup) else ()
     for each in (*inside[:depth], error.__cause__ or error.__context__):
-        if (found := _mismatch(each, database, depth - 1)) is not None:
+        if (found := find_schema_error(each, database, depth - 1)) is not None:
             return found
     return None
 

@@ -185,6 +185,8 @@ class Worker:
         self._keeper.start()
         self._vital.start()
         self._monitor.start()
+        if self._supervisor is not None:  # before the first claim: from here on there may be something to give back
+            self._supervisor.enter(self.id, self.settings)
         claims = self.claimer.run_until_idle(self.finisher) if self._until_idle else self.claimer.run()
         claiming = self._start(claims)
         flushing = self._start(self.finisher.run())
@@ -436,8 +438,6 @@ class Worker:
                 await asyncio.to_thread(first_look, self.settings)
                 await self._make_partitions()
                 await self._register()
-                if self._supervisor is not None:
-                    self._supervisor.enter(self.id, self.settings)
                 if self._may_miss_webhooks and await self._service.run(self._hf.webhooks.calls.wanted()):
                     self._warn_of_webhooks()
                 return True

@@ -237,7 +237,7 @@ def stop_at_end_of_input() -> Lifeline | None:
         lifeline = Lifeline()
     except OSError:  # a pipe, say: started by hand
         return None
-    faulthandler.register(signal.SIGUSR2, all_threads=False, chain=False)
+    faulthandler.register(signal.SIGUSR2, all_threads=True)  # the signal may reach any thread
     return lifeline
 
 
