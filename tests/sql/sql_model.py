@@ -153,10 +153,14 @@ class Model:
         if on_conflict == "raise":
             raise Duplicate
         holder = self.jobs.get(held.id)
-        if on_conflict == "replace" and holder is not None and holder.waits:
-            holder.payload = spec.payload
-            return "replaced"
-        return "existing"
+        if on_conflict != "replace" or holder is None or holder.place not in ("live", "later"):
+            return "existing"
+        if holder.spec.task != spec.task:
+            raise Duplicate
+        if not holder.waits:
+            return "existing"
+        holder.payload = spec.payload
+        return "replaced"
 
     def promote(self, limit: int, since: timedelta = timedelta.max) -> list[Job]:
         due = sorted(

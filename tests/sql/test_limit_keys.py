@@ -245,9 +245,10 @@ def test_a_holder_whose_payload_is_replaced_gets_the_new_limits(each_sql: Sql) -
         id_ = core.put(each_sql, dedupe_key="k", tenant="acme", keys=["old"], delay=delay)
         assert core.enqueue(each_sql, dedupe_key="k", keys=["new"]) == (id_, "existing")
         assert found(each_sql) == [(place, *of("acme", "old"))]
-        assert core.enqueue(each_sql, dedupe_key="k", keys=["new"], on_conflict="replace") == (id_, "replaced")
+        wish = {"dedupe_key": "k", "tenant": "acme", "on_conflict": "replace"}
+        assert core.enqueue(each_sql, keys=["new"], **wish) == (id_, "replaced")
         assert found(each_sql) == [(place, *of("acme", "new"))]
-        assert core.enqueue(each_sql, dedupe_key="k", on_conflict="replace") == (id_, "replaced")
+        assert core.enqueue(each_sql, **wish) == (id_, "replaced")
         assert found(each_sql) == [(place, *of("acme"))]
         core.cancel(each_sql, id_)
 

@@ -126,7 +126,8 @@ def scrub(text: str, known: Iterable[str] = (), limit: int = LONGEST) -> str:
 def _without(text: str, known: list[str], enough: int) -> str:
     """Return so much of the text as is enough, without the values that begin in it: also those that the cut parts."""
     values = re.compile("|".join(map(re.escape, sorted(known, key=len, reverse=True))))
-    parts, at = [], 0
+    parts: list[str] = []
+    at = 0
     for found in values.finditer(text, 0, enough + max(map(len, known))):
         if found.start() >= enough:
             break

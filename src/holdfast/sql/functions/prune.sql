@@ -30,12 +30,19 @@ begin
     delete from dedupe d using expired e where d.key = e.key and not e.known;
     get diagnostics rows_removed = row_count;
     with expired as materialized (
-        select b.id, array(select d from unnest(b.deliveries) d where times_accepted(d) > 0) as known
-        from webhook_bodies b where b.expires_at <= clock() order by b.expires_at limit p_limit for update skip locked),
+        select b.id, b.deliveries from webhook_bodies b
+        where b.expires_at <= clock() order by b.expires_at limit p_limit for update skip locked),
+    -- One look for all of them: an event may have many deliveries.
+    known as materialized (
+        select unnest(seen_jobs(true, null, true, array(select unnest(e.deliveries) from expired e))) as id),
+    needed as materialized (
+        select d.body, array_agg(d.id) as deliveries
+        from (select e.id as body, unnest(e.deliveries) as id from expired e) d join known k on k.id = d.id group by d.body),
     kept as (
-        update webhook_bodies b set expires_at = clock() + interval '1 day', deliveries = e.known
-        from expired e where b.id = e.id and e.known <> '{}')
-    delete from webhook_bodies b using expired e where b.id = e.id and e.known = '{}';
+        update webhook_bodies b set expires_at = clock() + interval '1 day', deliveries = n.deliveries
+        from needed n where b.id = n.body)
+    delete from webhook_bodies b
+    where b.id = any (array(select e.id from expired e)) and b.id <> all (array(select n.body from needed n));
     get diagnostics v_rows = row_count;
     rows_removed := rows_removed + v_rows;
     delete from workers where ctid = any (array(
