@@ -168,8 +168,8 @@ class Bench:
         """Lets workers finish so many jobs; `workers` is how many each process runs, `record` the folder in which they
         leave what their handlers noted."""
         count = self.finished if jobs > 5000 else self.counted  # the counters of a few jobs come late
-        before = seen = count()
-        since = time.monotonic()
+        earlier, before = self.counted(), count()
+        seen, since = before, time.monotonic()
 
         def over() -> bool:
             nonlocal seen, since
@@ -178,7 +178,7 @@ class Bench:
                 seen, since = now, time.monotonic()
                 self.tell(f"{now - before:,} of {jobs:,} jobs done")
             # The counters come late, by ten seconds once the workers are idle: then there is time to count.
-            return now - before >= jobs or (time.monotonic() - since > 1.5 and self.counted() >= jobs)
+            return now - before >= jobs or (time.monotonic() - since > 1.5 and self.counted() - earlier >= jobs)
 
         self.run_processes(module, processes, over, workers, *([record] if record else []), **settings)
 
