@@ -17,7 +17,7 @@ from workers import Process, worker
 
 Sql = Callable[..., list[tuple[Any, ...]]]
 LONG = os.environ.get("HOLDFAST_TEST_LONG") == "1"
-SECONDS = 60 if LONG else 20
+SECONDS = 60 if LONG else 12
 WHY = f"{SECONDS} s of slots and quick upkeep only; HOLDFAST_TEST_LONG=1 makes it 60 s, and the default upkeep as well"
 QUICK = {"lease": 1.0, "renew": 0.3, "upkeep": 0.3, "poll": 0.1}
 

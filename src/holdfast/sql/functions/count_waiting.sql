@@ -19,5 +19,5 @@ begin
         end if;
     end if;
     return greatest(v_waiting, (
-        select coalesce(sum(s.waiting), 0) from sample_jobs('live', 1000) s where s.queue = any (p_queues)));
+        select coalesce(sum(s.waiting), 0) from sample_jobs('live', 800) s where s.queue = any (p_queues)));
 end $$;
