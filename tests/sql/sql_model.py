@@ -236,8 +236,8 @@ class Model:
         return True
 
     def _put_back(self, job: Job, outcome: str, delay: float | None) -> None:
-        if outcome == "released" and job.spec.key is not None:
-            self.keys.setdefault(job.spec.key, Key(job.spec.id, "queued", False))
+        if outcome == "released" and job.spec.key is not None and self.held(job.spec.key) is None:
+            self.keys[job.spec.key] = Key(job.spec.id, "queued", False)
         if outcome == "released" or (outcome == "lost" and job.attempts == 1):
             delay = 0
         elif delay is None:

@@ -102,6 +102,17 @@ def test_a_key_that_a_newer_job_has_taken_stays_with_it_when_the_first_is_given_
     assert holder(sql) == second
 
 
+def test_a_key_whose_period_is_over_is_held_again_by_the_job_that_is_given_back(sql: Sql, clock: Clock) -> None:
+    first, _ = keyed(sql, "queued")
+    job = core.claim_one(sql)
+    keyed(sql, "success", dedupe_keep="1 minute")
+    core.finish(sql, core.claim_one(sql))
+    clock.advance(60)
+    core.renew(sql, "w", job.token)
+    core.release(sql, job)
+    assert keyed(sql, "queued") == (first, "existing")
+
+
 def test_giving_a_job_back_does_not_wait_for_an_open_transaction_that_takes_its_key(dsn: str, sql: Sql) -> None:
     keyed(sql, "queued")
     job = core.claim_one(sql)

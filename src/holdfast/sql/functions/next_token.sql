@@ -5,4 +5,4 @@
 -- Wakes: nobody.
 create or replace function next_token() returns bigint
 language sql volatile
-return ((extract(epoch from clock_timestamp()) * 1000000)::bigint << 10) | nextval('claim_number');
+return ((date_part('epoch', clock_timestamp()) * 1000000)::bigint << 10) | nextval('claim_number');

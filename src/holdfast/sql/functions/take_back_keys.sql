@@ -1,7 +1,7 @@
 -- Gives dedupe keys of scope "queued" back to jobs that were claimed and not run: their claim gave them up as if they had started.
 -- A key that a newer job has by now stays with it.
 -- Called by: settle, for jobs that were released.
--- Locks: inserts the keys' rows, in key order. It does not wait for an open transaction that takes the same key: that one gets it.
+-- Locks: inserts the keys' rows, or takes those that have expired, in key order. It does not wait for an open transaction that takes the same key: that one gets it.
 -- Wakes: nobody.
 create or replace function take_back_keys(p_keys text[], p_ids uuid[]) returns void
 language plpgsql
@@ -9,13 +9,17 @@ set search_path from current set jit = off set enable_seqscan = off set enable_b
 as $$
 declare
     v_each record;
+    v_now  timestamptz := clock();
 begin
     for v_each in
         select g.key, g.id from unnest(p_keys, p_ids) as g(key, id)
-        where not exists (select 1 from dedupe d where d.key = g.key) order by g.key
+        where not exists (select 1 from dedupe d where d.key = g.key and (d.expires_at is null or d.expires_at > v_now))
+        order by g.key
     loop
         begin
-            insert into dedupe (key, id, scope) values (v_each.key, v_each.id, 'queued') on conflict do nothing;
+            insert into dedupe as d (key, id, scope) values (v_each.key, v_each.id, 'queued')
+            on conflict (key) do update set id = excluded.id, scope = excluded.scope, keep = null, expires_at = null
+                where d.expires_at <= v_now;
         exception when lock_not_available then
             null;
         end;
