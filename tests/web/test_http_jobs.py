@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import uuid
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -371,12 +372,15 @@ async def test_the_service_can_be_mounted_in_another_application(shop: Holdfast)
         problem(await http.get(f"/holdfast/v1/jobs/{uuid.uuid4()}"), 404, "not-found")
 
 
-async def test_a_database_that_is_away_is_a_503_that_names_no_server() -> None:
+async def test_a_database_that_is_away_is_a_503_that_names_no_server(caplog: pytest.LogCaptureFixture) -> None:
     away = serving.with_tasks(Holdfast("postgresql://nobody:very-secret@127.0.0.1:1/none", connect_timeout=0.5))
     async with serving.client(away, "hf_x") as http:
         for answer in (await http.get("/jobs"), await http.get("/health/ready")):
             assert answer.status_code == 503 and "127.0.0.1" not in answer.text and "secret" not in answer.text
+        await http.get("/jobs")
         assert (await http.get("/health/live")).json()["status"] == "ok"
+    (line,) = [each for each in caplog.records if each.name == "holdfast.web" and each.levelno >= logging.WARNING]
+    assert "127.0.0.1:1/none" in str(line.fields) and "very-secret" not in str(line.fields), "the log says which, once"
 
 
 async def test_the_service_is_ready_when_the_database_has_its_schema(http: httpx.AsyncClient, sql: Sql) -> None:

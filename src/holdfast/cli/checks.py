@@ -186,7 +186,8 @@ def check_settings(patient: Patient) -> Check:
     if late:
         found = f"{plural(late, 'commit')} waited more than {duration(STANDBY_LATE)} for a synchronous standby"
         return Check("settings", ERROR, found, "start the standby, or take it out of synchronous_standby_names")
-    return judge_settings(patient.ask(patient.inspect.settings(SESSION)))
+    settings = patient.ask(patient.inspect.settings(SESSION))
+    return judge_settings(settings)
 
 
 def judge_settings(settings: Mapping[str, str]) -> Check:

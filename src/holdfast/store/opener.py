@@ -19,6 +19,7 @@ from holdfast.store.deadline import MOST_ABANDONED, TooManyAbandoned, watch
 
 READ_COMMITTED = psycopg.IsolationLevel.READ_COMMITTED
 _NOTHING: Any = nullcontext()
+_LONG = "application_name LIKE 'holdfast %%' AND query_start < clock_timestamp() - make_interval(secs => %s)"
 
 
 class Opener:
@@ -47,30 +48,27 @@ class Opener:
             raise
         self.failure = None
 
-    def question(self, conn: Any) -> tuple[str, list[Any]]:
+    def question(self, pids: list[int]) -> tuple[str, list[Any]]:
         """What a fresh connection is asked: its isolation level, and which abandoned calls are still under way.
         Behind a pooler process ids say nothing; there every call of ours counts that has been running for too long."""
-        pids = watch.abandoned(conn)
         if not pids:
             return "SELECT current_setting('default_transaction_isolation'), NULL, NULL", []
-        mine = "application_name LIKE 'holdfast %%'" if self.settings.pooler else "pid = ANY (%s)"
+        ours, value = ("pid = ANY (%s)", pids) if not self.settings.pooler else (_LONG, self.settings.call_timeout)
         return (
             "SELECT current_setting('default_transaction_isolation'), array_agg(pid), min(wait_event) "
-            f"FROM pg_stat_activity WHERE {mine} AND state = 'active' AND wait_event_type IS DISTINCT FROM 'Client' "
-            "AND query_start < clock_timestamp() - make_interval(secs => %s)",
-            [*([] if self.settings.pooler else [pids]), self.settings.call_timeout],
+            f"FROM pg_stat_activity WHERE {ours} AND state = 'active' AND wait_event_type IS DISTINCT FROM 'Client'",
+            [value],
         )
 
-    def judge(self, conn: Any, answer: Any) -> bool:
+    def judge(self, conn: Any, pids: list[int], answer: Any) -> bool:
         """Whether calls need transactions that name their isolation level. Refuses a connection too many."""
         isolation, busy, reason = answer
-        pids = watch.abandoned(conn)
         watch.forget(conn, pids if not busy else () if self.settings.pooler else set(pids) - set(busy))
         if busy and min(len(busy), len(pids)) >= MOST_ABANDONED:
             standby = "; is the synchronous standby away (synchronous_standby_names)?" if reason == "SyncRep" else ""
             raise TooManyAbandoned(
-                f"{len(busy)} calls that were given up after {self.settings.call_timeout:g} s are still under way "
-                f"there, waiting for {reason}; no further connection is opened until they end{standby}"
+                f"{len(busy)} calls that were given up after their time was over are still under way there, "
+                f"waiting for {reason}; no further connection is opened until they end{standby}"
             )
         return not self._lent and isolation != "read committed"
 
@@ -84,8 +82,9 @@ class Connection(psycopg.Connection[Any]):
             conn = super().connect(conninfo, **kwargs)
             try:
                 with watch.within(conn, opener.settings.call_timeout):
-                    answer = conn.execute(*opener.question(conn), prepare=False).fetchone()
-                    if opener.judge(conn, answer):
+                    pids = watch.abandoned(conn)
+                    answer = conn.execute(*opener.question(pids), prepare=False).fetchone()
+                    if opener.judge(conn, pids, answer):
                         conn.isolation_level = READ_COMMITTED
                     if not _is_iso(conn):
                         conn.execute("SET datestyle TO 'ISO'", prepare=False)
@@ -106,8 +105,9 @@ class AsyncConnection(psycopg.AsyncConnection[Any]):
             conn = await super().connect(conninfo, **kwargs)
             try:
                 with watch.within(conn, opener.settings.call_timeout):
-                    cursor = await conn.execute(*opener.question(conn), prepare=False)
-                    if opener.judge(conn, await cursor.fetchone()):
+                    pids = watch.abandoned(conn)
+                    cursor = await conn.execute(*opener.question(pids), prepare=False)
+                    if opener.judge(conn, pids, await cursor.fetchone()):
                         await conn.set_isolation_level(READ_COMMITTED)
                     if not _is_iso(conn):
                         await conn.execute("SET datestyle TO 'ISO'", prepare=False)

@@ -30,6 +30,7 @@ from holdfast.telemetry.scrub import scrub
 from holdfast.web.takes import near, takes
 
 log = logs.get("web")
+_outages = logs.Seldom(log)
 MEDIA_TYPE = "application/problem+json"
 URN = "urn:holdfast:problem:"
 SHOWN = 5  # of what is wrong with a request
@@ -207,7 +208,8 @@ class Caught:
 def of(error: HoldfastError) -> Problem:
     """One of our errors as a problem. What is about the setup is for the log: it may name servers."""
     if isinstance(error, DatabaseUnavailable):
-        return Problem(503, "the database cannot be reached; try again", headers={"Retry-After": "1"})
+        _outages.failed("database unavailable", error)
+        return Problem(503, "the database is not available now; try again", headers={"Retry-After": "1"})
     if isinstance(error, UnknownTask):
         return Problem(422, str(error), "unknown-task")
     if isinstance(error, UsageError):
