@@ -309,7 +309,7 @@ def check(dsn: str, sql: Sql, case: str, schema: str = "holdfast") -> None:
     settle_down(sql, scene)
 
 
-def tested() -> list[str]:
+def _all_cases() -> list[str]:
     """Each group, and each case that is in none."""
     grouped = {case for group in GROUPS.values() for case in group}
     return [*GROUPS, *(case for case in (CASES | BY_HAND) if case not in grouped)]
@@ -322,15 +322,15 @@ def kept(database: str) -> Iterator[Sql]:
         yield core.runner(conn)
 
 
-@pytest.mark.parametrize("case", tested())
+@pytest.mark.parametrize("case", _all_cases())
 def test_an_operation_left_open_holds_up_no_other_job(dsn: str, kept: Sql, case: str) -> None:
     check(dsn, kept, case)
 
 
 def test_every_function_that_a_role_may_call_has_a_case(sql: Sql) -> None:
     query = """select distinct p.proname from pg_proc p, unnest(%s::text[]) r
-        where p.pronamespace = 'holdfast'::regnamespace and has_function_privilege('holdfast_' || r, p.oid, 'execute')"""
-    granted = set(core.firsts(sql(query, [list(ROLES)])))
+        where p.pronamespace = 'holdfast'::regnamespace and has_function_privilege(r, p.oid, 'execute')"""
+    granted = set(core.firsts(sql(query, [[f"holdfast_{role}" for role in ROLES]])))
     assert {case.partition(",")[0] for case in CASES} == granted
 
 

@@ -252,7 +252,8 @@ def test_a_large_backlog_without_batch_or_deadline_costs_their_upkeep_nothing(sq
         before = rows_read(sql)
         sql(statement)
         read = rows_read(sql) - before
-        assert read < 150, f"{read:,} rows were read by {statement}"
+        looks = 50 * 60 if "upkeep" in statement else 0  # of reclaim_orphans(): a fixed number of pages
+        assert read < 150 + looks, f"{read:,} rows were read by {statement}"
     assert sql("select status, canceled from batch_progress") == [("canceled", 5)]
 
 

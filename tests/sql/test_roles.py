@@ -67,6 +67,8 @@ WRITES = [
     "create table mine (a int)",
 ]
 INTERNAL = [
+    "select forget_sleepers()",
+    "select reclaim_orphans()",
     "select settle('[]', 'w')",
     "select count_usage('{}')",
     "select add_served('{}', '{}')",
@@ -170,6 +172,7 @@ WORK = [
     "select complete_batches()",
     "select report_progress('[]')",
     "select wanted_cancels('{}')",
+    "select held_jobs('{}', '{}')",
     "select keep_result(gen_random_uuid(), '1')",
     "select register_schedules('[]')",
     "select next_schedules()",

@@ -293,9 +293,10 @@ def test_a_lease_is_renewed_while_a_handlers_transaction_that_has_finished_its_j
         each_sql("set lock_timeout = '1 s'")
         assert core.renew(each_sql, "w", second.token) == [second.token]
         core.expire(each_sql)
-        assert core.reclaim(each_sql) == [], "nobody else takes the claim meanwhile"
+        assert [lost[3] for lost in core.reclaim(each_sql)] == [[second.id]], "the handler's own job stays with it"
         handler.commit()
-    assert len(core.reclaim(each_sql)) == 1
+    assert [lost[3] for lost in core.reclaim(each_sql)] == [[]], "the claim is closed"
+    assert core.status(each_sql, first.id) == "succeeded"
 
 
 # -- wake-ups
@@ -384,3 +385,105 @@ def test_a_round_of_upkeep_is_cheap_on_every_server(each_sql: Sql) -> None:
         return time.perf_counter() - began
 
     assert min(once() for _ in range(10)) < 0.05 * slower()
+
+
+# -- sleepers whose worker is gone
+
+
+def asleep(sql: Sql) -> list[str]:
+    return core.firsts(sql("select worker from sleepers order by 1"))
+
+
+def test_a_sleeper_is_forgotten_when_its_connection_is_gone(each_dsn: str, each_sql: Sql) -> None:
+    with core.session(each_dsn) as alive:
+        core.runner(alive)("select sleep('alive', '{default}')")
+        with core.session(each_dsn) as killed:
+            core.runner(killed)("select sleep('killed', '{default}')")
+        each_sql("select * from upkeep('leads', '10 seconds')")
+        wait_until(lambda: each_sql("select * from upkeep('leads', '10 seconds')") and asleep(each_sql) == ["alive"])
+
+
+def test_a_connection_that_a_pooler_gave_to_another_client_is_not_the_sleepers(dsn: str, sql: Sql) -> None:
+    with core.session(dsn) as pooled:
+        run = core.runner(pooled)
+        run("set application_name = 'holdfast w claim'")
+        run("select sleep('w', '{default}')")
+        sql("select forget_sleepers()")
+        assert asleep(sql) == ["w"]
+        run("discard all")  # as PgBouncer does between two clients
+        sql("select forget_sleepers()")
+        assert asleep(sql) == []
+
+
+def test_a_worker_that_has_connected_anew_sleeps_on_its_new_connection(dsn: str, sql: Sql) -> None:
+    with core.session(dsn) as first, core.session(dsn) as second:
+        core.runner(first)("select sleep('w', '{default,mail}')")
+        before = sql("select queue, ctid, backend from sleepers order by 1")
+        core.runner(first)("select sleep('w', '{default,mail}')")
+        assert sql("select queue, ctid, backend from sleepers order by 1") == before, "nothing was written"
+        core.runner(second)("select sleep('w', '{default,mail}')")
+        assert {row[0] for row in sql("select backend from sleepers")} == {second.info.backend_pid}
+
+
+def test_where_the_leader_is_late_others_look_for_sleepers_that_are_gone(sql: Sql, clock: Clock) -> None:
+    sql("insert into sleepers (queue, worker, backend) values ('default', 'gone', -1)")
+    sql("insert into leader values ('upkeep', 'leads', 1, clock() + interval '6 seconds')")
+    assert sql("select term from upkeep('other', '6 seconds')") == [(None,)]
+    assert asleep(sql) == ["gone"], "the leader has just looked"
+    clock.advance(2.1)
+    assert sql("select term from upkeep('other', '6 seconds')") == [(None,)]
+    assert asleep(sql) == []
+
+
+def test_upkeep_says_whether_it_knows_who_calls(sql: Sql) -> None:
+    assert sql("select known, asleep from upkeep('w', '10 seconds')") == [(False, False)]
+    sql("select register_worker('w', 'h', 1, '1', '{default}', 1, '[]'), sleep('w', '{default}')")
+    assert sql("select known, asleep from upkeep('w', '10 seconds')") == [(True, True)]
+
+
+# -- jobs whose claim is gone
+
+
+def test_a_job_whose_claim_was_closed_too_early_is_taken_back(each_sql: Sql) -> None:
+    left = [core.put(each_sql, keys=["k"]), core.put(each_sql)]
+    held = core.put(each_sql)
+    core.claim(each_sql)
+    each_sql("delete from claims")
+    core.put(each_sql, queue="held")
+    (running,) = core.claim(each_sql, queues=("held",))
+    each_sql("update live set token = %s where id = %s", [running.token, held])
+    assert each_sql("select reclaimed from upkeep('w', '10 seconds')") == [([{"jobs": 2, "worker": None}],)]
+    assert [core.status(each_sql, job) for job in left] == ["retrying", "retrying"]
+    assert core.look(each_sql, left[0]).last_error["code"] == "LEASE_LOST"
+    assert each_sql("select running from limits where key = 'k'") == [(0,)]
+    assert core.status(each_sql, held) == "running"
+
+
+def test_a_search_for_jobs_without_a_claim_reads_a_fixed_number_of_pages_and_finds_them_in_time(sql: Sql) -> None:
+    sql("insert into live (id, task) select uuid7(), 't' from generate_series(1, 3000)")
+    core.claim(sql)
+    sql("delete from claims")
+    pages = sql("select pg_relation_size('live') / 8192")[0][0]
+    found = 0
+    for _ in range(40 * pages):  # by chance: 1 in (pages / 4) each time
+        found += len(sql("select reclaim_orphans(4)"))
+        if found == 10:
+            return
+    raise AssertionError(f"{found} of 10 found")
+
+
+# -- a leader row that another transaction holds
+
+
+def test_a_lead_that_another_transaction_holds_is_had_once_it_has_run_out_twice_over(
+    dsn: str, sql: Sql, clock: Clock
+) -> None:
+    sql("select take_lead('upkeep', 'first', '10 seconds')")
+    with core.session(dsn, autocommit=False) as other:
+        core.runner(other)("select take_lead('upkeep', 'first', '10 seconds')")
+        clock.advance(11)
+        assert sql("select take_lead('upkeep', 'second', '10 seconds')") == [(None,)]
+        clock.advance(10)
+        assert sql("select take_lead('upkeep', 'second', '10 seconds')") == [(2,)]
+        other.rollback()
+    assert sql("select take_lead('upkeep', 'second', '10 seconds')") == [(2,)]

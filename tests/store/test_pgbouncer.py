@@ -128,6 +128,18 @@ async def test_a_sleeping_worker_is_woken_in_session_mode(bouncer: Callable[...,
             await until(lambda: sent == ["mail-1"])
 
 
+async def test_a_sleeper_that_is_gone_is_forgotten_in_session_mode_though_its_backend_lives(
+    bouncer: Callable[..., str], sql: Sql
+) -> None:
+    through = bouncer("session", size=5, ignored=", options")
+    with psycopg.connect(through, autocommit=True, application_name="holdfast w claim") as conn:
+        conn.execute("select holdfast.sleep('w', '{default}')")
+        sql("select forget_sleepers()")
+        ((backend,),) = sql("select backend from sleepers")
+    await until(lambda: sql("select forget_sleepers()") and sql("select count(*) from sleepers") == [(0,)])
+    assert sql("select count(*) from pg_stat_activity where pid = %s", [backend]) == [(1,)]
+
+
 @pytest.mark.parametrize("ignored", ["", ", options"], ids=["options are refused", "options are ignored"])
 def test_without_the_setting_the_error_says_what_to_set(bouncer: Callable[..., str], ignored: str) -> None:
     def enqueue(_: int) -> None:

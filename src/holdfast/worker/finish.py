@@ -232,10 +232,8 @@ class Finisher:
         repeated, pause = False, 0.05
         while True:
             try:
-                # A claim that keeps a job which was set apart is closed with that one.
-                closed = None if flush.part else [each for each in flush.closed if each not in self._apart_tokens]
                 refused = await self.session.run(
-                    self._calls.finish(flush.ids, flush.tokens, flush.outcomes, closed, skip=True)
+                    self._calls.finish(flush.ids, flush.tokens, flush.outcomes, self._to_close(flush), skip=True)
                 )
                 locked = await self._still_held(flush, refused) if refused else set()
                 return self._close(flush, [each for each in refused if each not in locked], locked, repeated)
@@ -258,6 +256,14 @@ class Finisher:
                 self._warnings.failed("finish waits for database", error, jobs=len(flush))
                 await asyncio.sleep(pause * random.uniform(0.5, 1.5))
                 repeated, pause = True, min(pause * 2, 2.0)
+
+    def _to_close(self, flush: Flush) -> list[int] | None:
+        """The claims that end with this flush; None where the database has to find out. One that keeps a job which was
+        set apart, and is not in this flush, is closed with that job."""
+        if flush.part or not self._apart:
+            return None if flush.part else flush.closed
+        here = Counter(token for id_, token in flush.held.items() if id_ in self._apart)
+        return [token for token in flush.closed if self._apart_tokens[token] <= here[token]]
 
     async def _still_held(self, flush: Flush, refused: Sequence[str]) -> Set[str]:
         """Which of the jobs that were not ended are still this worker's: other transactions hold their rows."""

@@ -44,7 +44,7 @@ begin
     end if;
     if p_skip then
         -- For what is not a job's row: a block's key, say. The caller sends the jobs one by one then.
-        perform set_config('lock_timeout', '200ms', true);
+        perform set_config('lock_timeout', '100ms', true);
     end if;
     v_worker := (select max(c.worker) from claims c where c.token = any (v_tokens));
     if p_ids <> '{}' then
@@ -109,6 +109,7 @@ begin
     if p_closed is null or v_left > 0 and p_closed <> '{}' then
         perform close_claims(coalesce(p_closed, v_tokens));
     elsif p_closed <> '{}' then
+        -- One that is being renewed at this moment stays until it has expired.
         delete from claims where ctid = any (array(
             select c.ctid from claims c where c.token = any (p_closed) for update skip locked));
     end if;

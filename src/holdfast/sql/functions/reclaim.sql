@@ -7,19 +7,21 @@
 create or replace function reclaim(p_limit integer default 20)
 returns table (token bigint, worker text, expired_at timestamptz, ids uuid[])
 language plpgsql security definer
-set search_path from current set lock_timeout = '200ms'
+set search_path from current set lock_timeout = '100ms'
 as $$
 declare
+    -- Fetched one by one: those beyond p_limit are not locked.
+    v_claims cursor for select * from claims c where c.expires_at <= clock() order by c.token for update skip locked;
     v_claim claims;
     v_lost  jsonb;
     v_moved freed[];
     v_freed freed[];
     v_done  integer := 0;
 begin
-    for v_claim in
-        select * from claims c where c.expires_at <= clock() order by c.token for update skip locked
-    loop
-        exit when v_done >= p_limit;
+    open v_claims;
+    while v_done < p_limit loop
+        fetch v_claims into v_claim;
+        exit when not found;
         select jsonb_agg(jsonb_build_object('id', i, 'token', v_claim.token, 'outcome', 'lost', 'error',
             jsonb_build_object('type', 'LeaseLost', 'code', 'LEASE_LOST', 'message', format(
                 'worker %s stopped renewing its lease; it expired at %s', v_claim.worker, v_claim.expires_at))))
@@ -40,6 +42,7 @@ begin
             raise warning 'claim % of worker % cannot be reclaimed: %', v_claim.token, v_claim.worker, sqlerrm;
         end;
     end loop;
+    close v_claims;
     if v_freed <> '{}' then
         perform release_limits(v_freed);
     end if;

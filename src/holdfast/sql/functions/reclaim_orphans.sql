@@ -1,12 +1,12 @@
 -- Takes back running jobs whose claim is gone, as reclaim does those of an expired one. There are none unless a client closed a
 -- claim too early, or a row of claims was deleted by hand. Answers with their ids.
 -- Called by: upkeep. It reads p_pages pages in a row, chosen at random: no index leads to such jobs, since none may hold the token,
---   and a backlog is never read as a whole. With 100 pages every 2 s, a live table of 800 MB takes about half an hour.
+--   and a backlog is never read as a whole. With 50 pages every 2 s, a live table of 100 MB takes about ten minutes.
 -- Locks: live rows, skipping locked ones, as settle; limits without waiting.
 -- Wakes: sleepers, through settle.
-create or replace function reclaim_orphans(p_pages integer default 100) returns setof uuid
+create or replace function reclaim_orphans(p_pages integer default 50) returns setof uuid
 language plpgsql security definer
-set search_path from current set jit = off set enable_seqscan = off set lock_timeout = '200ms'
+set search_path from current set jit = off set enable_seqscan = off set lock_timeout = '100ms'
 as $$
 declare
     v_pages  bigint := pg_relation_size('live') / current_setting('block_size')::integer;

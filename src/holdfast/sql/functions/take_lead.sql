@@ -10,6 +10,7 @@ set search_path from current set lock_timeout = '100ms'
 as $$
 declare
     v_lead leader;
+    v_term bigint;
 begin
     select * into v_lead from leader l where l.chore = p_chore;
     if found and v_lead.worker <> p_worker and v_lead.expires_at > clock() then
@@ -24,11 +25,8 @@ begin
     where l.ctid = (
         select f.ctid from leader f
         where f.chore = p_chore and (f.worker = p_worker or f.expires_at <= clock()) for update skip locked)
-    returning l.term into v_lead.term;
-    if found then
-        return v_lead.term;
-    end if;
-    return case when v_lead.expires_at <= clock() - p_ttl then v_lead.term + 1 end;
+    returning l.term into v_term;
+    return coalesce(v_term, case when v_lead.expires_at <= clock() - p_ttl then v_lead.term + 1 end);
 exception when lock_not_available then  -- the first leader of all has not committed
     return 0;
 end $$;

@@ -30,7 +30,7 @@ begin
         promoted := cardinality(v_ids);
         perform wake(l.queue, count(*)) from live l where l.id = any (v_ids) group by l.queue;
         select coalesce(jsonb_agg(jsonb_build_object('worker', r.worker, 'jobs', cardinality(r.ids))), '[]')
-        into reclaimed from reclaim() r;
+        into reclaimed from reclaim() r where r.ids <> '{}';  -- a claim may be left whose jobs have all ended
         v_ids := array(select reclaim_orphans());
         if v_ids <> '{}' then
             reclaimed := reclaimed || jsonb_build_object('worker', null, 'jobs', cardinality(v_ids));

@@ -144,9 +144,9 @@ create table sleepers (
     queue         text    not null,
     worker        text    not null,
     -- the connection on which the worker claims: once it is gone, so is the worker (forget_sleepers)
-    backend       integer not null,
+    backend       integer not null default pg_backend_pid(),
     backend_start timestamptz,
-    application   text    not null,
+    application   text    not null default current_setting('application_name'),
     primary key (queue, worker)
 ) with (fillfactor = 50);
 
