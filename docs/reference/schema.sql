@@ -996,7 +996,10 @@ CREATE TABLE holdfast.schema_info (
 
 CREATE TABLE holdfast.sleepers (
     queue text NOT NULL,
-    worker text NOT NULL
+    worker text NOT NULL,
+    backend integer DEFAULT pg_backend_pid() NOT NULL,
+    backend_start timestamp with time zone,
+    application text DEFAULT current_setting('application_name'::text) NOT NULL
 )
 WITH (fillfactor='50');
 
@@ -1875,10 +1878,10 @@ REVOKE ALL ON FUNCTION holdfast.fail(p_id uuid, p_token bigint, p_error jsonb, p
 GRANT ALL ON FUNCTION holdfast.fail(p_id uuid, p_token bigint, p_error jsonb, p_delay interval, p_outcome text) TO holdfast_worker;
 
 
--- Name: FUNCTION finish(p_ids uuid[], p_tokens bigint[], p_outcomes jsonb, p_closed bigint[]); Type: ACL; Schema: holdfast; Owner: -
+-- Name: FUNCTION finish(p_ids uuid[], p_tokens bigint[], p_outcomes jsonb, p_closed bigint[], p_skip boolean); Type: ACL; Schema: holdfast; Owner: -
 
-REVOKE ALL ON FUNCTION holdfast.finish(p_ids uuid[], p_tokens bigint[], p_outcomes jsonb, p_closed bigint[]) FROM PUBLIC;
-GRANT ALL ON FUNCTION holdfast.finish(p_ids uuid[], p_tokens bigint[], p_outcomes jsonb, p_closed bigint[]) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.finish(p_ids uuid[], p_tokens bigint[], p_outcomes jsonb, p_closed bigint[], p_skip boolean) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.finish(p_ids uuid[], p_tokens bigint[], p_outcomes jsonb, p_closed bigint[], p_skip boolean) TO holdfast_worker;
 
 
 -- Name: FUNCTION fire_schedule(p_name text, p_cron text, p_zone text, p_next_at timestamp with time zone, p_slots timestamp with time zone[], p_then timestamp with time zone); Type: ACL; Schema: holdfast; Owner: -
@@ -1904,6 +1907,11 @@ GRANT ALL ON FUNCTION holdfast.flag_schedule(p_name text, p_problem text) TO hol
 REVOKE ALL ON FUNCTION holdfast.forget_limit(p_key text) FROM PUBLIC;
 
 
+-- Name: FUNCTION forget_sleepers(); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.forget_sleepers() FROM PUBLIC;
+
+
 -- Name: FUNCTION free_dedupe_keys(p_keys text[], p_ids uuid[], p_succeeded boolean); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.free_dedupe_keys(p_keys text[], p_ids uuid[], p_succeeded boolean) FROM PUBLIC;
@@ -1912,6 +1920,12 @@ REVOKE ALL ON FUNCTION holdfast.free_dedupe_keys(p_keys text[], p_ids uuid[], p_
 -- Name: FUNCTION free_keys(p_keys text[], p_held text[]); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.free_keys(p_keys text[], p_held text[]) FROM PUBLIC;
+
+
+-- Name: FUNCTION held_jobs(p_ids uuid[], p_tokens bigint[]); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.held_jobs(p_ids uuid[], p_tokens bigint[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.held_jobs(p_ids uuid[], p_tokens bigint[]) TO holdfast_worker;
 
 
 -- Name: FUNCTION idempotency_key(p_channel text, p_tenant text, p_key text); Type: ACL; Schema: holdfast; Owner: -
@@ -2079,6 +2093,11 @@ GRANT ALL ON FUNCTION holdfast.read_endpoint(p_id uuid, OUT tenant text, OUT url
 
 REVOKE ALL ON FUNCTION holdfast.reclaim(p_limit integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.reclaim(p_limit integer) TO holdfast_worker;
+
+
+-- Name: FUNCTION reclaim_orphans(p_pages integer); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.reclaim_orphans(p_pages integer) FROM PUBLIC;
 
 
 -- Name: FUNCTION reconcile_limits(p_repair boolean); Type: ACL; Schema: holdfast; Owner: -
@@ -2280,10 +2299,10 @@ REVOKE ALL ON FUNCTION holdfast.unregister_worker(p_worker text, p_gone boolean)
 GRANT ALL ON FUNCTION holdfast.unregister_worker(p_worker text, p_gone boolean) TO holdfast_worker;
 
 
--- Name: FUNCTION upkeep(p_worker text, p_ttl interval, OUT term bigint, OUT promoted integer, OUT reclaimed jsonb, OUT expired integer, OUT next_slot double precision); Type: ACL; Schema: holdfast; Owner: -
+-- Name: FUNCTION upkeep(p_worker text, p_ttl interval, OUT term bigint, OUT promoted integer, OUT reclaimed jsonb, OUT expired integer, OUT next_slot double precision, OUT known boolean, OUT asleep boolean); Type: ACL; Schema: holdfast; Owner: -
 
-REVOKE ALL ON FUNCTION holdfast.upkeep(p_worker text, p_ttl interval, OUT term bigint, OUT promoted integer, OUT reclaimed jsonb, OUT expired integer, OUT next_slot double precision) FROM PUBLIC;
-GRANT ALL ON FUNCTION holdfast.upkeep(p_worker text, p_ttl interval, OUT term bigint, OUT promoted integer, OUT reclaimed jsonb, OUT expired integer, OUT next_slot double precision) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.upkeep(p_worker text, p_ttl interval, OUT term bigint, OUT promoted integer, OUT reclaimed jsonb, OUT expired integer, OUT next_slot double precision, OUT known boolean, OUT asleep boolean) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.upkeep(p_worker text, p_ttl interval, OUT term bigint, OUT promoted integer, OUT reclaimed jsonb, OUT expired integer, OUT next_slot double precision, OUT known boolean, OUT asleep boolean) TO holdfast_worker;
 
 
 -- Name: FUNCTION use_token(p_digest bytea, OUT id uuid, OUT name text, OUT tenant text, OUT scopes text[], OUT seconds_left double precision); Type: ACL; Schema: holdfast; Owner: -

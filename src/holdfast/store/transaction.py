@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 # The handler's own statements may take as long as its task's timeout allows.
 _NO_LIMIT = "SET LOCAL statement_timeout = 0"
-# Seconds between finish() and the commit. Until then the claim is locked and nobody can take its jobs back, so the
+# Seconds between finish() and the commit. Until then the job's row is locked and nobody can take it back, so the
 # server ends the transaction of a worker that was frozen or cut off just there.
 COMMIT_WITHIN = 10.0
 
