@@ -268,7 +268,8 @@ class Finisher:
     async def _still_held(self, flush: Flush, refused: Sequence[str]) -> Set[str]:
         """Which of the jobs that were not ended are still this worker's: other transactions hold their rows."""
         held = flush.held
-        return set(await self.session.run(self._calls.held_jobs(refused, [held[each] for each in refused])))
+        still: list[str] = await self.session.run(self._calls.held_jobs(refused, [held[each] for each in refused]))
+        return set(still)
 
     def _close(self, flush: Flush, refused: Sequence[str], locked: Set[str], repeated: bool) -> None:
         if locked or self._apart:

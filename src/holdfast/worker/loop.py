@@ -403,7 +403,7 @@ class Worker:
         if limits := self._hf.declared_limits:
             await self._service.run(calls.register_limits(limits))
         if schedules := self._hf.timetable:
-            left += await self._service.run(calls.register_schedules(schedules.values()))
+            left = left + await self._service.run(calls.register_schedules(schedules.values()))
         if left and not self._unregistered:
             logs.event(log, logging.WARNING, "changes of tasks or schedules are registered later: another transaction "
                        "holds them", names=", ".join(left[:10]))  # fmt: skip
