@@ -42,10 +42,6 @@ begin
         raise exception 'finish needs one token for each id, got % ids and % tokens',
             cardinality(p_ids), cardinality(p_tokens) using errcode = 'invalid_parameter_value';
     end if;
-    if p_skip then
-        -- For what is not a job's row: a block's key, say. The caller sends the jobs one by one then.
-        perform set_config('lock_timeout', '100ms', true);
-    end if;
     v_worker := (select max(c.worker) from claims c where c.token = any (v_tokens));
     if p_ids <> '{}' then
         v_now := clock();
