@@ -999,7 +999,7 @@ CREATE TABLE holdfast.sleepers (
     worker text NOT NULL,
     backend integer DEFAULT pg_backend_pid() NOT NULL,
     backend_start timestamp with time zone,
-    application text DEFAULT current_setting('application_name'::text) NOT NULL
+    application text DEFAULT "left"(current_setting('application_name'::text), 63) NOT NULL
 )
 WITH (fillfactor='50');
 

@@ -146,7 +146,7 @@ create table sleepers (
     -- the connection on which the worker claims: once it is gone, so is the worker (forget_sleepers)
     backend       integer not null default pg_backend_pid(),
     backend_start timestamptz,
-    application   text    not null default current_setting('application_name'),
+    application   text    not null default left(current_setting('application_name'), 63),
     primary key (queue, worker)
 ) with (fillfactor = 50);
 
