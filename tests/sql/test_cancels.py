@@ -344,7 +344,7 @@ FORGETFUL = {
             "where l.ctid = g.place and l.token = g.token for update)",
         ),
     ],
-    "finish": [("if not p_skip then  -- settle", "if false then  -- settle")],
+    "finish": [("if p_locked = 'wait' then  -- settle", "if false then  -- settle")],
 }
 
 

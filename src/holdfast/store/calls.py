@@ -208,11 +208,11 @@ class Calls:
         outcomes: Sequence[msgspec.Struct],
         closed: Sequence[int] | None,
         *,
-        skip: bool = False,
+        locked: str = "wait",
     ) -> Call[list[str]]:
         told = _encode(outcomes).decode() if outcomes else None
         return Call(
-            self._finish, (array(ids), array(tokens), told, None if closed is None else array(closed), skip), firsts
+            self._finish, (array(ids), array(tokens), told, None if closed is None else array(closed), locked), firsts
         )
 
     def held_jobs(self, ids: Sequence[str], tokens: Sequence[int]) -> Call[list[str]]:

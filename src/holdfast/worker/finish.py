@@ -74,9 +74,8 @@ class Flush:
             (it,) = self.outcomes
             if (it.error or {}).get("type") == told["type"]:
                 return []  # not even that: its lease runs out, and reclaim decides
-            return [
-                Flush(outcomes=[Outcome(it.id, it.token, "failed", error=told)], closed=self.closed, part=self.part)
-            ]
+            failed = Outcome(it.id, it.token, "failed", error=told)
+            return [Flush(outcomes=[failed], closed=self.closed, part=self.part)]
         return self.halves()
 
     def halves(self) -> list[Flush]:
@@ -117,8 +116,7 @@ class Finisher:
         self._stuck = False  # whether somebody has waited in vain for the flush under way
         self._idle = asyncio.Event()
         self._idle.set()
-        self._apart: dict[str, float] = {}  # jobs that are sent again later, and after how many seconds
-        self._apart_tokens: Counter[int] = Counter()
+        self._apart: dict[tuple[str, int], float] = {}  # jobs and tokens to be sent again, after how many seconds
         self.succeeded = 0
         self.failed = 0
         self.stale = 0
@@ -265,11 +263,11 @@ class Finisher:
     async def _send(self, flush: Flush) -> None:
         """Sends a flush until it is stored. Only data the database refuses is sent in parts, so that one outcome which
         cannot be stored holds up no other; anything else is waited out."""
-        repeated, pause = False, 0.05
+        repeated, pause, locked_rows = False, 0.05, "fail"
         while True:
             try:
                 refused = await self.session.run(
-                    self._calls.finish(flush.ids, flush.tokens, flush.outcomes, self._to_close(flush), skip=True)
+                    self._calls.finish(flush.ids, flush.tokens, flush.outcomes, self._to_close(flush), locked_rows)
                 )
                 locked = await self._still_held(flush, refused) if refused else set()
                 return self._close(flush, [each for each in refused if each not in locked], locked, repeated)
@@ -283,7 +281,11 @@ class Finisher:
                 if not parts:
                     self._forget(flush.closed)
                 return None
-            except LockTimeout as error:  # something beside the jobs' rows
+            except LockTimeout as error:
+                if locked_rows == "fail":
+                    locked_rows = "skip"
+                    continue
+                # something beside the jobs' rows
                 self._warnings.failed("finish waits for a lock", error, jobs=len(flush))
                 if len(flush) < 2:
                     return self._close(flush, [], set(flush.held), repeated)
@@ -300,10 +302,10 @@ class Finisher:
     def _to_close(self, flush: Flush) -> list[int] | None:
         """The claims that end with this flush; None where the database has to find out. One that keeps a job which was
         set apart, and is not in this flush, is closed with that job."""
-        if flush.part or not self._apart:
-            return None if flush.part else flush.closed
-        here = Counter(token for id_, token in flush.held.items() if id_ in self._apart)
-        return [token for token in flush.closed if self._apart_tokens[token] <= here[token]]
+        if flush.part:
+            return None
+        elsewhere = {token for _, token in self._apart.keys() - flush.held.items()}
+        return [token for token in flush.closed if token not in elsewhere] if elsewhere else flush.closed
 
     async def _still_held(self, flush: Flush, refused: Sequence[str]) -> Set[str]:
         """Which of the jobs that were not ended are still this worker's: other transactions hold their rows."""
@@ -325,35 +327,40 @@ class Finisher:
 
     def _forget(self, closed: Iterable[int]) -> None:
         """Renews these claims no longer, unless a job of theirs is set apart."""
+        apart = {token for _, token in self._apart}
         for token in closed:
-            if token not in self._apart_tokens:
+            if token not in apart:
                 self._hand.leases.pop(token, None)
 
     def _set_apart(self, flush: Flush, locked: Set[str]) -> None:
         """Sends the outcomes of locked jobs again after a pause, which grows while they stay locked. The others of this
         flush are stored, or not ours any more."""
-        held = flush.held
-        for id_ in held.keys() & self._apart.keys() - locked:
-            del self._apart[id_]
-            self._apart_tokens -= Counter([held[id_]])
-        if new := locked - self._apart.keys():
-            self._apart_tokens.update(held[id_] for id_ in new)
-            self._warnings.warn("ends of jobs are stored later: their rows are locked, or were refused", jobs=len(new),
-                                first=min(new))  # fmt: skip
-        if locked:
-            pauses = {id_: min(self._apart.get(id_, FIRST_PAUSE / 2) * 2, LONGEST_PAUSE) for id_ in locked}
-            self._apart |= pauses
+        pauses: dict[tuple[str, int], float] = {}
+        for pair in flush.held.items():
+            before = self._apart.pop(pair, None)
+            if pair[0] in locked:
+                pauses[pair] = FIRST_PAUSE if before is None else min(before * 2, LONGEST_PAUSE)
+        self._apart |= pauses
+        if pauses:
+            self._warnings.warn("ends of jobs are stored later: their rows are locked, or were refused",
+                                jobs=len(pauses), first=min(locked))  # fmt: skip
             asyncio.get_running_loop().call_later(max(pauses.values()), self._put_back, flush.only(locked))
 
     def _put_back(self, apart: Flush) -> None:
-        """Adds outcomes that were set apart to the next flush."""
-        flush, leases = self._next, self._hand.leases
+        """Adds outcomes that were set apart to the next flush; those whose lease was lost meanwhile are void."""
+        leases = self._hand.leases
+        for pair in [pair for pair in apart.held.items() if pair[1] not in leases]:
+            self._apart.pop(pair, None)
+            self.stale += 1
+        apart = apart.only({id_ for id_, token in apart.held.items() if token in leases})
+        flush = self._next
         flush.ids += apart.ids
         flush.tokens += apart.tokens
         flush.outcomes += apart.outcomes
-        flush.closed += [token for token in {*apart.held.values()} if token not in leases or not leases[token].open]
-        self._idle.clear()
-        self._something.set()
+        flush.closed += [token for token in {*apart.held.values()} if not leases[token].open]
+        if flush:
+            self._idle.clear()
+            self._something.set()
 
     def _note(self, job: Job, outcome: Outcome) -> None:
         if outcome.outcome == SETTLED and outcome.error is not None:

@@ -437,6 +437,8 @@ class Worker:
             try:
                 await asyncio.to_thread(first_look, self.settings)
                 await self._make_partitions()
+                if limits := self._hf.declared_limits:
+                    await self._service.run(self._hf.calls.register_limits(limits))
                 await self._register()
                 if self._may_miss_webhooks and await self._service.run(self._hf.webhooks.calls.wanted()):
                     self._warn_of_webhooks()
@@ -462,14 +464,12 @@ class Worker:
                 await asyncio.sleep(random.uniform(0.05, 0.15))
 
     async def _register(self) -> None:
-        """Makes the worker, its tasks, limits and schedules known. What other transactions hold is left for later."""
+        """Makes the worker, its tasks and schedules known. What other transactions hold is left for later."""
         calls = self._hf.calls
         left = await self._service.run(calls.register_worker(
             self.id, socket.gethostname(), os.getpid(), VERSION, self.settings.queue_list, self.settings.concurrency,
             self._hf.registered(),
         ))  # fmt: skip
-        if limits := self._hf.declared_limits:
-            await self._service.run(calls.register_limits(limits))
         if schedules := self._hf.timetable:
             left = left + await self._service.run(calls.register_schedules(schedules.values()))
         if left and not self._unregistered:

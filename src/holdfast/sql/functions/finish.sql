@@ -2,19 +2,20 @@
 -- the ids that were refused because their token is no longer the job's: a stale worker changes nothing.
 -- Called by: workers, in batches; by hand for one job: select finish('{ID}', '{TOKEN}').
 -- Locks: live rows, then dedupe keys in key order, then batch counters; limits; closed claims last. It waits
---   neither for limits nor for claims. With p_skip it does not wait for a job's row either: see below.
+--   neither for limits nor for claims. Whether it waits for a job's row, p_locked says.
 -- Wakes: sleepers, through settle.
 --
 -- p_closed names claims whose last job this call ends; null means "find out", for callers that do not keep count. Where the call
 -- leaves a job, it finds out too: a job whose claim is gone would be found only by reclaim_orphans().
--- p_skip is for callers that end many jobs in one call: a job whose row another transaction holds (one that called cancel() and was
--- left open) is left as it is and is among the ids answered. held_jobs() tells such jobs from stale ones: they are to be sent again.
+-- p_locked says what becomes of a job whose row another transaction holds (one that called cancel() and was left open): "wait" for it,
+-- "fail" with 55P03 after 0.1 s, or "skip": it is left as it is and is among the ids returned. held_jobs() tells such jobs from stale
+-- ones: they are to be sent again. Workers, who end many jobs in one call, try "fail" first: it locks nothing beforehand.
 create or replace function finish(
     p_ids      uuid[],
     p_tokens   bigint[],
     p_outcomes jsonb default null,
     p_closed   bigint[] default null,
-    p_skip     boolean default false
+    p_locked   text default 'wait'
 ) returns setof uuid
 language plpgsql security definer
 set search_path from current set jit = off set enable_seqscan = off set enable_bitmapscan = off
@@ -42,8 +43,7 @@ begin
         raise exception 'finish needs one token for each id, got % ids and % tokens',
             cardinality(p_ids), cardinality(p_tokens) using errcode = 'invalid_parameter_value';
     end if;
-    if p_skip then
-        -- For what is not a job's row: a block's key, say. The caller sends the jobs one by one then.
+    if p_locked = 'fail' then
         perform set_config('lock_timeout', '100ms', true);
     end if;
     v_worker := (select max(c.worker) from claims c where c.token = any (v_tokens));
@@ -51,14 +51,18 @@ begin
         v_now := clock();
         -- By ctid, each looked up on its own: a join could be planned for an empty table and then read all of a full
         -- one (decision 011). A row that another transaction changes meanwhile has another ctid, and is refused.
-        if p_skip then
+        if p_locked = 'skip' then
             v_places := array(
                 select l.place from unnest(p_ids, p_tokens) as g(id, token) cross join lateral (
                     select l.ctid as place from live l where l.id = g.id and l.token = g.token for update skip locked) l);
-        else
+        elsif p_locked = 'fail' then
             v_places := array(
                 select l.place from unnest(p_ids, p_tokens) as g(id, token) cross join lateral (
                     select l.ctid as place from live l where l.id = g.id and l.token = g.token offset 0) l);
+        else
+            v_places := array(
+                select l.place from (select * from unnest(p_ids, p_tokens) as g(id, token) order by g.id) g cross join lateral (
+                    select l.ctid as place from live l where l.id = g.id and l.token = g.token for update) l);
         end if;
         with ended as (
             delete from live where token = any (p_tokens) and ctid = any (v_places)
@@ -93,7 +97,7 @@ begin
         end if;
     end if;
     if p_outcomes is not null and p_outcomes <> '[]' then
-        if not p_skip then  -- settle leaves out what it would have to wait for
+        if p_locked = 'wait' then  -- settle leaves out what it would have to wait for
             perform 1 from (
                 select * from jsonb_to_recordset(p_outcomes) as g(id uuid, token bigint) order by g.id) g
             cross join lateral (select 1 from live l where l.id = g.id and l.token = g.token for update) l;

@@ -11,7 +11,7 @@ begin
     if exists (
         select 1 from unnest(p_queues) q where not exists (
             select 1 from sleepers s where s.queue = q and s.worker = p_worker and s.backend = pg_backend_pid()
-                and s.application = current_setting('application_name'))) then
+                and s.application = left(current_setting('application_name'), 63))) then
         insert into sleepers (queue, worker, backend, backend_start, application)
         select q, p_worker, a.pid, a.backend_start, a.application_name
         from unnest(p_queues) q, pg_stat_get_activity(pg_backend_pid()) a

@@ -26,7 +26,7 @@ create domain attempt_limit as smallint check (value between 1 and 32000);
 -- row would break the lists of all tenants. The cheapest test goes first: a search for one byte, which most payloads do not have
 -- (60 ns a row). Only what has a \u escape is parsed.
 create domain readable_json as json check (
-    strpos(value::text, '\') = 0 or value::text not like '%\\u%' or value::jsonb is not null);
+    strpos(value::text, E'\\') = 0 or strpos(value::text, E'\\u') = 0 or value::jsonb is not null);
 
 -- Tells claims of the same microsecond apart: the lower ten bits of their tokens (next_token).
 create sequence claim_number minvalue 0 maxvalue 1023 cycle;
@@ -160,7 +160,7 @@ create table sleepers (
     -- the connection on which the worker claims: once it is gone, so is the worker (forget_sleepers)
     backend       integer not null default pg_backend_pid(),
     backend_start timestamptz,
-    application   text    not null default current_setting('application_name'),
+    application   text    not null default left(current_setting('application_name'), 63),
     primary key (queue, worker)
 ) with (fillfactor = 50);
 
