@@ -267,7 +267,9 @@ class Finisher:
         while True:
             try:
                 refused = await self.session.run(
-                    self._calls.finish(flush.ids, flush.tokens, flush.outcomes, self._to_close(flush), locked_rows)
+                    self._calls.finish(
+                        flush.ids, flush.tokens, flush.outcomes, self._to_close(flush), locked=locked_rows
+                    )
                 )
                 locked = await self._still_held(flush, refused) if refused else set()
                 return self._close(flush, [each for each in refused if each not in locked], locked, repeated)
