@@ -317,13 +317,17 @@ def test_one_restart_costs_a_client_no_error_however_many_connections_it_had(hf:
         thread.start()
     for thread in threads:
         thread.join()
-    sql("select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'holdfast client'")
+    sql("select pg_terminate_backend(pid) from pg_stat_activity "
+        "where application_name = 'holdfast client' and datname = current_database()")  # fmt: skip
     assert [task.enqueue(n).existing for n in range(3)] == [False, False, False]
 
 
 # -- connections lent to handlers
 
-END_LENT = "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'holdfast transaction'"
+END_LENT = (  # of this database: other tests run beside these
+    "select pg_terminate_backend(pid) from pg_stat_activity "
+    "where application_name = 'holdfast transaction' and datname = current_database()"
+)
 
 
 def test_a_handler_waits_for_no_dead_connection_after_a_restart(hf: Holdfast, sql: Any) -> None:
