@@ -97,7 +97,7 @@ CREATE DOMAIN holdfast.queue_name AS text
 -- Name: readable_json; Type: DOMAIN; Schema: holdfast; Owner: -
 
 CREATE DOMAIN holdfast.readable_json AS json
-	CONSTRAINT readable_json_check CHECK (((strpos((VALUE)::text, '\'::text) = 0) OR ((VALUE)::text !~~ '%\\u%'::text) OR ((VALUE)::jsonb IS NOT NULL)));
+	CONSTRAINT readable_json_check CHECK (((strpos((VALUE)::text, '\'::text) = 0) OR (strpos((VALUE)::text, '\u'::text) = 0) OR ((VALUE)::jsonb IS NOT NULL)));
 
 
 -- Name: task_name; Type: DOMAIN; Schema: holdfast; Owner: -
@@ -996,7 +996,7 @@ CREATE TABLE holdfast.sleepers (
     worker text NOT NULL,
     backend integer DEFAULT pg_backend_pid() NOT NULL,
     backend_start timestamp with time zone,
-    application text DEFAULT current_setting('application_name'::text) NOT NULL
+    application text DEFAULT "left"(current_setting('application_name'::text), 63) NOT NULL
 )
 WITH (fillfactor='50');
 
@@ -1931,10 +1931,10 @@ REVOKE ALL ON FUNCTION holdfast.fail(p_id uuid, p_token bigint, p_error jsonb, p
 GRANT ALL ON FUNCTION holdfast.fail(p_id uuid, p_token bigint, p_error jsonb, p_delay interval, p_outcome text) TO holdfast_worker;
 
 
--- Name: FUNCTION finish(p_ids uuid[], p_tokens bigint[], p_outcomes jsonb, p_closed bigint[], p_skip boolean); Type: ACL; Schema: holdfast; Owner: -
+-- Name: FUNCTION finish(p_ids uuid[], p_tokens bigint[], p_outcomes jsonb, p_closed bigint[], p_locked text); Type: ACL; Schema: holdfast; Owner: -
 
-REVOKE ALL ON FUNCTION holdfast.finish(p_ids uuid[], p_tokens bigint[], p_outcomes jsonb, p_closed bigint[], p_skip boolean) FROM PUBLIC;
-GRANT ALL ON FUNCTION holdfast.finish(p_ids uuid[], p_tokens bigint[], p_outcomes jsonb, p_closed bigint[], p_skip boolean) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.finish(p_ids uuid[], p_tokens bigint[], p_outcomes jsonb, p_closed bigint[], p_locked text) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.finish(p_ids uuid[], p_tokens bigint[], p_outcomes jsonb, p_closed bigint[], p_locked text) TO holdfast_worker;
 
 
 -- Name: FUNCTION fire_schedule(p_name text, p_cron text, p_zone text, p_next_at timestamp with time zone, p_slots timestamp with time zone[], p_then timestamp with time zone); Type: ACL; Schema: holdfast; Owner: -
