@@ -207,12 +207,16 @@ CREATE TABLE holdfast.api_tokens (
     shown text NOT NULL,
     tenant holdfast.tenant_name,
     scopes text[] NOT NULL,
+    priority smallint DEFAULT 0 NOT NULL,
+    rate double precision,
     created_at timestamp with time zone NOT NULL,
     expires_at timestamp with time zone,
     revoked_at timestamp with time zone,
     last_used_at timestamp with time zone,
     CONSTRAINT api_tokens_digest_check CHECK ((length(digest) = 32)),
     CONSTRAINT api_tokens_name_check CHECK (((length(name) >= 1) AND (length(name) <= 200))),
+    CONSTRAINT api_tokens_priority_check CHECK (((priority >= 0) AND (priority <= 3))),
+    CONSTRAINT api_tokens_rate_check CHECK ((rate > (0)::double precision)),
     CONSTRAINT api_tokens_scopes_check CHECK ((cardinality(scopes) > 0)),
     CONSTRAINT api_tokens_shown_check CHECK (((length(shown) >= 1) AND (length(shown) <= 20)))
 )
@@ -638,6 +642,14 @@ CREATE SEQUENCE holdfast.claim_token
     NO MINVALUE
     NO MAXVALUE
     CACHE 1;
+
+
+-- Name: cursor_keys; Type: TABLE; Schema: holdfast; Owner: -
+
+CREATE TABLE holdfast.cursor_keys (
+    key text NOT NULL,
+    CONSTRAINT cursor_keys_key_check CHECK ((length(key) >= 64))
+);
 
 
 -- Name: dedupe; Type: TABLE; Schema: holdfast; Owner: -
@@ -1427,6 +1439,11 @@ ALTER TABLE ONLY holdfast.workers
 CREATE INDEX answers_by_time ON holdfast.answers USING btree (created_at);
 
 
+-- Name: batches_by_tenant; Type: INDEX; Schema: holdfast; Owner: -
+
+CREATE INDEX batches_by_tenant ON holdfast.batches USING btree (tenant, id);
+
+
 -- Name: batches_under_way; Type: INDEX; Schema: holdfast; Owner: -
 
 CREATE INDEX batches_under_way ON holdfast.batches USING btree (id) WHERE (finished_at IS NULL);
@@ -1805,10 +1822,10 @@ REVOKE ALL ON FUNCTION holdfast.count_waiting(p_queues text[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.count_waiting(p_queues text[]) TO holdfast_worker;
 
 
--- Name: FUNCTION create_token(p_id uuid, p_name text, p_digest bytea, p_shown text, p_tenant text, p_scopes text[], p_lifetime interval); Type: ACL; Schema: holdfast; Owner: -
+-- Name: FUNCTION create_token(p_id uuid, p_name text, p_digest bytea, p_shown text, p_tenant text, p_scopes text[], p_lifetime interval, p_priority integer, p_rate double precision); Type: ACL; Schema: holdfast; Owner: -
 
-REVOKE ALL ON FUNCTION holdfast.create_token(p_id uuid, p_name text, p_digest bytea, p_shown text, p_tenant text, p_scopes text[], p_lifetime interval) FROM PUBLIC;
-GRANT ALL ON FUNCTION holdfast.create_token(p_id uuid, p_name text, p_digest bytea, p_shown text, p_tenant text, p_scopes text[], p_lifetime interval) TO holdfast_admin;
+REVOKE ALL ON FUNCTION holdfast.create_token(p_id uuid, p_name text, p_digest bytea, p_shown text, p_tenant text, p_scopes text[], p_lifetime interval, p_priority integer, p_rate double precision) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.create_token(p_id uuid, p_name text, p_digest bytea, p_shown text, p_tenant text, p_scopes text[], p_lifetime interval, p_priority integer, p_rate double precision) TO holdfast_admin;
 
 
 -- Name: FUNCTION delivery_id(p_event uuid, p_endpoint uuid); Type: ACL; Schema: holdfast; Owner: -
@@ -2286,10 +2303,10 @@ REVOKE ALL ON FUNCTION holdfast.upkeep(p_worker text, p_ttl interval, OUT term b
 GRANT ALL ON FUNCTION holdfast.upkeep(p_worker text, p_ttl interval, OUT term bigint, OUT promoted integer, OUT reclaimed jsonb, OUT expired integer, OUT next_slot double precision) TO holdfast_worker;
 
 
--- Name: FUNCTION use_token(p_digest bytea, OUT id uuid, OUT name text, OUT tenant text, OUT scopes text[], OUT seconds_left double precision); Type: ACL; Schema: holdfast; Owner: -
+-- Name: FUNCTION use_token(p_digest bytea, OUT id uuid, OUT name text, OUT tenant text, OUT scopes text[], OUT seconds_left double precision, OUT priority smallint, OUT rate double precision); Type: ACL; Schema: holdfast; Owner: -
 
-REVOKE ALL ON FUNCTION holdfast.use_token(p_digest bytea, OUT id uuid, OUT name text, OUT tenant text, OUT scopes text[], OUT seconds_left double precision) FROM PUBLIC;
-GRANT ALL ON FUNCTION holdfast.use_token(p_digest bytea, OUT id uuid, OUT name text, OUT tenant text, OUT scopes text[], OUT seconds_left double precision) TO holdfast_service;
+REVOKE ALL ON FUNCTION holdfast.use_token(p_digest bytea, OUT id uuid, OUT name text, OUT tenant text, OUT scopes text[], OUT seconds_left double precision, OUT priority smallint, OUT rate double precision) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.use_token(p_digest bytea, OUT id uuid, OUT name text, OUT tenant text, OUT scopes text[], OUT seconds_left double precision, OUT priority smallint, OUT rate double precision) TO holdfast_service;
 
 
 -- Name: FUNCTION uuid7(); Type: ACL; Schema: holdfast; Owner: -
@@ -2409,6 +2426,16 @@ GRANT SELECT(tenant) ON TABLE holdfast.api_tokens TO holdfast_reader;
 -- Name: COLUMN api_tokens.scopes; Type: ACL; Schema: holdfast; Owner: -
 
 GRANT SELECT(scopes) ON TABLE holdfast.api_tokens TO holdfast_reader;
+
+
+-- Name: COLUMN api_tokens.priority; Type: ACL; Schema: holdfast; Owner: -
+
+GRANT SELECT(priority) ON TABLE holdfast.api_tokens TO holdfast_reader;
+
+
+-- Name: COLUMN api_tokens.rate; Type: ACL; Schema: holdfast; Owner: -
+
+GRANT SELECT(rate) ON TABLE holdfast.api_tokens TO holdfast_reader;
 
 
 -- Name: COLUMN api_tokens.created_at; Type: ACL; Schema: holdfast; Owner: -
@@ -2560,6 +2587,11 @@ GRANT SELECT ON TABLE holdfast.outbox TO holdfast_reader;
 -- Name: TABLE channel_outbox; Type: ACL; Schema: holdfast; Owner: -
 
 GRANT SELECT ON TABLE holdfast.channel_outbox TO holdfast_reader;
+
+
+-- Name: TABLE cursor_keys; Type: ACL; Schema: holdfast; Owner: -
+
+GRANT SELECT ON TABLE holdfast.cursor_keys TO holdfast_service;
 
 
 -- Name: TABLE dedupe; Type: ACL; Schema: holdfast; Owner: -
