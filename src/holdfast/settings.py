@@ -116,6 +116,16 @@ class Settings:
         secret=True,
     )
     max_body: int = _setting(8_388_608, "largest body of a request to the service, in bytes", 1024)
+    max_connections: int = _setting(
+        2000, "connections the service keeps; when there are more, the longest idle ones without a token are closed", 10
+    )
+    max_requests: int = _setting(
+        1200, "requests the service handles at once, of one tenant a quarter; more are refused with 503 or 429", 4
+    )
+    header_timeout: float = _setting(10.0, "seconds a client of the service may take to send a request's header", 0.1)
+    client_timeout: float = _setting(
+        30.0, "seconds a client of the service may take to send a body, and to receive each 64 kB", 0.1
+    )
 
     test_dsn: str = _setting(
         "", "server on which `holdfast.testing` makes its databases; else it starts one of its own"

@@ -132,7 +132,7 @@ def test_nesting_beyond_all_bounds_is_refused(depth: int, arrays: bool) -> None:
 def test_the_limit_of_nesting_is_exact(arrays: bool) -> None:
     # The payload itself is one level: the object of the arguments.
     assert there_and_back(nested(99, arrays=arrays)) == nested(99, arrays=arrays)
-    with pytest.raises(InvalidPayload, match="is nested 101 levels deep, more than the 100 allowed"):
+    with pytest.raises(InvalidPayload, match="is nested more than 100 levels deep"):
         there_and_back(nested(100, arrays=arrays))
 
 

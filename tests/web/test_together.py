@@ -11,10 +11,13 @@ import pytest
 import serving
 
 from holdfast import Holdfast
-from holdfast.errors import UsageError
+from holdfast.errors import DatabaseUnavailable, UsageError
 from holdfast.model.job import NewJob, ids
+from holdfast.model.token import Caller
 from holdfast.web.service import Service
-from holdfast.web.together import PATIENCE, Together
+from holdfast.web.together import MOST_BYTES, PATIENCE, Together
+
+NOBODY = Caller("1", "test", None, frozenset(), None)
 
 
 async def test_what_comes_while_a_call_is_under_way_goes_into_the_next() -> None:
@@ -36,16 +39,48 @@ async def test_what_comes_while_a_call_is_under_way_goes_into_the_next() -> None
     assert sum(calls) == 50 and len(calls) <= 2
 
 
-async def test_an_error_is_told_to_all_who_asked_and_the_next_call_goes_on() -> None:
+async def test_a_wish_that_fails_a_call_fails_alone() -> None:
+    calls = 0
+
     async def act(wishes: Sequence[int]) -> list[int]:
-        if 0 in wishes:
-            raise ValueError("zero")
+        nonlocal calls
+        calls += 1
+        if 7 in wishes:
+            raise ValueError("seven")
         return list(wishes)
 
     together = Together(act)
-    told = await asyncio.gather(*(together.ask(n) for n in range(3)), return_exceptions=True)
-    assert all(isinstance(each, ValueError) for each in told)
-    assert await together.ask(1) == 1
+    results = await asyncio.gather(*(together.ask(n) for n in range(100)), return_exceptions=True)
+    assert isinstance(results[7], ValueError)
+    assert [each for n, each in enumerate(results) if n != 7] == [n for n in range(100) if n != 7]
+    assert calls < 30  # halves of the rest, not each by itself
+
+
+async def test_an_unreachable_database_fails_all_wishes_of_a_call_and_is_not_asked_again_for_each() -> None:
+    calls = 0
+
+    async def act(wishes: Sequence[int]) -> list[int]:
+        nonlocal calls
+        calls += 1
+        raise DatabaseUnavailable("away")
+
+    together: Together[int, int] = Together(act)
+    results = await asyncio.gather(*(together.ask(n) for n in range(100)), return_exceptions=True)
+    assert all(isinstance(each, DatabaseUnavailable) for each in results) and calls <= 2
+
+
+async def test_what_is_large_goes_into_a_call_of_its_own() -> None:
+    calls: list[list[int]] = []
+
+    async def act(wishes: list[int]) -> list[int]:
+        calls.append(wishes)
+        await asyncio.sleep(0)
+        return wishes
+
+    together: Together[int, int] = Together(act, size=lambda wish: wish)
+    wishes = [1, 2, MOST_BYTES, 3, MOST_BYTES * 2, 4, 5]
+    assert await asyncio.gather(*map(together.ask, wishes)) == wishes
+    assert all(sum(each) <= MOST_BYTES or len(each) == 1 for each in calls) and len(calls) == 5
 
 
 async def test_whoever_goes_away_leaves_the_others_their_answers() -> None:
@@ -69,7 +104,7 @@ async def test_a_job_that_the_database_refuses_spoils_no_other(hf: Holdfast) -> 
     service = Service(serving.with_tasks(hf))
     jobs = [NewJob(ids.make(), "shop.fail", b"{}", max_attempts=1) for _ in range(20)]
     jobs[7].queue = "a/b"
-    told = await asyncio.gather(*(service.enqueue(job) for job in jobs), return_exceptions=True)
+    told = await asyncio.gather(*(service.enqueue(job, NOBODY) for job in jobs), return_exceptions=True)
     assert isinstance(told[7], UsageError)
     assert {job.id for job in jobs if job is not jobs[7]} == {each.id for each in hf.list_jobs()}
     await hf.aclose()

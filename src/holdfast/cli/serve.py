@@ -6,6 +6,7 @@ import importlib.util
 import logging
 import math
 import socket
+import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -48,6 +49,7 @@ def serve(
     import uvicorn
 
     from holdfast.store.pools import first_look
+    from holdfast.web.connections import server_options
     from holdfast.worker import keep_what_is_loaded
 
     given = {"queues": queues, "log_format": log_format, "log_level": log_level, "dsn": dsn, "schema": schema}
@@ -57,9 +59,10 @@ def serve(
     _check_rights(hf, tick)
     config = uvicorn.Config(
         made, host, port, log_config=None, access_log=False, server_header=False, ws="none",
-        timeout_graceful_shutdown=math.ceil(hf.settings.grace),
+        timeout_graceful_shutdown=math.ceil(hf.settings.grace), **server_options(hf.settings),
     )  # fmt: skip
     server = uvicorn.Server(config)
+    sys.setswitchinterval(0.001)  # threads check large bodies; the event loop waits for each of them so long at most
     with _listening(host, port, config.backlog) as listening:
         address, bound = listening.getsockname()[:2]
         keep_what_is_loaded()

@@ -37,14 +37,15 @@ def list_tokens(tenant: TenantOnly = None, as_json: AsJson = False, dsn: Dsn = N
     if as_json:
         render.emit_json(found)
         return
-    columns = ("id", "token", "state", "name", "~tenant", "~scopes", "created", "last used", "expires", "revoked")
+    columns = ("id", "token", "state", "name", "~tenant", "~scopes", "created", "last used", "expires", "revoked",
+               "best priority", "rate")  # fmt: skip
     render.show_rows(columns, map(_row, found), head=4, empty="there are no tokens")
 
 
 def _row(it: TokenInfo) -> tuple[Any, ...]:
     whose = "(all)" if it.tenant is None else it.tenant
     return (it.id, f"{it.shown}...", it.state, it.name, whose, it.scopes, it.created_at, it.last_used_at,
-            it.expires_at, it.revoked_at)  # fmt: skip
+            it.expires_at, it.revoked_at, it.priority, it.rate)  # fmt: skip
 
 
 @group.command(epilog="Example: holdfast tokens create 'web tier' --tenant acme --scopes jobs:read,jobs:write")
@@ -57,6 +58,12 @@ def create(
     expires: Annotated[
         str | None, typer.Option(metavar="TIME", help="How long it is valid, as in 90d. Default: for ever.")
     ] = None,
+    best_priority: Annotated[
+        int, typer.Option(min=0, max=3, metavar="N", help="The best priority its jobs may have. Default: 0, any.")
+    ] = 0,
+    rate: Annotated[
+        float | None, typer.Option(metavar="N", help="Requests a second that each service lets through. Default: any.")
+    ] = None,
     as_json: AsJson = False,
     dsn: Dsn = None,
     schema: Schema = None,
@@ -68,7 +75,7 @@ def create(
     with _application(dsn, schema) as hf:
         token, made = hf.tokens.create(
             name, tenant=tenant, scopes=[each.strip() for each in scopes.split(",") if each.strip()],
-            lifetime=None if expires is None else seconds(expires, "--expires"),
+            lifetime=None if expires is None else seconds(expires, "--expires"), priority=best_priority, rate=rate,
         )  # fmt: skip
     if as_json:
         render.emit_json({**asdict(made), "token": token})

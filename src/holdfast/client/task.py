@@ -235,7 +235,11 @@ class Enqueuer(Generic[P, R]):
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
         """Accepts one job; it is committed when this returns (with conn=, when that transaction commits)."""
-        job, hf = self.new_job(args, kwargs), self._hf
+        return await self.aenqueue_job(self.new_job(args, kwargs))
+
+    async def aenqueue_job(self, job: NewJob) -> Handle[R]:
+        """Enqueue a job that new_job() or checked_job() made."""
+        hf = self._hf
         if not hf.around_enqueues:
             return self._handle(await hf.async_pool.run(self._call(job), self._conn))
         async with hf.around_enqueues.aentered(job):
@@ -309,6 +313,11 @@ class Enqueuer(Generic[P, R]):
         """The job that a call stands for, checked and not yet enqueued."""
         given = self._options.id
         return self._limited(self._job(parse_id(given) if given else ids.make(), self._task.encode(args, kwargs)))
+
+    def checked_job(self, data: payload.Encoded) -> NewJob:
+        """The job of a payload that check_payload() returned, not yet enqueued."""
+        given = self._options.id
+        return self._limited(self._job(parse_id(given) if given else ids.make(), data))
 
     def _limited(self, job: NewJob) -> NewJob:
         if self._task.limits is not None:
@@ -421,8 +430,15 @@ class Task(Enqueuer[P, R]):
         limits = self.hf.settings
         return self.signature.encode(args, kwargs, limits.max_payload, limits.max_depth)
 
+    def check_payload(self, data: bytes) -> payload.Encoded:
+        """Check a payload that came as JSON; it is decoded here and not again."""
+        limits = self.hf.settings
+        return self.signature.check_json(data, limits.max_payload, limits.max_depth)
+
     def encode_call(self, call: Any) -> bytes:
         """The payload of one of many calls: a tuple of arguments, a dict by name, or the one argument."""
+        if isinstance(call, payload.Encoded):
+            return call
         if isinstance(call, tuple | list):
             return self.encode(call, {})
         return self.encode((), call) if isinstance(call, Mapping) else self.encode((call,), {})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -34,16 +35,19 @@ class Tokens:
         tenant: str | None,
         scopes: Sequence[str],
         lifetime: float | timedelta | None = None,
+        priority: int = 0,
+        rate: float | None = None,
     ) -> tuple[str, TokenInfo]:
         """Makes a token and answers it; it cannot be read again. tenant None is for the rows of all tenants. scopes are
         jobs:read, jobs:write, webhooks:read, webhooks:write, operate and admin. lifetime is in seconds; None: for ever.
+        priority is the best that its jobs may have; rate, how many requests a second each service lets through.
         """
         payload.check_text(name, "a token's name", 200)
         if tenant is not None:
             payload.check_text(tenant, "a tenant", 200)
         call = self.calls.create(
             id_ := ids.make(), name, digest(token := new_token()), token[:SHOWN], tenant, _scopes(scopes),
-            _seconds(lifetime),
+            _seconds(lifetime), _priority(priority), _rate(rate),
         )  # fmt: skip
         self._hf.sync_pool.run(call)
         return token, self.get(id_)
@@ -82,3 +86,15 @@ def _seconds(lifetime: float | timedelta | None) -> float | None:
     if seconds is not None and not 0 < seconds <= LONGEST:
         raise UsageError(f"lifetime is seconds, more than 0 and up to {LONGEST:.0f}, got {seconds!r}")
     return seconds
+
+
+def _priority(priority: int) -> int:
+    if priority not in range(4):
+        raise UsageError(f"priority is 0 (critical), 1 (high), 2 (normal) or 3 (low), got {priority!r}")
+    return priority
+
+
+def _rate(rate: float | None) -> float | None:
+    if rate is not None and not 0 < rate < math.inf:
+        raise UsageError(f"rate is requests a second, more than 0, got {rate!r}")
+    return rate

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import math
 import re
 from typing import Any
@@ -17,6 +18,23 @@ _encode_sorted = msgspec.json.Encoder(order="sorted").encode
 _LONGEST_KEY_TEXT = 1000
 # A NUL is \u0000 after an even number of backslashes; after an odd number it is the text "u0000".
 _NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
+_TEXT = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"')
+_NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+_STEPS = [1 if each in b"[{" else -1 for each in range(256)]  # from bracket to bracket
+# PostgreSQL writes numbers out: 1e308 is stored with 309 digits, 60 times as long as it was sent.
+LONGEST_NUMBER = 60  # times
+_EXPONENT = re.compile(rb"[0-9][eE][+-]?([0-9]+)")
+_EXPONENT_OR_TEXT = re.compile(_TEXT.pattern + rb"|[0-9][eE][+-]?([0-9]+)")
+_LARGEST_EXPONENT = 999
+_SLICE = 65_536  # bytes that a regular expression searches at once: it keeps other threads waiting
+
+
+class Encoded(bytes):
+    """A payload that was read from JSON and checked. `held` is what its reader made of it, so it is decoded once; of a
+    large one nothing is held, as what it stands for takes many times its size."""
+
+    reader: object = None
+    held: Any = None
 
 
 def encode(value: object, what: str) -> bytes:
@@ -69,28 +87,56 @@ def check_headers(headers: Any, max_size: int, max_depth: int) -> None:
 
 def check_limits(data: bytes, what: str, max_size: int, max_depth: int, setting: str = "HOLDFAST_MAX_PAYLOAD") -> None:
     """Refuses what PostgreSQL or a worker would choke on: too large, too deep, or holding a NUL."""
-    if len(data) > max_size:
+    size = len(data)
+    if size <= max_size < size * LONGEST_NUMBER:
+        size = stored_size(data, what, max_size)
+    if size > max_size:
         raise InvalidPayload(
-            f"{what} has {len(data):,} bytes, more than the {max_size:,} allowed; store large data elsewhere and "
+            f"{what} has {size:,} bytes, more than the {max_size:,} allowed; store large data elsewhere and "
             f"pass a reference, or raise {setting}"
         )
     if b"\\u0000" in data and _NUL.search(data):
         raise InvalidPayload(f"{what} holds a NUL character, which PostgreSQL cannot store in JSON")
     # Counting brackets is cheap and never too low, so the real depth is measured only when it could be too much.
-    if data.count(b"{") + data.count(b"[") > max_depth and (depth := _depth(data)) > max_depth:
-        raise InvalidPayload(f"{what} is nested {depth} levels deep, more than the {max_depth} allowed")
+    if data.count(b"{") + data.count(b"[") > max_depth and _is_deeper(data, max_depth):
+        raise InvalidPayload(f"{what} is nested more than {max_depth} levels deep")
 
 
-def _depth(data: bytes) -> int:
-    deepest = level = 0
-    for token in re.finditer(rb'"(?:[^"\\]|\\.)*"|[\[{]|[\]}]', data):
-        first = token[0][0]
-        if first in b"[{":
-            level += 1
-            deepest = max(deepest, level)
-        elif first in b"]}":
-            level -= 1
-    return deepest
+def stored_size(data: bytes, what: str, enough: int) -> int:
+    """Return how many bytes PostgreSQL stores: numbers with an exponent are written out. Stops counting above `enough`.
+
+    Refuse exponents that no number of ours has. The first count takes texts for numbers, so it is never too low; only
+    where it is too much are texts told from numbers.
+    """
+    largest, more = 0, 0
+    for start in range(0, len(data), _SLICE):
+        for digits in _EXPONENT.findall(data[start : start + _SLICE + 8]):
+            exponent = int(digits[:9])
+            largest, more = max(largest, exponent), more + exponent
+    if largest <= _LARGEST_EXPONENT and len(data) + more <= enough:
+        return len(data) + more
+    more = 0
+    for found in _EXPONENT_OR_TEXT.finditer(data):
+        if found[1] is None:
+            continue
+        if (exponent := int(found[1][:9])) > _LARGEST_EXPONENT:
+            raise InvalidPayload(f"{what} holds a number with the exponent {exponent}; send it as a text")
+        more += exponent
+        if len(data) + more > enough:
+            break
+    return len(data) + more
+
+
+def _is_deeper(data: bytes, most: int) -> bool:
+    """Whether JSON is nested deeper than so many levels."""
+    brackets = _TEXT.sub(b"", data).translate(None, _NO_BRACKETS)
+    level = 0
+    for start in range(0, len(brackets), _SLICE):
+        levels = list(itertools.accumulate(map(_STEPS.__getitem__, brackets[start : start + _SLICE]), initial=level))
+        if max(levels) > most:
+            return True
+        level = levels[-1]
+    return False
 
 
 def sorted_json(data: bytes) -> str:

@@ -28,6 +28,10 @@ class TokenInfo:
     expires_at: datetime | None
     revoked_at: datetime | None
     last_used_at: datetime | None
+    priority: int
+    """The best that its jobs may have: 0 is any."""
+    rate: float | None
+    """Requests a second that each service lets through; None is any number."""
     state: str
 
 
@@ -40,6 +44,8 @@ class Caller:
     tenant: str | None
     scopes: frozenset[str]
     seconds_left: float | None
+    priority: int = 0
+    rate: float | None = None
 
     @property
     def everyone(self) -> bool:

@@ -5,10 +5,12 @@ Deliveries of webhooks are jobs. Calls for jobs leave them out unless the token 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
-from typing import Any
+from typing import Any, Generic, TypeVar
+
+import msgspec
 
 from holdfast.model.delivery import MessageInfo
 from holdfast.model.job import BatchInfo
@@ -19,6 +21,12 @@ from holdfast.store.calls import Call, array
 from holdfast.store.outbox import MessageFilter
 from holdfast.store.values import Filter
 from holdfast.store.webhooks import Deliveries
+
+T = TypeVar("T")
+LARGE_JOB = 65_536  # bytes from which a job is looked at by itself, and not in a call for many
+PAGE_BYTES = 4_194_304
+Json = msgspec.Raw
+"""JSON as PostgreSQL returns it, passed on as it is: nothing here decodes it, so no row can fail to be shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,19 +61,30 @@ class SeenJob:
 
 def _discarded(schema: str, job: str) -> str:
     """Not as `not exists`: that could become a look at all dead jobs."""
-    held = f"(SELECT d.id FROM {schema}.dead d WHERE d.id = {job}.id)"
+    held = f"(SELECT d.id FROM {schema}.dead d WHERE d.id = {job}.id::uuid)"
     return f"CASE WHEN {job}.status::text IN ('failed', 'dead') THEN {held} IS NULL ELSE false END"
 
 
-_JOB = (
-    "j.id::text, j.task, j.tenant, j.queue, j.priority, j.payload, j.status::text, j.attempts, j.max_attempts, "
-    "j.run_at, j.created_at, j.started_at, j.finished_at, j.last_error - 'traceback' - 'output', j.result, "
-    "j.batch::text, j.deadline, j.progress"
-)
-_MESSAGE = ", ".join(
-    {"id": "id::text", "order": '"order"', "error": "error - 'traceback' - 'output'"}.get(each.name, each.name)
-    for each in fields(MessageInfo)
-)
+_HIDDEN = "- 'traceback' - 'output'"  # of an error: for operators alone
+_JOB = {each.name: f"j.{each.name}" for each in fields(SeenJob)} | {
+    "id": "j.id::text", "args": "j.payload::text", "status": "j.status::text", "result": "j.result::text",
+    "error": f"(j.last_error {_HIDDEN})::text", "batch": "j.batch::text", "progress": "j.progress::text",
+}  # fmt: skip
+_MESSAGE = {each.name: f'"{each.name}"' for each in fields(MessageInfo)} | {
+    "id": "id::text", "payload": "payload::text", "error": f"(error {_HIDDEN})::text",
+}  # fmt: skip
+_DELIVERY = dict(zip((each.name for each in fields(DeliveryInfo)), webhooks.DELIVERY.split(", "), strict=True))
+_JOB_SIZES = ("args", "error", "result", "progress")
+_MESSAGE_SIZES = ("payload", "error")
+
+
+@dataclass(frozen=True, slots=True)
+class Part(Generic[T]):
+    """Rows of a list. `cut`: there were more, which did not fit into the bytes of a page; `size` is what these take."""
+
+    rows: list[T]
+    cut: bool = False
+    size: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +96,7 @@ class Page:
     floor: str | None = None
     since: datetime | None = None
     until: datetime | None = None
+    size: int = PAGE_BYTES
 
     def sql(self, id_: str = "id") -> tuple[str, list[Any]]:
         conditions, params = ["true"], []
@@ -95,18 +115,29 @@ class SeenCalls:
         self.schema = schema
         self._may = f"{schema}.may_see(%s, %s, tenant)"
         self._may_job = f"{self._may} AND (%s OR task <> '{TASK}')"
-        self._job = f"{_JOB}, {_discarded(schema, 'j')}"
+        self._job = _JOB | {"discarded": _discarded(schema, "j")}
 
-    def jobs(self, wanted: Sequence[tuple[str, Caller]]) -> Call[dict[int, SeenJob]]:
-        """Jobs that were asked for by callers, by the place in the list, without those that the caller may not see."""
+    def jobs(self, wanted: Sequence[tuple[str, Caller]]) -> Call[dict[int, SeenJob | None]]:
+        """Jobs that were asked for by callers, by the place in the list, without those that the caller may not see. Of
+        several, one that is large is None: it is looked at by itself, so that nobody else waits for it."""
+        names = {"payload": "args"}
+        text = ", ".join(f"{column}::text AS {names.get(column, column)}"
+                         for column in ("payload", "error", "result", "progress"))  # fmt: skip
+        sizes = " + ".join(f"coalesce(octet_length({name}), 0)" for name in _JOB_SIZES)
+        columns = ", ".join(
+            f"CASE WHEN large THEN NULL ELSE {each.name} END" if each.name in _JOB_SIZES
+            else _discarded(self.schema, "k") if each.name == "discarded" else each.name
+            for each in fields(SeenJob)
+        )  # fmt: skip
         return Call(
-            "SELECT place, id::text, task, tenant, queue, priority, payload, status, attempts, max_attempts, run_at, "
-            "created_at, started_at, finished_at, error, result, batch::text, deadline, progress, "
-            f"{_discarded(self.schema, 'j')} "
-            f"FROM {self.schema}.look_at(%s::uuid[], %s::boolean[], %s::text[], %s::boolean[]) j",
-            (array(id_ for id_, _ in wanted), array(who.everyone for _, who in wanted),
-             [who.tenant for _, who in wanted], array(who.may("webhooks:read") for _, who in wanted)),
-            lambda rows: {row[0] - 1: SeenJob(*row[1:]) for row in rows},
+            f"SELECT place, large, {columns} FROM (SELECT i.*, {sizes} > %s AS large FROM (SELECT place, j.id::text, "
+            f"task, tenant, queue, priority, {text}, status, attempts, max_attempts, run_at, created_at, started_at, "
+            "finished_at, batch::text, deadline "
+            f"FROM {self.schema}.look_at(%s::uuid[], %s::boolean[], %s::text[], %s::boolean[]) j OFFSET 0) i OFFSET 0) k",
+            (LARGE_JOB if len(wanted) > 1 else 2**31 - 1, array(id_ for id_, _ in wanted),
+             array(who.everyone for _, who in wanted), [who.tenant for _, who in wanted],
+             array(who.may("webhooks:read") for _, who in wanted)),
+            lambda rows: {row[0] - 1: None if row[1] else _job(row[2:]) for row in rows},
         )  # fmt: skip
 
     def marks(self, ids: Sequence[str]) -> Call[list[str]]:
@@ -122,26 +153,23 @@ class SeenCalls:
         return Call(f"SELECT {self.schema}.page_floor(%s::uuid, %s, %s)::text", (before, jobs, dead),
                     lambda rows: rows[0][0])  # fmt: skip
 
-    def list_jobs(self, who: Caller, where: Filter, page: Page) -> Call[list[SeenJob]]:
+    def list_jobs(self, who: Caller, where: Filter, page: Page) -> Call[Part[SeenJob]]:
         (those, some), (part, more) = where.sql(), page.sql()
-        return Call(
-            f"SELECT {self._job} FROM {self.schema}.jobs j WHERE {those} AND {part} AND {self._may_job} "
+        return _part(
+            self._job, _JOB_SIZES, f"FROM {self.schema}.jobs j WHERE {those} AND {part} AND {self._may_job} "
             "ORDER BY j.id DESC LIMIT %s",  # ids grow with time, and every table has an index on them
-            (*some, *more, *_reads(who), page.limit),
-            lambda rows: [SeenJob(*row) for row in rows],
-            prepare=False,
-        )
+            (*some, *more, *_reads(who), page.limit), page.size, _job,
+        )  # fmt: skip
 
-    def list_dead(self, who: Caller, where: Filter, page: Page) -> Call[list[SeenJob]]:
+    def list_dead(self, who: Caller, where: Filter, page: Page) -> Call[Part[SeenJob]]:
         """Failed and dead jobs that nobody has acted on."""
         (those, some), (part, more) = where.sql(), page.sql()
-        return Call(
-            f"SELECT {self._job} FROM {self.schema}.jobs j WHERE j.id = ANY(ARRAY(SELECT id FROM {self.schema}.dead "
+        return _part(
+            self._job, _JOB_SIZES,
+            f"FROM {self.schema}.jobs j WHERE j.id = ANY(ARRAY(SELECT id FROM {self.schema}.dead "
             f"WHERE {those} AND {part} AND {self._may_job} ORDER BY id DESC LIMIT %s)) ORDER BY j.id DESC",
-            (*some, *more, *_reads(who), page.limit),
-            lambda rows: [SeenJob(*row) for row in rows],
-            prepare=False,
-        )
+            (*some, *more, *_reads(who), page.limit), page.size, _job,
+        )  # fmt: skip
 
     def dead_ids(self, who: Caller, where: Filter, after: str | None, limit: int) -> Call[list[str]]:
         those, some = where.sql()
@@ -188,47 +216,84 @@ class SeenCalls:
         part, more = page.sql()
         return Call(
             f"SELECT {calls.BATCH_COLUMNS} FROM {self.schema}.batch_progress WHERE {part} AND {self._may} "
-            "ORDER BY batch_progress.id DESC LIMIT %s",
-            (*more, *_who(who), page.limit),
+            f"{_own_only(who)} ORDER BY batch_progress.id DESC LIMIT %s",
+            (*more, *_who(who), *_own_tenant(who), page.limit),
             lambda rows: [BatchInfo(*row) for row in rows],
         )
 
     def message(self, who: Caller, id_: str) -> Call[MessageInfo | None]:
         return Call(
-            f"SELECT {_MESSAGE} FROM {self.schema}.outbox WHERE id = %s::uuid AND {self._may}",
+            f"SELECT {', '.join(_MESSAGE.values())} FROM {self.schema}.outbox WHERE id = %s::uuid AND {self._may}",
             (id_, *_who(who)),
-            lambda rows: MessageInfo(*rows[0]) if rows else None,
+            lambda rows: _message(rows[0]) if rows else None,
         )
 
-    def list_messages(self, who: Caller, where: MessageFilter, page: Page) -> Call[list[MessageInfo]]:
+    def list_messages(self, who: Caller, where: MessageFilter, page: Page) -> Call[Part[MessageInfo]]:
         (those, some), (part, more) = where.sql(), page.sql()
-        return Call(
-            f"SELECT {_MESSAGE} FROM {self.schema}.outbox WHERE {those} AND {part} AND {self._may} "
+        return _part(
+            _MESSAGE, _MESSAGE_SIZES, f"FROM {self.schema}.outbox WHERE {those} AND {part} AND {self._may} "
             "ORDER BY outbox.id DESC LIMIT %s",
-            (*some, *more, *_who(who), page.limit),
-            lambda rows: [MessageInfo(*row) for row in rows],
-            prepare=False,
-        )
+            (*some, *more, *_who(who), page.limit), page.size, _message,
+        )  # fmt: skip
 
     def endpoints(self, who: Caller, id_: str | None = None) -> Call[list[Endpoint]]:
         """All that the caller may see, or one."""
         return Call(
             f"SELECT {webhooks.ENDPOINT} FROM {self.schema}.webhook_endpoint_state "
-            f"WHERE (%s::uuid IS NULL OR id = %s::uuid) AND {self._may} "
+            f"WHERE (%s::uuid IS NULL OR id = %s::uuid) AND {self._may} {_own_only(who)} "
             "ORDER BY webhook_endpoint_state.id DESC LIMIT 1000",
-            (id_, id_, *_who(who)),
+            (id_, id_, *_who(who), *_own_tenant(who)),
             lambda rows: [Endpoint(*row) for row in rows],
         )
 
-    def deliveries(self, who: Caller, which: Deliveries, page: Page) -> Call[list[DeliveryInfo]]:
+    def deliveries(self, who: Caller, which: Deliveries, page: Page) -> Call[Part[DeliveryInfo]]:
         (those, some), (part, more) = which.sql(), page.sql("webhook_delivery_id")
-        return Call(
-            f"SELECT {webhooks.DELIVERY} FROM {self.schema}.webhook_deliveries WHERE {those} AND {part} "
+        return _part(
+            _DELIVERY, ("body", "response_body"), f"FROM {self.schema}.webhook_deliveries WHERE {those} AND {part} "
             f"AND {self.schema}.may_see(%s, %s, tenant_id) ORDER BY webhook_delivery_id DESC LIMIT %s",
-            (*some, *more, *_who(who), page.limit),
-            lambda rows: [DeliveryInfo(*row) for row in rows],
-            prepare=False,
-        )
+            (*some, *more, *_who(who), page.limit), page.size, lambda row: DeliveryInfo(*row),
+        )  # fmt: skip
+
+
+def _part(
+    columns: Mapping[str, str], sizes: Sequence[str], rest: str, params: tuple[Any, ...], most: int,
+    read: Callable[[Sequence[Any]], T],
+) -> Call[Part[T]]:  # fmt: skip
+    """Rows, the newest first, up to so many bytes of what may be large; one row at least."""
+    inner = ", ".join(f'{expression} AS "{name}"' for name, expression in columns.items())
+    size = " + ".join(f'coalesce(octet_length(i."{name}"), 0)' for name in sizes)
+    outer = ", ".join(f'"{name}"' for name in columns)
+    return Call(
+        f"SELECT every, until, {outer} FROM (SELECT i.*, count(*) OVER () AS every, {size} AS size, "
+        f'sum({size}) OVER (ORDER BY i.id DESC) AS until FROM (SELECT {inner} {rest}) i) o '
+        "WHERE until - size < %s ORDER BY o.id DESC",
+        (*params, most),
+        lambda rows: Part([read(row[2:]) for row in rows], bool(rows) and rows[0][0] > len(rows),
+                          int(rows[-1][1]) if rows else 0),
+        prepare=False,
+    )  # fmt: skip
+
+
+def _job(row: Sequence[Any]) -> SeenJob:
+    values = list(row)
+    for place in _JOB_PLACES:
+        values[place] = _raw(values[place])
+    return SeenJob(*values)
+
+
+def _message(row: Sequence[Any]) -> MessageInfo:
+    values = list(row)
+    for place in _MESSAGE_PLACES:
+        values[place] = _raw(values[place])
+    return MessageInfo(*values)
+
+
+def _raw(text: str | None) -> Json | None:
+    return None if text is None else msgspec.Raw(text.encode())
+
+
+_JOB_PLACES = [place for place, each in enumerate(fields(SeenJob)) if each.name in _JOB_SIZES]
+_MESSAGE_PLACES = [place for place, each in enumerate(fields(MessageInfo)) if each.name in _MESSAGE_SIZES]
 
 
 def _who(caller: Caller) -> tuple[bool, str | None]:
@@ -243,3 +308,12 @@ def _reads(caller: Caller) -> tuple[bool, str | None, bool]:
 def _writes(caller: Caller) -> tuple[bool, str | None, bool]:
     """Who changes jobs, and whether deliveries are among them."""
     return caller.everyone, caller.tenant, caller.may("webhooks:write")
+
+
+def _own_only(caller: Caller) -> str:
+    """What may_see() says too, in words that an index knows."""
+    return "" if caller.everyone else "AND tenant = %s"
+
+
+def _own_tenant(caller: Caller) -> tuple[str | None, ...]:
+    return () if caller.everyone else (caller.tenant,)

@@ -9,7 +9,7 @@ from typing import Any
 from holdfast.model.token import Caller, TokenInfo
 from holdfast.store.calls import Call, Rows, text_array
 
-_COLUMNS = "id::text, name, shown, tenant, scopes, created_at, expires_at, revoked_at, last_used_at"
+_COLUMNS = "id::text, name, shown, tenant, scopes, created_at, expires_at, revoked_at, last_used_at, priority, rate"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +29,12 @@ class TokenCalls:
 
     def create(
         self, id_: str, name: str, digest: bytes, shown: str, tenant: str | None, scopes: Sequence[str],
-        lifetime: float | None,
+        lifetime: float | None, priority: int = 0, rate: float | None = None,
     ) -> Call[bool]:  # fmt: skip
         return Call(
             f"SELECT {self.schema}.create_token(%s::uuid, %s, decode(%s, 'hex'), %s, %s, %s::text[], "
-            "make_interval(secs => %s))",
-            (id_, name, digest.hex(), shown, tenant, text_array(scopes), lifetime),
+            "make_interval(secs => %s), %s, %s)",
+            (id_, name, digest.hex(), shown, tenant, text_array(scopes), lifetime, priority, rate),
             _first,
         )
 
@@ -54,10 +54,15 @@ class TokenCalls:
 
     def use(self, digest: bytes) -> Call[Caller | None]:
         return Call(
-            f"SELECT id::text, name, tenant, scopes, seconds_left FROM {self.schema}.use_token(decode(%s, 'hex'))",
+            "SELECT id::text, name, tenant, scopes, seconds_left, priority, rate "
+            f"FROM {self.schema}.use_token(decode(%s, 'hex'))",
             (digest.hex(),),
             _caller,
         )
+
+    def cursor_key(self) -> Call[str]:
+        """What seals the cursors of lists, the same for every process of the service."""
+        return Call(f"SELECT key FROM {self.schema}.cursor_keys", (), _first)
 
     def begin_answer(self, owner: str, key: str, fingerprint: bytes) -> Call[Begun]:
         return Call(
@@ -75,8 +80,8 @@ class TokenCalls:
 def _caller(rows: Rows) -> Caller | None:
     if not rows:
         return None
-    id_, name, tenant, scopes, left = rows[0]
-    return Caller(id_, name, tenant, frozenset(scopes), left)
+    id_, name, tenant, scopes, left, priority, rate = rows[0]
+    return Caller(id_, name, tenant, frozenset(scopes), left, priority, rate)
 
 
 def _first(rows: Rows) -> Any:

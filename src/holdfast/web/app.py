@@ -6,12 +6,17 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from fastapi import FastAPI
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from fastapi.routing import APIRoute
+from starlette.requests import Request
+from starlette.responses import Response
 
 from holdfast.settings import VERSION
 from holdfast.web import batches, dead, flow, health, hooks, jobs, observe, outbox, secrets, tick
-from holdfast.web.problems import EVERYWHERE, Problem, ProblemShape, handle_errors
+from holdfast.web.authenticate import Authenticated
+from holdfast.web.guard import Bounds, Guard
+from holdfast.web.problems import EVERYWHERE, ProblemShape, handle_errors
 from holdfast.web.quick import Quick
 from holdfast.web.service import Service
 from holdfast.web.takes import of_routes
@@ -37,30 +42,41 @@ def app(hf: Holdfast, *, tick_endpoint: bool = False) -> FastAPI:
     """
     made = FastAPI(
         title="Holdfast", version=VERSION, lifespan=_closing, docs_url=None, redoc_url=None,
-        openapi_url="/v1/openapi.json", separate_input_output_schemas=False, strict_content_type=False,
+        openapi_url=None, separate_input_output_schemas=False, strict_content_type=False, redirect_slashes=False,
     )  # fmt: skip
     made.state.service = Service(hf)
+    made.state.tick_secrets = secrets.read(hf.settings.tick_secrets) if tick_endpoint else []
     made.add_middleware(Quick, service=made.state.service, prefix="/v1")
+    made.add_middleware(
+        Authenticated, service=made.state.service, prefix="/v1", guarded=_guarded(),
+        tick_secrets=made.state.tick_secrets,
+    )  # fmt: skip
     handle_errors(made)
     for each in ROUTERS:
         made.include_router(each, prefix="/v1", responses=EVERYWHERE)
     made.include_router(health.router, prefix="/v1")
     if tick_endpoint:
-        made.state.tick_secrets = secrets.read(hf.settings.tick_secrets)
         made.include_router(tick.router, prefix="/v1", responses=EVERYWHERE)
     made.state.takes = of_routes([*ROUTERS, tick.router])
     figures = made.state.figures = observe.Figures(
         made.state.service, observe.names([*ROUTERS, health.router, tick.router], "/v1")
     )
-    made.add_middleware(Bounded, most=hf.settings.max_body)
+    made.add_middleware(Guard, bounds=Bounds.of(hf.settings))
     made.add_middleware(observe.Counted, figures=figures)
     _describe(made)
+    made.add_route("/v1/openapi.json", _Document().get, include_in_schema=False)
     return made
+
+
+def _guarded() -> set[str]:
+    """The first part of every path that needs a token."""
+    return {route.path.split("/")[1] for router in ROUTERS for route in router.routes if isinstance(route, APIRoute)}
 
 
 @asynccontextmanager
 async def _closing(made: FastAPI) -> AsyncIterator[None]:
     """Where it is the main application it closes its connections; mounted, whoever has `hf` does."""
+    _ = made.openapi()  # takes a tenth of a second, which no caller should wait for
     yield
     await made.state.service.hf.aclose()
 
@@ -81,51 +97,15 @@ def _describe(made: FastAPI) -> None:
     made.openapi = openapi  # type: ignore[method-assign]
 
 
-class Bounded:
-    """Refuses bodies that are too large, whatever length they claim, and says what must be on every answer."""
+class _Document:
+    """The OpenAPI document, encoded once for each place where the application is mounted."""
 
-    def __init__(self, inner: ASGIApp, most: int) -> None:
-        self._inner = inner
-        self._most = most
+    def __init__(self) -> None:
+        self._encoded: dict[str, bytes] = {}
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._inner(scope, receive, send)
-            return
-        claimed = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
-        if claimed.isdigit() and int(claimed) > self._most:
-            await self._refused()(scope, receive, send)
-            return
-        await self._inner(scope, self._counted(receive), _marked(send))
-
-    def _counted(self, receive: Receive) -> Receive:
-        seen = 0
-
-        async def counting() -> Message:
-            nonlocal seen
-            message = await receive()
-            seen += len(message.get("body", b""))
-            if seen > self._most:
-                raise self._problem()
-            return message
-
-        return counting
-
-    def _problem(self) -> Problem:
-        return Problem(
-            413, f"the body is larger than {self._most:,} bytes; send fewer jobs, or raise HOLDFAST_MAX_BODY"
-        )
-
-    def _refused(self) -> ASGIApp:
-        return self._problem().response()
-
-
-def _marked(send: Send) -> Send:
-    async def marking(message: Message) -> None:
-        if message["type"] == "http.response.start":
-            message["headers"] = [
-                *message["headers"], (b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"),
-            ]  # fmt: skip
-        await send(message)
-
-    return marking
+    async def get(self, request: Request) -> Response:
+        root: str = request.scope.get("root_path", "")
+        if root not in self._encoded:
+            servers = {"servers": [{"url": root}]} if root else {}
+            self._encoded[root] = msgspec.json.encode(request.app.openapi() | servers)
+        return Response(self._encoded[root], media_type="application/json")

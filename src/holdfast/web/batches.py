@@ -11,10 +11,11 @@ from starlette.responses import Response
 from holdfast.model.job import BatchInfo
 from holdfast.store.seen import Page
 from holdfast.web import jobs, shapes
+from holdfast.web.body import BodyRoute
 from holdfast.web.problems import FOR_CHANGES, FOR_ONE, Problem, unknown
 from holdfast.web.service import Asked, Reads, Writes, answer
 
-router = APIRouter(prefix="/batches", tags=["batches"])
+router = APIRouter(prefix="/batches", tags=["batches"], route_class=BodyRoute)
 
 
 @router.post("", status_code=201, response_model=shapes.MadeBatch, responses=FOR_CHANGES)
@@ -23,7 +24,7 @@ async def create(new: shapes.NewBatch, asked: Writes) -> Response:
 
     async def act(conn: Any) -> Response:
         if conn is None:
-            async with asked.service.transaction() as own:
+            async with asked.service.transaction(asked.caller) as own:
                 return await _make(new, asked, own)
         return await _make(new, asked, conn)
 
@@ -47,9 +48,10 @@ async def _make(new: shapes.NewBatch, asked: Asked, conn: Any) -> Response:
 @router.get("", response_model=shapes.Batches)
 async def list_batches(asked: Reads, cursor: shapes.Cursor = None, limit: shapes.Limit = 50) -> Response:
     """The newest batches with their counters."""
-    page = Page(limit=limit, before=shapes.text(cursor))
+    page = Page(limit=limit, before=await asked.before(cursor))
     found = await asked.run(asked.service.seen.list_batches(asked.caller, page))
-    return answer(shapes.Batches(found, found[-1].id if len(found) == limit else None))
+    end = found[-1].id if len(found) == limit else None
+    return answer(shapes.Batches(found, await asked.service.seal(asked.caller, end)))
 
 
 @router.get("/{batch_id}", response_model=BatchInfo, responses=FOR_ONE)

@@ -14,10 +14,11 @@ from holdfast.store.calls import Call
 from holdfast.store.seen import Page
 from holdfast.store.values import Filter
 from holdfast.web import shapes
+from holdfast.web.body import BodyRoute
 from holdfast.web.problems import FOR_CHANGES
 from holdfast.web.service import Asked, Reads, Writes, answer
 
-router = APIRouter(prefix="/dead", tags=["dead"])
+router = APIRouter(prefix="/dead", tags=["dead"], route_class=BodyRoute)
 Move = Callable[[Caller, Sequence[str]], Call[list[str]]]
 
 
@@ -35,9 +36,11 @@ async def list_dead(
 ) -> Response:
     """The newest failed and dead jobs that match."""
     where = Filter(status=status, task=task, queue=queue, tenant=tenant, error=error, batch=shapes.text(batch))
-    page = Page(limit=limit, before=shapes.text(cursor))
+    page = Page(limit=limit, before=await asked.before(cursor))
     calls = asked.service.seen
-    found = await asked.service.page(lambda part: calls.list_dead(asked.caller, where, part), page, dead=True)
+    found = await asked.service.page(
+        asked.caller, lambda part: calls.list_dead(asked.caller, where, part), page, dead=True
+    )
     return answer(shapes.Jobs(*found))
 
 

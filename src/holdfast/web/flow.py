@@ -11,10 +11,11 @@ from starlette.responses import Response
 from holdfast.store.calls import Call
 from holdfast.store.inspect import Inspections
 from holdfast.web import shapes
+from holdfast.web.body import BodyRoute
 from holdfast.web.problems import FOR_CHANGES
 from holdfast.web.service import Asked, Operates, answer
 
-router = APIRouter(tags=["operate"])
+router = APIRouter(tags=["operate"], route_class=BodyRoute)
 QueueName = Annotated[shapes.Queue, Path()]
 
 

@@ -16,10 +16,11 @@ from holdfast.store.calls import Call
 from holdfast.store.seen import Page
 from holdfast.store.webhooks import Deliveries
 from holdfast.web import shapes
+from holdfast.web.body import BodyRoute
 from holdfast.web.problems import FOR_CHANGES, FOR_ONE, Problem, unknown
 from holdfast.web.service import Asked, ReadsHooks, WritesHooks, answer
 
-router = APIRouter(prefix="/webhooks", tags=["webhooks"])
+router = APIRouter(prefix="/webhooks", tags=["webhooks"], route_class=BodyRoute)
 DeliveryStatus = Literal["PENDING", "DELIVERED", "FAILED"]
 
 
@@ -149,12 +150,13 @@ async def deliveries(
     """The newest deliveries that match."""
     which = Deliveries(endpoint=shapes.text(endpoint), event=shapes.text(event), event_type=event_type,
                        status=status, tenant=tenant, since=since, until=until)  # fmt: skip
-    page = Page(limit=limit, before=shapes.text(cursor))
+    page = Page(limit=limit, before=await asked.before(cursor))
     calls = asked.service.seen
     if endpoint is not None:  # those have an index, whatever else there is
         found = await asked.run(calls.deliveries(asked.caller, which, page))
-        return answer(shapes.DeliveryPage(found, found[-1].id if len(found) == limit else None))
-    some = await asked.service.page(lambda part: calls.deliveries(asked.caller, which, part), page)
+        end = found.rows[-1].id if found.cut or len(found.rows) == limit else None
+        return answer(shapes.DeliveryPage(found.rows, await asked.service.seal(asked.caller, end)))
+    some = await asked.service.page(asked.caller, lambda part: calls.deliveries(asked.caller, which, part), page)
     return answer(shapes.DeliveryPage(*some))
 
 
@@ -162,7 +164,7 @@ async def deliveries(
 async def delivery(delivery_id: UUID, asked: ReadsHooks) -> Response:
     """A delivery: what was sent and what was answered."""
     call = asked.service.seen.deliveries(asked.caller, Deliveries(id=str(delivery_id)), Page(limit=1))
-    found = await asked.run(call)
+    found = (await asked.run(call)).rows
     if not found:
         raise unknown("delivery", delivery_id)
     return answer(found[0])

@@ -13,18 +13,21 @@ from uuid import UUID
 import msgspec
 from fastapi import APIRouter, Query
 from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from holdfast.client.task import Dedupe, Enqueuer, Task
 from holdfast.errors import DatabaseUnavailable, UnknownTask, UsageError
 from holdfast.model.delivery import PREFIX
+from holdfast.model.payload import Encoded
 from holdfast.model.token import Caller
 from holdfast.store.seen import Page, SeenJob
 from holdfast.store.values import Filter
 from holdfast.web import shapes
+from holdfast.web.body import LARGE, BodyRoute
 from holdfast.web.problems import FOR_CHANGES, FOR_ONE, Problem, of, unknown
 from holdfast.web.service import Asked, Explains, Reads, Writes, answer
 
-router = APIRouter(prefix="/jobs", tags=["jobs"])
+router = APIRouter(prefix="/jobs", tags=["jobs"], route_class=BodyRoute)
 LONGEST_WAIT = 60.0
 LONGEST_STREAM = 300.0  # then the client connects again, with a token that is looked at anew
 STILL_HERE = 15.0  # seconds after which a stream that has no news says so
@@ -39,11 +42,12 @@ async def create(job: shapes.Job, asked: Writes) -> Response:
     """Makes a job."""
 
     async def act(conn: Any) -> Response:
-        sender = await enqueuer(asked, job, conn)
+        sender, data = await enqueuer(asked, job, conn)
+        new = sender.checked_job(data)
         if conn is None and _is_simple(asked, job):
-            told = await asked.service.enqueue(sender.new_job((), job.args))
+            told = await asked.service.enqueue(new, asked.caller)
             return answer(shapes.Made(told.id, told.outcome != "created"), 201)
-        made = await sender.aenqueue(**job.args)
+        made = await sender.aenqueue_job(new)
         return answer(shapes.Made(made.id, made.existing), 201)
 
     return await asked.once(act)
@@ -65,7 +69,7 @@ async def create_many(many: shapes.ManyJobs, asked: Writes) -> Response:
     async def in_transaction(conn: Any) -> Response:
         if conn is not None:
             return await act(conn)
-        async with asked.service.transaction() as own:
+        async with asked.service.transaction(asked.caller) as own:
             return await act(own)
 
     return await asked.once(in_transaction)
@@ -79,17 +83,17 @@ async def enqueue_all(asked: Asked, jobs: Sequence[shapes.Job], conn: Any, batch
         kinds.setdefault(job.model_dump_json(exclude={"args"}) + alone, []).append(place)
     ids: dict[int, str] = {}
     for places in kinds.values():
-        these = [jobs[place] for place in places]
         with at_place(places[0]):
-            sender = await enqueuer(asked, these[0], conn, batch)
+            sender, data = await enqueuer(asked, jobs[places[0]], conn, batch)
+        these = [data]
         for place in places[1:]:
             with at_place(place):
-                _check(find_task(asked, jobs[place].task), jobs[place])
+                these.append(await _check(asked, find_task(asked, jobs[place].task), jobs[place]))
         if len(these) == 1:
             with at_place(places[0]):
-                ids[places[0]] = (await sender.aenqueue(**these[0].args)).id
+                ids[places[0]] = (await sender.aenqueue_job(sender.checked_job(data))).id
         else:
-            handles = await sender.aenqueue_many([each.args for each in these])
+            handles = await sender.aenqueue_many(these)
             ids |= zip(places, handles.ids, strict=True)
     return [ids[place] for place in range(len(jobs))]
 
@@ -105,8 +109,9 @@ def at_place(place: int) -> Iterator[None]:
         raise problem.at(f"jobs.{place}") from problem
 
 
-async def enqueuer(asked: Asked, job: shapes.Job, conn: Any, batch: Any = None) -> Enqueuer[Any, Any]:
-    """The task with the options that a request gives, once it is certain that the job may be made."""
+async def enqueuer(asked: Asked, job: shapes.Job, conn: Any, batch: Any = None) -> tuple[Enqueuer[Any, Any], Encoded]:
+    """The task with the options that a request gives, and its checked arguments, once it is certain that the job may
+    be made."""
     task = find_task(asked, job.task)
     if job.batch is not None:
         if batch is not None:
@@ -116,14 +121,16 @@ async def enqueuer(asked: Asked, job: shapes.Job, conn: Any, batch: Any = None) 
         if into.ended:
             raise Problem(422, f"batch {job.batch} ({into.name}) has ended and takes no more jobs; make it with "
                                '"open": true to add jobs later')  # fmt: skip
-    _check(task, job)
+    data = await _check(asked, task, job)
     given = job.dedupe
     dedupe = None if given is None else Dedupe(given.scope, given.keep, given.on_conflict, given.key)
-    return task.using(
-        tenant=asked.tenant(job.tenant), queue=job.queue, priority=job.priority, delay=job.delay, run_at=job.run_at,
+    sender = task.using(
+        tenant=asked.tenant(job.tenant), queue=job.queue,
+        priority=asked.priority(job.priority, task.priority), delay=job.delay, run_at=job.run_at,
         max_attempts=job.max_attempts, deadline=job.deadline, batch=batch or shapes.text(job.batch), conn=conn,
         dedupe=dedupe,
     )  # fmt: skip
+    return sender, data
 
 
 def find_task(asked: Asked, name: str) -> Task[Any, Any]:
@@ -137,9 +144,11 @@ def _is_own(name: str) -> bool:
     return not name.startswith((PREFIX, "holdfast."))
 
 
-def _check(task: Task[Any, Any], job: shapes.Job) -> None:
-    """Refuses arguments that the handler could not take: who sends JSON has no type checker."""
-    task.signature.decode(task.encode((), job.args))
+async def _check(asked: Asked, task: Task[Any, Any], job: shapes.Job) -> Encoded:
+    """Check arguments against the handler: senders of JSON have no type checker. Nothing decodes them again."""
+    if len(job.args) >= LARGE:
+        return await asked.service.in_thread(asked.caller, task.check_payload, job.args)
+    return task.check_payload(job.args)
 
 
 @router.get("", response_model=shapes.Jobs)
@@ -160,9 +169,10 @@ async def list_jobs(
 ) -> Response:
     """The newest jobs that match."""
     where = Filter(status=status, task=task, queue=queue, tenant=tenant, error=error, batch=shapes.text(batch))
-    page = Page(limit=limit, before=shapes.text(cursor), since=since, until=until)
+    page = Page(limit=limit, before=await asked.before(cursor), since=since, until=until)
     calls = asked.service.seen
-    return answer(shapes.Jobs(*await asked.service.page(lambda part: calls.list_jobs(asked.caller, where, part), page)))
+    found = await asked.service.page(asked.caller, lambda part: calls.list_jobs(asked.caller, where, part), page)
+    return answer(shapes.Jobs(*found))
 
 
 @router.post("/cancel", response_model=shapes.Outcomes, responses=FOR_CHANGES)
@@ -196,9 +206,9 @@ async def get(
     """A job as it is now; with wait, as soon as it has ended or the time is over."""
     found = await _look(asked, job_id)
     if wait and not found.ended:
-        _refuse_crowds(asked.caller)
         ends = time.monotonic() + wait
-        with _place(asked.caller), asked.service.watch.on(found.id) as seen:
+        asked.begin_wait()
+        with _Place(asked.caller), asked.service.watch.on(found.id) as seen:
             while (left := ends - time.monotonic()) > 0:
                 news = await seen.changed(min(left, LOOK_UP))
                 if not await asked.stays():
@@ -224,15 +234,16 @@ _STREAM: dict[int | str, dict[str, Any]] = {
 async def events(job_id: UUID, asked: Reads) -> Response:
     """Server-sent events: the job whenever it has changed, until it has ended; each is an event "job"."""
     found = await _look(asked, job_id)
-    _refuse_crowds(asked.caller)
-    return StreamingResponse(_stream(asked, found), media_type="text/event-stream")
+    place = _Place(asked.caller)
+    asked.begin_wait()
+    return _Stream(_stream(asked, found), place)
 
 
 async def _stream(asked: Asked, found: SeenJob) -> AsyncIterator[bytes]:
     last, said = None, time.monotonic()
     ends = said + LONGEST_STREAM
     # Whoever connects again is told that the database is away.
-    with _place(asked.caller), suppress(DatabaseUnavailable), asked.service.watch.on(found.id) as seen:
+    with suppress(DatabaseUnavailable), asked.service.watch.on(found.id) as seen:
         while True:
             body = msgspec.json.encode(found)
             if body != last:
@@ -305,23 +316,35 @@ def _tag(body: bytes) -> str:
     return f'"{hashlib.blake2b(body, digest_size=12).hexdigest()}"'
 
 
-def _refuse_crowds(caller: Caller) -> None:
-    """Each of those who wait costs a look now and then; and no tenant takes the places of all."""
-    mine, every = _waiting[caller.tenant], _waiting.total()
-    if every >= MOST_WAITING or (mine >= MOST_OF_ONE and not caller.everyone):
-        raise Problem(429, f"{mine} requests of yours wait already; come back later", headers={"Retry-After": "5"})
+class _Place:
+    """One of the places for requests that wait, taken at once or refused: each costs a look now and then, and no tenant
+    has the places of all."""
+
+    def __init__(self, caller: Caller) -> None:
+        self._tenant = caller.tenant
+        mine, every = _waiting[self._tenant], _waiting.total()
+        if every >= MOST_WAITING or (mine >= MOST_OF_ONE and not caller.everyone):
+            raise Problem(429, f"{mine} requests of yours wait already; come back later", headers={"Retry-After": "5"})
+        _waiting[self._tenant] += 1
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *_: object) -> None:
+        _waiting[self._tenant] -= 1
+        if not _waiting[self._tenant]:
+            del _waiting[self._tenant]
 
 
-@contextmanager
-def _place(caller: Caller) -> Iterator[None]:
-    """Counts one of those who wait, while it does."""
-    _waiting[caller.tenant] += 1
-    try:
-        yield
-    finally:
-        _waiting[caller.tenant] -= 1
-        if not _waiting[caller.tenant]:
-            del _waiting[caller.tenant]
+class _Stream(StreamingResponse):
+    """A stream that gives its place back also where it never began."""
+
+    def __init__(self, content: AsyncIterator[bytes], place: _Place) -> None:
+        super().__init__(content, media_type="text/event-stream")
+        self._place = place
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self._place:
+            await super().__call__(scope, receive, send)
 
 
 def waiting() -> int:

@@ -16,10 +16,11 @@ from holdfast.model.tick import Usage
 from holdfast.store.telemetry import TelemetryCalls
 from holdfast.telemetry.metrics import LEVELS, OTHERS, DatabaseMetrics, RequestMetrics, Stats, exposition
 from holdfast.web import jobs, shapes
+from holdfast.web.body import BodyRoute
 from holdfast.web.service import Reads, Service, Watches, answer
 from holdfast.web.together import Together
 
-router = APIRouter(tags=["observe"])
+router = APIRouter(tags=["observe"], route_class=BodyRoute)
 FRESH = 1.0  # seconds for which figures are told again
 SHARE = 5  # and for so many times as long as it took to count them: nobody's scraping keeps the database busy
 DAY = timedelta(days=1).total_seconds()

@@ -12,10 +12,11 @@ from holdfast.model.delivery import MessageInfo
 from holdfast.store.outbox import MessageFilter
 from holdfast.store.seen import Page
 from holdfast.web import shapes
+from holdfast.web.body import BodyRoute
 from holdfast.web.problems import FOR_CHANGES, FOR_ONE, Problem, unknown
 from holdfast.web.service import Asked, Reads, Writes, answer
 
-router = APIRouter(prefix="/outbox", tags=["outbox"])
+router = APIRouter(prefix="/outbox", tags=["outbox"], route_class=BodyRoute)
 MessageStatus = Literal["pending", "delivering", "delivered", "failed", "dead", "canceled"]
 
 
@@ -45,9 +46,9 @@ async def list_messages(
 ) -> Response:
     """The newest messages that match."""
     where = MessageFilter(channel=channel, status=status, tenant=tenant, key=key, order=order)
-    page = Page(limit=limit, before=shapes.text(cursor))
+    page = Page(limit=limit, before=await asked.before(cursor))
     calls = asked.service.seen
-    found = await asked.service.page(lambda part: calls.list_messages(asked.caller, where, part), page)
+    found = await asked.service.page(asked.caller, lambda part: calls.list_messages(asked.caller, where, part), page)
     return answer(shapes.Messages(*found))
 
 

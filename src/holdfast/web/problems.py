@@ -38,12 +38,14 @@ LONGEST_SHOWN = 100  # characters of a value that was sent
 _TITLES = {
     400: "the request cannot be read", 401: "who asks is not known here", 403: "the token is not for this",
     404: "there is no such thing", 405: "this cannot be done here", 409: "this cannot be done now",
-    413: "the request is too large", 422: "the request cannot work as written", 429: "too much at once",
-    500: "something went wrong here", 503: "the service cannot answer now",
+    408: "the request took too long", 413: "the request is too large", 422: "the request cannot work as written",
+    429: "too much at once", 431: "the header is too large", 500: "something went wrong here",
+    503: "the service cannot answer now",
 }  # fmt: skip
 _NAMES = {
     400: "unreadable", 401: "unauthorized", 403: "forbidden", 404: "not-found", 405: "method-not-allowed",
-    409: "conflict", 413: "too-large", 422: "invalid", 429: "too-many", 500: "internal", 503: "unavailable",
+    408: "too-slow", 409: "conflict", 413: "too-large", 422: "invalid", 429: "too-many", 431: "header-too-large",
+    500: "internal", 503: "unavailable",
 }  # fmt: skip
 
 
@@ -179,6 +181,10 @@ async def _ours(request: Request, error: Exception) -> Response:
     return of(error).response()
 
 
+class ClientGone(Exception):
+    """Ends a response that its client takes too slowly."""
+
+
 class Caught:
     """Answers what nobody foresaw, and logs it scrubbed. Whoever serves the application never hears of it: it would log
     the error as it is, and close the connection under the client's next request."""
@@ -197,8 +203,11 @@ class Caught:
         try:
             await self._inner(scope, receive, noting)
         except Exception as error:
-            if scope["type"] != "http":
+            if scope["type"] != "http" or isinstance(error, ClientGone):
                 raise
+            if isinstance(error, Problem) and not begun:  # from reading the body, past the framework
+                await error.response()(scope, receive, send)
+                return
             told = {"method": scope.get("method"), "error": type(error).__name__}
             log.error("request failed", exc_info=error, extra={"event": "request failed", "fields": told})
             if not begun:

@@ -1,13 +1,12 @@
-"""The two requests that nearly all callers make, past the framework: its part costs more than ours (decision 030).
+"""The requests that nearly all callers make, past the framework: its part costs more than ours (decision 030).
 
-A job's status and a new job go straight to the functions that the routes have. Only what is written plainly does: no
-query, a token that is remembered, a body whose length is told and that is as it should be. All else goes the long way,
-and every refusal of a request comes from there.
+A job's status, a new job and the liveness probe go straight to the functions that the routes have. Only what is written
+plainly does: no query, a token that has the scope, a body whose length is told and that is as it should be. All else
+goes the long way, and every refusal of a request comes from there.
 """
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Awaitable, Callable
 from uuid import UUID
@@ -18,9 +17,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from holdfast.errors import HoldfastError
 from holdfast.model.token import Caller
-from holdfast.web import jobs, shapes
+from holdfast.web import health, jobs, shapes
+from holdfast.web.body import read_json
 from holdfast.web.problems import Problem, of
-from holdfast.web.service import Asked, Service
+from holdfast.web.service import CALLER, Asked, Service, token_key
 
 _ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
@@ -32,6 +32,7 @@ class Quick:
         self._inner = inner
         self._service = service
         self._jobs = f"{prefix}/jobs"
+        self._live = f"{prefix}/health/live"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         ways = {"GET": self._get, "POST": self._create}
@@ -47,12 +48,15 @@ class Quick:
     async def _get(self, scope: Scope, receive: Receive, seen: list[Message]) -> Response | None:
         start = f"{scope.get('root_path', '')}{self._jobs}/"
         path: str = scope["path"]
+        if path == f"{scope.get('root_path', '')}{self._live}":
+            scope["endpoint"] = health.live
+            return await health.live()
         if not path.startswith(start) or not _ID.fullmatch(path, len(start)):
             return None
-        if (caller := self._caller(request := Request(scope, receive), "jobs:read")) is None:
+        if (caller := _caller(scope, "jobs:read")) is None:
             return None
         scope["endpoint"] = jobs.get
-        asked = Asked(self._service, caller, request)
+        asked = Asked(self._service, caller, Request(scope, receive))
         return await _answered(lambda: jobs.get(UUID(path[len(start) :]), asked))
 
     async def _create(self, scope: Scope, receive: Receive, seen: list[Message]) -> Response | None:
@@ -64,19 +68,31 @@ class Quick:
             return None
         if "idempotency-key" in headers or "transfer-encoding" in headers:
             return None
-        if self._caller(request, "jobs:write") is None:  # nothing is gathered here for strangers
+        if (caller := _caller(scope, "jobs:write")) is None:
             return None
         while not seen or seen[-1].get("more_body"):
             seen.append(await receive())
         # Once more: a body may take longer to come than a token that was revoked is remembered.
-        if (job := _job(seen)) is None or (caller := self._caller(request, "jobs:write")) is None:
+        valid = self._service.remembered(token_key(headers["authorization"])) is not None
+        if (job := await self._job(seen, caller)) is None or not valid:
             return None
         scope["endpoint"] = jobs.create
         return await _answered(lambda: jobs.create(job, Asked(self._service, caller, request)))
 
-    def _caller(self, request: Request, right: str) -> Caller | None:
-        caller = self._service.remembered(request)
-        return caller if caller is not None and caller.may(right) else None
+    async def _job(self, seen: list[Message], caller: Caller) -> shapes.Job | None:
+        """The job that a body describes, if it does and if all of it came."""
+        if seen[-1]["type"] != "http.request":
+            return None
+        data = b"".join([each.get("body", b"") for each in seen])
+        try:
+            return shapes.Job.model_validate(await read_json(data, self._service, caller))
+        except (ValueError, RecursionError, Problem, HoldfastError):
+            return None
+
+
+def _caller(scope: Scope, right: str) -> Caller | None:
+    caller: Caller | None = scope.get(CALLER)
+    return caller if caller is not None and caller.may(right) else None
 
 
 async def _answered(way: Callable[[], Awaitable[Response]]) -> Response:
@@ -87,16 +103,6 @@ async def _answered(way: Callable[[], Awaitable[Response]]) -> Response:
         return problem.response()
     except HoldfastError as error:
         return of(error).response()
-
-
-def _job(seen: list[Message]) -> shapes.Job | None:
-    """The job that a body describes, if it does and if all of it came."""
-    if seen[-1]["type"] != "http.request":
-        return None
-    try:
-        return shapes.Job.model_validate(json.loads(b"".join([each.get("body", b"") for each in seen])))
-    except (ValueError, RecursionError):
-        return None
 
 
 def _again(seen: list[Message], receive: Receive) -> Receive:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import re
 import signal
 import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
@@ -18,15 +20,17 @@ from fastapi.openapi.models import HTTPBearer
 from fastapi.security.base import SecurityBase
 from starlette.responses import Response
 
-from holdfast.errors import DatabaseUnavailable, UsageError
+from holdfast.errors import DatabaseUnavailable
 from holdfast.model.job import NewJob
 from holdfast.model.token import PREFIX, Caller, digest
 from holdfast.store import connect
 from holdfast.store.calls import Call
-from holdfast.store.seen import Page, SeenCalls, SeenJob
+from holdfast.store.seen import LARGE_JOB, Page, Part, SeenCalls, SeenJob
 from holdfast.store.tokens import TokenCalls
 from holdfast.store.values import Accepted
+from holdfast.web import cursor as cursors
 from holdfast.web.problems import Problem
+from holdfast.web.shares import Shares
 from holdfast.web.takes import stray
 from holdfast.web.together import Together
 from holdfast.web.watch import Watch
@@ -35,9 +39,17 @@ if TYPE_CHECKING:
     from holdfast.client import Holdfast
 
 T = TypeVar("T")
+R = TypeVar("R")
 MOST_TOKENS = 10_000  # remembered at once
 FIRST_STEP, LONGEST_STEP = 1_000, 64_000  # jobs that a list looks at in one query
 LONGEST_LOOK = 0.5  # seconds after which it looks no further
+FIRST_ROWS = 64  # that a list reads at once; more when those were small
+MOST_LARGE = 10_000  # ids of large jobs remembered at once
+TURN = "holdfast.turn"  # where it has the turn that it is at work with
+CALLER = "holdfast.caller"  # where a request's scope has whose token it came with
+
+
+_IDEMPOTENCY_KEY = re.compile("[ -~]{1,200}")
 
 
 class HasId(Protocol):
@@ -64,72 +76,120 @@ class Service:
         self.tokens = TokenCalls(hf.settings.schema)
         self.seen = SeenCalls(hf.settings.schema)
         self._looks: Together[tuple[str, Caller], SeenJob | None] = Together(self._look)
-        self._enqueues: Together[NewJob, Accepted] = Together(self._enqueue)
+        self._enqueues: Together[NewJob, Accepted] = Together(self._enqueue, size=lambda job: len(job.payload))
+        self._shares = Shares(max(1, hf.settings.pool_size // 2))
+        self._heavy = Shares(1)
+        self._threads = ThreadPoolExecutor(2, "holdfast-web")
+        self._large: OrderedDict[str, None] = OrderedDict()
+        self._cursor_key = b""
         self.watch = Watch(lambda ids: self.run(self.seen.marks(ids)))
         self._known: OrderedDict[bytes, tuple[Caller, float]] = OrderedDict()
 
     async def run(self, call: Call[T], conn: Any = None) -> T:
         return await self.hf.async_pool.run(call, conn)
 
+    async def run_for(self, caller: Caller, call: Call[T]) -> T:
+        """Run a call that is one caller's alone: no tenant has more than half of the connections."""
+        async with self._shares.of(caller.tenant):
+            return await self.run(call)
+
+    async def in_thread(self, caller: Caller | None, act: Callable[..., R], *args: Any) -> R:
+        """Do what takes the processor for long beside the event loop, for one request of a tenant at a time.
+
+        Two threads, not many: each that computes takes its part of the interpreter from the loop."""
+        async with self._heavy.of(None if caller is None else caller.tenant):
+            return await asyncio.get_running_loop().run_in_executor(self._threads, act, *args)
+
     async def look(self, caller: Caller, id_: str) -> SeenJob | None:
         """A job that the caller may see, or None."""
-        return await self._looks.ask((id_, caller))
+        if id_ not in self._large:
+            try:
+                return await self._looks.ask((id_, caller))
+            except LargeJob:
+                self._large[id_] = None
+                if len(self._large) > MOST_LARGE:
+                    self._large.popitem(last=False)
+        return (await self.run_for(caller, self.seen.jobs([(id_, caller)]))).get(0)
 
-    async def _look(self, wanted: Sequence[tuple[str, Caller]]) -> list[SeenJob | None]:
+    async def _look(self, wanted: Sequence[tuple[str, Caller]]) -> list[SeenJob | Exception | None]:
         found = await self.run(self.seen.jobs(wanted))
-        return [found.get(place) for place in range(len(wanted))]
+        return [LargeJob() if found.get(place, ...) is None else found.get(place) for place in range(len(wanted))]
 
-    async def enqueue(self, job: NewJob) -> Accepted:
-        """Accepts a job that needs nothing but its place, with others that come at the same moment."""
-        return await self._enqueues.ask(job)
+    async def enqueue(self, job: NewJob, caller: Caller) -> Accepted:
+        """Accept a job that needs nothing but its place: with others of the same moment, or alone if it is large."""
+        if len(job.payload) < LARGE_JOB:
+            return await self._enqueues.ask(job)
+        return await self.run_for(caller, self.hf.calls.enqueue(job, "existing"))
 
-    async def _enqueue(self, jobs: Sequence[NewJob]) -> Sequence[Accepted | Exception]:
+    async def _enqueue(self, jobs: Sequence[NewJob]) -> Sequence[Accepted]:
         if len(jobs) == 1:
             return [await self.run(self.hf.calls.enqueue(jobs[0], "existing"))]
-        try:
-            return await self.run(self.hf.calls.enqueue_many(jobs, "existing"))
-        except UsageError:  # one of them cannot be stored; the others must not suffer
-            one_by_one = (self.run(self.hf.calls.enqueue(job, "existing")) for job in jobs)
-            told = await asyncio.gather(*one_by_one, return_exceptions=True)
-            return [each if isinstance(each, Accepted | Exception) else DatabaseUnavailable(str(each)) for each in told]
+        return await self.run(self.hf.calls.enqueue_many(jobs, "existing"))
 
     async def page(
-        self, call: Callable[[Page], Call[list[Listed]]], page: Page, *, dead: bool = False
+        self, caller: Caller, call: Callable[[Page], Call[Part[Listed]]], page: Page, *, dead: bool = False
     ) -> tuple[list[Listed], str | None]:
-        """A page of a list, and from where to go on. It looks at the newest jobs and then at older ones, in steps; when
-        its time is over it answers what it has, which may be nothing: a tenant's few jobs may be behind millions."""
+        """Return a page of a list, and the cursor of the next one.
+
+        It looks at the newest jobs and then at older ones, in steps. It ends when its rows, its bytes or its time are
+        used up; then it may be empty: a tenant's few jobs may be behind millions.
+        """
         found: list[Listed] = []
-        step, ends = FIRST_STEP, time.monotonic() + LONGEST_LOOK
+        step, rows, ends = FIRST_STEP, FIRST_ROWS, time.monotonic() + LONGEST_LOOK
         while True:
-            floor = await self.run(self.seen.floor(page.before, step, dead=dead))
-            part = await self.run(call(replace(page, floor=floor)))
-            found += part
-            if len(part) == page.limit:
-                return found, found[-1].id
+            floor = await self.run_for(caller, self.seen.floor(page.before, step, dead=dead))
+            some = min(page.limit - len(found), rows)
+            part = await self.run_for(caller, call(replace(page, floor=floor, limit=some)))
+            found += part.rows
+            page = replace(page, size=page.size - part.size)
+            if part.cut or len(found) == page.limit or (part.rows and page.size <= 0):
+                return found, await self.seal(caller, found[-1].id)
+            if len(part.rows) == some:
+                page, rows = replace(page, before=found[-1].id), rows * 8
+                continue
             if floor is None or time.monotonic() > ends:
-                return found, floor
-            page = replace(page, before=floor, limit=page.limit - len(part))
-            step = min(step * 8, LONGEST_STEP)
+                return found, await self.seal(caller, floor)
+            page, step = replace(page, before=floor), min(step * 8, LONGEST_STEP)
+
+    async def seal(self, caller: Caller, id_: str | None) -> str | None:
+        """Return the cursor of a place in a list; None at its end."""
+        return None if id_ is None else cursors.seal(await self._key_of_cursors(), caller, id_)
+
+    async def unseal(self, caller: Caller, cursor: str | None) -> str | None:
+        """Return the place that a cursor stands for."""
+        if cursor is None:
+            return None
+        if (id_ := cursors.unseal(await self._key_of_cursors(), caller, cursor)) is None:
+            raise Problem(422, f"query.cursor: not the `next` of a page of yours, got {cursor[:60]!r}")
+        return id_
+
+    async def _key_of_cursors(self) -> bytes:
+        if not self._cursor_key:
+            self._cursor_key = bytes.fromhex(await self.run(self.tokens.cursor_key()))
+        return self._cursor_key
 
     @asynccontextmanager
-    async def transaction(self) -> AsyncIterator[Any]:
+    async def transaction(self, caller: Caller) -> AsyncIterator[Any]:
         """A connection in a transaction that is committed at the end of the block."""
         try:
-            async with asyncio.timeout(self.hf.settings.call_timeout):
-                async with self.hf.async_pool.transaction() as conn:
-                    yield conn
+            async with (
+                asyncio.timeout(self.hf.settings.call_timeout),
+                self._shares.of(caller.tenant),
+                self.hf.async_pool.transaction() as conn,
+            ):
+                yield conn
         except (*connect.AGAIN, TimeoutError) as error:
             raise DatabaseUnavailable(str(error)) from error
 
-    def remembered(self, request: Request) -> Caller | None:
+    def remembered(self, key: bytes | None) -> Caller | None:
         """Whose token it is, if the database was asked of it a moment ago."""
-        known = None if (key := _key(request)) is None else self._known.get(key)
+        known = None if key is None else self._known.get(key)
         return known[0] if known is not None and time.monotonic() < known[1] else None
 
-    async def caller(self, request: Request) -> Caller | None:
+    async def caller(self, key: bytes | None) -> Caller | None:
         """Whose token it is; asked of the database again after some seconds, which is how long a revoked one lives."""
-        if (known := self.remembered(request)) is not None or (key := _key(request)) is None:
-            return known
+        if key is None or (known := self.remembered(key)) is not None:
+            return None if key is None else known
         found = await self.run(self.tokens.use(key))
         if found is None:
             self._known.pop(key, None)
@@ -142,9 +202,28 @@ class Service:
         return found
 
 
-def _key(request: Request) -> bytes | None:
+class Turn:
+    """One of the turns of a tenant's requests, given back once."""
+
+    __slots__ = ("_turns",)
+
+    def __init__(self, turns: asyncio.Semaphore) -> None:
+        self._turns: asyncio.Semaphore | None = turns
+
+    def done(self) -> None:
+        """Give the turn back: the request has ended, or waits for something that may take long."""
+        if self._turns is not None:
+            self._turns.release()
+            self._turns = None
+
+
+class LargeJob(Exception):
+    """Ends a look that is shared with others: the job is looked at by itself."""
+
+
+def token_key(authorization: str) -> bytes | None:
     """By which a request's token is known; None if it has none."""
-    kind, _, token = request.headers.get("authorization", "").partition(" ")
+    kind, _, token = authorization.partition(" ")
     return digest(token) if kind.lower() == "bearer" and token.startswith(PREFIX) else None
 
 
@@ -168,14 +247,30 @@ class Asked:
             raise Problem(403, "the tenant comes from the token, and this token is another tenant's; leave it out")
         return self.caller.tenant
 
+    def priority(self, given: int | None, usual: int) -> int | None:
+        """The priority of a new job: as given, if the token may; the task's own is lowered to the token's best."""
+        best = self.caller.priority
+        if given is not None and given < best:
+            raise Problem(403, f"the best priority of this token is {best}, got {given}", "priority")
+        return best if given is None and usual < best else given
+
     async def run(self, call: Call[T], conn: Any = None) -> T:
-        return await self.service.run(call, conn)
+        return await (self.service.run_for(self.caller, call) if conn is None else self.service.run(call, conn))
+
+    async def before(self, cursor: str | None) -> str | None:
+        """The place in a list that a request's cursor stands for."""
+        return await self.service.unseal(self.caller, cursor)
+
+    def begin_wait(self) -> None:
+        """Give back the turn of this request: from now on it only waits."""
+        if (turn := self.request.scope.get(TURN)) is not None:
+            turn.done()
 
     async def stays(self) -> bool:
         """Whether to let a request wait on: the service goes on, its client is there and the token is still valid."""
         if server_stops() or await self.request.is_disconnected():
             return False
-        return await self.service.caller(self.request) is not None
+        return await self.service.caller(token_key(self.request.headers.get("authorization", ""))) is not None
 
     async def once(self, act: Callable[[Any], Awaitable[Response]]) -> Response:
         """Does something and answers. With an Idempotency-Key, in one transaction with the record of the answer, which
@@ -183,10 +278,10 @@ class Asked:
         key = self.request.headers.get("idempotency-key")
         if key is None:
             return await act(None)
-        if not (1 <= len(key) <= 200 and key.isprintable()):
-            raise Problem(422, f"Idempotency-Key has 1 to 200 printable characters, got {len(key)}")
+        if not _IDEMPOTENCY_KEY.fullmatch(key):
+            raise Problem(422, f"Idempotency-Key has 1 to 200 printable ASCII characters, got {key[:60]!r}")
         owner, calls = "*" if self.caller.everyone else f"tenant:{self.caller.tenant}", self.service.tokens
-        async with self.service.transaction() as conn:
+        async with self.service.transaction(self.caller) as conn:
             begun = await self.run(calls.begin_answer(owner, key, await self._fingerprint()), conn)
             if begun.outcome == "other":
                 raise Problem(409, f"Idempotency-Key {key!r} came with another request before; make a new one",
@@ -215,9 +310,11 @@ class Needs(SecurityBase):
 
     async def __call__(self, request: Request) -> Asked:
         service: Service = request.app.state.service
-        caller = await service.caller(request)
+        # Once more: a body may take longer to come than a token that was revoked is remembered.
+        known = token_key(request.headers.get("authorization", "")) if CALLER in request.scope else None
+        caller = await service.caller(known)
         if caller is None:
-            raise Problem(401, _without_token(request), headers={"WWW-Authenticate": "Bearer"})
+            raise unauthenticated(request.headers.get("authorization", ""))
         make = f"make one with: holdfast tokens create NAME --scopes {self._scope}"
         if not caller.may(self._scope):
             make += " --all-tenants" if self._operator else " --tenant TENANT"
@@ -230,9 +327,13 @@ class Needs(SecurityBase):
         return Asked(service, caller, request)
 
 
-def _without_token(request: Request) -> str:
+def unauthenticated(given: str) -> Problem:
+    """The error of a request without a caller, by what it has in `Authorization`."""
+    return Problem(401, _without_token(given), headers={"WWW-Authenticate": "Bearer"})
+
+
+def _without_token(given: str) -> str:
     """Why there is no caller. Whether a token was ever valid is not told."""
-    given = request.headers.get("authorization", "")
     if not given:
         return f"no token was sent: Authorization: Bearer {PREFIX}...; `holdfast tokens create` makes one"
     kind, _, token = given.partition(" ")

@@ -8,8 +8,20 @@ from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
+import msgspec
 from fastapi import Query
-from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    WithJsonSchema,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
 
 from holdfast.errors import UsageError
 from holdfast.model import payload
@@ -64,6 +76,21 @@ def _ago(given: Any) -> Any:
         raise ValueError("a time is between the years 1970 and 2200") from None
 
 
+def _arguments(given: Any) -> bytes:
+    """Arguments as JSON: as they came, or encoded where the whole body had to be decoded."""
+    if isinstance(given, msgspec.Raw) and (data := bytes(given)).startswith(b"{"):
+        return data
+    if isinstance(given, dict):
+        return payload.encode(given, "args")
+    raise PydanticCustomError("dict_type", "Input should be a valid dictionary")
+
+
+Arguments = Annotated[
+    bytes,
+    PlainValidator(_arguments),
+    WithJsonSchema({"type": "object", "additionalProperties": True}),
+]
+"""A JSON object, not decoded yet: the task's own decoder does that, once."""
 Name = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_storable)]
 Queue = Annotated[str, Field(min_length=1, max_length=100, pattern="^[^/]+$"), AfterValidator(_storable)]
 LongText = Annotated[str, Field(min_length=1, max_length=2000), AfterValidator(_storable)]
@@ -75,7 +102,7 @@ Moment = Annotated[AwareDatetime, AfterValidator(_near)]
 Since = Annotated[Moment, BeforeValidator(_ago, json_schema_input_type=Moment | Annotated[str, Field(pattern=_AGO)])]
 Priority = Annotated[int, Field(ge=0, le=3)]
 Limit = Annotated[int, Query(ge=1, le=MOST_ROWS, description="at most so many")]
-Cursor = Annotated[UUID | None, Query(description="`next` of the page before")]
+Cursor = Annotated[str | None, Query(max_length=100, description="`next` of the page before")]
 Status = Literal["queued", "running", "retrying", "succeeded", "failed", "dead", "canceled"]
 DeadStatus = Literal["failed", "dead"]
 
@@ -119,7 +146,7 @@ class Job(Body):
 
     task: Name
     """Its name, as registered."""
-    args: dict[str, Any] = {}
+    args: Annotated[Arguments, Field(json_schema_extra={"default": {}})] = b"{}"
     """Its arguments by name."""
     tenant: Name | None = None
     """For tokens of all tenants; else it is the token's."""

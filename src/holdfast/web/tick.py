@@ -9,11 +9,12 @@ from fastapi import APIRouter, Depends, Header, Request
 from starlette.responses import Response
 
 from holdfast.web import secrets, shapes
+from holdfast.web.body import BodyRoute
 from holdfast.web.problems import FOR_CHANGES, Problem
 from holdfast.web.service import Service, answer
 from holdfast.web.takes import stray
 
-router = APIRouter(tags=["tick"])
+router = APIRouter(tags=["tick"], route_class=BodyRoute)
 COUNTS = ("claimed", "processed", "succeeded", "failed", "throttled", "contention", "depth", "seconds")
 
 

@@ -11,10 +11,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar, cast
 
+from holdfast.errors import DatabaseUnavailable
+
 W = TypeVar("W")
 A = TypeVar("A")
 AT_ONCE = 2  # calls under way, of which one is slow
 MOST = 200  # wishes in one call
+MOST_BYTES = 262_144  # in one call: what is large waits for the next one, and what is small does not wait for it
 PATIENCE = 0.05  # seconds after which those who wait no longer rely on the call that is under way
 
 
@@ -28,14 +31,22 @@ class _Waiting(Generic[W, A]):
 
 
 class Together(Generic[W, A]):
-    """For each event loop, those who wait for an answer and the calls that bring it. `act` answers each wish in its
-    place, or with an error for that one; what it raises is for all of them.
+    """For each event loop, the wishes that wait and the calls that fulfil them. `act` returns a result for each wish in
+    its place, or an error for that one. If it raises, halves of the wishes are tried again, down to the one that
+    is at fault and fails alone; an unreachable database is nobody's fault, and its error goes to all.
 
     One call is under way, so that many wishes go into the next: with two, a service at two thirds of its load made
     calls for two or three. Only beside one that is slow another begins, and goes on in its stead."""
 
-    def __init__(self, act: Callable[[list[W]], Awaitable[Sequence[A | Exception]]], *, at_once: int = AT_ONCE) -> None:
+    def __init__(
+        self,
+        act: Callable[[list[W]], Awaitable[Sequence[A | Exception]]],
+        *,
+        at_once: int = AT_ONCE,
+        size: Callable[[W], int] | None = None,
+    ) -> None:
         self._act = act
+        self._size = size
         self._at_once = at_once
         self._loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Waiting[W, A]] = weakref.WeakKeyDictionary()
 
@@ -71,7 +82,8 @@ class Together(Generic[W, A]):
         try:
             while waiting.wishes and waiting.newest in (me, None):
                 waiting.newest = me
-                some, waiting.wishes = waiting.wishes[:MOST], waiting.wishes[MOST:]
+                count = self._fitting(waiting.wishes)
+                some, waiting.wishes = waiting.wishes[:count], waiting.wishes[count:]
                 waiting.taken = loop.time()
                 await self._answer(some)
         finally:  # at once: until the callback runs, others would take it for one that still brings answers
@@ -82,12 +94,32 @@ class Together(Generic[W, A]):
                 waiting.alarm.cancel()
                 waiting.alarm = None
 
-    async def _answer(self, some: list[tuple[W, asyncio.Future[A]]]) -> None:
-        answers: Sequence[A | Exception]
+    def _fitting(self, wishes: list[tuple[W, asyncio.Future[A]]]) -> int:
+        """Return how many of the first wishes go into one call."""
+        if self._size is None:
+            return MOST
+        left = MOST_BYTES
+        for count, (wish, _) in enumerate(wishes[:MOST]):
+            left -= self._size(wish)
+            if left < 0:
+                return max(1, count)
+        return MOST
+
+    async def _results(self, wishes: list[W]) -> Sequence[A | Exception]:
+        """Fulfil wishes in one call; if that fails, each half by itself, down to the one that is at fault."""
         try:
-            answers = await self._act([wish for wish, _ in some])
-        except Exception as error:  # told to those who asked
-            answers = [error] * len(some)
+            return await self._act(wishes)
+        except DatabaseUnavailable as error:
+            return [error] * len(wishes)
+        except Exception as error:
+            if len(wishes) == 1:
+                return [error]
+        half = len(wishes) // 2
+        return [*await self._results(wishes[:half]), *await self._results(wishes[half:])]
+
+    async def _answer(self, some: list[tuple[W, asyncio.Future[A]]]) -> None:
+        try:
+            answers = await self._results([wish for wish, _ in some])
         except asyncio.CancelledError:
             for _, told in some:
                 told.cancel()

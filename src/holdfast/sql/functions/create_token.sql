@@ -1,10 +1,12 @@
--- Keeps the digest of a new token. Without a tenant it is for the rows of all; p_lifetime null is for ever. Answers whether it
--- did: a repeated call with the same id changes nothing.
+-- Keeps the digest of a new token. Without a tenant it is for the rows of all; p_lifetime null is for ever. p_priority is the best
+-- that its jobs may have, p_rate how many requests a second each service lets through. Returns whether it did: a repeated call with
+-- the same id changes nothing.
 -- Called by: operators; the client has made the token and shows it once.
 -- Locks: the token's row.
 -- Wakes: nobody.
 create or replace function create_token(
-    p_id uuid, p_name text, p_digest bytea, p_shown text, p_tenant text, p_scopes text[], p_lifetime interval default null
+    p_id uuid, p_name text, p_digest bytea, p_shown text, p_tenant text, p_scopes text[], p_lifetime interval default null,
+    p_priority integer default 0, p_rate double precision default null
 ) returns boolean
 language plpgsql security definer
 set search_path from current
@@ -14,6 +16,12 @@ declare
 begin
     if p_lifetime <= interval '0' then
         raise exception 'a token is valid for some time, or for ever; got %', p_lifetime
+            using errcode = 'invalid_parameter_value', constraint = 'token';
+    elsif (p_priority between 0 and 3) is not true then
+        raise exception 'priority is 0 (critical), 1 (high), 2 (normal) or 3 (low), got %', coalesce(p_priority::text, 'null')
+            using errcode = 'invalid_parameter_value', constraint = 'token';
+    elsif (p_rate > 0 and p_rate < 'infinity') is false then
+        raise exception 'a rate is requests a second, more than 0, got %', p_rate
             using errcode = 'invalid_parameter_value', constraint = 'token';
     elsif coalesce(cardinality(p_scopes), 0) = 0 then
         raise exception 'a token has at least one scope' using errcode = 'invalid_parameter_value', constraint = 'token';
@@ -28,8 +36,8 @@ begin
                 using errcode = 'invalid_parameter_value', constraint = 'token';
         end if;
     end loop;
-    insert into api_tokens (id, name, digest, shown, tenant, scopes, created_at, expires_at)
-    values (p_id, p_name, p_digest, p_shown, p_tenant, p_scopes, clock(), clock() + p_lifetime)
+    insert into api_tokens (id, name, digest, shown, tenant, scopes, created_at, expires_at, priority, rate)
+    values (p_id, p_name, p_digest, p_shown, p_tenant, p_scopes, clock(), clock() + p_lifetime, p_priority, p_rate)
     on conflict (id) do nothing;
     return found;
 end $$;

@@ -4,7 +4,8 @@
 -- Locks: the token's row, when it writes; it does not wait for it.
 -- Wakes: nobody.
 create or replace function use_token(
-    p_digest bytea, out id uuid, out name text, out tenant text, out scopes text[], out seconds_left double precision
+    p_digest bytea, out id uuid, out name text, out tenant text, out scopes text[], out seconds_left double precision,
+    out priority smallint, out rate double precision
 ) returns setof record
 language plpgsql security definer
 set search_path from current
@@ -12,7 +13,7 @@ as $$
 #variable_conflict use_column
 begin
     return query
-        select t.id, t.name, t.tenant::text, t.scopes, extract(epoch from t.expires_at - clock())::float8
+        select t.id, t.name, t.tenant::text, t.scopes, extract(epoch from t.expires_at - clock())::float8, t.priority, t.rate
         from api_tokens t
         where t.digest = p_digest and t.revoked_at is null and (t.expires_at is null or t.expires_at > clock());
     if found then

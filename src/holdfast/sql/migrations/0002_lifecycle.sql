@@ -42,6 +42,7 @@ create table batches (
 );
 create index batches_under_way on batches (id) where finished_at is null;
 create index batches_ended on batches (finished_at) where finished_at is not null;
+create index batches_by_tenant on batches (tenant, id);
 
 -- A batch's counters, one row for each database connection that counts: no two transactions ever wait for each other
 -- here, and the sum is exact as soon as they have committed.

@@ -8,6 +8,8 @@ create table api_tokens (
     shown        text        not null check (length(shown) between 1 and 20),
     tenant       tenant_name,  -- null: of all tenants
     scopes       text[]      not null check (cardinality(scopes) > 0),
+    priority     smallint    not null default 0 check (priority between 0 and 3),  -- the best that its jobs may have
+    rate         double precision check (rate > 0),  -- requests a second that each service lets through; null: no limit
     created_at   timestamptz not null,
     expires_at   timestamptz,
     revoked_at   timestamptz,
@@ -27,3 +29,9 @@ create table answers (
 create index answers_by_time on answers (created_at);
 
 insert into settings (name, value) values ('answers_hours', '24');
+
+-- Seals the cursors of lists: a cursor may stand on another tenant's job, whose id tells when it was made.
+create table cursor_keys (
+    key text not null check (length(key) >= 64)
+);
+insert into cursor_keys (key) values (replace(gen_random_uuid()::text || gen_random_uuid()::text, '-', ''));

@@ -1,0 +1,218 @@
+"""What uvicorn does not bound: how many connections there are, how long and how large a header is, how slowly a client
+reads. `server_options(settings)` is what to give to uvicorn's Config.
+
+A connection is *quiet* while it has no request under way: it sends a header, or is idle. When there are too many, the
+longest quiet ones are closed: first those that never had a valid token, then others. So clients that send half a
+request and wait take nobody's place. Only if every connection has a request under way is a new one refused, with 503.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Any
+
+from holdfast.settings import Settings
+from holdfast.telemetry import logs
+from holdfast.web.guard import HEADER_BYTES, LOG_EVERY
+from holdfast.web.problems import Problem
+from holdfast.web.service import CALLER
+
+if TYPE_CHECKING:
+    from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol as Base
+else:
+    try:
+        from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol as Base
+    except ImportError:
+        from uvicorn.protocols.http.h11_impl import H11Protocol as Base
+
+log = logs.get("web")
+SWEEP = 0.5  # seconds between looks at connections that take too long
+PIPELINED = 10  # requests that wait behind the one under way on a connection, once one had a valid token
+OVERHEAD = 16  # bytes on the wire for each byte of a body: a chunk of one byte takes six
+RESERVED = 100  # open files that are not connections: the database's, logs, the loop
+
+
+# h11 tells nobody of the pieces of a body, and bounds a chunk's frame itself.
+_COUNTS_BODIES = hasattr(Base, "on_body")
+
+
+class Connections:
+    """All connections of a server, and what they may do."""
+
+    def __init__(self, settings: Settings, open_files: int | None = None) -> None:
+        room = settings.max_connections if open_files is None else open_files - RESERVED - 2 * settings.pool_size
+        self.most = max(10, min(settings.max_connections, room))
+        self.header_timeout = settings.header_timeout
+        self.client_timeout = settings.client_timeout
+        self._strangers: OrderedDict[Connection, None] = OrderedDict()
+        self._known: OrderedDict[Connection, None] = OrderedDict()
+        self._all: set[Connection] = set()
+        self._logged = -LOG_EVERY
+        self._timer: asyncio.TimerHandle | None = None
+
+    def admit(self, connection: Connection) -> bool:
+        """Take a new connection in, in place of the longest quiet one if need be."""
+        if len(self._all) >= self.most:
+            self._log_full()
+            if not self._evict():
+                return False
+        self._all.add(connection)
+        self._strangers[connection] = None
+        if self._timer is None:
+            self._timer = connection.loop.call_later(SWEEP, self._sweep, connection.loop)
+        return True
+
+    def _evict(self) -> bool:
+        for quiet in (self._strangers, self._known):
+            if quiet:
+                oldest = next(iter(quiet))
+                self.remove(oldest)
+                oldest.transport.abort()
+                return True
+        return False
+
+    def remove(self, connection: Connection) -> None:
+        """Forget a connection that is closed."""
+        self._all.discard(connection)
+        self.busy(connection)
+
+    def busy(self, connection: Connection) -> None:
+        """A request is under way on this connection."""
+        self._strangers.pop(connection, None)
+        self._known.pop(connection, None)
+
+    def quiet(self, connection: Connection) -> None:
+        """No request is under way on this connection any more."""
+        if connection in self._all:
+            (self._known if connection.known else self._strangers)[connection] = None
+
+    def _sweep(self, loop: asyncio.AbstractEventLoop) -> None:
+        now = loop.time()
+        for each in [each for each in self._all if each.overdue(now)]:
+            self.remove(each)
+            each.transport.abort()
+        self._timer = loop.call_later(SWEEP, self._sweep, loop) if self._all else None
+
+    def _log_full(self) -> None:
+        if (now := time.monotonic()) - self._logged >= LOG_EVERY:
+            self._logged = now
+            logs.event(log, logging.WARNING, "connections are full", connections=len(self._all),
+                       remedy="HOLDFAST_MAX_CONNECTIONS, and the limit of open files")  # fmt: skip
+
+
+class Connection(Base):
+    """One connection, as uvicorn handles it, within bounds. Made for each set of Connections by server_options()."""
+
+    owner: Connections
+    known = False  # whether a request of it came with a valid token
+    _since: float | None = None  # when the header under way began
+    _pending = 0  # bytes of it
+    _wire = 0  # bytes of the body under way with its frame
+    _body = 0
+    _stuck: float | None = None  # since when the client takes nothing
+    _closing: float | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        if not self.owner.admit(self):
+            self._refuse(Problem(503, "all connections are in use; try again", "full", headers={"Retry-After": "1"}))
+            return
+        self._since = self.loop.time()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.owner.remove(self)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self.transport.is_closing():  # refused, and the client goes on sending
+            return
+        cycle: Any = self.cycle
+        in_body = cycle is not None and cycle.more_body
+        if in_body:
+            self._wire += len(data) * _COUNTS_BODIES
+        elif self._since is None:
+            self._since = self.loop.time()
+        super().data_received(data)
+        if self.cycle is not cycle:
+            self._since, self._pending, self._wire, self._body = None, 0, 0, 0
+            self.owner.busy(self)
+        elif not in_body:
+            self._pending += len(data)
+        if self._pending > HEADER_BYTES or self._wire > HEADER_BYTES + OVERHEAD * self._body:
+            self._refuse(Problem(431, f"a header has at most {HEADER_BYTES:,} bytes"))
+
+    def on_headers_complete(self) -> None:
+        cycle: Any = self.cycle
+        waits = cycle is not None and not cycle.response_complete
+        if waits and len(self.pipeline) >= (PIPELINED if self.known else 0):
+            # What was received may hold thousands of requests: the parser stops here, and the connection is closed.
+            raise ValueError("too many requests wait on one connection")
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        self._body += len(body)
+        super().on_body(body)
+
+    def on_response_complete(self) -> None:
+        self.known = self.known or CALLER in self.cycle.scope
+        super().on_response_complete()
+        if self.cycle.response_complete:
+            self.owner.quiet(self)
+
+    def send_400_response(self, msg: str) -> None:
+        self._refuse(Problem(400, "the request is not valid HTTP/1.1"))
+
+    def pause_writing(self) -> None:
+        self._stuck = self.loop.time()
+        super().pause_writing()
+
+    def resume_writing(self) -> None:
+        self._stuck = None
+        super().resume_writing()
+
+    def overdue(self, now: float) -> bool:
+        """Whether the client takes too long: to send a header, to receive a response, or to let itself be closed."""
+        if self.transport.is_closing():
+            self._closing = self._closing or now
+            return now - self._closing > self.owner.header_timeout
+        slow_header = self._since is not None and now - self._since > self.owner.header_timeout
+        return slow_header or (self._stuck is not None and now - self._stuck > self.owner.client_timeout)
+
+    def _refuse(self, problem: Problem) -> None:
+        """Send an error past the application, and close."""
+        cycle: Any = self.cycle
+        if cycle is None or cycle.response_complete:
+            response = problem.response()
+            lines = [f"HTTP/1.1 {problem.status_code} {problem.name}".encode(), b"connection: close"]
+            lines += [name + b": " + value for name, value in response.raw_headers]
+            self.transport.write(b"\r\n".join([*lines, b"", b""]) + bytes(response.body))
+        self.transport.close()
+
+
+def _is_ours(record: logging.LogRecord) -> bool:
+    """Whether uvicorn's line is about the service, not about what a client sent: any client could fill the log."""
+    return record.levelno > logging.WARNING or not record.getMessage().startswith(("Invalid HTTP", "Unsupported up"))
+
+
+def server_options(settings: Settings) -> dict[str, Any]:
+    """Options of uvicorn.Config that bound what clients may cost."""
+    logging.getLogger("uvicorn.error").addFilter(_is_ours)
+    protocol = type("Connection", (Connection,), {"owner": Connections(settings, _open_files(settings))})
+    return {"http": protocol, "h11_max_incomplete_event_size": HEADER_BYTES}
+
+
+def _open_files(settings: Settings) -> int | None:
+    """Raise the limit of open files to what the connections need, as far as it may be; return what it is."""
+    try:
+        import resource
+    except ImportError:  # Windows has no such limit
+        return None
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = settings.max_connections + RESERVED + 2 * settings.pool_size
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return None if soft == resource.RLIM_INFINITY else soft

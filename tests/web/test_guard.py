@@ -1,0 +1,393 @@
+"""What a client may cost: checked before its body is read, and bounded in bytes, time and number."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import msgspec
+import pytest
+import serving
+from fastapi import FastAPI
+from serving import Sql, http_fixture, problem, shop_fixture, told  # noqa: F401 - fixtures
+from starlette.types import Message, Receive, Scope, Send
+
+from holdfast import Holdfast
+from holdfast.store import seen
+from holdfast.web import app, authenticate, guard, jobs
+from holdfast.web.guard import Bounds, Guard
+
+JSON = {"Content-Type": "application/json"}
+SECRET = "0123456789abcdef"
+MB = 1_048_576
+
+
+def scope_of(method: str = "POST", path: str = "/v1/jobs", **headers: str) -> Scope:
+    raw = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
+    return {"type": "http", "method": method, "path": path, "query_string": b"", "headers": raw, "http_version": "1.1",
+            "asgi": {"version": "3.0"}, "scheme": "http", "server": ("x", 1), "client": ("x", 2)}  # fmt: skip
+
+
+async def respond(application: Any, scope: Scope, receive: Receive) -> tuple[int, dict[bytes, bytes]]:
+    """Send a request and return the status and the headers of its response."""
+    sent: list[Message] = []
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    await application(scope, receive, send)
+    assert sent[-1]["type"] == "http.response.body" and not sent[-1].get("more_body")
+    return sent[0]["status"], dict(sent[0]["headers"])
+
+
+@pytest.mark.parametrize("bearer", ["", "Bearer hf_wrong", "Basic x"])
+@pytest.mark.parametrize("path", ["/v1/jobs", "/v1/jobs/many", "/v1/tick", "/v1/limits", "/v1/webhooks/endpoints"])
+async def test_without_a_token_no_byte_of_a_body_is_read_before_the_response(
+    shop: Holdfast, monkeypatch: pytest.MonkeyPatch, bearer: str, path: str
+) -> None:
+    monkeypatch.setattr(guard, "LINGER", 0.01)
+    started = False
+
+    async def receive() -> Message:
+        assert started, "the body was read"
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async def send(message: Message) -> None:
+        nonlocal started
+        if message["type"] == "http.response.start":
+            started = True
+            assert message["status"] == 401
+            assert (b"connection", b"close") in message["headers"]
+
+    scope = scope_of("PATCH" if path == "/v1/limits" else "POST", path, content_length="9", authorization=bearer)
+    secret = Holdfast(shop.settings.dsn, tick_secrets=SECRET)
+    await app(serving.with_tasks(secret), tick_endpoint=True)(scope, receive, send)
+    assert started
+    await secret.aclose()
+
+
+async def test_malformed_json_without_a_token_is_401(shop: Holdfast) -> None:
+    async with serving.client(shop) as stranger:
+        for body in (b"{", b"{}", b"[1]", b"\xff"):
+            problem(await stranger.post("/jobs", content=body, headers=JSON), 401, "unauthorized")
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [{f"x-{n}": "" for n in range(guard.HEADERS + 1)}, {"x": "a" * guard.HEADER_BYTES}],
+    ids=["many", "long"],
+)
+async def test_a_header_is_bounded_by_any_server(shop: Holdfast, headers: dict[str, str]) -> None:
+    async with serving.client(shop, serving.token(shop)) as http:
+        problem(await http.get("/jobs", headers=headers), 431, "header-too-large")
+
+
+async def test_a_body_that_does_not_come_in_time_is_refused(shop: Holdfast) -> None:
+    bearer = serving.token(shop)
+
+    async def never() -> Message:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    hasty = serving.with_tasks(Holdfast(shop.settings.dsn, client_timeout=0.1))
+    for kind in ("application/json", "application/json; charset=utf-8"):  # past the framework, and through it
+        scope = scope_of(content_length="9", authorization=f"Bearer {bearer}", content_type=kind)
+        status, headers = await respond(app(hasty), scope, never)
+        assert status == 408 and headers[b"connection"] == b"close"
+    await hasty.aclose()
+
+
+async def test_what_is_sent_after_a_refusal_is_discarded_for_a_while_and_not_kept() -> None:
+    bounds = Bounds(max_body=10 * 65_536, max_requests=10, client_timeout=5)
+    pieces, sent = 0, 0
+
+    async def inner(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 401, "headers": []})
+        await send({"type": "http.response.body", "body": b"no"})
+
+    async def receive() -> Message:
+        nonlocal pieces
+        assert sent == 2, "the response came first"
+        pieces += 1
+        return {"type": "http.request", "body": b"x" * 65_536, "more_body": True}
+
+    async def send(message: Message) -> None:
+        nonlocal sent
+        sent += 1
+
+    await Guard(inner, bounds)(scope_of(transfer_encoding="chunked"), receive, send)
+    assert pieces == 11 and sent == 3
+
+
+async def test_a_client_that_takes_nothing_is_given_up() -> None:
+    bounds = Bounds(max_body=1024, max_requests=10, client_timeout=0.05)
+    begun: list[bytes] = []
+
+    async def inner(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"x" * 300_000})
+        raise AssertionError("it went on")
+
+    async def send(message: Message) -> None:
+        begun.append(message.get("body", b""))
+        if len(begun) == 3:
+            await asyncio.Event().wait()
+
+    async def receive() -> Message:
+        raise AssertionError
+
+    await Guard(inner, bounds)(scope_of("GET"), receive, send)
+    assert [len(each) for each in begun] == [0, guard.PIECE, guard.PIECE]
+
+
+async def test_a_full_house_refuses_at_once_and_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
+    bounds = Bounds(max_body=1024, max_requests=3, client_timeout=5)
+    go, begun = asyncio.Event(), asyncio.Semaphore(0)
+
+    async def inner(scope: Scope, receive: Receive, send: Send) -> None:
+        begun.release()
+        if not scope["path"].endswith("/live"):
+            await go.wait()
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    async def receive() -> Message:
+        raise AssertionError
+
+    guarded = Guard(inner, bounds)
+    held = [asyncio.create_task(respond(guarded, scope_of("GET"), receive)) for _ in range(3)]
+    for _ in held:
+        await begun.acquire()
+    with caplog.at_level(logging.WARNING, "holdfast"):
+        for _ in range(5):
+            status, headers = await respond(guarded, scope_of("GET"), receive)
+            assert status == 503 and headers[b"retry-after"] == b"1"
+    assert ["requests refused" in each.getMessage() for each in caplog.records] == [True]
+    assert (await respond(guarded, scope_of("GET", "/v1/health/live"), receive))[0] == 200
+    go.set()
+    assert [status for status, _ in await asyncio.gather(*held)] == [200] * 3
+    assert (await respond(guarded, scope_of("GET"), receive))[0] == 200
+
+
+async def test_a_tenant_has_a_quarter_of_the_places_and_others_have_theirs(hf: Holdfast, dsn: str) -> None:
+    small = serving.with_tasks(Holdfast(dsn, max_requests=8))
+    id_ = small.tasks["shop.fail"].using(tenant="acme", delay=3600).enqueue().id
+    application = app(small)
+    transport = httpx.ASGITransport(application)
+    bearers = [serving.token(hf), serving.token(hf, "globex")]
+    async with httpx.AsyncClient(transport=transport, base_url="http://service/v1", timeout=60) as http:
+        first, other = ({"Authorization": f"Bearer {each}"} for each in bearers)
+        held = [asyncio.create_task(http.get(f"/jobs/{id_}?wait=60", headers=first)) for _ in range(2)]
+        await until(lambda: jobs.waiting() == 2)
+        problem(await http.get(f"/jobs/{id_}", headers=first), 429, "too-many")
+        assert (await http.get("/jobs", headers=other)).status_code == 200
+        for each in held:
+            each.cancel()
+        await asyncio.gather(*held, return_exceptions=True)
+        assert (await http.get(f"/jobs/{id_}", headers=first)).status_code == 200
+    await small.aclose()
+
+
+async def test_no_tenant_has_more_places_to_wait_than_its_own_however_many_come_at_once(
+    shop: Holdfast, http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jobs, "MOST_OF_ONE", 5)
+    id_ = shop.tasks["shop.fail"].using(tenant="acme", delay=3600).enqueue().id
+    responses = [asyncio.create_task(http.get(f"/jobs/{id_}?wait=60")) for _ in range(40)]
+    streams = [asyncio.create_task(http.get(f"/jobs/{id_}/events")) for _ in range(40)]
+    done = set[Any]()
+    async with asyncio.timeout(40):
+        while len(done) < 75:
+            done, _ = await asyncio.wait([*responses, *streams], timeout=0.05)
+    assert {each.result().status_code for each in done} == {429} and jobs.waiting() == 5
+    for each in (*responses, *streams):
+        each.cancel()
+    await asyncio.gather(*responses, *streams, return_exceptions=True)
+    await until(lambda: not jobs.waiting())
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(40):
+        while not holds():  # noqa: ASYNC110 - the service has no event to wait for
+            await asyncio.sleep(0.01)
+
+
+def numbers(text: bytes, size: int) -> bytes:
+    return b"[" + b",".join([text] * (size // (len(text) + 1))) + b"]"
+
+
+async def test_numbers_count_as_they_are_stored(shop: Holdfast, http: httpx.AsyncClient, sql: Sql) -> None:
+    @shop.task(name="shop.any")
+    async def anything(x: Any = None) -> None: ...
+
+    def body(value: bytes) -> bytes:
+        return b'{"task":"shop.any","delay":9,"args":{"x":' + value + b"}}"
+
+    problem(await http.post("/jobs", content=body(numbers(b"1e308", MB - 100)), headers=JSON), 413, "too-large")
+    problem(await http.post("/jobs", content=body(numbers(b"1e308", 40_000)), headers=JSON), 422, "invalid-payload")
+    problem(await http.post("/jobs", content=body(b"1e-100000"), headers=JSON), 422, "invalid-payload")
+    assert sql("select count(*) from jobs") == [(0,)]
+    told(await http.post("/jobs", content=body(numbers(b"1e308", 15_000)), headers=JSON), 201)
+    text = b'"%b"' % (b"1e308 " * 100_000)  # no number
+    told(await http.post("/jobs", content=body(text), headers=JSON), 201)
+    assert sql("select max(octet_length(payload::text)) < 1048576 from later") == [(True,)]
+
+
+async def test_arguments_are_decoded_once_and_never_encoded(
+    http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from holdfast.model import payload
+    from holdfast.model.signature import Signature
+
+    calls: list[str] = []
+
+    def counting(name: str, act: Callable[..., Any]) -> Callable[..., Any]:
+        def counted(*args: Any, **options: Any) -> Any:
+            calls.append(name)
+            return act(*args, **options)
+
+        return counted
+
+    monkeypatch.setattr(payload, "encode", counting("encode", payload.encode))
+    decode = Signature._decode
+
+    def decoding(self: Signature, data: Any) -> Any:
+        if not (isinstance(data, payload.Encoded) and data.reader is self):
+            calls.append("decode")
+        return decode(self, data)
+
+    monkeypatch.setattr(Signature, "_decode", decoding)
+    job = {"task": "shop.send", "args": {"to": "ada", "host": "example.org"}}
+    for path, body in (("/jobs", job), ("/jobs/many", {"jobs": [job]}), ("/batches", {"name": "b", "jobs": [job]})):
+        told(await http.post(path, json=body), 201)
+        assert calls == ["decode"], path
+        calls.clear()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"jobs":' + numbers(b"{}", MB) + b"}",
+        b'{"jobs":' + numbers(b'{"task":1}', MB) + b"}",
+        b'{"ids":' + numbers(b"[]", MB) + b"}",
+        b"{" + b",".join(b'"%d":0' % n for n in range(100_000)) + b"}",
+        b'{"task":"shop.send","args":' + b"[" * 200_000 + b"]" * 200_000 + b"}",
+    ],
+    ids=["no jobs", "many jobs", "ids", "keys", "deep"],
+)
+async def test_a_body_that_is_large_where_it_must_not_be_is_refused(http: httpx.AsyncClient, body: bytes) -> None:
+    for path in ("/jobs", "/jobs/many"):
+        assert (await http.post(path, content=body, headers=JSON)).status_code in (413, 422)
+
+
+async def test_a_payload_in_lines_is_stored_whole(http: httpx.AsyncClient, sql: Sql) -> None:
+    first, second = b'{\n\t"why":\r\n"a\\nb"}', b'{"why":"c"\n}'
+    body = b'{"jobs":[{"task":"shop.fail","args":%b},{"task":"shop.fail","args":%b}]}' % (first, second)
+    told(await http.post("/jobs/many", content=body, headers=JSON), 201)
+    assert sql("select payload ->> 'why' from live order by id") == [("a\nb",), ("c",)]
+
+
+async def test_a_page_is_bounded_by_bytes(shop: Holdfast, http: httpx.AsyncClient, sql: Sql) -> None:
+    sql("select enqueue('shop.fail', jsonb_build_object('why', repeat('x', 1000000)), p_tenant => 'acme') "
+        "from generate_series(1, 6)")  # fmt: skip
+    sizes, ids, cursor = [], [], {}
+    while True:
+        page = await http.get("/jobs", params={"limit": 500, **cursor})
+        sizes.append(len(page.content))
+        ids += [each["id"] for each in page.json()["items"]]
+        if page.json()["next"] is None:
+            break
+        cursor = {"cursor": page.json()["next"]}
+    assert ids == [str(id_) for (id_,) in sql("select id from live order by id desc")]
+    assert len(sizes) > 1 and max(sizes) < seen.PAGE_BYTES + 1_100_000
+
+
+async def test_a_row_that_cannot_be_decoded_is_shown_and_spoils_no_other(
+    shop: Holdfast, http: httpx.AsyncClient, sql: Sql
+) -> None:
+    id_ = shop.tasks["shop.fail"].using(tenant="acme").enqueue().id
+    deep = '{"why":' + "[" * 3000 + "]" * 3000 + "}"
+    poison = sql("insert into live (id, task, tenant, queue, payload, lane) values (uuid7(), 'shop.fail', 'acme', "
+                 f"'nobody', '{deep}', lane_of('acme', null)) returning id::text")[0][0]  # fmt: skip
+    responses = await asyncio.gather(*(http.get(f"/jobs/{each}") for each in [id_, poison] * 20))
+    assert {each.status_code for each in responses} == {200}
+    assert (await http.get("/jobs")).status_code == 200
+
+
+async def test_a_large_job_is_read_beside_the_small_ones(shop: Holdfast, http: httpx.AsyncClient) -> None:
+    task = shop.tasks["shop.fail"].using(tenant="acme")
+    small, large = task.enqueue().id, task.enqueue(why="x" * 500_000).id
+    for _ in range(2):  # the second time its size is known
+        responses = await asyncio.gather(*(http.get(f"/jobs/{each}") for each in [small, large] * 10))
+        assert [len(each.json()["args"].get("why", "")) for each in responses] == [0, 500_000] * 10
+
+
+async def test_a_cursor_shows_nothing_and_opens_for_its_own_tenant_alone(shop: Holdfast, sql: Sql) -> None:
+    sql("select enqueue('shop.fail', '{}', p_tenant => t) from unnest(array['acme', 'globex', 'acme', 'globex']) t")
+    async with (
+        serving.client(shop, serving.token(shop)) as acme,
+        serving.client(shop, serving.token(shop, "globex")) as globex,
+    ):
+        cursor = told(await acme.get("/jobs", params={"limit": 1}))["next"]
+        ids = [str(id_).replace("-", "") for (id_,) in sql("select id from live")]
+        assert not any(id_[:10] in cursor for id_ in ids)
+        assert len(told(await acme.get("/jobs", params={"cursor": cursor}))["items"]) == 1
+        problem(await globex.get("/jobs", params={"cursor": cursor}), 422, "invalid")
+        for forged in ("", "x", ids[0], cursor[:-2] + ("AA" if cursor[-2:] != "AA" else "BB"), cursor * 2):
+            problem(await acme.get("/jobs", params={"cursor": forged}), 422, "invalid")
+
+
+async def test_a_token_may_have_a_best_priority(shop: Holdfast, sql: Sql) -> None:
+    @shop.task(name="shop.urgent", priority=0)
+    async def urgent() -> None: ...
+
+    async with serving.client(shop, serving.token(shop, priority=2)) as http:
+        for path, wrap in (("/jobs", lambda job: job), ("/jobs/many", lambda job: {"jobs": [job]})):
+            refused = wrap({"task": "shop.fail", "priority": 1})
+            problem(await http.post(path, json=refused), 403, "priority")
+            for job in ({"task": "shop.fail", "priority": 3}, {"task": "shop.fail"}, {"task": "shop.urgent"}):
+                told(await http.post(path, json=wrap(job)), 201)
+    assert sql("select priority, count(*) from live group by 1 order by 1") == [(2, 4), (3, 2)]
+
+
+async def test_a_token_may_have_a_rate(shop: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [1000.0]
+    monkeypatch.setattr("holdfast.web.authenticate.time.monotonic", lambda: now[0])
+    async with (
+        serving.client(shop, serving.token(shop, rate=4)) as http,
+        serving.client(shop, serving.token(shop)) as free,
+    ):
+        assert [(await http.get("/jobs")).status_code for _ in range(6)] == [200] * 4 + [429] * 2
+        assert (await http.get("/jobs")).headers["retry-after"] == "1"
+        now[0] += 0.5
+        assert [(await http.get("/jobs")).status_code for _ in range(3)] == [200] * 2 + [429]
+        assert [(await free.get("/jobs")).status_code for _ in range(9)] == [200] * 9
+
+
+def test_a_slow_rate_is_kept_and_a_burst_is_one_second_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [1000.0]
+    monkeypatch.setattr("holdfast.web.authenticate.time.monotonic", lambda: now[0])
+    rates = authenticate.Rates()
+    passed = 0
+    for _ in range(1000):
+        passed += rates.wait("a", 0.1) == 0
+        now[0] += 0.1
+    assert passed == 10
+
+
+async def test_nothing_is_redirected_to_a_host_that_the_client_names(shop: Holdfast) -> None:
+    async with serving.client(shop, serving.token(shop)) as http:
+        answer = await http.post("/jobs/", json={}, headers={"Host": "evil.example"})
+        assert answer.status_code == 404 and "location" not in answer.headers
+
+
+async def test_the_document_is_encoded_once(shop: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with serving.client(shop) as stranger:
+        first = await stranger.get("/openapi.json")
+        monkeypatch.setattr(FastAPI, "openapi", None)
+        monkeypatch.setattr(msgspec.json, "encode", None)
+        assert (await stranger.get("/openapi.json")).content == first.content and first.json()["paths"]
