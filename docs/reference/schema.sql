@@ -88,19 +88,28 @@ CREATE DOMAIN holdfast.priority_level AS smallint
 -- Name: queue_name; Type: DOMAIN; Schema: holdfast; Owner: -
 
 CREATE DOMAIN holdfast.queue_name AS text
-	CONSTRAINT queue_name_check CHECK ((((length(VALUE) >= 1) AND (length(VALUE) <= 100)) AND (strpos(VALUE, '/'::text) = 0)));
+	CONSTRAINT queue_name_check CHECK (((VALUE <> ''::text) AND ((octet_length(VALUE) <= 100) OR (length(VALUE) <= 100)) AND (strpos(VALUE, '/'::text) = 0) AND (strpos(VALUE, ','::text) = 0) AND (VALUE = btrim(VALUE, '
+
+
+'::text))));
+
+
+-- Name: readable_json; Type: DOMAIN; Schema: holdfast; Owner: -
+
+CREATE DOMAIN holdfast.readable_json AS json
+	CONSTRAINT readable_json_check CHECK (((strpos((VALUE)::text, '\'::text) = 0) OR (strpos((VALUE)::text, '\u'::text) = 0) OR ((VALUE)::jsonb IS NOT NULL)));
 
 
 -- Name: task_name; Type: DOMAIN; Schema: holdfast; Owner: -
 
 CREATE DOMAIN holdfast.task_name AS text
-	CONSTRAINT task_name_check CHECK (((length(VALUE) >= 1) AND (length(VALUE) <= 200)));
+	CONSTRAINT task_name_check CHECK (((VALUE <> ''::text) AND ((octet_length(VALUE) <= 200) OR (length(VALUE) <= 200))));
 
 
 -- Name: tenant_name; Type: DOMAIN; Schema: holdfast; Owner: -
 
 CREATE DOMAIN holdfast.tenant_name AS text
-	CONSTRAINT tenant_name_check CHECK (((length(VALUE) >= 1) AND (length(VALUE) <= 200)));
+	CONSTRAINT tenant_name_check CHECK (((VALUE <> ''::text) AND ((octet_length(VALUE) <= 200) OR (length(VALUE) <= 200))));
 
 
 -- Name: used; Type: TYPE; Schema: holdfast; Owner: -
@@ -147,6 +156,17 @@ CREATE TABLE holdfast.limit_owed (
     well uuid[] NOT NULL,
     ill uuid[] NOT NULL
 );
+
+
+-- Name: claim_number; Type: SEQUENCE; Schema: holdfast; Owner: -
+
+CREATE SEQUENCE holdfast.claim_number
+    START WITH 0
+    INCREMENT BY 1
+    MINVALUE 0
+    MAXVALUE 1023
+    CACHE 1
+    CYCLE;
 
 
 -- Name: limits; Type: TABLE; Schema: holdfast; Owner: -
@@ -342,7 +362,7 @@ CREATE TABLE holdfast.dead (
     worker text,
     task holdfast.task_name NOT NULL,
     tenant holdfast.tenant_name,
-    payload json NOT NULL,
+    payload holdfast.readable_json NOT NULL,
     dedupe_key text,
     dedupe_scope holdfast.dedupe_scope,
     dedupe_keep interval,
@@ -371,7 +391,7 @@ CREATE TABLE holdfast.history (
     task holdfast.task_name NOT NULL,
     worker text,
     tenant holdfast.tenant_name,
-    payload json NOT NULL,
+    payload holdfast.readable_json NOT NULL,
     result jsonb,
     dedupe_key text,
     last_error jsonb,
@@ -394,7 +414,7 @@ CREATE TABLE holdfast.later (
     max_attempts holdfast.attempt_limit NOT NULL,
     task holdfast.task_name NOT NULL,
     tenant holdfast.tenant_name,
-    payload json NOT NULL,
+    payload holdfast.readable_json NOT NULL,
     dedupe_key text,
     retry jsonb,
     last_error jsonb,
@@ -414,15 +434,15 @@ CREATE TABLE holdfast.live (
     queue holdfast.queue_name DEFAULT 'default'::text NOT NULL,
     priority holdfast.priority_level DEFAULT 2 NOT NULL,
     lane bigint DEFAULT 0 NOT NULL,
-    run_at timestamp with time zone DEFAULT now() NOT NULL,
-    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    run_at timestamp with time zone DEFAULT statement_timestamp() NOT NULL,
+    created_at timestamp with time zone DEFAULT statement_timestamp() NOT NULL,
     token bigint,
     claimed_at timestamp with time zone,
     attempt smallint DEFAULT 0 NOT NULL,
     max_attempts holdfast.attempt_limit DEFAULT 5 NOT NULL,
     task holdfast.task_name NOT NULL,
     tenant holdfast.tenant_name,
-    payload json DEFAULT '{}'::json NOT NULL,
+    payload holdfast.readable_json DEFAULT '{}'::json NOT NULL,
     dedupe_key text,
     retry jsonb,
     last_error jsonb,
@@ -587,7 +607,7 @@ CREATE VIEW holdfast.outbox AS
     m.channel,
     m.key,
     holdfast.idempotency_key(m.channel, (j.tenant)::text, m.key) AS idempotency_key,
-    (j.payload ->> 'order'::text) AS "order",
+    ((j.payload)::json ->> 'order'::text) AS "order",
         CASE j.status
             WHEN 'running'::holdfast.job_status THEN 'delivering'::text
             WHEN 'succeeded'::holdfast.job_status THEN 'delivered'::text
@@ -597,7 +617,7 @@ CREATE VIEW holdfast.outbox AS
         END AS status,
     j.attempts,
     j.max_attempts,
-    (j.payload -> 'body'::text) AS payload,
+    ((j.payload)::json -> 'body'::text) AS payload,
     j.last_error AS error,
     j.queue,
     j.run_at,
@@ -611,10 +631,10 @@ CREATE VIEW holdfast.outbox AS
         CASE
             WHEN (j.status = ANY (ARRAY['running'::holdfast.job_status, 'succeeded'::holdfast.job_status])) THEN 1
             ELSE 0
-        END) OR COALESCE(((j.payload ->> 'maybe_sent'::text) = 'true'::text), false)) AS maybe_sent
+        END) OR COALESCE((((j.payload)::json ->> 'maybe_sent'::text) = 'true'::text), false)) AS maybe_sent
    FROM (holdfast.jobs j
      CROSS JOIN LATERAL ( SELECT substr((j.task)::text, 9) AS channel,
-            (j.payload ->> 'key'::text) AS key) m)
+            ((j.payload)::json ->> 'key'::text) AS key) m)
   WHERE (starts_with((j.task)::text, 'channel:'::text) AND (m.key IS NOT NULL));
 
 
@@ -632,16 +652,6 @@ CREATE VIEW holdfast.channel_outbox AS
     created_at,
     delivered_at AS sent_at
    FROM holdfast.outbox;
-
-
--- Name: claim_token; Type: SEQUENCE; Schema: holdfast; Owner: -
-
-CREATE SEQUENCE holdfast.claim_token
-    START WITH 1
-    INCREMENT BY 1
-    NO MINVALUE
-    NO MAXVALUE
-    CACHE 1;
 
 
 -- Name: cursor_keys; Type: TABLE; Schema: holdfast; Owner: -
@@ -736,11 +746,11 @@ CREATE VIEW holdfast.health_levels AS
           WHERE ((worker_tick_metrics.tick_ended_at > (holdfast.clock() - '00:05:00'::interval)) AND (worker_tick_metrics.tick_started_at > (holdfast.clock() - '1 day'::interval)))
         ), figures(metric, value) AS (
          SELECT 'tick_duration'::text AS "?column?",
-            ((max(recent.tick_duration_ms))::numeric / 1000.0) AS "?column?"
+            ((max(recent.tick_duration_ms) FILTER (WHERE (recent.kind = 'tick'::text)))::numeric / 1000.0) AS "?column?"
            FROM recent
         UNION ALL
          SELECT 'lock_contentions'::text,
-            max(recent.lock_contention_count) AS max
+            max(recent.lock_contention_count) FILTER (WHERE (recent.kind = 'tick'::text)) AS max
            FROM recent
         UNION ALL
          SELECT 'jobs_per_tick'::text,
@@ -778,7 +788,7 @@ CREATE TABLE holdfast.history_default (
     task holdfast.task_name CONSTRAINT history_task_not_null NOT NULL,
     worker text,
     tenant holdfast.tenant_name,
-    payload json CONSTRAINT history_payload_not_null NOT NULL,
+    payload holdfast.readable_json CONSTRAINT history_payload_not_null NOT NULL,
     result jsonb,
     dedupe_key text,
     last_error jsonb,
@@ -801,8 +811,11 @@ CREATE TABLE holdfast.leader (
     chore text NOT NULL,
     worker text NOT NULL,
     term bigint NOT NULL,
-    expires_at timestamp with time zone NOT NULL
-);
+    expires_at timestamp with time zone NOT NULL,
+    look_again_at timestamp with time zone,
+    batch uuid
+)
+WITH (fillfactor='50');
 
 
 -- Name: limit_owed_id_seq; Type: SEQUENCE; Schema: holdfast; Owner: -
@@ -939,29 +952,13 @@ CREATE VIEW holdfast.limit_use AS
 
 CREATE VIEW holdfast.queue_depth AS
  SELECT queue,
-    count(*) FILTER (WHERE ((place = 'live'::text) AND (NOT claimed))) AS ready,
-    count(*) FILTER (WHERE claimed) AS running,
-    count(*) FILTER (WHERE (place = 'later'::text)) AS later,
-    count(*) FILTER (WHERE (place = 'dead'::text)) AS dead,
-    max((holdfast.clock() - run_at)) FILTER (WHERE ((place = 'live'::text) AND (NOT claimed))) AS oldest_wait
-   FROM ( SELECT live.queue,
-            'live'::text AS place,
-            (live.token IS NOT NULL) AS claimed,
-            live.run_at
-           FROM holdfast.live
-        UNION ALL
-         SELECT later.queue,
-            'later'::text,
-            false,
-            later.run_at
-           FROM holdfast.later
-        UNION ALL
-         SELECT dead.queue,
-            'dead'::text,
-            false,
-            dead.run_at
-           FROM holdfast.dead) j
-  GROUP BY queue;
+    ready,
+    running,
+    later,
+    dead,
+    oldest_wait,
+    estimated
+   FROM holdfast.count_jobs() count_jobs(queue, ready, running, later, dead, oldest_wait, estimated);
 
 
 -- Name: schedules; Type: TABLE; Schema: holdfast; Owner: -
@@ -1008,7 +1005,10 @@ CREATE TABLE holdfast.schema_info (
 
 CREATE TABLE holdfast.sleepers (
     queue text NOT NULL,
-    worker text NOT NULL
+    worker text NOT NULL,
+    backend integer DEFAULT pg_backend_pid() NOT NULL,
+    backend_start timestamp with time zone,
+    application text DEFAULT "left"(current_setting('application_name'::text), 63) NOT NULL
 )
 WITH (fillfactor='50');
 
@@ -1103,6 +1103,17 @@ CREATE VIEW holdfast.usage AS
   GROUP BY minute, tenant, task;
 
 
+-- Name: webhook_bodies; Type: TABLE; Schema: holdfast; Owner: -
+
+CREATE TABLE holdfast.webhook_bodies (
+    id uuid NOT NULL,
+    tenant holdfast.tenant_name,
+    body text NOT NULL,
+    deliveries uuid[] NOT NULL,
+    expires_at timestamp with time zone NOT NULL
+);
+
+
 -- Name: webhook_deliveries; Type: VIEW; Schema: holdfast; Owner: -
 
 CREATE VIEW holdfast.webhook_deliveries AS
@@ -1113,7 +1124,7 @@ CREATE VIEW holdfast.webhook_deliveries AS
             ELSE NULL::uuid
         END AS webhook_endpoint_id,
         CASE
-            WHEN ((payload ->> 'event'::text) ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$'::text) THEN ((payload ->> 'event'::text))::uuid
+            WHEN (((payload)::json ->> 'event'::text) ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$'::text) THEN (((payload)::json ->> 'event'::text))::uuid
             ELSE NULL::uuid
         END AS event_id,
         CASE status
@@ -1124,7 +1135,7 @@ CREATE VIEW holdfast.webhook_deliveries AS
             ELSE 'FAILED'::text
         END AS status,
         CASE
-            WHEN ((answer ->> 'http_status'::text) ~ '^\d{3}$'::text) THEN ((answer ->> 'http_status'::text))::integer
+            WHEN ((answer ->> 'http_status'::text) ~ '^[0-9]{3}$'::text) THEN ((answer ->> 'http_status'::text))::integer
             ELSE NULL::integer
         END AS http_status,
     (answer -> 'response_headers'::text) AS response_headers,
@@ -1141,8 +1152,14 @@ CREATE VIEW holdfast.webhook_deliveries AS
             ELSE NULL::text
         END AS error_message,
     created_at,
-    (payload ->> 'type'::text) AS event_type,
-    (payload ->> 'body'::text) AS body,
+    ((payload)::json ->> 'type'::text) AS event_type,
+    ( SELECT b.body
+           FROM holdfast.webhook_bodies b
+          WHERE ((b.id =
+                CASE
+                    WHEN (((j.payload)::json ->> 'body_id'::text) ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$'::text) THEN (((j.payload)::json ->> 'body_id'::text))::uuid
+                    ELSE NULL::uuid
+                END) AND (NOT ((b.tenant)::text IS DISTINCT FROM (j.tenant)::text)))) AS body,
     status AS job_status,
     attempts,
     max_attempts,
@@ -1221,17 +1238,19 @@ CREATE VIEW holdfast.webhook_endpoint_state AS
 
 CREATE VIEW holdfast.worker_health_summary AS
  SELECT worker_id,
-    count(*) AS tick_count,
-    (round(avg(tick_duration_ms)))::bigint AS avg_tick_duration_ms,
+    count(*) FILTER (WHERE (kind = 'tick'::text)) AS tick_count,
+    count(*) FILTER (WHERE (kind = 'window'::text)) AS window_count,
+    (round(avg(tick_duration_ms) FILTER (WHERE (kind = 'tick'::text))))::bigint AS avg_tick_duration_ms,
     sum(jobs_claimed) AS total_jobs_claimed,
     sum(jobs_processed) AS total_jobs_processed,
     sum(jobs_succeeded) AS total_jobs_succeeded,
     sum(jobs_failed) AS total_jobs_failed,
     sum(jobs_throttled) AS total_jobs_throttled,
     sum(lock_contention_count) AS total_lock_contentions,
-    max(tick_ended_at) AS last_tick_at,
-    holdfast.level_of('tick_duration'::text, (((max(tick_duration_ms))::numeric / 1000.0))::double precision) AS tick_duration_level,
-    holdfast.level_of('lock_contentions'::text, (max(lock_contention_count))::double precision) AS lock_contentions_level,
+    max(tick_ended_at) FILTER (WHERE (kind = 'tick'::text)) AS last_tick_at,
+    max(tick_ended_at) FILTER (WHERE (kind = 'window'::text)) AS last_window_at,
+    holdfast.level_of('tick_duration'::text, (((max(tick_duration_ms) FILTER (WHERE (kind = 'tick'::text)))::numeric / 1000.0))::double precision) AS tick_duration_level,
+    holdfast.level_of('lock_contentions'::text, (max(lock_contention_count) FILTER (WHERE (kind = 'tick'::text)))::double precision) AS lock_contentions_level,
     holdfast.level_of('jobs_per_tick'::text, (max(jobs_claimed) FILTER (WHERE (kind = 'tick'::text)))::double precision) AS jobs_per_tick_level
    FROM holdfast.worker_tick_metrics
   WHERE ((tick_ended_at > (holdfast.clock() - '00:05:00'::interval)) AND (tick_started_at > (holdfast.clock() - '1 day'::interval)))
@@ -1422,6 +1441,12 @@ ALTER TABLE ONLY holdfast.usage_counts
     ADD CONSTRAINT usage_counts_pkey PRIMARY KEY (minute, tenant, task, backend);
 
 
+-- Name: webhook_bodies webhook_bodies_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
+
+ALTER TABLE ONLY holdfast.webhook_bodies
+    ADD CONSTRAINT webhook_bodies_pkey PRIMARY KEY (id);
+
+
 -- Name: webhook_endpoints webhook_endpoints_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
 
 ALTER TABLE ONLY holdfast.webhook_endpoints
@@ -1442,6 +1467,11 @@ CREATE INDEX answers_by_time ON holdfast.answers USING btree (created_at);
 -- Name: batches_by_tenant; Type: INDEX; Schema: holdfast; Owner: -
 
 CREATE INDEX batches_by_tenant ON holdfast.batches USING btree (tenant, id);
+
+
+-- Name: batches_ended; Type: INDEX; Schema: holdfast; Owner: -
+
+CREATE INDEX batches_ended ON holdfast.batches USING btree (finished_at) WHERE (finished_at IS NOT NULL);
 
 
 -- Name: batches_under_way; Type: INDEX; Schema: holdfast; Owner: -
@@ -1477,6 +1507,11 @@ CREATE INDEX history_by_id ON ONLY holdfast.history USING btree (id);
 -- Name: history_deliveries; Type: INDEX; Schema: holdfast; Owner: -
 
 CREATE INDEX history_deliveries ON ONLY holdfast.history USING btree ("substring"((payload)::text, '"endpoint" ?: ?"([0-9a-f-]{36})"'::text), finished_at) WHERE ((task)::text = 'holdfast.webhook'::text);
+
+
+-- Name: history_default_by_time; Type: INDEX; Schema: holdfast; Owner: -
+
+CREATE INDEX history_default_by_time ON holdfast.history_default USING btree (finished_at);
 
 
 -- Name: history_default_id_idx; Type: INDEX; Schema: holdfast; Owner: -
@@ -1547,6 +1582,11 @@ CREATE INDEX progress_by_time ON holdfast.progress USING btree (updated_at);
 -- Name: ticks_by_time; Type: INDEX; Schema: holdfast; Owner: -
 
 CREATE INDEX ticks_by_time ON holdfast.ticks USING btree (started_at);
+
+
+-- Name: webhook_bodies_expiring; Type: INDEX; Schema: holdfast; Owner: -
+
+CREATE INDEX webhook_bodies_expiring ON holdfast.webhook_bodies USING btree (expires_at);
 
 
 -- Name: webhook_endpoints_by_tenant; Type: INDEX; Schema: holdfast; Owner: -
@@ -1648,6 +1688,11 @@ GRANT ALL ON FUNCTION holdfast.change_endpoint(p_id uuid, p_change jsonb) TO hol
 -- Name: FUNCTION change_override(p_override jsonb, p_beneath jsonb, p_change jsonb, p_by text); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.change_override(p_override jsonb, p_beneath jsonb, p_change jsonb, p_by text) FROM PUBLIC;
+
+
+-- Name: FUNCTION check_dedupe_key(p_key text, p_task text, p_tenant text); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.check_dedupe_key(p_key text, p_task text, p_tenant text) FROM PUBLIC;
 
 
 -- Name: COLUMN webhook_endpoints.id; Type: ACL; Schema: holdfast; Owner: -
@@ -1811,6 +1856,12 @@ GRANT SELECT ON TABLE holdfast.limit_owed TO holdfast_reader;
 REVOKE ALL ON FUNCTION holdfast.count_ended(p_ended holdfast.limit_owed[]) FROM PUBLIC;
 
 
+-- Name: FUNCTION count_jobs(); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.count_jobs() FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.count_jobs() TO holdfast_reader;
+
+
 -- Name: FUNCTION count_usage(p_used holdfast.used[]); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.count_usage(p_used holdfast.used[]) FROM PUBLIC;
@@ -1831,6 +1882,11 @@ GRANT ALL ON FUNCTION holdfast.create_token(p_id uuid, p_name text, p_digest byt
 -- Name: FUNCTION delivery_id(p_event uuid, p_endpoint uuid); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.delivery_id(p_event uuid, p_endpoint uuid) FROM PUBLIC;
+
+
+-- Name: FUNCTION delivery_keys(p_endpoint uuid); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.delivery_keys(p_endpoint uuid) FROM PUBLIC;
 
 
 -- Name: FUNCTION disable_endpoint(p_id uuid, p_reason text, p_url text); Type: ACL; Schema: holdfast; Owner: -
@@ -1892,10 +1948,10 @@ REVOKE ALL ON FUNCTION holdfast.fail(p_id uuid, p_token bigint, p_error jsonb, p
 GRANT ALL ON FUNCTION holdfast.fail(p_id uuid, p_token bigint, p_error jsonb, p_delay interval, p_outcome text) TO holdfast_worker;
 
 
--- Name: FUNCTION finish(p_ids uuid[], p_tokens bigint[], p_outcomes jsonb, p_closed bigint[]); Type: ACL; Schema: holdfast; Owner: -
+-- Name: FUNCTION finish(p_ids uuid[], p_tokens bigint[], p_outcomes jsonb, p_closed bigint[], p_locked text); Type: ACL; Schema: holdfast; Owner: -
 
-REVOKE ALL ON FUNCTION holdfast.finish(p_ids uuid[], p_tokens bigint[], p_outcomes jsonb, p_closed bigint[]) FROM PUBLIC;
-GRANT ALL ON FUNCTION holdfast.finish(p_ids uuid[], p_tokens bigint[], p_outcomes jsonb, p_closed bigint[]) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.finish(p_ids uuid[], p_tokens bigint[], p_outcomes jsonb, p_closed bigint[], p_locked text) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.finish(p_ids uuid[], p_tokens bigint[], p_outcomes jsonb, p_closed bigint[], p_locked text) TO holdfast_worker;
 
 
 -- Name: FUNCTION fire_schedule(p_name text, p_cron text, p_zone text, p_next_at timestamp with time zone, p_slots timestamp with time zone[], p_then timestamp with time zone); Type: ACL; Schema: holdfast; Owner: -
@@ -1921,6 +1977,11 @@ GRANT ALL ON FUNCTION holdfast.flag_schedule(p_name text, p_problem text) TO hol
 REVOKE ALL ON FUNCTION holdfast.forget_limit(p_key text) FROM PUBLIC;
 
 
+-- Name: FUNCTION forget_sleepers(); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.forget_sleepers() FROM PUBLIC;
+
+
 -- Name: FUNCTION free_dedupe_keys(p_keys text[], p_ids uuid[], p_succeeded boolean); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.free_dedupe_keys(p_keys text[], p_ids uuid[], p_succeeded boolean) FROM PUBLIC;
@@ -1929,6 +1990,12 @@ REVOKE ALL ON FUNCTION holdfast.free_dedupe_keys(p_keys text[], p_ids uuid[], p_
 -- Name: FUNCTION free_keys(p_keys text[], p_held text[]); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.free_keys(p_keys text[], p_held text[]) FROM PUBLIC;
+
+
+-- Name: FUNCTION held_jobs(p_ids uuid[], p_tokens bigint[]); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.held_jobs(p_ids uuid[], p_tokens bigint[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.held_jobs(p_ids uuid[], p_tokens bigint[]) TO holdfast_worker;
 
 
 -- Name: FUNCTION idempotency_key(p_channel text, p_tenant text, p_key text); Type: ACL; Schema: holdfast; Owner: -
@@ -1994,16 +2061,22 @@ REVOKE ALL ON FUNCTION holdfast.limit_drift() FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.limit_drift() TO holdfast_reader;
 
 
--- Name: FUNCTION look_at(p_ids uuid[], p_everyone boolean[], p_who text[], OUT place bigint, OUT id uuid, OUT task text, OUT tenant text, OUT queue text, OUT priority smallint, OUT payload json, OUT status text, OUT attempts smallint, OUT max_attempts smallint, OUT run_at timestamp with time zone, OUT created_at timestamp with time zone, OUT started_at timestamp with time zone, OUT finished_at timestamp with time zone, OUT error jsonb, OUT result jsonb, OUT batch uuid, OUT deadline timestamp with time zone, OUT progress jsonb); Type: ACL; Schema: holdfast; Owner: -
+-- Name: FUNCTION look_at(p_ids uuid[], p_everyone boolean[], p_who text[], p_deliveries boolean[], OUT place bigint, OUT id uuid, OUT task text, OUT tenant text, OUT queue text, OUT priority smallint, OUT payload json, OUT status text, OUT attempts smallint, OUT max_attempts smallint, OUT run_at timestamp with time zone, OUT created_at timestamp with time zone, OUT started_at timestamp with time zone, OUT finished_at timestamp with time zone, OUT error jsonb, OUT result jsonb, OUT batch uuid, OUT deadline timestamp with time zone, OUT progress jsonb); Type: ACL; Schema: holdfast; Owner: -
 
-REVOKE ALL ON FUNCTION holdfast.look_at(p_ids uuid[], p_everyone boolean[], p_who text[], OUT place bigint, OUT id uuid, OUT task text, OUT tenant text, OUT queue text, OUT priority smallint, OUT payload json, OUT status text, OUT attempts smallint, OUT max_attempts smallint, OUT run_at timestamp with time zone, OUT created_at timestamp with time zone, OUT started_at timestamp with time zone, OUT finished_at timestamp with time zone, OUT error jsonb, OUT result jsonb, OUT batch uuid, OUT deadline timestamp with time zone, OUT progress jsonb) FROM PUBLIC;
-GRANT ALL ON FUNCTION holdfast.look_at(p_ids uuid[], p_everyone boolean[], p_who text[], OUT place bigint, OUT id uuid, OUT task text, OUT tenant text, OUT queue text, OUT priority smallint, OUT payload json, OUT status text, OUT attempts smallint, OUT max_attempts smallint, OUT run_at timestamp with time zone, OUT created_at timestamp with time zone, OUT started_at timestamp with time zone, OUT finished_at timestamp with time zone, OUT error jsonb, OUT result jsonb, OUT batch uuid, OUT deadline timestamp with time zone, OUT progress jsonb) TO holdfast_reader;
+REVOKE ALL ON FUNCTION holdfast.look_at(p_ids uuid[], p_everyone boolean[], p_who text[], p_deliveries boolean[], OUT place bigint, OUT id uuid, OUT task text, OUT tenant text, OUT queue text, OUT priority smallint, OUT payload json, OUT status text, OUT attempts smallint, OUT max_attempts smallint, OUT run_at timestamp with time zone, OUT created_at timestamp with time zone, OUT started_at timestamp with time zone, OUT finished_at timestamp with time zone, OUT error jsonb, OUT result jsonb, OUT batch uuid, OUT deadline timestamp with time zone, OUT progress jsonb) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.look_at(p_ids uuid[], p_everyone boolean[], p_who text[], p_deliveries boolean[], OUT place bigint, OUT id uuid, OUT task text, OUT tenant text, OUT queue text, OUT priority smallint, OUT payload json, OUT status text, OUT attempts smallint, OUT max_attempts smallint, OUT run_at timestamp with time zone, OUT created_at timestamp with time zone, OUT started_at timestamp with time zone, OUT finished_at timestamp with time zone, OUT error jsonb, OUT result jsonb, OUT batch uuid, OUT deadline timestamp with time zone, OUT progress jsonb) TO holdfast_reader;
 
 
 -- Name: FUNCTION make_partitions(); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.make_partitions() FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.make_partitions() TO holdfast_worker;
+
+
+-- Name: FUNCTION mark_started(p_ids uuid[], p_tokens bigint[], p_ago double precision[]); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.mark_started(p_ids uuid[], p_tokens bigint[], p_ago double precision[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.mark_started(p_ids uuid[], p_tokens bigint[], p_ago double precision[]) TO holdfast_worker;
 
 
 -- Name: FUNCTION may_see(p_everyone boolean, p_who text, p_tenant text); Type: ACL; Schema: holdfast; Owner: -
@@ -2016,6 +2089,11 @@ GRANT ALL ON FUNCTION holdfast.may_see(p_everyone boolean, p_who text, p_tenant 
 
 REVOKE ALL ON FUNCTION holdfast.next_schedules(p_limit integer, p_except text[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.next_schedules(p_limit integer, p_except text[]) TO holdfast_worker;
+
+
+-- Name: FUNCTION next_token(); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.next_token() FROM PUBLIC;
 
 
 -- Name: FUNCTION note_block(p_key text, p_reason text, p_job uuid); Type: ACL; Schema: holdfast; Owner: -
@@ -2086,6 +2164,12 @@ REVOKE ALL ON FUNCTION holdfast.publish_event(p_type text, p_body text, p_tenant
 GRANT ALL ON FUNCTION holdfast.publish_event(p_type text, p_body text, p_tenant text, p_event uuid, p_key text, p_priority integer, p_max_attempts integer, p_retry jsonb, p_fresh boolean, OUT event uuid, OUT deliveries uuid[], OUT outcome text) TO holdfast_enqueue;
 
 
+-- Name: FUNCTION read_body(p_id uuid, p_tenant text); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.read_body(p_id uuid, p_tenant text) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.read_body(p_id uuid, p_tenant text) TO holdfast_worker;
+
+
 -- Name: FUNCTION read_endpoint(p_id uuid, OUT tenant text, OUT url text, OUT prefix text, OUT timeout double precision, OUT dev boolean, OUT enabled boolean, OUT disabled_reason text, OUT secrets text[]); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.read_endpoint(p_id uuid, OUT tenant text, OUT url text, OUT prefix text, OUT timeout double precision, OUT dev boolean, OUT enabled boolean, OUT disabled_reason text, OUT secrets text[]) FROM PUBLIC;
@@ -2096,6 +2180,17 @@ GRANT ALL ON FUNCTION holdfast.read_endpoint(p_id uuid, OUT tenant text, OUT url
 
 REVOKE ALL ON FUNCTION holdfast.reclaim(p_limit integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.reclaim(p_limit integer) TO holdfast_worker;
+
+
+-- Name: FUNCTION reclaim_orphans(p_pages integer); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.reclaim_orphans(p_pages integer) FROM PUBLIC;
+
+
+-- Name: FUNCTION reclaim_worker(p_worker text); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.reclaim_worker(p_worker text) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.reclaim_worker(p_worker text) TO holdfast_worker;
 
 
 -- Name: FUNCTION reconcile_limits(p_repair boolean); Type: ACL; Schema: holdfast; Owner: -
@@ -2175,9 +2270,9 @@ REVOKE ALL ON FUNCTION holdfast.reset_breaker(p_key text) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.reset_breaker(p_key text) TO holdfast_service;
 
 
--- Name: FUNCTION resolve_duplicate(p_key text, p_holder uuid, p_payload jsonb, p_on_conflict text, p_keys text[]); Type: ACL; Schema: holdfast; Owner: -
+-- Name: FUNCTION resolve_duplicate(p_key text, p_holder uuid, p_task text, p_tenant text, p_payload jsonb, p_on_conflict text, p_keys text[]); Type: ACL; Schema: holdfast; Owner: -
 
-REVOKE ALL ON FUNCTION holdfast.resolve_duplicate(p_key text, p_holder uuid, p_payload jsonb, p_on_conflict text, p_keys text[]) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.resolve_duplicate(p_key text, p_holder uuid, p_task text, p_tenant text, p_payload jsonb, p_on_conflict text, p_keys text[]) FROM PUBLIC;
 
 
 -- Name: FUNCTION resume(p_key text); Type: ACL; Schema: holdfast; Owner: -
@@ -2215,10 +2310,15 @@ REVOKE ALL ON FUNCTION holdfast.run_schedule(p_name text, p_id uuid) FROM PUBLIC
 GRANT ALL ON FUNCTION holdfast.run_schedule(p_name text, p_id uuid) TO holdfast_admin;
 
 
--- Name: FUNCTION seen_jobs(p_everyone boolean, p_who text, p_ids uuid[]); Type: ACL; Schema: holdfast; Owner: -
+-- Name: FUNCTION sample_jobs(p_table regclass, p_pages integer); Type: ACL; Schema: holdfast; Owner: -
 
-REVOKE ALL ON FUNCTION holdfast.seen_jobs(p_everyone boolean, p_who text, p_ids uuid[]) FROM PUBLIC;
-GRANT ALL ON FUNCTION holdfast.seen_jobs(p_everyone boolean, p_who text, p_ids uuid[]) TO holdfast_reader;
+REVOKE ALL ON FUNCTION holdfast.sample_jobs(p_table regclass, p_pages integer) FROM PUBLIC;
+
+
+-- Name: FUNCTION seen_jobs(p_everyone boolean, p_who text, p_deliveries boolean, p_ids uuid[]); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.seen_jobs(p_everyone boolean, p_who text, p_deliveries boolean, p_ids uuid[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.seen_jobs(p_everyone boolean, p_who text, p_deliveries boolean, p_ids uuid[]) TO holdfast_reader;
 
 
 -- Name: FUNCTION set_limit(p_key text, p_change jsonb, p_by text); Type: ACL; Schema: holdfast; Owner: -
@@ -2252,6 +2352,11 @@ GRANT ALL ON FUNCTION holdfast.sleep(p_worker text, p_queues text[]) TO holdfast
 
 REVOKE ALL ON FUNCTION holdfast.snooze(p_id uuid, p_token bigint, p_delay interval) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.snooze(p_id uuid, p_token bigint, p_delay interval) TO holdfast_worker;
+
+
+-- Name: FUNCTION take_back_keys(p_keys text[], p_ids uuid[]); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.take_back_keys(p_keys text[], p_ids uuid[]) FROM PUBLIC;
 
 
 -- Name: FUNCTION take_dedupe_key(p_key text, p_id uuid, p_scope holdfast.dedupe_scope, p_keep interval, OUT holder uuid, OUT taken boolean); Type: ACL; Schema: holdfast; Owner: -
@@ -2297,10 +2402,10 @@ REVOKE ALL ON FUNCTION holdfast.unregister_worker(p_worker text, p_gone boolean)
 GRANT ALL ON FUNCTION holdfast.unregister_worker(p_worker text, p_gone boolean) TO holdfast_worker;
 
 
--- Name: FUNCTION upkeep(p_worker text, p_ttl interval, OUT term bigint, OUT promoted integer, OUT reclaimed jsonb, OUT expired integer, OUT next_slot double precision); Type: ACL; Schema: holdfast; Owner: -
+-- Name: FUNCTION upkeep(p_worker text, p_ttl interval, OUT term bigint, OUT promoted integer, OUT reclaimed jsonb, OUT expired integer, OUT next_slot double precision, OUT known boolean, OUT asleep boolean); Type: ACL; Schema: holdfast; Owner: -
 
-REVOKE ALL ON FUNCTION holdfast.upkeep(p_worker text, p_ttl interval, OUT term bigint, OUT promoted integer, OUT reclaimed jsonb, OUT expired integer, OUT next_slot double precision) FROM PUBLIC;
-GRANT ALL ON FUNCTION holdfast.upkeep(p_worker text, p_ttl interval, OUT term bigint, OUT promoted integer, OUT reclaimed jsonb, OUT expired integer, OUT next_slot double precision) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.upkeep(p_worker text, p_ttl interval, OUT term bigint, OUT promoted integer, OUT reclaimed jsonb, OUT expired integer, OUT next_slot double precision, OUT known boolean, OUT asleep boolean) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.upkeep(p_worker text, p_ttl interval, OUT term bigint, OUT promoted integer, OUT reclaimed jsonb, OUT expired integer, OUT next_slot double precision, OUT known boolean, OUT asleep boolean) TO holdfast_worker;
 
 
 -- Name: FUNCTION use_token(p_digest bytea, OUT id uuid, OUT name text, OUT tenant text, OUT scopes text[], OUT seconds_left double precision, OUT priority smallint, OUT rate double precision); Type: ACL; Schema: holdfast; Owner: -
@@ -2323,6 +2428,11 @@ GRANT ALL ON FUNCTION holdfast.wake(p_queue text, p_jobs bigint) TO holdfast_enq
 -- Name: FUNCTION walk(p_queue text, p_priority integer, p_from bigint, p_to bigint, p_limit integer, p_each integer); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.walk(p_queue text, p_priority integer, p_from bigint, p_to bigint, p_limit integer, p_each integer) FROM PUBLIC;
+
+
+-- Name: FUNCTION walk_batches(p_within interval); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.walk_batches(p_within interval) FROM PUBLIC;
 
 
 -- Name: FUNCTION walk_lanes(p_queue text, p_priority integer, p_hint jsonb, p_room integer, OUT lanes bigint[], OUT shut jsonb, OUT reached bigint, OUT few boolean); Type: ACL; Schema: holdfast; Owner: -
@@ -2713,6 +2823,11 @@ GRANT SELECT ON TABLE holdfast.usage_counts TO holdfast_reader;
 -- Name: TABLE usage; Type: ACL; Schema: holdfast; Owner: -
 
 GRANT SELECT ON TABLE holdfast.usage TO holdfast_reader;
+
+
+-- Name: TABLE webhook_bodies; Type: ACL; Schema: holdfast; Owner: -
+
+GRANT SELECT ON TABLE holdfast.webhook_bodies TO holdfast_reader;
 
 
 -- Name: TABLE webhook_deliveries; Type: ACL; Schema: holdfast; Owner: -

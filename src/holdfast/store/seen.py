@@ -133,7 +133,8 @@ class SeenCalls:
             f"SELECT place, large, {columns} FROM (SELECT i.*, {sizes} > %s AS large FROM (SELECT place, j.id::text, "
             f"task, tenant, queue, priority, {text}, status, attempts, max_attempts, run_at, created_at, started_at, "
             "finished_at, batch::text, deadline "
-            f"FROM {self.schema}.look_at(%s::uuid[], %s::boolean[], %s::text[], %s::boolean[]) j OFFSET 0) i OFFSET 0) k",
+            f"FROM {self.schema}.look_at(%s::uuid[], %s::boolean[], %s::text[], %s::boolean[]) j "
+            "OFFSET 0) i OFFSET 0) k",
             (LARGE_JOB if len(wanted) > 1 else 2**31 - 1, array(id_ for id_, _ in wanted),
              array(who.everyone for _, who in wanted), [who.tenant for _, who in wanted],
              array(who.may("webhooks:read") for _, who in wanted)),
