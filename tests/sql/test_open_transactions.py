@@ -68,7 +68,9 @@ CASES: dict[str, str] = {
         'id', %(running)s::uuid, 'token', %(token)s, 'done', 1)))""",
     "wanted_cancels": "select wanted_cancels(array[%(token)s]::bigint[])",
     "keep_result": "select keep_result(%(history)s, '1')",
+    "mark_started": "select mark_started(array[%(running)s]::uuid[], array[%(token)s]::bigint[], '{1}')",
     "reclaim": "select reclaim()",
+    "reclaim_worker": "select reclaim_worker('nobody')",
     "promote": "select promote()",
     "expire": "select expire()",
     "complete_batches": "select complete_batches()",
@@ -78,6 +80,7 @@ CASES: dict[str, str] = {
     "make_partitions": "select make_partitions()",
     "record_tick": "select record_tick('open', '{default}', 1, 0, 0, 0, 0, 0, 0, '{}')",
     "count_waiting": "select count_waiting('{default}')",
+    "count_jobs": "select count_jobs()",
     "note_throttled": """select note_throttled('[{"key": "k", "tenant": "acme", "count": 1}]')""",
     "register_worker": "select register_worker('open', 'h', 1, '1', '{default}', 1, %(changed_task)s)",
     "unregister_worker": "select unregister_worker('w')",
@@ -88,6 +91,7 @@ CASES: dict[str, str] = {
     "fire_schedules": "select fire_schedules(%(fire)s)",
     "flag_schedule": "select flag_schedule('mine', 'odd')",
     "read_endpoint": "select read_endpoint(%(endpoint)s)",
+    "read_body": "select read_body(gen_random_uuid(), 'acme')",
     "webhooks_wanted": "select webhooks_wanted()",
     # operators' calls
     "cancel": "select cancel(array[%(waiting)s, %(later)s, %(dead)s, %(history)s]::uuid[])",
@@ -132,8 +136,8 @@ CASES: dict[str, str] = {
     "is_alive": "select is_alive('w', now())",
     "level_of": "select level_of('queue_depth', 1)",
     "may_see": "select may_see(true, null, 'acme')",
-    "seen_jobs": "select seen_jobs(true, null, array[%(running)s, %(dead)s]::uuid[])",
-    "look_at": "select look_at(array[%(running)s]::uuid[], array[true], array[null]::text[])",
+    "seen_jobs": "select seen_jobs(true, null, true, array[%(running)s, %(dead)s]::uuid[])",
+    "look_at": "select look_at(array[%(running)s]::uuid[], array[true], array[null]::text[], array[true])",
     "page_floor": "select page_floor(null, 10)",
     "job_marks": "select job_marks(array[%(running)s, %(history)s]::uuid[])",
 }  # fmt: skip
@@ -148,7 +152,8 @@ BY_HAND: dict[str, str] = {
 GROUPS: dict[str, tuple[str, ...]] = {
     "all ways to enqueue": tuple(CASES)[: tuple(CASES).index("close_batch")],
     "calls of a worker that change no job": (
-        "sleep", "held_jobs", "wanted_cancels", "keep_result", "record_tick", "count_waiting", "note_throttled",
+        "sleep", "held_jobs", "wanted_cancels", "keep_result", "record_tick", "count_waiting", "count_jobs", "read_body",
+        "note_throttled",
         "next_schedules", "read_endpoint", "webhooks_wanted", "unregister_worker",
     ),
     "endpoints and tokens": (
@@ -246,8 +251,8 @@ def _end(sql: Sql, scene: Scene) -> None:
             ((badly, "error"), (both, "succeeded"), (mine, "error"))]  # fmt: skip
     reports = [{"id": str(job.id), "token": job.token, "done": 1} for job in (mine, well)]
     sql("select report_progress(%s::jsonb)", [json.dumps(reports)])
-    sql("select finish('{}', '{}', %s::jsonb, '{}', true)", [json.dumps(told)])
-    sql("select finish(%s::uuid[], %s::bigint[], null, '{}', true)",
+    sql("select finish('{}', '{}', %s::jsonb, '{}', 'skip')", [json.dumps(told)])
+    sql("select finish(%s::uuid[], %s::bigint[], null, '{}', 'skip')",
         [[mine.id, well.id], [mine.token, well.token]])  # fmt: skip
     ended = {str(id_): status for id_, status in sql("select id, status::text from jobs where queue = 'together'")}
     assert [ended[str(job.id)] for job in (well, badly, both)] == ["succeeded", "retrying", "succeeded"]
@@ -268,7 +273,7 @@ def _keep_up(sql: Sql, scene: Scene, case: str) -> None:
     places = {place: [core.status(sql, job)] for place, job in (("lost", lost), ("due", due), ("late", late))}
     assert places == {"lost": ["retrying"], "due": ["queued"], "late": ["canceled"]}
     assert core.count(sql, "live where task = 'done'") == 1, "batches end"
-    if case not in ("reclaim", "upkeep"):  # which have it themselves
+    if case not in ("reclaim", "reclaim_worker", "upkeep"):  # which have it themselves
         assert core.status(sql, scene.names["beside"]) == "retrying", "so is the other job of the lost claim"
     sql("select register_schedules(%s)", [json.dumps([{"name": "other", **MINUTELY}])])
     sql("update schedules set next_at = date_trunc('minute', clock()) - interval '1 minute' where name = 'other'")
@@ -292,7 +297,7 @@ def settle_down(sql: Sql, scene: Scene) -> None:
     """Once the transaction is over, what was left is ended by the same calls, once."""
     mine = scene.together[0]
     told = json.dumps([{"id": str(mine.id), "token": mine.token, "outcome": "error"}])
-    sql("select finish('{}', '{}', %s::jsonb, null, true)", [told])
+    sql("select finish('{}', '{}', %s::jsonb, null, 'skip')", [told])
     core.lose(sql)
     assert core.count(sql, "live where token is not null") == 0, "nothing is left running"
     assert core.count(sql, "claims") == 0
