@@ -55,8 +55,8 @@ def test_dev_starts_a_database_runs_jobs_and_follows_the_code(tmp_path: Path, em
 
         assert ran(dsn, "jobs", "enqueue", "app.stumble").returncode == 0
         wait_until(lambda: "ZeroDivisionError: division by zero\n" in program.said)
-        assert 'Traceback (most recent call last):\n  File "' in program.said
-        assert 'dev_app.py", line 12, in stumble\n    1 / 0\n' in program.said
+        assert '  Traceback (most recent call last):\n    File "' in program.said
+        assert 'dev_app.py", line 12, in stumble\n      1 / 0\n' in program.said
 
         code.write_text("this is not Python")
         wait_until(lambda: "importing 'dev_app' failed" in program.said)

@@ -98,7 +98,7 @@ def test_a_process_whose_loop_is_stuck_is_replaced_and_its_jobs_run_again(
         for each in ids:  # within 40 s, and the lease is 60 s
             wait_until(lambda each=each: show(sql, each) == ("succeeded", 2, "LEASE_LOST"))
         assert show(sql, stuck) == ("dead", 1, "LEASE_LOST")
-        assert pids(sql).isdisjoint(first)
+        wait_until(lambda: pids(sql).isdisjoint(first))
         assert said in program.said
         if task == "app.spin":
             assert f"task={task} job={stuck}" in program.said

@@ -144,7 +144,7 @@ CASES: dict[str, str] = {
 # What roles may do without a function.
 BY_HAND: dict[str, str] = {
     "insert into live": "insert into live (id, task) values (gen_random_uuid(), 't')",
-    "settings": "update settings set value = '8' where name = 'history_retention_days'",
+    "settings": "update settings set value = value where name = 'history_retention_days'",
     "blocks": "delete from blocks",
     "a look at everything": "select count(*), (select count(*) from history) from jobs",
 }
@@ -153,8 +153,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "all ways to enqueue": tuple(CASES)[: tuple(CASES).index("close_batch")],
     "calls of a worker that change no job": (
         "sleep", "held_jobs", "wanted_cancels", "keep_result", "record_tick", "count_waiting", "count_jobs", "read_body",
-        "note_throttled",
-        "next_schedules", "read_endpoint", "webhooks_wanted", "unregister_worker",
+        "note_throttled", "next_schedules", "read_endpoint", "webhooks_wanted", "unregister_worker",
     ),
     "endpoints and tokens": (
         "add_endpoint", "change_endpoint", "test_endpoint", "create_token", "use_token", "begin_answer", "keep_answer",

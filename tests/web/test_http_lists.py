@@ -88,6 +88,11 @@ async def test_within_its_time_a_list_goes_on_by_itself(
     assert [len(each) for each in await all_pages(http, "/jobs", limit=4)] == [4, 4, 2]
 
 
+def shown(response: httpx.Response) -> str:
+    assert response.status_code == 200
+    return response.text
+
+
 @pytest.mark.parametrize(
     "payload",
     ['{"a": ' + "[" * 3000 + "]" * 3000 + "}", '{"a": ' * 990 + "1" + "}" * 990, '{"n": ' + "9" * 6000 + "}"],
@@ -98,10 +103,10 @@ async def test_a_payload_that_python_cannot_decode_breaks_no_list(
 ) -> None:
     """Inserted without the client, whose checks it never met."""
     sql("insert into live (id, task, tenant, lane, payload) values (uuid7(), 'shop.fail', 'acme', 5, %s)", [payload])
-    (listed,) = told(await http.get("/jobs"))["items"]
-    assert list(listed["args"]) == ["unreadable"]
-    assert told(await http.get(f"/jobs/{listed['id']}"))["args"] == listed["args"]
+    ((id_,),) = sql("select id::text from live")
+    assert payload in shown(await http.get("/jobs"))  # handed on as it is stored
+    assert payload in shown(await http.get(f"/jobs/{id_}"))
     sql("select fail(c.id, c.token, '{}', p_outcome => 'dead') from claim('w') c")
-    assert told(await http.get("/dead"))["items"][0]["args"] == listed["args"]
-    found = await shop.aget(listed["id"])
-    assert found is not None and found.payload == listed["args"]
+    assert payload in shown(await http.get("/dead"))
+    found = await shop.aget(id_)
+    assert found is not None and list(found.payload) == ["unreadable"]

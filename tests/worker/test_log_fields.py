@@ -86,8 +86,8 @@ async def test_at_level_debug_a_failure_shows_where_it_was_raised_and_a_choice_o
                 await until(lambda w=worker: hasattr(w, "finisher") and w.finisher.failed == 3)
         (plain,), failed = console(caplog, "job dead"), console(caplog, "job failed")
         (chosen,), (caused,) = ([each for each in failed if word in each] for word in ("as agreed", "because of that"))
-        assert ("\nTraceback (most recent call last):\n" in plain) is shown
-        assert plain.endswith("\nValueError: see https://a.example/x") is shown
+        assert ("\n  Traceback (most recent call last):\n" in plain) is shown
+        assert plain.endswith("\n  ValueError: see https://a.example/x") is shown
         assert "Traceback" not in chosen
         assert ("direct cause" in caused) is shown
         as_json = [json.loads(JsonLines().format(record)) for record in caplog.records]

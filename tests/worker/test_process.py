@@ -290,7 +290,7 @@ async def test_a_huge_result_comes_through_and_one_that_is_too_large_fails(app: 
 
 
 async def test_a_payload_that_does_not_fit_fails_at_once_however_odd(app: Holdfast, sql: Any) -> None:
-    odd = ['{"a": ' + "[" * 5000 + "]" * 5000 + "}", '{"a": "\\ud800"}', '{"a": 1e999}', '{"b": 1}', '{"a":\n"x"}']
+    odd = ['{"a": ' + "[" * 5000 + "]" * 5000 + "}", '{"a": 1e999}', '{"b": 1}', '{"a":\n"x"}']
     found = [sql("select id from enqueue('crunch.add', '{}')")[0][0] for _ in odd]
     for job_id, payload in zip(found, odd, strict=True):
         sql("update live set payload = %s::json where id = %s", [payload, job_id])

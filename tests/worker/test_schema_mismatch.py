@@ -88,14 +88,14 @@ async def test_a_worker_whose_finish_is_gone_stops(hf: Holdfast, sql: Sql) -> No
     @hf.task(name="plain")
     async def plain() -> None: ...
 
-    sql("ALTER FUNCTION finish(uuid[], bigint[], jsonb, bigint[]) RENAME TO finish_of_next_year")
+    sql("ALTER FUNCTION finish(uuid[], bigint[], jsonb, bigint[], text) RENAME TO finish_of_next_year")
     try:
         await plain.aenqueue()
         async with asyncio.timeout(30):
             with pytest.raises(SchemaError, match=r"for this release of holdfast .*finish"):
                 await Worker(hf, **QUICK | {"grace": 0.2}).run()
     finally:
-        sql("ALTER FUNCTION finish_of_next_year(uuid[], bigint[], jsonb, bigint[]) RENAME TO finish")
+        sql("ALTER FUNCTION finish_of_next_year(uuid[], bigint[], jsonb, bigint[], text) RENAME TO finish")
 
 
 @pytest.mark.parametrize("whose", [("postgresql://elsewhere", "holdfast"), None])

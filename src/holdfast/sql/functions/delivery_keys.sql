@@ -10,6 +10,6 @@ as $$
     select array_remove(array['webhook:' || p_endpoint, (
         select case when length(k.key) <= 300 then k.key else left(k.key, 268) || md5(k.key) end
         from webhook_endpoints e cross join lateral (
-            select 'webhook-host:' || substring(lower(e.url) from '^https?://(\[[^]]*\]|[^/:?#]+)') || coalesce('/' || e.tenant, '') as key) k
+            select 'webhook-host:' || substring(lower(e.url) from '^https?://([[][^]]*[]]|[^/:?#]+)') || coalesce('/' || e.tenant, '') as key) k
         where e.id = p_endpoint)], null)
 $$;

@@ -12,6 +12,7 @@ set search_path from current set jit = off
 as $$
 declare
     v_before boolean;
+    v_now    timestamptz;
 begin
     perform check_limit_key(p_key);
     if exists (select 1 from limit_rules r where r.template = p_key and strpos(p_key, '{') > 0) then
@@ -32,8 +33,9 @@ begin
         perform pg_advisory_xact_lock(hashtext('limits of ' || current_schema()), hashtext(p_key) & 63);
         perform apply_limits(array[p_key]);  -- and once more: prune may remove a row that nobody uses
     end loop;
+    v_now := clock();  -- it may have waited for the row
     update limits m
-    set paused = true, paused_until = clock() + p_for, paused_at = clock(), paused_by = coalesce(p_by, session_user),
+    set paused = true, paused_until = v_now + p_for, paused_at = v_now, paused_by = coalesce(p_by, session_user),
         paused_reason = p_reason
     where m.key = p_key;
     perform tell_workers('limits');
