@@ -152,8 +152,8 @@ BY_HAND: dict[str, str] = {
 GROUPS: dict[str, tuple[str, ...]] = {
     "all ways to enqueue": tuple(CASES)[: tuple(CASES).index("close_batch")],
     "calls of a worker that change no job": (
-        "sleep", "held_jobs", "wanted_cancels", "keep_result", "record_tick", "count_waiting", "count_jobs", "read_body",
-        "note_throttled", "next_schedules", "read_endpoint", "webhooks_wanted", "unregister_worker",
+        "sleep", "held_jobs", "wanted_cancels", "keep_result", "record_tick", "count_waiting", "count_jobs",
+        "read_body", "note_throttled", "next_schedules", "read_endpoint", "webhooks_wanted", "unregister_worker",
     ),
     "endpoints and tokens": (
         "add_endpoint", "change_endpoint", "test_endpoint", "create_token", "use_token", "begin_answer", "keep_answer",

@@ -22,7 +22,8 @@ from holdfast.testing.databases import refuse_production
 
 TABLES = """
     select c.oid::regclass::text from pg_class c join pg_namespace n on n.oid = c.relnamespace
-    where c.relkind in ('r', 'p') and not c.relispartition and n.nspname in ('holdfast', 'public') and c.relname !~ '^test_' order by 1"""
+    where c.relkind in ('r', 'p') and not c.relispartition and n.nspname in ('holdfast', 'public')
+      and c.relname !~ '^test_' order by 1"""
 
 
 def sizes(dsn: str) -> dict[str, int]:

@@ -45,7 +45,7 @@ def _measured(name: str, bench: Bench, hf: Holdfast, **settings: object) -> Resu
     stamp = hf.tasks.get("bench.stamp") or hf.task(name="bench.stamp")(bench.stamp.handler)
 
     def step() -> bool:
-        if not calls and not _sleeps(bench):
+        if not calls and not _waits(bench, "sleepers" if settings.get("notify", True) else "workers"):
             return False
         for _ in range(10):
             if len(calls) < number + WARM:
@@ -66,10 +66,10 @@ def _measured(name: str, bench: Bench, hf: Holdfast, **settings: object) -> Resu
     return result
 
 
-def _sleeps(bench: Bench) -> bool:
-    """Whether the worker has started and has nothing to do."""
+def _waits(bench: Bench, table: str) -> bool:
+    """Whether the worker has started and waits for jobs. Those that are not notified are not among the sleepers."""
     with bench.connection() as conn:
-        return conn.execute("SELECT 1 FROM sleepers LIMIT 1").fetchone() is not None
+        return conn.execute(f"SELECT 1 FROM {table} LIMIT 1".encode()).fetchone() is not None
 
 
 ALL: dict[str, Callable[[Bench], Result]] = {"latency": latency, "latency_rabbitmq": latency_rabbitmq}
