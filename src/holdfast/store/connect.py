@@ -44,6 +44,7 @@ _EVERYWHERE = ("datestyle=ISO",)
 _OWN_CALLS = (r"default_transaction_isolation=read\ committed", "lock_timeout=0")
 
 # What a server that runs may lack or be busy with, by SQLSTATE: what is wrong, and what to do.
+_WHERE = re.compile(r" (?:CONTEXT|QUERY|LINE \d+): ")  # where in our own functions: of no use to callers
 _TROUBLES = {
     "53100": ("has no space left on its disk", "free space there, then try again"),
     "53200": ("is out of memory", "give it more, or lower work_mem or max_connections"),
@@ -213,7 +214,7 @@ def explain(
         return _explain_refusal(error, state, getattr(facts, "constraint_name", None), text)
     if not known_good and _WRONG_ADDRESS.search(text):
         return ConfigurationError(f"cannot log in to {where}: {text}; check HOLDFAST_DSN")
-    return _explain_trouble(error, state, text.partition(" CONTEXT: ")[0], where, settings.call_timeout)
+    return _explain_trouble(error, state, _WHERE.split(text)[0], where, settings.call_timeout)
 
 
 def _explain_trouble(error: Exception, state: str, text: str, where: str, seconds: float) -> DatabaseUnavailable:
