@@ -9,7 +9,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from holdfast import ConfigurationError, DatabaseUnavailable, Holdfast, HoldfastError
+from holdfast import ConfigurationError, DatabaseUnavailable, Holdfast, HoldfastError, SchemaError
 from holdfast.settings import Settings
 from holdfast.store import connect
 from holdfast.store.calls import Call
@@ -65,6 +65,22 @@ def test_a_role_without_rights_is_told_which_role_to_grant(hf: Holdfast, dsn: st
 def test_an_old_server_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="runs PostgreSQL 14, but Holdfast needs 15"):
         connect.check_server(140012)
+
+
+def test_a_missing_schema_is_reported_with_the_database_that_lacks_it() -> None:
+    with pytest.raises(SchemaError, match=r"not set up in postgresql://u:\*\*\*@h/d; run: holdfast migrate"):
+        connect.check_schema(None, 9, "holdfast", ("postgresql://u:secret@h/d", "holdfast"))
+
+
+def test_a_missing_schema_on_the_callers_connection_is_reported_without_the_statement(hf: Holdfast, dsn: str) -> None:
+    @hf.task()
+    async def quick() -> None: ...
+
+    with psycopg.connect(dsn) as conn:
+        conn.execute("drop schema holdfast cascade")  # rolled back below
+        with pytest.raises(SchemaError, match=r"holdfast\.\w+\S* does not exist\); run: holdfast migrate"):
+            quick.using(conn=conn).enqueue()
+        conn.rollback()
 
 
 def test_the_callers_own_connection_options_are_kept() -> None:

@@ -208,7 +208,7 @@ def _tell(moved: list[str], left: list[str], done: str, as_json: bool) -> None:
         render.say(f"{done} {render.plural(len(moved), 'job')}" if moved or left else NONE)
     if left:
         render.tell(
-            f"left {render.plural(len(left), 'job')} alone, {left[0]} the first: not failed or dead, "
+            f"left {render.plural(len(left), 'job')} alone, {left[0]} the first: unknown, not failed or dead, "
             "discarded, or a newer job holds the dedupe key",
             "yellow",
         )

@@ -175,7 +175,8 @@ def _parted(url: str, dev: bool) -> tuple[str, str, str]:
         raise UsageError(f"a webhook's URL begins with https://, got {_shown(url)}")
     if parts.scheme == "http" and not dev:
         raise UsageError(
-            f"a webhook's URL begins with https://, unless the endpoint is marked for development: {_shown(url)}"
+            "a webhook's URL begins with https://, unless the endpoint is marked for development (dev), "
+            f"got {_shown(url)}"
         )
     if "@" in parts.netloc:
         raise UsageError("a webhook's URL must not have a user or password: they would be shown in logs and lists")

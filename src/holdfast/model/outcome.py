@@ -24,7 +24,7 @@ _WORKER = "holdfast.worker."  # modules whose frames lead to the handler
 _MOST_DETAILS = 65_536  # bytes of JSON
 _MOST_ITEMS = 1000
 
-WANTED_CANCELED = "somebody asked to cancel it while it ran"
+WANTED_CANCELED = "canceled while running"
 
 
 class Outcome(msgspec.Struct, omit_defaults=True, gc=False):

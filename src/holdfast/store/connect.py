@@ -174,7 +174,8 @@ def check_server(version: int) -> None:
 def check_schema(found: int | None, expected: int, schema: str, database: tuple[str, str] | None = None) -> None:
     """Refuses a schema this release was not written for."""
     if found is None:
-        raise SchemaError(f"schema {schema!r} is not set up in this database; run: holdfast migrate", database)
+        where = hide_password(database[0]) if database else "this database"
+        raise SchemaError(f"schema {schema!r} is not set up in {where}; run: holdfast migrate", database)
     if found < expected:
         raise SchemaError(
             f"schema {schema!r} is at version {found}, this release needs {expected}; run: holdfast migrate", database
@@ -192,6 +193,7 @@ def explain(
     """A database error as one of ours, saying what failed and what to do. An address that has worked before is not
     wrong because a name server is silent for a moment."""
     text = re.sub(r"\s+", " ", str(error)).strip()
+    brief = _WHERE.split(text)[0]
     database = settings.database if where is None else None
     where = where or hide_password(settings.dsn)
     state = state_of(error)
@@ -201,20 +203,20 @@ def explain(
         return DuplicateJob(message.rpartition("dedupe key ")[2], f"{message}; nothing was enqueued")
     if state in ("42P01", "3F000", "42883", "42703", "42704"):
         return SchemaError(
-            f"schema {settings.schema!r} is not set up in {where} for this release of holdfast ({text}); "
+            f"schema {settings.schema!r} is not set up in {where} for this release of holdfast ({brief}); "
             "run: holdfast migrate, or upgrade holdfast here",
             database,
         )
     if state == "42501":
         return ConfigurationError(
-            f"the database user may not do this ({text}); grant it a role: "
+            f"the database user may not do this ({brief}); grant it a role: "
             f"GRANT {settings.schema}_worker TO <user> (or _enqueue, _reader, _service, _admin)"
         )
     if state.startswith(("22", "23")):
         return _explain_refusal(error, state, getattr(facts, "constraint_name", None), text)
     if not known_good and _WRONG_ADDRESS.search(text):
         return ConfigurationError(f"cannot log in to {where}: {text}; check HOLDFAST_DSN")
-    return _explain_trouble(error, state, _WHERE.split(text)[0], where, settings.call_timeout)
+    return _explain_trouble(error, state, brief, where, settings.call_timeout)
 
 
 def _explain_trouble(error: Exception, state: str, text: str, where: str, seconds: float) -> DatabaseUnavailable:

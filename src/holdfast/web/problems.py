@@ -36,11 +36,10 @@ URN = "urn:holdfast:problem:"
 SHOWN = 5  # of what is wrong with a request
 LONGEST_SHOWN = 100  # characters of a value that was sent
 _TITLES = {
-    400: "the request cannot be read", 401: "who asks is not known here", 403: "the token is not for this",
-    404: "there is no such thing", 405: "this cannot be done here", 409: "this cannot be done now",
-    408: "the request took too long", 413: "the request is too large", 422: "the request cannot work as written",
-    429: "too much at once", 431: "the header is too large", 500: "something went wrong here",
-    503: "the service cannot answer now",
+    400: "malformed request", 401: "authentication required", 403: "not permitted", 404: "not found",
+    405: "method not allowed", 408: "request timeout", 409: "conflict", 413: "request too large",
+    422: "invalid request", 429: "too many requests", 431: "header too large", 500: "internal error",
+    503: "service unavailable",
 }  # fmt: skip
 _NAMES = {
     400: "unreadable", 401: "unauthorized", 403: "forbidden", 404: "not-found", 405: "method-not-allowed",
