@@ -84,6 +84,34 @@ async def test_what_is_locked_beside_a_job_holds_up_that_job_alone(
     assert len(jobs) == 40 and sql("select count(*) from claims") == [(0,)]
 
 
+async def test_many_jobs_under_a_locked_block_hold_up_no_other_end(
+    hf: Holdfast, sql: Sql, caller: psycopg.Connection[Any]
+) -> None:
+    """Sent one by one, each of them would wait for the lock twice before the next outcome is stored."""
+    runs = []
+
+    @hf.task()
+    async def blocked(n: int) -> None:
+        runs.append(n)
+        raise Dead("refused", block="example.org")
+
+    @hf.task()
+    async def other() -> None: ...
+
+    caller.execute("insert into blocks values ('example.org', 'r', 1, now(), now(), gen_random_uuid())")
+    await blocked.aenqueue_many([(n,) for n in range(60)])
+    async with working(hf, concurrency=60):
+        await until(lambda: len(runs) == 60)
+        async with asyncio.timeout(5):
+            for _ in range(3):
+                assert (await ended(hf, (await other.aenqueue()).id)).status is Status.SUCCEEDED
+        assert sql("select count(*) from dead") == [(0,)]
+        caller.commit()
+        await until(lambda: sql("select count(*) from dead") == [(60,)])
+    assert sql("select count from blocks") == [(61,)]
+    assert sql("select count(*) from claims") == [(0,)]
+
+
 async def test_a_worker_starts_beside_an_open_change_of_a_schedule_and_registers_its_own_later(
     hf: Holdfast, sql: Sql, caller: psycopg.Connection[Any]
 ) -> None:
