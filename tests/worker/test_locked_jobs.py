@@ -112,6 +112,35 @@ async def test_many_jobs_under_a_locked_block_hold_up_no_other_end(
     assert sql("select count(*) from claims") == [(0,)]
 
 
+async def test_a_job_whose_end_cannot_be_stored_keeps_its_claim_when_the_others_have_ended(
+    hf: Holdfast, sql: Sql
+) -> None:
+    """Its lease runs out then. A running job without a claim is found by chance alone, in a large table after hours."""
+    go_on = asyncio.Event()
+
+    @hf.task()
+    async def counts(n: int) -> int:
+        if n:
+            await go_on.wait()
+        return n
+
+    sql("""create function public.refuse() returns trigger language plpgsql as $$
+        begin if old.payload ->> 'n' = '0' then raise check_violation using constraint = 'refused'; end if;
+        return old; end $$""")
+    sql("create trigger refuses before delete on live for each row execute function public.refuse()")
+    try:
+        await counts.aenqueue_many([(n,) for n in range(3)])
+        async with working(hf, concurrency=3) as under:
+            await until(lambda: len(under.hand.running) == 2 and under.finisher.failed + under.finisher.succeeded == 1)
+            await under.finisher.drained()
+            go_on.set()
+            await until(lambda: sql("select count(*) from history") == [(2,)])
+            await until(lambda: not under.hand.leases)
+            assert sql("select count(*) from live l join claims c on c.token = l.token") == [(1,)]
+    finally:
+        sql("drop trigger refuses on live; drop function public.refuse")
+
+
 async def test_a_worker_starts_beside_an_open_change_of_a_schedule_and_registers_its_own_later(
     hf: Holdfast, sql: Sql, caller: psycopg.Connection[Any]
 ) -> None:
