@@ -160,6 +160,34 @@ async def test_a_worker_starts_beside_an_open_change_of_a_schedule_and_registers
         await until(lambda: sql("select cron, paused from schedules") == [("0 4 * * *", True)])
 
 
+async def test_a_worker_that_stops_registers_nothing_more(
+    hf: Holdfast, sql: Sql, caller: psycopg.Connection[Any]
+) -> None:
+    go_on = asyncio.Event()
+
+    @hf.task()
+    async def slow() -> None:
+        await go_on.wait()
+
+    slow.schedule("nightly", "0 3 * * *")
+    async with working(hf):
+        await until(lambda: sql("select 1 from schedules"))
+    caller.execute("select pause_schedule('nightly')")
+    hf.timetable.clear()
+    slow.schedule("nightly", "0 4 * * *")
+    await slow.aenqueue()
+    async with working(hf) as under:
+        await until(lambda: under.hand.running)
+        under.stop()
+        await until(lambda: sql("select stopping from workers") == [(True,)])
+        before = sql("select expires_at from leader")
+        await until(lambda: sql("select expires_at from leader") != before)
+        before = sql("select expires_at from leader")
+        await until(lambda: sql("select expires_at from leader") != before)  # a whole round later
+        assert sql("select stopping from workers") == [(True,)]
+        go_on.set()
+
+
 async def test_a_worker_that_was_forgotten_after_an_outage_is_known_and_woken_again(hf: Holdfast, sql: Sql) -> None:
     async with working(hf, poll=0.1) as under:
         await until(lambda: sql("select 1 from workers, sleepers"))
