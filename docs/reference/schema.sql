@@ -2061,6 +2061,11 @@ REVOKE ALL ON FUNCTION holdfast.limit_drift() FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.limit_drift() TO holdfast_reader;
 
 
+-- Name: FUNCTION locked_blocks(p_keys text[]); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.locked_blocks(p_keys text[]) FROM PUBLIC;
+
+
 -- Name: FUNCTION look_at(p_ids uuid[], p_everyone boolean[], p_who text[], p_deliveries boolean[], OUT place bigint, OUT id uuid, OUT task text, OUT tenant text, OUT queue text, OUT priority smallint, OUT payload json, OUT status text, OUT attempts smallint, OUT max_attempts smallint, OUT run_at timestamp with time zone, OUT created_at timestamp with time zone, OUT started_at timestamp with time zone, OUT finished_at timestamp with time zone, OUT error jsonb, OUT result jsonb, OUT batch uuid, OUT deadline timestamp with time zone, OUT progress jsonb); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.look_at(p_ids uuid[], p_everyone boolean[], p_who text[], p_deliveries boolean[], OUT place bigint, OUT id uuid, OUT task text, OUT tenant text, OUT queue text, OUT priority smallint, OUT payload json, OUT status text, OUT attempts smallint, OUT max_attempts smallint, OUT run_at timestamp with time zone, OUT created_at timestamp with time zone, OUT started_at timestamp with time zone, OUT finished_at timestamp with time zone, OUT error jsonb, OUT result jsonb, OUT batch uuid, OUT deadline timestamp with time zone, OUT progress jsonb) FROM PUBLIC;

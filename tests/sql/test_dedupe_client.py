@@ -120,3 +120,25 @@ def test_one_key_cannot_be_given_to_many_jobs(tasks: tuple[Any, Any]) -> None:
 def test_a_dedupe_that_cannot_be_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError, match=r"'sometimes'|'panic'|'running'"):
         Dedupe(**wrong)
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_a_replace_that_waits_in_vain_for_a_lock_is_not_repeated(
+    dsn: str, sql: Sql, tasks: tuple[Any, Any], is_async: bool
+) -> None:
+    mail, _ = tasks
+    latest = mail.using(dedupe="k", on_conflict="replace")
+    first = latest.enqueue("a")
+    sql("create sequence public.tries")
+    sql("""create function public.count_try() returns trigger language plpgsql as
+        $$ begin perform nextval('public.tries'); return null; end $$""")
+    sql("create trigger counts before update on live for each statement execute function public.count_try()")
+    try:
+        with core.session(dsn, autocommit=False) as caller:
+            caller.execute("select 1 from live for update")
+            with pytest.raises(DuplicateJob, match="is being changed by a transaction that is still open"):
+                await latest.aenqueue("b") if is_async else latest.enqueue("b")
+        assert sql("select last_value from public.tries") == [(1,)]
+        assert latest.enqueue("b").id == first.id
+    finally:
+        sql("drop trigger counts on live; drop function public.count_try; drop sequence public.tries")

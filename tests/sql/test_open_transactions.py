@@ -342,6 +342,32 @@ def test_a_worker_with_a_new_limit_starts_beside_an_open_change_of_another_rule(
         kept("select register_limits(%s)", [json.dumps([{**RULE, "template": "k:{a}", "pattern": "k:%"}])])
 
 
+def test_a_leader_row_left_locked_keeps_no_leader_from_noting_its_place(dsn: str, kept: Sql) -> None:
+    """With many batches a round ends in the middle of them, and upkeep() notes where."""
+    kept("insert into batches (id, name, open, created_at) select gen_random_uuid(), 'b', true, clock() "
+         "from generate_series(1, 20000)")  # fmt: skip
+    kept("select take_lead('upkeep', 'leads', '1 second')")
+    kept("update leader set expires_at = clock() - interval '1 minute'")
+    with left_open(dsn, "holdfast", "take_lead", {}):
+        kept("set lock_timeout = '1s'")
+        kept("select walk_batches('0 seconds')")
+        ((term,),) = kept("select term from upkeep('other', '10 seconds')")
+        assert term is not None
+        kept("select reclaim_worker('leads')")
+
+
+def test_one_transaction_that_adds_to_many_batches_holds_up_upkeep_once(dsn: str, kept: Sql) -> None:
+    made = "select gen_random_uuid(), 'b', false, clock() from generate_series(1, 50) returning id"
+    batches = core.firsts(kept(f"insert into batches (id, name, open, created_at) {made}"))
+    with core.session(dsn, "holdfast", autocommit=False) as caller:
+        caller.execute("select add_to_batch(b) from unnest(%s::uuid[]) b", [batches])
+        kept("set statement_timeout = '3s'")  # each for 100 ms would take five
+        assert kept("select complete_batches(%s::uuid[])", [batches]) == []
+        kept("set statement_timeout = 0")
+        caller.rollback()
+    assert len(kept("select complete_batches(%s::uuid[])", [batches])) == 50
+
+
 def test_every_function_that_a_role_may_call_has_a_case(sql: Sql) -> None:
     query = """select distinct p.proname from pg_proc p, unnest(%s::text[]) r
         where p.pronamespace = 'holdfast'::regnamespace and has_function_privilege(r, p.oid, 'execute')"""

@@ -104,6 +104,7 @@ INTERNAL = [
     "select close_claims('{}')",
     "select times_accepted(gen_random_uuid())",
     "select count_batch(gen_random_uuid(), 1, 0, 0, 0)",
+    "select locked_blocks('{k}')",
     "select note_block('k', 'r', gen_random_uuid())",
     "select cancel_running('{}')",
     "select cancel_waiting('{}')",

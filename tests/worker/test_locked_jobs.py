@@ -84,6 +84,63 @@ async def test_what_is_locked_beside_a_job_holds_up_that_job_alone(
     assert len(jobs) == 40 and sql("select count(*) from claims") == [(0,)]
 
 
+async def test_many_jobs_under_a_locked_block_hold_up_no_other_end(
+    hf: Holdfast, sql: Sql, caller: psycopg.Connection[Any]
+) -> None:
+    """Sent one by one, each of them would wait for the lock twice before the next outcome is stored."""
+    runs = []
+
+    @hf.task()
+    async def blocked(n: int) -> None:
+        runs.append(n)
+        raise Dead("refused", block="example.org")
+
+    @hf.task()
+    async def other() -> None: ...
+
+    caller.execute("insert into blocks values ('example.org', 'r', 1, now(), now(), gen_random_uuid())")
+    await blocked.aenqueue_many([(n,) for n in range(60)])
+    async with working(hf, concurrency=60):
+        await until(lambda: len(runs) == 60)
+        async with asyncio.timeout(5):
+            for _ in range(3):
+                assert (await ended(hf, (await other.aenqueue()).id)).status is Status.SUCCEEDED
+        assert sql("select count(*) from dead") == [(0,)]
+        caller.commit()
+        await until(lambda: sql("select count(*) from dead") == [(60,)])
+    assert sql("select count from blocks") == [(61,)]
+    assert sql("select count(*) from claims") == [(0,)]
+
+
+async def test_a_job_whose_end_cannot_be_stored_keeps_its_claim_when_the_others_have_ended(
+    hf: Holdfast, sql: Sql
+) -> None:
+    """Its lease runs out then. A running job without a claim is found by chance alone, in a large table after hours."""
+    go_on = asyncio.Event()
+
+    @hf.task()
+    async def counts(n: int) -> int:
+        if n:
+            await go_on.wait()
+        return n
+
+    sql("""create function public.refuse() returns trigger language plpgsql as $$
+        begin if old.payload ->> 'n' = '0' then raise check_violation using constraint = 'refused'; end if;
+        return old; end $$""")
+    sql("create trigger refuses before delete on live for each row execute function public.refuse()")
+    try:
+        await counts.aenqueue_many([(n,) for n in range(3)])
+        async with working(hf, concurrency=3) as under:
+            await until(lambda: len(under.hand.running) == 2 and under.finisher.failed + under.finisher.succeeded == 1)
+            await under.finisher.drained()
+            go_on.set()
+            await until(lambda: sql("select count(*) from history") == [(2,)])
+            await until(lambda: not under.hand.leases)
+            assert sql("select count(*) from live l join claims c on c.token = l.token") == [(1,)]
+    finally:
+        sql("drop trigger refuses on live; drop function public.refuse")
+
+
 async def test_a_worker_starts_beside_an_open_change_of_a_schedule_and_registers_its_own_later(
     hf: Holdfast, sql: Sql, caller: psycopg.Connection[Any]
 ) -> None:
@@ -101,6 +158,34 @@ async def test_a_worker_starts_beside_an_open_change_of_a_schedule_and_registers
         assert sql("select cron, paused from schedules") == [("0 3 * * *", False)]
         caller.commit()
         await until(lambda: sql("select cron, paused from schedules") == [("0 4 * * *", True)])
+
+
+async def test_a_worker_that_stops_registers_nothing_more(
+    hf: Holdfast, sql: Sql, caller: psycopg.Connection[Any]
+) -> None:
+    go_on = asyncio.Event()
+
+    @hf.task()
+    async def slow() -> None:
+        await go_on.wait()
+
+    slow.schedule("nightly", "0 3 * * *")
+    async with working(hf):
+        await until(lambda: sql("select 1 from schedules"))
+    caller.execute("select pause_schedule('nightly')")
+    hf.timetable.clear()
+    slow.schedule("nightly", "0 4 * * *")
+    await slow.aenqueue()
+    async with working(hf) as under:
+        await until(lambda: under.hand.running)
+        under.stop()
+        await until(lambda: sql("select stopping from workers") == [(True,)])
+        before = sql("select expires_at from leader")
+        await until(lambda: sql("select expires_at from leader") != before)
+        before = sql("select expires_at from leader")
+        await until(lambda: sql("select expires_at from leader") != before)  # a whole round later
+        assert sql("select stopping from workers") == [(True,)]
+        go_on.set()
 
 
 async def test_a_worker_that_was_forgotten_after_an_outage_is_known_and_woken_again(hf: Holdfast, sql: Sql) -> None:

@@ -32,6 +32,7 @@ from holdfast.store.opener import READ_COMMITTED, AsyncConnection, Connection, O
 T = TypeVar("T")
 log = logging.getLogger("holdfast.pools")
 _TRIES = 3
+_WAITED = (psycopg.errors.QueryCanceled, psycopg.errors.LockNotAvailable, PoolTimeout)
 _LONGEST_LOAN = 300.0  # seconds a handler waits for a connection while all are with other handlers
 # Two pools: handlers that enqueue while they hold a lent connection must not wait for each other's. A lent one is
 # looked at before it is handed over, because an attempt that finds it dead is not repeated here.
@@ -351,11 +352,11 @@ async def acopy_on(conn: Any, calls: Calls, bulk: Bulk) -> None:
 
 
 def _next(call: Call[T], error: Exception, left: int, opener: Opener) -> Call[T]:
-    """What to run after a failure: the same call, its safe form, or nothing (raises). Whoever has waited for a
-    connection in vain has waited long enough."""
+    """What to run after a failure: the same call, its safe form, or nothing (raises). A call that has waited in vain,
+    for a connection or for a lock, has waited long enough."""
     if left and isinstance(error, connect.AGAIN):
         return call
-    if left and isinstance(error, connect.LOST) and not isinstance(error, psycopg.errors.QueryCanceled | PoolTimeout):
+    if left and isinstance(error, connect.LOST) and not isinstance(error, _WAITED):
         return call.repeat() if call.repeat else call
     raise _explain(error, opener) from error
 

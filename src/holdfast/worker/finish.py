@@ -117,6 +117,7 @@ class Finisher:
         self._idle = asyncio.Event()
         self._idle.set()
         self._apart: dict[tuple[str, int], float] = {}  # jobs and tokens to be sent again, after how many seconds
+        self._unstored: set[int] = set()  # claims that keep a job whose end could not be stored
         self.succeeded = 0
         self.failed = 0
         self.stale = 0
@@ -281,6 +282,7 @@ class Finisher:
                 for part in parts:
                     await self._send(part)
                 if not parts:
+                    self._unstored.update(flush.held.values())
                     self._forget(flush.closed)
                 return None
             except LockTimeout as error:
@@ -303,8 +305,9 @@ class Finisher:
 
     def _to_close(self, flush: Flush) -> list[int] | None:
         """The claims that end with this flush; None where the database has to find out. One that keeps a job which was
-        set apart, and is not in this flush, is closed with that job."""
-        if flush.part:
+        set apart, and is not in this flush, is closed with that job. One that keeps a job which could not be stored
+        stays until it expires: without it only reclaim_orphans() would find the job."""
+        if flush.part or not self._unstored.isdisjoint(flush.closed):
             return None
         elsewhere = {token for _, token in self._apart.keys() - flush.held.items()}
         return [token for token in flush.closed if token not in elsewhere] if elsewhere else flush.closed
@@ -333,6 +336,7 @@ class Finisher:
         for token in closed:
             if token not in apart:
                 self._hand.leases.pop(token, None)
+                self._unstored.discard(token)
 
     def _set_apart(self, flush: Flush, locked: Set[str]) -> None:
         """Sends the outcomes of locked jobs again after a pause, which grows while they stay locked. The others of this

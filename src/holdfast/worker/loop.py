@@ -478,8 +478,9 @@ class Worker:
         self._unregistered = bool(left)
 
     async def _on_round(self, found: Upkept) -> None:
-        """Registers again what was left, and this worker itself where it was forgotten after a long outage."""
-        if self._unregistered or not found.known:
+        """Registers again what was left, and this worker itself where it was forgotten after a long outage. One that
+        stops does not: it would be shown as working again."""
+        if (self._unregistered or not found.known) and not self._stopping.is_set():
             await self._register()
         self.claimer.check_asleep(found.asleep)
 

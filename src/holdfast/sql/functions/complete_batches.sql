@@ -3,6 +3,7 @@
 -- Called by: workers after they have committed the end of a batch's jobs, close_batch, cancel_batch, walk_batches.
 -- Locks: the batches, in id order, once all their jobs seem to have ended. One that is held by a caller's transaction, or
 --   whose callback cannot be enqueued, is left for the leader's next round: a worker must not wait for it, nor others fail.
+--   A call waits 100 ms for the first of those, and for the others not at all.
 -- Wakes: sleepers of the callback's queue.
 create or replace function complete_batches(p_ids uuid[] default null) returns setof uuid
 language plpgsql security definer
@@ -35,7 +36,8 @@ begin
                 return next v_id;
             end if;
         exception
-            when lock_not_available then continue;
+            when lock_not_available then  -- one wait is enough: a transaction may hold hundreds of batches
+                perform set_config('lock_timeout', '1ms', true);
             when others then raise warning 'batch % cannot end, its callback cannot be enqueued: %', v_id, sqlerrm;
         end;
     end loop;

@@ -8,7 +8,8 @@
 -- p_closed names claims whose last job this call ends; null means "find out", for callers that do not keep count. Where the call
 -- leaves a job, it finds out too: a job whose claim is gone would be found only by reclaim_orphans().
 -- p_locked says what becomes of a job whose row another transaction holds (one that called cancel() and was left open): "wait" for it,
--- "fail" with 55P03 after 0.1 s, or "skip": it is left as it is and is among the ids returned. held_jobs() tells such jobs from stale
+-- "fail" with 55P03 after 0.1 s, or "skip": it is left as it is and is among the ids returned, and so is a job that names a block
+-- whose key another transaction holds. held_jobs() tells such jobs from stale
 -- ones: they are to be sent again. Workers, who end many jobs in one call, try "fail" first: it locks nothing beforehand.
 create or replace function finish(
     p_ids      uuid[],
@@ -37,6 +38,8 @@ declare
     v_counts boolean := (select s.value > '0' from settings s where s.name = 'usage_retention_days');
     v_now    timestamptz;
     v_used   used[];
+    v_locked text[];
+    v_rest   jsonb := p_outcomes;
     v_left   bigint;
 begin
     if cardinality(p_ids) is distinct from cardinality(p_tokens) then
@@ -101,9 +104,18 @@ begin
             perform 1 from (
                 select * from jsonb_to_recordset(p_outcomes) as g(id uuid, token bigint) order by g.id) g
             cross join lateral (select 1 from live l where l.id = g.id and l.token = g.token for update) l;
+        elsif p_locked = 'skip' then  -- and here what note_block would have to wait for
+            v_locked := locked_blocks(array(
+                select distinct left(o #>> '{error,block}', 500) from jsonb_array_elements(p_outcomes) o
+                where o #>> '{error,block}' <> ''));
+            if v_locked <> '{}' then
+                v_rest := (
+                    select coalesce(jsonb_agg(o), '[]') from jsonb_array_elements(p_outcomes) o
+                    where (left(o #>> '{error,block}', 500) = any (v_locked)) is not true);
+            end if;
         end if;
         select array_agg((s.f).id), array_agg(s.f) filter (where (s.f).keys is not null)
-        into v_moved, v_more from (select settle(p_outcomes, v_worker) as f offset 0) s;
+        into v_moved, v_more from (select settle(v_rest, v_worker) as f offset 0) s;
     end if;
     if v_freed is not null or v_more is not null then
         perform release_limits(v_freed || v_more);

@@ -1,7 +1,7 @@
 -- Forgets a worker that stopped; what it still holds is taken back when its leases expire. While it is stopping,
 -- p_gone is false: it is shown as stopping and is no longer woken.
--- Called by: workers when they stop.
--- Locks: the worker's rows.
+-- Called by: workers when they stop, reclaim_worker.
+-- Locks: the worker's rows. The leader row is not waited for: a lead that is not given up expires.
 -- Wakes: nobody.
 create or replace function unregister_worker(p_worker text, p_gone boolean default true) returns void
 language plpgsql security definer
@@ -11,7 +11,8 @@ begin
     delete from sleepers where worker = p_worker;
     if p_gone then
         delete from workers where id = p_worker;
-        update leader set expires_at = clock() where worker = p_worker;
+        update leader set expires_at = clock() where ctid = any (array(
+            select l.ctid from leader l where l.worker = p_worker for update skip locked));
     else
         update workers set stopping = true where id = p_worker;
     end if;

@@ -3,7 +3,8 @@
 -- seconds the next slot of a schedule comes due; null when there is none. known says whether the caller is among the workers, and
 -- asleep whether it is among the sleepers: after a long outage prune() may remove a worker before it can renew.
 -- Called by: each worker's upkeep loop, once every few seconds; one call keeps an idle fleet quiet.
--- Locks: the leader row, then as promote and reclaim, all of which skip what others hold.
+-- Locks: the leader row, without waiting for it (take_lead may lead without it); then as promote and reclaim, all of which skip what
+--   others hold.
 -- Wakes: sleepers of queues that got due jobs.
 create or replace function upkeep(
     p_worker text, p_ttl interval, out term bigint, out promoted integer, out reclaimed jsonb, out expired integer,
@@ -36,8 +37,10 @@ begin
         else
             v_began := clock_timestamp();
             v_ids := promote(1000);
-            update leader l set look_again_at = clock() + 50 * (clock_timestamp() - v_began)
-            where l.chore = 'upkeep' and cardinality(v_ids) < 1000 and clock_timestamp() - v_began > interval '20 ms';
+            if cardinality(v_ids) < 1000 and clock_timestamp() - v_began > interval '20 ms' then
+                update leader set look_again_at = clock() + 50 * (clock_timestamp() - v_began)
+                where ctid = (select l.ctid from leader l where l.chore = 'upkeep' for update skip locked);
+            end if;
         end if;
         promoted := cardinality(v_ids);
         perform wake(l.queue, count(*)) from live l where l.id = any (v_ids) group by l.queue;

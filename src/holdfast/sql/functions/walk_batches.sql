@@ -2,7 +2,7 @@
 -- complete_batches. Looks at some hundreds at a time, for p_within a call, and goes on there in the next: a round over a few
 -- thousand batches takes one call, one over 50,000 less than a minute.
 -- Called by: upkeep, by the leader alone.
--- Locks: as complete_batches; then the leader's row.
+-- Locks: as complete_batches; then the leader's row, without waiting for it.
 -- Wakes: as complete_batches.
 create or replace function walk_batches(p_within interval default '20 ms') returns void
 language plpgsql
@@ -26,6 +26,7 @@ begin
         exit when v_at is null or clock_timestamp() > v_until;
     end loop;
     if v_at is distinct from v_from then
-        update leader set batch = v_at where chore = 'upkeep';
+        update leader set batch = v_at
+        where ctid = (select l.ctid from leader l where l.chore = 'upkeep' for update skip locked);
     end if;
 end $$;
