@@ -15,7 +15,7 @@ HoldfastError
 ├── NotDelivered            the same, as the error of the delivery's job (effects/deliver.py)
 ├── LeaseLost               nobody: the job went to another worker, and this attempt's writes were rolled back
 └── DatabaseUnavailable     whoever runs the database; trying again may help
-    └── LockTimeout         whoever left a transaction open that holds what this call needs; trying again may help
+    └── LockTimeout         the owner of an open transaction that holds what this call needs; trying again may help
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ from sql_clock import Clock, clock_fixture  # noqa: F401 - fixture
 from sql_core import Sql
 
 from holdfast import ConfigurationError, Dedupe, DuplicateJob, Holdfast, UsageError
+from holdfast.errors import LockTimeout
 
 
 @pytest.fixture
@@ -136,7 +137,7 @@ async def test_a_replace_that_waits_in_vain_for_a_lock_is_not_repeated(
     try:
         with core.session(dsn, autocommit=False) as caller:
             caller.execute("select 1 from live for update")
-            with pytest.raises(DuplicateJob, match="is being changed by a transaction that is still open"):
+            with pytest.raises(LockTimeout, match="is being changed by a transaction that is still open"):
                 await latest.aenqueue("b") if is_async else latest.enqueue("b")
         assert sql("select last_value from public.tries") == [(1,)]
         assert latest.enqueue("b").id == first.id

@@ -41,7 +41,7 @@ begin
             end if;
         exception when lock_not_available then
             raise exception 'job % is being changed by a transaction that is still open; repeat the call: it holds dedupe key %',
-                p_holder, left(p_key, 200) using errcode = 'lock_not_available', constraint = 'dedupe_key';
+                p_holder, left(p_key, 200) using errcode = 'lock_not_available';
         end;
         if not v_found then  -- it runs; or it has moved to the other table, or given up the key, while we waited
             return (select 'existing' from dedupe d where d.key = p_key and d.id = p_holder
