@@ -18,6 +18,7 @@ from starlette.types import Message, Receive, Scope, Send
 from holdfast import Holdfast
 from holdfast.store import seen
 from holdfast.web import app, authenticate, guard, jobs
+from holdfast.web.app import _Document
 from holdfast.web.guard import Bounds, Guard
 
 JSON = {"Content-Type": "application/json"}
@@ -354,6 +355,23 @@ async def test_a_token_may_have_a_best_priority(shop: Holdfast, sql: Sql) -> Non
     assert sql("select priority, count(*) from live group by 1 order by 1") == [(2, 4), (3, 2)]
 
 
+async def test_a_tokens_best_priority_holds_for_callbacks_messages_and_events(shop: Holdfast, sql: Sql) -> None:
+    @shop.task(name="shop.urgent", priority=0)
+    async def urgent() -> None: ...
+
+    @shop.channel("urgent", priority=0)
+    async def deliver(delivery: Any) -> None: ...
+
+    shop.webhooks.add("https://hook.example/path", tenant="acme")
+    async with serving.client(shop, serving.token(shop, priority=3)) as http:
+        batch = {"name": "b", "jobs": [{"task": "shop.urgent"}], "on_done": "shop.urgent"}
+        id_ = told(await http.post("/batches", json=batch), 201)["id"]
+        assert sql("select on_done ->> 'priority' from batches where id = %s", [id_]) == [("3",)]
+        told(await http.post("/outbox", json={"channel": "urgent", "key": "k", "payload": {}}), 201)
+        told(await http.post("/webhooks/events", json={"type": "pay.made", "body": {}}), 201)
+    assert sql("select distinct priority from jobs") == [(3,)]
+
+
 async def test_a_token_may_have_a_rate(shop: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [1000.0]
     monkeypatch.setattr("holdfast.web.authenticate.time.monotonic", lambda: now[0])
@@ -391,3 +409,76 @@ async def test_the_document_is_encoded_once(shop: Holdfast, monkeypatch: pytest.
         monkeypatch.setattr(FastAPI, "openapi", None)
         monkeypatch.setattr(msgspec.json, "encode", None)
         assert (await stranger.get("/openapi.json")).content == first.content and first.json()["paths"]
+
+
+@pytest.mark.parametrize("quick", [True, False], ids=["past the framework", "through it"])
+@pytest.mark.parametrize(("root", "path"), [("", "/v1"), ("/holdfast", "/holdfast/v1"), ("/holdfast", "/v1")])
+async def test_a_token_is_valid_wherever_the_application_is_mounted(
+    shop: Holdfast, root: str, path: str, quick: bool
+) -> None:
+    """A server or an application may leave the place out of the path, as a proxy that strips it does."""
+    id_ = shop.tasks["shop.fail"].using(tenant="acme").enqueue().id
+
+    async def receive() -> Message:
+        raise AssertionError("the body was read")
+
+    for bearer, expected in ((serving.token(shop), 200), ("hf_wrong", 401)):
+        scope = scope_of("GET", f"{path}/jobs/{id_}", authorization=f"Bearer {bearer}") | {"root_path": root}
+        scope["query_string"] = b"" if quick else b"wait=0"
+        assert (await respond(app(shop), scope, receive))[0] == expected
+
+
+async def test_a_path_that_ends_as_the_probe_does_has_no_place_of_its_own(shop: Holdfast) -> None:
+    begun = asyncio.Event()
+
+    async def inner(scope: Scope, receive: Receive, send: Send) -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    async def receive() -> Message:
+        raise AssertionError
+
+    guarded = Guard(inner, Bounds(max_body=1024, max_requests=1, client_timeout=5))
+    held = asyncio.create_task(respond(guarded, scope_of("GET"), receive))
+    await begun.wait()
+    async with asyncio.timeout(40):
+        for path in ("/v1/jobs/health/live", "/v1/health/live/health/live", "/health/live"):
+            assert (await respond(guarded, scope_of("GET", path), receive))[0] == 503
+    held.cancel()
+
+
+async def test_a_body_of_no_stated_length_is_bounded_by_http_2_too(shop: Holdfast) -> None:
+    """There a body has neither a length nor a transfer coding."""
+    bearer, received = serving.token(shop), 0
+
+    async def endless() -> Message:
+        nonlocal received
+        received += 65_536
+        assert received < 20 * MB
+        return {"type": "http.request", "body": b" " * 65_536, "more_body": True}
+
+    async def never() -> Message:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    hasty = serving.with_tasks(Holdfast(shop.settings.dsn, client_timeout=0.2, max_body=MB))
+    for receive, expected in ((endless, 413), (never, 408)):
+        scope = scope_of(authorization=f"Bearer {bearer}", content_type="application/json") | {"http_version": "2"}
+        status, headers = await respond(app(hasty), scope, receive)
+        assert status == expected and b"connection" not in headers  # HTTP/2 has no such header
+    await hasty.aclose()
+
+
+async def test_documents_are_kept_for_a_few_places_only(shop: Holdfast) -> None:
+    """Mounted at "/{shop}", the application has as many places as clients name."""
+    application = app(shop)
+    documents = [getattr(each, "endpoint", None) for each in application.routes]
+    (document,) = [each.__self__ for each in documents if isinstance(getattr(each, "__self__", None), _Document)]
+
+    async def receive() -> Message:
+        raise AssertionError
+
+    for n in range(50):
+        scope = scope_of("GET", f"/{n}/v1/openapi.json") | {"root_path": f"/{n}"}
+        assert (await respond(application, scope, receive))[0] == 200
+    assert len(document._encoded) < 20
