@@ -20,6 +20,7 @@ from holdfast.store import seen
 from holdfast.web import app, authenticate, guard, jobs
 from holdfast.web.app import _Document
 from holdfast.web.guard import Bounds, Guard
+from holdfast.web.service import CALLER, TURN, Service, token_key
 
 JSON = {"Content-Type": "application/json"}
 SECRET = "0123456789abcdef"
@@ -50,25 +51,20 @@ async def test_without_a_token_no_byte_of_a_body_is_read_before_the_response(
     shop: Holdfast, monkeypatch: pytest.MonkeyPatch, bearer: str, path: str
 ) -> None:
     monkeypatch.setattr(guard, "LINGER", 0.01)
-    started = False
+    events: list[Any] = []  # looked at in the end: the framework handles what is raised while it reads a body
 
     async def receive() -> Message:
-        assert started, "the body was read"
-        await asyncio.Event().wait()
-        raise AssertionError
+        events.append("read")
+        return {"type": "http.request", "body": b"{}", "more_body": True}
 
     async def send(message: Message) -> None:
-        nonlocal started
-        if message["type"] == "http.response.start":
-            started = True
-            assert message["status"] == 401
-            assert (b"connection", b"close") in message["headers"]
+        events.append((message.get("status"), dict(message.get("headers", ())).get(b"connection")))
 
     scope = scope_of("PATCH" if path == "/v1/limits" else "POST", path, content_length="9", authorization=bearer)
-    secret = Holdfast(shop.settings.dsn, tick_secrets=SECRET)
+    secret = Holdfast(shop.settings.dsn, tick_secrets=SECRET, max_body=1024)
     await app(serving.with_tasks(secret), tick_endpoint=True)(scope, receive, send)
-    assert started
     await secret.aclose()
+    assert events[:2] == [(401, b"close"), (None, None)] and "read" in events[2:]
 
 
 async def test_malformed_json_without_a_token_is_401(shop: Holdfast) -> None:
@@ -100,6 +96,25 @@ async def test_a_body_that_does_not_come_in_time_is_refused(shop: Holdfast) -> N
         status, headers = await respond(app(hasty), scope, never)
         assert status == 408 and headers[b"connection"] == b"close"
     await hasty.aclose()
+
+
+async def test_a_body_that_is_announced_as_too_large_is_refused_unread(
+    shop: Holdfast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(guard, "LINGER", 0.01)
+    events: list[Any] = []
+
+    async def receive() -> Message:
+        events.append("read")
+        return {"type": "http.disconnect"}
+
+    async def send(message: Message) -> None:
+        events.append(message.get("status"))
+
+    size, bearer = f"{shop.settings.max_body + 1}", f"Bearer {serving.token(shop)}"
+    scope = scope_of(content_length=size, authorization=bearer, content_type="application/json")
+    await app(shop)(scope, receive, send)
+    assert events[0] == 413
 
 
 async def test_what_is_sent_after_a_refusal_is_discarded_for_a_while_and_not_kept() -> None:
@@ -482,3 +497,42 @@ async def test_documents_are_kept_for_a_few_places_only(shop: Holdfast) -> None:
         scope = scope_of("GET", f"/{n}/v1/openapi.json") | {"root_path": f"/{n}"}
         assert (await respond(application, scope, receive))[0] == 200
     assert len(document._encoded) < 20
+
+
+async def test_some_requests_of_a_tenant_are_at_work_and_one_that_waits_gives_its_turn_back(
+    shop: Holdfast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(authenticate, "AT_ONCE", 2)
+    working: list[tuple[str, Any]] = []
+    go = asyncio.Event()
+
+    async def inner(scope: Scope, receive: Receive, send: Send) -> None:
+        working.append((scope[CALLER].tenant, scope[TURN]))
+        await go.wait()
+
+    async def nothing(*_: Any) -> Any:
+        raise AssertionError
+
+    service = Service(shop)
+    checked = authenticate.Authenticated(inner, service, "/v1", {"jobs"}, [])
+    bearers = [f"Bearer {serving.token(shop, tenant)}" for tenant in ("acme", "globex")]
+    for each in bearers:
+        await service.caller(token_key(each))  # known from now on, so that nothing is waited for
+    scopes = [scope_of("GET", authorization=each) for each in (*bearers[:1] * 4, bearers[1])]
+    requests = [asyncio.create_task(checked(scope, nothing, nothing)) for scope in scopes]
+    for count in (3, 4, 5):
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert len(working) == count
+        assert {tenant for tenant, _ in working[:3]} == {"acme", "globex"}
+        next(turn for tenant, turn in working[count - 3 :] if tenant == "acme").done()
+    go.set()
+    await asyncio.gather(*requests)
+    assert checked._tenants == {}, "a tenant without requests costs nothing"
+
+
+def test_rates_are_watched_of_so_many_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(authenticate, "MOST_RATES", 3)
+    rates = authenticate.Rates()
+    assert [rates.wait(f"{n % 5}", 1) == 0 for n in range(5)] == [True] * 5
+    assert list(rates._due) == ["2", "3", "4"] and rates.wait("4", 1) > 0
