@@ -61,10 +61,12 @@ async def test_a_tenant_has_half_of_the_connections(shop: Holdfast) -> None:
     for _ in held:
         await begun.acquire()
     waits = asyncio.create_task(service.run_for(ACME, call))
-    for _ in range(5):
-        assert await service.run_for(GLOBEX, call)
-    assert not waits.done(), "two of four connections are in use, and two are left for others"
-    release.set()
+    try:
+        for _ in range(5):
+            assert await service.run_for(GLOBEX, call)
+        assert not waits.done(), "two of four connections are in use, and two are left for others"
+    finally:
+        release.set()
     assert await waits
     await asyncio.gather(*held)
     await small.aclose()
