@@ -239,6 +239,21 @@ def test_requests_that_wait_on_one_connection_are_bounded() -> None:
         eventually(lambda: not is_open(sock))
 
 
+def test_behind_a_valid_token_some_requests_may_wait_and_not_more() -> None:
+    one = b"GET /held HTTP/1.1\r\nHost: x\r\n\r\n"
+    with serving() as served:
+        some, many = served.get("/known"), served.get("/known")
+        many.sendall(one * (connections.PIPELINED + 2))
+        eventually(lambda: not is_open(many))
+        some.sendall(one * (connections.PIPELINED + 1))
+        served.application.go.set()
+        received = b""
+        while received.count(b"HTTP/1.1 200") <= connections.PIPELINED:
+            piece = some.recv(65_536)
+            assert piece, received
+            received += piece
+
+
 def test_what_clients_send_fills_no_log(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING), serving() as served, served.connect(b"\x00\x01\r\n\r\n") as sock:
         assert served.status(sock) == 400
