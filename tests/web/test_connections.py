@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib.util
 import logging
 import socket
@@ -33,10 +34,12 @@ class Application:
     def __init__(self) -> None:
         self.begun = threading.Semaphore(0)
         self.go = threading.Event()
+        self.scopes: list[Scope] = []
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["path"] == "/known":
             scope[CALLER] = object()
+        self.scopes.append(scope)
         self.begun.release()
         while scope["path"] == "/held" and not self.go.is_set():  # noqa: ASYNC110 - set by another thread
             await asyncio.sleep(0.01)
@@ -157,6 +160,40 @@ def test_a_body_in_the_smallest_chunks_is_taken() -> None:
         assert served.status(sock) == 200
 
 
+def test_trailers_are_no_headers() -> None:
+    """A proxy that checks or removes headers does not look at them."""
+    with serving() as served, served.connect(CHUNKED + b"1\r\nx\r\n0\r\nAuthorization: Bearer hf_x\r\n\r\n") as sock:
+        assert served.status(sock) == 200
+        sock.sendall(b"GET / HTTP/1.1\r\nHost: y\r\n\r\n")
+        assert served.status(sock) == 200
+        names = [[name for name, _ in each["headers"]] for each in served.application.scopes]
+        assert names == [[b"host", b"transfer-encoding"], [b"host"]]
+
+
+@pytest.mark.parametrize("path", ["/", "/known", "/body"])
+@pytest.mark.parametrize("length", [b"Content-Length: 37", b"Transfer-Encoding: chunked"], ids=["length", "chunked"])
+def test_a_body_is_never_taken_for_the_next_request(path: str, length: bytes) -> None:
+    """httptools skips the body of a request that wants another protocol."""
+    head = b"POST %b HTTP/1.1\r\nHost: x\r\nUpgrade: h2c\r\nConnection: Upgrade\r\n%b\r\n\r\n" % (path.encode(), length)
+    with serving() as served, served.connect(head) as sock:
+        assert served.status(sock) == 400
+        with contextlib.suppress(OSError):
+            sock.sendall(b"GET /smuggled HTTP/1.1\r\nHost: x\r\n\r\n")
+        eventually(lambda: not is_open(sock))
+        assert served.application.scopes == []
+
+
+def test_an_upgrade_without_a_body_is_not_taken_up() -> None:
+    with serving() as served:
+        upgrade = b"POST / HTTP/1.1\r\nHost: x\r\nUpgrade: h2c\r\nConnection: Upgrade\r\nContent-Length: 0\r\n\r\n"
+        with served.connect(upgrade) as sock:
+            assert served.status(sock) == 200
+            sock.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert served.status(sock) == 200
+        with served.connect(b"CONNECT x:1 HTTP/1.1\r\nHost: x\r\n\r\n") as sock:
+            assert served.status(sock) == 400
+
+
 def test_a_header_that_does_not_come_in_time_ends_the_connection() -> None:
     with serving(header_timeout=0.2) as served:
         slow, idle = served.connect(HALF), served.connect()
@@ -200,6 +237,21 @@ def test_requests_that_wait_on_one_connection_are_bounded() -> None:
     one = b"GET /held HTTP/1.1\r\nHost: x\r\n\r\n"
     with serving() as served, served.connect(one * 1000) as sock:
         eventually(lambda: not is_open(sock))
+
+
+def test_behind_a_valid_token_some_requests_may_wait_and_not_more() -> None:
+    one = b"GET /held HTTP/1.1\r\nHost: x\r\n\r\n"
+    with serving() as served:
+        some, many = served.get("/known"), served.get("/known")
+        many.sendall(one * (connections.PIPELINED + 2))
+        eventually(lambda: not is_open(many))
+        some.sendall(one * (connections.PIPELINED + 1))
+        served.application.go.set()
+        received = b""
+        while received.count(b"HTTP/1.1 200") <= connections.PIPELINED:
+            piece = some.recv(65_536)
+            assert piece, received
+            received += piece
 
 
 def test_what_clients_send_fills_no_log(caplog: pytest.LogCaptureFixture) -> None:

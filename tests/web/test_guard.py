@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import logging
 from collections.abc import Callable
 from typing import Any
@@ -18,7 +19,9 @@ from starlette.types import Message, Receive, Scope, Send
 from holdfast import Holdfast
 from holdfast.store import seen
 from holdfast.web import app, authenticate, guard, jobs
+from holdfast.web.app import _Document
 from holdfast.web.guard import Bounds, Guard
+from holdfast.web.service import CALLER, TURN, Service, token_key
 
 JSON = {"Content-Type": "application/json"}
 SECRET = "0123456789abcdef"
@@ -49,25 +52,20 @@ async def test_without_a_token_no_byte_of_a_body_is_read_before_the_response(
     shop: Holdfast, monkeypatch: pytest.MonkeyPatch, bearer: str, path: str
 ) -> None:
     monkeypatch.setattr(guard, "LINGER", 0.01)
-    started = False
+    events: list[Any] = []  # looked at in the end: the framework handles what is raised while it reads a body
 
     async def receive() -> Message:
-        assert started, "the body was read"
-        await asyncio.Event().wait()
-        raise AssertionError
+        events.append("read")
+        return {"type": "http.request", "body": b"{}", "more_body": True}
 
     async def send(message: Message) -> None:
-        nonlocal started
-        if message["type"] == "http.response.start":
-            started = True
-            assert message["status"] == 401
-            assert (b"connection", b"close") in message["headers"]
+        events.append((message.get("status"), dict(message.get("headers", ())).get(b"connection")))
 
     scope = scope_of("PATCH" if path == "/v1/limits" else "POST", path, content_length="9", authorization=bearer)
-    secret = Holdfast(shop.settings.dsn, tick_secrets=SECRET)
+    secret = Holdfast(shop.settings.dsn, tick_secrets=SECRET, max_body=1024)
     await app(serving.with_tasks(secret), tick_endpoint=True)(scope, receive, send)
-    assert started
     await secret.aclose()
+    assert events[:2] == [(401, b"close"), (None, None)] and "read" in events[2:]
 
 
 async def test_malformed_json_without_a_token_is_401(shop: Holdfast) -> None:
@@ -99,6 +97,25 @@ async def test_a_body_that_does_not_come_in_time_is_refused(shop: Holdfast) -> N
         status, headers = await respond(app(hasty), scope, never)
         assert status == 408 and headers[b"connection"] == b"close"
     await hasty.aclose()
+
+
+async def test_a_body_that_is_announced_as_too_large_is_refused_unread(
+    shop: Holdfast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(guard, "LINGER", 0.01)
+    events: list[Any] = []
+
+    async def receive() -> Message:
+        events.append("read")
+        return {"type": "http.disconnect"}
+
+    async def send(message: Message) -> None:
+        events.append(message.get("status"))
+
+    size, bearer = f"{shop.settings.max_body + 1}", f"Bearer {serving.token(shop)}"
+    scope = scope_of(content_length=size, authorization=bearer, content_type="application/json")
+    await app(shop)(scope, receive, send)
+    assert events[0] == 413
 
 
 async def test_what_is_sent_after_a_refusal_is_discarded_for_a_while_and_not_kept() -> None:
@@ -334,7 +351,8 @@ async def test_a_cursor_shows_nothing_and_opens_for_its_own_tenant_alone(shop: H
     ):
         cursor = told(await acme.get("/jobs", params={"limit": 1}))["next"]
         ids = [str(id_).replace("-", "") for (id_,) in sql("select id from live")]
-        assert not any(id_[:10] in cursor for id_ in ids)
+        shown = base64.urlsafe_b64decode(cursor + "==").hex()
+        assert not any(id_[:10] in text for id_ in ids for text in (cursor, shown))
         assert len(told(await acme.get("/jobs", params={"cursor": cursor}))["items"]) == 1
         problem(await globex.get("/jobs", params={"cursor": cursor}), 422, "invalid")
         for forged in ("", "x", ids[0], cursor[:-2] + ("AA" if cursor[-2:] != "AA" else "BB"), cursor * 2):
@@ -352,6 +370,23 @@ async def test_a_token_may_have_a_best_priority(shop: Holdfast, sql: Sql) -> Non
             for job in ({"task": "shop.fail", "priority": 3}, {"task": "shop.fail"}, {"task": "shop.urgent"}):
                 told(await http.post(path, json=wrap(job)), 201)
     assert sql("select priority, count(*) from live group by 1 order by 1") == [(2, 4), (3, 2)]
+
+
+async def test_a_tokens_best_priority_holds_for_callbacks_messages_and_events(shop: Holdfast, sql: Sql) -> None:
+    @shop.task(name="shop.urgent", priority=0)
+    async def urgent() -> None: ...
+
+    @shop.channel("urgent", priority=0)
+    async def deliver(delivery: Any) -> None: ...
+
+    shop.webhooks.add("https://hook.example/path", tenant="acme")
+    async with serving.client(shop, serving.token(shop, priority=3)) as http:
+        batch = {"name": "b", "jobs": [{"task": "shop.urgent"}], "on_done": "shop.urgent"}
+        id_ = told(await http.post("/batches", json=batch), 201)["id"]
+        assert sql("select on_done ->> 'priority' from batches where id = %s", [id_]) == [("3",)]
+        told(await http.post("/outbox", json={"channel": "urgent", "key": "k", "payload": {}}), 201)
+        told(await http.post("/webhooks/events", json={"type": "pay.made", "body": {}}), 201)
+    assert sql("select distinct priority from jobs") == [(3,)]
 
 
 async def test_a_token_may_have_a_rate(shop: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -391,3 +426,115 @@ async def test_the_document_is_encoded_once(shop: Holdfast, monkeypatch: pytest.
         monkeypatch.setattr(FastAPI, "openapi", None)
         monkeypatch.setattr(msgspec.json, "encode", None)
         assert (await stranger.get("/openapi.json")).content == first.content and first.json()["paths"]
+
+
+@pytest.mark.parametrize("quick", [True, False], ids=["past the framework", "through it"])
+@pytest.mark.parametrize(("root", "path"), [("", "/v1"), ("/holdfast", "/holdfast/v1"), ("/holdfast", "/v1")])
+async def test_a_token_is_valid_wherever_the_application_is_mounted(
+    shop: Holdfast, root: str, path: str, quick: bool
+) -> None:
+    """A server or an application may leave the place out of the path, as a proxy that strips it does."""
+    id_ = shop.tasks["shop.fail"].using(tenant="acme").enqueue().id
+
+    async def receive() -> Message:
+        raise AssertionError("the body was read")
+
+    for bearer, expected in ((serving.token(shop), 200), ("hf_wrong", 401)):
+        scope = scope_of("GET", f"{path}/jobs/{id_}", authorization=f"Bearer {bearer}") | {"root_path": root}
+        scope["query_string"] = b"" if quick else b"wait=0"
+        assert (await respond(app(shop), scope, receive))[0] == expected
+
+
+async def test_a_path_that_ends_as_the_probe_does_has_no_place_of_its_own(shop: Holdfast) -> None:
+    begun = asyncio.Event()
+
+    async def inner(scope: Scope, receive: Receive, send: Send) -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    async def receive() -> Message:
+        raise AssertionError
+
+    guarded = Guard(inner, Bounds(max_body=1024, max_requests=1, client_timeout=5))
+    held = asyncio.create_task(respond(guarded, scope_of("GET"), receive))
+    await begun.wait()
+    async with asyncio.timeout(40):
+        for path in ("/v1/jobs/health/live", "/v1/health/live/health/live", "/health/live"):
+            assert (await respond(guarded, scope_of("GET", path), receive))[0] == 503
+    held.cancel()
+
+
+async def test_a_body_of_no_stated_length_is_bounded_by_http_2_too(shop: Holdfast) -> None:
+    """There a body has neither a length nor a transfer coding."""
+    bearer, received = serving.token(shop), 0
+
+    async def endless() -> Message:
+        nonlocal received
+        received += 65_536
+        assert received < 20 * MB
+        return {"type": "http.request", "body": b" " * 65_536, "more_body": True}
+
+    async def never() -> Message:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    hasty = serving.with_tasks(Holdfast(shop.settings.dsn, client_timeout=0.2, max_body=MB))
+    for receive, expected in ((endless, 413), (never, 408)):
+        scope = scope_of(authorization=f"Bearer {bearer}", content_type="application/json") | {"http_version": "2"}
+        status, headers = await respond(app(hasty), scope, receive)
+        assert status == expected and b"connection" not in headers  # HTTP/2 has no such header
+    await hasty.aclose()
+
+
+async def test_documents_are_kept_for_a_few_places_only(shop: Holdfast) -> None:
+    """Mounted at "/{shop}", the application has as many places as clients name."""
+    application = app(shop)
+    documents = [getattr(each, "endpoint", None) for each in application.routes]
+    (document,) = [each.__self__ for each in documents if isinstance(getattr(each, "__self__", None), _Document)]
+
+    async def receive() -> Message:
+        raise AssertionError
+
+    for n in range(50):
+        scope = scope_of("GET", f"/{n}/v1/openapi.json") | {"root_path": f"/{n}"}
+        assert (await respond(application, scope, receive))[0] == 200
+    assert len(document._encoded) < 20
+
+
+async def test_some_requests_of_a_tenant_are_at_work_and_one_that_waits_gives_its_turn_back(
+    shop: Holdfast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(authenticate, "AT_ONCE", 2)
+    working: list[tuple[str, Any]] = []
+    go = asyncio.Event()
+
+    async def inner(scope: Scope, receive: Receive, send: Send) -> None:
+        working.append((scope[CALLER].tenant, scope[TURN]))
+        await go.wait()
+
+    async def nothing(*_: Any) -> Any:
+        raise AssertionError
+
+    service = Service(shop)
+    checked = authenticate.Authenticated(inner, service, "/v1", {"jobs"}, [])
+    bearers = [f"Bearer {serving.token(shop, tenant)}" for tenant in ("acme", "globex")]
+    for each in bearers:
+        await service.caller(token_key(each))  # known from now on, so that nothing is waited for
+    scopes = [scope_of("GET", authorization=each) for each in (*bearers[:1] * 4, bearers[1])]
+    requests = [asyncio.create_task(checked(scope, nothing, nothing)) for scope in scopes]
+    for count in (3, 4, 5):
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert len(working) == count
+        assert {tenant for tenant, _ in working[:3]} == {"acme", "globex"}
+        next(turn for tenant, turn in working[count - 3 :] if tenant == "acme").done()
+    go.set()
+    await asyncio.gather(*requests)
+    assert checked._tenants == {}, "a tenant without requests costs nothing"
+
+
+def test_rates_are_watched_of_so_many_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(authenticate, "MOST_RATES", 3)
+    rates = authenticate.Rates()
+    assert [rates.wait(f"{n % 5}", 1) == 0 for n in range(5)] == [True] * 5
+    assert list(rates._due) == ["2", "3", "4"] and rates.wait("4", 1) > 0

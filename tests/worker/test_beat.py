@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 import threading
 import time
+from types import FrameType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -161,3 +163,38 @@ def test_a_shorter_timeout_of_the_task_counts_in_place_of_the_loops(
 
     job: Any = type("Job", (), {"task": "blocks"})()
     assert monitor(hf, [0.0], monkeypatch)._longest(job) == longest
+
+
+def test_a_handler_that_runs_in_a_task_of_its_own_is_found_by_its_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    hf = Holdfast("postgresql://nowhere")
+
+    @hf.task(name="blocks")
+    def blocks(frames: list[Any]) -> None:
+        frames.append(sys._getframe())
+
+    blocks(frames := list[FrameType]())
+    made, job = monitor(hf, [0.0], monkeypatch), SimpleNamespace(task="blocks", id="1")
+    running: Any = made._hand.running
+    running[object()] = job
+    running[object()] = SimpleNamespace(task="other", id="2")
+    assert made._find_job(frames) is job
+    assert made._find_job([sys._getframe()]) is None
+    running[object()] = SimpleNamespace(task="blocks", id="3")
+    assert made._find_job(frames) is None, "which of two is not known"
+
+
+def test_while_the_machine_sleeps_nobody_blocks_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, blocked = [1000.0], list[float]()
+    made: Any = monitor(Holdfast("postgresql://nowhere"), clock, monkeypatch)
+    steps = iter([0.25, 0.25, 3600.0, 0.25])
+
+    def wait(_: float) -> bool:
+        step = next(steps, None)
+        clock[0] += step or 0.0
+        return step is None
+
+    made._over = SimpleNamespace(wait=wait)
+    made._ask = lambda _: setattr(made, "_owed", True)
+    made._look = blocked.append
+    made.run()
+    assert blocked == [0.25, 1.25, 1.5]

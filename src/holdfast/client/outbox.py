@@ -152,7 +152,7 @@ class Outbox:
         answers its id and changes nothing. Messages with the same order are delivered one at a time, as emitted. A
         channel need not be registered in this application: another service may deliver it.
         """
-        message = self._message(channel, payload, key, tenant, order)
+        message = self.new_message(channel, payload, key, tenant, order)
         with self.around_enqueues.entered(message.job):
             return self.sync_pool.run(self._emit(message), conn)
 
@@ -176,7 +176,10 @@ class Outbox:
         order: str | None = None,
     ) -> Emitted:
         """The same, async."""
-        message = self._message(channel, payload, key, tenant, order)
+        return await self.aemit_message(conn, self.new_message(channel, payload, key, tenant, order))
+
+    async def aemit_message(self, conn: Any, message: Message) -> Emitted:
+        # The second half of aemit().
         async with self.around_enqueues.aentered(message.job):
             return await self.async_pool.run(self._emit(message), conn)
 
@@ -192,9 +195,10 @@ class Outbox:
         """The newest messages that match channel, status, tenant, key or order."""
         return self.sync_pool.run(self.outbox.list_messages(MessageFilter(**where), limit=limit))
 
-    def _message(
+    def new_message(
         self, channel: Channel[Any, Any] | str, body: Any, key: str, tenant: str | None, order: str | None
     ) -> Message:
+        # The first half of emit() and aemit().
         name = words.check_channel(channel.name if isinstance(channel, Channel) else channel)
         words.check_key(key)
         for what, text, longest in (("a tenant", tenant, 200), ("the order of a message", order, words.LONGEST_KEY)):

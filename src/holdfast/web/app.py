@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 ROUTERS = (jobs.router, batches.router, dead.router, outbox.router, hooks.router, flow.router, observe.router)
 REPEATABLE = ("/tick", "/batches/{batch_id}/cancel")  # POSTs without an Idempotency-Key: to repeat them does no harm
+MOST_DOCUMENTS = 10  # kept at once
 IDEMPOTENCY_KEY = {
     "name": "Idempotency-Key",
     "in": "header",
@@ -107,5 +108,7 @@ class _Document:
         root: str = request.scope.get("root_path", "")
         if root not in self._encoded:
             servers = {"servers": [{"url": root}]} if root else {}
+            if len(self._encoded) >= MOST_DOCUMENTS:  # where it is mounted may be for clients to say
+                self._encoded.clear()
             self._encoded[root] = msgspec.json.encode(request.app.openapi() | servers)
         return Response(self._encoded[root], media_type="application/json")

@@ -13,6 +13,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from holdfast.errors import HoldfastError
 from holdfast.model.token import Caller
 from holdfast.web import secrets
+from holdfast.web.guard import route_path
 from holdfast.web.problems import Problem, of
 from holdfast.web.service import CALLER, TURN, Service, Turn, token_key, unauthenticated
 
@@ -54,9 +55,8 @@ class Authenticated:
         await self._inner(scope, receive, send)
 
     def _first_part(self, scope: Scope) -> str:
-        start = f"{scope.get('root_path', '')}{self._prefix}"
-        path: str = scope["path"]
-        return path[len(start) :].partition("/")[0] if path.startswith(start) else ""
+        path = route_path(scope)
+        return path[len(self._prefix) :].partition("/")[0] if path.startswith(self._prefix) else ""
 
     async def _with_token(self, scope: Scope, receive: Receive, send: Send) -> None:
         given = _header(scope, b"authorization").decode("latin-1")

@@ -8,6 +8,7 @@ from uuid import UUID
 from fastapi import APIRouter
 from starlette.responses import Response
 
+from holdfast.client.task import Enqueuer
 from holdfast.model.job import BatchInfo
 from holdfast.store.seen import Page
 from holdfast.web import jobs, shapes
@@ -32,7 +33,10 @@ async def create(new: shapes.NewBatch, asked: Writes) -> Response:
 
 
 async def _make(new: shapes.NewBatch, asked: Asked, conn: Any) -> Response:
-    told = None if new.on_done is None else jobs.find_task(asked, new.on_done)
+    told: Enqueuer[Any, Any] | None = None
+    if new.on_done is not None:
+        task = jobs.find_task(asked, new.on_done)
+        told = task.using(priority=asked.priority(None, task.priority))
     tenant = asked.tenant(new.tenant)
     for each in new.jobs:
         if each.tenant not in (None, tenant):

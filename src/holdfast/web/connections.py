@@ -114,6 +114,8 @@ class Connection(Base):
     _body = 0
     _stuck: float | None = None  # since when the client takes nothing
     _closing: float | None = None
+    _in_header = True  # and not among the trailers of a body
+    _wrong = "the request is not valid HTTP/1.1"
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -144,7 +146,20 @@ class Connection(Base):
         if self._pending > HEADER_BYTES or self._wire > HEADER_BYTES + OVERHEAD * self._body:
             self._refuse(Problem(431, f"a header has at most {HEADER_BYTES:,} bytes"))
 
+    def on_message_begin(self) -> None:
+        self._in_header = True
+        super().on_message_begin()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._in_header:  # uvicorn adds trailers, past which proxies look, to the headers
+            super().on_header(name, value)
+
     def on_headers_complete(self) -> None:
+        self._in_header = False
+        if self.parser.should_upgrade() and any(map(_announces_body, self.headers)):
+            # httptools skips such a body: it would be taken for the next request.
+            self._wrong = "a request with a body cannot ask for another protocol; send it without Upgrade"
+            raise ValueError(self._wrong)
         cycle: Any = self.cycle
         waits = cycle is not None and not cycle.response_complete
         if waits and len(self.pipeline) >= (PIPELINED if self.known else 0):
@@ -163,7 +178,7 @@ class Connection(Base):
             self.owner.quiet(self)
 
     def send_400_response(self, msg: str) -> None:
-        self._refuse(Problem(400, "the request is not valid HTTP/1.1"))
+        self._refuse(Problem(400, self._wrong))
 
     def pause_writing(self) -> None:
         self._stuck = self.loop.time()
@@ -190,6 +205,11 @@ class Connection(Base):
             lines += [name + b": " + value for name, value in response.raw_headers]
             self.transport.write(b"\r\n".join([*lines, b"", b""]) + bytes(response.body))
         self.transport.close()
+
+
+def _announces_body(field: tuple[bytes, bytes]) -> bool:
+    name, value = field
+    return name == b"transfer-encoding" or (name == b"content-length" and value.strip(b"0") != b"")
 
 
 def _is_ours(record: logging.LogRecord) -> bool:

@@ -20,7 +20,16 @@ HEADER_BYTES = 32_768  # of a request's header, and of its first line
 PIECE = 65_536  # bytes of a response that are sent at once
 LINGER = 1.0  # seconds for which the rest of a refused body is discarded, so that its sender reads the response
 LOG_EVERY = 60.0  # seconds between two lines that say the same
-ALWAYS = ("/health/live",)
+ALWAYS = ("/v1/health/live",)
+
+
+def route_path(scope: Scope) -> str:
+    """Return a request's path without the place where the application is mounted, as the router does.
+
+    Some servers and applications leave that place out of the path themselves."""
+    path: str = scope["path"]
+    root: str = scope.get("root_path", "")
+    return path[len(root) :] if root and (path == root or path.startswith(f"{root}/")) else path
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +83,7 @@ class Guard:
             return Problem(431, f"a header has at most {HEADERS} fields and {HEADER_BYTES:,} bytes")
         if exchange.claimed > self._bounds.max_body:
             return self._bounds.too_large()
-        if self._active >= self._bounds.max_requests and not scope["path"].endswith(ALWAYS):
+        if self._active >= self._bounds.max_requests and route_path(scope) not in ALWAYS:
             self._log_full()
             return Problem(503, f"{self._active} requests are being handled; try again", "full",
                            headers={"Retry-After": "1"})  # fmt: skip
@@ -89,7 +98,9 @@ class Guard:
 class _Exchange:
     """One request and its response."""
 
-    __slots__ = ("_bounds", "_deadline", "_ended", "_final", "_receive", "_send", "_size", "claimed", "header")
+    __slots__ = (
+        "_bounds", "_can_close", "_deadline", "_ended", "_final", "_receive", "_send", "_size", "claimed", "header",
+    )  # fmt: skip
 
     def __init__(self, bounds: Bounds, scope: Scope, receive: Receive, send: Send) -> None:
         self._bounds = bounds
@@ -105,7 +116,9 @@ class _Exchange:
                 self.claimed = int(value)
             elif name == b"transfer-encoding":
                 chunked = True
-        self._ended = not (self.claimed or chunked)  # whether all of the body was received
+        self._can_close = scope.get("http_version", "1.1") < "2"  # whether "Connection" is a header of this protocol
+        # Whether all of the body was received. From HTTP/2 on, a body need not announce itself.
+        self._ended = not (self.claimed or chunked) and self._can_close
 
     async def receive(self) -> Message:
         if self._ended:
@@ -129,7 +142,7 @@ class _Exchange:
         if message["type"] == "http.response.start":
             message["headers"] = [
                 *message["headers"], (b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"),
-                *(() if self._ended else ((b"connection", b"close"),)),
+                *(((b"connection", b"close"),) if self._can_close and not self._ended else ()),
             ]  # fmt: skip
             await self._send(message)  # small, as are most bodies: a server takes them at once
             return

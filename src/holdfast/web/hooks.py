@@ -21,6 +21,7 @@ from holdfast.web.problems import FOR_CHANGES, FOR_ONE, Problem, unknown
 from holdfast.web.service import Asked, ReadsHooks, WritesHooks, answer
 
 router = APIRouter(prefix="/webhooks", tags=["webhooks"], route_class=BodyRoute)
+PRIORITY = 2  # of deliveries, unless the token's best is lower
 DeliveryStatus = Literal["PENDING", "DELIVERED", "FAILED"]
 
 
@@ -129,7 +130,8 @@ async def publish(new: shapes.NewEvent, asked: WritesHooks) -> Response:
 
     async def act(conn: Any) -> Response:
         event = Event(new.type, new.body, tenant=asked.tenant(new.tenant), key=new.key)
-        return answer(await asked.hf.webhooks.apublish(conn, event), 201)
+        priority = max(PRIORITY, asked.caller.priority)
+        return answer(await asked.hf.webhooks.apublish(conn, event, priority=priority), 201)
 
     return await asked.once(act)
 

@@ -25,9 +25,9 @@ async def emit(new: shapes.NewMessage, asked: Writes) -> Response:
     """Puts a message into the outbox; the second with the same key answers the first."""
 
     async def act(conn: Any) -> Response:
-        made = await asked.hf.aemit(
-            conn, new.channel, new.payload, key=new.key, tenant=asked.tenant(new.tenant), order=new.order
-        )
+        message = asked.hf.new_message(new.channel, new.payload, new.key, asked.tenant(new.tenant), new.order)
+        message.job.priority = max(message.job.priority, asked.caller.priority)
+        made = await asked.hf.aemit_message(conn, message)
         return answer(shapes.Made(made.id, made.existing), 201)
 
     return await asked.once(act)

@@ -19,6 +19,7 @@ from holdfast.errors import HoldfastError
 from holdfast.model.token import Caller
 from holdfast.web import health, jobs, shapes
 from holdfast.web.body import read_json
+from holdfast.web.guard import route_path
 from holdfast.web.problems import Problem, of
 from holdfast.web.service import CALLER, Asked, Service, token_key
 
@@ -46,9 +47,9 @@ class Quick:
             await answer(scope, receive, send)
 
     async def _get(self, scope: Scope, receive: Receive, seen: list[Message]) -> Response | None:
-        start = f"{scope.get('root_path', '')}{self._jobs}/"
-        path: str = scope["path"]
-        if path == f"{scope.get('root_path', '')}{self._live}":
+        start = f"{self._jobs}/"
+        path = route_path(scope)
+        if path == self._live:
             scope["endpoint"] = health.live
             return await health.live()
         if not path.startswith(start) or not _ID.fullmatch(path, len(start)):
@@ -60,7 +61,7 @@ class Quick:
         return await _answered(lambda: jobs.get(UUID(path[len(start) :]), asked))
 
     async def _create(self, scope: Scope, receive: Receive, seen: list[Message]) -> Response | None:
-        if scope["path"] != f"{scope.get('root_path', '')}{self._jobs}":
+        if route_path(scope) != self._jobs:
             return None
         headers = (request := Request(scope, receive)).headers
         # Of a body whose length is told, and only that, it is known that it is not too long.
