@@ -196,7 +196,7 @@ class Soak:
 
 def grown(half: Level, end: Level) -> list[str]:
     """The tables that are larger than they were. Rows are what counts; of bytes some pages of the heap and of each of
-    eight indexes are left to chance, because a snapshot of autovacuum's keeps dead rows from being removed."""
+    eight indexes are left to chance, because a snapshot elsewhere may keep dead rows from being removed."""
     return [
         f"{name}: {half[name][0]} rows, {half[name][1]} bytes; then {rows} rows, {size} bytes"
         for name, (rows, size) in end.items()
