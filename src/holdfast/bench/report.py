@@ -78,12 +78,12 @@ class Report:
 
 @contextmanager
 def _lines(place: str, what: str) -> Iterator[Tell]:
-    began = told_at = time.monotonic()
+    began = shown_at = time.monotonic()
 
     def tell(text: str) -> None:
-        nonlocal told_at
-        if (now := time.monotonic()) - told_at >= EVERY:
-            told_at = now
+        nonlocal shown_at
+        if (now := time.monotonic()) - shown_at >= EVERY:
+            shown_at = now
             sys.stderr.write(f"{now - began:.0f} s: {text}\n")
 
     sys.stderr.write(f"measuring {place}: {what}\n")
@@ -91,10 +91,10 @@ def _lines(place: str, what: str) -> Iterator[Tell]:
 
 
 def _intro(workloads: int) -> Text:
-    told = "ratio is jobs/s against limit/s: bare SQL, or what the note says, measured in the same run"
+    caption = "ratio is jobs/s against limit/s: bare SQL, or what the note says, measured in the same run"
     if workloads > MANY:
-        told += f"\n{workloads} workloads take many minutes; -w NAME picks one, --scale 0.1 makes all smaller"
-    return Text(told, "bright_black")
+        caption += f"\n{workloads} workloads take many minutes; -w NAME picks one, --scale 0.1 makes all smaller"
+    return Text(caption, "bright_black")
 
 
 def row(result: Any, seconds: float) -> str:

@@ -1,5 +1,5 @@
 -- Takes back running jobs whose claim is gone, as reclaim does those of an expired one. There are none unless a client closed a
--- claim too early, or a row of claims was deleted by hand. Answers with their ids.
+-- claim too early, or a row of claims was deleted by hand. Returns their ids.
 -- Called by: upkeep. It reads p_pages pages in a row, chosen at random: no index leads to such jobs, since none may hold the token,
 --   and a backlog is never read as a whole. With 50 pages every 2 s, a live table of 100 MB takes about ten minutes.
 -- Locks: live rows, skipping locked ones, as settle; limits without waiting.

@@ -1,6 +1,6 @@
 -- Makes an application's schedules known, given as a JSON array of objects (name, task, cron, zone, missed, payload, and
 -- options: other parameters of enqueue_many). A new one counts slots from now on, and so does one whose cron text or
--- zone has changed; any other keeps its place, so that a restart loses no slot. A pause stays. Answers with the schedules that have
+-- zone has changed; any other keeps its place, so that a restart loses no slot. A pause stays. Returns the schedules that have
 -- changed and are held by another transaction (an open pause_schedule()): a worker starts without them, and calls again.
 -- Called by: workers when they start.
 -- Locks: schedules in name order, skipping locked ones.

@@ -1,4 +1,4 @@
--- Makes a worker known, with the tasks it can run and how their jobs are retried. Answers with the tasks that have changed and are
+-- Makes a worker known, with the tasks it can run and how their jobs are retried. Returns the tasks that have changed and are
 -- held by another transaction: a worker starts without them, and calls again.
 -- Called by: workers when they start, and again when upkeep() says that they were forgotten.
 -- Locks: the worker's row; tasks that have changed, in name order, skipping locked ones.
