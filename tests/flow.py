@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-import time
 import uuid
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
-
-from holdfast.worker.lanes import Lanes
 
 Sql = Callable[..., list[tuple[Any, ...]]]
 # One statement, so one snapshot: jobs and counters as some transaction left them, never between two.
@@ -25,11 +22,11 @@ DRIFT = f"""
 select coalesce(m.key, h.key), m.running, coalesce(o.freed, 0), coalesce(h.held, 0)
 from limits m
 full join ({COUNTED}) h on h.key = m.key
-left join (select key, sum(cardinality(ids))::int as freed from limit_owed group by key) o on o.key = m.key
+left join (select key, sum(jobs)::int as freed from releases group by key) o on o.key = m.key
 where m.running - coalesce(o.freed, 0) is distinct from coalesce(h.held, 0)
 """
 ABOVE = f"""
-select h.key, h.held, m.concurrency from ({HELD}) h join limits m on m.key = h.key where h.held > m.concurrency
+select h.key, h.held, m.concurrency from ({HELD}) h join limit_state m on m.key = h.key where h.held > m.concurrency
 """
 
 
@@ -47,9 +44,9 @@ class Taken(NamedTuple):
 
     @property
     def every_key(self) -> tuple[str, ...]:
-        """The keys it was enqueued under, and those of its queue, task and tenant."""
+        """The keys it was enqueued under, and those of its queue, task and tenant, each once."""
         tenant = () if self.tenant is None else (f"tenant:{self.tenant}",)
-        return (*self.keys, f"queue:{self.queue}", f"task:{self.task}", *tenant)
+        return tuple(dict.fromkeys((*self.keys, f"queue:{self.queue}", f"task:{self.task}", *tenant)))
 
 
 def put(
@@ -101,22 +98,20 @@ def claim(
     return [Taken(*row[:-1], tuple(row[-1] or ())) for row in rows]
 
 
-def claim_known(sql: Sql, lanes: Lanes, worker: str = "w", limit: int = 10) -> list[Taken]:
-    """What a worker claims: by what it remembers, which it then learns more of."""
-    began = time.monotonic()
-    rows = sql(
-        "select id::text, token, task, payload::text, attempt, max_attempts, queue, priority, tenant, "
-        "date_part('epoch', run_at), batch::text, headers, lane, keys "
-        "from claim(%s, '{default}', %s, '1 minute', %s::jsonb, false, %s)",
-        [worker, limit, lanes.hint(began, limit), limit],
-    )
-    info = rows.pop()[3] if rows and rows[-1][0] is None else None
-    lanes.learn(rows, info, len(rows) >= limit, began, time.monotonic())
-    lanes.found(len(rows) >= limit, time.monotonic())
-    return [
-        Taken(uuid.UUID(id_), token, tenant, queue, task, priority, attempt, tuple(keys or ()))
-        for id_, token, task, _, attempt, _, queue, priority, tenant, _, _, _, _, keys in rows
-    ]
+def claim_on(sql: Sql, worker: str = "w", limit: int = 10) -> list[Taken]:
+    """What a worker claims, who goes on while a claim without jobs says that there is more."""
+    while True:
+        rows = sql("select id, token, tenant, queue, task, priority, attempt, keys, info from claim(%s, p_limit => %s, "
+                   "p_free => %s)", [worker, limit, limit])  # fmt: skip
+        if rows[0][0] is not None:
+            return [Taken(*row[:7], tuple(row[7] or ())) for row in rows]
+        if not rows[0][-1]["more"]:
+            return []
+
+
+def fold(sql: Sql) -> None:
+    """Takes what has ended, and what operators have changed, into account, as the next claim does."""
+    sql("select lock_ring(), fold_releases(next_token())")
 
 
 def end(sql: Sql, *jobs: Taken, outcome: str = "succeeded", **more: Any) -> list[uuid.UUID]:
@@ -130,14 +125,16 @@ def end(sql: Sql, *jobs: Taken, outcome: str = "succeeded", **more: Any) -> list
 
 def limit(sql: Sql, key: str, **override: Any) -> None:
     """Sets what is in force for a key, in place of what was."""
-    sql("insert into limits (key, override) values (%s, %s::jsonb) on conflict (key) do update "
-        "set override = excluded.override", [key, json.dumps(override)])  # fmt: skip
-    sql("select apply_limits(%s::text[])", [[key]])
+    sql("insert into limit_settings (key, kind, override) values (%s, kind_of(%s), %s::jsonb) on conflict (key) "
+        "do update set override = excluded.override", [key, key, json.dumps(override)])  # fmt: skip
+    sql("select touch_limit(%s)", [key])
 
 
 def pause(sql: Sql, key: str, paused: bool = True) -> None:
-    sql("select apply_limits(%s::text[])", [[key]])
-    sql("update limits set paused = %s, paused_at = clock() where key = %s", [paused, key])
+    sql("insert into limit_settings (key, kind, paused, paused_at) values (%s, kind_of(%s), %s, clock()) "
+        "on conflict (key) do update set paused = excluded.paused, paused_at = excluded.paused_at",
+        [key, key, paused])  # fmt: skip
+    sql("select touch_limit(%s)", [key])
 
 
 def held(sql: Sql) -> dict[str, int]:

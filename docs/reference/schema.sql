@@ -15,18 +15,20 @@ CREATE DOMAIN holdfast.attempt_limit AS smallint
 	CONSTRAINT attempt_limit_check CHECK (((VALUE >= 1) AND (VALUE <= 32000)));
 
 
--- Name: candidate; Type: TYPE; Schema: holdfast; Owner: -
+-- Name: claim_terms; Type: TYPE; Schema: holdfast; Owner: -
 
-CREATE TYPE holdfast.candidate AS (
-	place tid,
-	id uuid,
-	lane bigint,
-	run_at timestamp with time zone,
-	tenant text,
-	task text,
-	keys text[],
-	dedupe_key text,
-	held text[]
+CREATE TYPE holdfast.claim_terms AS (
+	token bigint,
+	queue_key text,
+	tenants boolean,
+	weights boolean,
+	tasks text[],
+	cursors jsonb,
+	per_tenant integer,
+	served jsonb,
+	version bigint,
+	found uuid[],
+	free integer
 );
 
 
@@ -39,14 +41,39 @@ CREATE TYPE holdfast.dedupe_scope AS ENUM (
 );
 
 
+-- Name: flow_turn; Type: TYPE; Schema: holdfast; Owner: -
+
+CREATE TYPE holdfast.flow_turn AS (
+	n integer,
+	place tid,
+	flow bigint,
+	tag bigint,
+	lane bigint,
+	tenant text,
+	turn integer,
+	want integer
+);
+
+
+-- Name: found_jobs; Type: TYPE; Schema: holdfast; Owner: -
+
+CREATE TYPE holdfast.found_jobs AS (
+	places tid[],
+	ids uuid[],
+	deduped integer,
+	held text[],
+	closed integer,
+	moved boolean,
+	more boolean
+);
+
+
 -- Name: freed; Type: TYPE; Schema: holdfast; Owner: -
 
 CREATE TYPE holdfast.freed AS (
 	id uuid,
-	queue text,
-	lane bigint,
 	keys text[],
-	verdict integer,
+	went integer,
 	counts text[]
 );
 
@@ -61,6 +88,29 @@ CREATE TYPE holdfast.job_status AS ENUM (
     'failed',
     'dead',
     'canceled'
+);
+
+
+-- Name: lane_turn; Type: TYPE; Schema: holdfast; Owner: -
+
+CREATE TYPE holdfast.lane_turn AS (
+	n integer,
+	flow integer,
+	place tid,
+	lane bigint,
+	tenant text,
+	own text[],
+	ordered boolean,
+	mark_at timestamp with time zone,
+	mark_id uuid,
+	want integer,
+	ask integer,
+	take integer,
+	keys text[],
+	direct boolean,
+	shut_by text,
+	wait double precision,
+	got integer
 );
 
 
@@ -147,15 +197,18 @@ CREATE TABLE holdfast.webhook_endpoints (
 );
 
 
--- Name: limit_owed; Type: TABLE; Schema: holdfast; Owner: -
+-- Name: releases; Type: TABLE; Schema: holdfast; Owner: -
 
-CREATE TABLE holdfast.limit_owed (
+CREATE TABLE holdfast.releases (
+    xid xid8 DEFAULT pg_current_xact_id() NOT NULL,
     id bigint NOT NULL,
     key text NOT NULL COLLATE pg_catalog."C",
-    ids uuid[] NOT NULL,
-    well uuid[] NOT NULL,
-    ill uuid[] NOT NULL
-);
+    jobs integer NOT NULL,
+    good integer DEFAULT 0 NOT NULL,
+    bad integer DEFAULT 0 NOT NULL,
+    probe smallint
+)
+WITH (autovacuum_vacuum_scale_factor='0.05', autovacuum_vacuum_threshold='5000');
 
 
 -- Name: claim_number; Type: SEQUENCE; Schema: holdfast; Owner: -
@@ -167,42 +220,6 @@ CREATE SEQUENCE holdfast.claim_number
     MAXVALUE 1023
     CACHE 1
     CYCLE;
-
-
--- Name: limits; Type: TABLE; Schema: holdfast; Owner: -
-
-CREATE TABLE holdfast.limits (
-    key text NOT NULL COLLATE pg_catalog."C",
-    kind text DEFAULT 'key'::text NOT NULL,
-    template text,
-    override jsonb DEFAULT '{}'::jsonb NOT NULL,
-    concurrency integer,
-    rate double precision,
-    per double precision,
-    burst double precision,
-    breaker_after integer,
-    breaker_pause double precision,
-    breaker_cap double precision,
-    weight double precision,
-    lane bigint,
-    running integer DEFAULT 0 NOT NULL,
-    tokens double precision DEFAULT 0 NOT NULL,
-    tokens_at timestamp with time zone,
-    paused boolean DEFAULT false NOT NULL,
-    paused_until timestamp with time zone,
-    paused_at timestamp with time zone,
-    paused_by text,
-    paused_reason text,
-    failure_streak integer DEFAULT 0 NOT NULL,
-    last_success_at timestamp with time zone,
-    last_failure_at timestamp with time zone,
-    open_until timestamp with time zone,
-    opens integer DEFAULT 0 NOT NULL,
-    probe uuid,
-    created_at timestamp with time zone DEFAULT now() NOT NULL,
-    CONSTRAINT limits_key_check CHECK (((length(key) >= 1) AND (length(key) <= 300)))
-)
-WITH (fillfactor='40', autovacuum_vacuum_scale_factor='0.1', autovacuum_vacuum_threshold='1000');
 
 
 -- Name: answers; Type: TABLE; Schema: holdfast; Owner: -
@@ -241,6 +258,20 @@ CREATE TABLE holdfast.api_tokens (
     CONSTRAINT api_tokens_shown_check CHECK (((length(shown) >= 1) AND (length(shown) <= 20)))
 )
 WITH (fillfactor='70');
+
+
+-- Name: arrivals; Type: TABLE; Schema: holdfast; Owner: -
+
+CREATE TABLE holdfast.arrivals (
+    queue text NOT NULL,
+    xid xid8 DEFAULT pg_current_xact_id() NOT NULL,
+    priority smallint NOT NULL,
+    lane bigint NOT NULL,
+    run_at timestamp with time zone NOT NULL,
+    tenant text,
+    keys text[]
+)
+WITH (autovacuum_vacuum_scale_factor='0.05', autovacuum_vacuum_threshold='5000');
 
 
 -- Name: batch_counts; Type: TABLE; Schema: holdfast; Owner: -
@@ -451,8 +482,8 @@ CREATE TABLE holdfast.live (
     headers json,
     keys holdfast.limit_keys,
     held text[],
-    CONSTRAINT live_is_sound CHECK ((((attempt >= 0) AND (attempt <= (max_attempts)::smallint)) AND ((token IS NULL) = (claimed_at IS NULL)) AND ((token IS NULL) OR (attempt > 0)))),
-    CONSTRAINT live_keys_have_a_lane CHECK (((keys IS NULL) OR (lane <> 0)))
+    CONSTRAINT live_has_a_lane CHECK (((lane <> 0) OR ((tenant IS NULL) AND (keys IS NULL)))),
+    CONSTRAINT live_is_sound CHECK ((((attempt >= 0) AND (attempt <= (max_attempts)::smallint)) AND ((token IS NULL) = (claimed_at IS NULL)) AND ((token IS NULL) OR (attempt > 0))))
 )
 WITH (fillfactor='45', autovacuum_vacuum_scale_factor='0.05', autovacuum_vacuum_threshold='5000', autovacuum_analyze_scale_factor='0.2', autovacuum_analyze_threshold='5000');
 
@@ -673,6 +704,33 @@ CREATE TABLE holdfast.dedupe (
 );
 
 
+-- Name: flows; Type: TABLE; Schema: holdfast; Owner: -
+
+CREATE TABLE holdfast.flows (
+    queue text NOT NULL,
+    priority smallint NOT NULL,
+    direct boolean NOT NULL,
+    flow bigint NOT NULL,
+    tag bigint NOT NULL,
+    credit integer DEFAULT 0 NOT NULL,
+    lane bigint DEFAULT 0 NOT NULL,
+    open boolean NOT NULL,
+    tenant text
+)
+WITH (fillfactor='60', autovacuum_vacuum_scale_factor='0.05', autovacuum_vacuum_threshold='1000');
+
+
+-- Name: folds; Type: TABLE; Schema: holdfast; Owner: -
+
+CREATE TABLE holdfast.folds (
+    queue text NOT NULL,
+    from_xid xid8 NOT NULL,
+    open_xids xid8[] NOT NULL,
+    token bigint NOT NULL
+)
+WITH (fillfactor='50');
+
+
 -- Name: settings; Type: TABLE; Schema: holdfast; Owner: -
 
 CREATE TABLE holdfast.settings (
@@ -805,6 +863,26 @@ CREATE TABLE holdfast.kept_orders (
 );
 
 
+-- Name: lanes; Type: TABLE; Schema: holdfast; Owner: -
+
+CREATE TABLE holdfast.lanes (
+    queue text NOT NULL,
+    priority smallint NOT NULL,
+    lane bigint NOT NULL,
+    flow bigint NOT NULL,
+    direct boolean DEFAULT false NOT NULL,
+    ordered boolean DEFAULT false NOT NULL,
+    open boolean NOT NULL,
+    closed_by text COLLATE pg_catalog."C",
+    closed_at bigint,
+    mark_at timestamp with time zone DEFAULT '-infinity'::timestamp with time zone NOT NULL,
+    mark_id uuid DEFAULT '00000000-0000-0000-0000-000000000000'::uuid NOT NULL,
+    tenant text,
+    keys text[]
+)
+WITH (fillfactor='60', autovacuum_vacuum_scale_factor='0.05', autovacuum_vacuum_threshold='1000');
+
+
 -- Name: leader; Type: TABLE; Schema: holdfast; Owner: -
 
 CREATE TABLE holdfast.leader (
@@ -818,16 +896,14 @@ CREATE TABLE holdfast.leader (
 WITH (fillfactor='50');
 
 
--- Name: limit_owed_id_seq; Type: SEQUENCE; Schema: holdfast; Owner: -
+-- Name: rule_version; Type: SEQUENCE; Schema: holdfast; Owner: -
 
-ALTER TABLE holdfast.limit_owed ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
-    SEQUENCE NAME holdfast.limit_owed_id_seq
+CREATE SEQUENCE holdfast.rule_version
     START WITH 1
     INCREMENT BY 1
     NO MINVALUE
     NO MAXVALUE
-    CACHE 1
-);
+    CACHE 1;
 
 
 -- Name: limit_rules; Type: TABLE; Schema: holdfast; Owner: -
@@ -837,8 +913,62 @@ CREATE TABLE holdfast.limit_rules (
     pattern text NOT NULL,
     code jsonb NOT NULL,
     override jsonb DEFAULT '{}'::jsonb NOT NULL,
-    updated_at timestamp with time zone NOT NULL
+    updated_at timestamp with time zone NOT NULL,
+    version bigint DEFAULT nextval('holdfast.rule_version'::regclass) NOT NULL,
+    concurrency integer GENERATED ALWAYS AS ((((code || override) ->> 'concurrency'::text))::integer) STORED,
+    rate double precision GENERATED ALWAYS AS ((((code || override) ->> 'rate'::text))::double precision) STORED,
+    per double precision GENERATED ALWAYS AS ((((code || override) ->> 'per'::text))::double precision) STORED,
+    burst double precision GENERATED ALWAYS AS ((((code || override) ->> 'burst'::text))::double precision) STORED,
+    breaker_after integer GENERATED ALWAYS AS ((((code || override) ->> 'breaker_after'::text))::integer) STORED,
+    breaker_pause double precision GENERATED ALWAYS AS ((((code || override) ->> 'breaker_pause'::text))::double precision) STORED,
+    breaker_cap double precision GENERATED ALWAYS AS ((((code || override) ->> 'breaker_cap'::text))::double precision) STORED
 );
+
+
+-- Name: limit_settings; Type: TABLE; Schema: holdfast; Owner: -
+
+CREATE TABLE holdfast.limit_settings (
+    key text NOT NULL COLLATE pg_catalog."C",
+    kind text NOT NULL,
+    override jsonb DEFAULT '{}'::jsonb NOT NULL,
+    paused boolean DEFAULT false NOT NULL,
+    paused_until timestamp with time zone,
+    paused_at timestamp with time zone,
+    paused_by text,
+    paused_reason text,
+    concurrency integer GENERATED ALWAYS AS (((override ->> 'concurrency'::text))::integer) STORED,
+    rate double precision GENERATED ALWAYS AS (((override ->> 'rate'::text))::double precision) STORED,
+    per double precision GENERATED ALWAYS AS (((override ->> 'per'::text))::double precision) STORED,
+    burst double precision GENERATED ALWAYS AS (((override ->> 'burst'::text))::double precision) STORED,
+    breaker_after integer GENERATED ALWAYS AS (((override ->> 'breaker_after'::text))::integer) STORED,
+    breaker_pause double precision GENERATED ALWAYS AS (((override ->> 'breaker_pause'::text))::double precision) STORED,
+    breaker_cap double precision GENERATED ALWAYS AS (((override ->> 'breaker_cap'::text))::double precision) STORED,
+    weight double precision GENERATED ALWAYS AS (((override ->> 'weight'::text))::double precision) STORED,
+    CONSTRAINT limit_settings_key_check CHECK (((length(key) >= 1) AND (length(key) <= 300)))
+);
+
+
+-- Name: limits; Type: TABLE; Schema: holdfast; Owner: -
+
+CREATE TABLE holdfast.limits (
+    key text NOT NULL COLLATE pg_catalog."C",
+    kind text DEFAULT 'key'::text NOT NULL,
+    template text,
+    version bigint DEFAULT 0 NOT NULL,
+    running integer DEFAULT 0 NOT NULL,
+    tokens double precision,
+    tokens_at timestamp with time zone,
+    failure_streak integer DEFAULT 0 NOT NULL,
+    last_success_at timestamp with time zone,
+    last_failure_at timestamp with time zone,
+    open_until timestamp with time zone,
+    opens integer DEFAULT 0 NOT NULL,
+    probe uuid,
+    opens_at timestamp with time zone,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    CONSTRAINT limits_key_check CHECK (((length(key) >= 1) AND (length(key) <= 300)))
+)
+WITH (fillfactor='40', autovacuum_vacuum_scale_factor='0.1', autovacuum_vacuum_threshold='1000');
 
 
 -- Name: limit_state; Type: VIEW; Schema: holdfast; Owner: -
@@ -846,52 +976,79 @@ CREATE TABLE holdfast.limit_rules (
 CREATE VIEW holdfast.limit_state AS
  SELECT m.key,
     m.kind,
-    m.template,
-    m.override,
-    m.concurrency,
-    m.rate,
-    m.per,
-    m.burst,
-    m.breaker_after,
-    m.breaker_pause,
-    m.breaker_cap,
-    m.weight,
-    m.lane,
+    r.template,
+    e.concurrency,
+    e.rate,
+    e.per,
+    e.burst,
+    e.breaker_after,
+    e.breaker_pause,
+    e.breaker_cap,
     m.running,
-    m.tokens,
-    m.tokens_at,
-    m.paused,
-    m.paused_until,
-    m.paused_at,
-    m.paused_by,
-    m.paused_reason,
     m.failure_streak,
     m.last_success_at,
     m.last_failure_at,
-    m.open_until,
+    b.open_until,
     m.opens,
     m.probe,
     m.created_at,
+    s.override,
+    s.weight,
+    p.paused,
+    s.paused_until,
+    s.paused_at,
+    s.paused_by,
+    s.paused_reason,
     t.free_tokens,
         CASE
-            WHEN (m.paused AND COALESCE((m.paused_until > holdfast.clock()), true)) THEN 0
-            ELSE GREATEST(0, LEAST((m.concurrency - m.running), (floor(LEAST((t.free_tokens + (0.000000001)::double precision), (2147483647)::double precision)))::integer,
+            WHEN p.paused THEN 0
+            ELSE GREATEST(0, LEAST((e.concurrency - m.running), (floor(LEAST((t.free_tokens + (0.000000001)::double precision), (2147483647)::double precision)))::integer,
             CASE
-                WHEN (m.open_until IS NULL) THEN 2147483647
-                WHEN ((m.open_until > holdfast.clock()) OR (m.probe IS NOT NULL)) THEN 0
+                WHEN (b.open_until IS NULL) THEN 2147483647
+                WHEN ((b.open_until > holdfast.clock()) OR (m.probe IS NOT NULL)) THEN 0
                 ELSE 1
             END))
         END AS room,
         CASE
-            WHEN ((m.paused AND (m.paused_until IS NULL)) OR (m.running >= m.concurrency) OR ((m.probe IS NOT NULL) AND (m.open_until <= holdfast.clock()))) THEN NULL::double precision
-            ELSE GREATEST((0)::double precision, (
+            WHEN ((p.paused AND (s.paused_until IS NULL)) OR (m.running >= e.concurrency) OR ((m.probe IS NOT NULL) AND (b.open_until <= holdfast.clock()))) THEN NULL::double precision
+            ELSE GREATEST((0)::double precision,
             CASE
-                WHEN m.paused THEN EXTRACT(epoch FROM (m.paused_until - holdfast.clock()))
-                ELSE NULL::numeric
-            END)::double precision, (EXTRACT(epoch FROM (m.open_until - holdfast.clock())))::double precision, ((((1)::double precision - t.free_tokens) * m.per) / m.rate))
-        END AS wait
-   FROM (holdfast.limits m
-     CROSS JOIN LATERAL ( SELECT LEAST(m.burst, (m.tokens + (((GREATEST(EXTRACT(epoch FROM (holdfast.clock() - m.tokens_at)), (0)::numeric))::double precision * m.rate) / m.per))) AS free_tokens) t);
+                WHEN p.paused THEN date_part('epoch'::text, (s.paused_until - holdfast.clock()))
+                ELSE NULL::double precision
+            END, date_part('epoch'::text, (b.open_until - holdfast.clock())), ((((1)::double precision - t.free_tokens) * e.per) / e.rate))
+        END AS wait,
+    ((e.rate IS NOT NULL) OR (e.breaker_after IS NOT NULL)) AS direct,
+    ((e.concurrency IS NOT NULL) OR (e.rate IS NOT NULL) OR (e.breaker_after IS NOT NULL) OR p.paused) AS says
+   FROM ((((((holdfast.limits m
+     LEFT JOIN holdfast.limit_settings s ON ((s.key = m.key)))
+     LEFT JOIN holdfast.limit_rules r ON ((r.template =
+        CASE
+            WHEN (m.version = ( SELECT COALESCE(max(v.version), (0)::bigint) AS "coalesce"
+               FROM holdfast.limit_rules v)) THEN m.template
+            ELSE holdfast.rule_of(m.key)
+        END)))
+     CROSS JOIN LATERAL ( SELECT
+                CASE
+                    WHEN (m.kind = 'order'::text) THEN 1
+                    ELSE COALESCE(s.concurrency, r.concurrency)
+                END AS concurrency,
+            COALESCE(s.rate, r.rate) AS rate,
+            COALESCE(s.per, r.per) AS per,
+            COALESCE(s.burst, r.burst) AS burst,
+            COALESCE(s.breaker_after, r.breaker_after) AS breaker_after,
+            COALESCE(s.breaker_pause, r.breaker_pause) AS breaker_pause,
+            COALESCE(s.breaker_cap, r.breaker_cap) AS breaker_cap) e)
+     CROSS JOIN LATERAL ( SELECT
+                CASE
+                    WHEN (e.breaker_after IS NOT NULL) THEN m.open_until
+                    ELSE NULL::timestamp with time zone
+                END AS open_until) b)
+     CROSS JOIN LATERAL ( SELECT COALESCE((s.paused AND ((s.paused_until IS NULL) OR (s.paused_until > holdfast.clock()))), false) AS paused) p)
+     CROSS JOIN LATERAL ( SELECT
+                CASE
+                    WHEN (e.rate IS NOT NULL) THEN LEAST(e.burst, COALESCE((m.tokens + ((GREATEST(date_part('epoch'::text, (holdfast.clock() - m.tokens_at)), (0)::double precision) * e.rate) / e.per)), e.burst))
+                    ELSE NULL::double precision
+                END AS free_tokens) t);
 
 
 -- Name: throttled; Type: TABLE; Schema: holdfast; Owner: -
@@ -907,45 +1064,110 @@ CREATE TABLE holdfast.throttled (
 -- Name: limit_use; Type: VIEW; Schema: holdfast; Owner: -
 
 CREATE VIEW holdfast.limit_use AS
- SELECT key,
-    kind,
-    template,
-    concurrency,
-    ((running - ( SELECT COALESCE(sum(cardinality(o.ids)), (0)::bigint) AS "coalesce"
-           FROM holdfast.limit_owed o
-          WHERE (o.key = m.key))))::integer AS running,
-    rate,
-    per,
-    burst,
-    free_tokens AS tokens,
-    ((GREATEST(((1)::double precision - free_tokens), (0)::double precision) * per) / rate) AS next_token,
-    (paused AND ((paused_until IS NULL) OR (paused_until > holdfast.clock()))) AS paused,
-    paused_at,
-    paused_until,
-    paused_by,
-    paused_reason,
+ SELECT m.key,
+    m.kind,
+    m.template,
+    m.concurrency,
+    ((m.running - ( SELECT COALESCE(sum(r.jobs), (0)::bigint) AS "coalesce"
+           FROM holdfast.releases r
+          WHERE (r.key = m.key))))::integer AS running,
+    m.rate,
+    m.per,
+    m.burst,
+    m.free_tokens AS tokens,
+    ((GREATEST(((1)::double precision - m.free_tokens), (0)::double precision) * m.per) / m.rate) AS next_token,
+    m.paused,
+    m.paused_at,
+    m.paused_until,
+    m.paused_by,
+    m.paused_reason,
         CASE
-            WHEN (open_until > holdfast.clock()) THEN 'open'::text
-            WHEN (open_until IS NOT NULL) THEN 'half-open'::text
-            WHEN (breaker_after IS NOT NULL) THEN 'closed'::text
+            WHEN (m.breaker_after IS NULL) THEN NULL::text
+            WHEN (b.open_until > holdfast.clock()) THEN 'open'::text
+            WHEN (b.open_until IS NOT NULL) THEN 'half-open'::text
+            ELSE 'closed'::text
+        END AS breaker,
+    b.open_until,
+    b.probe,
+    b.failure_streak,
+    m.last_success_at,
+    m.last_failure_at,
+    m.breaker_after,
+    m.breaker_pause,
+    m.breaker_cap,
+    (( SELECT COALESCE(sum(t.count), (0)::numeric) AS "coalesce"
+           FROM holdfast.throttled t
+          WHERE (t.key = m.key)))::bigint AS throttled,
+    m.weight,
+    (COALESCE(m.override, '{}'::jsonb) - '{by,at}'::text[]) AS override,
+    (m.override ->> 'by'::text) AS changed_by,
+    ((m.override ->> 'at'::text))::timestamp with time zone AS changed_at
+   FROM (holdfast.limit_state m
+     CROSS JOIN LATERAL ( SELECT
+                CASE
+                    WHEN (NOT r.resets) THEN m.open_until
+                    ELSE NULL::timestamp with time zone
+                END AS open_until,
+                CASE
+                    WHEN (NOT r.resets) THEN m.probe
+                    ELSE NULL::uuid
+                END AS probe,
+                CASE
+                    WHEN r.resets THEN 0
+                    ELSE m.failure_streak
+                END AS failure_streak
+           FROM ( SELECT (EXISTS ( SELECT 1
+                           FROM holdfast.releases r_1
+                          WHERE ((r_1.key = m.key) AND (r_1.probe = 2)))) AS resets) r) b)
+UNION ALL
+ SELECT s.key,
+    s.kind,
+    r.template,
+    e.concurrency,
+    0 AS running,
+    e.rate,
+    e.per,
+    e.burst,
+    e.burst AS tokens,
+    0 AS next_token,
+    (s.paused AND ((s.paused_until IS NULL) OR (s.paused_until > holdfast.clock()))) AS paused,
+    s.paused_at,
+    s.paused_until,
+    s.paused_by,
+    s.paused_reason,
+        CASE
+            WHEN (e.breaker_after IS NOT NULL) THEN 'closed'::text
             ELSE NULL::text
         END AS breaker,
-    open_until,
-    probe,
-    failure_streak,
-    last_success_at,
-    last_failure_at,
-    breaker_after,
-    breaker_pause,
-    breaker_cap,
-    (( SELECT COALESCE(sum(s.count), (0)::numeric) AS "coalesce"
-           FROM holdfast.throttled s
-          WHERE (s.key = m.key)))::bigint AS throttled,
-    weight,
-    (override - '{by,at}'::text[]) AS override,
-    (override ->> 'by'::text) AS changed_by,
-    ((override ->> 'at'::text))::timestamp with time zone AS changed_at
-   FROM holdfast.limit_state m;
+    NULL::timestamp with time zone AS open_until,
+    NULL::uuid AS probe,
+    0 AS failure_streak,
+    NULL::timestamp with time zone AS last_success_at,
+    NULL::timestamp with time zone AS last_failure_at,
+    e.breaker_after,
+    e.breaker_pause,
+    e.breaker_cap,
+    0 AS throttled,
+    s.weight,
+    (s.override - '{by,at}'::text[]) AS override,
+    (s.override ->> 'by'::text) AS changed_by,
+    ((s.override ->> 'at'::text))::timestamp with time zone AS changed_at
+   FROM ((holdfast.limit_settings s
+     LEFT JOIN holdfast.limit_rules r ON ((r.template = holdfast.rule_of(s.key))))
+     CROSS JOIN LATERAL ( SELECT
+                CASE
+                    WHEN (s.kind = 'order'::text) THEN 1
+                    ELSE COALESCE(s.concurrency, r.concurrency)
+                END AS concurrency,
+            COALESCE(s.rate, r.rate) AS rate,
+            COALESCE(s.per, r.per) AS per,
+            COALESCE(s.burst, r.burst) AS burst,
+            COALESCE(s.breaker_after, r.breaker_after) AS breaker_after,
+            COALESCE(s.breaker_pause, r.breaker_pause) AS breaker_pause,
+            COALESCE(s.breaker_cap, r.breaker_cap) AS breaker_cap) e)
+  WHERE (NOT (EXISTS ( SELECT 1
+           FROM holdfast.limits m
+          WHERE (m.key = s.key))));
 
 
 -- Name: queue_depth; Type: VIEW; Schema: holdfast; Owner: -
@@ -959,6 +1181,36 @@ CREATE VIEW holdfast.queue_depth AS
     oldest_wait,
     estimated
    FROM holdfast.count_jobs() count_jobs(queue, ready, running, later, dead, oldest_wait, estimated);
+
+
+-- Name: releases_id_seq; Type: SEQUENCE; Schema: holdfast; Owner: -
+
+ALTER TABLE holdfast.releases ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME holdfast.releases_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
+
+-- Name: reopenings; Type: TABLE; Schema: holdfast; Owner: -
+
+CREATE TABLE holdfast.reopenings (
+    after text NOT NULL COLLATE pg_catalog."C"
+);
+
+
+-- Name: rings; Type: TABLE; Schema: holdfast; Owner: -
+
+CREATE TABLE holdfast.rings (
+    queue text NOT NULL,
+    priority smallint NOT NULL,
+    direct boolean NOT NULL,
+    front bigint NOT NULL
+)
+WITH (fillfactor='50');
 
 
 -- Name: schedules; Type: TABLE; Schema: holdfast; Owner: -
@@ -1071,7 +1323,7 @@ CREATE VIEW holdfast.tenant_shares AS
             min(claimed_jobs.claimed_at) AS oldest_start
            FROM holdfast.claimed_jobs() claimed_jobs(id, task, queue, tenant, keys, worker, claimed_at, expires_at)
           GROUP BY claimed_jobs.tenant) c
-     LEFT JOIN holdfast.limits m ON ((m.key = ('tenant:'::text || c.tenant))));
+     LEFT JOIN holdfast.limit_settings m ON ((m.key = ('tenant:'::text || c.tenant))));
 
 
 -- Name: usage_counts; Type: TABLE; Schema: holdfast; Owner: -
@@ -1231,7 +1483,37 @@ CREATE VIEW holdfast.webhook_endpoint_state AS
             ELSE NULL::timestamp with time zone
         END AS breaker_open_until
    FROM (holdfast.webhook_endpoints e
-     LEFT JOIN holdfast.limits m ON ((m.key = ('webhook:'::text || e.id))));
+     LEFT JOIN LATERAL ( SELECT u.key,
+            u.kind,
+            u.template,
+            u.concurrency,
+            u.running,
+            u.rate,
+            u.per,
+            u.burst,
+            u.tokens,
+            u.next_token,
+            u.paused,
+            u.paused_at,
+            u.paused_until,
+            u.paused_by,
+            u.paused_reason,
+            u.breaker,
+            u.open_until,
+            u.probe,
+            u.failure_streak,
+            u.last_success_at,
+            u.last_failure_at,
+            u.breaker_after,
+            u.breaker_pause,
+            u.breaker_cap,
+            u.throttled,
+            u.weight,
+            u.override,
+            u.changed_by,
+            u.changed_at
+           FROM holdfast.limit_use u
+          WHERE (u.key = ('webhook:'::text || e.id))) m ON (true));
 
 
 -- Name: worker_health_summary; Type: VIEW; Schema: holdfast; Owner: -
@@ -1339,10 +1621,28 @@ ALTER TABLE ONLY holdfast.dedupe
     ADD CONSTRAINT dedupe_pkey PRIMARY KEY (key);
 
 
+-- Name: flows flows_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
+
+ALTER TABLE ONLY holdfast.flows
+    ADD CONSTRAINT flows_pkey PRIMARY KEY (queue, priority, direct, flow);
+
+
+-- Name: folds folds_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
+
+ALTER TABLE ONLY holdfast.folds
+    ADD CONSTRAINT folds_pkey PRIMARY KEY (queue);
+
+
 -- Name: kept_orders kept_orders_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
 
 ALTER TABLE ONLY holdfast.kept_orders
     ADD CONSTRAINT kept_orders_pkey PRIMARY KEY (key);
+
+
+-- Name: lanes lanes_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
+
+ALTER TABLE ONLY holdfast.lanes
+    ADD CONSTRAINT lanes_pkey PRIMARY KEY (queue, priority, lane);
 
 
 -- Name: later later_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
@@ -1357,16 +1657,16 @@ ALTER TABLE ONLY holdfast.leader
     ADD CONSTRAINT leader_pkey PRIMARY KEY (chore);
 
 
--- Name: limit_owed limit_owed_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
-
-ALTER TABLE ONLY holdfast.limit_owed
-    ADD CONSTRAINT limit_owed_pkey PRIMARY KEY (id);
-
-
 -- Name: limit_rules limit_rules_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
 
 ALTER TABLE ONLY holdfast.limit_rules
     ADD CONSTRAINT limit_rules_pkey PRIMARY KEY (template);
+
+
+-- Name: limit_settings limit_settings_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
+
+ALTER TABLE ONLY holdfast.limit_settings
+    ADD CONSTRAINT limit_settings_pkey PRIMARY KEY (key);
 
 
 -- Name: limits limits_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
@@ -1385,6 +1685,12 @@ ALTER TABLE ONLY holdfast.live
 
 ALTER TABLE ONLY holdfast.progress
     ADD CONSTRAINT progress_pkey PRIMARY KEY (id);
+
+
+-- Name: rings rings_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
+
+ALTER TABLE ONLY holdfast.rings
+    ADD CONSTRAINT rings_pkey PRIMARY KEY (queue, priority, direct);
 
 
 -- Name: schedules schedules_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
@@ -1464,6 +1770,11 @@ ALTER TABLE ONLY holdfast.workers
 CREATE INDEX answers_by_time ON holdfast.answers USING btree (created_at);
 
 
+-- Name: arrivals_new; Type: INDEX; Schema: holdfast; Owner: -
+
+CREATE INDEX arrivals_new ON holdfast.arrivals USING btree (queue, xid);
+
+
 -- Name: batches_by_tenant; Type: INDEX; Schema: holdfast; Owner: -
 
 CREATE INDEX batches_by_tenant ON holdfast.batches USING btree (tenant, id);
@@ -1499,6 +1810,11 @@ CREATE INDEX dead_deliveries ON holdfast.dead USING btree ("substring"((payload)
 CREATE INDEX dedupe_expiring ON holdfast.dedupe USING btree (expires_at) WHERE (expires_at IS NOT NULL);
 
 
+-- Name: flows_ring; Type: INDEX; Schema: holdfast; Owner: -
+
+CREATE INDEX flows_ring ON holdfast.flows USING btree (queue, priority, direct, tag, flow) WHERE open;
+
+
 -- Name: history_by_id; Type: INDEX; Schema: holdfast; Owner: -
 
 CREATE INDEX history_by_id ON ONLY holdfast.history USING btree (id);
@@ -1524,6 +1840,16 @@ CREATE INDEX history_default_id_idx ON holdfast.history_default USING btree (id)
 CREATE INDEX history_default_substring_finished_at_idx ON holdfast.history_default USING btree ("substring"((payload)::text, '"endpoint" ?: ?"([0-9a-f-]{36})"'::text), finished_at) WHERE ((task)::text = 'holdfast.webhook'::text);
 
 
+-- Name: lanes_closed; Type: INDEX; Schema: holdfast; Owner: -
+
+CREATE INDEX lanes_closed ON holdfast.lanes USING btree (closed_by, queue, priority, direct, closed_at) WHERE (closed_by IS NOT NULL);
+
+
+-- Name: lanes_open; Type: INDEX; Schema: holdfast; Owner: -
+
+CREATE INDEX lanes_open ON holdfast.lanes USING btree (queue, priority, direct, flow, lane) WHERE open;
+
+
 -- Name: later_batch; Type: INDEX; Schema: holdfast; Owner: -
 
 CREATE INDEX later_batch ON holdfast.later USING btree (batch) WHERE (batch IS NOT NULL);
@@ -1539,9 +1865,19 @@ CREATE INDEX later_deadline ON holdfast.later USING btree (deadline) WHERE (dead
 CREATE INDEX later_due ON holdfast.later USING btree (run_at, id);
 
 
--- Name: limit_owed_by_key; Type: INDEX; Schema: holdfast; Owner: -
+-- Name: limit_settings_breakers; Type: INDEX; Schema: holdfast; Owner: -
 
-CREATE INDEX limit_owed_by_key ON holdfast.limit_owed USING btree (key);
+CREATE INDEX limit_settings_breakers ON holdfast.limit_settings USING btree (key) WHERE (breaker_after IS NOT NULL);
+
+
+-- Name: limit_settings_by_kind; Type: INDEX; Schema: holdfast; Owner: -
+
+CREATE INDEX limit_settings_by_kind ON holdfast.limit_settings USING btree (kind) WHERE (kind = ANY (ARRAY['queue'::text, 'task'::text]));
+
+
+-- Name: limit_settings_weights; Type: INDEX; Schema: holdfast; Owner: -
+
+CREATE INDEX limit_settings_weights ON holdfast.limit_settings USING btree (key) WHERE (weight IS NOT NULL);
 
 
 -- Name: limits_by_kind; Type: INDEX; Schema: holdfast; Owner: -
@@ -1549,14 +1885,19 @@ CREATE INDEX limit_owed_by_key ON holdfast.limit_owed USING btree (key);
 CREATE INDEX limits_by_kind ON holdfast.limits USING btree (kind) WHERE (kind <> 'key'::text);
 
 
--- Name: limits_by_lane; Type: INDEX; Schema: holdfast; Owner: -
-
-CREATE INDEX limits_by_lane ON holdfast.limits USING btree (lane) WHERE (lane IS NOT NULL);
-
-
 -- Name: limits_by_template; Type: INDEX; Schema: holdfast; Owner: -
 
 CREATE INDEX limits_by_template ON holdfast.limits USING btree (template);
+
+
+-- Name: limits_opening; Type: INDEX; Schema: holdfast; Owner: -
+
+CREATE INDEX limits_opening ON holdfast.limits USING btree (opens_at) WHERE (opens_at IS NOT NULL);
+
+
+-- Name: limits_probing; Type: INDEX; Schema: holdfast; Owner: -
+
+CREATE INDEX limits_probing ON holdfast.limits USING btree (probe) WHERE (probe IS NOT NULL);
 
 
 -- Name: live_batch; Type: INDEX; Schema: holdfast; Owner: -
@@ -1577,6 +1918,16 @@ CREATE INDEX live_fetch ON holdfast.live USING btree (queue, priority, lane, run
 -- Name: progress_by_time; Type: INDEX; Schema: holdfast; Owner: -
 
 CREATE INDEX progress_by_time ON holdfast.progress USING btree (updated_at);
+
+
+-- Name: releases_by_key; Type: INDEX; Schema: holdfast; Owner: -
+
+CREATE INDEX releases_by_key ON holdfast.releases USING btree (key);
+
+
+-- Name: releases_new; Type: INDEX; Schema: holdfast; Owner: -
+
+CREATE INDEX releases_new ON holdfast.releases USING btree (xid);
 
 
 -- Name: ticks_by_time; Type: INDEX; Schema: holdfast; Owner: -
@@ -1602,6 +1953,16 @@ ALTER INDEX holdfast.history_by_id ATTACH PARTITION holdfast.history_default_id_
 -- Name: history_default_substring_finished_at_idx; Type: INDEX ATTACH; Schema: holdfast; Owner: -
 
 ALTER INDEX holdfast.history_deliveries ATTACH PARTITION holdfast.history_default_substring_finished_at_idx;
+
+
+-- Name: live live_arrival; Type: TRIGGER; Schema: holdfast; Owner: -
+
+CREATE TRIGGER live_arrival AFTER INSERT ON holdfast.live FOR EACH ROW WHEN (((new.lane <> ALL (ARRAY[(0)::bigint, '9223372036854775807'::bigint])) AND (current_setting('holdfast.announces'::text, true) IS DISTINCT FROM 'on'::text))) EXECUTE FUNCTION holdfast.announce_lane();
+
+
+-- Name: live live_moved; Type: TRIGGER; Schema: holdfast; Owner: -
+
+CREATE TRIGGER live_moved AFTER UPDATE OF lane ON holdfast.live FOR EACH ROW WHEN ((new.lane <> 0)) EXECUTE FUNCTION holdfast.announce_lane();
 
 
 -- Name: SCHEMA holdfast; Type: ACL; Schema: -; Owner: -
@@ -1630,9 +1991,14 @@ REVOKE ALL ON FUNCTION holdfast.add_endpoint(p_id uuid, p_url text, p_secret tex
 GRANT ALL ON FUNCTION holdfast.add_endpoint(p_id uuid, p_url text, p_secret text, p_tenant text, p_events text[], p_prefix text, p_timeout double precision, p_dev boolean, p_description text) TO holdfast_service;
 
 
--- Name: FUNCTION add_served(p_served jsonb, p_taken holdfast.candidate[]); Type: ACL; Schema: holdfast; Owner: -
+-- Name: FUNCTION add_found(p_all holdfast.found_jobs, p_part holdfast.found_jobs); Type: ACL; Schema: holdfast; Owner: -
 
-REVOKE ALL ON FUNCTION holdfast.add_served(p_served jsonb, p_taken holdfast.candidate[]) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.add_found(p_all holdfast.found_jobs, p_part holdfast.found_jobs) FROM PUBLIC;
+
+
+-- Name: FUNCTION add_served(p_served jsonb, p_lanes holdfast.lane_turn[]); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.add_served(p_served jsonb, p_lanes holdfast.lane_turn[]) FROM PUBLIC;
 
 
 -- Name: FUNCTION add_to_batch(p_batch uuid, p_jobs bigint); Type: ACL; Schema: holdfast; Owner: -
@@ -1641,14 +2007,25 @@ REVOKE ALL ON FUNCTION holdfast.add_to_batch(p_batch uuid, p_jobs bigint) FROM P
 GRANT ALL ON FUNCTION holdfast.add_to_batch(p_batch uuid, p_jobs bigint) TO holdfast_enqueue;
 
 
--- Name: FUNCTION admit(p_found holdfast.candidate[], p_queue text, p_free integer, OUT taken holdfast.candidate[], OUT limited integer, OUT contention integer, OUT aside holdfast.candidate[], OUT closed jsonb); Type: ACL; Schema: holdfast; Owner: -
+-- Name: FUNCTION announce_lane(); Type: ACL; Schema: holdfast; Owner: -
 
-REVOKE ALL ON FUNCTION holdfast.admit(p_found holdfast.candidate[], p_queue text, p_free integer, OUT taken holdfast.candidate[], OUT limited integer, OUT contention integer, OUT aside holdfast.candidate[], OUT closed jsonb) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.announce_lane() FROM PUBLIC;
 
 
--- Name: FUNCTION apply_limits(p_keys text[]); Type: ACL; Schema: holdfast; Owner: -
+-- Name: FUNCTION announce_lanes(p_queue text, p_priority integer, p_tenant text, p_keys jsonb, p_jobs bigint); Type: ACL; Schema: holdfast; Owner: -
 
-REVOKE ALL ON FUNCTION holdfast.apply_limits(p_keys text[]) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.announce_lanes(p_queue text, p_priority integer, p_tenant text, p_keys jsonb, p_jobs bigint) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.announce_lanes(p_queue text, p_priority integer, p_tenant text, p_keys jsonb, p_jobs bigint) TO holdfast_enqueue;
+
+
+-- Name: FUNCTION announce_strays(p_pages integer); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.announce_strays(p_pages integer) FROM PUBLIC;
+
+
+-- Name: FUNCTION ask_limits(p_lanes holdfast.lane_turn[], p_direct boolean, p_terms holdfast.claim_terms); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.ask_limits(p_lanes holdfast.lane_turn[], p_direct boolean, p_terms holdfast.claim_terms) FROM PUBLIC;
 
 
 -- Name: FUNCTION begin_answer(p_owner text, p_key text, p_fingerprint bytea, OUT outcome text, OUT status smallint, OUT body text); Type: ACL; Schema: holdfast; Owner: -
@@ -1780,30 +2157,20 @@ REVOKE ALL ON FUNCTION holdfast.check_limit(p_key text, p_change jsonb) FROM PUB
 REVOKE ALL ON FUNCTION holdfast.check_limit_key(p_key text) FROM PUBLIC;
 
 
--- Name: FUNCTION claim(p_worker text, p_queues text[], p_limit integer, p_ttl interval, p_after jsonb, p_asleep boolean, p_free integer, p_per_tenant integer, p_served jsonb); Type: ACL; Schema: holdfast; Owner: -
+-- Name: FUNCTION claim(p_worker text, p_queues text[], p_limit integer, p_ttl interval, p_after jsonb, p_asleep boolean, p_free integer, p_per_tenant integer, p_served jsonb, p_direct boolean); Type: ACL; Schema: holdfast; Owner: -
 
-REVOKE ALL ON FUNCTION holdfast.claim(p_worker text, p_queues text[], p_limit integer, p_ttl interval, p_after jsonb, p_asleep boolean, p_free integer, p_per_tenant integer, p_served jsonb) FROM PUBLIC;
-GRANT ALL ON FUNCTION holdfast.claim(p_worker text, p_queues text[], p_limit integer, p_ttl interval, p_after jsonb, p_asleep boolean, p_free integer, p_per_tenant integer, p_served jsonb) TO holdfast_worker;
-
-
--- Name: FUNCTION claim_known(p_queue text, p_priority integer, p_hint jsonb, p_room integer, OUT fits boolean, OUT ids uuid[], OUT places tid[], OUT deduped bigint, OUT info jsonb); Type: ACL; Schema: holdfast; Owner: -
-
-REVOKE ALL ON FUNCTION holdfast.claim_known(p_queue text, p_priority integer, p_hint jsonb, p_room integer, OUT fits boolean, OUT ids uuid[], OUT places tid[], OUT deduped bigint, OUT info jsonb) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.claim(p_worker text, p_queues text[], p_limit integer, p_ttl interval, p_after jsonb, p_asleep boolean, p_free integer, p_per_tenant integer, p_served jsonb, p_direct boolean) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.claim(p_worker text, p_queues text[], p_limit integer, p_ttl interval, p_after jsonb, p_asleep boolean, p_free integer, p_per_tenant integer, p_served jsonb, p_direct boolean) TO holdfast_worker;
 
 
--- Name: FUNCTION claim_lanes(p_queue text, p_priority integer, p_hint jsonb, p_room integer, p_free integer, p_per_tenant integer, p_served jsonb, OUT taken holdfast.candidate[], OUT limited integer, OUT contention integer, OUT info jsonb); Type: ACL; Schema: holdfast; Owner: -
+-- Name: FUNCTION claim_plain(p_queue text, p_priority integer, p_want integer, p_terms holdfast.claim_terms); Type: ACL; Schema: holdfast; Owner: -
 
-REVOKE ALL ON FUNCTION holdfast.claim_lanes(p_queue text, p_priority integer, p_hint jsonb, p_room integer, p_free integer, p_per_tenant integer, p_served jsonb, OUT taken holdfast.candidate[], OUT limited integer, OUT contention integer, OUT info jsonb) FROM PUBLIC;
-
-
--- Name: FUNCTION claim_promoted(p_ids uuid[], p_queues text[], p_room integer, p_free integer, p_per_tenant integer, p_served jsonb, OUT taken holdfast.candidate[], OUT limited integer); Type: ACL; Schema: holdfast; Owner: -
-
-REVOKE ALL ON FUNCTION holdfast.claim_promoted(p_ids uuid[], p_queues text[], p_room integer, p_free integer, p_per_tenant integer, p_served jsonb, OUT taken holdfast.candidate[], OUT limited integer) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.claim_plain(p_queue text, p_priority integer, p_want integer, p_terms holdfast.claim_terms) FROM PUBLIC;
 
 
--- Name: FUNCTION claim_ring(p_queue text, p_priority integer, p_hint jsonb, p_room integer, p_free integer, p_per_tenant integer, p_served jsonb, OUT taken holdfast.candidate[], OUT limited integer, OUT contention integer, OUT info jsonb); Type: ACL; Schema: holdfast; Owner: -
+-- Name: FUNCTION claim_ring(p_queue text, p_priority integer, p_direct boolean, p_room integer, p_terms holdfast.claim_terms); Type: ACL; Schema: holdfast; Owner: -
 
-REVOKE ALL ON FUNCTION holdfast.claim_ring(p_queue text, p_priority integer, p_hint jsonb, p_room integer, p_free integer, p_per_tenant integer, p_served jsonb, OUT taken holdfast.candidate[], OUT limited integer, OUT contention integer, OUT info jsonb) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.claim_ring(p_queue text, p_priority integer, p_direct boolean, p_room integer, p_terms holdfast.claim_terms) FROM PUBLIC;
 
 
 -- Name: FUNCTION claimed_jobs(p_key text, p_limit integer); Type: ACL; Schema: holdfast; Owner: -
@@ -1844,16 +2211,6 @@ GRANT ALL ON FUNCTION holdfast.complete_batches(p_ids uuid[]) TO holdfast_worker
 -- Name: FUNCTION count_batch(p_batch uuid, p_added bigint, p_succeeded bigint, p_failed bigint, p_canceled bigint); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.count_batch(p_batch uuid, p_added bigint, p_succeeded bigint, p_failed bigint, p_canceled bigint) FROM PUBLIC;
-
-
--- Name: TABLE limit_owed; Type: ACL; Schema: holdfast; Owner: -
-
-GRANT SELECT ON TABLE holdfast.limit_owed TO holdfast_reader;
-
-
--- Name: FUNCTION count_ended(p_ended holdfast.limit_owed[]); Type: ACL; Schema: holdfast; Owner: -
-
-REVOKE ALL ON FUNCTION holdfast.count_ended(p_ended holdfast.limit_owed[]) FROM PUBLIC;
 
 
 -- Name: FUNCTION count_jobs(); Type: ACL; Schema: holdfast; Owner: -
@@ -1919,6 +2276,16 @@ GRANT ALL ON FUNCTION holdfast.enable_endpoint(p_id uuid) TO holdfast_service;
 REVOKE ALL ON FUNCTION holdfast.end_abandoned(p_limit integer, p_oldest timestamp with time zone) FROM PUBLIC;
 
 
+-- Name: TABLE releases; Type: ACL; Schema: holdfast; Owner: -
+
+GRANT SELECT ON TABLE holdfast.releases TO holdfast_reader;
+
+
+-- Name: FUNCTION end_under_limits(p_ended holdfast.releases[]); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.end_under_limits(p_ended holdfast.releases[]) FROM PUBLIC;
+
+
 -- Name: FUNCTION enqueue(p_task text, p_payload jsonb, p_queue text, p_id uuid, p_tenant text, p_priority integer, p_delay interval, p_run_at timestamp with time zone, p_max_attempts integer, p_retry jsonb, p_dedupe_key text, p_dedupe_scope holdfast.dedupe_scope, p_dedupe_keep interval, p_on_conflict text, p_fresh boolean, p_deadline interval, p_batch uuid, p_headers json, p_counted boolean, p_keys text[], OUT id uuid, OUT outcome text); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.enqueue(p_task text, p_payload jsonb, p_queue text, p_id uuid, p_tenant text, p_priority integer, p_delay interval, p_run_at timestamp with time zone, p_max_attempts integer, p_retry jsonb, p_dedupe_key text, p_dedupe_scope holdfast.dedupe_scope, p_dedupe_keep interval, p_on_conflict text, p_fresh boolean, p_deadline interval, p_batch uuid, p_headers json, p_counted boolean, p_keys text[], OUT id uuid, OUT outcome text) FROM PUBLIC;
@@ -1948,6 +2315,11 @@ REVOKE ALL ON FUNCTION holdfast.fail(p_id uuid, p_token bigint, p_error jsonb, p
 GRANT ALL ON FUNCTION holdfast.fail(p_id uuid, p_token bigint, p_error jsonb, p_delay interval, p_outcome text) TO holdfast_worker;
 
 
+-- Name: FUNCTION find_jobs(p_queue text, p_priority integer, p_terms holdfast.claim_terms, INOUT p_lanes holdfast.lane_turn[], OUT places tid[], OUT ids uuid[], OUT deduped integer, OUT strayed boolean); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.find_jobs(p_queue text, p_priority integer, p_terms holdfast.claim_terms, INOUT p_lanes holdfast.lane_turn[], OUT places tid[], OUT ids uuid[], OUT deduped integer, OUT strayed boolean) FROM PUBLIC;
+
+
 -- Name: FUNCTION finish(p_ids uuid[], p_tokens bigint[], p_outcomes jsonb, p_closed bigint[], p_locked text); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.finish(p_ids uuid[], p_tokens bigint[], p_outcomes jsonb, p_closed bigint[], p_locked text) FROM PUBLIC;
@@ -1966,15 +2338,30 @@ REVOKE ALL ON FUNCTION holdfast.fire_schedules(p_fires jsonb) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.fire_schedules(p_fires jsonb) TO holdfast_worker;
 
 
+-- Name: FUNCTION first_of_order(p_queue text, p_lane bigint, p_place tid); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.first_of_order(p_queue text, p_lane bigint, p_place tid) FROM PUBLIC;
+
+
 -- Name: FUNCTION flag_schedule(p_name text, p_problem text); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.flag_schedule(p_name text, p_problem text) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.flag_schedule(p_name text, p_problem text) TO holdfast_worker;
 
 
--- Name: FUNCTION forget_limit(p_key text); Type: ACL; Schema: holdfast; Owner: -
+-- Name: FUNCTION fold_arrivals(p_queue text, p_token bigint); Type: ACL; Schema: holdfast; Owner: -
 
-REVOKE ALL ON FUNCTION holdfast.forget_limit(p_key text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.fold_arrivals(p_queue text, p_token bigint) FROM PUBLIC;
+
+
+-- Name: FUNCTION fold_releases(p_token bigint); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.fold_releases(p_token bigint) FROM PUBLIC;
+
+
+-- Name: FUNCTION forget_settings(p_key text); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.forget_settings(p_key text) FROM PUBLIC;
 
 
 -- Name: FUNCTION forget_sleepers(); Type: ACL; Schema: holdfast; Owner: -
@@ -1990,6 +2377,11 @@ REVOKE ALL ON FUNCTION holdfast.free_dedupe_keys(p_keys text[], p_ids uuid[], p_
 -- Name: FUNCTION free_keys(p_keys text[], p_held text[]); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.free_keys(p_keys text[], p_held text[]) FROM PUBLIC;
+
+
+-- Name: FUNCTION has_plain(p_queue text, p_priority integer, p_terms holdfast.claim_terms); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.has_plain(p_queue text, p_priority integer, p_terms holdfast.claim_terms) FROM PUBLIC;
 
 
 -- Name: FUNCTION held_jobs(p_ids uuid[], p_tokens bigint[]); Type: ACL; Schema: holdfast; Owner: -
@@ -2043,6 +2435,11 @@ REVOKE ALL ON FUNCTION holdfast.keep_result(p_id uuid, p_result jsonb) FROM PUBL
 GRANT ALL ON FUNCTION holdfast.keep_result(p_id uuid, p_result jsonb) TO holdfast_worker;
 
 
+-- Name: FUNCTION kind_of(p_key text); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.kind_of(p_key text) FROM PUBLIC;
+
+
 -- Name: FUNCTION lane_of(p_tenant text, p_keys text[]); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.lane_of(p_tenant text, p_keys text[]) FROM PUBLIC;
@@ -2061,6 +2458,16 @@ REVOKE ALL ON FUNCTION holdfast.limit_drift() FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.limit_drift() TO holdfast_reader;
 
 
+-- Name: FUNCTION limited_tasks(); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.limited_tasks() FROM PUBLIC;
+
+
+-- Name: FUNCTION lock_ring(); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.lock_ring() FROM PUBLIC;
+
+
 -- Name: FUNCTION locked_blocks(p_keys text[]); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.locked_blocks(p_keys text[]) FROM PUBLIC;
@@ -2070,6 +2477,11 @@ REVOKE ALL ON FUNCTION holdfast.locked_blocks(p_keys text[]) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION holdfast.look_at(p_ids uuid[], p_everyone boolean[], p_who text[], p_deliveries boolean[], OUT place bigint, OUT id uuid, OUT task text, OUT tenant text, OUT queue text, OUT priority smallint, OUT payload json, OUT status text, OUT attempts smallint, OUT max_attempts smallint, OUT run_at timestamp with time zone, OUT created_at timestamp with time zone, OUT started_at timestamp with time zone, OUT finished_at timestamp with time zone, OUT error jsonb, OUT result jsonb, OUT batch uuid, OUT deadline timestamp with time zone, OUT progress jsonb) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.look_at(p_ids uuid[], p_everyone boolean[], p_who text[], p_deliveries boolean[], OUT place bigint, OUT id uuid, OUT task text, OUT tenant text, OUT queue text, OUT priority smallint, OUT payload json, OUT status text, OUT attempts smallint, OUT max_attempts smallint, OUT run_at timestamp with time zone, OUT created_at timestamp with time zone, OUT started_at timestamp with time zone, OUT finished_at timestamp with time zone, OUT error jsonb, OUT result jsonb, OUT batch uuid, OUT deadline timestamp with time zone, OUT progress jsonb) TO holdfast_reader;
+
+
+-- Name: FUNCTION make_limits(p_keys text[]); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.make_limits(p_keys text[]) FROM PUBLIC;
 
 
 -- Name: FUNCTION make_partitions(); Type: ACL; Schema: holdfast; Owner: -
@@ -2090,6 +2502,16 @@ REVOKE ALL ON FUNCTION holdfast.may_see(p_everyone boolean, p_who text, p_tenant
 GRANT ALL ON FUNCTION holdfast.may_see(p_everyone boolean, p_who text, p_tenant text) TO holdfast_reader;
 
 
+-- Name: FUNCTION move_fold(p_queue text, p_from xid8, p_open xid8[], p_token bigint, p_rows integer, p_most integer); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.move_fold(p_queue text, p_from xid8, p_open xid8[], p_token bigint, p_rows integer, p_most integer) FROM PUBLIC;
+
+
+-- Name: FUNCTION move_jobs(p_places tid[], p_tasks text[]); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.move_jobs(p_places tid[], p_tasks text[]) FROM PUBLIC;
+
+
 -- Name: FUNCTION next_schedules(p_limit integer, p_except text[]); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.next_schedules(p_limit integer, p_except text[]) FROM PUBLIC;
@@ -2106,16 +2528,25 @@ REVOKE ALL ON FUNCTION holdfast.next_token() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.note_block(p_key text, p_reason text, p_job uuid) FROM PUBLIC;
 
 
--- Name: FUNCTION note_throttled(p_counts jsonb); Type: ACL; Schema: holdfast; Owner: -
+-- Name: FUNCTION note_capped(p_queues text[], p_before jsonb, p_terms holdfast.claim_terms); Type: ACL; Schema: holdfast; Owner: -
 
-REVOKE ALL ON FUNCTION holdfast.note_throttled(p_counts jsonb) FROM PUBLIC;
-GRANT ALL ON FUNCTION holdfast.note_throttled(p_counts jsonb) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.note_capped(p_queues text[], p_before jsonb, p_terms holdfast.claim_terms) FROM PUBLIC;
 
 
 -- Name: FUNCTION open_batch(p_id uuid, p_name text, p_tenant text, p_on_done jsonb); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.open_batch(p_id uuid, p_name text, p_tenant text, p_on_done jsonb) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.open_batch(p_id uuid, p_name text, p_tenant text, p_on_done jsonb) TO holdfast_enqueue;
+
+
+-- Name: FUNCTION open_flows(p_flows jsonb, p_token bigint); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.open_flows(p_flows jsonb, p_token bigint) FROM PUBLIC;
+
+
+-- Name: FUNCTION open_rings(p_queue text, p_priority integer); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.open_rings(p_queue text, p_priority integer) FROM PUBLIC;
 
 
 -- Name: FUNCTION order_key(p_channel text, p_tenant text, p_order text); Type: ACL; Schema: holdfast; Owner: -
@@ -2144,6 +2575,16 @@ GRANT ALL ON FUNCTION holdfast.pause(p_key text, p_by text, p_reason text, p_for
 
 REVOKE ALL ON FUNCTION holdfast.pause_schedule(p_name text, p_paused boolean) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.pause_schedule(p_name text, p_paused boolean) TO holdfast_admin;
+
+
+-- Name: FUNCTION pick_flows(p_queue text, p_priority integer, p_direct boolean, p_after bigint, p_room integer, p_quantum integer, p_plain boolean, p_terms holdfast.claim_terms); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.pick_flows(p_queue text, p_priority integer, p_direct boolean, p_after bigint, p_room integer, p_quantum integer, p_plain boolean, p_terms holdfast.claim_terms) FROM PUBLIC;
+
+
+-- Name: FUNCTION pick_lanes(p_queue text, p_priority integer, p_direct boolean, p_flows holdfast.flow_turn[], p_quantum integer, p_least integer); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.pick_lanes(p_queue text, p_priority integer, p_direct boolean, p_flows holdfast.flow_turn[], p_quantum integer, p_least integer) FROM PUBLIC;
 
 
 -- Name: FUNCTION promote(p_limit integer, p_since interval); Type: ACL; Schema: holdfast; Owner: -
@@ -2263,6 +2704,11 @@ REVOKE ALL ON FUNCTION holdfast.renew(p_worker text, p_tokens bigint[], p_ttl in
 GRANT ALL ON FUNCTION holdfast.renew(p_worker text, p_tokens bigint[], p_ttl interval) TO holdfast_worker;
 
 
+-- Name: FUNCTION reopen_lanes(p_keys text[], p_token bigint); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.reopen_lanes(p_keys text[], p_token bigint) FROM PUBLIC;
+
+
 -- Name: FUNCTION report_progress(p_reports jsonb); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.report_progress(p_reports jsonb) FROM PUBLIC;
@@ -2303,10 +2749,21 @@ REVOKE ALL ON FUNCTION holdfast.revoke_token(p_id uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.revoke_token(p_id uuid) TO holdfast_admin;
 
 
+-- Name: FUNCTION ring_has_work(p_queues text[]); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.ring_has_work(p_queues text[]) FROM PUBLIC;
+
+
 -- Name: FUNCTION rotate_secret(p_id uuid, p_secret text, p_keep interval); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.rotate_secret(p_id uuid, p_secret text, p_keep interval) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.rotate_secret(p_id uuid, p_secret text, p_keep interval) TO holdfast_service;
+
+
+-- Name: FUNCTION rule_of(p_key text); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.rule_of(p_key text) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.rule_of(p_key text) TO holdfast_reader;
 
 
 -- Name: FUNCTION run_schedule(p_name text, p_id uuid); Type: ACL; Schema: holdfast; Owner: -
@@ -2337,26 +2794,21 @@ GRANT ALL ON FUNCTION holdfast.set_limit(p_key text, p_change jsonb, p_by text) 
 REVOKE ALL ON FUNCTION holdfast.settle(p_outcomes jsonb, p_worker text) FROM PUBLIC;
 
 
--- Name: FUNCTION share(p_lanes bigint[], p_room integer, p_per_tenant integer); Type: ACL; Schema: holdfast; Owner: -
+-- Name: FUNCTION sleep(p_worker text, p_queues text[], p_listens boolean); Type: ACL; Schema: holdfast; Owner: -
 
-REVOKE ALL ON FUNCTION holdfast.share(p_lanes bigint[], p_room integer, p_per_tenant integer) FROM PUBLIC;
-
-
--- Name: FUNCTION shut_lanes(p_queue text, p_priority integer, p_heads holdfast.candidate[]); Type: ACL; Schema: holdfast; Owner: -
-
-REVOKE ALL ON FUNCTION holdfast.shut_lanes(p_queue text, p_priority integer, p_heads holdfast.candidate[]) FROM PUBLIC;
-
-
--- Name: FUNCTION sleep(p_worker text, p_queues text[]); Type: ACL; Schema: holdfast; Owner: -
-
-REVOKE ALL ON FUNCTION holdfast.sleep(p_worker text, p_queues text[]) FROM PUBLIC;
-GRANT ALL ON FUNCTION holdfast.sleep(p_worker text, p_queues text[]) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.sleep(p_worker text, p_queues text[], p_listens boolean) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.sleep(p_worker text, p_queues text[], p_listens boolean) TO holdfast_worker;
 
 
 -- Name: FUNCTION snooze(p_id uuid, p_token bigint, p_delay interval); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.snooze(p_id uuid, p_token bigint, p_delay interval) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.snooze(p_id uuid, p_token bigint, p_delay interval) TO holdfast_worker;
+
+
+-- Name: FUNCTION start_under_limits(p_lanes holdfast.lane_turn[], p_ids uuid[], p_direct boolean, p_terms holdfast.claim_terms); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.start_under_limits(p_lanes holdfast.lane_turn[], p_ids uuid[], p_direct boolean, p_terms holdfast.claim_terms) FROM PUBLIC;
 
 
 -- Name: FUNCTION take_back_keys(p_keys text[], p_ids uuid[]); Type: ACL; Schema: holdfast; Owner: -
@@ -2380,11 +2832,6 @@ GRANT ALL ON FUNCTION holdfast.take_lead(p_chore text, p_worker text, p_ttl inte
 REVOKE ALL ON FUNCTION holdfast.take_outbox_key(p_channel text, p_tenant text, p_key text, p_id uuid, OUT holder uuid, OUT taken boolean) FROM PUBLIC;
 
 
--- Name: FUNCTION take_owed(p_keys text[]); Type: ACL; Schema: holdfast; Owner: -
-
-REVOKE ALL ON FUNCTION holdfast.take_owed(p_keys text[]) FROM PUBLIC;
-
-
 -- Name: FUNCTION tell_workers(p_what text); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.tell_workers(p_what text) FROM PUBLIC;
@@ -2399,6 +2846,11 @@ GRANT ALL ON FUNCTION holdfast.test_endpoint(p_id uuid, p_body text, p_event uui
 -- Name: FUNCTION times_accepted(p_id uuid); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.times_accepted(p_id uuid) FROM PUBLIC;
+
+
+-- Name: FUNCTION touch_limit(p_key text); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.touch_limit(p_key text) FROM PUBLIC;
 
 
 -- Name: FUNCTION unregister_worker(p_worker text, p_gone boolean); Type: ACL; Schema: holdfast; Owner: -
@@ -2430,19 +2882,9 @@ REVOKE ALL ON FUNCTION holdfast.wake(p_queue text, p_jobs bigint) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.wake(p_queue text, p_jobs bigint) TO holdfast_enqueue;
 
 
--- Name: FUNCTION walk(p_queue text, p_priority integer, p_from bigint, p_to bigint, p_limit integer, p_each integer); Type: ACL; Schema: holdfast; Owner: -
-
-REVOKE ALL ON FUNCTION holdfast.walk(p_queue text, p_priority integer, p_from bigint, p_to bigint, p_limit integer, p_each integer) FROM PUBLIC;
-
-
 -- Name: FUNCTION walk_batches(p_within interval); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.walk_batches(p_within interval) FROM PUBLIC;
-
-
--- Name: FUNCTION walk_lanes(p_queue text, p_priority integer, p_hint jsonb, p_room integer, OUT lanes bigint[], OUT shut jsonb, OUT reached bigint, OUT few boolean); Type: ACL; Schema: holdfast; Owner: -
-
-REVOKE ALL ON FUNCTION holdfast.walk_lanes(p_queue text, p_priority integer, p_hint jsonb, p_room integer, OUT lanes bigint[], OUT shut jsonb, OUT reached bigint, OUT few boolean) FROM PUBLIC;
 
 
 -- Name: FUNCTION wanted_cancels(p_tokens bigint[]); Type: ACL; Schema: holdfast; Owner: -
@@ -2455,6 +2897,11 @@ GRANT ALL ON FUNCTION holdfast.wanted_cancels(p_tokens bigint[]) TO holdfast_wor
 
 REVOKE ALL ON FUNCTION holdfast.webhooks_wanted() FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.webhooks_wanted() TO holdfast_worker;
+
+
+-- Name: FUNCTION weight_of(p_tenant text); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.weight_of(p_tenant text) FROM PUBLIC;
 
 
 -- Name: FUNCTION why(p_id uuid); Type: ACL; Schema: holdfast; Owner: -
@@ -2483,21 +2930,6 @@ REVOKE ALL ON FUNCTION holdfast.why_full(p_key text, p_running integer, p_concur
 REVOKE ALL ON FUNCTION holdfast.why_held(p_queue text, p_task text, p_tenant text, p_keys text[], p_late boolean) FROM PUBLIC;
 
 
--- Name: TABLE limits; Type: ACL; Schema: holdfast; Owner: -
-
-GRANT SELECT ON TABLE holdfast.limits TO holdfast_reader;
-
-
--- Name: FUNCTION why_open(p_limit holdfast.limits); Type: ACL; Schema: holdfast; Owner: -
-
-REVOKE ALL ON FUNCTION holdfast.why_open(p_limit holdfast.limits) FROM PUBLIC;
-
-
--- Name: FUNCTION why_paused(p_limit holdfast.limits); Type: ACL; Schema: holdfast; Owner: -
-
-REVOKE ALL ON FUNCTION holdfast.why_paused(p_limit holdfast.limits) FROM PUBLIC;
-
-
 -- Name: FUNCTION why_running(p_id uuid); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.why_running(p_id uuid) FROM PUBLIC;
@@ -2513,9 +2945,14 @@ REVOKE ALL ON FUNCTION holdfast.why_waiting(p_id uuid) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.why_workers(p_queue text, p_task text, p_late boolean) FROM PUBLIC;
 
 
--- Name: FUNCTION within_cap(p_found holdfast.candidate[], p_cap integer, p_served jsonb, p_taken holdfast.candidate[]); Type: ACL; Schema: holdfast; Owner: -
+-- Name: FUNCTION write_flows(p_queue text, p_priority integer, p_direct boolean, p_flows holdfast.flow_turn[], p_lanes holdfast.lane_turn[], p_plain integer, p_left integer[], p_tag bigint); Type: ACL; Schema: holdfast; Owner: -
 
-REVOKE ALL ON FUNCTION holdfast.within_cap(p_found holdfast.candidate[], p_cap integer, p_served jsonb, p_taken holdfast.candidate[]) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.write_flows(p_queue text, p_priority integer, p_direct boolean, p_flows holdfast.flow_turn[], p_lanes holdfast.lane_turn[], p_plain integer, p_left integer[], p_tag bigint) FROM PUBLIC;
+
+
+-- Name: FUNCTION write_lanes(p_queue text, p_priority integer, p_direct boolean, p_lanes holdfast.lane_turn[], p_terms holdfast.claim_terms, OUT flows integer[], OUT keys text[], OUT closed integer, OUT moved jsonb); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.write_lanes(p_queue text, p_priority integer, p_direct boolean, p_lanes holdfast.lane_turn[], p_terms holdfast.claim_terms, OUT flows integer[], OUT keys text[], OUT closed integer, OUT moved jsonb) FROM PUBLIC;
 
 
 -- Name: COLUMN api_tokens.id; Type: ACL; Schema: holdfast; Owner: -
@@ -2571,6 +3008,11 @@ GRANT SELECT(revoked_at) ON TABLE holdfast.api_tokens TO holdfast_reader;
 -- Name: COLUMN api_tokens.last_used_at; Type: ACL; Schema: holdfast; Owner: -
 
 GRANT SELECT(last_used_at) ON TABLE holdfast.api_tokens TO holdfast_reader;
+
+
+-- Name: TABLE arrivals; Type: ACL; Schema: holdfast; Owner: -
+
+GRANT SELECT ON TABLE holdfast.arrivals TO holdfast_reader;
 
 
 -- Name: TABLE batch_counts; Type: ACL; Schema: holdfast; Owner: -
@@ -2714,6 +3156,16 @@ GRANT SELECT ON TABLE holdfast.cursor_keys TO holdfast_service;
 GRANT SELECT ON TABLE holdfast.dedupe TO holdfast_reader;
 
 
+-- Name: TABLE flows; Type: ACL; Schema: holdfast; Owner: -
+
+GRANT SELECT ON TABLE holdfast.flows TO holdfast_reader;
+
+
+-- Name: TABLE folds; Type: ACL; Schema: holdfast; Owner: -
+
+GRANT SELECT ON TABLE holdfast.folds TO holdfast_reader;
+
+
 -- Name: TABLE settings; Type: ACL; Schema: holdfast; Owner: -
 
 GRANT SELECT ON TABLE holdfast.settings TO holdfast_reader;
@@ -2745,6 +3197,11 @@ GRANT SELECT ON TABLE holdfast.history_default TO holdfast_reader;
 GRANT SELECT ON TABLE holdfast.kept_orders TO holdfast_reader;
 
 
+-- Name: TABLE lanes; Type: ACL; Schema: holdfast; Owner: -
+
+GRANT SELECT ON TABLE holdfast.lanes TO holdfast_reader;
+
+
 -- Name: TABLE leader; Type: ACL; Schema: holdfast; Owner: -
 
 GRANT SELECT ON TABLE holdfast.leader TO holdfast_reader;
@@ -2753,6 +3210,16 @@ GRANT SELECT ON TABLE holdfast.leader TO holdfast_reader;
 -- Name: TABLE limit_rules; Type: ACL; Schema: holdfast; Owner: -
 
 GRANT SELECT ON TABLE holdfast.limit_rules TO holdfast_reader;
+
+
+-- Name: TABLE limit_settings; Type: ACL; Schema: holdfast; Owner: -
+
+GRANT SELECT ON TABLE holdfast.limit_settings TO holdfast_reader;
+
+
+-- Name: TABLE limits; Type: ACL; Schema: holdfast; Owner: -
+
+GRANT SELECT ON TABLE holdfast.limits TO holdfast_reader;
 
 
 -- Name: TABLE limit_state; Type: ACL; Schema: holdfast; Owner: -
@@ -2773,6 +3240,16 @@ GRANT SELECT ON TABLE holdfast.limit_use TO holdfast_reader;
 -- Name: TABLE queue_depth; Type: ACL; Schema: holdfast; Owner: -
 
 GRANT SELECT ON TABLE holdfast.queue_depth TO holdfast_reader;
+
+
+-- Name: TABLE reopenings; Type: ACL; Schema: holdfast; Owner: -
+
+GRANT SELECT ON TABLE holdfast.reopenings TO holdfast_reader;
+
+
+-- Name: TABLE rings; Type: ACL; Schema: holdfast; Owner: -
+
+GRANT SELECT ON TABLE holdfast.rings TO holdfast_reader;
 
 
 -- Name: TABLE schedules; Type: ACL; Schema: holdfast; Owner: -

@@ -43,6 +43,7 @@ def test_one_sentence_and_then_the_details(dsn: str, sql: Sql) -> None:
     serve(sql)
     put(sql)
     id_ = put(sql, tenant="acme")
+    sql("select lock_ring(), fold_arrivals('default', next_token())")  # as the next claim does
     sql("select pause('tenant:acme', 'ann', 'unpaid')")
     lines = holdfast(dsn, "why", id_).stdout.splitlines()
     assert re.fullmatch(
@@ -80,7 +81,7 @@ def test_lines_are_wrapped_where_a_terminal_is_narrow_and_a_worker_is_named_once
     sql("select set_limit('domain:x', '{\"concurrency\": 1}')")
     id_ = put(sql, "mail")
     sql("update live set keys = '{domain:x}', lane = lane_of(null, '{domain:x}')")
-    sql("update limits set running = 1")
+    sql("insert into limits (key, running) values ('domain:x', 1)")
     whole = holdfast(dsn, "why", id_).stdout
     assert "worker worker-" not in whole and "  worker-17-ab  " in whole
     shown = re.sub(r"\x1b\[[\d;]*m", "", ran(dsn, "why", id_, COLUMNS="60", FORCE_COLOR="1").stdout)
@@ -192,7 +193,7 @@ def busy(sql: Sql) -> None:
         put(sql, "mail")
     put(sql, delay="1 h")
     sql("select set_limit('domain:x', '{\"concurrency\": 2}')")
-    sql("update limits set running = 2")
+    sql("insert into limits (key, running) values ('domain:x', 2)")
 
 
 def test_one_picture_of_everything(dsn: str, busy: None) -> None:
@@ -222,8 +223,8 @@ def test_the_picture_as_json(dsn: str, busy: None) -> None:
 def test_keys_that_let_nothing_start_come_first_and_the_rest_is_counted(dsn: str, sql: Sql, busy: None) -> None:
     sql("insert into limits (key, running) select 'host:' || n, 100 from generate_series(10, 21) n")
     sql("select pause('queue:mail')")
-    sql("insert into limits (key, breaker_after, open_until, failure_streak) values "
-        "('source:x', 5, now() + interval '241 s', 5)")  # fmt: skip
+    sql("select set_limit('source:x', '{\"breaker_after\": 5}')")
+    sql("insert into limits (key, open_until, failure_streak) values ('source:x', now() + interval '241 s', 5)")
     shown = holdfast(dsn, "top").stdout
     keys = re.findall(r"^(?:domain|source|host|queue):\S+", shown, re.M)
     assert keys[:3] == ["domain:x", "queue:mail", "source:x"] and len(keys) == 10

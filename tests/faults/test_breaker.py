@@ -85,6 +85,7 @@ async def test_while_a_breaker_is_open_its_destination_gets_probes_only(hf: Hold
             assert len([1 for path, *_ in there.asked if path == "/good"]) == 40, "others were not held up"
             there.broken = False
             await until(all_ended)
+        flow.fold(sql)
         assert breaker(sql) == (0, 0, 0, False)
         made = sum(row[0] for row in sql("select attempt from history where payload ->> 'site' = 'bad'"))
         assert made == len(there.since(0)), "waiting costs no attempts"
@@ -99,6 +100,7 @@ async def test_only_the_errors_that_the_task_names_count(hf: Holdfast, sql: Sql)
     async with working(hf, concurrency=4):
         fetch.enqueue("ours", "value")
         await until(lambda: asyncio.sleep(0, sql("select count(*) from dead") == [(1,)]))
+        flow.fold(sql)
         assert sql("select failure_streak, open_until from limits where key = 'site:ours'") == [(0, None)]
         fetch.enqueue("bad", "timeout")
         await until(lambda: asyncio.sleep(0, breaker(sql)[3]))

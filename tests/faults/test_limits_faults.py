@@ -71,9 +71,7 @@ def ran(workers: Fleet) -> list[Interval]:
 
 
 @pytest.mark.timeout(SECONDS + 120)
-def test_whoever_is_killed_under_a_limit_the_limit_holds_and_the_counters_are_the_truth(
-    dsn: str, sql: Sql, tmp_path: Path
-) -> None:
+def test_limits_hold_and_counters_are_the_truth_while_workers_are_killed(dsn: str, sql: Sql, tmp_path: Path) -> None:
     rng = random.Random(seed := random.randrange(2**32))
     print(f"seed {seed}")
     load(sql, SECONDS * 40, rng)

@@ -15,7 +15,7 @@ Sql = Callable[..., list[tuple[Any, ...]]]
 Claimed = namedtuple(
     "Claimed",
     "id token task payload attempt max_attempts queue priority tenant run_at created_at dedupe_key batch headers "
-    "lane keys",
+    "lane keys info",
 )
 Job = namedtuple(
     "Job",

@@ -7,6 +7,7 @@ import re
 import uuid
 from typing import Any
 
+from flow import fold  # noqa: F401 - for those who import this
 from sql_core import Sql
 
 
@@ -21,6 +22,18 @@ def rule(sql: Sql, template: str, **code: float) -> None:
 def change(sql: Sql, key: str, by: str | None = None, **names: float | None) -> int:
     """set_limit(); answers how many keys it was about."""
     return sql("select set_limit(%s, %s::jsonb, %s)", [key, json.dumps(names), by])[0][0]
+
+
+def arrive(sql: Sql, queue: str = "default") -> None:
+    """Puts the lanes of new jobs into the ring, as the next claim does."""
+    sql("select lock_ring(), fold_arrivals(%s, next_token())", [queue])
+
+
+def meet(sql: Sql, *keys: str) -> None:
+    """Keys that jobs were enqueued under, and of which the ring knows."""
+    ids = [wait(sql, key) for key in keys]
+    arrive(sql)
+    sql("delete from live where id = any(%s)", [ids])
 
 
 def use(sql: Sql, key: str) -> dict[str, Any]:
@@ -54,18 +67,14 @@ def hold(sql: Sql, *keys: str, worker: str = "w", tenant: str | None = None, ago
         [worker, id_],
     )
     for key in keys:
-        sql("insert into limits as m (key, running) values (%s, 1) "
-            "on conflict (key) do update set running = m.running + 1", [key])  # fmt: skip
+        sql("insert into limits as m (key, kind, running) values (%s, kind_of(%s), 1) "
+            "on conflict (key) do update set running = m.running + 1", [key, key])  # fmt: skip
     return id_
 
 
 def end(sql: Sql, id_: uuid.UUID) -> None:
-    """The job ends while somebody else holds the rows of its keys: what it gives back is owed."""
-    sql(
-        "insert into limit_owed (key, ids, well, ill) "
-        "select k, array[id], array[id], '{}' from live, unnest(keys) k where id = %s",
-        [id_],
-    )
+    """The job ends well, and no claim has taken up what it gives back."""
+    sql("insert into releases (key, jobs, good) select k, 1, 1 from live, unnest(keys) k where id = %s", [id_])
     sql("delete from live where id = %s", [id_])
 
 

@@ -176,6 +176,8 @@ class Model:
     ) -> list[Job]:
         """What the claim must have taken; `token` is the one it told, checked by the caller."""
         taken: list[Job] = []
+        # A claim looks only at what became due just now; the leader finds what has been due for longer.
+        promoted = self.promote(100, JUST_NOW)
         for priority in range(4):
             for queue in queues:
                 start = after.get(f"{queue}/{priority}")
@@ -185,10 +187,8 @@ class Model:
                     and (start is None or j.order > start) and not self.late(j)
                 ]  # fmt: skip
                 taken += sorted(lane, key=lambda j: j.order)[: limit - len(taken)]
-        if len(taken) < limit:
-            # A claim looks only at what became due just now; the leader finds what has been due for longer.
-            ours = [j for j in self.promote(100, JUST_NOW) if j.spec.queue in queues and not self.late(j)]
-            taken += sorted(ours, key=lambda j: (j.spec.priority, j.order))[: limit - len(taken)]
+        behind = [j for j in promoted if j not in taken and j.spec.queue in queues and not self.late(j)]
+        taken += sorted(behind, key=lambda j: (j.spec.priority, j.order))[: limit - len(taken)]
         for job in taken:
             job.token, job.attempts = token, job.attempts + 1
             held = self.keys.get(job.spec.key or "")

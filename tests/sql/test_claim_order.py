@@ -8,6 +8,7 @@ import uuid
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import flow
 import psycopg
 import pytest
 import sql_core as core
@@ -81,6 +82,7 @@ def test_a_delayed_job_of_a_queue_named_twice_is_counted_once(sql: Sql, clock: C
     assert job.id == id_ and sql("select ids from claims") == [([id_],)]
     assert sql("select running from limits where key = 'queue:default'") == [(1,)]
     assert core.finish(sql, job) == []
+    flow.fold(sql)
     assert sql("select running from limits where key = 'queue:default'") == [(0,)]
 
 
@@ -125,6 +127,16 @@ def test_an_empty_claim_leaves_no_lease_and_takes_no_token(sql: Sql) -> None:
     assert core.claim(sql) == []
     assert core.count(sql, "claims") == 0
     assert sql("select last_value from claim_number") == before
+
+
+def test_a_claim_that_finds_nothing_in_the_ring_leaves_no_lease_either(sql: Sql) -> None:
+    core.put(sql, tenant="acme", keys=["k"])
+    flow.pause(sql, "k")
+    assert core.claim(sql) == []  # closes the lane
+    before = sql("select last_value from claim_number")
+    assert core.claim(sql) == []
+    assert core.count(sql, "claims") == 0
+    assert sql("select last_value from claim_number") == before, "nor a token, where no lane is open"
 
 
 # -- the cursor is a hint

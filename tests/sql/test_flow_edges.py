@@ -1,5 +1,5 @@
-"""Where flow control could stumble: limits that somebody else holds, jobs from clients that know of no lanes, callers
-with a snapshot of their own, numbers at their bounds."""
+"""Where flow control could stumble: rows that another transaction holds, jobs in lanes where they do not belong,
+callers with a snapshot of their own, numbers at their bounds."""
 
 from __future__ import annotations
 
@@ -9,18 +9,26 @@ from typing import Any
 import flow
 import psycopg
 import pytest
-from psycopg.errors import InvalidParameterValue
+from psycopg.errors import CheckViolation, InvalidParameterValue
 from sql_core import Sql
 
-EVERYWHERE = {"default/2": {"from": -1}}
+
+def look(sql: Sql, *, limit: int = 10, free: int = 10) -> tuple[list[Any], dict[str, Any]]:
+    """What a worker claims, and what the claim says beside it."""
+    rows = sql("select id, info from claim('w', '{default}', %s, '60s', null, false, %s)", [limit, free])
+    assert [info is None for _, info in rows] == [False] + [True] * (len(rows) - 1), "on the first row"
+    return [id_ for id_, _ in rows if id_ is not None], rows[0][1]
 
 
-def look(sql: Sql, hint: dict[str, Any], *, limit: int = 10, free: int = 10) -> tuple[list[Any], dict[str, Any]]:
-    """What a worker claims, and what the claim tells of default/2."""
-    rows = sql("select id, payload from claim('w', '{default}', %s, '60s', %s, false, %s)",
-               [limit, json.dumps(hint), free])  # fmt: skip
-    told = [payload for id_, payload in rows if id_ is None]
-    return [id_ for id_, _ in rows if id_ is not None], told[0]["default/2"] if told else {}
+def look_while_told(sql: Sql, *, limit: int = 10) -> list[Any]:
+    """What a worker claims that comes again for as long as a claim says that there may be more."""
+    found: list[Any] = []
+    for _ in range(20):
+        more, info = look(sql, limit=limit)
+        found += more
+        if not info["more"]:
+            return found
+    raise AssertionError("it is told to come again for ever")
 
 
 @pytest.fixture
@@ -31,84 +39,61 @@ def other(dsn: str) -> Any:
         conn.rollback()
 
 
-def test_a_lane_whose_limit_somebody_holds_is_not_taken_for_empty(sql: Sql, other: Any) -> None:
-    flow.limit(sql, "k", concurrency=5)
-    flow.put(sql, tenant="a", keys=["k"])
-    ((lane,),) = sql("select lane from live")
-    other.execute("select 1 from limits where key = 'k' for update")
-    found, told = look(sql, EVERYWHERE)
-    assert (found, told["more"], told["contention"]) == ([], [lane], 1)
-    assert "empty" not in told
-    quick = {"lanes": f"{{{lane}}}", "at": "{0}", "ids": "{00000000-0000-0000-0000-000000000000}"}
-    assert "empty" not in look(sql, {"default/2": quick})[1]
-    other.rollback()
-    assert len(look(sql, {"default/2": quick})[0]) == 1
+def test_a_limit_whose_change_is_not_committed_is_in_force_as_it_was(sql: Sql, other: Any) -> None:
+    flow.limit(sql, "k", concurrency=1)
+    flow.put(sql, tenant="a", keys=["k"], number=2)
+    other.execute("select set_limit('k', '{\"concurrency\": 2}')")
+    assert len(flow.claim(sql)) == 1
+    assert flow.claim(sql) == []
+    other.commit()
+    assert len(flow.claim(sql)) == 1, "the lane that was closed meanwhile is open again"
 
 
 def test_a_lane_whose_job_must_wait_for_a_slot_is_not_taken_for_empty(sql: Sql) -> None:
     flow.limit(sql, "r", rate=100, per=1, burst=100)
     flow.put(sql, tenant="a", keys=["r"])
-    found, told = look(sql, EVERYWHERE, free=0)
-    assert (found, len(told["more"]), "empty" in told) == ([], 1, False)
+    look(sql, free=0)  # the lane moves to the ring of those that start at once
+    for _ in range(2):
+        found, info = look(sql, free=0)
+        assert (found, info["waiting"]) == ([], 1)
+    found, info = look(sql, free=1)
+    assert (len(found), info["started"]) == (1, [str(id_) for id_ in found])
+    assert look_while_told(sql) == []
+    assert look(sql, free=0)[1]["waiting"] == 0
 
 
-def test_tenants_behind_one_of_many_lanes_are_found_by_the_first_claim_of_a_lap(each_sql: Sql) -> None:
-    """Six hundred keys without room, and nobody else waits until a lap has walked them all."""
+def test_tenants_beside_many_lanes_without_room_are_found_by_the_first_claim(each_sql: Sql) -> None:
     sql = each_sql
     sql("insert into limit_rules (template, pattern, code, updated_at) "
         """values ('k:{n}', 'k:%', '{"concurrency": 0}', now())""")  # fmt: skip
-    sql("select apply_limits(array(select 'k:' || n from generate_series(1, 600) n))")
     sql("insert into live (id, task, lane, keys) select gen_random_uuid(), 't', lane_of(null, array['k:' || n]), "
         "array['k:' || n] from generate_series(1, 600) n")  # fmt: skip
     for n in range(3):
         flow.put(sql, tenant=f"t{n}", number=2)
-    found, told = look(sql, EVERYWHERE)
-    assert len(found) == 6
-    assert told["end"] < 2**32, "the lap goes on where its own walk has ended"
-    assert 500 <= len(told["closed"]) < 600
-    _, rest = look(sql, {"default/2": {"from": told["end"]}})
-    assert rest["end"] is None
-    assert {lane for lane, *_ in told["closed"] + rest["closed"]} == {lane for (lane,) in sql(
-        "select lane from live where token is null")}  # fmt: skip
+    assert len(look(sql)[0]) == 6
+    assert look_while_told(sql) == []
+    assert sql("select count(*), count(distinct closed_by) from lanes where closed_by like 'k:%%'") == [(600, 600)]
+    assert sql("select ring_has_work('{default}')") == [(False,)], "no claim looks at them again"
 
 
-def test_a_lap_that_comes_to_a_tenant_of_many_lanes_looks_behind_it(sql: Sql) -> None:
-    """Wherever in the ring that is: here after 510 tenants, of which its first claim meets 500."""
-    sql("insert into limit_rules (template, pattern, code, updated_at) "
-        """values ('k:{n}', 'k:%', '{"concurrency": 0}', now())""")  # fmt: skip
-    sql("select apply_limits(array(select 'k:' || n from generate_series(1, 1200) n))")
-    sql("insert into live (id, task, tenant, lane) select gen_random_uuid(), 't', 't' || n, n << 32 "
-        "from generate_series(1::bigint, 510) n union all "
-        "select gen_random_uuid(), 't', 'behind' || n, n << 32 from generate_series(700::bigint, 709) n")  # fmt: skip
-    sql("insert into live (id, task, tenant, lane, keys) "
-        "select gen_random_uuid(), 't', 'wide', (600::bigint << 32) + n, "
-        "array['k:' || n] from generate_series(1::bigint, 1200) n")  # fmt: skip
-    _, first = look(sql, EVERYWHERE)
-    found, told = look(sql, {"default/2": {"from": first["end"]}})
-    met = {lane >> 32 for lane in told["more"]} | {
-        lane >> 32 for (lane,) in sql("select lane from live where id = any (%s)", [found])
-    }
-    assert set(range(700, 710)) <= met
-    assert told["end"] >> 32 == 600
-
-
-def test_a_claim_without_a_memory_stops_when_nothing_more_may_be_taken(sql: Sql, other: Any) -> None:
-    """Jobs under a rate are taken for free slots alone. To go on would lock all there is, and stop everybody else."""
+def test_a_claim_locks_no_more_than_it_takes(sql: Sql, other: Any) -> None:
+    """Jobs under a rate are taken for free slots alone. To go on would lock all there is, and stop all others."""
     sql("insert into limit_rules (template, pattern, code, updated_at) "
         """values ('r:{n}', 'r:%', '{"rate": 100, "per": 1, "burst": 100}', now())""")  # fmt: skip
-    sql("select apply_limits(array(select 'r:' || n from generate_series(1, 500) n))")
     sql("insert into live (id, task, tenant, lane, keys) select gen_random_uuid(), 't', 't' || n, "
         "lane_of('t' || n, array['r:' || n]), array['r:' || n] from generate_series(1, 500) n")  # fmt: skip
     taken = other.execute("select id from claim('w', '{default}', 50, '60s', null, false, 5, 25)").fetchall()
     assert len([id_ for (id_,) in taken if id_ is not None]) == 5
-    assert sql("select count(*) from (select 1 from limits for update skip locked) free")[0][0] >= 400
-    assert sql("select count(*) from (select 1 from live for update skip locked) free")[0][0] >= 400
+    assert sql("select count(*) from (select 1 from live for update skip locked) free") == [(495,)]
 
 
-def test_a_claim_without_a_memory_finds_what_waits_among_lanes_whose_jobs_all_run(sql: Sql, other: Any) -> None:
+def test_a_claim_finds_what_waits_among_lanes_whose_jobs_all_run(sql: Sql, other: Any) -> None:
     for n in range(80):
         flow.put(sql, tenant=f"t{n % 2}", keys=[f"k{n}"])
-    assert len(flow.claim(sql, limit=100)) == 80
+    taken: list[Any] = []
+    while some := flow.claim(sql, limit=100):
+        taken += some
+    assert len(taken) == 80
     (waits,) = flow.put(sql, tenant="t0", keys=["waits"])
     for _ in range(10):
         rows = other.execute("select id from claim('w', '{default}', 2)").fetchall()
@@ -116,44 +101,49 @@ def test_a_claim_without_a_memory_finds_what_waits_among_lanes_whose_jobs_all_ru
         other.rollback()
 
 
-def test_a_lane_whose_first_job_runs_is_judged_by_the_one_that_waits(sql: Sql) -> None:
-    """They wait for the same limits, unless the hashes of two keys agree: then the first must not speak for it."""
+def test_jobs_in_one_lane_that_wait_for_other_limits_are_moved_apart(sql: Sql) -> None:
+    """The hashes of two keys may agree, and clients may put jobs anywhere: each is counted under its own limits, and
+    none is lost."""
     flow.limit(sql, "full", concurrency=1)
-    flow.put(sql, keys=["full"], age=60)
-    flow.put(sql, keys=["other"])
+    full = flow.put(sql, keys=["full"], age=60, number=3)
+    rest = flow.put(sql, keys=["other"], number=3) + flow.put(sql, tenant="acme", number=3)
     sql("update live set lane = 7")
-    assert look(sql, EVERYWHERE)[0] != []
-    sql("update live set token = null, claimed_at = null, attempt = 0 where keys = '{other}'")
-    sql("update limits set running = 0 where key = 'other'")
-    assert sql("select keys, token is null from live order by run_at") == [(["full"], False), (["other"], True)]
-    found, told = look(sql, EVERYWHERE)
-    assert (len(found), "closed" in told) == (1, False)
+    done: set[Any] = set()
+    for _ in range(5):
+        found = look_while_told(sql)
+        assert len(set(full) & set(found)) <= 1
+        assert flow.drift(sql) == []
+        sql("select finish(array_agg(id), array_agg(token)) from live where token is not null")
+        done |= set(found)
+    assert done == {*full, *rest}
 
 
 @pytest.mark.parametrize("key", ["tenant:acme", "task:slow"])
-def test_a_job_behind_many_that_must_wait_in_its_lane_is_found_at_once(sql: Sql, key: str) -> None:
-    """Lane 0 holds jobs of many tasks, and those of clients that do not know where a tenant's jobs belong."""
+def test_a_job_behind_many_that_must_wait_is_found_at_once(sql: Sql, key: str) -> None:
+    """Lane 0 holds jobs of many tasks."""
     sql("select pause(%s)", [key])
-    sql("insert into live (id, task, tenant, run_at) "
-        "select gen_random_uuid(), 'slow', 'acme', now() - interval '1 minute' "
-        "from generate_series(1, 300)")  # fmt: skip
+    sql("insert into live (id, task, tenant, lane, run_at) "
+        "select gen_random_uuid(), 'slow', t, lane_of(t, null), now() - interval '1 minute' "
+        "from generate_series(1, 300), (values (%s)) as v(t)", ["acme" if key == "tenant:acme" else None])  # fmt: skip
     sql("insert into live (id, task) values (gen_random_uuid(), 'quick')")
-    found: list[Any] = []
-    for _ in range(10):  # while it is told to come again
-        more, told = look(sql, EVERYWHERE, limit=5)
-        found += more
-        if "again" not in told:
-            break
-    assert len(found) == 1
+    assert len(look_while_told(sql, limit=5)) == 1
     assert sql("select count(*) filter (where lane <> 0), count(*) filter (where token is null) from live") == [
         (300, 300)
     ]
 
 
-def test_limits_of_a_tenant_hold_for_jobs_in_lane_0(each_sql: Sql) -> None:
+def test_a_tenants_job_cannot_be_put_among_the_plain_ones(each_sql: Sql) -> None:
+    """Claims would not know of it: whether it is its turn, or whether its tenant is paused."""
+    for columns, values in (("tenant", "'acme'"), ("keys", "'{k}'")):
+        with pytest.raises(CheckViolation, match="live_has_a_lane"):
+            each_sql(f"insert into live (id, task, {columns}) values (gen_random_uuid(), 't', {values})")
+
+
+def test_limits_of_a_tenant_hold_whatever_lane_a_client_has_chosen(each_sql: Sql) -> None:
     flow.limit(each_sql, "tenant:acme", concurrency=1)
-    each_sql("insert into live (id, task, tenant) select gen_random_uuid(), 't', 'acme' from generate_series(1, 3)")
-    each_sql("insert into live (id, task, tenant) values (gen_random_uuid(), 't', 'other')")
+    each_sql("insert into live (id, task, tenant, lane) select gen_random_uuid(), 't', 'acme', 5 + n "
+             "from generate_series(1, 3) n")  # fmt: skip
+    each_sql("insert into live (id, task, tenant, lane) values (gen_random_uuid(), 't', 'other', 20)")
     (one, two) = flow.claim(each_sql)
     assert {one.tenant, two.tenant} == {"acme", "other"}
     assert flow.claim(each_sql) == []
@@ -194,6 +184,7 @@ def test_the_largest_numbers_that_are_allowed_stop_no_claim(sql: Sql) -> None:
     jobs = flow.claim(sql)
     assert len(jobs) == 3
     flow.end(sql, *jobs, outcome="failed")
+    flow.fold(sql)
     assert sql("select count(*) from limit_state where key = 'k' and room = 0") == [(1,)]
 
 
@@ -211,61 +202,60 @@ def test_two_claims_that_meet_new_keys_in_another_order_do_not_wait_for_each_oth
 ) -> None:
     for queue, key in (("a", "x"), ("b", "y")):
         flow.put(sql, queue=queue, keys=[key], number=2)
-    ask = "select id from claim(%s, %s, 1)"
+    ask = "select id from claim(%s, %s, 1) where id is not null"
     assert len(other.execute(ask, ["w1", ["a"]]).fetchall()) == 1
     with psycopg.connect(dsn, options="-c search_path=holdfast -c statement_timeout=5s") as third:
+        assert third.execute(ask, ["w2", ["b"]]).fetchall() == [], "another claim has the ring"
+        assert len(other.execute(ask, ["w1", ["b"]]).fetchall()) == 1
+        other.commit()
         assert len(third.execute(ask, ["w2", ["b"]]).fetchall()) == 1
-        assert third.execute(ask, ["w2", ["a"]]).fetchall() == [], "made by another at this moment: not waited for"
-        assert other.execute(ask, ["w1", ["b"]]).fetchall() == []
         third.commit()
-    other.commit()
-    assert len(flow.claim(sql, queues=["a", "b"])) == 2
+    assert len(flow.claim(sql, queues=["a", "b"])) == 1
     assert flow.drift(sql) == []
 
 
-def test_whoever_waits_for_the_same_key_is_told_whatever_its_tenant_and_queue(dsn: str, sql: Sql) -> None:
-    """Its lane has another number: so the key is named by a number too."""
+def test_sleepers_are_woken_in_every_queue_where_a_lane_waits_for_the_key(dsn: str, sql: Sql) -> None:
+    """Whatever its tenant; and not where none waits for it."""
     flow.limit(sql, "k", concurrency=1)
-    flow.put(sql, tenant="a", keys=["k"])
-    (job,) = flow.claim(sql)
-    sql("insert into sleepers (queue, worker) values ('default', 'same'), ('elsewhere', 'far')")
-    heard: dict[str, str] = {}
+    for queue, tenant in (("default", "a"), ("default", "b"), ("elsewhere", "c"), ("third", None)):
+        flow.put(sql, queue=queue, tenant=tenant, keys=["k"] if tenant else ["free"])
+    (job, _) = flow.claim(sql, queues=["default", "elsewhere", "third"])
+    assert flow.claim(sql, queues=["default", "elsewhere", "third"]) == []
+    sql("insert into sleepers (queue, worker) values ('default', 'same'), ('elsewhere', 'far'), ('third', 'idle')")
     with psycopg.connect(dsn, autocommit=True) as listener:
         listener.execute("listen holdfast_wake")
         flow.end(sql, job)
-        for notice in listener.notifies(timeout=5, stop_after=2):
-            worker, word, numbers = notice.payload.split(" ")
-            heard[worker] = word
-            assert sql("select lane_of(null, '{k}')::text = any (string_to_array(%s, ','))", [numbers]) == [(True,)]
-    assert heard == {"same": "lanes", "far": "room"}
+        sql("select pg_notify('holdfast_wake', 'last')")
+        heard = [notice.payload for notice in listener.notifies(timeout=5, stop_after=3)]
+    assert sorted(heard) == ["far", "last", "same"]
 
 
-def test_a_claim_that_fills_a_limit_tells_when_there_is_room_again(sql: Sql) -> None:
-    """Not what was true before it: the worker would come back at once, for nothing."""
+def test_a_worker_sleeps_until_there_is_room_again_by_itself(sql: Sql) -> None:
     flow.limit(sql, "full", concurrency=1)
+    flow.put(sql, keys=["full"], number=3)
+    assert len(look_while_told(sql)) == 1
+    assert sql("select sleep('w', '{default}')") == [(None,)], "only the end of a job can tell"
     flow.limit(sql, "rate", rate=1, per=10, burst=1)
-    flow.limit(sql, "both", concurrency=5, rate=1, per=10, burst=1)
-    for key in ("full", "rate", "both"):
-        flow.put(sql, keys=[key], number=3)
-    _, told = look(sql, EVERYWHERE)
-    waits = {key: wait for _, key, _, wait in told["closed"]}
-    assert waits == {"full": None, "rate": pytest.approx(10, abs=0.1), "both": pytest.approx(10, abs=0.1)}
+    flow.limit(sql, "both", concurrency=5, rate=1, per=5, burst=1)
+    flow.put(sql, keys=["rate"], number=3)
+    assert len(look_while_told(sql)) == 1
+    assert sql("select sleep('w', '{default}')") == [(pytest.approx(10, abs=0.5),)]
+    assert sql("select sleep('w', '{elsewhere}')") == [(None,)], "no lane of that queue waits for it"
+    flow.put(sql, keys=["both"], number=3)
+    assert len(look_while_told(sql)) == 1
+    assert sql("select sleep('w', '{default}')") == [(pytest.approx(5, abs=0.5),)]
+    assert sql("select ring_has_work('{default}')") == [(False,)], "until then no claim looks at them"
 
 
 @pytest.mark.parametrize("number", [1, 10])
-def test_a_limit_that_somebody_holds_keeps_nobody_else_from_being_found(sql: Sql, other: Any, number: int) -> None:
-    """With one slot, only the first lane is looked at in a round, and it may be the same one every time."""
-    keys = [f"k{n}" for n in range(number)]
-    for key in keys:
-        flow.limit(sql, key, concurrency=5)
-        flow.put(sql, tenant="held", keys=[key], number=2)
+def test_jobs_that_another_transaction_holds_keep_no_others_from_being_found(sql: Sql, other: Any, number: int) -> None:
+    """With one slot only one flow is visited in a lap, and it may be the one whose jobs are held."""
+    for n in range(number):
+        flow.put(sql, tenant="held", keys=[f"k{n}"], number=2)
     flow.put(sql, tenant="free", number=100)
-    sql("update live set lane = lane & 4294967295 where tenant = 'held'")  # those that are held come first
-    lanes = [lane for (lane,) in sql("select distinct lane from live order by 1")]
-    other.execute("select 1 from limits for update")
-    quick = {"lanes": "{" + ",".join(map(str, lanes)) + "}", "at": "{" + ",".join("0" for _ in lanes) + "}",
-             "ids": "{" + ",".join(["00000000-0000-0000-0000-000000000000"] * len(lanes)) + "}"}  # fmt: skip
+    other.execute("select 1 from live where tenant = 'held' for update")
     for _ in range(3):
-        assert len(look(sql, EVERYWHERE, limit=1, free=1)[0]) == 1
-        assert len(look(sql, {"default/2": quick}, limit=1, free=1)[0]) == 1
+        assert len(look(sql, limit=1, free=1)[0]) == 1
         assert len(flow.claim(sql, limit=1)) == 1
+    other.rollback()
+    assert {job.tenant for job in flow.claim(sql, limit=4)} == {"free", "held"}

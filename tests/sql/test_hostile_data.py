@@ -20,7 +20,7 @@ from sql_core import Sql
 from holdfast import Holdfast, InvalidPayload, Retry, UsageError
 from holdfast.store.calls import Calls
 from holdfast.store.session import Session
-from holdfast.worker.lanes import Lanes
+from holdfast.worker.cursor import Cursor
 
 texts = st.text(st.characters(codec="utf-8"), max_size=30)
 values = st.recursive(
@@ -47,7 +47,7 @@ def same(one: Any, other: Any) -> bool:
 
 def claimed_payload(hf: Holdfast, sql: Sql) -> tuple[str, str]:
     """The id and payload of the next job, as a worker gets them."""
-    call = Calls("holdfast").claim("w", ["default"], 1, 60, None, False)
+    call = Calls("holdfast").claim("w", ["default"], 1, 60, None, False, 1)
     ((id_, _, _, payload, *_),) = sql(call.sql, call.params)
     return id_, payload
 
@@ -197,10 +197,13 @@ def test_a_time_that_python_cannot_read_stops_no_worker_and_no_list(
     except psycopg.errors.InvalidParameterValue:
         return
     other = core.put(each_sql)
-    call = Calls("holdfast").claim("w", ["default"], 10, 60, None, False)
-    rows = each_sql(call.sql, call.params)
-    assert str(other) in [row[0] for row in rows]
-    Lanes(["default"]).learn(rows, None, False, 0.0, 0.0)
+    call = Calls("holdfast").claim("w", ["default"], 10, 60, None, False, 10)
+    jobs = call.read(each_sql(call.sql, call.params)).jobs
+    assert str(other) in [job.id for job in jobs]
+    cursor = Cursor()
+    cursor.learn(jobs, enough=True, began=0.0, now=0.0)
+    hint = cursor.hint(0.0)
+    assert hint is not None and call.read(each_sql(call.sql, [*call.params[:4], hint, *call.params[5:]])).jobs == []
     each_sql("select sleep('w', '{default}')")
     each_sql("select count(*) from queue_depth")
     assert len(each_hf.list_jobs()) == 2
@@ -230,13 +233,13 @@ async def test_a_worker_reads_positions_whatever_the_databases_date_style(hf: Ho
     sql(f"alter database {database} set timezone = 'Asia/Kolkata'")
     session = Session(hf.settings, "test")
     try:
-        lanes = Lanes(["default"])
-        *rows, info = await session.run(hf.calls.claim("w", ["default"], 2, 60, lanes.hint(0.0, 2), False))
-        lanes.learn(rows, info[3], True, 0.0, 0.0)
-        lanes.found(True, 0.0)
-        hint = lanes.hint(0.1, 2)
-        rest = await session.run(hf.calls.claim("w", ["default"], 2, 60, hint, False))
-        assert [row[0] for row in (*rows, *rest) if row[0]] == [str(id_) for id_ in ids]
+        cursor = Cursor()
+        first = await session.run(hf.calls.claim("w", ["default"], 2, 60, cursor.hint(0.0), False, 2))
+        cursor.learn(first.jobs, enough=True, began=0.0, now=0.0)
+        hint = cursor.hint(0.1)
+        assert hint is not None and str(ids[1]) in hint
+        rest = await session.run(hf.calls.claim("w", ["default"], 2, 60, hint, False, 2))
+        assert [job.id for job in (*first.jobs, *rest.jobs)] == [str(id_) for id_ in ids]
     finally:
         await session.close()
         sql(f"alter database {database} reset all")

@@ -12,6 +12,7 @@ from typing import Any
 import psycopg
 import pytest
 import sql_core as core
+import sql_flow as flow
 from conftest import wait_until
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
@@ -135,9 +136,23 @@ def test_keys_that_would_stop_a_claim_cannot_be_inserted(each_dsn: str, each_sql
 
 
 def test_keys_of_any_fitting_length_and_number_are_inserted_and_claimed(each_sql: Sql) -> None:
+    """They are in one lane by mistake: those that do not belong there move to one of their own."""
     for keys in (["é" * 300], ["a"], [f"{n:0300}" for n in range(20)]):
         each_sql("insert into live (id, task, keys, lane) values (gen_random_uuid(), 't', %s, 5)", [keys])
-    assert sorted(len(job.keys) for job in core.claim(each_sql)) == [1, 1, 20]
+    claimed = [job for _ in range(3) for job in core.claim(each_sql)]
+    assert sorted(len(job.keys) for job in claimed) == [1, 1, 20]
+    assert sorted(job.lane == lane(None, tuple(job.keys)) for job in claimed) == [False, True, True]
+
+
+def test_a_limit_of_its_task_is_one_more_than_the_keys_a_job_may_have(each_sql: Sql) -> None:
+    keys = [f"{n:0300}" for n in range(20)]
+    core.put(each_sql, task="u" * 200, keys=keys)
+    flow.change(each_sql, "task:" + "u" * 200, concurrency=1)
+    core.put(each_sql, task="u" * 200)
+    (job,) = (job for _ in range(3) for job in core.claim(each_sql))
+    assert sorted(job.keys)[-1] == "task:" + "u" * 200
+    with pytest.raises(psycopg.errors.CheckViolation):
+        each_sql("insert into live (id, task, keys, lane) values (gen_random_uuid(), 't', %s, 5)", [[*keys, "a"]])
 
 
 def test_enqueue_many_takes_keys_as_an_array(each_sql: Sql) -> None:
@@ -299,7 +314,7 @@ def register(sql: Sql, *limits: Limit) -> None:
 
 
 def in_force(sql: Sql) -> dict[str, tuple[Any, ...]]:
-    return {row[0]: row[1:] for row in sql("select key, template, concurrency, rate from limits")}
+    return {row[0]: row[1:] for row in sql("select key, template, concurrency, rate from limit_use")}
 
 
 @contextmanager
@@ -353,7 +368,7 @@ def test_rules_are_kept_and_told_only_when_they_change(each_sql: Sql, each_dsn: 
 
 def test_a_changed_rule_acts_on_the_keys_there_are(each_sql: Sql) -> None:
     register(each_sql, Limit("d:{domain}", concurrency=2))
-    each_sql("select apply_limits('{d:a,d:b,other}')")
+    flow.meet(each_sql, "d:a", "d:b", "other")
     each_sql("update limits set running = 2, failure_streak = 3 where key = 'd:a'")
     assert in_force(each_sql) == {
         "d:a": ("d:{domain}", 2, None), "d:b": ("d:{domain}", 2, None), "other": (None, None, None),
@@ -367,14 +382,14 @@ def test_a_changed_rule_acts_on_the_keys_there_are(each_sql: Sql) -> None:
 
 def test_a_pattern_fits_literally(sql: Sql) -> None:
     register(sql, Limit("a_b%\\:{x}", concurrency=2), Limit("{{y}}", concurrency=3))
-    sql("select apply_limits(%s)", [["a_b%\\:1", "acb%\\:1", "a_bcc\\:1", "a_b%\\\\:1", "a_b%\\:", "{y}", "y"]])
+    flow.meet(sql, "a_b%\\:1", "acb%\\:1", "a_bcc\\:1", "a_b%\\\\:1", "a_b%\\:", "{y}", "y")
     fits = {key: row[0] for key, row in in_force(sql).items() if row[0]}
     assert fits == {"a_b%\\:1": "a_b%\\:{x}", "a_b%\\:": "a_b%\\:{x}", "{y}": "{{y}}"}
 
 
 def test_the_longer_template_is_the_nearer_one(sql: Sql) -> None:
     register(sql, Limit("d:{domain}", concurrency=2))
-    sql("select apply_limits('{d:a,d:big:x}')")
+    flow.meet(sql, "d:a", "d:big:x")
     register(sql, Limit("d:big:{page}", concurrency=20))
     assert in_force(sql) == {"d:a": ("d:{domain}", 2, None), "d:big:x": ("d:big:{page}", 20, None)}
 
@@ -382,8 +397,8 @@ def test_the_longer_template_is_the_nearer_one(sql: Sql) -> None:
 def test_what_operators_said_holds_over_new_code(sql: Sql) -> None:
     register(sql, Limit("d:{domain}", concurrency=2))
     sql("update limit_rules set override = '{\"concurrency\": 5}'")
-    sql("""insert into limits (key, override) values ('d:own', '{"concurrency": 9}')""")
-    sql("select apply_limits('{d:a}')")
+    flow.meet(sql, "d:a", "d:own")
+    flow.change(sql, "d:own", concurrency=9)
     register(sql, Limit("d:{domain}", concurrency=3, rate=8))
     assert in_force(sql) == {"d:a": ("d:{domain}", 5, 8), "d:own": ("d:{domain}", 9, 8)}
 
@@ -391,7 +406,7 @@ def test_what_operators_said_holds_over_new_code(sql: Sql) -> None:
 def test_an_argument_that_got_another_name_leaves_no_second_rule(sql: Sql, dsn: str) -> None:
     register(sql, Limit("d:{a}", concurrency=2))
     sql("update limit_rules set override = '{\"rate\": 4}'")
-    sql("select apply_limits('{d:x}')")
+    flow.meet(sql, "d:x")
     register(sql, Limit("d:{b}", concurrency=3))
     assert sql("select template, override from limit_rules") == [("d:{b}", {"rate": 4})]
     assert in_force(sql) == {"d:x": ("d:{b}", 3, 4)}

@@ -7,12 +7,10 @@ import re
 import threading
 from typing import Any
 
-import psycopg
 import pytest
 import sql_core as core
 import sql_flow as flow
-from conftest import wait_until
-from psycopg.errors import InvalidParameterValue
+from psycopg.errors import InvalidParameterValue, LockNotAvailable
 from sql_clock import Clock, clock_fixture  # noqa: F401 - fixture
 from sql_core import Sql
 from test_plans import rows_read
@@ -32,13 +30,13 @@ def in_force(sql: Sql, key: str) -> dict[str, Any]:
 
 def test_an_override_of_a_key_wins_over_that_of_its_rule_and_that_over_the_code(each_sql: Sql) -> None:
     flow.rule(each_sql, "domain:{domain}", concurrency=2, rate=30, per=60, burst=5)
-    each_sql("select apply_limits('{domain:a,domain:b,elsewhere}')")
+    flow.meet(each_sql, "domain:a", "domain:b", "elsewhere")
     assert flow.change(each_sql, "domain:{domain}", concurrency=4) == 2
     assert flow.change(each_sql, "domain:a", concurrency=8) == 1
     assert in_force(each_sql, "domain:a") == {"concurrency": 8, "rate": 30, "per": 60, "burst": 5}
     assert in_force(each_sql, "domain:b")["concurrency"] == 4
     assert in_force(each_sql, "elsewhere") == {}
-    each_sql("select apply_limits('{domain:new}')")
+    flow.meet(each_sql, "domain:new")
     assert in_force(each_sql, "domain:new")["concurrency"] == 4, "a rule's override holds for keys to come"
 
 
@@ -76,11 +74,15 @@ def test_a_rate_or_a_breaker_that_is_new_gets_what_it_cannot_do_without(sql: Sql
 def test_what_code_may_not_say_an_operator_may_not_set(sql: Sql, key: str, change: dict[str, int], told: str) -> None:
     with pytest.raises(InvalidParameterValue, match=re.escape(told)):
         sql("select set_limit(%s, %s::jsonb)", [key, json.dumps(change)])
-    assert core.count(sql, "limits") == 0
+    assert nothing_is_set(sql)
     sql("select set_limit('k', '{\"breaker_cap\": null, \"breaker_pause\": 100}')")
 
 
-def test_a_concurrency_of_0_is_allowed_and_whoever_set_it_is_known(sql: Sql) -> None:
+def nothing_is_set(sql: Sql) -> bool:
+    return sum(core.count(sql, table) for table in ("limits", "limit_settings", "releases", "reopenings")) == 0
+
+
+def test_a_concurrency_of_0_is_allowed_and_who_set_it_is_known(sql: Sql) -> None:
     flow.change(sql, "domain:a", by="ann", concurrency=0)
     found = flow.use(sql, "domain:a")
     assert (found["concurrency"], found["changed_by"], found["override"]) == (0, "ann", {"concurrency": 0})
@@ -116,17 +118,18 @@ def test_a_change_that_cannot_work_is_refused_in_words(sql: Sql, key: str, chang
     flow.rule(sql, "domain:{domain}", concurrency=2)
     with pytest.raises(InvalidParameterValue, match=message):
         flow.change(sql, key, **change)
-    assert core.count(sql, "limits") == 0
+    assert nothing_is_set(sql)
 
 
 def test_a_key_that_looks_like_a_template_is_taken_for_one_only_when_it_was_never_claimed(sql: Sql) -> None:
-    sql("select apply_limits('{\"title:a{b\"}')")
+    flow.meet(sql, "title:a{b")
     assert flow.change(sql, "title:a{b", concurrency=1) == 1
     assert in_force(sql, "title:a{b") == {"concurrency": 1}
 
 
 def test_clear_gives_a_key_or_a_rule_back_to_the_code(sql: Sql) -> None:
     flow.rule(sql, "domain:{domain}", concurrency=2)
+    flow.meet(sql, "domain:a")
     flow.change(sql, "domain:a", concurrency=8)
     flow.change(sql, "domain:{domain}", concurrency=4)
     assert sql("select clear_limit('domain:a')") == [(1,)]
@@ -162,10 +165,36 @@ def test_pause_and_resume_of_any_key(each_sql: Sql, key: str) -> None:
     assert each_sql("select pause(%s, 'bob')", [key]) == [(False,)]
     assert flow.use(each_sql, key)["paused_by"] == "bob"
     assert each_sql("select resume(%s)", [key]) == [(True,)]
-    left = each_sql("select paused, paused_at, paused_by, paused_reason from limits where key = %s", [key])
-    whole = key.startswith(("queue:", "task:", "tenant:"))
-    assert left == ([] if whole else [(False, None, None, None)]), "a row that says nothing would concern every claim"
+    assert core.count(each_sql, "limit_settings") == 0
     assert each_sql("select resume(%s)", [key]) == [(False,)]
+
+
+@pytest.mark.parametrize("met", [False, True], ids=["before a claim", "after a claim"])
+@pytest.mark.parametrize("key", ["queue:default", "task:t", "tenant:acme", "domain:a"])
+def test_a_pause_that_is_over_leaves_no_row_that_claims_have_to_look_at(each_sql: Sql, key: str, met: bool) -> None:
+    """A row of a queue lets every claim of the queue wait for the ring, though its jobs may be plain."""
+    each_sql("select pause(%s)", [key])
+    if met:
+        flow.fold(each_sql)
+        assert core.firsts(each_sql("select key from limits")) == [key]
+    each_sql("select resume(%s)", [key])
+    flow.fold(each_sql)
+    left = core.firsts(each_sql("select key from limits"))
+    assert left == ([key] if met and key == "domain:a" else [])
+
+
+def test_a_pause_that_ends_while_jobs_run_leaves_no_row_when_they_have_ended(each_sql: Sql) -> None:
+    flow.change(each_sql, "queue:default", concurrency=5)
+    core.put(each_sql)
+    job = core.claim_one(each_sql)
+    assert each_sql("select key, running from limits") == [("queue:default", 1)]
+    each_sql("select clear_limit('queue:default')")
+    flow.fold(each_sql)
+    assert each_sql("select key, running from limits") == [("queue:default", 1)]
+    assert core.finish(each_sql, job) == []
+    flow.fold(each_sql)
+    assert core.count(each_sql, "limits") == 0
+    assert each_sql("select * from reconcile_limits()") == []
 
 
 def test_a_pause_for_a_time_ends_by_itself(sql: Sql, clock: Clock) -> None:
@@ -194,6 +223,7 @@ def test_a_pause_that_cannot_work_is_refused_in_words(sql: Sql, arguments: str, 
 
 def test_a_breaker_is_reset_by_hand_and_a_pause_is_not(sql: Sql) -> None:
     flow.change(sql, "k", breaker_after=3)
+    flow.fold(sql)
     sql("update limits set open_until = clock() + interval '5 minutes', failure_streak = 7, opens = 2, probe = uuid7()")
     sql("select pause('k')")
     assert flow.use(sql, "k")["breaker"] == "open"
@@ -202,6 +232,22 @@ def test_a_breaker_is_reset_by_hand_and_a_pause_is_not(sql: Sql) -> None:
     assert (found["breaker"], found["failure_streak"], found["probe"], found["paused"]) == ("closed", 0, None, True)
     assert sql("select reset_breaker('k')") == [(False,)]
     assert sql("select reset_breaker('never')") == [(False,)]
+    flow.fold(sql)
+    assert sql("select failure_streak, open_until, opens, probe from limits") == [(0, None, 0, None)]
+    assert flow.use(sql, "k") == found
+
+
+@pytest.mark.parametrize("how", ["clear_limit('k')", """set_limit('k', '{"breaker_after": null}')"""])
+def test_a_breaker_that_is_taken_away_while_it_is_open_holds_nothing_back(each_sql: Sql, how: str) -> None:
+    flow.change(each_sql, "k", breaker_after=1, breaker_pause=3600, breaker_cap=3600)
+    flow.wait(each_sql, "k")
+    core.fail(each_sql, core.claim_one(each_sql), outcome="failed")
+    flow.wait(each_sql, "k")
+    assert core.claim(each_sql) == []
+    assert flow.use(each_sql, "k")["breaker"] == "open"
+    each_sql(f"select {how}")
+    assert (flow.use(each_sql, "k")["breaker"], flow.use(each_sql, "k")["open_until"]) == (None, None)
+    assert len(core.claim(each_sql)) == 1
 
 
 @pytest.mark.parametrize(
@@ -220,6 +266,7 @@ def test_every_worker_is_told_at_once(dsn: str, sql: Sql, statement: str) -> Non
     flow.serve(sql, "w2")
     flow.change(sql, "k", concurrency=3)
     sql("select pause('k')")
+    flow.fold(sql)
     sql("update limits set failure_streak = 1, running = 9")
     with core.session(dsn) as conn:
         conn.execute("listen holdfast_wake")
@@ -245,12 +292,9 @@ def test_limit_use_tells_how_much_of_a_limit_is_in_use(sql: Sql, clock: Clock) -
     flow.rule(sql, "domain:{domain}", concurrency=2, rate=30, per=60, burst=5, breaker_after=5, breaker_pause=300)
     flow.hold(sql, "domain:a")
     over = flow.hold(sql, "domain:a")
-    sql("select apply_limits('{domain:a}')")
     flow.end(sql, over)
     sql("update limits set tokens = 0.5, tokens_at = clock()")
-    sql(
-        """select note_throttled('[{"key": "domain:a", "tenant": "x", "count": 3}, {"key": "domain:a", "count": 4}]')"""
-    )
+    sql("insert into throttled values ('domain:a', 'x', 3, clock()), ('domain:a', '', 4, clock())")
     found = flow.use(sql, "domain:a")
     expected = {
         "kind": "key", "template": "domain:{domain}", "concurrency": 2, "running": 1, "rate": 30, "per": 60, "burst": 5,
@@ -265,6 +309,7 @@ def test_limit_use_tells_how_much_of_a_limit_is_in_use(sql: Sql, clock: Clock) -
 def test_a_breaker_is_open_then_half_open_and_null_where_there_is_none(sql: Sql, clock: Clock) -> None:
     flow.change(sql, "k", breaker_after=1)
     flow.change(sql, "other", concurrency=1)
+    flow.fold(sql)
     sql("update limits set open_until = clock() + interval '1 minute' where key = 'k'")
     assert flow.use(sql, "k")["breaker"] == "open"
     clock.advance(60)
@@ -275,6 +320,7 @@ def test_a_breaker_is_open_then_half_open_and_null_where_there_is_none(sql: Sql,
 def test_sources_has_the_fields_of_document_001(sql: Sql, clock: Clock) -> None:
     flow.change(sql, "source:ebay", rate=30, per=30, breaker_after=5)
     flow.change(sql, "tenant:acme", weight=2)
+    flow.fold(sql)
     sql("update limits set failure_streak = 6, last_success_at = clock() - interval '1 h', last_failure_at = clock(), "
         "open_until = clock() + interval '5 minutes'")  # fmt: skip
     columns = "name, enabled, failure_streak, last_success_at, last_failure_at, paused_until, rate_limit_per_minute"
@@ -299,10 +345,20 @@ def test_tenant_shares_tells_who_has_how_much_of_what_runs(sql: Sql) -> None:
 
 
 def test_throttled_work_is_added_up_by_key_and_tenant(sql: Sql) -> None:
-    for _ in range(2):
-        sql("""select note_throttled('[{"key": "b", "tenant": "x", "count": 2}, {"key": "a", "count": 1},
-            {"key": "b", "tenant": "x", "count": 1}, {"key": "b", "tenant": "y", "count": 0}]')""")
-    assert sql("select key, tenant, count from throttled order by 1, 2") == [("a", "", 2), ("b", "x", 6)]
+    """A lane that a claim finds closed counts once, until it opens again."""
+    for key in ("a", "b"):
+        flow.change(sql, key, concurrency=1)
+    for keys, tenant in ((("a",), None), (("b",), "x"), (("b", "c"), "x"), (("b",), "y")):
+        flow.wait(sql, *keys, tenant=tenant)
+        flow.wait(sql, *keys, tenant=tenant)
+    for _ in range(3):
+        held = core.claim(sql)
+        assert sorted(job.keys[0] for job in held) in (["a", "b"], ["b"], [])
+        assert core.claim(sql) == []
+        throttled = dict(sql("select key || ' ' || tenant, count from throttled"))
+        core.finish(sql, *held)
+    assert {name: count > 0 for name, count in throttled.items()} == {"a ": True, "b x": True, "b y": True}
+    assert sum(throttled.values()) == sum(flow.use(sql, key)["throttled"] for key in ("a", "b"))
 
 
 # -- reconcile
@@ -337,31 +393,50 @@ def test_drift_is_told_and_with_repair_set_right(each_sql: Sql) -> None:
     assert each_sql("select * from reconcile_limits() order by 1") == drift, "looking changes nothing"
     assert each_sql("select * from reconcile_limits(true) order by 1") == drift
     assert each_sql("select * from reconcile_limits()") == []
+    flow.fold(each_sql)
+    assert each_sql("select * from reconcile_limits()") == []
     running = dict(each_sql("select key, running from limits"))
-    assert running == {"high": 1, "lost:1": 1, "low": 1, "owed": 1}
+    assert running == {"high": 1, "lost:1": 1, "low": 1, "owed": 0}
     assert in_force(each_sql, "lost:1") == {"concurrency": 3}
 
 
-def test_a_repair_waits_for_who_counts_and_takes_the_new_count(dsn: str, sql: Sql) -> None:
-    """A claim that holds the row has not committed: what it will commit must not be overwritten."""
+def test_a_repair_does_not_overwrite_what_a_claim_is_about_to_commit(dsn: str, sql: Sql) -> None:
     flow.hold(sql, "k")
     sql("update limits set running = 5")
-    done: list[Any] = []
+    flow.wait(sql, "k")
     with core.session(dsn, autocommit=False) as claiming:
-        flow.hold(core.runner(claiming), "k")
-        repair = threading.Thread(target=lambda: done.extend(sql("select * from reconcile_limits(true)")))
-        repair.start()
-        wait_for_lock(dsn)
+        core.claim_one(core.runner(claiming))
+        sql("set lock_timeout = '1s'")
+        assert sql("select * from reconcile_limits(true)") == [("k", 5, 1)], "it waits for no claim"
         claiming.commit()
-        repair.join(20)
-    assert done == [("k", 6, 2)]
+    assert sql("select * from reconcile_limits()") == []
+    flow.fold(sql)
     assert sql("select running from limits") == [(2,)]
+    assert sql("select * from reconcile_limits()") == []
 
 
-def wait_for_lock(dsn: str) -> None:
-    with psycopg.connect(dsn, autocommit=True) as conn:
-        query = "select 1 from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()"
-        wait_until(lambda: conn.execute(query).fetchone())
+def test_two_repairs_at_once_do_not_repair_twice(dsn: str, sql: Sql) -> None:
+    flow.hold(sql, "k")
+    sql("update limits set running = 5")
+    with core.session(dsn, autocommit=False) as other:
+        assert core.runner(other)("select * from reconcile_limits(true)") == [("k", 5, 1)]
+        with pytest.raises(LockNotAvailable, match="another repair of the counts of limits has not ended; try again"):
+            sql("select reconcile_limits(true)")
+        other.commit()
+    assert sql("select * from reconcile_limits(true)") == []
+    flow.fold(sql)
+    assert sql("select running from limits") == [(1,)]
+
+
+def test_a_repair_counts_what_has_ended_and_was_not_taken_up(sql: Sql) -> None:
+    ended, _ = flow.hold(sql, "k"), flow.hold(sql, "k")
+    sql("update limits set running = 7")
+    flow.end(sql, ended)
+    assert sql("select * from reconcile_limits(true)") == [("k", 6, 1)]
+    assert sql("select running from limits") == [(7,)], "the next claim takes both into account"
+    flow.fold(sql)
+    assert sql("select running from limits") == [(1,)]
+    assert sql("select * from reconcile_limits()") == []
 
 
 def test_reconciling_reads_no_backlog(sql: Sql) -> None:

@@ -7,17 +7,19 @@ committed: jobs and counters must agree in every one of them.
 
 from __future__ import annotations
 
+import itertools
 import random
 import threading
 import time
 from collections import Counter, defaultdict
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
+from functools import partial
 
 import flow
 import psycopg
 import pytest
 import sql_core as core
-from conftest import wait_until
 from flow import Taken
 from mutants import mutant
 from sql_clock import Clock, clock_fixture  # noqa: F401 - a fixture
@@ -25,7 +27,6 @@ from sql_core import Sql
 from sql_hammer import hammer, rounds
 
 from holdfast.bench.checks import most_in_window
-from holdfast.worker.lanes import Lanes
 
 PLACES = {"one": 1, "two": 2, "three": 3, "wide": 20, "tenant:a": 4, "task:u": 6}
 RATE, BURST = 40.0, 5  # a second
@@ -33,10 +34,10 @@ ENDS = ("succeeded", "succeeded", "error", "snoozed", "released", "failed", "can
 
 
 class Race:
-    """Adders, workers that may crash, and two who look."""
+    """Adders, workers that may crash, an operator, and two witnesses."""
 
     def __init__(self, sql: Sql, *, simple: bool = False) -> None:
-        """simple: one limit of concurrency for each job, or none, and nothing else: then claims go the shorter way."""
+        """simple: one limit of concurrency for each job, or none, and nothing else: nothing starts when claimed."""
         self.simple = simple
         self.places = {key: places for key, places in PLACES.items() if not simple or ":" not in key}
         self.seed = random.randrange(2**32)
@@ -53,7 +54,6 @@ class Race:
         self.starts: list[float] = []
         self.seen: Counter[str] = Counter()
         self.peaks: dict[str, int] = defaultdict(int)
-        self.lanes: dict[int, Lanes] = {}
 
     def add(self, sql: Sql, rng: random.Random) -> None:
         if sql("select count(*) from live where token is null")[0][0] < 300:
@@ -85,13 +85,9 @@ class Race:
             jobs = jobs[number:]
 
     def claim(self, sql: Sql, rng: random.Random) -> list[Taken]:
-        """Half of them with a worker's memory, which lets them go the shorter way through known lanes."""
-        worker, limit = f"w{rng.random()}", rng.choice([1, 3, 20])
-        if rng.random() < 0.5:
-            return flow.claim(sql, worker, limit)
-        jobs = flow.claim_known(sql, self.lanes.setdefault(threading.get_ident(), Lanes(["default"])), worker, limit)
-        self.seen["known"] += len(jobs)
-        return jobs
+        """As workers with some free slots, or as clients that know of none."""
+        limit = rng.choice([1, 3, 20])
+        return flow.claim(sql, f"w{rng.random()}", limit, free=rng.choice([None, 0, 1, limit]))
 
     def finish(self, sql: Sql, jobs: list[Taken], outcome: str) -> None:
         """As workers do: an end that was a deadlock's victim is sent again."""
@@ -126,6 +122,20 @@ class Race:
         time.sleep(0.01)
         with self.retried("reclaim"):
             sql("select * from upkeep('w', '10 s')")
+            sql("select prune_limits(100, clock())")
+
+    def operate(self, sql: Sql, rng: random.Random) -> None:
+        """Limits that come and go, while claims count: the counters are the truth nevertheless."""
+        time.sleep(0.01)
+        sql("begin")
+        for key in ("free", "tenant:b", "queue:default"):
+            if rng.random() < 0.5:
+                sql("select set_limit(%s, '{\"concurrency\": 1000}')", [key])
+            else:
+                sql("select clear_limit(%s)", [key])
+        time.sleep(rng.random() * 0.01)
+        sql(rng.choice(["commit", "commit", "rollback"]))
+        self.seen["change"] += 1
 
     def look(self, sql: Sql, rng: random.Random) -> None:
         """The witness that reads the tables: a snapshot each."""
@@ -139,7 +149,7 @@ class Race:
         return Retried(self.seen, what)
 
     def run(self, dsn: str, schema: str, seconds: float) -> None:
-        works = [self.add] + [self.work] * 6 + [self.lose, self.look]
+        works = [self.add] + [self.work] * 6 + [self.lose, self.look, *([] if self.simple else [self.operate])]
         errors = hammer(dsn, schema, self.seed, seconds, works, self.was_worth_it)
         assert self.above == [], "above the limit"
         assert self.drift == [], "a counter is not the truth"
@@ -163,7 +173,8 @@ class Race:
         keys = ("one", "two", "three", *([] if self.simple else ["tenant:a"]))
         full = all(self.peaks[key] == self.places[key] for key in keys)
         rated = self.simple or len(self.starts) > RATE
-        return full and rated and self.seen["known"] > 50 and self.seen["crashed"] > 10 and self.seen["snapshot"] > 50
+        changed = self.simple or self.seen["change"] > 50
+        return full and rated and changed and self.seen["crashed"] > 10 and self.seen["snapshot"] > 50
 
 
 class Retried:
@@ -188,16 +199,18 @@ def drain(sql: Sql) -> None:
     for _ in range(10_000):
         sql("update later set run_at = clock()")
         core.promote(sql)
-        jobs = flow.claim(sql, limit=500)
+        jobs = flow.claim_on(sql, limit=500)
         if not jobs and not core.count(sql, "live"):
             return
-        assert jobs, f"nothing is claimed of {core.count(sql, 'live')} jobs that wait; {flow.held(sql)}"
+        assert jobs, f"nothing is claimed of {sql('table live')}; {flow.held(sql)}, {sql('table lanes')}"
         assert flow.end(sql, *jobs) == []
     raise AssertionError("jobs do not come to an end")
 
 
 @pytest.mark.parametrize("simple", [False, True], ids=["every kind of limit", "one limit each"])
-def test_limits_are_exact_at_every_moment_whoever_claims_ends_or_crashes(dsn: str, sql: Sql, simple: bool) -> None:
+def test_limits_are_exact_at_every_moment_while_jobs_are_claimed_end_and_crash(
+    dsn: str, sql: Sql, simple: bool
+) -> None:
     race = Race(sql, simple=simple)
     race.run(dsn, "holdfast", 5)
     race.check(sql)
@@ -227,30 +240,101 @@ def test_a_change_that_began_earlier_gives_no_time_back_either(sql: Sql, clock: 
     assert flow.claim(sql, limit=10) == []
 
 
-def test_a_change_that_waited_for_a_claim_sees_what_it_took(dsn: str, sql: Sql, clock: Clock) -> None:
+def test_a_change_waits_for_no_claim_and_gives_back_nothing_that_it_took(dsn: str, sql: Sql, clock: Clock) -> None:
     flow.limit(sql, "rate", rate=1, per=1, burst=5)
     flow.put(sql, keys=["rate"], number=20)
-    with core.session(dsn, autocommit=False) as claiming, core.session(dsn) as changing, ThreadPoolExecutor(1) as pool:
+    with core.session(dsn, autocommit=False) as claiming:
         assert len(flow.claim(core.runner(claiming), limit=10)) == 5
-        change = pool.submit(core.runner(changing), "select apply_limits('{rate}')")
-        waiting = "select 1 from pg_stat_activity where pid = %s and wait_event_type = 'Lock'"
-        wait_until(lambda: sql(waiting, [changing.info.backend_pid]))
+        sql("set statement_timeout = '500ms'")
+        sql("select set_limit('rate', '{\"burst\": 6}')")
         claiming.commit()
-        change.result(10)
     assert flow.claim(sql, limit=10) == []
+    clock.advance(6)
+    assert len(flow.claim(sql, limit=10)) == 6
 
 
-UNLOCKED = {
-    "admit": [("for update skip locked", "")],
-    "claim_known": [("where m.key = any (v_keys) for update skip locked", "where m.key = any (v_keys)")],
+def test_while_one_claim_has_the_ring_others_find_plain_jobs_only_and_ends_do_not_wait(dsn: str, sql: Sql) -> None:
+    flow.limit(sql, "one", concurrency=1)
+    flow.put(sql, keys=["one"])
+    (first,) = flow.claim(sql)
+    flow.put(sql, tenant="a")
+    (plain,) = flow.put(sql)
+    flow.put(sql, keys=["one"])
+    with core.session(dsn, autocommit=False) as other:
+        assert other.execute("select lock_ring()").fetchone() == (True,)
+        assert [job.id for job in flow.claim(sql)] == [plain]
+        sql("set statement_timeout = '500ms'")
+        assert flow.end(sql, first) == []
+        sql("set statement_timeout = 0")
+    assert sorted(job.every_key[0] for job in flow.claim(sql)) == ["one", "queue:default"]
+    assert flow.drift(sql) == []
+
+
+@pytest.mark.parametrize("limit", [4, 30])
+def test_plain_jobs_and_those_of_tenants_share_the_limit_of_their_queue(sql: Sql, limit: int) -> None:
+    flow.limit(sql, "queue:default", concurrency=5)
+    for tenant in (None, "a", "b"):
+        flow.put(sql, tenant=tenant, number=10)
+    started = [len(flow.claim(sql, limit=limit)) for _ in range(4)]
+    assert sum(started) == 5
+    assert flow.drift(sql) == []
+
+
+def rush(dsn: str, schema: str, sql: Sql, seconds: float) -> int:
+    """Claims that begin at the same moment, with nothing to take up before: only the ring's lock keeps them apart.
+    Returns how many jobs they started."""
+    for key, places in PLACES.items():
+        flow.limit(sql, key, concurrency=places)
+    for key, tenant in itertools.product(("one", "two", "three"), ("a", "b")):
+        flow.put(sql, keys=[key], tenant=tenant, number=1000)
+    flow.end(sql, *flow.claim(sql))
+    number = 0
+    with ExitStack() as stack, ThreadPoolExecutor(6) as pool:
+        claimers = [core.runner(stack.enter_context(core.session(dsn, schema))) for _ in range(6)]
+        for _ in rounds(seconds):
+            flow.fold(sql)
+            begin = threading.Barrier(len(claimers))
+            jobs = [job for some in pool.map(partial(claim_at, begin), claimers) for job in some]
+            assert sql(flow.ABOVE) == [], "above the limit"
+            assert flow.drift(sql) == [], "a counter is not the truth"
+            assert flow.end(sql, *jobs) == []
+            number += len(jobs)
+    return number
+
+
+def claim_at(begin: threading.Barrier, sql: Sql) -> list[Taken]:
+    sql("set deadlock_timeout = '5ms'")  # no time is lost where claims do not wait in line
+    begin.wait()
+    with suppress(psycopg.errors.DeadlockDetected):
+        return flow.claim(sql, limit=4)
+    return []
+
+
+def test_claims_of_the_same_moment_start_no_more_than_limits_allow(dsn: str, sql: Sql) -> None:
+    assert rush(dsn, "holdfast", sql, 3) > 50, "too little happened to prove anything"
+
+
+def test_it_goes_red_when_claims_do_not_lock_the_ring(dsn: str) -> None:
+    unlocked = {"lock_ring": [("if not pg_try_advisory_xact_lock(1215259732, v_ring) then", "if false then")]}
+    with mutant(dsn, unlocked) as sql, pytest.raises(AssertionError, match="above the limit"):
+        rush(dsn, "mutant", sql, 50)
+
+
+# Each breaks what the race looks for.
+MUTANTS = {
+    "claims are not counted": {"start_under_limits": [("m.running + u.jobs", "m.running")]},
+    "ends are counted twice": {"end_under_limits": [("m.running - e.jobs", "m.running - 2 * e.jobs")]},
+    "jobs do not hold the limit of their tenant": {
+        "start_under_limits": [("where k <> all (coalesce(u.own, '{}'))", "where k like 'queue:%'")]
+    },
 }
 
 
-@pytest.mark.parametrize("name", list(UNLOCKED))
-def test_the_race_goes_red_when_claims_do_not_lock_the_limits(dsn: str, name: str) -> None:
+@pytest.mark.parametrize("change", MUTANTS.values(), ids=MUTANTS)
+def test_the_race_goes_red_when(dsn: str, change: dict[str, list[tuple[str, str]]]) -> None:
     def race(sql: Sql) -> None:
         for _ in rounds():
-            Race(sql, simple=name == "claim_known").run(dsn, "mutant", 3)
+            Race(sql).run(dsn, "mutant", 3)
 
-    with mutant(dsn, {name: UNLOCKED[name]}) as sql, pytest.raises(AssertionError, match="the"):
+    with mutant(dsn, change) as sql, pytest.raises(AssertionError, match=r"above the limit|not the truth"):
         race(sql)

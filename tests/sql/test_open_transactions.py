@@ -2,12 +2,14 @@
 
 Each operation that any role may call is left open in a transaction. Beside it everything else must go on: jobs that
 have nothing to do with it, also those of the same claim and of the same call to finish(). A function that is granted
-and has no case here fails the test.
+and has no case here fails the test. The one exception is a claim that holds the ring's lock: other claims of tenants'
+jobs and of jobs under limits wait until the server has ended its session, for a second.
 """
 
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -47,6 +49,7 @@ CASES: dict[str, str] = {
     "enqueue_many": """select enqueue_many('[{"task": "t", "dedupe_key": "a"}, {"task": "t", "delay": 60}]')""",
     "emit": "select emit('mail', '{}', 'k2')",
     "publish_event": "select publish_event('order.paid', '{}', 'acme', p_key => 'k')",
+    "announce_lanes": """select announce_lanes('default', 2, 'acme', '[["domain:a"], null]', 2)""",
     "lane_of": "select lane_of('acme', '{k}')",
     "fit_keys": "select fit_keys('{k}')",
     "wake": "select wake('default')",
@@ -55,6 +58,7 @@ CASES: dict[str, str] = {
     "close_batch": "select close_batch(%(open_batch)s)",
     # workers' calls
     "claim": "select claim('open', '{mine}', 10, p_asleep => true)",
+    "claim, from the ring": "select claim('open', '{ring}', 10)",
     "sleep": "select sleep('open', '{default}')",
     "finish": "select finish(array[%(running)s]::uuid[], array[%(token)s]::bigint[], null, '{}')",
     "finish, closing its claim": "select finish(array[%(alone)s]::uuid[], array[%(alone_token)s]::bigint[])",
@@ -81,7 +85,6 @@ CASES: dict[str, str] = {
     "record_tick": "select record_tick('open', '{default}', 1, 0, 0, 0, 0, 0, 0, '{}')",
     "count_waiting": "select count_waiting('{default}')",
     "count_jobs": "select count_jobs()",
-    "note_throttled": """select note_throttled('[{"key": "k", "tenant": "acme", "count": 1}]')""",
     "register_worker": "select register_worker('open', 'h', 1, '1', '{default}', 1, %(changed_task)s)",
     "unregister_worker": "select unregister_worker('w')",
     "register_limits": "select register_limits(%(new_rule)s)",
@@ -129,6 +132,7 @@ CASES: dict[str, str] = {
     "keep_answer": "select keep_answer('acme', 'k', 200::smallint, '{}')",
     # looks
     "clock": "select clock()",
+    "rule_of": "select rule_of('domain:known')",
     "idempotency_key": "select idempotency_key('mail', null, 'k')",
     "why": "select why(%(running)s)",
     "claimed_jobs": "select claimed_jobs()",
@@ -148,12 +152,15 @@ BY_HAND: dict[str, str] = {
     "blocks": "delete from blocks",
     "a look at everything": "select count(*), (select count(*) from history) from jobs",
 }
+# Claims that hold the ring's lock; and all whose sessions the server ends, since they hold it.
+RING = ("claim, from the ring",)
+ENDED = (*RING, "upkeep", "prune")
 # Left open together, each in a transaction of its own: they take no lock that another one of the group needs.
 GROUPS: dict[str, tuple[str, ...]] = {
     "all ways to enqueue": tuple(CASES)[: tuple(CASES).index("close_batch")],
     "calls of a worker that change no job": (
         "sleep", "held_jobs", "wanted_cancels", "keep_result", "record_tick", "count_waiting", "count_jobs",
-        "read_body", "note_throttled", "next_schedules", "read_endpoint", "webhooks_wanted", "unregister_worker",
+        "read_body", "next_schedules", "read_endpoint", "webhooks_wanted", "unregister_worker",
     ),
     "endpoints and tokens": (
         "add_endpoint", "change_endpoint", "test_endpoint", "create_token", "use_token", "begin_answer", "keep_answer",
@@ -195,6 +202,9 @@ class Scene:
         expired = [core.put(sql, queue="gone", retry=ONCE) for _ in range(2)]
         (claim, _) = core.claim(sql, "gone", queues=("gone",))
         sql("update claims set expires_at = '2000-01-01' where token = %s", [claim.token])
+        core.put(sql, queue="ring", tenant="acme", keys=["domain:known"])
+        core.put(sql, queue="ended", keys=["domain:known"])
+        core.finish(sql, *core.claim(sql, queues=("ended",)))  # and no claim has folded it
         waiting = core.put(sql, queue="mine", dedupe_key="held", batch=OPEN_BATCH)
         later = core.put(sql, queue="mine", dedupe_key="later", delay="1 hour")
         sql("select add_endpoint(%s, 'https://example.org', 'plain:s', 'acme')", [ENDPOINT])
@@ -214,21 +224,41 @@ class Scene:
 
 @contextmanager
 def left_open(dsn: str, schema: str, case: str, names: dict[str, Any]) -> Iterator[psycopg.Connection[Any]]:
-    """The operation in a transaction that is committed at the end."""
+    """The operation in a transaction that is committed at the end, unless the server has ended its session."""
     statement = (CASES | BY_HAND)[case]
     with core.session(dsn, schema, autocommit=False) as conn:
         conn.execute(statement, names if "%(" in statement else None)
         yield conn
-        conn.commit()
+        if case in ENDED:
+            with pytest.raises(psycopg.errors.IdleInTransactionSessionTimeout):
+                conn.execute("select 1")
+        else:
+            conn.commit()
 
 
 def go_on(sql: Sql, scene: Scene, case: str) -> None:
     """Everything that must work beside the open transaction, on jobs that it has nothing to do with."""
     sql("set lock_timeout = '1s'")  # what waits for the transaction waits for ever
-    _work(sql, case)
+    if case not in RING:
+        _work(sql, case)
     _end(sql, scene)
     _keep_up(sql, scene, case)
     _start_worker(sql)
+    if case in RING:
+        _work_beside_a_claim(sql)
+
+
+def _work_beside_a_claim(sql: Sql) -> None:
+    """Plain jobs are claimed at once, all others when the server has ended the claim's session."""
+    plain, tenants = core.put(sql, queue="busy"), core.put(sql, queue="busy", tenant="acme")
+    limited = core.put(sql, queue="busy", keys=["domain:other"])
+    began = time.monotonic()
+    found = {job.id for job in core.claim(sql, "other", queues=("busy",))}
+    assert plain in found
+    while found != {plain, tenants, limited}:
+        found |= {job.id for job in core.claim(sql, "other", queues=("busy",))}
+        assert time.monotonic() - began < 2.0, "claims go on after a second"
+    assert {job.id for job in core.claim(sql, "other", queues=("ring",))}, "the open claim's jobs are free again"
 
 
 def _work(sql: Sql, case: str) -> None:
@@ -342,6 +372,19 @@ def test_a_worker_with_a_new_limit_starts_beside_an_open_change_of_another_rule(
         kept("select register_limits(%s)", [json.dumps([{**RULE, "template": "k:{a}", "pattern": "k:%"}])])
 
 
+def test_a_claim_that_came_in_one_message_with_its_begin_is_ended_too(dsn: str, kept: Sql) -> None:
+    """Then the transaction begins with the statement, as one does that commits by itself."""
+    job = core.put(kept, tenant="acme")
+    with core.session(dsn, "holdfast") as open_:
+        open_.execute("begin; select claim('open', '{default}', 10)")
+        began = time.monotonic()
+        while not (found := core.claim(kept, "other")):
+            assert time.monotonic() - began < 2.0
+        assert [each.id for each in found] == [job]
+        with pytest.raises(psycopg.errors.IdleInTransactionSessionTimeout):
+            open_.execute("select 1")
+
+
 def test_a_leader_row_left_locked_keeps_no_leader_from_noting_its_place(dsn: str, kept: Sql) -> None:
     """With many batches a round ends in the middle of them, and upkeep() notes where."""
     kept("insert into batches (id, name, open, created_at) select gen_random_uuid(), 'b', true, clock() "
@@ -375,7 +418,12 @@ def test_every_function_that_a_role_may_call_has_a_case(sql: Sql) -> None:
     assert {case.partition(",")[0] for case in CASES} == granted
 
 
-# The waits that the trial found, put back.
+# The waits that the trial found, put back, and others.
+NEW_KEY, IN_LIMITS = (
+    "    insert into limit_settings (key",
+    "    insert into limits (key) values (p_key) on conflict do nothing;",
+)
+TRY, AFTER_THE_RING = "if not pg_try_advisory_xact_lock(", "if not lock_ring() or not pg_try_advisory_xact_lock("
 HANDLED = ("exception when lock_not_available then", "exception when division_by_zero then")
 MUTANTS: dict[str, tuple[dict[str, list[tuple[str, str]]], str]] = {
     "finish": ({"finish": [("for update skip locked) l);", "for update) l);")]}, "cancel, of a running job"),
@@ -384,8 +432,11 @@ MUTANTS: dict[str, tuple[dict[str, list[tuple[str, str]]], str]] = {
     "a start": ({"register_schedules": [("order by l.name for update skip locked", "order by l.name"), HANDLED]},
                 "pause_schedule"),
     "the lead": ({"take_lead": [HANDLED]}, "take_lead"),
-    "a claim": ({"pause": [("perform pg_advisory_xact_lock(", "perform greatest(")]},
-                "pause, of a new key"),
+    "a claim": ({"pause": [(NEW_KEY, IN_LIMITS + NEW_KEY)]}, "pause, of a new key"),
+    "the ring": ({"lock_ring": [("'1s'", "'0'")]}, "claim, from the ring"),
+    "upkeep": ({"upkeep": [("'10ms'", "'1s'")]}, "upkeep"),
+    "prune": ({"prune_limits": [("'10ms'", "'1s'")]}, "prune"),
+    "a repair": ({"reconcile_limits": [(TRY, AFTER_THE_RING)]}, "reconcile_limits"),
     "progress": ({"report_progress": [HANDLED]}, "report_progress"),
 }  # fmt: skip
 

@@ -1,5 +1,5 @@
 """Orders: jobs under a key "order:..." run one at a time, the first first, and one that waits for another attempt holds
-up the rest. Whoever claims, fails, crashes or commits late."""
+up the rest, whatever fails, crashes or commits late."""
 
 from __future__ import annotations
 
@@ -19,8 +19,6 @@ from flow import Taken
 from mutants import mutant
 from sql_core import Sql
 from sql_hammer import hammer, rounds
-
-from holdfast.worker.lanes import NOWHERE, Lanes
 
 
 def put(sql: Sql, order: str = "order:a", **options: object) -> uuid.UUID:
@@ -43,7 +41,7 @@ def test_jobs_of_an_order_run_one_at_a_time_and_in_order(sql: Sql) -> None:
 
 
 def run_all(sql: Sql) -> list[int]:
-    """Claims and ends one job after the other; answers what their payloads say of their places."""
+    """Claims and ends one job after the other; returns what their payloads say of their places."""
     done = []
     while jobs := core.claim(sql, limit=1):
         done.append(jobs[0].payload["n"])
@@ -209,7 +207,7 @@ def test_other_limits_of_a_waiting_job_are_free_meanwhile(sql: Sql) -> None:
     assert started(sql) == [other]
 
 
-def test_a_first_job_that_somebody_is_about_to_claim_is_not_overtaken(dsn: str, sql: Sql) -> None:
+def test_a_first_job_that_another_transaction_holds_is_not_overtaken(dsn: str, sql: Sql) -> None:
     first, second = put(sql), put(sql)
     with core.session(dsn, autocommit=False) as other:
         other.execute("select 1 from live where id = %s for update", [first])
@@ -220,20 +218,23 @@ def test_a_first_job_that_somebody_is_about_to_claim_is_not_overtaken(dsn: str, 
 
 
 def test_what_a_late_commit_brings_comes_before_what_began_later(dsn: str, sql: Sql) -> None:
-    """A worker remembers how far it got in a lane; not in one that has an order."""
+    """The ring remembers how far claims got in a lane; a job that comes later to an earlier place is found."""
     with core.session(dsn, autocommit=False) as late:
         straggler = put(core.runner(late))
         early = put(sql)
-        lanes = Lanes(["default"])
+        second = put(sql)
         (job,) = flow.claim(sql)
         assert job.id == early
-        row = (str(job.id), job.token, "t", "{}", 1, 5, "default", 2, None, 1.0, None, None, 77, ["order:a"])
-        lanes.learn([row], None, False, 0.0, 0.0)
-        assert lanes._rings["default/2"].marks == {77: NOWHERE}
+        assert flow.claim(sql) == []
+        sql("update lanes l set mark_at = j.run_at, mark_id = j.id from live j where j.id = %s", [second])
         flow.end(sql, job)
         late.commit()
     after = put(sql)
-    assert started(sql) == [straggler]
+    jobs = flow.claim(sql)
+    assert [job.id for job in jobs] == [straggler]
+    flow.end(sql, *jobs)
+    jobs = flow.claim(sql)
+    assert [job.id for job in jobs] == [second]
     assert after not in started(sql)
 
 
@@ -304,7 +305,6 @@ class Race:
         self.running: dict[str, uuid.UUID] = {}
         self.wrong: list[str] = []
         self.seen: Counter[str] = Counter()
-        self.lanes: dict[int, Lanes] = {}
 
     def add(self, sql: Sql, rng: random.Random) -> None:
         """One after the other, so that their order is known."""
@@ -315,17 +315,13 @@ class Race:
                 id_ = uuid.uuid4()
                 with self.guard:
                     self.waiting[order].append(id_)
-                flow.put(sql, keys=[order, *more], ids=[id_])
+                flow.put(sql, keys=[order, *more], ids=[id_], priority=rng.choice([1, 2, 3]))
         time.sleep(0.001)
 
     def work(self, sql: Sql, rng: random.Random) -> None:
         try:
-            worker, limit = f"w{rng.random()}", rng.choice([1, 3, 20])
-            if rng.random() < 0.5:
-                jobs = flow.claim(sql, worker, limit)
-            else:
-                mine = self.lanes.setdefault(threading.get_ident(), Lanes(["default"]))
-                jobs = flow.claim_known(sql, mine, worker, limit)
+            limit = rng.choice([1, 3, 20])
+            jobs = flow.claim(sql, f"w{rng.random()}", limit, free=rng.choice([None, limit]))
         except psycopg.errors.DeadlockDetected:
             self.seen["deadlock"] += 1
             return
@@ -387,7 +383,7 @@ class Race:
         return all(self.seen[what] > 10 for what in ("start", "error", "crashed", "dead", "snoozed", "released"))
 
 
-def test_orders_hold_whoever_claims_fails_or_crashes(dsn: str, sql: Sql) -> None:
+def test_orders_hold_while_jobs_are_claimed_fail_and_crash(dsn: str, sql: Sql) -> None:
     flow.limit(sql, "shared", concurrency=2)
     race = Race()
     race.run(dsn, "holdfast", 5)
@@ -397,7 +393,7 @@ def test_orders_hold_whoever_claims_fails_or_crashes(dsn: str, sql: Sql) -> None
         core.lose(sql)
         sql("update later set run_at = clock()")
         core.promote(sql)
-        if not (jobs := flow.claim(sql, limit=100)):
+        if not (jobs := flow.claim_on(sql, limit=100)):
             break
         race.start(jobs)
         race.end(jobs, "succeeded")
@@ -411,9 +407,9 @@ def test_orders_hold_whoever_claims_fails_or_crashes(dsn: str, sql: Sql) -> None
 @pytest.mark.parametrize(
     "change",
     [
-        {"admit": [(" and p.n <> all (v_late)", "")]},
+        {"find_jobs": [("where not u.ordered or first_of_order(p_queue, u.lane, j.place)", "")]},
         {"settle": [("nullif(orders_of(g.keys || g.held), '{}')", "null::text[]")]},
-        {"apply_limits": [("then 1 else", "then 2 else")]},
+        {"views/limit_state": [("case when m.kind = 'order' then 1 else", "case when m.kind = 'order' then 2 else")]},
     ],
     ids=["the first is not looked for", "a retry lets others pass", "two at a time"],
 )
@@ -427,5 +423,5 @@ def test_the_race_goes_red_when_orders_are_broken(dsn: str, change: dict[str, li
             except AssertionError:
                 if race.wrong:
                     return
-            sql("truncate live, later, claims, limits, limit_owed, kept_orders")
+            sql("truncate live, later, claims, limits, lanes, flows, rings, arrivals, releases, folds, kept_orders")
     pytest.fail("the race is green although orders are broken")

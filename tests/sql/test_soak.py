@@ -47,8 +47,8 @@ Level = dict[str, tuple[int, int]]  # of each table: rows, bytes
 class Traffic:
     """What an application, its workers and its operators do in one step, with names that never come again."""
 
-    def __init__(self, sql: Sql, other: Sql) -> None:
-        self.sql, self.other = sql, other
+    def __init__(self, sql: Sql) -> None:
+        self.sql = sql
         rules = [{"template": t, "pattern": t.split("{")[0] + "%", "code": code} for t, code in RULES.items()]
         sql("select register_limits(%s::jsonb)", [json.dumps(rules)])
         nightly = {"name": "nightly", "task": "t", "cron": "0 3 * * *", "zone": "UTC", "missed": "once", "payload": {}}
@@ -60,8 +60,8 @@ class Traffic:
         for each in (self.workers, self.enqueues, self.batches, self.messages, self.service, self.operators):
             each(names)
         self.work(f"worker-{number}")
+        self.after_the_last_claim(names[0])
         self.sql("commit")
-        self.owed(names[0])
 
     def workers(self, names: list[str]) -> None:
         for name in names:  # none of them says good-bye
@@ -73,7 +73,8 @@ class Traffic:
     def enqueues(self, names: list[str]) -> None:
         for name in names:
             for kind in ("domain", "rate", "broken", "order", "tenant"):
-                core.put(self.sql, tenant=name, keys=[f"{kind}:{name}"])
+                for _ in range(3):  # more than may run at once
+                    core.put(self.sql, tenant=name, keys=[f"{kind}:{name}"])
             core.put(self.sql, dedupe_key=name, dedupe_scope="success", dedupe_keep="1 day")
             core.put(self.sql, delay="1 day")
             core.put(self.sql, delay="1 hour", deadline="2 hours")
@@ -101,8 +102,6 @@ class Traffic:
             digest = uuid.uuid5(uuid.NAMESPACE_URL, name).bytes * 2
             self.sql("select create_token(%s, %s, %s, 'hf', null, '{jobs:read}', '1 day')",
                      [uuid.uuid4(), name, digest])  # fmt: skip
-            self.sql("select note_throttled(%s::jsonb)",
-                     [json.dumps([{"key": f"domain:{name}", "tenant": name, "count": 1}])])  # fmt: skip
 
     def work(self, worker: str) -> None:
         """Ends of every kind in turn. Of two jobs that are to be canceled one succeeds, one is lost with its worker."""
@@ -122,15 +121,14 @@ class Traffic:
         assert core.cancel(self.sql, lost.id, ended.id) == ["canceling"] * 2
         assert flow.end(self.sql, ended) == []
 
-    def owed(self, name: str) -> None:
-        """The end of a job whose limit somebody holds at that moment, and under which nothing is claimed any more."""
-        key = f"domain:owed-{name}"
-        core.put(self.sql, keys=[key], priority=0)
+    def after_the_last_claim(self, name: str) -> None:
+        """What claims take up, and there is none any more: the end of a job under a limit, a job of a tenant, and a
+        rule that was changed."""
+        core.put(self.sql, keys=[f"domain:last-{name}"], priority=0)
         (job,) = flow.claim(self.sql, "w", 1)
-        self.other("begin")
-        self.other("select from limits where key = %s for update", [key])
         flow.end(self.sql, job)
-        self.other("commit")
+        core.put(self.sql, tenant=f"last-{name}")
+        self.sql("select set_limit('domain:{d}', '{\"concurrency\": 2}')")
 
     def operators(self, names: list[str]) -> None:
         for name in names:
@@ -147,10 +145,10 @@ class Traffic:
 class Soak:
     """Steps through time, and looks how large everything is."""
 
-    def __init__(self, settings: Settings, sql: Sql, other: Sql, clock: Clock, loop: asyncio.Runner) -> None:
+    def __init__(self, settings: Settings, sql: Sql, clock: Clock, loop: asyncio.Runner) -> None:
         self.settings, self.sql, self.clock, self.loop = settings, sql, clock, loop
         self.session = Session(settings, "soak")
-        self.traffic = Traffic(sql, other)
+        self.traffic = Traffic(sql)
         self.used: set[str] = set()
 
     def run(self, steps: int) -> tuple[Level, Level]:
@@ -207,10 +205,10 @@ def grown(half: Level, end: Level) -> list[str]:
 @contextmanager
 def soak(dsn: str, schema: str, sql: Sql) -> Iterator[Soak]:
     settings = Settings(dsn=dsn, schema=schema)
-    with stopped_clock(dsn, schema) as clock, core.session(dsn, schema) as other, asyncio.Runner() as loop:
+    with stopped_clock(dsn, schema) as clock, asyncio.Runner() as loop:
         # Each step makes one partition, not four: that is most of what a step takes.
         sql("update settings set value = '0' where name = 'partitions_ahead_days'")
-        under = Soak(settings, sql, core.runner(other), clock, loop)
+        under = Soak(settings, sql, clock, loop)
         try:
             yield under
         finally:
@@ -232,7 +230,9 @@ def test_no_table_is_larger_after_months_than_it_was_half_way(dsn: str, sql: Sql
 OFF = {
     "limits": {"prune_limits": [("where m.running = 0", "where false")]},
     "throttled": {"prune_limits": [("where t.last_at < p_oldest", "where false")]},
-    "limit_owed": {"prune_limits": [("if exists (select 1 from limit_owed)", "if false")]},
+    "limit_settings": {"prune_limits": [("where s.override = '{}' and", "where false and")]},
+    "lanes": {"prune_limits": [("where not l.open and", "where false and")]},
+    "flows": {"prune_limits": [("where not s.open and", "where false and")]},
     "batches": {"prune": [("perform end_abandoned(p_limit, v_oldest);", "")]},
     "batch_counts": {"prune": [("delete from batch_counts where", "delete from batch_counts where false and")]},
     "answers": {"prune": [("where a.created_at <", "where false and a.created_at <")]},
@@ -245,7 +245,7 @@ OFF = {
     "dedupe": {"prune": [("from dedupe where expires_at", "from dedupe where false and expires_at")]},
     "history": {"prune": [(" < v_oldest\n        order by 1", " < '2000-01-01'\n        order by 1")]},
 }
-SOME = list(OFF) if LONG else ["limits"]
+SOME = list(OFF) if LONG else ["limits", "lanes"]
 
 
 @pytest.mark.timeout(600)

@@ -63,7 +63,7 @@ def test_a_job_that_ends_in_its_own_transaction_took_as_long_as_that(
 
 def test_a_pause_lasts_from_the_call(late: psycopg.Connection, each_sql: Sql) -> None:
     late.execute("select pause('queue:default', 'me', null, '1 minute')")
-    assert behind(late, "select paused_until from limits") >= OPEN_FOR + 60
+    assert behind(late, "select paused_until from limit_settings") >= OPEN_FOR + 60
 
 
 @pytest.mark.parametrize("how", ["enqueue", "insert"])

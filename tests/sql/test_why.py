@@ -184,7 +184,7 @@ def test_a_key_at_its_limit_tells_which_jobs_hold_it(sql: Sql, clock: Clock) -> 
     assert [(h["id"], h["worker"], h["lost"]) for h in only(told)["holders"]] == [
         (str(first), "w1", False), (str(second), "w2", False)]  # fmt: skip
     flow.end(sql, first)
-    assert kinds(why(sql, id_)) == ["soon"], "what is owed to the key is room"
+    assert kinds(why(sql, id_)) == ["soon"], "what a job has given back is room before a claim takes it up"
     for _ in range(9):
         flow.hold(sql, "domain:a")
     told = why(sql, id_)
@@ -210,6 +210,7 @@ def test_a_holder_whose_lease_has_run_out_is_told_as_such(sql: Sql, clock: Clock
 def test_a_rate_tells_when_the_next_start_is_free(sql: Sql, clock: Clock) -> None:
     flow.serve(sql)
     flow.change(sql, "source:x", rate=30, per=60, burst=5)
+    flow.fold(sql)
     sql("update limits set tokens = -0.6, tokens_at = clock()")
     id_ = flow.wait(sql, "source:x")
     told = why(sql, id_)
@@ -222,6 +223,7 @@ def test_a_rate_tells_when_the_next_start_is_free(sql: Sql, clock: Clock) -> Non
 def test_a_breaker_that_is_open_and_one_whose_probe_is_under_way(sql: Sql, clock: Clock) -> None:
     flow.serve(sql)
     flow.change(sql, "domain:a", breaker_after=5)
+    flow.fold(sql)
     sql("update limits set open_until = clock() + interval '4 minutes', failure_streak = 6")
     id_ = flow.wait(sql, "domain:a")
     told = why(sql, id_)
@@ -274,6 +276,34 @@ def test_workers_whose_slots_are_all_taken(sql: Sql, clock: Clock) -> None:
     assert why(sql, id_)["sentence"] == "all 20 slots of the one worker that serves queue default are busy"
 
 
+def test_workers_whose_slots_are_taken_by_other_queues(sql: Sql, clock: Clock) -> None:
+    flow.serve(sql, "w", queues="{default,mail,visits}", slots=2)
+    id_ = core.put(sql)
+    for queue in ("mail", "visits"):
+        core.put(sql, queue=queue)
+        core.claim_one(sql, "w", queues=[queue])
+    told = why(sql, id_)
+    busy = "all 2 slots of the one worker that serves queue default are busy"
+    assert told["sentence"] == f"{busy} with other queues (mail, visits)"
+    assert (only(told)["kind"], only(told)["queues"], only(told)["claimed"]) == ("busy", ["mail", "visits"], 2)
+    mine = core.put(sql)
+    core.claim_one(sql, "w")
+    left = why(sql, mine)
+    assert (left["sentence"].partition(" (then")[0], "queues" in left["reasons"][0]) == (busy, False), "one is its own"
+    flow.serve(sql, "w2", queues="{default}", slots=50)
+    assert "busy" not in kinds(why(sql, mine)), "another worker has slots left"
+
+
+def test_the_only_slot_is_taken_by_another_queue(sql: Sql, clock: Clock) -> None:
+    flow.serve(sql, "w", queues="{default,mail}", slots=1)
+    id_ = core.put(sql)
+    core.put(sql, queue="mail")
+    core.claim_one(sql, "w", queues=["mail"])
+    assert why(sql, id_)["sentence"] == (
+        "the only slot of the one worker that serves queue default is busy with another queue (mail)"
+    )
+
+
 def test_a_worker_is_alive_while_it_is_heard_of_or_its_lease_is_good(sql: Sql, clock: Clock) -> None:
     flow.serve(sql, "w")
     id_ = core.put(sql)
@@ -291,6 +321,7 @@ def test_others_that_take_turns_are_no_news_where_something_else_blocks(sql: Sql
     flow.serve(sql)
     id_ = flow.wait(sql, tenant="acme")
     flow.wait(sql, tenant="bree")
+    flow.arrive(sql)
     sql("select pause('tenant:acme', 'ann')")
     told = why(sql, id_)
     assert (kinds(told), told["sentence"]) == (
@@ -309,6 +340,7 @@ def test_a_job_behind_others(sql: Sql, clock: Clock) -> None:
         flow.wait(sql, tenant=tenant)
     flow.wait(sql, priority=0)
     flow.wait(sql, queue="mail", priority=0)
+    flow.arrive(sql)
     told = why(sql, id_)
     assert [(r["kind"], r.get("jobs"), r.get("tenants")) for r in told["reasons"]] == [
         ("priority", 1, None), ("behind", 2, None), ("ring", None, 3)]  # fmt: skip
@@ -318,8 +350,49 @@ def test_a_job_behind_others(sql: Sql, clock: Clock) -> None:
     assert told["sentence"] == "1 job of a higher priority goes first (then: jobs before it, others take turns)"
 
 
+def test_lanes_that_take_turns_with_a_job(sql: Sql, clock: Clock) -> None:
+    flow.serve(sql)
+    plain = core.put(sql)
+    clock.advance(1)
+    jobs = {key: flow.wait(sql, key) for key in "abc"}
+    flow.arrive(sql)
+    assert only(why(sql, jobs["a"]))["text"] == "3 other lanes take turns with it"
+    assert only(why(sql, plain))["text"] == "1 other lane takes turns with it"
+    assert {name: only(why(sql, jobs["a"]))[name] for name in ("lanes", "tenants", "more")} == {
+        "lanes": 3, "tenants": 0, "more": False}  # fmt: skip
+    clock.advance(1)
+    assert (
+        why(sql, flow.wait(sql, "a"))["sentence"] == "1 job of the same limits is before it (then: others take turns)"
+    )
+    assert why(sql, core.put(sql))["sentence"] == "1 job of the same queue is before it (then: others take turns)"
+    mine = [flow.wait(sql, *keys, tenant="acme") for keys in (["a"], ["b"], [])]
+    flow.arrive(sql)
+    ring = why(sql, mine[0])["reasons"][-1]
+    assert (ring["kind"], ring["lanes"], ring["tenants"]) == ("ring", 4, 0), (
+        "two of its own, plain jobs, those of no tenant"
+    )
+    assert why(sql, plain)["reasons"][-1]["text"] == "1 other tenant takes turns with it"
+    sql("update flows set open = false where tenant = 'acme'")
+    assert why(sql, plain)["reasons"][-1]["tenants"] == 0, "what is closed or empty takes no turns"
+
+
+def test_a_job_takes_turns_with_those_of_its_own_ring(sql: Sql, clock: Clock) -> None:
+    """Jobs under a rate or a breaker are claimed for free slots only, apart from all others."""
+    flow.serve(sql)
+    flow.change(sql, "source:x", breaker_after=5)
+    for _ in range(2):
+        direct = {tenant: flow.wait(sql, "source:x", tenant=tenant) for tenant in "abc"}
+        other = {tenant: flow.wait(sql, tenant=tenant) for tenant in "abcdef"}
+        flow.wait(sql, tenant="g", queue="mail")
+        flow.arrive(sql)
+        told = [only(why(sql, id_))["text"] for id_ in (direct["a"], other["a"])]
+        assert len(core.claim(sql)) == 9
+    assert told == ["2 other tenants take turns with it", "5 other tenants take turns with it"]
+
+
 def test_what_blocks_hardest_comes_first(sql: Sql, clock: Clock) -> None:
     flow.change(sql, "source:x", rate=1, per=60)
+    flow.fold(sql)
     sql("update limits set tokens = 0")
     flow.hold(sql, "domain:a")
     flow.change(sql, "domain:a", concurrency=1, breaker_after=1)
@@ -338,9 +411,11 @@ def test_what_blocks_hardest_comes_first(sql: Sql, clock: Clock) -> None:
 
 def test_the_cost_is_bounded_beside_a_large_backlog(sql: Sql) -> None:
     """200,000 jobs of 10,000 tenants, half of them of one tenant; a thousand run, and their key is full."""
+    sql("set holdfast.announces = 'on'")  # their lanes are written below
     sql(
         "insert into live (id, task, tenant, keys, lane, run_at) "
-        "select gen_random_uuid(), 't', 'tenant-' || n, '{k}', (n::bigint << 32) + 1, now() - i * interval '1 ms' from "
+        "select gen_random_uuid(), 't', 'tenant-' || n, '{k}', lane_of('tenant-' || n, '{k}'), "
+        "now() - i * interval '1 ms' from "
         "(select i, case when i % 2 = 0 then 1 else 2 + i % 20000 / 2 end as n from generate_series(1, 200000) i) g"
     )
     for n in range(10):
@@ -350,7 +425,14 @@ def test_the_cost_is_bounded_beside_a_large_backlog(sql: Sql) -> None:
             "update live set token = %s, claimed_at = now(), attempt = 1 where id = any (array(select id from taken))",
             [n, n],
         )
-    sql("insert into limits (key, running, concurrency) values ('k', 1000, 1000)")
+    sql(
+        "insert into lanes (queue, priority, lane, flow, open, tenant, keys) "
+        "select distinct 'default', 2, lane, lane_of(tenant, null), true, tenant, keys::text[] from live"
+    )
+    sql("insert into flows select 'default', 2, false, flow, row_number() over (), 0, 0, true, tenant from lanes")
+    sql("insert into rings values ('default', 2, false, 0)")
+    flow.change(sql, "k", concurrency=1000)
+    sql("insert into limits (key, running) values ('k', 1000)")
     flow.serve(sql)
     ((id_,),) = sql("select id from live where tenant = 'tenant-1' and token is null order by run_at desc limit 1")
     took = []
@@ -363,18 +445,25 @@ def test_the_cost_is_bounded_beside_a_large_backlog(sql: Sql) -> None:
     read = rows_read(sql) - before
     assert kinds(told) == ["concurrency", "busy", "behind", "ring"]
     assert (told["reasons"][2]["jobs"] > 900, told["reasons"][3]["more"]) == (True, True)
+    assert told["reasons"][3]["text"] == "more than 300 other tenants take turns with it"
     assert read < 10_000, f"{read:,} rows were read"
     assert min(took[-3:]) < 0.05, f"it took {min(took) * 1000:.0f} ms"
 
 
 def test_a_plan_made_while_all_was_empty_does_not_read_the_backlog(dsn: str, sql: Sql) -> None:
-    sql("vacuum analyze live, later, dead, claims, limits")
+    sql("vacuum analyze live, later, dead, claims, limits, lanes, flows, rings, releases")
     with core.session(dsn) as conn:
         kept = core.runner(conn)
         for _ in range(8):
             why(kept, flow.wait(sql, "k", tenant="acme"))
             sql("delete from live")
         sql("insert into live (id, task, lane) select gen_random_uuid(), 't', 5 from generate_series(1, 20000)")
+        for table in (
+            "lanes (queue, priority, lane, flow, open)",
+            "flows (queue, priority, lane, flow, open, direct, tag)",
+        ):
+            more = ", false, n" if "tag" in table else ""
+            sql(f"insert into {table} select 'default', 3, n, n, true{more} from generate_series(1, 20000) n")
         id_ = flow.wait(sql, "k", tenant="acme")
         before = rows_read(kept)
         why(kept, id_)

@@ -88,7 +88,7 @@ async def test_keys_and_queues_are_paused_and_resumed(operator: httpx.AsyncClien
     why = {"reason": "provider down", "seconds": 60}
     assert told(await operator.post("/queues/mail/pause", json=why))["changed"] == 1
     assert told(await operator.post("/queues/mail/pause")) == {"changed": 0}
-    assert sql("select key, paused, paused_by from limits") == [("queue:mail", True, "of None")]
+    assert sql("select key, paused, paused_by from limit_settings") == [("queue:mail", True, "of None")]
     assert told(await operator.post("/queues/mail/resume")) == {"changed": 1}
     assert told(await operator.post("/keys/pause", json={"key": "tenant:acme", "reason": "late"})) == {"changed": 1}
     assert told(await operator.post("/keys/resume", json={"key": "tenant:acme"})) == {"changed": 1}
@@ -120,7 +120,7 @@ async def test_paused_queues_are_shown_and_a_name_that_nobody_knows_is_doubted(o
 async def test_a_key_that_fits_no_rule_is_changed_with_a_warning(operator: httpx.AsyncClient, sql: Sql) -> None:
     doubt = "hots:a fits no rule of limits and no job was claimed under it yet"
     assert told(await operator.post("/keys/pause", json={"key": "hots:a"})) == {"changed": 1, "warning": doubt}
-    sql("delete from limits")
+    sql("delete from limit_settings")
     said = told(await operator.patch("/limits", json={"key": "hots:a", "concurrency": 1}))
     assert said == {"changed": 1, "warning": doubt}
     for known in ("hots:a", "host:a", "tenant:new"):
@@ -259,7 +259,7 @@ async def test_the_service_needs_the_rights_of_its_role_and_no_others(hf: Holdfa
             told(await operator.patch("/limits", json={"key": "k", "concurrency": 1}))
             told(await operator.post("/queues/mail/pause"))
         with pytest.raises(ConfigurationError, match="may not do this"):
-            await least.async_pool.run(least.calls.claim("w", ["default"], 1, 60, None, False))
+            await least.async_pool.run(least.calls.claim("w", ["default"], 1, 60, None, False, 1))
         await least.aclose()
 
 

@@ -78,7 +78,7 @@ async def processes(**settings: Any) -> AsyncIterator[Processes]:
 
 def job(**payload: object) -> Job:
     """A claimed job as a worker holds it."""
-    row = (ids.make(), 7, "", json.dumps(payload), 1, 5, "default", 2, None, 0.0, None, None, 0, None)
+    row = (ids.make(), 7, "", json.dumps(payload), 1, 5, "default", 2, None, 0.0, None, None, 0, None, None)
     return Job(row, Lease(7, 1, 0.0, 60.0))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -266,7 +267,7 @@ async def test_the_end_of_a_job_waits_for_its_last_report_that_is_on_its_way(hf:
             return await super().run(call)
 
     progress, slow, quick = Progress(hf.calls), Slow(hf.settings, "slow"), Session(hf.settings, "quick")
-    row = ("018f2c5e-7d1a-7c3b-9f00-2a4b6c8d0e1f", 1, "t", "{}", 1, 1, "default", 2, None, 0.0, None, None, 0, None)
+    row = (str(uuid.uuid4()), 1, "t", "{}", 1, 1, "default", 2, None, 0.0, None, None, 0, None, None)
     progress.report(Job(row, Lease(1, 1, 0.0, 1.0)), 1, None, None)
     on_its_way = asyncio.create_task(progress.store(slow))
     await asyncio.sleep(0)

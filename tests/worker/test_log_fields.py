@@ -122,7 +122,7 @@ async def test_a_task_that_is_unknown_here_is_warned_of_once_a_minute(
 def test_very_many_keys_are_not_all_counted() -> None:
     failures = Failures()
     for n in range(MOST_KEYS + 50):
-        row = ("id", 1, f"t{n}", b"{}", 1, 5, "q", 2, None, 0.0, None, None, 1, [f"k{n}"])
+        row = ("id", 1, f"t{n}", b"{}", 1, 5, "q", 2, None, 0.0, None, None, 1, [f"k{n}"], None)
         failures.add(Job(row, Lease(1, 1, 0.0, 60.0)), {"type": "Odd"})
     assert len(failures.keys) == len(failures.kinds) == MOST_KEYS
     assert Failures().top() == {}

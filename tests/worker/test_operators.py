@@ -76,11 +76,13 @@ async def test_a_breaker_that_is_reset_lets_what_waits_start(
     hf: Holdfast, visit: Task[[str], None], worker: Worker
 ) -> None:
     await hf.aset_limit("domain:a.example", breaker_after=1, breaker_pause=3600)
-    with_open = (
-        "UPDATE holdfast.limits SET open_until = now() + interval '1 h', failure_streak = 1 WHERE key LIKE 'domain:%'"
+    opened = (
+        "INSERT INTO holdfast.limits (key, open_until, failure_streak) "
+        "VALUES ('domain:a.example', now() + interval '1 h', 1) "
+        "ON CONFLICT (key) DO UPDATE SET open_until = excluded.open_until, failure_streak = 1"
     )
     async with hf.async_pool.lent() as conn:
-        await conn.execute(with_open)
+        await conn.execute(opened)
     (id_, *_) = await enqueue(visit)
     assert (await hf.awhy(id_)).reasons[0].kind == "breaker"
     assert await hf.areset_breaker("domain:a.example") is True

@@ -64,6 +64,7 @@ def failure(
         None,
         0,
         None,
+        None,
     )
     return Failure(Job(row, Lease(1, 1, 0.0, 60.0)), error, describe(error, 1000), ending)
 

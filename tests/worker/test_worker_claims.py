@@ -15,13 +15,10 @@ from holdfast import (
     Holdfast,
     Status,
 )
-from holdfast.model.job import Job
 from holdfast.store.calls import Calls
 from holdfast.store.session import Session, ThreadSession
 from holdfast.worker import Worker
 from holdfast.worker.claim import LOOKS, Claimer
-from holdfast.worker.hand import Hand, Lease
-from holdfast.worker.lanes import Lanes
 
 
 async def test_an_idle_worker_starts_a_new_job_within_milliseconds(hf: Holdfast, sql: Any) -> None:
@@ -97,9 +94,9 @@ async def test_a_worker_that_falls_asleep_asks_again_when_the_next_delayed_job_i
     asked: list[str] = []
     ask = Calls.sleep
 
-    def noted(self: Calls, worker: str, queues: list[str]) -> Any:
+    def noted(self: Calls, worker: str, queues: list[str], *, listens: bool) -> Any:
         asked.append(worker)
-        return ask(self, worker, queues)
+        return ask(self, worker, queues, listens=listens)
 
     monkeypatch.setattr(Calls, "sleep", noted)
     async with working(hf, poll=60.0, upkeep=60.0):
@@ -204,22 +201,14 @@ async def test_a_worker_with_one_slot_does_not_wait_between_jobs(hf: Holdfast) -
         await until(lambda: worker.finisher.succeeded == 30 if hasattr(worker, "finisher") else False)
 
 
-@pytest.mark.parametrize("crowded", [True, False])
-async def test_in_a_crowd_nothing_more_is_claimed_before_what_waits_here_has_started(
-    hf: Holdfast, monkeypatch: pytest.MonkeyPatch, crowded: bool
+async def test_a_worker_of_plain_queues_sleeps_while_changed_rules_wait_for_other_queues(
+    hf: Holdfast, sql: Any
 ) -> None:
-    """What waits in the hand holds the places that another claim would look for."""
-    monkeypatch.setattr(Lanes, "crowded", crowded)
-    hand = Hand()
-    session = Session(hf.settings, "test")
-    claimer = Claimer("w", hf.settings, session, hf.calls, hand, lambda: True, _nothing)
-    monkeypatch.setattr(claimer._rate, "update", lambda count: None)
-    claimer._rate.value = 10_000.0
-    lease = Lease(1, 60, 0.0, 60.0)
-    hand.ready.extend(Job(("", *[None] * 13), lease) for _ in range(hf.settings.concurrency + 1))
-    assert bool(claimer._room()) is not crowded
-    hand.ready.pop()
-    assert claimer._room() > 0
-
-
-async def _nothing() -> None: ...
+    """Only a claim that has lanes looks at closed ones again; others would ask in vain until one has."""
+    sql("insert into reopenings values ('')")
+    assert sql("select sleep('w', '{default}')") == [(None,)]
+    sql("select enqueue('t', p_keys => '{k}')")
+    sql("select claim('w')")
+    sql("insert into reopenings values ('')")
+    assert sql("select sleep('w', '{default}') <= 0") == [(True,)]
+    assert sql("select sleep('w', '{other}')") == [(None,)]

@@ -19,14 +19,17 @@ from holdfast.bench.checks import Interval, gaps, most_at_once, most_in_window, 
 from holdfast.bench.workloads import TEXT, Bench, Result
 
 CAP = 25
-# Lanes are worked out once for each tenant and key: what enqueue does for one job is not measured here.
+# Lanes are worked out and announced once for each tenant and key, as a COPY by a client does.
 FILL = """
 WITH groups AS MATERIALIZED (
-    SELECT n, lane_of(tenant, keys) AS lane, tenant, keys FROM (
+    SELECT n, lane_of(tenant, keys) AS lane, tenant, nullif(keys, '{{}}') AS keys FROM (
         SELECT n, %(tenant)s::text || n AS tenant, array_remove(ARRAY[%(key)s::text || n], null) AS keys
-        FROM generate_series(0, %(groups)s - 1) n) g)
+        FROM generate_series(0, %(groups)s - 1) n) g),
+announced AS (
+    INSERT INTO arrivals (queue, priority, lane, run_at, tenant, keys)
+    SELECT %(queue)s, 2, lane, '-infinity', tenant, keys FROM groups WHERE lane <> 0)
 INSERT INTO live (id, queue, lane, tenant, keys, task, payload, run_at)
-SELECT uuid7(), %(queue)s, g.lane, g.tenant, nullif(g.keys, '{{}}'), %(task)s,
+SELECT uuid7(), %(queue)s, g.lane, g.tenant, g.keys, %(task)s,
        json_build_object('n', j.n, {arguments}), now() - make_interval(secs => (%(jobs)s - j.n) * 1e-5 + %(age)s)
 FROM generate_series(0, %(jobs)s - 1) AS j(n)
 JOIN groups g ON g.n = CASE WHEN j.n < %(jobs)s * %(flood)s THEN 0 ELSE j.n %% %(groups)s END
@@ -54,7 +57,8 @@ def fill(
     arguments: str = f"'text', '{TEXT}'",
 ) -> None:
     """Jobs of so many tenants or keys by turns, after the first one's flood: so large a share is that one's alone."""
-    with bench.connection() as conn:
+    with bench.connection() as conn, conn.transaction():
+        conn.execute("SELECT set_config('holdfast.announces', 'on', true)")
         conn.execute(
             FILL.format(arguments=arguments).encode(),
             {"jobs": jobs, "groups": groups, "tenant": tenant, "key": key, "flood": flood, "age": age,

@@ -93,7 +93,8 @@ class Bench:
         with self.connection() as conn:
             conn.execute(
                 "TRUNCATE live, later, history, claims, dead, sleepers, cancels, progress, batches, batch_counts, "
-                "schedules, limits, limit_rules, limit_owed, throttled, ticks, usage_counts, dedupe, kept_orders, "
+                "schedules, limits, limit_rules, limit_settings, lanes, flows, rings, arrivals, releases, folds, "
+                "reopenings, throttled, ticks, usage_counts, dedupe, kept_orders, "
                 "webhook_endpoints, webhook_bodies, api_tokens, answers"
             )
 

@@ -137,20 +137,21 @@ class NewJob:
 
 
 class Job:
-    """One claimed job in a worker's hand. `lease` is the claim it came with, shared by the whole batch."""
+    """One claimed job. `lease` is the claim it came with, shared by the whole batch."""
 
     __slots__ = (
-        "attempt", "batch", "canceled", "id", "kept", "keys", "lane", "lease", "max_attempts", "payload",
-        "priority", "queue", "result", "run_at", "sent", "settled", "started", "task", "tenant", "thread",
+        "attempt", "batch", "canceled", "direct", "id", "kept", "keys", "lane", "lease", "max_attempts", "payload",
+        "priority", "queue", "result", "run_at", "sent", "settled", "started", "task", "tenant", "thread", "token",
     )  # fmt: skip
 
-    def __init__(self, row: tuple[Any, ...], lease: Any) -> None:
+    def __init__(self, row: tuple[Any, ...], lease: Any = None) -> None:
         (
-            self.id, _, self.task, self.payload, self.attempt, self.max_attempts, self.queue, self.priority,
-            self.tenant, self.run_at, self.batch, self.sent, self.lane, self.keys,
+            self.id, self.token, self.task, self.payload, self.attempt, self.max_attempts, self.queue, self.priority,
+            self.tenant, self.run_at, self.batch, self.sent, self.lane, self.keys, _,
         ) = row  # fmt: skip
         self.lease = lease
         self.started = 0.0  # by this machine's monotonic clock; 0 before
+        self.direct = False  # under a rate or a breaker: it started when it was claimed
         self.canceled = False  # somebody wants it canceled
         self.result: bytes | None = None  # what the handler has set before it returns
         self.settled = False  # finished inside its handler's own transaction

@@ -239,24 +239,20 @@ def parse(template: str) -> tuple[Part, ...]:
 
 def lane(tenant: str | None, keys: Keys | None) -> int:
     """Where a job waits, the same number as SQL's lane_of(): 0 without a tenant and keys."""
-    if tenant is None:
-        return _lane_of_keys(keys) if keys else 0
-    return _lane_of_tenant(tenant) | (_lane_of_keys(keys) if keys else 0)
-
-
-@functools.lru_cache(_CACHED)
-def _lane_of_tenant(tenant: str) -> int:
-    return max(_hash(tenant) & 0x7FFFFFFF, 1) << 32
+    if tenant is None and not keys:
+        return 0
+    return max((_hash(tenant) if tenant is not None else 0) ^ (_lane_of_keys(keys) if keys else 0), 1)
 
 
 @functools.lru_cache(_CACHED)
 def _lane_of_keys(keys: Keys) -> int:
     ordered = [key for key in keys if key.startswith(ORDER)]  # these wait for each other, whatever else they wait for
-    return max(_hash("\x1f".join(sorted(ordered or keys))), 1)
+    return _hash("\x1f" + "\x1f".join(sorted(ordered or keys)))
 
 
+@functools.lru_cache(_CACHED)
 def _hash(text: str) -> int:
-    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big")
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") & 0x7FFFFFFFFFFFFFFF
 
 
 def _escaped(text: str) -> str:

@@ -33,7 +33,7 @@ begin
     exception when internal_error or unique_violation then null;
     end;
 
-    execute format('grant execute on function enqueue, enqueue_many, emit, publish_event, open_batch, add_to_batch, close_batch, wake, lane_of to %s',
+    execute format('grant execute on function enqueue, enqueue_many, emit, publish_event, open_batch, add_to_batch, close_batch, wake, announce_lanes, lane_of to %s',
                    v_enqueue);
     -- A plain job may be inserted or copied in; what a claim sets, nobody may write.
     execute format('grant insert (id, queue, priority, task, tenant, payload, max_attempts, retry, batch, headers, lane, keys) on live to %s', v_enqueue);
@@ -45,7 +45,6 @@ begin
                    'complete_batches, report_progress, wanted_cancels, keep_result, reclaim_worker, mark_started, held_jobs to %s', v_worker);
     execute format('grant execute on function register_schedules, next_schedules, fire_schedule, fire_schedules, '
                    'flag_schedule to %s', v_worker);
-    execute format('grant execute on function note_throttled to %s', v_worker);
     execute format('grant execute on function read_endpoint, read_body, disable_endpoint, webhooks_wanted to %s', v_worker);
 
     execute format('grant select on all tables in schema %I to %s', v_schema, v_reader);
@@ -56,7 +55,7 @@ begin
     execute format('revoke select on api_tokens, answers, cursor_keys from %s', v_reader);
     execute format('grant select (id, name, shown, tenant, scopes, created_at, expires_at, revoked_at, last_used_at, priority, rate) '
                    'on api_tokens to %s', v_reader);
-    execute format('grant execute on function clock, idempotency_key to %s', v_reader);
+    execute format('grant execute on function clock, idempotency_key, rule_of to %s', v_reader);
     execute format('grant execute on function why, claimed_jobs, count_jobs, limit_drift, is_alive, level_of, may_see, seen_jobs, look_at, page_floor, job_marks to %s', v_reader);
 
     execute format('grant execute on function use_token, begin_answer, keep_answer to %s', v_service);

@@ -32,6 +32,7 @@ class Bulk:
         self.ids: list[str] = []
         self._payloads: list[bytes] = []
         self._calls = iter(calls)
+        self.lanes: dict[int, Keys | None] = {}  # the keys of each lane that got a job
         self._encode = encode
         self._keys = keys
 
@@ -39,6 +40,8 @@ class Bulk:
         """COPY lines of every job, in the columns of Calls.copy_sql."""
         head, tail = self._frame()
         same = tail + _end(self.like.lane, self.like.keys)
+        if self._keys is None and self.like.lane:
+            self.lanes[self.like.lane] = self.like.keys
         while payloads := [self._encode(call) for call in itertools.islice(self._calls, BLOCK)]:
             made = ids.make_many(len(payloads))
             self.ids += made
@@ -59,7 +62,14 @@ class Bulk:
 
     def _own_end(self, data: bytes) -> bytes:
         keys = self._keys(data) if self._keys is not None else None
-        return _end(lane(self.like.tenant, keys), keys)
+        if own := lane(self.like.tenant, keys):
+            self.lanes[own] = keys
+        return _end(own, keys)
+
+    @property
+    def may_have_lanes(self) -> bool:
+        """Whether any of the jobs may have a tenant or limits."""
+        return self._keys is not None or self.like.lane != 0
 
     def _frame(self) -> tuple[bytes, bytes]:
         job = self.like

@@ -5,18 +5,18 @@ One value serves the sync client, the async client and the worker, so nothing is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from holdfast.model.job import BatchInfo, BlockInfo, JobInfo, NewJob, Status
+from holdfast.model.job import BatchInfo, BlockInfo, Job, JobInfo, NewJob, Status
 from holdfast.model.job import ids as job_ids
-from holdfast.model.limit import Limit
+from holdfast.model.limit import Keys, Limit
 from holdfast.model.schedule import Due, Schedule, ScheduleInfo
-from holdfast.store.values import Accepted, Filter, Fired, NextSlot, Upkept
+from holdfast.store.values import Accepted, Claimed, ClaimInfo, Filter, Fired, NextSlot, Upkept
 
 T = TypeVar("T")
 Rows = list[tuple[Any, ...]]
@@ -83,8 +83,8 @@ class Calls:
         )
         self._claim = (
             "SELECT id::text, token, task, payload::text, attempt, max_attempts, queue, priority, tenant, "
-            "date_part('epoch', run_at), batch::text, headers::text, lane, keys "
-            f"FROM {schema}.claim(%s, %s, %s, make_interval(secs => %s), %s::jsonb, %s, %s, %s, %s::jsonb)"
+            "date_part('epoch', run_at), batch::text, headers::text, lane, keys, info::text "
+            f"FROM {schema}.claim(%s, %s, %s, make_interval(secs => %s), %s::jsonb, %s, %s, %s, %s::jsonb, %s)"
         )
         self._finish = (
             f"SELECT finish::text FROM {schema}.finish(%s::uuid[], %s::bigint[], %s::jsonb, %s::bigint[], %s)"
@@ -182,6 +182,15 @@ class Calls:
     def wake(self, queue: str, jobs: int) -> Call[None]:
         return self._void("wake", "%s, %s", queue, jobs)
 
+    def begin_bulk(self) -> Call[None]:
+        return Call("SELECT set_config('holdfast.announces', 'on', true)", (), lambda _: None)
+
+    def announce_lanes(self, like: NewJob, keys: Iterable[Keys | None], jobs: int) -> Call[None]:
+        given = _encode(list(keys)).decode()
+        return self._void(
+            "announce_lanes", "%s, %s, %s, %s::jsonb, %s", like.queue, like.priority, like.tenant, given, jobs
+        )
+
     def claim(
         self,
         worker: str,
@@ -190,16 +199,14 @@ class Calls:
         lease: float,
         after: str | None,
         asleep: bool,
-        free: int | None = None,
+        free: int,
+        *,
         per_tenant: int | None = None,
         served: dict[str, int] | None = None,
-    ) -> Call[Rows]:
-        params = (worker, queues, limit, lease, after, asleep, free, per_tenant, _json(served))
-        return Call(self._claim, params, lambda rows: rows)
-
-    def note_throttled(self, counts: Mapping[tuple[str, str], int]) -> Call[None]:
-        told = [{"key": key, "tenant": tenant or None, "count": count} for (key, tenant), count in counts.items()]
-        return self._void("note_throttled", "%s::jsonb", _encode(told).decode())
+        direct: bool = False,
+    ) -> Call[Claimed]:
+        params = (worker, queues, limit, lease, after, asleep, free, per_tenant, _json(served), direct)
+        return Call(self._claim, params, _claimed)
 
     def finish(
         self,
@@ -219,8 +226,8 @@ class Calls:
         return Call(f"SELECT held_jobs::text FROM {self.schema}.held_jobs(%s::uuid[], %s::bigint[])",
                     (array(ids), array(tokens)), firsts)  # fmt: skip
 
-    def sleep(self, worker: str, queues: list[str]) -> Call[float | None]:
-        return Call(f"SELECT {self.schema}.sleep(%s, %s)", (worker, queues), lambda rows: rows[0][0])
+    def sleep(self, worker: str, queues: list[str], *, listens: bool) -> Call[float | None]:
+        return Call(f"SELECT {self.schema}.sleep(%s, %s, %s)", (worker, queues, listens), lambda rows: rows[0][0])
 
     def renew(self, worker: str, tokens: Sequence[int], lease: float) -> Call[list[int]]:
         return Call(
@@ -451,6 +458,15 @@ def firsts(rows: Rows) -> list[Any]:
 
 def last(ids: Sequence[str]) -> str | None:
     return ids[-1] if ids else None
+
+
+_claim_info = msgspec.json.Decoder(ClaimInfo).decode
+
+
+def _claimed(rows: Rows) -> Claimed:
+    """The jobs of a claim; the first row carries what it tells, and stands alone where there are no jobs."""
+    info = _claim_info(rows[0][-1])
+    return Claimed([] if rows[0][0] is None else [Job(row) for row in rows], info)
 
 
 def _info(row: tuple[Any, ...]) -> JobInfo:

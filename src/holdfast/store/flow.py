@@ -139,7 +139,7 @@ class FlowCalls:
     def is_known(self, key: str, declared: Sequence[str] = ()) -> Call[bool]:
         """Whether a key has a row of its own or fits a rule; or a pattern that no worker may have made known yet."""
         return Call(
-            f"SELECT EXISTS (SELECT FROM {self.schema}.limits WHERE key = %s) OR %s LIKE ANY(%s) "
+            f"SELECT EXISTS (SELECT FROM {self.schema}.limit_use WHERE key = %s) OR %s LIKE ANY(%s) "
             f"OR EXISTS (SELECT FROM {self.schema}.limit_rules WHERE %s LIKE pattern)",
             (key, key, list(declared), key),
             _first,
@@ -147,17 +147,18 @@ class FlowCalls:
 
     def existing(self, keys: Sequence[str]) -> Call[list[str]]:
         """Those of some keys that have a row of their own."""
-        return Call(f"SELECT key FROM {self.schema}.limits WHERE key = ANY(%s) ORDER BY key", (list(keys),), _firsts)
+        return Call(f"SELECT key FROM {self.schema}.limit_use WHERE key = ANY(%s) ORDER BY key", (list(keys),), _firsts)
 
     def has_tenant(self, tenant: str) -> Call[bool]:
-        """Whether a tenant has a limit or jobs that wait or run: a look into the fetch index for each queue."""
+        """Whether a tenant has a limit, a place in a ring, or a job that is among the first to be put into one."""
         return Call(
-            f"""{self._queues_of_jobs()}
-                SELECT EXISTS (SELECT FROM {self.schema}.limits WHERE key = 'tenant:' || %s)
-                    OR EXISTS (SELECT FROM names n CROSS JOIN generate_series(0, 3) p CROSS JOIN LATERAL (
-                        SELECT FROM {self.schema}.live l WHERE l.queue = n.queue AND l.priority = p
-                          AND l.lane >= %s AND l.lane < %s LIMIT 1) f)""",
-            (tenant, lane(tenant, None), lane(tenant, None) + (1 << 32)),
+            f"""SELECT EXISTS (SELECT FROM {self.schema}.limit_use WHERE key = 'tenant:' || %s)
+                    OR EXISTS (SELECT FROM {self.schema}.rings r CROSS JOIN LATERAL (
+                        SELECT FROM {self.schema}.flows f WHERE f.queue = r.queue AND f.priority = r.priority
+                          AND f.direct = r.direct AND f.flow = %s LIMIT 1) f)
+                    OR EXISTS (SELECT FROM (SELECT a.tenant FROM {self.schema}.arrivals a LIMIT 10000) a
+                               WHERE a.tenant = %s)""",
+            (tenant, lane(tenant, None), tenant),
             _first,
         )
 

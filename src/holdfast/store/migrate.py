@@ -43,7 +43,13 @@ WHERE l.granted AND c.relnamespace = to_regnamespace(%s) AND l.pid <> pg_backend
 GROUP BY a.pid, a.application_name, a.state, a.xact_start ORDER BY a.xact_start LIMIT 1
 """
 _RELIED_ON = ("statement_timeout = 0", "lock_timeout = 0", "standard_conforming_strings = on", "datestyle = 'ISO'")
-_FIRST = ("views/jobs.sql", "views/outbox.sql", "views/worker_tick_metrics.sql")  # other views are made of them
+_FIRST = (
+    "views/jobs.sql",
+    "views/limit_state.sql",
+    "views/limit_use.sql",
+    "views/outbox.sql",
+    "views/worker_tick_metrics.sql",
+)  # other views are made of them
 
 
 @dataclass(frozen=True, slots=True)

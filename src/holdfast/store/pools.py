@@ -332,23 +332,33 @@ async def arun_on(conn: Any, call: Call[T]) -> T:
 def copy_on(conn: Any, calls: Calls, bulk: Bulk) -> None:
     """Copies jobs on a given connection and wakes their queue's sleepers when it commits."""
     with conn.transaction(), conn.cursor(row_factory=tuple_row) as cursor:
+        if bulk.may_have_lanes:
+            run_on(conn, calls.begin_bulk())
         with cursor.copy(calls.copy_sql) as copy:
             for block in bulk.blocks():
                 copy.write(block)
         if bulk.like.batch is not None:
             run_on(conn, calls.add_to_batch(bulk.like.batch, len(bulk.ids)))
-        run_on(conn, calls.wake(bulk.like.queue, len(bulk.ids)))
+        run_on(conn, _after_copy(calls, bulk))
 
 
 async def acopy_on(conn: Any, calls: Calls, bulk: Bulk) -> None:
     """Copies jobs on a given async connection and wakes their queue's sleepers when it commits."""
     async with conn.transaction(), conn.cursor(row_factory=tuple_row) as cursor:
+        if bulk.may_have_lanes:
+            await arun_on(conn, calls.begin_bulk())
         async with cursor.copy(calls.copy_sql) as copy:
             for block in bulk.blocks():
                 await copy.write(block)
         if bulk.like.batch is not None:
             await arun_on(conn, calls.add_to_batch(bulk.like.batch, len(bulk.ids)))
-        await arun_on(conn, calls.wake(bulk.like.queue, len(bulk.ids)))
+        await arun_on(conn, _after_copy(calls, bulk))
+
+
+def _after_copy(calls: Calls, bulk: Bulk) -> Call[None]:
+    if bulk.may_have_lanes:
+        return calls.announce_lanes(bulk.like, bulk.lanes.values(), len(bulk.ids))
+    return calls.wake(bulk.like.queue, len(bulk.ids))
 
 
 def _next(call: Call[T], error: Exception, left: int, opener: Opener) -> Call[T]:

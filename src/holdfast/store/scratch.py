@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import threading
-import uuid
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -177,23 +176,20 @@ class Scratch:
         later = f"{self._schema}.later"
         self._all(f"UPDATE {later} SET run_at = {self._schema}.clock() WHERE id = %s::uuid RETURNING 1", job_id)
 
-    def place_before(self, job_id: str) -> tuple[str, dict[str, Any]] | None:
-        """A due job's queue, and the cursor with which a claim finds this job first; None when it is not due."""
-        rows: list[tuple[Any, ...]] = self.run(
-            Call(
-                f"SELECT queue::text, priority::int, lane, date_part('epoch', run_at) FROM {self._schema}.live "
-                "WHERE id = %s::uuid AND token IS NULL",
-                (job_id,),
-                list,
+    def due_in(self, job_id: str) -> str | None:
+        """The queue of a due job; None when it is not due."""
+        found = self._all(f"SELECT queue::text FROM {self._schema}.live WHERE id = %s::uuid AND token IS NULL", job_id)
+        return found[0] if found else None
+
+    @contextmanager
+    def others_held(self, job_id: str) -> Iterator[None]:
+        """Holds all other jobs that wait, so that a claim passes them by."""
+        with psycopg.connect(connect.conninfo(self.settings, "testing")) as conn:
+            conn.execute(
+                f"SELECT FROM {self._schema}.live WHERE id <> %s::uuid AND token IS NULL FOR UPDATE".encode(), [job_id]
             )
-        )
-        if not rows:
-            return None
-        queue, priority, lane, at = rows[0]
-        cursor: dict[str, Any] = {f"{queue}/{passed}": ["Infinity", job_id] for passed in range(priority)}
-        before = uuid.UUID(int=uuid.UUID(job_id).int - 1)
-        here = {"lanes": f"{{{lane}}}", "at": f"{{{at}}}", "ids": f"{{{before}}}"}
-        return queue, cursor | {f"{queue}/{priority}": here}
+            yield
+            conn.rollback()
 
     def open_transactions(self) -> int:
         """Other connections that have written and not yet committed."""

@@ -6,6 +6,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
+
+from holdfast.model.job import Job
+
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
@@ -16,6 +20,24 @@ class Accepted:
 
     def due(self) -> str | None:
         return None if self.outcome == "existing" else self.id
+
+
+class ClaimInfo(msgspec.Struct, frozen=True):
+    """What a claim tells beside its jobs."""
+
+    waiting: int = 0  # rings in which jobs under a rate or a breaker wait for free slots
+    started: frozenset[str] = frozenset()  # ids of such jobs: they start before all others
+    closed: int = 0  # lanes that limits have closed
+    busy: bool = False  # whether another claim kept this one from jobs of tenants and under limits
+    more: bool = False  # whether another claim may find more at once
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """Jobs claimed together, and what the claim tells."""
+
+    jobs: list[Job]
+    info: ClaimInfo
 
 
 @dataclass(frozen=True, slots=True)

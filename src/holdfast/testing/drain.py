@@ -125,11 +125,11 @@ class Drain:
         """One attempt at one job, whatever its time and whatever else is due."""
         self._database.make_due(job_id)
         self._database.promote()
-        place = self._database.place_before(job_id)
-        if place is None:
+        queue = self._database.due_in(job_id)
+        if queue is None:
             info = self._hf.sync_pool.run(self._hf.calls.get(job_id))
             raise UsageError(f"job {job_id} does not wait to be run: it is {info.status if info else 'unknown'}")
-        await self._pass([place[0]], place[1])
+        await self._pass([queue], job_id)
         if [seen.job.id for seen in self._seen] != [job_id]:
             raise UsageError(f"job {job_id} was taken by another worker meanwhile")
 
@@ -160,9 +160,9 @@ class Drain:
         known = [task.queue for task in self._hf.tasks.values()] if due and self._plan.queue is None else []
         return list(dict.fromkeys([*known, *due]))
 
-    async def _pass(self, queues: list[str], start: dict[str, Any] | None = None) -> None:
+    async def _pass(self, queues: list[str], only: str | None = None) -> None:
         self._worker = worker = WatchedWorker(
-            self._hf, self._database, self._note, queues, start, concurrency=self._plan.concurrency
+            self._hf, self._database, self._note, queues, only, concurrency=self._plan.concurrency
         )
         running = asyncio.create_task(worker.run(until_idle=True))
         try:
@@ -180,7 +180,7 @@ class Drain:
         if seen.error is None and seen.job.task not in self._hf.tasks and not seen.job.task.startswith(PREFIX):
             seen.error = UnknownTask(seen.job.task, self._hf.tasks)
         self._seen.append(seen)
-        if self._over() or self._worker.starts_somewhere:
+        if self._over() or self._worker.only is not None:
             self._worker.halt()
 
     def _next_time(self) -> datetime | None:

@@ -5,18 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
-
-import msgspec
+from typing import Any, TypeVar, cast
 
 from holdfast.client import Holdfast
 from holdfast.model.job import Job
 from holdfast.model.outcome import Cancel, Outcome, RetryLater, Snooze
-from holdfast.store.calls import Call, Rows
+from holdfast.store.calls import Call
 from holdfast.store.scratch import Scratch
 from holdfast.worker import Worker
 from holdfast.worker.execute import FailedInChild
-from holdfast.worker.lanes import Lanes
 
 T = TypeVar("T")
 # A lease that no test outlasts, however far it moves the clock; renewed by real time, that is never.
@@ -41,7 +38,7 @@ class Seen:
 
 
 class WatchedWorker(Worker):
-    """A worker that shows each attempt with the exception itself, and may start at one place of its queue."""
+    """A worker that shows each attempt with the exception itself, and may be for one job only."""
 
     def __init__(
         self,
@@ -49,15 +46,14 @@ class WatchedWorker(Worker):
         database: Scratch,
         on_attempt: Callable[[Seen], None],
         queues: Sequence[str],
-        start: dict[str, Any] | None,
+        only: str | None,
         *,
         concurrency: int,
     ) -> None:
         super().__init__(hf, queues=",".join(queues), concurrency=concurrency, **_ALONE)
         self._database = database
         self._on_attempt = on_attempt
-        self.starts_somewhere = start is not None
-        self._start_at = start
+        self.only = only
         self._errors: dict[str, BaseException] = {}
         self._execute = self._attempts.execute
         self._attempts.on_error = self._keep_error
@@ -74,8 +70,9 @@ class WatchedWorker(Worker):
         if self.settings.concurrency == 1:
             kept: Any = KeptSession(self._database)
             self._service = self.finisher.session = self.claimer.session = kept
-        if self._start_at is not None:
-            self.claimer.lanes = Place(self._start_at)
+        if self.only is not None:
+            first: Any = FirstSession(self.claimer.session, self._database, self.only)
+            self.claimer.session = first
 
     def _keep_error(self, job: Job, error: BaseException) -> None:
         if not isinstance(error, FailedInChild):  # of that one the outcome says all there is
@@ -106,14 +103,18 @@ class KeptSession:
     async def close(self) -> None: ...
 
 
-class Place(Lanes):
-    """Lanes of which one place is known, whatever was found there."""
+class FirstSession:
+    """A worker's connection whose claims find one job, whatever else is due."""
 
-    def __init__(self, places: dict[str, Any]) -> None:
-        super().__init__([])
-        self._text = msgspec.json.encode(places).decode()
+    def __init__(self, session: Any, database: Scratch, job_id: str) -> None:
+        self._session = session
+        self._database = database
+        self._job_id = job_id
 
-    def hint(self, now: float, limit: int, *, careful: bool = False) -> str:
-        return self._text
+    async def run(self, call: Call[T]) -> T:
+        """Runs one call."""
+        with self._database.others_held(self._job_id):
+            return cast("T", await self._session.run(call))
 
-    def learn(self, rows: Rows, info: str | None, enough: bool, began: float, now: float) -> None: ...
+    async def close(self) -> None:
+        await self._session.close()

@@ -1,4 +1,4 @@
-"""The requests that nearly all callers make, past the framework: its part costs more than ours (decision 030).
+"""The requests that nearly all callers make, past the framework: its part costs more than ours (decision 021).
 
 A job's status, a new job and the liveness probe go straight to the functions that the routes have. Only what is written
 plainly does: no query, a token that has the scope, a body whose length is told and that is as it should be. All else

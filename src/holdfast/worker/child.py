@@ -162,7 +162,7 @@ class Child:
         if run.tell_start:
             self._line.say(Started(run.number))
         row = (run.job_id, run.token, run.task, run.payload, run.attempt, run.max_attempts, run.queue, run.priority,
-               run.tenant, 0.0, run.batch, run.headers, 0, None)  # fmt: skip
+               run.tenant, 0.0, run.batch, run.headers, 0, None, None)  # fmt: skip
         job = Job(row, Lease(run.token, 1, 0.0, 0.0))
         return self._handlers.execute(job, self._report(run.number), run.carried or job.headers)
 

@@ -1,7 +1,7 @@
 """Claims jobs: as many as there is room for, a little ahead of need, and asleep when there is nothing.
 
 Jobs under a rate or a breaker are never claimed ahead: their claim is their start, so they are taken only for slots
-that are free. Where a claim looks is remembered in lanes.py.
+that are free, and slots are kept for them (hand.py).
 
 Sleep. Before it waits, the worker enters itself in the sleepers table and claims once more; enqueue notifies only
 those found there. While it stays idle the row stays, so an idle worker makes one query per poll.
@@ -14,27 +14,28 @@ import logging
 import random
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
-from operator import itemgetter
+from collections.abc import Awaitable, Callable
+from operator import attrgetter
 
 from holdfast.errors import ConfigurationError, DatabaseUnavailable, HoldfastError
-from holdfast.model.job import Job
 from holdfast.settings import Settings
-from holdfast.store.calls import Calls, Rows
+from holdfast.store.calls import Calls
 from holdfast.store.session import Session
+from holdfast.store.values import Claimed, ClaimInfo
 from holdfast.telemetry import logs
+from holdfast.worker.cursor import Cursor
 from holdfast.worker.finish import Finisher
 from holdfast.worker.hand import Hand, Lease
-from holdfast.worker.lanes import Lanes
 
 log = logs.get("worker")
 LEAVE_ABOVE = 200.0  # jobs a second
 LONGEST_PAUSE = 5.0
-PATIENCE = 20  # claims, about three seconds, for which to wait for limits that somebody else has
+BUSY_PAUSE, LONGEST_BUSY = 0.001, 0.1  # seconds until the next try after other claims had the ring
+PATIENCE = 20  # claims in a row for which a run until idle waits for the ring
 # An enqueue that began before we entered the sleepers and commits after our last look notifies nobody. So the first
 # looks of a sleep are short; from then on, whoever enqueues has seen us.
 LOOKS = (0.01, 0.1)
-_TENANT = itemgetter(8)
+_TENANT = attrgetter("tenant")
 
 
 class Claimer:
@@ -60,7 +61,12 @@ class Claimer:
         self._hand = hand
         self.may_claim = may_claim
         self._ends_stored = ends_stored
-        self.lanes = Lanes(self._queues)
+        self._cursor = Cursor()
+        self._info = ClaimInfo()  # what the last claim says beside its jobs
+        self._ends_seen = False  # whether ends since the last claim are stored
+        self._busy = 0  # claims in a row that other claims kept from the ring
+        self.throttled = 0  # lanes that limits have closed
+        self.contention = 0  # claims that had to do without the ring
         self._rate = Rate()
         self._registered = False  # whether our row may be among the sleepers
         self._due: float | None = None
@@ -78,7 +84,7 @@ class Claimer:
 
     async def run(self) -> None:
         """Claims until stopped; the call under way is finished first, so that nothing claimed is forgotten."""
-        pause = 0.05
+        pause, self._hand.keeps_slots = 0.05, True
         while not self._stopping:
             self.turned_at = time.monotonic()
             try:
@@ -101,12 +107,12 @@ class Claimer:
             await finisher.drained()
             quiet = not self._hand.held and finisher.idle
             room = self._room() if self.may_claim() and not self._stopping else 0
-            if room and (await self._claim(room) or self.lanes.again or await self._claim_behind(room)):
+            if room and (await self._claim(room) or self._info.more or await self._claim_behind(room)):
                 continue
-            held_up = 0 < self.lanes.held_up < PATIENCE
+            held_up = 0 < self._busy < PATIENCE
             if room and quiet and not held_up:
                 return
-            await self._wait(self.lanes.pause if held_up else self._settings.poll)
+            await self._wait(self._busy_pause() if held_up else self._settings.poll)
 
     def stop(self) -> None:
         """Claims nothing more."""
@@ -114,20 +120,20 @@ class Claimer:
         self.stir.set()
 
     async def _step(self) -> None:
-        room = self._room()
-        if room and self.lanes.crowded:
-            # What has ended here gives its places back first. Else claim after claim meets what this worker itself has
-            # not let go of, and finds little each time (decision 021).
-            await self._ends_stored()
-            room = 0 if self._stopping else self._room()
-        if not room:
-            await self._wait_for_room()
-        elif not self.may_claim():
+        if not self.may_claim():
+            self._hand.release_slots(direct_waiting=False)
             await self._wait(self._settings.poll)
+        elif self._hand.kept:
+            await self._ends_stored()  # what has just ended gives its place to the next
+            if self._hand.kept and not self._stopping:
+                await self._claim(self._hand.kept, direct=True)
+        elif self._info.started and not self._ends_seen:
+            await self._ends_stored()  # failures that have just ended may open a breaker
+            self._ends_seen = True
+        elif not (room := self._room()):
+            await self._wait_for_room()
         elif await self._claim(room) < room and not self._stopping:
             await self._found_less()
-        else:
-            self.lanes.found(True, 0)
 
     def _room(self) -> int:
         """How many to claim now; 0 when what is in hand lasts."""
@@ -135,8 +141,6 @@ class Claimer:
         ahead = self._ahead()
         room = self._settings.concurrency + ahead - self._hand.held
         enough = self._enough(ahead) if self._hand.ready else 1
-        if self.lanes.crowded and len(self._hand.ready) > self._settings.concurrency:
-            return 0  # what waits here holds the places that a claim would look for
         return min(room, self._settings.claim_size) if room >= enough else 0
 
     def _ahead(self) -> int:
@@ -149,30 +153,26 @@ class Claimer:
 
     async def _claim_behind(self, limit: int) -> int:
         """What may have landed behind the cursor; nothing when the last claim looked everywhere."""
-        while not self.lanes.looked_everywhere:
-            if found := await self._claim(limit, careful=True):
-                return found
-        return 0
+        return 0 if self._cursor.from_start else await self._claim(limit, from_start=True)
 
-    async def _claim(self, limit: int, *, careful: bool = False) -> int:
+    async def _claim(self, limit: int, *, from_start: bool = False, direct: bool = False) -> int:
         began = time.monotonic()
-        self._free = max(self._settings.concurrency - self._hand.held, 0)
-        limit = min(limit, self.lanes.width)
-        hint = self.lanes.hint(began, limit, careful=careful)
+        self._free = self._hand.kept if direct else max(self._settings.concurrency - self._hand.held, 0)
+        hint = None if direct else self._cursor.hint(began, from_start=from_start)
         # At a low rate the row among the sleepers stays: entering and leaving for each job would cost more than the
         # notifications it spares.
         leaving = self._registered and self._rate.value > LEAVE_ABOVE
-        rows = await self.session.run(
-            self._calls.claim(self._worker, self._queues, limit, self._settings.lease, hint, leaving, self._free)
-        )
+        claimed = await self.session.run(self._calls.claim(
+            self._worker, self._queues, limit, self._settings.lease, hint, leaving, self._free, direct=direct
+        ))  # fmt: skip
         if self._away_since is not None:
             self._tell_back(self._away_since)
-        info = rows.pop()[3] if rows and rows[-1][0] is None else None
-        self.lanes.learn(rows, info, len(rows) >= limit, began, time.monotonic())
-        if rows:
+        if not direct:
+            self._cursor.learn(claimed.jobs, enough=len(claimed.jobs) >= limit, began=began, now=time.monotonic())
+        if claimed.jobs:
             self._registered = self._registered and not leaving
-            self._take_up(rows, began)
-        return len(rows)
+        self._take_up(claimed, began)
+        return len(claimed.jobs)
 
     def _tell_failed(self, error: HoldfastError) -> None:
         if self._away_since is None and isinstance(error, DatabaseUnavailable):
@@ -185,50 +185,44 @@ class Claimer:
         self._away_since = None
         self._warnings.forget()
 
-    def _take_up(self, rows: Rows, began: float) -> None:
-        lease = Lease(rows[0][1], len(rows), began, self._settings.lease)
-        self._hand.add(lease, [Job(row, lease) for row in rows])
-        self.claimed += len(rows)
-        self.tenants.update(map(_TENANT, rows))
+    def _take_up(self, claimed: Claimed, began: float) -> None:
+        jobs, self._info, self._ends_seen = claimed.jobs, claimed.info, False
+        self._busy = self._busy + 1 if self._info.busy else 0
+        self.contention += self._info.busy
+        self.throttled += self._info.closed
+        if jobs:
+            self._hand.add(Lease(jobs[0].token, len(jobs), began, self._settings.lease), jobs, self._info.started)
+            self.claimed += len(jobs)
+            self.tenants.update(map(_TENANT, jobs))
+        self._hand.release_slots(direct_waiting=self._info.waiting > 0)
+
+    def _busy_pause(self) -> float:
+        return min(BUSY_PAUSE * 2.0 ** min(self._busy, 10), LONGEST_BUSY) * random.uniform(0.5, 1.0)
 
     def check_asleep(self, asleep: bool) -> None:
         """Enters the sleepers again where another process has removed this worker from them."""
         if self._listens and self._registered and not asleep:
             self._registered = False
 
-    def freed(self, jobs: Sequence[Job]) -> None:
-        """Jobs under limits have ended: there may be room for others."""
-        if self.lanes.freed(jobs):
-            self.stir.set()
-
-    def told(self, news: str) -> None:
-        """What a notification says beside "wake up": "lanes 1,2,3" have room, "limits" have changed; or there is "room"
-        for jobs of other queues, which may be news for those that wait for the same key here."""
-        word, _, lanes = news.partition(" ")
-        if word == "limits":
-            opened = self.lanes.open(None)
-        else:  # anybody may notify: what is no number names nothing
-            opened = self.lanes.open([int(lane) for lane in lanes.split(",") if lane.isdecimal()])
-        if opened or word != "room":
-            self.stir.set()
+    def freed(self) -> None:
+        """Jobs under limits have ended: others may have room."""
+        self.stir.set()
 
     async def _found_less(self) -> None:
         """Nothing more from here: look everywhere, then sleep."""
         if self._hand.ready:  # what was found starts before we ask for more
             await asyncio.sleep(0)
-        affordable = self.lanes.found(False, time.monotonic())
-        if self.lanes.again:
+        affordable = self._cursor.affordable_in(time.monotonic())
+        if self._busy:
+            await self._wait(self._busy_pause())
             return
-        if self.lanes.held_up:
-            await self._wait(self.lanes.pause)
-            return
-        if self.lanes.more and not self._free:
+        if self._info.more or not (self._cursor.from_start or affordable):
+            return  # the next claim looks further
+        if self._info.waiting and not self._free:
             await self._wait_for_slot()
             return
-        if self.lanes.more or (not self.lanes.looked_everywhere and not affordable):
-            return  # the next claim looks further
         if not self._registered or not self._due_known:
-            self._due = await self.session.run(self._calls.sleep(self._worker, self._queues if self._listens else []))
+            self._due = await self.session.run(self._calls.sleep(self._worker, self._queues, listens=self._listens))
             entered, self._registered, self._due_known = not self._registered, True, True
             if entered:  # claim once more before waiting
                 self._looks = list(LOOKS)
@@ -241,10 +235,8 @@ class Claimer:
         poll = self._settings.poll * random.uniform(0.75, 1.25)
         if first := bool(self._looks):
             poll = min(poll, self._looks.pop(0))
-        if not self.lanes.looked_everywhere:
+        if not self._cursor.from_start:
             poll = min(poll, affordable)
-        if (look := self.lanes.closed.next_look()) is not None:
-            poll = min(poll, max(look - time.monotonic(), 0.001))
         soon = self._due is not None and self._due <= poll
         woken = await self._wait(max(self._due or 0, 0.001) if soon else poll)
         # A wake-up that brings no job may announce a delayed one, and what was committed unheard before the first looks
@@ -254,9 +246,8 @@ class Claimer:
             self._due -= poll
 
     async def _wait_for_room(self) -> None:
-        ahead, slots = self._ahead(), self._settings.concurrency
-        room = slots + ahead - self._enough(ahead)
-        self.wants_room = min(room, 2 * slots) if self.lanes.crowded else room
+        ahead = self._ahead()
+        self.wants_room = self._settings.concurrency + ahead - self._enough(ahead)
         try:
             await self._wait(1.0)
         finally:

@@ -12,6 +12,7 @@ is a success that the database refuses to store.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
 from collections import Counter
@@ -33,10 +34,10 @@ from holdfast.worker.link import Progress
 
 log = logs.get("worker")
 LARGEST = 1000
+LONGEST_WAIT = 0.05  # seconds for which a claim waits for ends
 MOST_KEYS = 1000  # counted of what fails
 TOP = 5  # told of them
 UNKNOWN_EVERY = 60.0  # seconds between warnings of a task that is not known here
-FEW, LONGEST_WAIT = 4, 0.1  # flushes and seconds to wait for
 _CHOICES = (RetryLater.__name__, Fail.__name__, Dead.__name__)
 _CAUSE = " above exception"  # "The above exception was the direct cause", "During handling of the above exception"
 LOOK_EVERY = 0.25  # seconds between looks at batches while there is always something to send
@@ -52,7 +53,7 @@ class Flush:
     outcomes: list[Outcome] = field(default_factory=list)
     closed: list[int] = field(default_factory=list)
     results: list[Outcome] = field(default_factory=list)  # of jobs that were finished in their own transaction
-    freed: list[Job] = field(default_factory=list)  # jobs whose limits have room once this is stored
+    freed: bool = False  # whether limits may have room once this is stored
     part: bool = False  # another part may hold a job of the same claim: the database finds out what to close
 
     def __bool__(self) -> bool:
@@ -112,8 +113,6 @@ class Finisher:
         self._next = Flush()
         self._full: list[Flush] = []
         self._something = asyncio.Event()
-        self._flushed = asyncio.Event()
-        self._stuck = False  # whether somebody has waited in vain for the flush under way
         self._idle = asyncio.Event()
         self._idle.set()
         self._apart: dict[tuple[str, int], float] = {}  # jobs and tokens to be sent again, after how many seconds
@@ -127,9 +126,8 @@ class Finisher:
         self.stats: Stats | None = None  # where somebody watches
         self._late_starts: list[Job] = []
         self.on_put_back: list[asyncio.Event] = []
-        self.on_freed: Callable[[Sequence[Job]], None] = lambda jobs: None
+        self.on_freed: Callable[[], None] = lambda: None
         self.on_mismatch: Callable[[SchemaError], None] = lambda error: None
-        self.closed: object = ()  # what waits for limits: those of queues and tasks concern plain jobs too
         self._tells_each = log.isEnabledFor(logging.DEBUG)  # asked once: the hot path pays one comparison
 
     def add(self, job: Job, outcome: Outcome | None) -> None:
@@ -152,8 +150,8 @@ class Finisher:
             self._note(job, outcome)
             if self.stats is not None:
                 self.stats.note(job.task, ending_of(job, outcome), monotonic() - job.started if job.started else None)
-        if job.lane or self.closed:
-            flush.freed.append(job)
+        if job.lane or job.direct:
+            flush.freed = True
         if job.batch is not None:
             self._touched.add(job.batch)
         lease.open -= 1
@@ -197,10 +195,8 @@ class Finisher:
                 await self._progress.store(self.session)  # before the end: a report of a job that has ended is refused
                 await self._send(self._full[0])
                 await self._keep_results(self._full[0])
-                if freed := self._full.pop(0).freed:
-                    self.on_freed(freed)
-                self._stuck = False
-                self._flushed.set()
+                if self._full.pop(0).freed:
+                    self.on_freed()
                 if self.stats is not None:
                     self.stats.settle()
                 if self._touched and (monotonic() >= self._look_at or not (self._full or self._next)):
@@ -209,7 +205,6 @@ class Finisher:
                 continue
             self._something.clear()
             self._idle.set()
-            self._flushed.set()
 
     async def _complete_batches(self) -> None:
         """Ends batches whose last job may just have ended: at once when there is nothing else to send, else now and
@@ -248,18 +243,11 @@ class Finisher:
             if self._apart:
                 await asyncio.sleep(FIRST_PAUSE)
 
-    async def caught_up(self) -> None:
-        """Waits until everything added has been sent, or as good as: for no more than a few flushes where there is
-        always something new, and once and briefly for one that is stuck."""
-        try:
+    async def sent(self) -> None:
+        """Wait until everything added so far has been sent; no longer than a moment, for the database may be away."""
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LONGEST_WAIT):
-                for _ in range(FEW):
-                    if self._idle.is_set() or self._stuck:
-                        return
-                    self._flushed.clear()
-                    await self._flushed.wait()
-        except TimeoutError:
-            self._stuck = True
+                await self._idle.wait()
 
     async def _send(self, flush: Flush) -> None:
         """Sends a flush until it is stored. Only data the database refuses is sent in parts, so that one outcome which

@@ -1,10 +1,15 @@
-"""What a worker holds: claimed jobs that are ready to start, those running, and the leases they came with."""
+"""What a worker holds: claimed jobs that are ready to start, those running, and the leases they came with.
+
+Jobs under a rate or a breaker start when they are claimed, so they are not claimed ahead: they need a free slot. Where
+other work keeps all slots busy, seven of eight slots that come free are kept for them, until a claim has filled them or
+found none.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Sequence, Set
 
 from holdfast.model.job import Job
 
@@ -34,6 +39,10 @@ class Hand:
         self.running: dict[asyncio.Task[None], Job] = {}
         self.started = 0
         self.lingering = 0
+        self.keeps_slots = False  # whether a claim loop fills slots that are kept
+        self.direct_waiting = False  # whether jobs under a rate or a breaker wait for free slots
+        self.kept = 0  # slots that are kept free for them
+        self._freed = 0
         self._waiting: list[asyncio.Future[None]] = []
 
     @property
@@ -41,10 +50,37 @@ class Hand:
         """Jobs claimed and not yet run to their end, and slots that wait for a thread to end."""
         return len(self.ready) + len(self.running) + self.lingering
 
-    def add(self, lease: Lease, jobs: Iterable[Job]) -> None:
-        """Takes up a claim and sets waiting slots to work."""
+    def keep_slot(self) -> bool:
+        """Return whether a slot that has come free is to stay free: seven of eight are. To be asked while such jobs
+        wait, and when one of them has ended: another may start in its place, here or in the next slot."""
+        if not self.keeps_slots:
+            return False
+        self._freed += 1
+        keeps = self._freed % 8 != 0
+        self.kept += keeps
+        self.direct_waiting = True
+        return keeps
+
+    def release_slots(self, *, direct_waiting: bool) -> None:
+        """Let the slots that were kept go on."""
+        self.kept, self.direct_waiting = 0, direct_waiting
+        self._start_waiting()
+
+    def add(self, lease: Lease, jobs: Sequence[Job], first: Set[str]) -> None:
+        """Take up a claim and set waiting slots to work, at those to start first."""
         self.leases[lease.token] = lease
-        self.ready.extend(jobs)
+        for job in jobs:
+            job.lease = lease
+        if first:
+            for job in jobs:
+                job.direct = job.id in first
+            self.ready.extendleft([job for job in reversed(jobs) if job.direct])
+            self.ready.extend([job for job in jobs if not job.direct])
+        else:
+            self.ready.extend(jobs)
+        self._start_waiting()
+
+    def _start_waiting(self) -> None:
         # The slot that waited last goes first: its memory is warm, and the others may stay asleep.
         for _ in range(min(len(self.ready), len(self._waiting))):
             waiter = self._waiting.pop()
@@ -75,7 +111,7 @@ class Hand:
         return out
 
     def lose(self, tokens: Iterable[int]) -> list[Job]:
-        """Marks leases as lost; answers with the jobs that are running under them."""
+        """Mark leases as lost; return the jobs that are running under them."""
         lost = {token for token in tokens if token in self.leases}
         for token in lost:
             self.leases.pop(token).lost = True

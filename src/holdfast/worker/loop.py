@@ -16,7 +16,6 @@ import signal
 import socket
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Sequence, Set
 from typing import Any, cast
 
@@ -52,8 +51,6 @@ from holdfast.worker.window import Windows
 log = logs.get("worker")
 YIELD_AFTER = 32  # jobs a slot may run without a pause before it lets the loop breathe
 REPORT_EVERY = 0.5
-TELL_SHARE = 20  # what had to wait for limits is told again after this many times the duration of the last
-LONGEST_UNTOLD = 30.0  # seconds
 PARTITION_TRIES = 3  # to make history's partitions, while other workers do the same or somebody reads it
 STUCK = 75  # exit code of a process whose event loop is stuck: a new one may do better
 KEPT = Outcome("", 0, "kept")  # stands for no outcome: the job stays with a thread that cannot be stopped
@@ -85,7 +82,6 @@ class Worker:
         self._supervisor: Lifeline | None = None
         self._mismatch: SchemaError | None = None
         self._unregistered = False  # whether other transactions held what was to be registered
-        self._throttled_at = 0.0  # when to tell more
         self._patience = 1 + self.settings.prefetch * 3  # seconds a claimed job may wait for a slot
 
     async def run(
@@ -170,7 +166,7 @@ class Worker:
         )  # fmt: skip
         self.claimer = Claimer(
             self.id, settings, Session(settings, f"{self.id} claim"), calls, self.hand,
-            lambda: not self._keeper.failing, self.finisher.caught_up,
+            lambda: not self._keeper.failing, self.finisher.sent,
         )  # fmt: skip
         self.windows = Windows(self, self._reporting, stored=not self._until_idle)
         self.hears = Consumer(settings, self.id, self.claimer.stir.set) if settings.queue_enabled else None
@@ -179,7 +175,6 @@ class Worker:
         self.finisher.on_mismatch = self._attempts.on_mismatch = self._on_mismatch
         self.finisher.on_put_back.append(self.claimer.stir)
         self.finisher.on_freed = self.claimer.freed
-        self.finisher.closed = self.claimer.lanes.closed
 
     async def _work(self) -> None:
         self._keeper.start()
@@ -221,7 +216,7 @@ class Worker:
         ]
         if settings.notify and not settings.pooler:
             listener = Session(settings, f"{self.id} listen")
-            background.append(notify.listen(listener, calls, self.id, self._on_notice))
+            background.append(notify.listen(listener, calls, self.id, self._on_notification))
         if self.hears is not None:
             background.append(self.hears.run())
         return background
@@ -229,17 +224,20 @@ class Worker:
     async def _slot(self) -> None:
         hand, claimer, finisher = self.hand, self.claimer, self.finisher
         me = cast("asyncio.Task[None]", asyncio.current_task())
-        monotonic, streak = time.monotonic, 0
+        monotonic, streak, direct = time.monotonic, 0, False
         while True:
             ready = hand.ready
-            if not ready:
-                streak = 0
+            if not ready or ((hand.direct_waiting or direct) and not ready[0].direct and hand.keep_slot()):
+                streak, direct = 0, False
+                if hand.kept:
+                    claimer.stir.set()
                 await hand.wait()
                 continue
             job = ready.popleft()
             hand.started += 1
             hand.running[me] = job
             job.started = monotonic()
+            direct = job.direct
             try:
                 outcome = await self._attempts.execute(job)
             except asyncio.CancelledError:
@@ -280,23 +278,11 @@ class Worker:
             self.hand.lingering -= 1
 
     async def _report(self) -> None:
-        """Stores progress while jobs run, what had to wait for limits, and how it goes."""
+        """Stores progress while jobs run, and how it goes."""
         while True:
             await asyncio.sleep(REPORT_EVERY)
             await self._progress.store(self._reporting)
-            if time.monotonic() >= self._throttled_at:
-                await self._tell_throttled()
             await self.windows.look()
-
-    async def _tell_throttled(self) -> None:
-        throttled, self.claimer.lanes.throttled = self.claimer.lanes.throttled, Counter()
-        if throttled:
-            began = time.monotonic()
-            with contextlib.suppress(HoldfastError):  # counts for people: not worth a second try
-                await self._reporting.run(self._hf.calls.note_throttled(throttled))
-            # Of ten thousand keys it takes the database a while: never more than a small share of its time.
-            took = time.monotonic() - began
-            self._throttled_at = time.monotonic() + min(took * TELL_SHARE, LONGEST_UNTOLD)
 
     async def _watch(self) -> None:
         """Gives back what was claimed ahead and cannot start soon."""
@@ -310,7 +296,7 @@ class Worker:
     def counts(self) -> Counts:
         """What this worker has done since it started."""
         return Counts(self.claimer.claimed, self.hand.started, self.finisher.succeeded, self.finisher.failed,
-                      self.claimer.lanes.times_throttled, self.claimer.lanes.contention)  # fmt: skip
+                      self.claimer.throttled, self.claimer.contention)  # fmt: skip
 
     def _give_back(self, jobs: Sequence[Job]) -> None:
         for job in jobs:
@@ -325,12 +311,10 @@ class Worker:
         task = self._hf.tasks.get(job.task)
         return task is None or task.runner != "thread"
 
-    def _on_notice(self, news: str) -> None:
-        """Somebody has told this worker something: "" there is work, "cancel" a job is to be canceled, or of limits."""
-        if news == "cancel":
+    def _on_notification(self, payload: str) -> None:
+        """A job is to be canceled, or there may be work: new jobs, or limits that have changed."""
+        if payload == "cancel":
             self._keeper.look_soon()
-        elif news:
-            self.claimer.told(news)
         else:
             self.claimer.stir.set()
 
@@ -420,7 +404,6 @@ class Worker:
             logs.event(log, logging.WARNING, "grace time is over", worker=self.id, given_back=len(self.hand.running))
 
     async def _leave(self) -> None:
-        await self._tell_throttled()
         await self.windows.close()
         with contextlib.suppress(HoldfastError):
             await self._service.run(self._hf.calls.unregister_worker(self.id, gone=True))

@@ -10,11 +10,9 @@ import time
 from collections import Counter
 from typing import Any
 
-import msgspec
-
 from holdfast.client import Holdfast
 from holdfast.errors import UsageError
-from holdfast.model.tick import Counts, Tick
+from holdfast.model.tick import Tick
 from holdfast.store.pools import first_look
 from holdfast.store.telemetry import TelemetryCalls
 from holdfast.upkeep.chores import Upkeep
@@ -32,8 +30,6 @@ class Pass(Claimer):
         self._per_tenant = per_tenant
         self._upkeep = upkeep
         self.served: Counter[str] = Counter()
-        self.throttled: set[tuple[str, int]] = set()
-        self.contention = 0
         self.depth: int | None = None  # jobs that wait when the pass begins
 
     async def run_until_idle(self, finisher: Finisher) -> None:
@@ -46,9 +42,9 @@ class Pass(Claimer):
             free = self._settings.concurrency - self._hand.held
             before = self.contention
             if free > 0 and not await self._take(free):
-                if self.contention == before or patience <= 0:
+                if not self._info.more and (self.contention == before or patience <= 0):
                     break
-                patience -= 1  # somebody else had the limits for a moment
+                patience -= 1  # another claim had the ring for a moment
                 await self._wait(0.02)
             if self._hand.held >= self._settings.concurrency:
                 await self._wait(self._settings.poll)
@@ -59,25 +55,14 @@ class Pass(Claimer):
     async def _take(self, free: int) -> int:
         """One claim; jobs under limits only as many as can start at once. Answers how many it found."""
         began = time.monotonic()
-        rows = await self.session.run(
-            self._calls.claim(
-                self._worker, self._queues, self._max_jobs - self.claimed, self._settings.lease, None, False, free,
-                self._per_tenant, dict(self.served),
-            )
-        )  # fmt: skip
-        if rows and rows[-1][0] is None:
-            self._note(msgspec.json.decode(rows.pop()[3]))
-        if rows:
-            self.served.update(row[8] or "" for row in rows)
-            self._take_up(rows, began)
-        return len(rows)
-
-    def _note(self, told: dict[str, dict[str, Any]]) -> None:
-        for place, each in told.items():
-            for lane, key, tenant, _ in each.get("closed", ()):
-                self.throttled.add((place, lane))
-                self.lanes.note_throttled(key, tenant)
-            self.contention += each.get("contention", 0)
+        claimed = await self.session.run(self._calls.claim(
+            self._worker, self._queues, self._max_jobs - self.claimed, self._settings.lease, None, False, free,
+            per_tenant=self._per_tenant, served=dict(self.served),
+        ))  # fmt: skip
+        self.served.update(job.tenant or "" for job in claimed.jobs)
+        self._take_up(claimed, began)
+        self._hand.release_slots(direct_waiting=False)  # a pass claims again by itself when slots come free
+        return len(claimed.jobs)
 
 
 class TickWorker(Worker):
@@ -100,16 +85,11 @@ class TickWorker(Worker):
     def _build(self) -> None:
         super()._build()
         given = (self.id, self.settings, self.claimer.session, self._hf.calls, self.hand, self.claimer.may_claim,
-                 self.finisher.caught_up)  # fmt: skip
+                 self.finisher.sent)  # fmt: skip
         upkeep = Upkeep(self.id, self.settings, self._service, self._hf.calls)
         self.claimer: Pass = Pass(*given, **self._bounds, upkeep=upkeep)
         self.finisher.on_put_back = [self.claimer.stir]
         self.finisher.on_freed = self.claimer.freed
-
-    @property
-    def counts(self) -> Counts:
-        """What this pass has done; lanes that it came to more than once count once."""
-        return super().counts._replace(throttled=len(self.claimer.throttled), contention=self.claimer.contention)
 
     async def tick(self, *, handle_signals: bool = False) -> Tick:
         """Makes the pass and stores what it did."""

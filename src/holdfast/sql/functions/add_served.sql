@@ -1,11 +1,12 @@
--- How often tenants have been served, with the jobs just taken; null while nobody counts.
--- Called by: claim, claim_ring.
+-- How many jobs each tenant has had, with those of the lanes' turns.
+-- Called by: claim_ring.
 -- Locks: none.
 -- Wakes: nobody.
-create or replace function add_served(p_served jsonb, p_taken candidate[]) returns jsonb
-language sql immutable
+create or replace function add_served(p_served jsonb, p_lanes lane_turn[]) returns jsonb
+language plpgsql immutable
 as $$
-    select p_served || coalesce((
-        select jsonb_object_agg(t.tenant, t.jobs + coalesce((p_served ->> t.tenant)::bigint, 0))
-        from (select t.tenant, count(*) as jobs from unnest(p_taken) t where t.tenant is not null group by t.tenant) t), '{}')
-$$;
+begin
+    return coalesce(p_served, '{}') || coalesce((
+        select jsonb_object_agg(t.tenant, coalesce((p_served ->> t.tenant)::integer, 0) + t.got) from (
+            select u.tenant, sum(u.got) as got from unnest(p_lanes) u where u.tenant is not null group by u.tenant) t), '{}');
+end $$;

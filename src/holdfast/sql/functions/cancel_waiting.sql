@@ -25,7 +25,7 @@ begin
                   where dedupe_key is not null),
         counted as (select count_batch(batch, 0, 0, 0, count(*)) from kept where batch is not null group by batch),
         ended as (
-            select release_limits(array_agg((g.id, g.queue, g.lane, g.held, 0, null)::freed))
+            select release_limits(array_agg((g.id, g.held, 0, null)::freed))
             from gone g where g.held is not null having count(*) > 0)
         select k.id from kept k
         where (select count(*) from freed) + (select count(*) from counted) + (select count(*) from ended) >= 0;
@@ -45,7 +45,7 @@ begin
                   where dedupe_key is not null),
         counted as (select count_batch(batch, 0, 0, 0, count(*)) from kept where batch is not null group by batch),
         ended as (
-            select release_limits(array_agg((g.id, g.queue, g.lane, g.held, 0, null)::freed))
+            select release_limits(array_agg((g.id, g.held, 0, null)::freed))
             from gone g where g.held is not null having count(*) > 0)
         select k.id from kept k
         where (select count(*) from freed) + (select count(*) from counted) + (select count(*) from ended) >= 0;

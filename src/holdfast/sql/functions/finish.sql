@@ -80,7 +80,7 @@ begin
         select array_agg(k.id), array_agg(k.id) filter (where k.dedupe_key is not null),
                array_agg(k.dedupe_key) filter (where k.dedupe_key is not null),
                array_agg(k.batch) filter (where k.batch is not null),
-               (select array_agg((e.id, e.queue, e.lane, coalesce(e.keys || e.held, e.keys, e.held), 1, null)::freed)
+               (select array_agg((e.id, coalesce(e.keys || e.held, e.keys, e.held), 1, null)::freed)
                 from ended e where e.keys is not null or e.held is not null),
                (select array_agg(u.part) from (
                     select (coalesce(e.tenant, ''), e.task, count(*), 0,

@@ -2,8 +2,7 @@
 -- What waits stays where it is and burns no attempts; what runs goes on. Pausing once more replaces who, why and until
 -- when. Answers whether it was not paused before.
 -- Called by: operators.
--- Locks: the key's limits row. Of a key without a row first the lock that claims try before they make one: while
---   this transaction is open they step over jobs under it, and under one in 64 of other keys without a row.
+-- Locks: the key's limit_settings row.
 -- Wakes: all workers.
 create or replace function pause(
     p_key text, p_by text default null, p_reason text default null, p_for interval default null) returns boolean
@@ -25,19 +24,14 @@ begin
         raise exception 'a pause lasts up to 100 years, or without an end until it is resumed; got %', p_for
             using errcode = 'invalid_parameter_value', constraint = 'limit';
     end if;
-    loop
-        select m.paused and (m.paused_until is null or m.paused_until > clock()) into v_before
-        from limits m where m.key = p_key for update;
-        exit when found;
-        -- As a claim does: one that meets the key steps over it, and does not wait for this transaction.
-        perform pg_advisory_xact_lock(hashtext('limits of ' || current_schema()), hashtext(p_key) & 63);
-        perform apply_limits(array[p_key]);  -- and once more: prune may remove a row that nobody uses
-    end loop;
+    insert into limit_settings (key, kind) values (p_key, kind_of(p_key)) on conflict do nothing;
+    select s.paused and (s.paused_until is null or s.paused_until > clock()) into v_before
+    from limit_settings s where s.key = p_key for update;
     v_now := clock();  -- it may have waited for the row
-    update limits m
+    update limit_settings s
     set paused = true, paused_until = v_now + p_for, paused_at = v_now, paused_by = coalesce(p_by, session_user),
         paused_reason = p_reason
-    where m.key = p_key;
-    perform tell_workers('limits');
+    where s.key = p_key;
+    perform touch_limit(p_key);
     return not v_before;
 end $$;

@@ -1,10 +1,9 @@
 -- Removes what limits leave behind: rows of keys that nobody has used for a day (orders: an hour), and counts of work stepped over
 -- that are older than p_oldest. A row goes only when a new one would say the same: nothing is counted, paused or set by an operator,
--- the rate's bucket is full again, and the breaker is closed without a failure (after a week of silence: however it stands). What
--- ended jobs still owe is taken into account first. Answers how many rows it removed.
+-- the rate's bucket is full again, and the breaker is closed without a failure (after a week of silence: however it stands). Returns how many rows it removed.
 -- Called by: prune.
--- Locks: limits and throttled rows, skipping locked ones: it waits for nobody. A claim that meets a row which it is removing takes
---   it for held and comes back; one that finds none makes it again (decision 029).
+-- Lanes and flows that have been empty for an hour go too.
+-- Locks: the ring's lock, without which it does nothing; limit_settings and throttled rows, skipping locked ones.
 -- Wakes: nobody.
 create or replace function prune_limits(p_limit integer, p_oldest timestamptz) returns integer
 language plpgsql
@@ -14,30 +13,44 @@ declare
     -- A part of the pages, if there are many: those of a million keys are not to be read every minute.
     v_keys  real := least(100, 100 * 500.0 / greatest(pg_relation_size('limits') / 8192, 1));
     v_steps real := least(100, 100 * 500.0 / greatest(pg_relation_size('throttled') / 8192, 1));
+    v_lanes real := least(100, 100 * 500.0 / greatest(pg_relation_size('lanes') / 8192, 1));
+    v_flows real := least(100, 100 * 500.0 / greatest(pg_relation_size('flows') / 8192, 1));
     v_now   timestamptz := clock();
+    v_old   bigint := (date_part('epoch', v_now - interval '1 hour') * 1000000)::bigint << 10;  -- as tokens count
     v_gone  integer;
     v_rows  integer;
 begin
-    if exists (select 1 from limit_owed) then
-        perform take_owed(array(
-            select m.key from limits m where m.key = any (array(select distinct o.key from limit_owed o limit p_limit))
-            for update skip locked));
+    if not lock_ring() then
+        return 0;
     end if;
+    perform set_config('idle_in_transaction_session_timeout', '10ms', true);  -- a statement of its own: no claim waits for it
+    perform fold_releases(next_token());
+    delete from limit_settings where ctid = any (array(  -- of pauses that are over
+        select s.ctid from limit_settings s where s.override = '{}' and s.paused_until < v_now - interval '1 day' limit p_limit for update skip locked));
     delete from limits where ctid = any (array(
-        select m.ctid from limits m tablesample system (v_keys)
-        where m.running = 0 and m.override = '{}' and m.weight is null and (not m.paused or m.paused_until < v_now - interval '1 day')
-          and greatest(m.created_at, m.last_success_at, m.last_failure_at,
-                       case when m.rate is not null then m.tokens_at end)
-              < v_now - case when m.key like 'order:%' then interval '1 hour' else interval '1 day' end
-          and (m.rate is null or m.tokens + extract(epoch from v_now - m.tokens_at) * m.rate / m.per >= m.burst)
-          and (m.breaker_after is null or m.failure_streak = 0 and m.open_until is null
+        select m.ctid from limits m tablesample system (v_keys) join limit_state s on s.key = m.key
+        where m.running = 0 and m.opens_at is null and s.override is null
+          and greatest(m.created_at, m.last_success_at, m.last_failure_at, m.tokens_at)
+              < v_now - case when m.kind = 'order' then interval '1 hour' else interval '1 day' end
+          and (s.rate is null or s.free_tokens >= s.burst)
+          and (s.breaker_after is null or m.failure_streak = 0 and m.open_until is null
                or greatest(m.last_failure_at, m.open_until) < v_now - interval '7 days')
-          and not exists (select 1 from limit_owed o where o.key = m.key)
-        limit p_limit for update of m skip locked));
+          and not exists (select 1 from releases r where r.key = m.key)
+          and not exists (select 1 from lanes l where l.closed_by = m.key)
+        limit p_limit));
     get diagnostics v_gone = row_count;
     delete from throttled where ctid = any (array(
         select t.ctid from throttled t tablesample system (v_steps)
         where t.last_at < p_oldest limit p_limit for update skip locked));
+    get diagnostics v_rows = row_count;
+    v_gone := v_gone + v_rows;
+    delete from lanes where ctid = any (array(
+        select l.ctid from lanes l tablesample system (v_lanes)
+        where not l.open and l.closed_by is null and coalesce(l.closed_at, 0) < v_old limit p_limit));
+    get diagnostics v_rows = row_count;
+    v_gone := v_gone + v_rows;
+    delete from flows where ctid = any (array(
+        select s.ctid from flows s tablesample system (v_flows) where not s.open and s.tag < v_old limit p_limit));
     get diagnostics v_rows = row_count;
     return v_gone + v_rows;
 end $$;

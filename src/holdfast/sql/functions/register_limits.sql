@@ -1,7 +1,7 @@
 -- Makes the limits of an application's tasks known, given as a JSON array of objects: template, pattern (what LIKE finds
--- its keys by) and code (the numbers, see apply_limits). The last to start wins; what operators said of a rule stays.
+-- its keys by) and code (the numbers, see set_limit). The last to start wins; what operators said of a rule stays.
 -- Called by: workers when they start.
--- Locks: when something has changed, limit_rules against others who change them; then limits rows in key order.
+-- Locks: when something has changed, limit_rules against others who change them.
 -- Wakes: all workers, when something has changed: what was closed may be open now.
 create or replace function register_limits(p_rules jsonb) returns void
 language plpgsql security definer
@@ -9,9 +9,8 @@ set search_path from current set jit = off
 as $$
 declare
     v_changed text[];
-    v_keys    text[];
 begin
-    -- What apply_limits could not read must not get in: it would stop every claim that meets such a key.
+    -- What the columns of limit_rules could not hold is refused before anything is changed.
     perform f.* from jsonb_to_recordset(p_rules) as g(code jsonb) cross join lateral jsonb_to_record(g.code)
         as f(concurrency integer, rate double precision, per double precision, burst double precision,
              breaker_after integer, breaker_pause double precision, breaker_cap double precision);
@@ -36,16 +35,13 @@ begin
                coalesce((select o.override from renamed o where o.pattern = g.pattern limit 1), '{}'), clock()
         from given g
         on conflict (template) do update
-            set pattern = excluded.pattern, code = excluded.code, updated_at = excluded.updated_at
+            set pattern = excluded.pattern, code = excluded.code, updated_at = excluded.updated_at,
+                version = case when r.pattern = excluded.pattern then r.version else nextval('rule_version') end
             where (r.pattern, r.code) is distinct from (excluded.pattern, excluded.code)
         returning r.pattern)
     select array_agg(c.pattern) into v_changed
     from (select pattern from placed union select pattern from renamed) c;
-    v_keys := array(select m.key from limits m where m.key like any (v_changed));
-    if v_keys <> '{}' then
-        perform apply_limits(v_keys);
-    end if;
     if v_changed is not null then
-        perform tell_workers('limits');
+        perform touch_limit(null);
     end if;
 end $$;

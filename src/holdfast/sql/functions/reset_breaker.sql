@@ -1,7 +1,7 @@
 -- Closes a key's breaker by hand and forgets its failures, as a probe that succeeded would. Answers whether it was open or
 -- half open.
 -- Called by: operators, who know that the other side works again.
--- Locks: the key's limits row.
+-- Locks: none.
 -- Wakes: all workers, if something was to be forgotten.
 create or replace function reset_breaker(p_key text) returns boolean
 language plpgsql security definer
@@ -10,12 +10,11 @@ as $$
 declare
     v_until timestamptz;
 begin
-    select m.open_until into v_until from limits m
-    where m.key = p_key and (m.open_until is not null or m.failure_streak > 0) for update;
+    select m.open_until into v_until from limit_use m where m.key = p_key and (m.open_until is not null or m.failure_streak > 0);
     if not found then
         return false;
     end if;
-    update limits m set open_until = null, opens = 0, failure_streak = 0, probe = null where m.key = p_key;
+    insert into releases (key, jobs, probe) values (p_key, 0, 2);  -- the next claim forgets them
     perform tell_workers('limits');
     return v_until is not null;
 end $$;

@@ -1,6 +1,6 @@
 -- Lets a paused key go on. Its breaker stays as it is (reset_breaker). Answers whether it was paused.
 -- Called by: operators.
--- Locks: the key's limits row.
+-- Locks: the key's limit_settings row.
 -- Wakes: all workers, if it was paused.
 create or replace function resume(p_key text) returns boolean
 language plpgsql security definer
@@ -10,14 +10,14 @@ declare
     v_before boolean;
 begin
     select m.paused_until is null or m.paused_until > clock() into v_before
-    from limits m where m.key = p_key and m.paused for update;
+    from limit_settings m where m.key = p_key and m.paused for update;
     if not found then
         return false;
     end if;
-    update limits m
+    update limit_settings m
     set paused = false, paused_until = null, paused_at = null, paused_by = null, paused_reason = null
     where m.key = p_key;
-    perform forget_limit(p_key);
-    perform tell_workers('limits');
+    perform forget_settings(p_key);
+    perform touch_limit(p_key);
     return v_before;
 end $$;

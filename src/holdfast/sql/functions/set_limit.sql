@@ -1,10 +1,9 @@
 -- Changes what is in force for a key, or with the template of a rule ("domain:{domain}") for all keys of it, those to come
 -- too: {"concurrency": 4, "rate": null} sets the one and gives the other back to the code. What is not named stays.
 -- Names: concurrency (0: nothing starts), rate, per, burst, breaker_after, breaker_pause, breaker_cap, weight (of tenants).
--- Answers for how many keys something may have changed; it acts at once on what waits.
+-- Returns for how many keys something may have changed, counted up to 10,001; it acts at once on what waits.
 -- Called by: operators.
--- Locks: the rule's row; limits rows in key order. Of a key without a row first the lock that claims try before they make one: while
---   this transaction is open they step over jobs under it, and under one in 64 of other keys without a row.
+-- Locks: the rule's row, or the key's limit_settings row.
 -- Wakes: all workers.
 create or replace function set_limit(p_key text, p_change jsonb, p_by text default null) returns integer
 language plpgsql security definer
@@ -12,7 +11,6 @@ set search_path from current set jit = off
 as $$
 declare
     v_rule limit_rules;
-    v_keys text[];
     v_by   text := coalesce(p_by, session_user);
 begin
     perform check_limit_key(p_key);
@@ -25,23 +23,15 @@ begin
     update limit_rules r set override = change_override(r.override, r.code, p_change, v_by), updated_at = clock()
     where r.template = p_key and strpos(p_key, '{') > 0;
     if found then
-        v_keys := array(select m.key from limits m where m.template = p_key);
-    else
-        loop
-            perform 1 from limits m where m.key = p_key for update;
-            exit when found;
-            -- As a claim does: one that meets the key steps over it, and does not wait for this transaction.
-            perform pg_advisory_xact_lock(hashtext('limits of ' || current_schema()), hashtext(p_key) & 63);
-            perform apply_limits(array[p_key]);  -- and once more: prune may remove a row that nobody uses
-        end loop;
-        select * into v_rule from limit_rules r where p_key like r.pattern
-        order by length(r.pattern) desc, r.template limit 1;
-        update limits m set override = change_override(
-            m.override, coalesce(v_rule.code, '{}') || coalesce(v_rule.override, '{}') - '{by,at}'::text[], p_change, v_by)
-        where m.key = p_key;
-        v_keys := array[p_key];
+        perform touch_limit(null);
+        return (select count(*) from (select 1 from limits m where m.template = p_key limit 10001) k);
     end if;
-    perform apply_limits(v_keys);
-    perform tell_workers('limits');
-    return cardinality(v_keys);
+    select * into v_rule from limit_rules r where r.template = rule_of(p_key);
+    insert into limit_settings (key, kind) values (p_key, kind_of(p_key)) on conflict do nothing;
+    update limit_settings s set override = change_override(
+        s.override, coalesce(v_rule.code, '{}') || coalesce(v_rule.override, '{}') - '{by,at}'::text[], p_change, v_by)
+    where s.key = p_key;
+    perform forget_settings(p_key);
+    perform touch_limit(p_key);
+    return 1;
 end $$;

@@ -132,7 +132,7 @@ begin
         insert into kept_orders (key, id) select k, w.id from waits w, unnest(w.orders) k
         on conflict (key) do update set id = excluded.id),
     woken as (select wake(queue, count(*)) from back group by queue)
-    select m.id, m.queue::text, m.lane,
+    select m.id,
            case when m.verdict <> 'waits' or m.orders is null then coalesce(m.keys || m.held, m.keys, m.held)
                 else nullif(free_keys(m.keys || m.held, m.orders), '{}') end, m.went,
            case when jsonb_typeof(m.counts) = 'array' then array(select jsonb_array_elements_text(m.counts)) end

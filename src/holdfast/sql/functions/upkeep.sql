@@ -52,6 +52,11 @@ begin
         end if;
         expired := expire(1000);
         perform walk_batches();
+        perform announce_strays();
+        if exists (select 1 from releases) and lock_ring() then  -- last: the lock is held until the end of this transaction
+            perform set_config('idle_in_transaction_session_timeout', '10ms', true);  -- a statement of its own: no claim waits for it
+            perform fold_releases(next_token());
+        end if;
         next_slot := (select extract(epoch from min(s.next_at) - clock()) from schedules s where not s.paused);
     end if;
 end $$;

@@ -1,5 +1,5 @@
 -- What is before a due job in its queue, as reasons for why: jobs of a higher priority; jobs of its own lane, which go in
--- order; other lanes, which take turns with it. Each is counted along the fetch index, up to a bound.
+-- order; other tenants of its ring and lanes of its own tenant, which take turns with it. Each is counted along an index, up to a bound.
 -- Called by: why_waiting.
 -- Locks: none.
 -- Wakes: nobody.
@@ -13,10 +13,20 @@ declare
     v_most  integer := 1000;
     v_turns integer := 300;
     v_jobs  bigint;
-    v_lanes bigint[];
-    v_who   bigint;
+    v_flow  bigint;   -- the job's tenant: 0 a plain job, 1 a job without a tenant but with limits
+    v_direct boolean;
+    v_front bigint;
+    v_who   bigint;   -- other tenants
+    v_lanes bigint;   -- other lanes
+    v_more  boolean;
     v_found jsonb := '[]';
 begin
+    select l.flow, l.direct into v_flow, v_direct from lanes l where l.queue = p_queue and l.priority = p_priority and l.lane = p_lane;
+    if not found then  -- a plain job, or one that no claim has met yet
+        v_direct := false;
+        v_flow := case when p_lane = 0 then 0 else coalesce((
+            select lane_of(l.tenant, null) from live l where l.id = p_id and l.tenant is not null), 1) end;
+    end if;
     v_jobs := (select count(*) filter (where b.token is null) from (
         select l.token from live l where l.queue = p_queue and l.priority < p_priority
         order by l.queue, l.priority, l.lane, l.run_at, l.id limit v_most) b);
@@ -32,28 +42,30 @@ begin
     if v_jobs > 0 then
         v_found := v_found || jsonb_build_object('kind', 'behind', 'rank', 81, 'jobs', v_jobs, 'more', v_jobs = v_most,
             'short', 'jobs before it', 'text', format('%s of the same %s %s before it', jobs_in_words(v_jobs, v_most),
-                case when p_lane = 0 then 'queue' when p_lane >> 32 = 0 then 'limits' else 'tenant' end,
+                case v_flow when 0 then 'queue' when 1 then 'limits' else 'tenant' end,
                 case when v_jobs = 1 then 'is' else 'are' end));
     end if;
-    -- From lane to lane, each found by one look into the index.
-    with recursive lanes as (
-        (select l.lane, 1 as n from live l where l.queue = p_queue and l.priority = p_priority and l.token is null
-         order by l.queue, l.priority, l.lane limit 1)
-        union all
-        select g.lane, f.n + 1 from lanes f cross join lateral (
-            select l.lane from live l
-            where l.queue = p_queue and l.priority = p_priority and l.lane > f.lane and l.token is null
-            order by l.queue, l.priority, l.lane limit 1) g
-        where f.n <= v_turns)
-    select array_agg(f.lane) into v_lanes from lanes f where f.lane <> p_lane;
-    if v_lanes is not null then
-        v_who := (select count(distinct u >> 32) from unnest(v_lanes) u where u >> 32 not in (0, p_lane >> 32));
-        v_found := v_found || jsonb_build_object('kind', 'ring', 'rank', 82, 'lanes', cardinality(v_lanes), 'tenants', v_who,
-            'more', cardinality(v_lanes) >= v_turns, 'short', 'others take turns', 'text', format('%s%s %s turns with it',
-                case when cardinality(v_lanes) >= v_turns then 'more than ' else '' end,
+    v_front := (select r.front from rings r where r.queue = p_queue and r.priority = p_priority and r.direct = v_direct);
+    select count(*) filter (where f.flow > 1), count(*) filter (where f.flow <= 1) into v_who, v_lanes from (
+        select s.flow from flows s
+        where s.queue = p_queue and s.priority = p_priority and s.direct = v_direct and s.open and s.tag >= v_front and s.flow <> v_flow
+          and (s.flow <> 0 or exists (  -- that of plain jobs is open though there may be none
+              select 1 from live l where l.queue = p_queue and l.priority = p_priority and l.lane = 0 and l.token is null))
+        order by s.tag, s.flow limit v_turns + 1) f;
+    v_lanes := v_lanes + (select count(*) from (
+        select 1 from lanes l
+        where l.queue = p_queue and l.priority = p_priority and l.direct = v_direct and l.flow = v_flow and l.open and l.lane <> p_lane
+        order by l.queue, l.priority, l.direct, l.flow, l.lane limit v_turns + 1) b);
+    if v_who + v_lanes > 0 then
+        v_more := case when v_who > 0 then v_who else v_lanes end > v_turns;
+        v_who := least(v_who, v_turns);
+        v_lanes := least(v_lanes, v_turns);
+        v_found := v_found || jsonb_build_object('kind', 'ring', 'rank', 82, 'lanes', v_lanes, 'tenants', v_who,
+            'more', v_more, 'short', 'others take turns', 'text', format('%s%s %s turns with it',
+                case when v_more then 'more than ' else '' end,
                 case when v_who = 1 then '1 other tenant' when v_who > 0 then v_who || ' other tenants'
-                     when cardinality(v_lanes) = 1 then '1 other lane' else cardinality(v_lanes) || ' other lanes' end,
-                case when greatest(v_who, (v_who = 0)::integer * cardinality(v_lanes)) = 1 then 'takes' else 'take' end));
+                     when v_lanes = 1 then '1 other lane' else v_lanes || ' other lanes' end,
+                case when greatest(v_who, (v_who = 0)::integer * v_lanes) = 1 then 'takes' else 'take' end));
     end if;
     return v_found;
 end $$;

@@ -8,21 +8,34 @@ language plpgsql stable
 set search_path from current set jit = off set enable_seqscan = off set enable_bitmapscan = off
 as $$
 declare
-    v_limit limits;
+    v_limit record;
     v_used  integer;
     v_wait  double precision;
     v_found jsonb := '[]';
 begin
     for v_limit in
-        select m.* from limits m where m.key = any (p_keys || implicit_keys(p_queue, p_task, p_tenant)) order by m.key
+        select m.* from limit_use m where m.key = any (p_keys || implicit_keys(p_queue, p_task, p_tenant)) order by m.key
     loop
-        if v_limit.paused and (v_limit.paused_until is null or v_limit.paused_until > clock()) then
-            v_found := v_found || why_paused(v_limit);
+        if v_limit.paused then
+            v_found := v_found || jsonb_strip_nulls(jsonb_build_object(
+                    'kind', 'paused', 'rank', case when v_limit.paused_until is null then 20 else 35 end, 'key', v_limit.key,
+                    'by', v_limit.paused_by, 'since', v_limit.paused_at, 'until', v_limit.paused_until, 'reason', v_limit.paused_reason,
+                    'short', v_limit.key || ' is paused', 'text', format('%s was paused %sby %s%s, %s', v_limit.key,
+                        in_words(extract(epoch from clock() - v_limit.paused_at)) || ' ago ', coalesce(v_limit.paused_by, 'an operator'),
+                        ' (' || v_limit.paused_reason || ')',
+                        coalesce('for another ' || in_words(extract(epoch from v_limit.paused_until - clock())), 'until it is resumed'))));
         end if;
         if v_limit.open_until > clock() or (v_limit.open_until is not null and v_limit.probe is not null) then
-            v_found := v_found || why_open(v_limit);
+            v_found := v_found || jsonb_strip_nulls(jsonb_build_object(
+                    'kind', 'breaker', 'rank', 40, 'key', v_limit.key, 'short', 'the breaker of ' || v_limit.key,
+                    'state', case when v_limit.open_until > clock() then 'open' else 'half-open' end, 'open_until', v_limit.open_until,
+                    'failure_streak', v_limit.failure_streak, 'last_failure_at', v_limit.last_failure_at, 'probe', v_limit.probe,
+                    'text', case when v_limit.open_until > clock() then
+                        format('the breaker of %s is open after %s failures in a row: one job may try again in %s', v_limit.key,
+                               v_limit.failure_streak, in_words(extract(epoch from v_limit.open_until - clock())))
+                        else format('the breaker of %s is half open: job %s is trying whether it works again', v_limit.key, v_limit.probe) end));
         end if;
-        v_used := v_limit.running - (select coalesce(sum(cardinality(o.ids)), 0) from limit_owed o where o.key = v_limit.key);
+        v_used := v_limit.running;
         if v_limit.concurrency = 0 then
             v_found := v_found || jsonb_build_object('kind', 'concurrency', 'rank', 21, 'key', v_limit.key,
                 'running', v_used, 'concurrency', 0, 'short', 'a concurrency of 0',
@@ -30,7 +43,7 @@ begin
         elsif v_used >= v_limit.concurrency and not p_late then
             v_found := v_found || why_full(v_limit.key, v_used, v_limit.concurrency);
         end if;
-        v_wait := (select (1 - s.free_tokens) * s.per / s.rate from limit_state s where s.key = v_limit.key);
+        v_wait := v_limit.next_token;
         if v_wait > 0 and not p_late then
             v_found := v_found || jsonb_build_object('kind', 'rate', 'rank', 60, 'key', v_limit.key, 'rate', v_limit.rate,
                 'per', v_limit.per, 'burst', v_limit.burst, 'in_seconds', v_wait, 'short', 'the rate of ' || v_limit.key,

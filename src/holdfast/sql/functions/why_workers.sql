@@ -1,4 +1,4 @@
--- Whether a live worker serves a job's queue, knows its task and has a slot free, as reasons for why.
+-- Whether a live worker serves a job's queue, knows its task and has a slot free, as reasons for why. Where all slots are busy with jobs of other queues, it says so.
 -- Called by: why_waiting.
 -- Locks: none.
 -- Wakes: nobody.
@@ -11,6 +11,7 @@ declare
     v_knowing bigint;
     v_slots   bigint;
     v_used    bigint;
+    v_others  text[];  -- the other queues, where no claimed job is of this one
     v_last    record;
 begin
     select array_agg(w.id), count(*) filter (where p_task = any (w.tasks)), sum(w.concurrency)
@@ -37,14 +38,17 @@ begin
     elsif p_late then
         return '[]';
     end if;
-    v_used := (select count(*) from claimed_jobs() c where c.worker = any (v_alive));
+    select count(*), case when bool_and(c.queue <> p_queue) then array_agg(distinct c.queue) end
+    into v_used, v_others from claimed_jobs() c where c.worker = any (v_alive);
     if v_used < v_slots then
         return '[]';
     end if;
-    return jsonb_build_array(jsonb_build_object(
-        'kind', 'busy', 'rank', 70, 'workers', cardinality(v_alive), 'slots', v_slots, 'claimed', v_used, 'short', 'busy workers',
+    return jsonb_build_array(jsonb_strip_nulls(jsonb_build_object(
+        'kind', 'busy', 'rank', 70, 'workers', cardinality(v_alive), 'slots', v_slots, 'claimed', v_used, 'queues', v_others[:5], 'short', 'busy workers',
         'text', format(case when v_slots = 1 then 'the only slot of %2$s %3$s is busy'
                             else 'all %1$s slots of %2$s %3$s are busy' end, v_slots,
                        case when cardinality(v_alive) = 1 then 'the one worker that serves queue'
-                            else format('the %s workers that serve queue', cardinality(v_alive)) end, p_queue)));
+                            else format('the %s workers that serve queue', cardinality(v_alive)) end, p_queue)
+                || coalesce(case when v_slots = 1 then ' with another queue (' else ' with other queues (' end
+                            || array_to_string(v_others[:3], ', ') || case when cardinality(v_others) > 3 then ', ...)' else ')' end, ''))));
 end $$;

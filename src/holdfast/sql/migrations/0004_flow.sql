@@ -10,8 +10,9 @@ begin
     if cardinality(p_keys) = 1 then
         return coalesce(length(p_keys[1]) between 1 and 300, false);
     end if;
-    return cardinality(p_keys) between 2 and 20 and array_ndims(p_keys) = 1 and (
+    return cardinality(p_keys) between 2 and 21 and array_ndims(p_keys) = 1 and (
         select count(distinct k) filter (where length(k) between 1 and 300) = cardinality(p_keys)
+               and count(*) filter (where k not like 'task:%') <= 20  -- a claim may add that of its task
                and count(*) filter (where k like 'order:%') < 2 from unnest(p_keys) k);
 end $$;
 create domain limit_keys as text[] check (fit_keys(value));
@@ -19,71 +20,172 @@ create domain limit_keys as text[] check (fit_keys(value));
 -- keys are the limits a job was enqueued under. held are the limits of its queue, task and tenant that its claim counted
 -- it into, if there are any: a claim writes it, so it is never indexed.
 alter table live add keys limit_keys, add held text[],
-    -- Lane 0 is for jobs without limits: one that has to wait there would hold up the others.
-    add constraint live_keys_have_a_lane check (keys is null or lane <> 0);
+    -- Lane 0 is for plain jobs, which have neither tenant nor limits: they are claimed without the ring.
+    add constraint live_has_a_lane check (lane <> 0 or tenant is null and keys is null);
 alter table later add keys limit_keys;
 alter table dead add keys limit_keys;
 
--- Limits as code declares them, by the template of their keys ("domain:{domain}"), and as operators changed them.
+-- The ring of lanes (docs/how-claiming-works.md). It is written by one claim at a time, the holder of the ring's lock.
+
+-- All jobs of a lane have one tenant and the same limits; `flow` is the number of the tenant. A lane is open (it may have work), closed by a key
+-- without room, or neither: then it is empty. `direct`: its jobs start when they are claimed, because of a rate or a breaker.
+-- No job of the lane that waits stands before its mark; scans begin there.
+create table lanes (
+    queue     text     not null,
+    priority  smallint not null,
+    lane      bigint   not null,
+    flow      bigint   not null,
+    direct    boolean  not null default false,
+    ordered   boolean  not null default false,
+    open      boolean  not null,
+    closed_by text     collate "C",
+    closed_at bigint,
+    mark_at   timestamptz not null default '-infinity',
+    mark_id   uuid        not null default '00000000-0000-0000-0000-000000000000',
+    tenant    text,
+    keys      text[],
+    primary key (queue, priority, lane)
+) with (fillfactor = 60, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 1000);
+create index lanes_open on lanes (queue, priority, direct, flow, lane) where open;
+create index lanes_closed on lanes (closed_by, queue, priority, direct, closed_at) where closed_by is not null;
+
+-- A tenant's place in a ring: the least recently served goes first. tag: the token of the claim that served it last. credit: jobs left of a turn
+-- that a claim had no room for. lane: the lane visited last, where it has several.
+create table flows (
+    queue    text     not null,
+    priority smallint not null,
+    direct   boolean  not null,
+    flow     bigint   not null,
+    tag      bigint   not null,
+    credit   integer  not null default 0,
+    lane     bigint   not null default 0,
+    open     boolean  not null,
+    tenant   text,
+    primary key (queue, priority, direct, flow)
+) with (fillfactor = 60, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 1000);
+create index flows_ring on flows (queue, priority, direct, tag, flow) where open;
+
+-- No open flow of a ring has a tag below its front. Moved on a few times a second, so that a walk of the ring meets few dead entries.
+create table rings (
+    queue    text     not null,
+    priority smallint not null,
+    direct   boolean  not null,
+    front    bigint   not null,
+    primary key (queue, priority, direct)
+) with (fillfactor = 50);
+
+-- Appended by the transaction that puts a job into a lane, and by the one that ends a job under limits or changes a limit. The next claim
+-- folds them into the ring and deletes them. New rows are found by transaction, so none is missed and no dead ones are walked.
+create table arrivals (
+    queue    text     not null,
+    xid      xid8     not null default pg_current_xact_id(),
+    priority smallint not null,
+    lane     bigint   not null,
+    run_at   timestamptz not null,
+    tenant   text,
+    keys     text[]
+) with (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 5000);
+create index arrivals_new on arrivals (queue, xid);
+-- good, bad: how many jobs succeeded, and whose failure counts. probe: how the job ended that tried whether the key works again.
+create table releases (
+    xid   xid8   not null default pg_current_xact_id(),
+    id    bigint generated always as identity,
+    key   text   collate "C" not null,
+    jobs  integer not null,
+    good  integer not null default 0,
+    bad   integer not null default 0,
+    probe smallint
+) with (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 5000);
+create index releases_new on releases (xid);
+create index releases_by_key on releases (key);
+-- What of them has been folded: rows of transactions before from_xid, but for those that were open then. "" is for releases.
+create table folds (
+    queue     text   primary key,
+    from_xid  xid8   not null,
+    open_xids xid8[] not null,
+    token     bigint not null  -- of the claim that moved it on
+) with (fillfactor = 50);
+-- Closed keys up to `after` have been looked at again since rules of limits changed.
+create table reopenings (after text collate "C" not null);
+
+create function announce_lane() returns trigger
+language plpgsql security definer
+set search_path from current
+as $$
+begin
+    insert into arrivals (queue, priority, lane, run_at, tenant, keys)
+    values (new.queue, new.priority, new.lane, new.run_at, new.tenant, new.keys);
+    return null;
+end $$;
+-- Who copies many jobs at once may announce their lanes itself, each once (announce_lanes). In the last lane enqueue holds an id for a moment.
+create trigger live_arrival after insert on live for each row
+    when (new.lane not in (0, 9223372036854775807) and current_setting('holdfast.announces', true) is distinct from 'on') execute function announce_lane();
+create trigger live_moved after update of lane on live for each row when (new.lane <> 0) execute function announce_lane();
+
+-- What limits say: claims read it and never write it, so no open transaction of an operator holds up a claim. The numbers are those
+-- in force at this level: what code declares, changed by what operators said of the rule, changed by what they said of the key.
+create sequence rule_version;
 create table limit_rules (
     template   text        primary key,
     pattern    text        not null,
     code       jsonb       not null,
     override   jsonb       not null default '{}',
-    updated_at timestamptz not null
+    updated_at timestamptz not null,
+    version    bigint      not null default nextval('rule_version'),  -- of the patterns: a key's rule is found again after a change
+    concurrency   integer          generated always as (((code || override) ->> 'concurrency')::integer) stored,
+    rate          double precision generated always as (((code || override) ->> 'rate')::double precision) stored,
+    per           double precision generated always as (((code || override) ->> 'per')::double precision) stored,
+    burst         double precision generated always as (((code || override) ->> 'burst')::double precision) stored,
+    breaker_after integer          generated always as (((code || override) ->> 'breaker_after')::integer) stored,
+    breaker_pause double precision generated always as (((code || override) ->> 'breaker_pause')::double precision) stored,
+    breaker_cap   double precision generated always as (((code || override) ->> 'breaker_cap')::double precision) stored
 );
+create table limit_settings (
+    key           text    collate "C" primary key check (length(key) between 1 and 300),
+    kind          text    not null,
+    override      jsonb   not null default '{}',
+    paused        boolean not null default false,
+    paused_until  timestamptz,
+    paused_at     timestamptz,
+    paused_by     text,
+    paused_reason text,
+    concurrency   integer          generated always as ((override ->> 'concurrency')::integer) stored,
+    rate          double precision generated always as ((override ->> 'rate')::double precision) stored,
+    per           double precision generated always as ((override ->> 'per')::double precision) stored,
+    burst         double precision generated always as ((override ->> 'burst')::double precision) stored,
+    breaker_after integer          generated always as ((override ->> 'breaker_after')::integer) stored,
+    breaker_pause double precision generated always as ((override ->> 'breaker_pause')::double precision) stored,
+    breaker_cap   double precision generated always as ((override ->> 'breaker_cap')::double precision) stored,
+    weight        double precision generated always as ((override ->> 'weight')::double precision) stored
+);
+create index limit_settings_by_kind on limit_settings (kind) where kind in ('queue', 'task');
+create index limit_settings_breakers on limit_settings (key) where breaker_after is not null;
+create index limit_settings_weights on limit_settings (key) where weight is not null;
 
--- One row for each key that was ever claimed or set. The keys "queue:NAME", "task:NAME" and "tenant:NAME" apply to all jobs of
--- that queue, task or tenant. Changed by each claim and each end of a job under the key, so nothing here is indexed
--- but the key, and its kind, which never change.
+-- Where each key stands: one row for each key that a job was enqueued under or that has settings, written by the holder of the ring's lock. The keys
+-- "queue:NAME", "task:NAME" and "tenant:NAME" apply to all jobs of that queue, task or tenant, "order:..." lets one job at a time go.
+-- opens_at: when lanes wait that the key closed, and it opens by itself.
 create table limits (
     key             text    collate "C" primary key check (length(key) between 1 and 300),
-    kind            text    generated always as (
-        case when key like 'queue:%' then 'queue' when key like 'task:%' then 'task'
-             when key like 'tenant:%' then 'tenant' else 'key' end) stored,
+    kind            text    not null default 'key',
     template        text,
-    override        jsonb   not null default '{}',
-    -- in force: the rule's code, the rule's override, the key's override, the last one that says something wins
-    concurrency     integer,
-    rate            double precision,  -- starts
-    per             double precision,  -- in so many seconds
-    burst           double precision,
-    breaker_after   integer,           -- failures in a row
-    breaker_pause   double precision,  -- seconds, doubled with each failed probe
-    breaker_cap     double precision,  -- up to so many
-    weight          double precision,  -- of a tenant: its share of each round, 1 when null
-    lane            bigint,            -- of a tenant: where its lanes begin
-    -- where it stands
+    version         bigint  not null default 0,
     running         integer not null default 0,
-    tokens          double precision not null default 0,
+    tokens          double precision,
     tokens_at       timestamptz,
-    paused          boolean not null default false,
-    paused_until    timestamptz,
-    paused_at       timestamptz,
-    paused_by       text,
-    paused_reason   text,
     failure_streak  integer not null default 0,
     last_success_at timestamptz,
     last_failure_at timestamptz,
     open_until      timestamptz,       -- the breaker: set while it is open, past when a probe may go
     opens           integer not null default 0,
     probe           uuid,              -- the job that is trying whether it works again
+    opens_at        timestamptz,
     created_at      timestamptz not null default now()
 ) with (fillfactor = 40, autovacuum_vacuum_scale_factor = 0.1, autovacuum_vacuum_threshold = 1000);
 create index limits_by_kind on limits (kind) where kind <> 'key';
-create index limits_by_lane on limits (lane) where lane is not null;
 create index limits_by_template on limits (template);
-
--- What ended jobs give back to a key whose row somebody else held at that moment. The next claim that looks at the key
--- takes it into account: nobody who ends a job ever waits for a limit.
-create table limit_owed (
-    id   bigint generated always as identity primary key,
-    key  text   collate "C" not null,
-    ids  uuid[] not null,  -- jobs that ended
-    well uuid[] not null,  -- those that ended well
-    ill  uuid[] not null   -- those whose failure counts
-);
-create index limit_owed_by_key on limit_owed (key);
+create index limits_opening on limits (opens_at) where opens_at is not null;
+create index limits_probing on limits (probe) where probe is not null;
 
 -- How often claims stepped over work because of a key, and whose; '' is work without a tenant.
 create table throttled (
@@ -111,8 +213,22 @@ create table ticks (
 );
 create index ticks_by_time on ticks (started_at);
 
--- What the parts of a claim and of an end tell each other: a job found that may be claimed, a job ended that was under limits.
-create type candidate as (
-    place tid, id uuid, lane bigint, run_at timestamptz, tenant text, task text, keys text[], dedupe_key text,
-    held text[]);
-create type freed as (id uuid, queue text, lane bigint, keys text[], verdict integer, counts text[]);
+-- A job that has ended and was under limits. went: 1 well, -1 badly, 0 neither. counts: the keys for which a failure counts, null for all.
+create type freed as (id uuid, keys text[], went integer, counts text[]);
+-- What the parts of a claim share. queue_key: the limit of the whole queue. tenants, weights: whether limits and weights of tenants exist. tasks: those
+-- that have limits of their own. cursors: where scans of plain jobs begin, by "queue/priority". served: how many jobs each tenant had before. found: the jobs that
+-- this claim has found already, whose rows do not show it yet. free: how many more may start at once.
+create type claim_terms as (
+    token bigint, queue_key text, tenants boolean, weights boolean, tasks text[], cursors jsonb, per_tenant integer, served jsonb, version bigint, found uuid[], free integer);
+-- A flow's turn in a claim. turn: how many jobs it may have; want: for how many of them the claim has room.
+create type flow_turn as (n integer, place tid, flow bigint, tag bigint, lane bigint, tenant text, turn integer, want integer);
+-- A lane's turn. flow: the n of its flow's; own: the limits its jobs carry; keys: those they are counted under, with limits of the queue and the tenant; want: that of its flow; ask: how many jobs
+-- would be its share; take: how many its limits let start; shut_by, wait: the key that has no room, and for how many seconds, if that is known;
+-- got: how many jobs were found.
+create type lane_turn as (
+    n integer, flow integer, place tid, lane bigint, tenant text, own text[], ordered boolean, mark_at timestamptz, mark_id uuid, want integer, ask integer,
+    take integer, keys text[], direct boolean, shut_by text, wait double precision, got integer);
+-- Jobs that a part of a claim has found, by place and id; how many have a dedupe key; held: for each job, as text, the limits of its queue and
+-- tenant that it is counted under; the last may be left out.
+-- closed: how many lanes limits have closed; moved: a lane went to the other ring; more: lanes are left that were not visited.
+create type found_jobs as (places tid[], ids uuid[], deduped integer, held text[], closed integer, moved boolean, more boolean);

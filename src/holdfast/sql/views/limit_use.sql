@@ -3,15 +3,28 @@
 -- or half-open; null where there is none. throttled: how often claims stepped over work because of it.
 create view limit_use as
 select m.key, m.kind, m.template, m.concurrency,
-       (m.running - (select coalesce(sum(cardinality(o.ids)), 0) from limit_owed o where o.key = m.key))::integer as running,
+       (m.running - (select coalesce(sum(r.jobs), 0) from releases r where r.key = m.key))::integer as running,
        m.rate, m.per, m.burst, m.free_tokens as tokens, greatest(1 - m.free_tokens, 0) * m.per / m.rate as next_token,
-       m.paused and (m.paused_until is null or m.paused_until > clock()) as paused,
-       m.paused_at, m.paused_until, m.paused_by, m.paused_reason,
-       case when m.open_until > clock() then 'open' when m.open_until is not null then 'half-open'
-            when m.breaker_after is not null then 'closed' end as breaker,
-       m.open_until, m.probe, m.failure_streak, m.last_success_at, m.last_failure_at,
+       m.paused, m.paused_at, m.paused_until, m.paused_by, m.paused_reason,
+       case when m.breaker_after is null then null when b.open_until > clock() then 'open' when b.open_until is not null then 'half-open'
+            else 'closed' end as breaker,
+       b.open_until, b.probe, b.failure_streak, m.last_success_at, m.last_failure_at,
        m.breaker_after, m.breaker_pause, m.breaker_cap,
-       (select coalesce(sum(s.count), 0) from throttled s where s.key = m.key)::bigint as throttled, m.weight,
-       m.override - '{by,at}'::text[] as override, m.override ->> 'by' as changed_by,
+       (select coalesce(sum(t.count), 0) from throttled t where t.key = m.key)::bigint as throttled, m.weight,
+       coalesce(m.override, '{}') - '{by,at}'::text[] as override, m.override ->> 'by' as changed_by,
        (m.override ->> 'at')::timestamptz as changed_at
-from limit_state m;
+from limit_state m cross join lateral (  -- a breaker that was reset by hand is closed when the next claim comes
+    select case when not r.resets then m.open_until end as open_until, case when not r.resets then m.probe end as probe,
+           case when r.resets then 0 else m.failure_streak end as failure_streak
+    from (select exists (select 1 from releases r where r.key = m.key and r.probe = 2) as resets) r) b
+union all  -- set, and no claim has met it yet
+select s.key, s.kind, r.template, e.concurrency, 0, e.rate, e.per, e.burst, e.burst, 0,
+       s.paused and (s.paused_until is null or s.paused_until > clock()), s.paused_at, s.paused_until, s.paused_by, s.paused_reason,
+       case when e.breaker_after is not null then 'closed' end, null, null, 0, null, null, e.breaker_after, e.breaker_pause, e.breaker_cap, 0, s.weight,
+       s.override - '{by,at}'::text[], s.override ->> 'by', (s.override ->> 'at')::timestamptz
+from limit_settings s left join limit_rules r on r.template = rule_of(s.key)
+cross join lateral (select
+    case when s.kind = 'order' then 1 else coalesce(s.concurrency, r.concurrency) end as concurrency, coalesce(s.rate, r.rate) as rate, coalesce(s.per, r.per) as per,
+    coalesce(s.burst, r.burst) as burst, coalesce(s.breaker_after, r.breaker_after) as breaker_after,
+    coalesce(s.breaker_pause, r.breaker_pause) as breaker_pause, coalesce(s.breaker_cap, r.breaker_cap) as breaker_cap) e
+where not exists (select 1 from limits m where m.key = s.key);

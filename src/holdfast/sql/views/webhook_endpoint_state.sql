@@ -9,4 +9,4 @@ select e.id, e.tenant, e.url, e.events, e.prefix, e.timeout, e.dev, e.enabled, e
         where (s ->> 'until')::timestamptz > clock()) as old_secrets_until,
        coalesce(m.failure_streak, 0) as failure_streak, m.last_success_at, m.last_failure_at,
        case when m.open_until > clock() then m.open_until end as breaker_open_until
-from webhook_endpoints e left join limits m on m.key = 'webhook:' || e.id;
+from webhook_endpoints e left join lateral (select * from limit_use u where u.key = 'webhook:' || e.id) m on true;

@@ -1,0 +1,18 @@
+-- Announces lanes into which the caller has copied jobs of one queue, priority and tenant, given as a JSON array with the limits' keys of each (null: none), and wakes
+-- sleepers. Without it the next claim would not know of them: it belongs to a transaction that has set holdfast.announces to "on", so that
+-- live's trigger does not announce each job by itself.
+-- Called by: clients, after a COPY into live.
+-- Locks: none.
+-- Wakes: sleepers of the queue.
+create or replace function announce_lanes(p_queue text, p_priority integer, p_tenant text, p_keys jsonb, p_jobs bigint) returns void
+language plpgsql security definer
+set search_path from current
+as $$
+begin
+    insert into arrivals (queue, priority, lane, run_at, tenant, keys)
+    select p_queue, p_priority, lane_of(p_tenant, k.keys), transaction_timestamp(), p_tenant, k.keys
+    from jsonb_array_elements(p_keys) as e(keys) cross join lateral (
+        select case when jsonb_typeof(e.keys) = 'array' then array(select jsonb_array_elements_text(e.keys)) end as keys) k;
+    perform set_config('holdfast.announces', '', true);
+    perform wake(p_queue, p_jobs);
+end $$;

@@ -1,0 +1,11 @@
+-- Removes the settings of a key of which operators say nothing any more.
+-- Called by: set_limit, clear_limit, resume.
+-- Locks: the row.
+-- Wakes: nobody.
+create or replace function forget_settings(p_key text) returns void
+language plpgsql
+set search_path from current
+as $$
+begin
+    delete from limit_settings s where s.key = p_key and s.override = '{}' and not s.paused;
+end $$;
