@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from running import ended, until, waiting, working
@@ -23,7 +23,9 @@ from holdfast import (
     Snooze,
     Status,
 )
+from holdfast.settings import Settings
 from holdfast.worker import Worker
+from holdfast.worker.supervise import Lifeline
 
 
 async def test_an_async_handler_gets_its_arguments_and_its_result_is_kept(hf: Holdfast) -> None:
@@ -503,3 +505,22 @@ async def test_a_handle_waits_for_the_result_or_says_why_there_is_none(hf: Holdf
     with pytest.raises(TimeoutError, match="has not ended within"):
         await late.aresult(timeout=0.05)
     assert await good.aresult(timeout=0) == good.result(timeout=0) == 42, "it has ended: nothing to wait for"
+
+
+async def test_a_worker_is_known_to_its_supervisor_before_the_database_knows_it(hf: Holdfast, sql: Any) -> None:
+    events: list[tuple[str, int]] = []
+
+    class Supervisor:
+        def enter(self, worker: str, settings: Settings) -> None:
+            events.append(("enter", sql("SELECT count(*) FROM workers")[0][0]))
+
+        def watch(self, loop_timeout: float) -> None:
+            events.append(("watch", sql("SELECT count(*) FROM workers")[0][0]))
+
+        def beat(self) -> None: ...
+
+        def leave(self, holds: bool) -> None:
+            events.append(("leave", holds))
+
+    await Worker(hf).run(until_idle=True, supervisor=cast("Lifeline", Supervisor()))
+    assert events == [("enter", 0), ("watch", 1), ("leave", False)]

@@ -16,7 +16,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Coroutine, Iterable, Sequence, Set
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence, Set
 from typing import Any, cast
 
 from holdfast.client import Holdfast
@@ -112,8 +112,22 @@ class Worker:
                 stack.enter_context(served(self.settings.health_host, self.settings.health_port, self._vital))
             if self.settings.health_file and not self._until_idle:
                 stack.enter_context(kept(self.settings.health_file, self._vital))
-            if await self._enter():
-                await self._run()
+            with self._supervised():
+                if await self._enter():
+                    await self._run()
+
+    @contextlib.contextmanager
+    def _supervised(self) -> Iterator[None]:
+        """Make this worker known to its supervisor, which reclaims its jobs and removes its row if the process dies.
+        It comes before the registration in the database, so that no row is left behind."""
+        if self._supervisor is None:
+            yield
+            return
+        self._supervisor.enter(self.id, self.settings)
+        try:
+            yield
+        finally:
+            self._supervisor.leave(bool(self.hand.leases))
 
     def _show_metrics(self, stack: contextlib.AsyncExitStack) -> None:
         self.finisher.stats = metrics.Stats(self._hf.tasks)
@@ -142,8 +156,6 @@ class Worker:
         finally:
             self._keeper.stop()
             self._monitor.stop()
-            if self._supervisor is not None:
-                self._supervisor.leave(bool(self.hand.leases))
             self._processes.kill()
             self._threads.shutdown()
 
@@ -180,8 +192,8 @@ class Worker:
         self._keeper.start()
         self._vital.start()
         self._monitor.start()
-        if self._supervisor is not None:  # before the first claim: from here on there may be something to give back
-            self._supervisor.enter(self.id, self.settings)
+        if self._supervisor is not None:
+            self._supervisor.watch(self.settings.loop_timeout)
         claims = self.claimer.run_until_idle(self.finisher) if self._until_idle else self.claimer.run()
         claiming = self._start(claims)
         flushing = self._start(self.finisher.run())

@@ -156,7 +156,9 @@ async def _hear(reader: asyncio.StreamReader, about: About) -> None:
             about.silent = 0.0
             message = json.loads(line)
             if "worker" in message:
-                about.worker, about.settings, about.longest = message["worker"], message["settings"], message["longest"]
+                about.worker, about.settings = message["worker"], message["settings"]
+            elif "longest" in message:
+                about.longest = message["longest"]
             elif "holds" in message:
                 about.longest = 0.0
                 about.worker = about.worker if message["holds"] else None
@@ -208,11 +210,15 @@ class Lifeline:
         self._beat_at = 0.0
 
     def enter(self, worker: str, settings: Settings) -> None:
-        """Say which worker this process is and where its leases are."""
+        """Say which worker this process is and where its leases are, before the database knows the worker."""
         from holdfast.store.connect import server_dsn
 
         reach = {name: getattr(settings, name) for name in _NEEDED} | {"dsn": server_dsn(settings)}
-        self._say({"worker": worker, "settings": reach, "longest": settings.loop_timeout})
+        self._say({"worker": worker, "settings": reach})
+
+    def watch(self, loop_timeout: float) -> None:
+        """Say that beats follow, and how long a silence may last."""
+        self._say({"longest": loop_timeout})
 
     def beat(self) -> None:
         """Say that the event loop runs."""
