@@ -22,7 +22,7 @@ DRIFT = f"""
 select coalesce(m.key, h.key), m.running, coalesce(o.freed, 0), coalesce(h.held, 0)
 from limits m
 full join ({COUNTED}) h on h.key = m.key
-left join (select key, sum(jobs)::int as freed from releases group by key) o on o.key = m.key
+left join (select key, sum(jobs)::int as freed from releases, unnest(ended) group by key) o on o.key = m.key
 where m.running - coalesce(o.freed, 0) is distinct from coalesce(h.held, 0)
 """
 ABOVE = f"""

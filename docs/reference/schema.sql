@@ -15,20 +15,29 @@ CREATE DOMAIN holdfast.attempt_limit AS smallint
 	CONSTRAINT attempt_limit_check CHECK (((VALUE >= 1) AND (VALUE <= 32000)));
 
 
--- Name: claim_terms; Type: TYPE; Schema: holdfast; Owner: -
+-- Name: claim_state; Type: TYPE; Schema: holdfast; Owner: -
 
-CREATE TYPE holdfast.claim_terms AS (
+CREATE TYPE holdfast.claim_state AS (
 	token bigint,
-	queue_key text,
+	most integer,
+	free integer,
+	only_direct boolean,
+	per_tenant integer,
+	cursors jsonb,
 	tenants boolean,
 	weights boolean,
 	tasks text[],
-	cursors jsonb,
-	per_tenant integer,
-	served jsonb,
 	version bigint,
-	found uuid[],
-	free integer
+	queue_key text,
+	served jsonb,
+	places tid[],
+	ids uuid[],
+	direct uuid[],
+	deduped integer,
+	held text[],
+	closed integer,
+	moved boolean,
+	more boolean
 );
 
 
@@ -38,33 +47,6 @@ CREATE TYPE holdfast.dedupe_scope AS ENUM (
     'queued',
     'running',
     'success'
-);
-
-
--- Name: flow_turn; Type: TYPE; Schema: holdfast; Owner: -
-
-CREATE TYPE holdfast.flow_turn AS (
-	n integer,
-	place tid,
-	flow bigint,
-	tag bigint,
-	lane bigint,
-	tenant text,
-	turn integer,
-	want integer
-);
-
-
--- Name: found_jobs; Type: TYPE; Schema: holdfast; Owner: -
-
-CREATE TYPE holdfast.found_jobs AS (
-	places tid[],
-	ids uuid[],
-	deduped integer,
-	held text[],
-	closed integer,
-	moved boolean,
-	more boolean
 );
 
 
@@ -88,29 +70,6 @@ CREATE TYPE holdfast.job_status AS ENUM (
     'failed',
     'dead',
     'canceled'
-);
-
-
--- Name: lane_turn; Type: TYPE; Schema: holdfast; Owner: -
-
-CREATE TYPE holdfast.lane_turn AS (
-	n integer,
-	flow integer,
-	place tid,
-	lane bigint,
-	tenant text,
-	own text[],
-	ordered boolean,
-	mark_at timestamp with time zone,
-	mark_id uuid,
-	want integer,
-	ask integer,
-	take integer,
-	keys text[],
-	direct boolean,
-	shut_by text,
-	wait double precision,
-	got integer
 );
 
 
@@ -148,6 +107,17 @@ CREATE DOMAIN holdfast.queue_name AS text
 
 CREATE DOMAIN holdfast.readable_json AS json
 	CONSTRAINT readable_json_check CHECK (((strpos((VALUE)::text, '\'::text) = 0) OR (strpos((VALUE)::text, '\u'::text) = 0) OR ((VALUE)::jsonb IS NOT NULL)));
+
+
+-- Name: released; Type: TYPE; Schema: holdfast; Owner: -
+
+CREATE TYPE holdfast.released AS (
+	key text,
+	jobs integer,
+	good integer,
+	bad integer,
+	probe smallint
+);
 
 
 -- Name: task_name; Type: DOMAIN; Schema: holdfast; Owner: -
@@ -195,20 +165,6 @@ CREATE TABLE holdfast.webhook_endpoints (
     CONSTRAINT webhook_endpoints_timeout_check CHECK (((timeout > (0)::double precision) AND (timeout <= (300)::double precision))),
     CONSTRAINT webhook_endpoints_url_check CHECK (((length(url) >= 1) AND (length(url) <= 2000)))
 );
-
-
--- Name: releases; Type: TABLE; Schema: holdfast; Owner: -
-
-CREATE TABLE holdfast.releases (
-    xid xid8 DEFAULT pg_current_xact_id() NOT NULL,
-    id bigint NOT NULL,
-    key text NOT NULL COLLATE pg_catalog."C",
-    jobs integer NOT NULL,
-    good integer DEFAULT 0 NOT NULL,
-    bad integer DEFAULT 0 NOT NULL,
-    probe smallint
-)
-WITH (autovacuum_vacuum_scale_factor='0.05', autovacuum_vacuum_threshold='5000');
 
 
 -- Name: claim_number; Type: SEQUENCE; Schema: holdfast; Owner: -
@@ -715,6 +671,7 @@ CREATE TABLE holdfast.flows (
     credit integer DEFAULT 0 NOT NULL,
     lane bigint DEFAULT 0 NOT NULL,
     open boolean NOT NULL,
+    barren boolean DEFAULT false NOT NULL,
     tenant text
 )
 WITH (fillfactor='60', autovacuum_vacuum_scale_factor='0.05', autovacuum_vacuum_threshold='1000');
@@ -1051,6 +1008,16 @@ CREATE VIEW holdfast.limit_state AS
                 END AS free_tokens) t);
 
 
+-- Name: releases; Type: TABLE; Schema: holdfast; Owner: -
+
+CREATE TABLE holdfast.releases (
+    xid xid8 DEFAULT pg_current_xact_id() NOT NULL,
+    id bigint NOT NULL,
+    ended holdfast.released[] NOT NULL
+)
+WITH (autovacuum_vacuum_scale_factor='0.05', autovacuum_vacuum_threshold='5000');
+
+
 -- Name: throttled; Type: TABLE; Schema: holdfast; Owner: -
 
 CREATE TABLE holdfast.throttled (
@@ -1068,9 +1035,7 @@ CREATE VIEW holdfast.limit_use AS
     m.kind,
     m.template,
     m.concurrency,
-    ((m.running - ( SELECT COALESCE(sum(r.jobs), (0)::bigint) AS "coalesce"
-           FROM holdfast.releases r
-          WHERE (r.key = m.key))))::integer AS running,
+    ((m.running - COALESCE(r.jobs, (0)::bigint)))::integer AS running,
     m.rate,
     m.per,
     m.burst,
@@ -1102,23 +1067,26 @@ CREATE VIEW holdfast.limit_use AS
     (COALESCE(m.override, '{}'::jsonb) - '{by,at}'::text[]) AS override,
     (m.override ->> 'by'::text) AS changed_by,
     ((m.override ->> 'at'::text))::timestamp with time zone AS changed_at
-   FROM (holdfast.limit_state m
+   FROM ((holdfast.limit_state m
+     LEFT JOIN ( SELECT r_1.key,
+            sum(r_1.jobs) AS jobs,
+            bool_or((r_1.probe = 2)) AS resets
+           FROM (holdfast.releases p
+             CROSS JOIN LATERAL unnest(p.ended) r_1(key, jobs, good, bad, probe))
+          GROUP BY r_1.key) r ON ((r.key = m.key)))
      CROSS JOIN LATERAL ( SELECT
                 CASE
-                    WHEN (NOT r.resets) THEN m.open_until
+                    WHEN (r.resets IS NOT TRUE) THEN m.open_until
                     ELSE NULL::timestamp with time zone
                 END AS open_until,
                 CASE
-                    WHEN (NOT r.resets) THEN m.probe
+                    WHEN (r.resets IS NOT TRUE) THEN m.probe
                     ELSE NULL::uuid
                 END AS probe,
                 CASE
                     WHEN r.resets THEN 0
                     ELSE m.failure_streak
-                END AS failure_streak
-           FROM ( SELECT (EXISTS ( SELECT 1
-                           FROM holdfast.releases r_1
-                          WHERE ((r_1.key = m.key) AND (r_1.probe = 2)))) AS resets) r) b)
+                END AS failure_streak) b)
 UNION ALL
  SELECT s.key,
     s.kind,
@@ -1920,11 +1888,6 @@ CREATE INDEX live_fetch ON holdfast.live USING btree (queue, priority, lane, run
 CREATE INDEX progress_by_time ON holdfast.progress USING btree (updated_at);
 
 
--- Name: releases_by_key; Type: INDEX; Schema: holdfast; Owner: -
-
-CREATE INDEX releases_by_key ON holdfast.releases USING btree (key);
-
-
 -- Name: releases_new; Type: INDEX; Schema: holdfast; Owner: -
 
 CREATE INDEX releases_new ON holdfast.releases USING btree (xid);
@@ -1991,16 +1954,6 @@ REVOKE ALL ON FUNCTION holdfast.add_endpoint(p_id uuid, p_url text, p_secret tex
 GRANT ALL ON FUNCTION holdfast.add_endpoint(p_id uuid, p_url text, p_secret text, p_tenant text, p_events text[], p_prefix text, p_timeout double precision, p_dev boolean, p_description text) TO holdfast_service;
 
 
--- Name: FUNCTION add_found(p_all holdfast.found_jobs, p_part holdfast.found_jobs); Type: ACL; Schema: holdfast; Owner: -
-
-REVOKE ALL ON FUNCTION holdfast.add_found(p_all holdfast.found_jobs, p_part holdfast.found_jobs) FROM PUBLIC;
-
-
--- Name: FUNCTION add_served(p_served jsonb, p_lanes holdfast.lane_turn[]); Type: ACL; Schema: holdfast; Owner: -
-
-REVOKE ALL ON FUNCTION holdfast.add_served(p_served jsonb, p_lanes holdfast.lane_turn[]) FROM PUBLIC;
-
-
 -- Name: FUNCTION add_to_batch(p_batch uuid, p_jobs bigint); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.add_to_batch(p_batch uuid, p_jobs bigint) FROM PUBLIC;
@@ -2021,11 +1974,6 @@ GRANT ALL ON FUNCTION holdfast.announce_lanes(p_queue text, p_priority integer, 
 -- Name: FUNCTION announce_strays(p_pages integer); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.announce_strays(p_pages integer) FROM PUBLIC;
-
-
--- Name: FUNCTION ask_limits(p_lanes holdfast.lane_turn[], p_direct boolean, p_terms holdfast.claim_terms); Type: ACL; Schema: holdfast; Owner: -
-
-REVOKE ALL ON FUNCTION holdfast.ask_limits(p_lanes holdfast.lane_turn[], p_direct boolean, p_terms holdfast.claim_terms) FROM PUBLIC;
 
 
 -- Name: FUNCTION begin_answer(p_owner text, p_key text, p_fingerprint bytea, OUT outcome text, OUT status smallint, OUT body text); Type: ACL; Schema: holdfast; Owner: -
@@ -2163,14 +2111,24 @@ REVOKE ALL ON FUNCTION holdfast.claim(p_worker text, p_queues text[], p_limit in
 GRANT ALL ON FUNCTION holdfast.claim(p_worker text, p_queues text[], p_limit integer, p_ttl interval, p_after jsonb, p_asleep boolean, p_free integer, p_per_tenant integer, p_served jsonb, p_direct boolean) TO holdfast_worker;
 
 
--- Name: FUNCTION claim_plain(p_queue text, p_priority integer, p_want integer, p_terms holdfast.claim_terms); Type: ACL; Schema: holdfast; Owner: -
+-- Name: FUNCTION claim_found(p_claim holdfast.claim_state, p_places tid[], p_ids uuid[], p_held text[], p_deduped integer, p_direct boolean); Type: ACL; Schema: holdfast; Owner: -
 
-REVOKE ALL ON FUNCTION holdfast.claim_plain(p_queue text, p_priority integer, p_want integer, p_terms holdfast.claim_terms) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.claim_found(p_claim holdfast.claim_state, p_places tid[], p_ids uuid[], p_held text[], p_deduped integer, p_direct boolean) FROM PUBLIC;
 
 
--- Name: FUNCTION claim_ring(p_queue text, p_priority integer, p_direct boolean, p_room integer, p_terms holdfast.claim_terms); Type: ACL; Schema: holdfast; Owner: -
+-- Name: FUNCTION claim_lap(INOUT p_claim holdfast.claim_state, p_queue text, p_priority integer, p_direct boolean, p_room integer, p_plain boolean, p_least integer, INOUT p_front bigint, p_tag bigint, OUT flows integer, OUT got integer, OUT changed boolean, OUT plain_ends boolean); Type: ACL; Schema: holdfast; Owner: -
 
-REVOKE ALL ON FUNCTION holdfast.claim_ring(p_queue text, p_priority integer, p_direct boolean, p_room integer, p_terms holdfast.claim_terms) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.claim_lap(INOUT p_claim holdfast.claim_state, p_queue text, p_priority integer, p_direct boolean, p_room integer, p_plain boolean, p_least integer, INOUT p_front bigint, p_tag bigint, OUT flows integer, OUT got integer, OUT changed boolean, OUT plain_ends boolean) FROM PUBLIC;
+
+
+-- Name: FUNCTION claim_plain(p_claim holdfast.claim_state, p_queue text, p_priority integer); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.claim_plain(p_claim holdfast.claim_state, p_queue text, p_priority integer) FROM PUBLIC;
+
+
+-- Name: FUNCTION claim_ring(p_claim holdfast.claim_state, p_queue text, p_priority integer); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.claim_ring(p_claim holdfast.claim_state, p_queue text, p_priority integer) FROM PUBLIC;
 
 
 -- Name: FUNCTION claimed_jobs(p_key text, p_limit integer); Type: ACL; Schema: holdfast; Owner: -
@@ -2276,14 +2234,9 @@ GRANT ALL ON FUNCTION holdfast.enable_endpoint(p_id uuid) TO holdfast_service;
 REVOKE ALL ON FUNCTION holdfast.end_abandoned(p_limit integer, p_oldest timestamp with time zone) FROM PUBLIC;
 
 
--- Name: TABLE releases; Type: ACL; Schema: holdfast; Owner: -
+-- Name: FUNCTION end_under_limits(p_ended holdfast.released[]); Type: ACL; Schema: holdfast; Owner: -
 
-GRANT SELECT ON TABLE holdfast.releases TO holdfast_reader;
-
-
--- Name: FUNCTION end_under_limits(p_ended holdfast.releases[]); Type: ACL; Schema: holdfast; Owner: -
-
-REVOKE ALL ON FUNCTION holdfast.end_under_limits(p_ended holdfast.releases[]) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.end_under_limits(p_ended holdfast.released[]) FROM PUBLIC;
 
 
 -- Name: FUNCTION enqueue(p_task text, p_payload jsonb, p_queue text, p_id uuid, p_tenant text, p_priority integer, p_delay interval, p_run_at timestamp with time zone, p_max_attempts integer, p_retry jsonb, p_dedupe_key text, p_dedupe_scope holdfast.dedupe_scope, p_dedupe_keep interval, p_on_conflict text, p_fresh boolean, p_deadline interval, p_batch uuid, p_headers json, p_counted boolean, p_keys text[], OUT id uuid, OUT outcome text); Type: ACL; Schema: holdfast; Owner: -
@@ -2313,11 +2266,6 @@ GRANT ALL ON FUNCTION holdfast.expire(p_limit integer) TO holdfast_worker;
 
 REVOKE ALL ON FUNCTION holdfast.fail(p_id uuid, p_token bigint, p_error jsonb, p_delay interval, p_outcome text) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.fail(p_id uuid, p_token bigint, p_error jsonb, p_delay interval, p_outcome text) TO holdfast_worker;
-
-
--- Name: FUNCTION find_jobs(p_queue text, p_priority integer, p_terms holdfast.claim_terms, INOUT p_lanes holdfast.lane_turn[], OUT places tid[], OUT ids uuid[], OUT deduped integer, OUT strayed boolean); Type: ACL; Schema: holdfast; Owner: -
-
-REVOKE ALL ON FUNCTION holdfast.find_jobs(p_queue text, p_priority integer, p_terms holdfast.claim_terms, INOUT p_lanes holdfast.lane_turn[], OUT places tid[], OUT ids uuid[], OUT deduped integer, OUT strayed boolean) FROM PUBLIC;
 
 
 -- Name: FUNCTION finish(p_ids uuid[], p_tokens bigint[], p_outcomes jsonb, p_closed bigint[], p_locked text); Type: ACL; Schema: holdfast; Owner: -
@@ -2379,9 +2327,9 @@ REVOKE ALL ON FUNCTION holdfast.free_dedupe_keys(p_keys text[], p_ids uuid[], p_
 REVOKE ALL ON FUNCTION holdfast.free_keys(p_keys text[], p_held text[]) FROM PUBLIC;
 
 
--- Name: FUNCTION has_plain(p_queue text, p_priority integer, p_terms holdfast.claim_terms); Type: ACL; Schema: holdfast; Owner: -
+-- Name: FUNCTION has_plain(p_claim holdfast.claim_state, p_queue text, p_priority integer); Type: ACL; Schema: holdfast; Owner: -
 
-REVOKE ALL ON FUNCTION holdfast.has_plain(p_queue text, p_priority integer, p_terms holdfast.claim_terms) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.has_plain(p_claim holdfast.claim_state, p_queue text, p_priority integer) FROM PUBLIC;
 
 
 -- Name: FUNCTION held_jobs(p_ids uuid[], p_tokens bigint[]); Type: ACL; Schema: holdfast; Owner: -
@@ -2528,9 +2476,9 @@ REVOKE ALL ON FUNCTION holdfast.next_token() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.note_block(p_key text, p_reason text, p_job uuid) FROM PUBLIC;
 
 
--- Name: FUNCTION note_capped(p_queues text[], p_before jsonb, p_terms holdfast.claim_terms); Type: ACL; Schema: holdfast; Owner: -
+-- Name: FUNCTION note_capped(p_queues text[], p_before jsonb, p_claim holdfast.claim_state); Type: ACL; Schema: holdfast; Owner: -
 
-REVOKE ALL ON FUNCTION holdfast.note_capped(p_queues text[], p_before jsonb, p_terms holdfast.claim_terms) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.note_capped(p_queues text[], p_before jsonb, p_claim holdfast.claim_state) FROM PUBLIC;
 
 
 -- Name: FUNCTION open_batch(p_id uuid, p_name text, p_tenant text, p_on_done jsonb); Type: ACL; Schema: holdfast; Owner: -
@@ -2542,11 +2490,6 @@ GRANT ALL ON FUNCTION holdfast.open_batch(p_id uuid, p_name text, p_tenant text,
 -- Name: FUNCTION open_flows(p_flows jsonb, p_token bigint); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.open_flows(p_flows jsonb, p_token bigint) FROM PUBLIC;
-
-
--- Name: FUNCTION open_rings(p_queue text, p_priority integer); Type: ACL; Schema: holdfast; Owner: -
-
-REVOKE ALL ON FUNCTION holdfast.open_rings(p_queue text, p_priority integer) FROM PUBLIC;
 
 
 -- Name: FUNCTION order_key(p_channel text, p_tenant text, p_order text); Type: ACL; Schema: holdfast; Owner: -
@@ -2575,16 +2518,6 @@ GRANT ALL ON FUNCTION holdfast.pause(p_key text, p_by text, p_reason text, p_for
 
 REVOKE ALL ON FUNCTION holdfast.pause_schedule(p_name text, p_paused boolean) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.pause_schedule(p_name text, p_paused boolean) TO holdfast_admin;
-
-
--- Name: FUNCTION pick_flows(p_queue text, p_priority integer, p_direct boolean, p_after bigint, p_room integer, p_quantum integer, p_plain boolean, p_terms holdfast.claim_terms); Type: ACL; Schema: holdfast; Owner: -
-
-REVOKE ALL ON FUNCTION holdfast.pick_flows(p_queue text, p_priority integer, p_direct boolean, p_after bigint, p_room integer, p_quantum integer, p_plain boolean, p_terms holdfast.claim_terms) FROM PUBLIC;
-
-
--- Name: FUNCTION pick_lanes(p_queue text, p_priority integer, p_direct boolean, p_flows holdfast.flow_turn[], p_quantum integer, p_least integer); Type: ACL; Schema: holdfast; Owner: -
-
-REVOKE ALL ON FUNCTION holdfast.pick_lanes(p_queue text, p_priority integer, p_direct boolean, p_flows holdfast.flow_turn[], p_quantum integer, p_least integer) FROM PUBLIC;
 
 
 -- Name: FUNCTION promote(p_limit integer, p_since interval); Type: ACL; Schema: holdfast; Owner: -
@@ -2806,11 +2739,6 @@ REVOKE ALL ON FUNCTION holdfast.snooze(p_id uuid, p_token bigint, p_delay interv
 GRANT ALL ON FUNCTION holdfast.snooze(p_id uuid, p_token bigint, p_delay interval) TO holdfast_worker;
 
 
--- Name: FUNCTION start_under_limits(p_lanes holdfast.lane_turn[], p_ids uuid[], p_direct boolean, p_terms holdfast.claim_terms); Type: ACL; Schema: holdfast; Owner: -
-
-REVOKE ALL ON FUNCTION holdfast.start_under_limits(p_lanes holdfast.lane_turn[], p_ids uuid[], p_direct boolean, p_terms holdfast.claim_terms) FROM PUBLIC;
-
-
 -- Name: FUNCTION take_back_keys(p_keys text[], p_ids uuid[]); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.take_back_keys(p_keys text[], p_ids uuid[]) FROM PUBLIC;
@@ -2943,16 +2871,6 @@ REVOKE ALL ON FUNCTION holdfast.why_waiting(p_id uuid) FROM PUBLIC;
 -- Name: FUNCTION why_workers(p_queue text, p_task text, p_late boolean); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.why_workers(p_queue text, p_task text, p_late boolean) FROM PUBLIC;
-
-
--- Name: FUNCTION write_flows(p_queue text, p_priority integer, p_direct boolean, p_flows holdfast.flow_turn[], p_lanes holdfast.lane_turn[], p_plain integer, p_left integer[], p_tag bigint); Type: ACL; Schema: holdfast; Owner: -
-
-REVOKE ALL ON FUNCTION holdfast.write_flows(p_queue text, p_priority integer, p_direct boolean, p_flows holdfast.flow_turn[], p_lanes holdfast.lane_turn[], p_plain integer, p_left integer[], p_tag bigint) FROM PUBLIC;
-
-
--- Name: FUNCTION write_lanes(p_queue text, p_priority integer, p_direct boolean, p_lanes holdfast.lane_turn[], p_terms holdfast.claim_terms, OUT flows integer[], OUT keys text[], OUT closed integer, OUT moved jsonb); Type: ACL; Schema: holdfast; Owner: -
-
-REVOKE ALL ON FUNCTION holdfast.write_lanes(p_queue text, p_priority integer, p_direct boolean, p_lanes holdfast.lane_turn[], p_terms holdfast.claim_terms, OUT flows integer[], OUT keys text[], OUT closed integer, OUT moved jsonb) FROM PUBLIC;
 
 
 -- Name: COLUMN api_tokens.id; Type: ACL; Schema: holdfast; Owner: -
@@ -3225,6 +3143,11 @@ GRANT SELECT ON TABLE holdfast.limits TO holdfast_reader;
 -- Name: TABLE limit_state; Type: ACL; Schema: holdfast; Owner: -
 
 GRANT SELECT ON TABLE holdfast.limit_state TO holdfast_reader;
+
+
+-- Name: TABLE releases; Type: ACL; Schema: holdfast; Owner: -
+
+GRANT SELECT ON TABLE holdfast.releases TO holdfast_reader;
 
 
 -- Name: TABLE throttled; Type: ACL; Schema: holdfast; Owner: -

@@ -12,36 +12,36 @@ from test_flow_machine import explore
 
 # Each breaks one promise, and the machine must notice.
 MUTANTS = {
-    "claims are not counted": {"start_under_limits": [("running = m.running + u.jobs", "running = m.running")]},
+    "claims are not counted": {"claim_lap": [("running = m.running + u.jobs", "running = m.running")]},
     "ends are not counted": {"end_under_limits": [("running = m.running - e.jobs", "running = m.running")]},
     "two lanes of a claim take the same place": {
-        "ask_limits": [("- sum(u.ask) over (partition by k.key order by u.n) + u.ask", "")]
+        "claim_lap": [("- sum(v.ask) over (partition by k.key order by v.n) + v.ask as spare", "as spare")]
     },
-    "a lane that comes again gives the same jobs": {"find_jobs": [(" and j.id <> all (p_terms.found)", "")]},
-    "tokens are not spent": {"start_under_limits": [("s.free_tokens - u.jobs", "s.free_tokens")]},
-    "probes are not alone": {"start_under_limits": [("then p_ids[u.first] else", "then null else")]},
+    "a lane that comes again gives the same jobs": {"claim_lap": [(" and j.id <> all (p_claim.ids)", "")]},
+    "tokens are not spent": {"claim_lap": [("s.free_tokens - u.jobs", "s.free_tokens")]},
+    "probes are not alone": {"claim_lap": [("then u.first else", "then null else")]},
     "pauses do not hold": {
         "views/limit_state": [("case when p.paused then 0 else greatest", "case when false then 0 else greatest")]
     },
     "an open breaker lets through": {"views/limit_state": [("b.open_until > clock() or", "")]},
     "a probe's failure does not count": {"end_under_limits": [("when e.probe = -1 then m.opens + 1", "")]},
     "ends count in any order": {
-        "end_under_limits": [("else row_number() over (partition by e.key order by e.id) end", "else 0 end")]
+        "end_under_limits": [("else row_number() over (partition by e.key order by e.nth) end", "else 0 end")]
     },
     "room that was made is not used": {"reopen_lanes": [("l.closed_at limit s.room", "l.closed_at limit 0")]},
     "a key that opens by itself later is not looked at again": {
         "reopen_lanes": [("where b.place is null and b.wait is not null or", "where")]
     },
-    "closed lanes are not due": {"write_lanes": [("where m.key = f.shut_by)", "where false)")]},
+    "closed lanes are not due": {"claim_lap": [("where m.key = f.shut_by)", "where false)")]},
     "ends that commit late are missed": {"fold_releases": [("r.xid = any (v_fold.open_xids)", "false")]},
     "tasks are not limited": {"limited_tasks": [("return (select array_agg", "return null; return (select array_agg")]},
     "tenants get more than their cap": {
-        "pick_flows": [("case when f.tenant is not null then p_terms", "case when false then p_terms")]
+        "claim_lap": [("case when s.tenant is not null then p_claim", "case when false then p_claim")]
     },
-    "more start than can": {"claim": [("case when v_direct then v_free end", "null")]},
+    "more start than can": {"claim_ring": [("case when v_direct then p_claim.free - cardinality(p_claim.direct) end", "null")]},
     "a claim waits for the ring": {"lock_ring": [("set lock_timeout = '100ms'", "set lock_timeout = '60s'")]},
     "a claim waits for an operator": {
-        "claim": [("v_token := next_token();", "v_token := next_token(); perform 1 from limit_settings for update;")]
+        "claim": [("v_claim.token := next_token();", "v_claim.token := next_token(); perform 1 from limit_settings for update;")]
     },
 }
 

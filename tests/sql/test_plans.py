@@ -22,13 +22,14 @@ CURSOR = ("2026-01-01 00:00:00+00", "00000000-0000-7000-8000-000000000000")
 FETCHES: dict[str, dict[str, tuple[str, Any]]] = {
     "claim_plain": {
         "p_queue": ("text", "default"), "p_priority": ("integer", 2), "v_at": ("timestamptz", CURSOR[0]),
-        "v_id": ("uuid", CURSOR[1]), "p_terms.found": ("uuid[]", []), "p_want": ("integer", 500),
+        "v_id": ("uuid", CURSOR[1]), "p_claim.most": ("integer", 500), "p_claim.ids": ("uuid[]", []),
+        "p_claim.tasks": ("text[]", None),
     },
-    "find_jobs": {
-        "p_queue": ("text", "default"), "p_priority": ("integer", 2), "u.lane": ("bigint", 7),
-        "u.tenant": ("text", "acme"), "u.ordered": ("boolean", False), "u.own": ("text[]", None),
-        "u.mark_at": ("timestamptz", CURSOR[0]), "u.mark_id": ("uuid", CURSOR[1]), "u.take": ("integer", 8),
-        "p_terms.found": ("uuid[]", []), "p_terms.tasks": ("text[]", None),
+    "claim_lap": {
+        "p_queue": ("text", "default"), "p_priority": ("integer", 2), "g.lane": ("bigint", 7),
+        "g.tenant": ("text", "acme"), "g.ordered": ("boolean", False), "g.own": ("text[]", None),
+        "g.mark_at": ("timestamptz", CURSOR[0]), "g.mark_id": ("uuid", CURSOR[1]), "g.take": ("integer", 8),
+        "p_claim.ids": ("uuid[]", []), "p_claim.tasks": ("text[]", None),
     },
 }  # fmt: skip
 
@@ -108,13 +109,15 @@ def test_the_plan_inside_the_function_is_the_one_explained_here(each_dsn: str) -
             pytest.skip("this server has no auto_explain; the plan is checked by its text above")
         heard: list[str] = []
         conn.add_notice_handler(lambda notice: heard.append(notice.message_primary or ""))
-        fill(conn, 2000)
+        conn.execute("insert into live (id, task) values (gen_random_uuid(), 't')")
         for name, value in {"log_min_duration": "0", "log_nested_statements": "on", "log_level": "notice"}.items():
             conn.execute(f"set auto_explain.{name} = '{value}'")
         conn.execute("select * from claim('w', p_limit => 5)").fetchall()
+        fill(conn, 2000)
+        conn.execute("select * from claim('w', p_limit => 5)").fetchall()
         conn.execute("set auto_explain.log_min_duration = -1")
     inner = [text for text in heard if "from live j" in text and "explain" not in text]
-    for lane in ("j.lane = 0", "j.lane = u.lane"):
+    for lane in ("j.lane = 0", "j.lane = g.lane"):
         fetches = [text for text in inner if "skip locked" in text and lane in text]
         assert fetches
         for text in fetches:

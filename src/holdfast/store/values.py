@@ -28,6 +28,7 @@ class ClaimInfo(msgspec.Struct, frozen=True):
     waiting: int = 0  # rings in which jobs under a rate or a breaker wait for free slots
     started: frozenset[str] = frozenset()  # ids of such jobs: they start before all others
     closed: int = 0  # lanes that limits have closed
+    limited: bool = False  # whether a whole queue has a limit
     busy: bool = False  # whether another claim kept this one from jobs of tenants and under limits
     more: bool = False  # whether another claim may find more at once
 

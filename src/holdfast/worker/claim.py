@@ -187,6 +187,7 @@ class Claimer:
 
     def _take_up(self, claimed: Claimed, began: float) -> None:
         jobs, self._info, self._ends_seen = claimed.jobs, claimed.info, False
+        self._hand.queue_limited = self._info.limited
         self._busy = self._busy + 1 if self._info.busy else 0
         self.contention += self._info.busy
         self.throttled += self._info.closed

@@ -150,7 +150,7 @@ class Finisher:
             self._note(job, outcome)
             if self.stats is not None:
                 self.stats.note(job.task, ending_of(job, outcome), monotonic() - job.started if job.started else None)
-        if job.lane or job.direct:
+        if job.lane or self._hand.queue_limited:
             flush.freed = True
         if job.batch is not None:
             self._touched.add(job.batch)

@@ -42,6 +42,7 @@ class Hand:
         self.keeps_slots = False  # whether a claim loop fills slots that are kept
         self.direct_waiting = False  # whether jobs under a rate or a breaker wait for free slots
         self.kept = 0  # slots that are kept free for them
+        self.queue_limited = False  # whether a limit of a whole queue holds for jobs without a lane
         self._freed = 0
         self._waiting: list[asyncio.Future[None]] = []
 

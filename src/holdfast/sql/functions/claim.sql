@@ -9,7 +9,7 @@
 -- the scan the dead index entries of jobs already done, which a long transaction elsewhere keeps from being removed. Jobs that land behind the cursor
 -- are found by the caller's next claim without one.
 -- p_free is the most jobs under a rate or a breaker to take: those that can start at once. With it the first row has `info`: how many more such jobs
--- wait for slots ("waiting"), which of the jobs are such ("started"), how many lanes limits have closed ("closed"), whether another claim had the ring ("busy"), whether there may be more at once
+-- wait for slots ("waiting"), which of the jobs are such ("started"), how many lanes limits have closed ("closed"), whether a whole queue has a limit ("limited"), whether another claim had the ring ("busy"), whether there may be more at once
 -- ("more"); a claim without jobs is then one row that has nothing else.
 -- p_direct takes only jobs under a rate or a breaker, for slots that were kept for them.
 -- p_per_tenant is the most jobs of one tenant, counting what p_served says it had before.
@@ -33,26 +33,18 @@ set search_path from current set jit = off set enable_seqscan = off set enable_b
 set enable_hashjoin = off set enable_mergejoin = off set plan_cache_mode = force_generic_plan
 as $$
 declare
-    v_token    bigint;
     v_now      timestamptz := clock();
-    v_room     integer := p_limit;
-    v_free     integer := coalesce(p_free, p_limit);
+    v_claim    claim_state;
     v_special  boolean;  -- whether anything is said of queues, tasks or tenants
     v_limited  text[] := '{}';   -- keys of queues that have a limit
-    v_terms    claim_terms;
     v_ring     boolean;  -- whether this claim is the ring's writer
     v_busy     boolean := false;
     v_more     boolean := false;  -- whether there is more to fold
-    v_waiting  integer;
-    v_started  uuid[] := '{}';
     v_promoted uuid[];
     v_queue    text;
     v_priority integer;
-    v_rings    boolean[];
-    v_direct   boolean;
-    v_part     found_jobs := ('{}', '{}', 0, '{}', 0, false, false);
-    v_all      found_jobs := ('{}', '{}', 0, '{}', 0, false, false);
-    v_got      integer;
+    v_lanes    boolean;  -- whether jobs of this place have lanes
+    v_part     record;
     v_info     json;
 begin
     if p_limit is null or p_limit < 1 or p_ttl is null or p_ttl <= interval '0' then
@@ -79,118 +71,91 @@ begin
         v_busy := not v_ring;
     end if;
     if v_ring then
-        v_token := next_token();  -- under the lock: flows served later have higher tags
-        perform fold_releases(v_token);
+        v_claim.token := next_token();  -- under the lock: flows served later have higher tags
+        perform fold_releases(v_claim.token);
         for v_lap in 1..case when p_per_tenant is null then 1 else 50 end loop  -- in a pass all tenants are to advance, however much is new
-            v_more := (select coalesce(bool_or(fold_arrivals(q, v_token)), false) from unnest(p_queues) q);
+            v_more := (select coalesce(bool_or(fold_arrivals(q, v_claim.token)), false) from unnest(p_queues) q);
             exit when not v_more;
         end loop;
     end if;
-    v_terms := (v_token, null, false, false, null, p_after, p_per_tenant, case when p_per_tenant is not null then p_served end, 0, '{}', v_free)::claim_terms;
+    v_claim := (v_claim.token, p_limit, coalesce(p_free, p_limit), p_direct, p_per_tenant, p_after, false, false, null, 0, null,
+                case when p_per_tenant is not null then p_served end, '{}', '{}', '{}', 0, '{}', 0, false, v_more)::claim_state;
     if v_special or v_ring then  -- fold_releases may have made rows of tenants
-        v_terms.tenants := exists (select 1 from limits m where m.kind = 'tenant');
-        v_terms.weights := exists (select 1 from limit_settings s where s.weight is not null);
-        v_terms.tasks := limited_tasks();
-        v_terms.version := (select coalesce(max(r.version), 0) from limit_rules r);
+        v_claim.tenants := exists (select 1 from limits m where m.kind = 'tenant');
+        v_claim.weights := exists (select 1 from limit_settings s where s.weight is not null);
+        v_claim.tasks := limited_tasks();
+        v_claim.version := (select coalesce(max(r.version), 0) from limit_rules r);
     end if;
     -- Most places are empty, and a worker looks at all of them: one query finds those to visit.
-    for v_queue, v_priority in
-        select q.queue, p.priority
-        from (select q.queue, min(q.place) as place from unnest(p_queues) with ordinality as q(queue, place) group by q.queue) q, generate_series(0, 3) as p(priority)
-        where v_ring or (
+    for v_queue, v_priority, v_lanes in
+        select q.queue, p.priority, r.lanes
+        from (select q.queue, min(q.place) as place from unnest(p_queues) with ordinality as q(queue, place) group by q.queue) q
+        cross join generate_series(0, 3) as p(priority)
+        cross join lateral (select v_ring and exists (select 1 from rings r where r.queue = q.queue and r.priority = p.priority) as lanes offset 0) r
+        where r.lanes or (
             select true from live j
             where j.queue = q.queue and j.priority = p.priority and j.lane = 0 and (j.run_at, j.id) > (
                 coalesce(to_timestamp((p_after #>> array[q.queue || '/' || p.priority, '0'])::double precision), '-infinity'),
                 coalesce((p_after #>> array[q.queue || '/' || p.priority, '1'])::uuid, '00000000-0000-0000-0000-000000000000')) limit 1)
         order by p.priority, q.place
     loop
-        exit when v_room <= 0;
-        v_terms.queue_key := case when v_limited <> '{}' then (select k from unnest(v_limited) k where k = 'queue:' || v_queue) end;
-        continue when v_terms.queue_key is not null and not v_ring;
-        -- What starts when it is claimed goes first: it can use free slots only. It goes again where lanes have moved there.
-        v_rings := case when v_ring then open_rings(v_queue, v_priority) else '{}' end;
-        v_rings := v_rings || case when false = any (v_rings) then '{}'::boolean[] else '{null}' end;
-        if p_direct then
-            v_rings := array(select r from unnest(v_rings) r where r or r is null and (
-                select s.direct from limit_state s where s.key = v_terms.queue_key));
+        exit when cardinality(v_claim.ids) >= p_limit;
+        v_claim.queue_key := (select k from unnest(v_limited) k where k = 'queue:' || v_queue);
+        if v_lanes or v_ring and v_claim.queue_key is not null then
+            v_claim := claim_ring(v_claim, v_queue, v_priority);
+        elsif v_claim.queue_key is null and not p_direct then
+            v_claim := claim_plain(v_claim, v_queue, v_priority);
         end if;
-        while v_rings <> '{}' and v_room > 0 loop
-            v_direct := v_rings[1];
-            v_rings := v_rings[2:];
-            v_terms.found := v_all.ids;
-            v_terms.free := v_free;
-            if v_direct and v_free <= 0 then
-                continue;
-            elsif v_direct is null then
-                v_part := claim_plain(v_queue, v_priority, least(v_room, case when v_terms.queue_key is not null then v_free end), v_terms);
-            else
-                v_part := claim_ring(v_queue, v_priority, v_direct, least(v_room, case when v_direct then v_free end), v_terms);
-            end if;
-            v_got := cardinality(v_part.ids);
-            v_room := v_room - v_got;
-            if v_direct or v_terms.queue_key is not null then
-                v_free := v_free - v_got;
-                v_started := v_started || v_part.ids;
-            end if;
-            if v_got > 0 and p_per_tenant is not null then
-                v_terms.served := coalesce(v_terms.served, '{}') || (
-                    select coalesce(jsonb_object_agg(t.tenant, coalesce((v_terms.served ->> t.tenant)::integer, 0) + t.jobs), '{}') from (
-                        select l.tenant, count(*) as jobs from live l where l.ctid = any (v_part.places) and l.tenant is not null group by l.tenant) t);
-            end if;
-            if v_part.moved and not p_direct then
-                v_rings := array[not v_direct];
-            end if;
-            v_all := add_found(v_all, v_part);
-        end loop;
     end loop;
-    v_part := ('{}', '{}', 0, '{}', 0, false, false);
-    if v_room > 0 and v_promoted <> '{}' and v_limited = '{}' then  -- plain ones may stand behind the caller's cursor
-        select coalesce(array_agg(j.place), '{}'), coalesce(array_agg(j.id), '{}'), count(j.dedupe_key)
-        into v_part.places, v_part.ids, v_part.deduped from (
+    if cardinality(v_claim.ids) < p_limit and v_promoted <> '{}' and v_limited = '{}' then  -- plain ones may stand behind the caller's cursor
+        select array_agg(j.place) as places, array_agg(j.id) as ids, count(j.dedupe_key) as deduped into v_part from (
             select l.ctid as place, l.id, l.dedupe_key from live l
-            where l.id = any (v_promoted) and l.lane = 0 and l.queue = any (p_queues) and l.token is null and l.id <> all (v_all.ids)
-              and (v_terms.tasks is null or l.task <> all (v_terms.tasks)) and (l.deadline is null or l.deadline > clock())
-            order by l.priority, l.run_at, l.id limit v_room for update skip locked) j;
-        v_all := add_found(v_all, v_part);
+            where l.id = any (v_promoted) and l.lane = 0 and l.queue = any (p_queues) and l.token is null and l.id <> all (v_claim.ids)
+              and (v_claim.tasks is null or l.task <> all (v_claim.tasks)) and (l.deadline is null or l.deadline > clock())
+            order by l.priority, l.run_at, l.id limit p_limit - cardinality(v_claim.ids) for update skip locked) j;
+        v_claim := claim_found(v_claim, v_part.places, v_part.ids, null, v_part.deduped::integer, false);
     end if;
-    v_terms.found := v_all.ids;
-    if p_per_tenant is not null and v_room > 0 and v_terms.served is not null then
-        v_all.closed := v_all.closed + note_capped(p_queues, p_served, v_terms);
+    if cardinality(v_claim.ids) < p_limit and v_claim.served is not null then
+        v_claim.closed := v_claim.closed + note_capped(p_queues, p_served, v_claim);
     end if;
     if p_free is not null then
-        v_waiting := case when v_ring then (  -- not of lower priority than what was taken
-            select count(*) from unnest(p_queues) q cross join generate_series(0, v_priority) p
-            where true = any (open_rings(q, p)) or 'queue:' || q = any (v_limited) and has_plain(q, p, v_terms) and not exists (
-                select 1 from lanes l where l.queue = q and l.priority = p and l.lane = 0 and l.closed_by is not null)) else 0 end;
-        v_info := json_build_object('waiting', v_waiting, 'started', v_started, 'closed', v_all.closed, 'busy', v_busy, 'more', v_all.more or v_more);
-        if v_all.ids = '{}' then
+        v_info := json_build_object('waiting', case when v_ring then (  -- not of lower priority than what was taken
+            select count(*) from rings r cross join lateral (
+                select 1 from flows s
+                where s.queue = r.queue and s.priority = r.priority and s.direct and s.open and s.tag >= r.front and s.flow <> 0 limit 1) s
+            where r.queue = any (p_queues) and r.priority <= v_priority and r.direct) + (
+            select count(*) from unnest(v_limited) k cross join generate_series(0, v_priority) p
+            where exists (select 1 from limit_state s where s.key = k and s.direct) and has_plain(v_claim, substr(k, 7), p) and not exists (
+                select 1 from lanes l where l.queue = substr(k, 7) and l.priority = p and l.lane = 0 and l.closed_by is not null)) else 0 end,
+            'started', v_claim.direct, 'closed', v_claim.closed, 'limited', v_limited <> '{}', 'busy', v_busy, 'more', v_claim.more);
+        if v_claim.ids = '{}' then
             info := v_info;
             return next;
         end if;
     end if;
-    if v_all.ids = '{}' then
+    if v_claim.ids = '{}' then
         return;
     end if;
-    v_token := coalesce(v_token, next_token());
+    v_claim.token := coalesce(v_claim.token, next_token());
     insert into claims (token, worker, claimed_at, heartbeat_at, expires_at, ids)
-    values (v_token, p_worker, v_now, v_now, v_now + p_ttl, v_all.ids);
+    values (v_claim.token, p_worker, v_now, v_now, v_now + p_ttl, v_claim.ids);
     if p_asleep then
         delete from sleepers s where s.worker = p_worker;
-        if v_room <= 0 then
+        if cardinality(v_claim.ids) >= p_limit then
             perform wake(q) from unnest(p_queues) q;
         end if;
     end if;
-    if v_all.deduped > 0 then
+    if v_claim.deduped > 0 then
         -- A key of scope "queued" is held only until the first start.
-        delete from dedupe d where d.scope = 'queued' and d.id = any (v_all.ids) and d.key = any (array(
-            select l.dedupe_key from live l where l.ctid = any (v_all.places) and l.dedupe_key is not null));
+        delete from dedupe d where d.scope = 'queued' and d.id = any (v_claim.ids) and d.key = any (array(
+            select l.dedupe_key from live l where l.ctid = any (v_claim.places) and l.dedupe_key is not null));
     end if;
     -- Locked above, so they cannot have moved: by ctid, each is spared an index look-up, and they come back in the order in which they were found.
     return query
-        update live l set token = v_token, claimed_at = v_now, attempt = l.attempt + 1, held = l.held || found.held::text[]
-        from unnest(v_all.places, v_all.held) as found(place, held) where l.ctid = found.place
+        update live l set token = v_claim.token, claimed_at = v_now, attempt = l.attempt + 1, held = l.held || found.held::text[]
+        from unnest(v_claim.places, v_claim.held) as found(place, held) where l.ctid = found.place
         returning l.id, l.token, l.task, l.payload::json, l.attempt, l.max_attempts, l.queue, l.priority, l.tenant, l.run_at,
                   l.created_at, l.dedupe_key, l.batch, l.headers, l.lane,
                   case when l.held is null then l.keys else nullif(l.keys || orders_of(l.held), '{}')::limit_keys end,
-                  case when l.id = v_all.ids[1] then v_info end;
+                  case when l.id = v_claim.ids[1] then v_info end;
 end $$;

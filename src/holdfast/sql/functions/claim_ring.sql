@@ -1,84 +1,60 @@
--- Finds up to p_room jobs of one ring that may start now, and counts them into their limits. Flows take turns, the least recently served first, and the
--- lanes of a flow take turns within it. In each lap lanes are picked, their limits asked, jobs found, and all of it is written down; what some could
--- not use goes to the others in the next lap.
+-- Finds jobs of a queue and priority that may start now, and counts them into their limits: lap by lap, in which flows and their lanes take turns; what
+-- some could not use goes to the others in the next lap. First what starts when it is claimed (the direct ring), which can use free slots only.
 -- Called by: claim, which holds the ring's lock.
 -- Locks: live rows in lane order, skipping locked ones.
 -- Wakes: nobody.
-create or replace function claim_ring(p_queue text, p_priority integer, p_direct boolean, p_room integer, p_terms claim_terms) returns found_jobs
+create or replace function claim_ring(p_claim claim_state, p_queue text, p_priority integer) returns claim_state
 language plpgsql
 set search_path from current set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
 set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
 as $$
 declare
-    -- The least jobs of a turn. Each turn costs a visit, so workers take several; with a cap as many tenants as possible are to advance.
-    v_quantum integer := case when p_terms.per_tenant is null then 8 else 1 end;
-    v_front   bigint := (select r.front from rings r where r.queue = p_queue and r.priority = p_priority and r.direct = p_direct);
-    v_room    integer := p_room;
-    v_plain   boolean := not p_direct and has_plain(p_queue, p_priority, p_terms);
-    v_flows   flow_turn[];
-    v_flow    flow_turn;
-    v_lanes   lane_turn[];
-    v_found   record;
-    v_part    found_jobs;
-    v_after   record;
-    v_got     integer;
-    v_visits  integer := 0;
-    v_strayed boolean := false;  -- jobs have moved to lanes that the next claim finds
-    v_all     found_jobs := ('{}', '{}', 0, '{}', 0, false, false);
+    v_plain  boolean := has_plain(p_claim, p_queue, p_priority);
+    v_direct boolean;
+    v_front  bigint;
+    v_room   integer;
+    v_lap    record;
+    v_laps   integer := 0;
+    v_got    integer;
 begin
-    for v_lap in 1..10 loop
-        v_flows := pick_flows(p_queue, p_priority, p_direct, v_front, v_room, v_quantum, v_plain, p_terms);
-        exit when v_flows = '{}';
-        v_flow := v_flows[1];
-        if v_flow.tag - v_front > 200000::bigint << 10 and v_lap = 1 and p_terms.served is null then  -- 0.2 s, as tokens count
-            update rings r set front = v_flow.tag where r.queue = p_queue and r.priority = p_priority and r.direct = p_direct;
-            update flows s set tag = v_flow.tag  -- which was not picked where no plain job waits
-            where s.queue = p_queue and s.priority = p_priority and s.direct = p_direct and s.flow = 0 and s.tag < v_flow.tag;
+    if v_plain then  -- they have a lane too, in the ring where a limit of the whole queue wants it
+        v_direct := coalesce((select s.direct from limit_state s where s.key = p_claim.queue_key), false);
+        insert into lanes as l (queue, priority, lane, flow, direct, open) values (p_queue, p_priority, 0, 0, v_direct, true)
+        on conflict (queue, priority, lane) do update set direct = v_direct where l.direct <> v_direct;
+        if found then
+            perform open_flows(jsonb_build_array(jsonb_build_object('queue', p_queue, 'priority', p_priority, 'direct', v_direct, 'flow', 0)), p_claim.token);
         end if;
-        -- Where a lap finds nothing, the lanes of its flows are closed: the next one looks at more of them.
-        v_lanes := ask_limits(pick_lanes(p_queue, p_priority, p_direct, v_flows, v_quantum, case v_got when 0 then 500 else 1 end), p_direct, p_terms);
-        v_found := find_jobs(p_queue, p_priority, p_terms, v_lanes);
-        v_lanes := v_found.p_lanes;
-        -- counted before plain jobs ask: they may be under a limit of the whole queue too
-        v_all := add_found(v_all, (v_found.places, v_found.ids, v_found.deduped, start_under_limits(v_lanes, v_found.ids, p_direct, p_terms), 0, false, false));
-        v_part := ('{}', '{}', 0, '{}', 0, false, false);
-        if v_plain then
-            foreach v_flow in array v_flows loop
-                if v_flow.flow = 0 then
-                    v_part := claim_plain(p_queue, p_priority, v_flow.want, p_terms);
-                    v_plain := cardinality(v_part.ids) = v_flow.want or v_part.more;
-                    v_all := add_found(v_all, v_part);
-                    p_terms.free := p_terms.free - cardinality(v_part.ids);
+    end if;
+    for v_pass in 1..2 loop  -- the second one where lanes have moved to the other ring
+        p_claim.moved := false;
+        foreach v_direct in array case when p_claim.only_direct then '{true}'::boolean[] else '{true,false}' end loop
+            v_front := (select r.front from rings r where r.queue = p_queue and r.priority = p_priority and r.direct = v_direct);
+            loop
+                v_room := least(p_claim.most - cardinality(p_claim.ids), case when v_direct then p_claim.free - cardinality(p_claim.direct) end);
+                exit when v_front is null or v_room <= 0;
+                -- Where a lap finds nothing, the lanes of its flows are closed: the next one looks at more of them.
+                v_lap := claim_lap(p_claim, p_queue, p_priority, v_direct, v_room, v_plain, case v_got when 0 then 500 else 2 end, v_front,
+                                   greatest(p_claim.token, v_front) + v_laps * 1000);
+                exit when v_lap.flows = 0;
+                p_claim := v_lap.p_claim;
+                v_got := v_lap.got;
+                v_plain := v_plain and not v_lap.plain_ends;
+                v_laps := v_laps + 1;
+                v_front := v_lap.p_front;
+                continue when v_got = v_room;
+                if not (v_got > 0 or v_lap.changed or exists (  -- flows not visited yet
+                    select 1 from flows s
+                    where s.queue = p_queue and s.priority = p_priority and s.direct = v_direct and s.open and s.tag between v_front and greatest(p_claim.token, v_front)
+                      and (v_plain or s.flow <> 0)
+                      and (p_claim.served is null or coalesce((p_claim.served ->> s.tenant)::integer, 0) < p_claim.per_tenant) limit 1)) then
+                    exit;
+                elsif v_laps > 10 then
+                    p_claim.more := true;
+                    return p_claim;
                 end if;
             end loop;
-        end if;
-        v_got := cardinality(v_found.ids) + cardinality(v_part.ids);
-        v_room := v_room - v_got;
-        p_terms.found := p_terms.found || v_part.ids || v_found.ids;
-        v_after := write_lanes(p_queue, p_priority, p_direct, v_lanes, p_terms);
-        perform write_flows(p_queue, p_priority, p_direct, v_flows, v_lanes, cardinality(v_part.ids), v_after.flows,
-                            greatest(p_terms.token, v_front) + v_visits);
-        v_visits := v_visits + cardinality(v_flows);
-        v_all.closed := v_all.closed + v_after.closed;
-        if v_after.moved is not null then
-            perform open_flows(v_after.moved, p_terms.token);
-            v_all.moved := true;
-        end if;
-        if v_after.keys <> '{}' then
-            perform reopen_lanes(v_after.keys, p_terms.token);
-        end if;
-        if p_terms.per_tenant is not null then
-            p_terms.served := add_served(p_terms.served, v_lanes);
-        end if;
-        v_strayed := v_strayed or v_found.strayed or v_part.more;
-        v_all.more := v_room > 0 and (
-            v_got > 0 or v_after.flows <> '{}' or v_found.strayed or v_part.more
-            or (select true from flows s  -- not visited yet: what others hold keeps nobody else's jobs from being found
-                where s.queue = p_queue and s.priority = p_priority and s.direct = p_direct and s.open and s.tag >= v_front
-                  and s.tag <= greatest(p_terms.token, v_front) and (v_plain or s.flow <> 0)
-                  and (p_terms.served is null or coalesce((p_terms.served ->> s.tenant)::integer, 0) < p_terms.per_tenant) limit 1) is true);
-        exit when not v_all.more;
+        end loop;
+        exit when not p_claim.moved;
     end loop;
-    v_all.more := v_all.more or v_strayed;
-    return v_all;
+    return p_claim;
 end $$;

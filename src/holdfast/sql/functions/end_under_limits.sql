@@ -3,31 +3,36 @@
 -- Called by: fold_releases, which holds the ring's lock.
 -- Locks: none of its own.
 -- Wakes: nobody.
-create or replace function end_under_limits(p_ended releases[]) returns void
+create or replace function end_under_limits(p_ended released[]) returns void
 language plpgsql
 set search_path from current set jit = off set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
+set plan_cache_mode = force_generic_plan
 as $$
 declare
-    v_round releases[];
-    v_now   timestamptz := clock();
+    v_now    timestamptz := clock();
+    v_rules  text[] := array(select r.template from limit_rules r where r.breaker_after is not null);
+    v_keys   text[] := array(select s.key from limit_settings s where s.breaker_after is not null);
+    v_done   text[];
+    v_round  released[];
 begin
-    if not exists (select 1 from limit_rules r where r.breaker_after is not null) and not exists (select 1 from limit_settings s where s.breaker_after is not null)
-       and not exists (select 1 from unnest(p_ended) e where e.probe is not null) then  -- no key has a breaker, and the order does not count
+    with done as (  -- keys without a breaker, where the order does not count
         update limits m set
             running = m.running - e.jobs,
             last_success_at = case when e.good > 0 then v_now else m.last_success_at end,
             last_failure_at = case when e.bad > 0 then v_now else m.last_failure_at end,
             failure_streak = e.bad + case when e.good > 0 then 0 else m.failure_streak end, open_until = null, probe = null
-        from (select e.key, sum(e.jobs) as jobs, sum(e.good) as good, sum(e.bad) as bad from unnest(p_ended) e where e.jobs <> 0 group by e.key) e
-        where m.key = e.key;
-        return;
-    end if;
+        from (select e.key, sum(e.jobs) as jobs, sum(e.good) as good, sum(e.bad) as bad, count(e.probe) as probes from unnest(p_ended) e group by e.key) e
+        where m.key = e.key and e.jobs <> 0 and e.probes = 0 and m.version = (select coalesce(max(r.version), 0) from limit_rules r)
+          and (m.template is null or m.template <> all (v_rules)) and m.key <> all (v_keys)
+        returning m.key)
+    select array_agg(d.key) into v_done from done d;
     for v_round in  -- one row of a key at a time where the order counts, else all at once
         select array_agg(r.ended) from (
-            select e as ended, case when s.breaker_after is null then 0 else row_number() over (partition by e.key order by e.id) end as turn
-            from unnest(p_ended) e left join lateral (
-                select s.breaker_after from limit_state s where s.key = e.key offset 0) s on true
-            where e.jobs <> 0 or e.probe = 2) r
+            select (e.key, e.jobs, e.good, e.bad, e.probe)::released as ended,
+                   case when s.breaker_after is null then 0 else row_number() over (partition by e.key order by e.nth) end as turn
+            from (select e.* from unnest(p_ended) with ordinality as e(key, jobs, good, bad, probe, nth)
+                  where (e.jobs <> 0 or e.probe = 2) and e.key not in (select unnest(v_done))) e
+            left join lateral (select s.breaker_after from limit_state s where s.key = e.key offset 0) s on true) r
         group by r.turn order by r.turn
     loop
         update limits m set

@@ -9,12 +9,12 @@ set search_path from current set jit = off set enable_seqscan = off set enable_h
 set enable_bitmapscan = off set plan_cache_mode = force_generic_plan
 as $$
 declare
-    v_most   integer := 5000;
+    v_most   integer := 1000;
     v_fold   folds;
     v_from   xid8 := least(pg_snapshot_xmax(pg_current_snapshot()), pg_current_xact_id_if_assigned());
     v_open   xid8[] := array(select x from pg_snapshot_xip(pg_current_snapshot()) x);
     v_places tid[];
-    v_rows   releases[];
+    v_ended  released[] := '{}';
     v_keys   text[] := '{}';
     v_after  text;
     v_more   text[];
@@ -24,11 +24,12 @@ begin
     v_places := array(select r.ctid from releases r where r.xid >= coalesce(v_fold.from_xid, '0') order by r.xid limit v_most)
              || array(select r.ctid from releases r where r.xid < v_fold.from_xid and r.xid = any (v_fold.open_xids));
     if v_places <> '{}' then
-        with gone as (delete from releases where ctid = any (v_places) returning *)
-        select array_agg(g order by g.id), array_agg(distinct g.key) into v_rows, v_keys from gone g;
-        perform make_limits(array(select s.key from limit_settings s where s.key = any (v_keys)
-                                  union select e.key from unnest(v_rows) e where e.jobs < 0));  -- a repair: jobs run under it
-        perform end_under_limits(v_rows);
+        with gone as (delete from releases where ctid = any (v_places) returning id, ended)
+        select array_agg(e.ended order by g.id) into v_ended from gone g cross join lateral (select e as ended from unnest(g.ended) e) e;
+        v_keys := array(select distinct e.key from unnest(v_ended) e);
+        perform make_limits(array(select k.key from unnest(v_keys) as k(key) where (select true from limit_settings s where s.key = k.key)
+                                  union select e.key from unnest(v_ended) e where e.jobs < 0));  -- a repair: jobs run under it
+        perform end_under_limits(v_ended);
         perform move_fold('', v_from, v_open, p_token, cardinality(v_places), v_most);
     end if;
     with due as (
@@ -50,12 +51,14 @@ begin
         if cardinality(v_more) = 1000 then
             insert into reopenings values (v_more[1000]);
         end if;
+        update limits m set template = rule_of(m.key), version = v.version  -- once, not at each look
+        from (select coalesce(max(r.version), 0) as version from limit_rules r) v cross join unnest(v_more) as k(key) where m.key = k.key and m.version <> v.version;
         v_keys := v_keys || v_more;
     end if;
     if v_keys <> '{}' then
         perform reopen_lanes(array(select distinct k from unnest(v_keys) k), p_token);
     end if;
-    v_over := array(select distinct e.key from unnest(v_rows) e where e.jobs = 0 or e.key like 'queue:%');
+    v_over := array(select distinct e.key from unnest(v_ended) e where e.jobs = 0 or e.key like 'queue:%');
     if v_over <> '{}' then  -- of a queue, a task or a tenant that nobody limits any more: such rows concern every claim
         delete from limits where ctid = any (array(
             select m.ctid from limits m join limit_state s on s.key = m.key

@@ -10,7 +10,7 @@ as $$
     select key, counted, actual from (
         select u.key, sum(u.counted)::bigint as counted, sum(u.actual)::bigint as actual
         from (select m.key, m.running as counted, 0 as actual from limits m where m.running <> 0
-              union all select o.key, -o.jobs, 0 from releases o where o.jobs <> 0
+              union all select o.key, -o.jobs, 0 from releases r cross join unnest(r.ended) o where o.jobs <> 0
               -- an order that a waiting job keeps; of one that runs again the claim tells
               union all select o.key, 0, 1 from kept_orders o where (select l.token from live l where l.id = o.id) is null
               union all select k.key, 0, 1 from claimed_jobs() c cross join unnest(c.keys) as k(key)) u

@@ -6,15 +6,12 @@
 create or replace function open_flows(p_flows jsonb, p_token bigint) returns void
 language plpgsql
 set search_path from current set jit = off set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
+set plan_cache_mode = force_generic_plan
 as $$
 begin
     insert into rings (queue, priority, direct, front)
     select distinct f.queue, f.priority, f.direct, p_token
     from jsonb_to_recordset(p_flows) as f(queue text, priority smallint, direct boolean) on conflict do nothing;
-    insert into flows (queue, priority, direct, flow, tag, open)  -- plain jobs take their turn with all others
-    select distinct f.queue, f.priority, false, 0, r.front, true
-    from jsonb_to_recordset(p_flows) as f(queue text, priority smallint, direct boolean)
-    join rings r on r.queue = f.queue and r.priority = f.priority and r.direct = f.direct where not f.direct on conflict do nothing;
     with given as materialized (
         select distinct f.* from jsonb_to_recordset(p_flows)
             as f(queue text, priority smallint, direct boolean, flow bigint, tenant text)),

@@ -35,7 +35,6 @@ begin
           and (s.rate is null or s.free_tokens >= s.burst)
           and (s.breaker_after is null or m.failure_streak = 0 and m.open_until is null
                or greatest(m.last_failure_at, m.open_until) < v_now - interval '7 days')
-          and not exists (select 1 from releases r where r.key = m.key)
           and not exists (select 1 from lanes l where l.closed_by = m.key)
         limit p_limit));
     get diagnostics v_gone = row_count;

@@ -20,7 +20,9 @@ begin
     -- Said as ends of jobs are: what claims count meanwhile stays right, and none of them waits.
     return query
         with drift as materialized (select d.key, d.counted, d.actual from limit_drift() d),
-        appended as (insert into releases (key, jobs) select d.key, d.counted - d.actual from drift d)
+        appended as (
+            insert into releases (ended)
+            select array_agg((d.key, d.counted - d.actual, 0, 0, null)::released) from drift d having count(*) > 0)
         select d.key, d.counted, d.actual from drift d;
     if found then
         perform tell_workers('limits');

@@ -6,6 +6,7 @@
 create or replace function reopen_lanes(p_keys text[], p_token bigint) returns boolean
 language plpgsql
 set search_path from current set jit = off set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
+set plan_cache_mode = force_generic_plan
 as $$
 declare
     v_most   integer := 1000;  -- of one key in one call; the rest is due at once

@@ -14,7 +14,7 @@ begin
     if not found then
         return false;
     end if;
-    insert into releases (key, jobs, probe) values (p_key, 0, 2);  -- the next claim forgets them
+    insert into releases (ended) values (array[(p_key, 0, 0, 0, 2)::released]);  -- the next claim forgets them
     perform tell_workers('limits');
     return v_until is not null;
 end $$;

@@ -10,7 +10,7 @@ begin
     if p_key is null then
         insert into reopenings values ('');
     else
-        insert into releases (key, jobs) values (p_key, 0);
+        insert into releases (ended) values (array[(p_key, 0, 0, 0, null)::released]);
     end if;
     perform tell_workers('limits');
 end $$;

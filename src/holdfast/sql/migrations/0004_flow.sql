@@ -50,7 +50,7 @@ create index lanes_open on lanes (queue, priority, direct, flow, lane) where ope
 create index lanes_closed on lanes (closed_by, queue, priority, direct, closed_at) where closed_by is not null;
 
 -- A tenant's place in a ring: the least recently served goes first. tag: the token of the claim that served it last. credit: jobs left of a turn
--- that a claim had no room for. lane: the lane visited last, where it has several.
+-- that a claim had no room for. lane: the lane visited last, where it has several. barren: no lane visited last had room, so few are visited next.
 create table flows (
     queue    text     not null,
     priority smallint not null,
@@ -60,6 +60,7 @@ create table flows (
     credit   integer  not null default 0,
     lane     bigint   not null default 0,
     open     boolean  not null,
+    barren   boolean  not null default false,
     tenant   text,
     primary key (queue, priority, direct, flow)
 ) with (fillfactor = 60, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 1000);
@@ -86,18 +87,15 @@ create table arrivals (
     keys     text[]
 ) with (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 5000);
 create index arrivals_new on arrivals (queue, xid);
--- good, bad: how many jobs succeeded, and whose failure counts. probe: how the job ended that tried whether the key works again.
-create table releases (
-    xid   xid8   not null default pg_current_xact_id(),
-    id    bigint generated always as identity,
-    key   text   collate "C" not null,
-    jobs  integer not null,
-    good  integer not null default 0,
-    bad   integer not null default 0,
-    probe smallint
+-- What jobs that ended give back to a key. good, bad: how many succeeded, and whose failure counts. probe: how the job ended that tried whether the
+-- key works again (1 well, -1 badly, 0 neither), 2 for a breaker that is reset by hand.
+create type released as (key text, jobs integer, good integer, bad integer, probe smallint);
+create table releases (  -- a row for each call, not for each key: one finish() of 500 jobs gives back hundreds
+    xid   xid8       not null default pg_current_xact_id(),
+    id    bigint     generated always as identity,
+    ended released[] not null
 ) with (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 5000);
 create index releases_new on releases (xid);
-create index releases_by_key on releases (key);
 -- What of them has been folded: rows of transactions before from_xid, but for those that were open then. "" is for releases.
 create table folds (
     queue     text   primary key,
@@ -215,20 +213,17 @@ create index ticks_by_time on ticks (started_at);
 
 -- A job that has ended and was under limits. went: 1 well, -1 badly, 0 neither. counts: the keys for which a failure counts, null for all.
 create type freed as (id uuid, keys text[], went integer, counts text[]);
--- What the parts of a claim share. queue_key: the limit of the whole queue. tenants, weights: whether limits and weights of tenants exist. tasks: those
--- that have limits of their own. cursors: where scans of plain jobs begin, by "queue/priority". served: how many jobs each tenant had before. found: the jobs that
--- this claim has found already, whose rows do not show it yet. free: how many more may start at once.
-create type claim_terms as (
-    token bigint, queue_key text, tenants boolean, weights boolean, tasks text[], cursors jsonb, per_tenant integer, served jsonb, version bigint, found uuid[], free integer);
--- A flow's turn in a claim. turn: how many jobs it may have; want: for how many of them the claim has room.
-create type flow_turn as (n integer, place tid, flow bigint, tag bigint, lane bigint, tenant text, turn integer, want integer);
--- A lane's turn. flow: the n of its flow's; own: the limits its jobs carry; keys: those they are counted under, with limits of the queue and the tenant; want: that of its flow; ask: how many jobs
--- would be its share; take: how many its limits let start; shut_by, wait: the key that has no room, and for how many seconds, if that is known;
--- got: how many jobs were found.
-create type lane_turn as (
-    n integer, flow integer, place tid, lane bigint, tenant text, own text[], ordered boolean, mark_at timestamptz, mark_id uuid, want integer, ask integer,
-    take integer, keys text[], direct boolean, shut_by text, wait double precision, got integer);
--- Jobs that a part of a claim has found, by place and id; how many have a dedupe key; held: for each job, as text, the limits of its queue and
--- tenant that it is counted under; the last may be left out.
--- closed: how many lanes limits have closed; moved: a lane went to the other ring; more: lanes are left that were not visited.
-create type found_jobs as (places tid[], ids uuid[], deduped integer, held text[], closed integer, moved boolean, more boolean);
+-- A claim under way: what was asked for, what is known of limits, and what has been found so far.
+create type claim_state as (
+    token bigint, most integer, free integer, only_direct boolean, per_tenant integer,
+    cursors jsonb,       -- where scans of plain jobs begin, by "queue/priority"
+    tenants boolean, weights boolean,  -- whether there are limits and weights of tenants
+    tasks text[],        -- those that have limits of their own
+    version bigint,      -- of the rules
+    queue_key text,      -- the limit of the queue that is visited
+    served jsonb,        -- jobs that each tenant has had, where per_tenant caps them
+    places tid[], ids uuid[], direct uuid[], deduped integer,
+    held text[],         -- for each job, as text, limits of its queue and tenant that it is counted under; the last may be left out
+    closed integer,      -- lanes that limits have closed
+    moved boolean,       -- whether lanes have moved to the other ring
+    more boolean);       -- whether the next claim would find more

@@ -3,7 +3,7 @@
 -- or half-open; null where there is none. throttled: how often claims stepped over work because of it.
 create view limit_use as
 select m.key, m.kind, m.template, m.concurrency,
-       (m.running - (select coalesce(sum(r.jobs), 0) from releases r where r.key = m.key))::integer as running,
+       (m.running - coalesce(r.jobs, 0))::integer as running,
        m.rate, m.per, m.burst, m.free_tokens as tokens, greatest(1 - m.free_tokens, 0) * m.per / m.rate as next_token,
        m.paused, m.paused_at, m.paused_until, m.paused_by, m.paused_reason,
        case when m.breaker_after is null then null when b.open_until > clock() then 'open' when b.open_until is not null then 'half-open'
@@ -13,10 +13,11 @@ select m.key, m.kind, m.template, m.concurrency,
        (select coalesce(sum(t.count), 0) from throttled t where t.key = m.key)::bigint as throttled, m.weight,
        coalesce(m.override, '{}') - '{by,at}'::text[] as override, m.override ->> 'by' as changed_by,
        (m.override ->> 'at')::timestamptz as changed_at
-from limit_state m cross join lateral (  -- a breaker that was reset by hand is closed when the next claim comes
-    select case when not r.resets then m.open_until end as open_until, case when not r.resets then m.probe end as probe,
-           case when r.resets then 0 else m.failure_streak end as failure_streak
-    from (select exists (select 1 from releases r where r.key = m.key and r.probe = 2) as resets) r) b
+from limit_state m
+left join (select r.key, sum(r.jobs) as jobs, bool_or(r.probe = 2) as resets from releases p cross join unnest(p.ended) r group by r.key) r on r.key = m.key
+cross join lateral (  -- a breaker that was reset by hand is closed when the next claim comes
+    select case when r.resets is not true then m.open_until end as open_until, case when r.resets is not true then m.probe end as probe,
+           case when r.resets then 0 else m.failure_streak end as failure_streak) b
 union all  -- set, and no claim has met it yet
 select s.key, s.kind, r.template, e.concurrency, 0, e.rate, e.per, e.burst, e.burst, 0,
        s.paused and (s.paused_until is null or s.paused_until > clock()), s.paused_at, s.paused_until, s.paused_by, s.paused_reason,
