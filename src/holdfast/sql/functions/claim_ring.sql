@@ -48,7 +48,7 @@ begin
                       and (v_plain or s.flow <> 0)
                       and (p_claim.served is null or coalesce((p_claim.served ->> s.tenant)::integer, 0) < p_claim.per_tenant) limit 1)) then
                     exit;
-                elsif v_laps > 10 then
+                elsif v_laps > 10 or v_got = 0 and p_claim.ids <> '{}' then  -- what has been found need not wait for lanes to be closed
                     p_claim.more := true;
                     return p_claim;
                 end if;

@@ -43,8 +43,10 @@ begin
                 or exists (select 1 from limit_settings s where s.rate is not null or s.breaker_after is not null))
                and exists (
                    select 1 from unnest(n.keys || array['queue:' || p_queue, 'tenant:' || n.tenant]) k
-                   left join limit_settings s on s.key = k left join limit_rules r on r.template = rule_of(k)
-                   where coalesce(s.rate, r.rate) is not null or coalesce(s.breaker_after, r.breaker_after) is not null),
+                   where exists (select 1 from limit_settings s where s.key = k and (s.rate is not null or s.breaker_after is not null))
+                      or exists (  -- rule_of is dear, and few keys fall under such rules
+                          select 1 from limit_rules r where (r.rate is not null or r.breaker_after is not null)
+                             and case when k like r.pattern then r.template = rule_of(k) end)),
                exists (select 1 from unnest(n.keys) k where k like 'order:%'), true, n.tenant, n.keys
         from known n where n.place is null
         returning priority, direct, flow, tenant),
