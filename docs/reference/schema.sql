@@ -2116,11 +2116,6 @@ GRANT ALL ON FUNCTION holdfast.claim(p_worker text, p_queues text[], p_limit int
 REVOKE ALL ON FUNCTION holdfast.claim_found(p_claim holdfast.claim_state, p_places tid[], p_ids uuid[], p_held text[], p_deduped integer, p_direct boolean) FROM PUBLIC;
 
 
--- Name: FUNCTION claim_lap(INOUT p_claim holdfast.claim_state, p_queue text, p_priority integer, p_direct boolean, p_room integer, p_plain boolean, p_least integer, INOUT p_front bigint, p_tag bigint, OUT flows integer, OUT got integer, OUT changed boolean, OUT plain_ends boolean); Type: ACL; Schema: holdfast; Owner: -
-
-REVOKE ALL ON FUNCTION holdfast.claim_lap(INOUT p_claim holdfast.claim_state, p_queue text, p_priority integer, p_direct boolean, p_room integer, p_plain boolean, p_least integer, INOUT p_front bigint, p_tag bigint, OUT flows integer, OUT got integer, OUT changed boolean, OUT plain_ends boolean) FROM PUBLIC;
-
-
 -- Name: FUNCTION claim_plain(p_claim holdfast.claim_state, p_queue text, p_priority integer); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.claim_plain(p_claim holdfast.claim_state, p_queue text, p_priority integer) FROM PUBLIC;
@@ -2129,6 +2124,11 @@ REVOKE ALL ON FUNCTION holdfast.claim_plain(p_claim holdfast.claim_state, p_queu
 -- Name: FUNCTION claim_ring(p_claim holdfast.claim_state, p_queue text, p_priority integer); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.claim_ring(p_claim holdfast.claim_state, p_queue text, p_priority integer) FROM PUBLIC;
+
+
+-- Name: FUNCTION claim_round(INOUT p_claim holdfast.claim_state, p_queue text, p_priority integer, p_direct boolean, p_room integer, p_plain boolean, p_least integer, INOUT p_front bigint, p_tag bigint, OUT flows integer, OUT got integer, OUT changed boolean, OUT plain_ends boolean); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.claim_round(INOUT p_claim holdfast.claim_state, p_queue text, p_priority integer, p_direct boolean, p_room integer, p_plain boolean, p_least integer, INOUT p_front bigint, p_tag bigint, OUT flows integer, OUT got integer, OUT changed boolean, OUT plain_ends boolean) FROM PUBLIC;
 
 
 -- Name: FUNCTION claimed_jobs(p_key text, p_limit integer); Type: ACL; Schema: holdfast; Owner: -

@@ -12,14 +12,14 @@ from test_flow_machine import explore
 
 # Each breaks one promise, and the machine must notice.
 MUTANTS = {
-    "claims are not counted": {"claim_lap": [("running = m.running + u.jobs", "running = m.running")]},
+    "claims are not counted": {"claim_round": [("running = m.running + u.jobs", "running = m.running")]},
     "ends are not counted": {"end_under_limits": [("running = m.running - e.jobs", "running = m.running")]},
     "two lanes of a claim take the same place": {
-        "claim_lap": [("- sum(v.ask) over (partition by k.key order by v.n) + v.ask as spare", "as spare")]
+        "claim_round": [("- sum(v.ask) over (partition by k.key order by v.n) + v.ask as spare", "as spare")]
     },
-    "a lane that comes again gives the same jobs": {"claim_lap": [(" and j.id <> all (p_claim.ids)", "")]},
-    "tokens are not spent": {"claim_lap": [("s.free_tokens - u.jobs", "s.free_tokens")]},
-    "probes are not alone": {"claim_lap": [("then u.first else", "then null else")]},
+    "a lane that comes again gives the same jobs": {"claim_round": [(" and j.id <> all (p_claim.ids)", "")]},
+    "tokens are not spent": {"claim_round": [("s.free_tokens - u.jobs", "s.free_tokens")]},
+    "probes are not alone": {"claim_round": [("then u.first else", "then null else")]},
     "pauses do not hold": {
         "views/limit_state": [("case when p.paused then 0 else greatest", "case when false then 0 else greatest")]
     },
@@ -32,11 +32,11 @@ MUTANTS = {
     "a key that opens by itself later is not looked at again": {
         "reopen_lanes": [("where b.place is null and b.wait is not null or", "where")]
     },
-    "closed lanes are not due": {"claim_lap": [("where m.key = f.shut_by)", "where false)")]},
+    "closed lanes are not due": {"claim_round": [("where m.key = f.shut_by)", "where false)")]},
     "ends that commit late are missed": {"fold_releases": [("r.xid = any (v_fold.open_xids)", "false")]},
     "tasks are not limited": {"limited_tasks": [("return (select array_agg", "return null; return (select array_agg")]},
     "tenants get more than their cap": {
-        "claim_lap": [("case when s.tenant is not null then p_claim", "case when false then p_claim")]
+        "claim_round": [("case when s.tenant is not null then p_claim", "case when false then p_claim")]
     },
     "more start than can": {"claim_ring": [("case when v_direct then p_claim.free - cardinality(p_claim.direct) end", "null")]},
     "a claim waits for the ring": {"lock_ring": [("set lock_timeout = '100ms'", "set lock_timeout = '60s'")]},

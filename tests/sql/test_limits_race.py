@@ -322,10 +322,10 @@ def test_it_goes_red_when_claims_do_not_lock_the_ring(dsn: str) -> None:
 
 # Each breaks what the race looks for.
 MUTANTS = {
-    "claims are not counted": {"claim_lap": [("m.running + u.jobs", "m.running")]},
+    "claims are not counted": {"claim_round": [("m.running + u.jobs", "m.running")]},
     "ends are counted twice": {"end_under_limits": [("m.running - e.jobs", "m.running - 2 * e.jobs")]},
     "jobs do not hold the limit of their tenant": {
-        "claim_lap": [("not a.carried))::text", "not a.carried and a.key like 'queue:%'))::text")]
+        "claim_round": [("not a.carried))::text", "not a.carried and a.key like 'queue:%'))::text")]
     },
 }
 

@@ -25,7 +25,7 @@ FETCHES: dict[str, dict[str, tuple[str, Any]]] = {
         "v_id": ("uuid", CURSOR[1]), "p_claim.most": ("integer", 500), "p_claim.ids": ("uuid[]", []),
         "p_claim.tasks": ("text[]", None),
     },
-    "claim_lap": {
+    "claim_round": {
         "p_queue": ("text", "default"), "p_priority": ("integer", 2), "g.lane": ("bigint", 7),
         "g.tenant": ("text", "acme"), "g.ordered": ("boolean", False), "g.own": ("text[]", None),
         "g.mark_at": ("timestamptz", CURSOR[0]), "g.mark_id": ("uuid", CURSOR[1]), "g.take": ("integer", 8),

@@ -249,7 +249,7 @@ MUTANTS: dict[str, tuple[str, dict[str, list[tuple[str, str]]]]] = {
         "a late commit", {"fold_arrivals": [("mark_at = least(l.mark_at, n.run_at)", "mark_at = l.mark_at"),
                                             ("(not n.waits or n.run_at <= n.mark_at)", "not n.waits")]}),
     "what is locked is not there": (
-        "a job that another transaction holds", {"claim_lap": [(EMPTY, EMPTY.replace("is null", "is not false"))]}),
+        "a job that another transaction holds", {"claim_round": [(EMPTY, EMPTY.replace("is null", "is not false"))]}),
     "folds are always right": ("a restore", {"fold_arrivals": [FUTURE]}),
     "folds of ends are always right": ("a restore", {"fold_releases": [FUTURE]}),
     "tags follow the clock": (

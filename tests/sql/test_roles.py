@@ -210,7 +210,7 @@ INTERNAL += [
     "select announce_lane()",
     "select announce_strays()",
     "select claim_found(null, null, null, null, 0, false)",
-    "select claim_lap(null, 'q', 2, false, 1, false, 2, 1, 1)",
+    "select claim_round(null, 'q', 2, false, 1, false, 2, 1, 1)",
     "select claim_plain(null, 'q', 2)",
     "select claim_ring(null, 'q', 2)",
     "select end_under_limits('{}')",

@@ -1,18 +1,15 @@
--- Claims up to p_limit due jobs of the given queues under one new token: by priority; within one, tenants in turn; within a tenant's jobs in the order
--- run_at, id. Jobs whose limits have no room are stepped over. docs/how-claiming-works.md explains it.
--- Called by: workers, and any client in any language, as a statement of its own.
--- Locks: the ring's lock, where jobs have tenants or limits; live rows in fetch order, skipping locked ones; then a new claims row; then dedupe keys of
---   scope "queued".
--- Wakes: other sleepers, when this worker slept (p_asleep) and there was at least as much as it asked for.
+-- Claim up to p_limit due jobs of the given queues under one new token. Order: priority; tenants in turn; run_at and id within a tenant. Jobs whose
+-- limits have no room are skipped. docs/how-claiming-works.md explains the algorithm.
+-- Locks: the ring, if jobs have tenants or limits; live rows in fetch order with SKIP LOCKED; a new claims row; dedupe keys of scope "queued".
+-- Wakes: other sleepers, if this worker slept (p_asleep) and the claim is full.
 --
--- p_after is the caller's cursor, a hint: for "queue/priority" [run_at as epoch, id] of the last plain job it claimed there. Starting after it spares
--- the scan the dead index entries of jobs already done, which a long transaction elsewhere keeps from being removed. Jobs that land behind the cursor
--- are found by the caller's next claim without one.
--- p_free is the most jobs under a rate or a breaker to take: those that can start at once. With it the first row has `info`: how many more such jobs
--- wait for slots ("waiting"), which of the jobs are such ("started"), how many lanes limits have closed ("closed"), whether a whole queue has a limit ("limited"), whether another claim had the ring ("busy"), whether there may be more at once
--- ("more"); a claim without jobs is then one row that has nothing else.
--- p_direct takes only jobs under a rate or a breaker, for slots that were kept for them.
--- p_per_tenant is the most jobs of one tenant, counting what p_served says it had before.
+-- p_after is the caller's cursor: for each "queue/priority" the [run_at as epoch, id] of the last plain job it claimed. A scan that starts there avoids
+--   dead index entries, which a long transaction elsewhere keeps alive. Jobs that commit behind the cursor are found by a claim without one.
+-- p_free limits jobs under a rate or breaker, which start when they are claimed, to the free slots. With it, the first row carries `info`: rings in which
+--   such jobs wait for a slot ("waiting"), the ids of those claimed ("started"), lanes that were closed ("closed"), whether a whole queue has a limit
+--   ("limited"), whether another claim held the ring ("busy"), whether another claim would find more ("more"). An empty claim returns one row with info only.
+-- p_direct claims only jobs under a rate or breaker, for slots reserved for them.
+-- p_per_tenant caps the jobs of one tenant, including those that p_served counts.
 create or replace function claim(
     p_worker text,
     p_queues text[] default '{default}',
@@ -35,15 +32,15 @@ as $$
 declare
     v_now      timestamptz := clock();
     v_claim    claim_state;
-    v_special  boolean;  -- whether anything is said of queues, tasks or tenants
+    v_special  boolean;  -- whether queues, tasks or tenants have settings
     v_limited  text[] := '{}';   -- keys of queues that have a limit
     v_ring     boolean;  -- whether this claim is the ring's writer
     v_busy     boolean := false;
-    v_more     boolean := false;  -- whether there is more to fold
+    v_more     boolean := false;  -- whether arrivals are left to fold
     v_promoted uuid[];
     v_queue    text;
     v_priority integer;
-    v_lanes    boolean;  -- whether jobs of this place have lanes
+    v_lanes    boolean;  -- whether this queue and priority has lanes
     v_part     record;
     v_info     json;
 begin
@@ -55,7 +52,7 @@ begin
         raise exception 'claim needs the names of queues, got %', p_queues using errcode = 'invalid_parameter_value';
     end if;
     if not p_direct and exists (select 1 from later t where t.run_at <= v_now and t.run_at >= v_now - interval '10 seconds') then
-        -- What has just become due is taken here, not left for the leader: delayed jobs start on time.
+        -- Promote jobs that have just become due: delayed jobs start on time.
         v_promoted := promote(greatest(p_limit, 100), interval '10 seconds');
     end if;
     v_special := exists (select 1 from limit_settings s where s.kind in ('queue', 'task'))
@@ -71,9 +68,9 @@ begin
         v_busy := not v_ring;
     end if;
     if v_ring then
-        v_claim.token := next_token();  -- under the lock: flows served later have higher tags
+        v_claim.token := next_token();  -- under the lock: later claims have higher tags
         perform fold_releases(v_claim.token);
-        for v_lap in 1..case when p_per_tenant is null then 1 else 50 end loop  -- in a pass all tenants are to advance, however much is new
+        for v_fold in 1..case when p_per_tenant is null then 1 else 50 end loop  -- with a cap all tenants advance, however many arrivals there are
             v_more := (select coalesce(bool_or(fold_arrivals(q, v_claim.token)), false) from unnest(p_queues) q);
             exit when not v_more;
         end loop;
@@ -86,7 +83,7 @@ begin
         v_claim.tasks := limited_tasks();
         v_claim.version := (select coalesce(max(r.version), 0) from limit_rules r);
     end if;
-    -- Most places are empty, and a worker looks at all of them: one query finds those to visit.
+    -- Most queues and priorities are empty: one query finds those to visit.
     for v_queue, v_priority, v_lanes in
         select q.queue, p.priority, r.lanes
         from (select q.queue, min(q.place) as place from unnest(p_queues) with ordinality as q(queue, place) group by q.queue) q
@@ -107,7 +104,7 @@ begin
             v_claim := claim_plain(v_claim, v_queue, v_priority);
         end if;
     end loop;
-    if cardinality(v_claim.ids) < p_limit and v_promoted <> '{}' and v_limited = '{}' then  -- plain ones may stand behind the caller's cursor
+    if cardinality(v_claim.ids) < p_limit and v_promoted <> '{}' and v_limited = '{}' then  -- plain jobs may stand behind the caller's cursor
         select array_agg(j.place) as places, array_agg(j.id) as ids, count(j.dedupe_key) as deduped into v_part from (
             select l.ctid as place, l.id, l.dedupe_key from live l
             where l.id = any (v_promoted) and l.lane = 0 and l.queue = any (p_queues) and l.token is null and l.id <> all (v_claim.ids)
@@ -119,7 +116,7 @@ begin
         v_claim.closed := v_claim.closed + note_capped(p_queues, p_served, v_claim);
     end if;
     if p_free is not null then
-        v_info := json_build_object('waiting', case when v_ring then (  -- not of lower priority than what was taken
+        v_info := json_build_object('waiting', case when v_ring then (  -- up to the priority of the last job claimed
             select count(*) from rings r cross join lateral (
                 select 1 from flows s
                 where s.queue = r.queue and s.priority = r.priority and s.direct and s.open and s.tag >= r.front and s.flow <> 0 limit 1) s
@@ -150,7 +147,7 @@ begin
         delete from dedupe d where d.scope = 'queued' and d.id = any (v_claim.ids) and d.key = any (array(
             select l.dedupe_key from live l where l.ctid = any (v_claim.places) and l.dedupe_key is not null));
     end if;
-    -- Locked above, so they cannot have moved: by ctid, each is spared an index look-up, and they come back in the order in which they were found.
+    -- The rows are locked, so their ctid is valid: no index look-ups, and the order in which they were found.
     return query
         update live l set token = v_claim.token, claimed_at = v_now, attempt = l.attempt + 1, held = l.held || found.held::text[]
         from unnest(v_claim.places, v_claim.held) as found(place, held) where l.ctid = found.place

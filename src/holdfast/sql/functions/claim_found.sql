@@ -1,7 +1,4 @@
--- Adds jobs that a part of a claim has found to the others. p_held: for each job, as text, the limits of its queue and tenant that it is counted under.
--- Called by: claim_lap, claim_plain, claim.
--- Locks: none.
--- Wakes: nobody.
+-- Append jobs to those a claim has found. p_held: for each job, as text, the limits of its queue and tenant that it is counted under.
 create or replace function claim_found(p_claim claim_state, p_places tid[], p_ids uuid[], p_held text[], p_deduped integer, p_direct boolean) returns claim_state
 language plpgsql immutable
 as $$

@@ -1,8 +1,5 @@
--- Finds plain jobs of a queue and priority in the order of run_at and id, after the caller's cursor. Jobs of tasks that have limits are moved to lanes
--- of their own.
--- Called by: claim, under whose settings it runs.
--- Locks: live rows in order, skipping locked ones.
--- Wakes: nobody.
+-- Find plain jobs of a queue and priority in the order of run_at and id, after the caller's cursor. Move jobs of tasks that have limits to their lanes.
+-- Locks: live rows in order with SKIP LOCKED.
 create or replace function claim_plain(p_claim claim_state, p_queue text, p_priority integer) returns claim_state
 language plpgsql
 as $$

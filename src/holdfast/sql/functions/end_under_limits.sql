@@ -1,8 +1,5 @@
--- Takes jobs that have ended out of their limits' counts and moves the limits' breakers on. Of what ended together, successes count before
--- failures: a streak is never shorter than it was. What ended before counts before.
--- Called by: fold_releases, which holds the ring's lock.
--- Locks: none of its own.
--- Wakes: nobody.
+-- Subtract ended jobs from the counts of their limits and advance breakers. Within one release successes count before failures, so a streak is never too
+-- short. Releases count in order. The caller holds the ring's lock.
 create or replace function end_under_limits(p_ended released[]) returns void
 language plpgsql
 set search_path from current set jit = off set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off

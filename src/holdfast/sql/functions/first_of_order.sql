@@ -1,7 +1,4 @@
--- Whether a job is the first of those that wait in its order.
--- Called by: find_jobs.
--- Locks: none.
--- Wakes: nobody.
+-- Return whether a job is the first waiting job of its order.
 create or replace function first_of_order(p_queue text, p_lane bigint, p_place tid) returns boolean
 language plpgsql stable
 as $$

@@ -1,8 +1,5 @@
--- Folds what was enqueued since the last claim into the ring: lanes that got a job are open, and no job stands before its lane's mark. Returns whether
--- there may be more to fold.
--- Called by: claim, which holds the ring's lock.
--- Locks: none of its own.
--- Wakes: nobody.
+-- Fold arrivals since the last claim into the ring: open their lanes, and move a lane's mark back if a job stands before it. Return whether more arrivals
+-- are left. The caller holds the ring's lock.
 create or replace function fold_arrivals(p_queue text, p_token bigint) returns boolean
 language plpgsql
 set search_path from current set jit = off set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off

@@ -1,8 +1,5 @@
--- Folds what ended since the last claim, or was changed by an operator, into the limits: takes ended jobs out of their keys' counts, moves breakers on,
--- and opens lanes that waited for the keys, or for a time that has come.
--- Called by: claim, upkeep, which hold the ring's lock.
--- Locks: none of its own.
--- Wakes: nobody.
+-- Fold releases since the last claim into the limits: subtract ended jobs, advance breakers, and open lanes whose key has room again, was changed by an
+-- operator, or opens at this time. The caller holds the ring's lock.
 create or replace function fold_releases(p_token bigint) returns void
 language plpgsql
 set search_path from current set jit = off set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off

@@ -1,7 +1,4 @@
--- Whether a plain job waits after the caller's cursor that this claim has not found yet.
--- Called by: claim_ring, claim.
--- Locks: none.
--- Wakes: nobody.
+-- Return whether a plain job waits after the caller's cursor that this claim has not found yet.
 create or replace function has_plain(p_claim claim_state, p_queue text, p_priority integer) returns boolean
 language plpgsql stable
 as $$

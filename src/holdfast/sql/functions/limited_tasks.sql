@@ -1,7 +1,4 @@
--- Tasks that have a limit or a pause of their own; null where there are none. Their jobs carry the key "task:NAME", at the latest when a claim meets them.
--- Called by: claim.
--- Locks: none.
--- Wakes: nobody.
+-- Return the tasks that have a limit or a pause, or null. A claim adds the key "task:NAME" to their jobs.
 create or replace function limited_tasks() returns text[]
 language plpgsql stable
 as $$

@@ -1,8 +1,6 @@
--- Takes the ring's lock until the end of the transaction, which makes the caller its only writer. Returns whether it could be had within 0.1 s: a claim takes
--- some milliseconds, so those that wait in line for it cost less than those that come again.
--- Called by: claim; upkeep and prune_limits, which do without where it cannot be had.
+-- Take the ring's lock until the end of the transaction, which makes the caller its only writer. Return false if it is not free within 0.1 s. Waiting in
+-- the lock queue is cheaper than polling: a claim takes a few milliseconds.
 -- Locks: the ring's advisory lock.
--- Wakes: nobody.
 create or replace function lock_ring() returns boolean
 language plpgsql
 set search_path from current set lock_timeout = '100ms'

@@ -1,8 +1,5 @@
--- Remembers that a fold has read all rows of transactions before p_from but for those open then. Not every time: under a transaction that is held open,
--- versions of this row are walked by each claim, and so are the rows that were folded since.
--- Called by: fold_arrivals, fold_releases, which hold the ring's lock.
--- Locks: none of its own.
--- Wakes: nobody.
+-- Record that all rows of transactions before p_from are folded, except those of transactions that were open. Skip most calls: with a transaction held open
+-- elsewhere, each claim walks all versions of this row.
 create or replace function move_fold(p_queue text, p_from xid8, p_open xid8[], p_token bigint, p_rows integer, p_most integer) returns void
 language plpgsql
 set search_path from current

@@ -1,8 +1,5 @@
--- Moves jobs to the lane of their limits: those of a task that has a limit of its own, which they carry from now on, and those that are in a lane with
--- jobs of other limits. The trigger of live tells the ring.
--- Called by: claim_lap, claim_plain, which have locked them.
--- Locks: none of its own.
--- Wakes: nobody.
+-- Move jobs to the lane of their limits: jobs of a task that has a limit, which they carry from now on, and jobs in a lane of other limits. The trigger
+-- on live announces them. The caller has locked the rows.
 create or replace function move_jobs(p_places tid[], p_tasks text[]) returns void
 language plpgsql
 as $$

@@ -1,8 +1,5 @@
--- Counts the tenants that a claim has given all they may have, p_before being what they had before it, and that have more work: as stepped over because of
--- their own key. Returns how many there are.
--- Called by: claim, where it had room for more.
--- Locks: none of its own.
--- Wakes: nobody.
+-- Count tenants that have reached their cap in this claim and have more work as throttled by their own key. Return their number. p_before: jobs they had
+-- before this claim.
 create or replace function note_capped(p_queues text[], p_before jsonb, p_claim claim_state) returns integer
 language plpgsql
 as $$

@@ -1,8 +1,5 @@
--- Puts flows that have got an open lane into their rings: a newcomer goes to the front, one that was served of late keeps its place. Each is an object
--- with queue, priority, direct, flow and tenant.
--- Called by: fold_arrivals, reopen_lanes, claim_ring, which hold the ring's lock.
--- Locks: none of its own.
--- Wakes: nobody.
+-- Put flows with an open lane into their rings: a new flow at the front, a recently served one at its place. p_flows is an array of objects with queue,
+-- priority, direct, flow and tenant. The caller holds the ring's lock.
 create or replace function open_flows(p_flows jsonb, p_token bigint) returns void
 language plpgsql
 set search_path from current set jit = off set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off

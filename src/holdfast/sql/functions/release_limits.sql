@@ -1,5 +1,4 @@
--- Appends what ended jobs give back to their limits; the next claim takes it into account (fold_releases), so no end of a job ever waits here.
--- Called by: finish, reclaim, cancel_waiting, after the jobs have moved.
+-- Append what ended jobs release to `releases`, which the next claim folds. The end of a job never waits for the ring.
 -- Locks: orders that the jobs kept.
 -- Wakes: sleepers of queues in which lanes wait for one of the keys.
 create or replace function release_limits(p_freed freed[]) returns void

@@ -1,8 +1,5 @@
--- Opens lanes that the keys have closed, of each ring as many as the key has room for, those that have waited longest first: which ring is asked next is
--- not known. A key that has no room yet, and will have some by itself, is looked at again then. Returns whether lanes were opened.
--- Called by: fold_releases, claim_ring, which hold the ring's lock.
--- Locks: none of its own.
--- Wakes: nobody.
+-- Open lanes that the keys have closed: in each ring as many as the key has room for, the longest waiting first. A key without room that opens at a known
+-- time is scheduled for then. Return whether lanes were opened. The caller holds the ring's lock.
 create or replace function reopen_lanes(p_keys text[], p_token bigint) returns boolean
 language plpgsql
 set search_path from current set jit = off set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off

@@ -1,8 +1,4 @@
--- Whether a claim of these queues needs the ring: a lane is open, or something is to be folded that may open one. Plain queues never do, and a queue whose
--- lanes are all empty or closed does only when that may have changed.
--- Called by: claim.
--- Locks: none.
--- Wakes: nobody.
+-- Return whether a claim of these queues needs the ring: a lane is open, or something may open one when it is folded. Plain queues never need it.
 create or replace function ring_has_work(p_queues text[]) returns boolean
 language plpgsql stable
 as $$

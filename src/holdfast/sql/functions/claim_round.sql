@@ -1,16 +1,14 @@
--- One lap of a ring: picks flows, the least recently served first, and open lanes of each; shares the room of their limits in that order; finds jobs;
--- and writes down what became of lanes, limits and flows. One statement, in which each step adds columns to the rows of the step before: nothing is
--- joined but single rows by key, because plans are made while tables are empty (decision 011).
--- Called by: claim_ring, under whose settings it runs and which holds the ring's lock: nobody else counts meanwhile.
--- Locks: live rows in lane order, skipping locked ones.
--- Wakes: nobody.
-create or replace function claim_lap(
+-- Run one round of a ring: pick flows, the least recently served first, and open lanes of each; share the room of their limits in that order; find jobs;
+-- update lanes, limits and flows. It is one statement in which each step adds columns to the rows of the step before. Tables are only looked up by key,
+-- never joined, because plans are made while they are empty (decision 011). Runs under the ring's lock and the settings of claim_ring.
+-- Locks: live rows in lane order with SKIP LOCKED.
+create or replace function claim_round(
     inout p_claim claim_state, p_queue text, p_priority integer, p_direct boolean, p_room integer, p_plain boolean, p_least integer, inout p_front bigint, p_tag bigint,
     out flows integer, out got integer, out changed boolean, out plain_ends boolean)
 language plpgsql
 as $$
 declare
-    -- The least jobs of a turn. Each turn costs a visit, so workers take several; with a cap as many tenants as possible are to advance.
+    -- The least jobs of a turn. A turn costs a visit, so workers take several; with a cap, as many tenants as possible advance.
     v_quantum integer := case when p_claim.per_tenant is null then 8 else 1 end;
     v_at      timestamptz := coalesce(to_timestamp((p_claim.cursors #>> array[p_queue || '/' || p_priority, '0'])::double precision), '-infinity');
     v_id      uuid := coalesce((p_claim.cursors #>> array[p_queue || '/' || p_priority, '1'])::uuid, '00000000-0000-0000-0000-000000000000');
@@ -19,23 +17,23 @@ declare
     v_ids     uuid[];
     v_held    text[];
     v_strays  tid[];
-    v_moved   jsonb;   -- flows that lanes have moved to, in the other ring
-    v_spared  text[];  -- keys whose room was meant for lanes that did not use it
-    v_unknown text[];  -- keys that were idle for long and have been forgotten (prune_limits)
+    v_moved   jsonb;   -- flows of the other ring that lanes have moved to
+    v_spared  text[];  -- keys with room that the visited lanes did not use
+    v_unknown text[];  -- keys without a row: prune_limits has removed them
     v_closed  integer;
     v_deduped integer;
     v_served  jsonb;
 begin
-    with picked as materialized (  -- each flow's turn in jobs: equal ones, by weight, or what is left of one
+    with picked as materialized (  -- each flow's turn in jobs: an equal share by weight, or the rest of a turn
         select f.*, least(f.turn, p_room - f.ahead)::integer as want from (
             select f.*, sum(f.turn) over (order by f.tag, f.flow) - f.turn as ahead from (
                 select f.*, greatest(least(f.cap, case
                     when f.credit > 0 then f.credit
                     when f.waits then v_quantum
                     when p_claim.per_tenant is null then ceil(f.weight * p_room / sum(f.weight) filter (where not f.waits) over ())
-                    else greatest(floor(f.weight * p_room / sum(f.weight) filter (where not f.waits) over ()), 1) end), 0)::integer as turn  -- the next lap shares the rest
+                    else greatest(floor(f.weight * p_room / sum(f.weight) filter (where not f.waits) over ()), 1) end), 0)::integer as turn  -- the next round shares the rest
                 from (
-                    -- A barren flow, beside others, would leave a fair share unused.
+                    -- A flow whose last lanes had no room would leave a full share unused.
                     select f.*, f.barren and not bool_and(f.barren) over () as waits from (
                     select s.ctid as place, s.flow, s.tag, s.credit, s.lane as after, s.barren,
                            case when p_claim.weights then weight_of(s.tenant) else 1 end as weight,
@@ -45,12 +43,12 @@ begin
                       and (p_claim.served is null or coalesce((p_claim.served ->> s.tenant)::integer, 0) < p_claim.per_tenant)
                     order by s.tag, s.flow limit least(p_room, greatest(p_room / v_quantum, 16))) f) f) f) f
         where f.turn > 0 and f.ahead < p_room order by f.tag, f.flow),
-    visited as materialized (  -- lanes of each flow, those after the lane it was served from last first; few where the last ones had no room
+    visited as materialized (  -- open lanes of each flow, starting after the last lane served; few if the last ones had no room
         select v.*, v.most > count(v.place) over (partition by v.flow) as complete,
                case when v.ordered then 1 else greatest(ceil(v.want::double precision / count(*) over (partition by v.flow)), least(v_quantum, v.want)) end as ask
         from (
             select row_number() over () as n, f.place as flow_place, f.flow, f.tag, f.turn, f.want, f.most, l.*,
-                   case when l.ordered then (  -- the limits of an order's jobs may differ; those of the first one count
+                   case when l.ordered then (  -- limits of an order's jobs may differ; those of the first job count
                        select j.keys::text[] from live j
                        where j.queue = p_queue and j.priority = p_priority and j.lane = l.lane and j.token is null
                          and (j.run_at, j.id) >= (l.mark_at, l.mark_id) and (j.deadline is null or j.deadline > clock())
@@ -64,7 +62,7 @@ begin
                  where l.queue = p_queue and l.priority = p_priority and l.direct = p_direct and l.flow = f.flow and l.open and l.lane <= f.after
                  order by l.queue, l.priority, l.direct, l.flow, l.lane limit f.most)
                 limit f.most) l on true) v),
-    asked as (  -- a row for each lane and key: of a key that several lanes share, each gets what those before it have not asked for
+    asked as (  -- a row for each lane and key; lanes that share a key get what the lanes before them leave
         select v.*, k.key, k.carried, s.room, s.wait, s.direct as starts, s.room - sum(v.ask) over (partition by k.key order by v.n) + v.ask as spare
         from visited v left join lateral (
             select k.key, true as carried from unnest(v.own) as k(key)
@@ -73,7 +71,7 @@ begin
             where k.key <> all (coalesce(v.own, '{}')) and k.key is not null) k on true
         left join lateral (
             select s.room, s.wait, s.direct from limit_state s where s.key = k.key and (k.carried or s.says) offset 0) s on true),
-    judged as (  -- how many jobs of each lane may start, or the key without room that it must wait for longest
+    judged as (  -- the jobs of each lane that may start, or the key without room that takes longest
         select a.n, a.flow_place, a.flow, a.tag, a.turn, a.want, a.complete, a.place, a.lane, a.tenant, a.own, a.ordered,
                case when a.lane = 0 then v_at else a.mark_at end as mark_at, case when a.lane = 0 then v_id else a.mark_id end as mark_id,
                array_agg(a.key) filter (where a.room is not null) as keys, array_agg(a.key) filter (where a.room is null and a.carried) as unknown,
@@ -99,14 +97,14 @@ begin
                 where j.queue = p_queue and j.priority = p_priority and j.lane = g.lane and j.token is null and j.id <> all (p_claim.ids)
                   and (j.run_at, j.id) >= (g.mark_at, g.mark_id) and (j.deadline is null or j.deadline > clock())
                 order by j.queue, j.priority, j.lane, j.run_at, j.id limit g.take for update skip locked) j
-            -- of an order only the first one, whatever its priority; one that another transaction holds keeps its place
+            -- of an order only the first job, whatever its priority; a locked one keeps its place
             where not g.ordered or first_of_order(p_queue, g.lane, j.place)) f on g.take > 0
         order by g.n),
-    fate as materialized (  -- lanes without room are closed, those without jobs are empty, those whose limits have changed go to the other ring
+    fate as materialized (  -- close lanes without room, empty lanes without jobs, move lanes whose limits have changed to the other ring
         select f.*, m.*, m.moves or m.closes or m.empties as leaves from found f cross join lateral (
             select f.starts <> p_direct and f.place is not null as moves, f.starts = p_direct and f.shut_by is not null as closes,
                    f.got < f.take and f.lane <> 0 and (
-                       select true from live j  -- those that other transactions hold wait too
+                       select true from live j  -- locked jobs count as waiting
                        where j.queue = p_queue and j.priority = p_priority and j.lane = f.lane and j.token is null and j.id <> all (p_claim.ids) and (f.ids is null or j.id <> all (f.ids))
                          and (j.run_at, j.id) >= (f.mark_at, f.mark_id) and (j.deadline is null or j.deadline > clock())
                        limit 1) is null as empties offset 0) m),
@@ -114,7 +112,7 @@ begin
         update limits m set running = m.running + u.jobs,
             template = case when m.version = p_claim.version then m.template else rule_of(m.key) end, version = p_claim.version,
             tokens = s.free_tokens - u.jobs,
-            tokens_at = case when s.free_tokens is not null then greatest(m.tokens_at, clock()) end,  -- never back: no time is earned twice
+            tokens_at = case when s.free_tokens is not null then greatest(m.tokens_at, clock()) end,  -- never back: tokens accrue once
             probe = case when s.open_until is not null then u.first else m.probe end
         from (select k.key, sum(f.got)::integer as jobs, (array_agg(f.ids[1] order by f.n))[1] as first
               from fate f cross join unnest(f.keys) as k(key) where f.got > 0 group by k.key) u
@@ -128,7 +126,7 @@ begin
         insert into throttled as t (key, tenant, count, last_at)
         select f.shut_by, coalesce(f.tenant, ''), count(*), clock() from fate f where f.closes group by 1, 2 order by 1, 2
         on conflict (key, tenant) do update set count = t.count + excluded.count, last_at = excluded.last_at),
-    -- A lane's mark is written once in 25 jobs or so, since that costs as much as a walk past so many dead entries.
+    -- A write of the mark costs as much as a walk past 25 dead entries, so it is written about once in 25 jobs.
     written as (
         update lanes l set direct = f.starts, open = not (f.closes or f.empties), closed_by = case when f.closes then f.shut_by end,
             closed_at = case when f.closes or f.empties then p_claim.token + f.n end,
@@ -139,7 +137,7 @@ begin
               and (j.run_at, j.id) >= (f.mark_at, f.mark_id)
             order by j.queue, j.priority, j.lane, j.run_at, j.id limit 1) h on f.got > 0 and f.lane <> 0
         where l.ctid = f.place and (f.leaves or f.lane <> 0 and random() * 25 < f.got)),
-    turned as (  -- flows that were served go to the end; one whose turn the claim had no room for goes on there next time; one without open lanes leaves
+    turned as (  -- move served flows to the end, keep a flow whose turn was cut short, close a flow without open lanes
         update flows s set lane = coalesce(v.lane, s.lane), credit = case when v.got = v.want then v.turn - v.want else 0 end,
             tag = case when v.got = v.want and v.want < v.turn then v.tag else p_tag + v.n end, open = not v.leaves, barren = v.got = 0 and not v.leaves
         from (
@@ -170,10 +168,10 @@ begin
     p_claim := claim_found(p_claim, v_places, v_ids, v_held, v_deduped, p_direct);
     p_claim.closed := p_claim.closed + v_closed;
     p_claim.served := case when v_served is null then p_claim.served else coalesce(p_claim.served, '{}') || v_served end;
-    if v_first - p_front > 200000::bigint << 10 and p_claim.served is null then  -- 0.2 s, as tokens count; before newcomers are given a place after it
+    if v_first - p_front > 200000::bigint << 10 and p_claim.served is null then  -- 0.2 s in token units; before new flows are placed relative to it
         p_front := v_first;
         update rings r set front = p_front where r.queue = p_queue and r.priority = p_priority and r.direct = p_direct;
-        update flows s set tag = p_front  -- which was not picked where no plain job waits
+        update flows s set tag = p_front  -- flow 0 is not picked while no plain job waits
         where s.queue = p_queue and s.priority = p_priority and s.direct = p_direct and s.flow = 0 and s.tag < p_front;
     end if;
     if v_moved is not null then
