@@ -1,10 +1,10 @@
-"""Claims jobs: as many as there is room for, a little ahead of need, and asleep when there is nothing.
+"""The claim loop: claim as many jobs as fit, a little ahead of need, and sleep while there are none.
 
-Jobs under a rate or a breaker are never claimed ahead: their claim is their start, so they are taken only for slots
-that are free, and slots are kept for them (hand.py).
+Jobs under a rate or a breaker start when they are claimed, so they are claimed only for free slots, and slots are
+reserved for them (hand.py).
 
-Sleep. Before it waits, the worker enters itself in the sleepers table and claims once more; enqueue notifies only
-those found there. While it stays idle the row stays, so an idle worker makes one query per poll.
+Sleep: before it waits, the worker inserts itself into `sleepers` and claims once more. An enqueue notifies only workers
+found there. The row stays while the worker is idle, so an idle worker makes one query for each poll.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from holdfast.worker.hand import Hand, Lease
 log = logs.get("worker")
 LEAVE_ABOVE = 200.0  # jobs a second
 LONGEST_PAUSE = 5.0
-BUSY_PAUSE, LONGEST_BUSY = 0.001, 0.1  # seconds until the next try after other claims had the ring
-PATIENCE = 20  # claims in a row for which a run until idle waits for the ring
-# An enqueue that began before we entered the sleepers and commits after our last look notifies nobody. So the first
-# looks of a sleep are short; from then on, whoever enqueues has seen us.
+BUSY_PAUSE, LONGEST_BUSY = 0.001, 0.1  # seconds of backoff after other claims held the ring
+PATIENCE = 20  # claims in a row that a run until idle waits for the ring
+# An enqueue that began before this worker's row in `sleepers` was committed, and commits after its last claim, sends no
+# notification. So the first waits of a sleep are short.
 LOOKS = (0.01, 0.1)
 _TENANT = attrgetter("tenant")
 
@@ -54,7 +54,7 @@ class Claimer:
         self._worker = worker
         self._settings = settings
         self._queues = settings.queue_list
-        # A worker that does not listen cannot be notified: as a sleeper it would take the place of one that can.
+        # A worker that does not listen cannot be notified, so it must not stand among the sleepers.
         self._listens = settings.notify and not settings.pooler
         self.session = session
         self._calls = calls
@@ -62,28 +62,28 @@ class Claimer:
         self.may_claim = may_claim
         self._ends_stored = ends_stored
         self._cursor = Cursor()
-        self._info = ClaimInfo()  # what the last claim says beside its jobs
+        self._info = ClaimInfo()  # of the last claim
         self._ends_seen = False  # whether ends since the last claim are stored
-        self._busy = 0  # claims in a row that other claims kept from the ring
+        self._busy = 0  # claims in a row without the ring's lock
         self.throttled = 0  # lanes that limits have closed
-        self.contention = 0  # claims that had to do without the ring
+        self.contention = 0  # claims without the ring's lock
         self._rate = Rate()
-        self._registered = False  # whether our row may be among the sleepers
+        self._registered = False  # whether this worker may have a row in `sleepers`
         self._due: float | None = None
         self._due_known = False
         self._looks: list[float] = []
-        self._free = 0  # slots that had nothing to do at the last claim
+        self._free = 0  # free slots at the last claim
         self._stopping = False
         self.stir = asyncio.Event()
-        self.wants_room: int | None = None  # stir when so few are held
+        self.wants_room: int | None = None  # wake the loop when no more jobs than this are held
         self.claimed = 0
-        self.tenants: Counter[str | None] = Counter()  # jobs claimed of each, in this window
+        self.tenants: Counter[str | None] = Counter()  # jobs claimed of each tenant in this window
         self._warnings = logs.Seldom(log)
-        self._away_since: float | None = None  # since when the database does not answer
-        self.turned_at = 0.0  # when the loop last began a step, or is to after a failure
+        self._away_since: float | None = None  # since when the database is unavailable
+        self.turned_at = 0.0  # start of the loop's last step, or of its next one after a failure
 
     async def run(self) -> None:
-        """Claims until stopped; the call under way is finished first, so that nothing claimed is forgotten."""
+        """Claim until stopped. The current call is finished first, so that no claimed job is lost."""
         pause, self._hand.keeps_slots = 0.05, True
         while not self._stopping:
             self.turned_at = time.monotonic()
@@ -94,15 +94,15 @@ class Claimer:
                 raise
             except HoldfastError as error:
                 self._registered, self._due_known = True, False
-                self._tell_failed(error)
+                self._log_failure(error)
                 self.turned_at = time.monotonic() + pause * 1.25
                 await self._wait(pause * random.uniform(0.75, 1.25))
                 pause = min(pause * 2, LONGEST_PAUSE)
 
     async def run_until_idle(self, finisher: Finisher) -> None:
-        """Claims until nothing is due, nor under way that could make more of it. It waits with each claim until the
-        outcomes of ended jobs are stored, so that one job at a time runs in the same order every time."""
-        self.wants_room = self._settings.concurrency  # every job that ends stirs
+        """Claim until no job is due or running. Each claim waits until earlier outcomes are stored, so that a run with
+        one slot is reproducible."""
+        self.wants_room = self._settings.concurrency  # each job that ends wakes the loop
         while not self._stopping:
             await finisher.drained()
             quiet = not self._hand.held and finisher.idle
@@ -115,7 +115,7 @@ class Claimer:
             await self._wait(self._busy_pause() if held_up else self._settings.poll)
 
     def stop(self) -> None:
-        """Claims nothing more."""
+        """Stop claiming."""
         self._stopping = True
         self.stir.set()
 
@@ -124,11 +124,11 @@ class Claimer:
             self._hand.release_slots(direct_waiting=False)
             await self._wait(self._settings.poll)
         elif self._hand.kept:
-            await self._ends_stored()  # what has just ended gives its place to the next
+            await self._ends_stored()  # an ended job makes room for the next
             if self._hand.kept and not self._stopping:
                 await self._claim(self._hand.kept, direct=True)
         elif self._info.started and not self._ends_seen:
-            await self._ends_stored()  # failures that have just ended may open a breaker
+            await self._ends_stored()  # recent failures may open a breaker
             self._ends_seen = True
         elif not (room := self._room()):
             await self._wait_for_room()
@@ -136,7 +136,7 @@ class Claimer:
             await self._found_less()
 
     def _room(self) -> int:
-        """How many to claim now; 0 when what is in hand lasts."""
+        """Return how many jobs to claim now; 0 while enough are prefetched."""
         self._rate.update(self._hand.started)
         ahead = self._ahead()
         room = self._settings.concurrency + ahead - self._hand.held
@@ -144,29 +144,29 @@ class Claimer:
         return min(room, self._settings.claim_size) if room >= enough else 0
 
     def _ahead(self) -> int:
-        """Jobs to hold beyond the slots: so many that they last for the prefetch time at the present rate."""
+        """Return how many jobs to prefetch: enough for the prefetch time at the present rate."""
         return min(int(self._rate.value * self._settings.prefetch), 4 * self._settings.claim_size)
 
     def _enough(self, ahead: int) -> int:
-        """The smallest claim worth a round trip while there is still something to start."""
+        """Return the smallest claim worth a round trip while prefetched jobs are left."""
         return max(1, min(ahead // 2, self._settings.claim_size))
 
     async def _claim_behind(self, limit: int) -> int:
-        """What may have landed behind the cursor; nothing when the last claim looked everywhere."""
+        """Claim jobs behind the cursor, unless the last claim started at the beginning."""
         return 0 if self._cursor.from_start else await self._claim(limit, from_start=True)
 
     async def _claim(self, limit: int, *, from_start: bool = False, direct: bool = False) -> int:
         began = time.monotonic()
         self._free = self._hand.kept if direct else max(self._settings.concurrency - self._hand.held, 0)
         hint = None if direct else self._cursor.hint(began, from_start=from_start)
-        # At a low rate the row among the sleepers stays: entering and leaving for each job would cost more than the
-        # notifications it spares.
+        # At a low rate the row in `sleepers` stays: inserting and deleting it for each job costs more than the
+        # notifications it saves.
         leaving = self._registered and self._rate.value > LEAVE_ABOVE
         claimed = await self.session.run(self._calls.claim(
             self._worker, self._queues, limit, self._settings.lease, hint, leaving, self._free, direct=direct
         ))  # fmt: skip
         if self._away_since is not None:
-            self._tell_back(self._away_since)
+            self._log_back(self._away_since)
         if not direct:
             self._cursor.learn(claimed.jobs, enough=len(claimed.jobs) >= limit, began=began, now=time.monotonic())
         if claimed.jobs:
@@ -174,12 +174,12 @@ class Claimer:
         self._take_up(claimed, began)
         return len(claimed.jobs)
 
-    def _tell_failed(self, error: HoldfastError) -> None:
+    def _log_failure(self, error: HoldfastError) -> None:
         if self._away_since is None and isinstance(error, DatabaseUnavailable):
             self._away_since = time.monotonic()
         self._warnings.failed("claim failed", error)
 
-    def _tell_back(self, since: float) -> None:
+    def _log_back(self, since: float) -> None:
         away = round(time.monotonic() - since, 1)
         logs.event(log, logging.INFO, "database is back", worker=self._worker, seconds=away)
         self._away_since = None
@@ -201,17 +201,17 @@ class Claimer:
         return min(BUSY_PAUSE * 2.0 ** min(self._busy, 10), LONGEST_BUSY) * random.uniform(0.5, 1.0)
 
     def check_asleep(self, asleep: bool) -> None:
-        """Enters the sleepers again where another process has removed this worker from them."""
+        """Register as a sleeper again if another process has removed this worker."""
         if self._listens and self._registered and not asleep:
             self._registered = False
 
     def freed(self) -> None:
-        """Jobs under limits have ended: others may have room."""
+        """Wake the loop after jobs under limits have ended: their limits may have room."""
         self.stir.set()
 
     async def _found_less(self) -> None:
-        """Nothing more from here: look everywhere, then sleep."""
-        if self._hand.ready:  # what was found starts before we ask for more
+        """Decide what to do after a claim that was not full: claim from the start, wait, or sleep."""
+        if self._hand.ready:  # start the claimed jobs before the next call
             await asyncio.sleep(0)
         affordable = self._cursor.affordable_in(time.monotonic())
         if self._busy:
@@ -225,7 +225,7 @@ class Claimer:
         if not self._registered or not self._due_known:
             self._due = await self.session.run(self._calls.sleep(self._worker, self._queues, listens=self._listens))
             entered, self._registered, self._due_known = not self._registered, True, True
-            if entered:  # claim once more before waiting
+            if entered:  # claim once more before the first wait
                 self._looks = list(LOOKS)
             else:
                 await self._sleep(affordable)
@@ -240,8 +240,8 @@ class Claimer:
             poll = min(poll, affordable)
         soon = self._due is not None and self._due <= poll
         woken = await self._wait(max(self._due or 0, 0.001) if soon else poll)
-        # A wake-up that brings no job may announce a delayed one, and what was committed unheard before the first looks
-        # may be one: ask again when the next is due.
+        # A wake-up without a job may announce a delayed job, and so may a commit before the first waits: read the next
+        # due time again.
         self._due_known = not woken and not soon and not first
         if self._due is not None:
             self._due -= poll
@@ -255,7 +255,7 @@ class Claimer:
             self.wants_room = None
 
     async def _wait_for_slot(self) -> None:
-        """Waits until a job with limits could start: any that ends, or has ended meanwhile, frees a slot."""
+        """Wait until a slot is free for a job under a rate or a breaker."""
         self.wants_room = self._settings.concurrency - 1
         try:
             if self._hand.held > self.wants_room:
@@ -264,7 +264,7 @@ class Claimer:
             self.wants_room = None
 
     async def _wait(self, seconds: float) -> bool:
-        """Waits for a stir; answers whether one came."""
+        """Wait until woken or for some seconds; return whether the loop was woken."""
         try:
             async with asyncio.timeout(seconds):
                 await self.stir.wait()
@@ -276,7 +276,7 @@ class Claimer:
 
 
 class Rate:
-    """Jobs started per second, smoothed over about a tenth of one."""
+    """Jobs started per second: a moving average over about 0.1 s."""
 
     def __init__(self) -> None:
         self.value = 0.0
@@ -284,7 +284,7 @@ class Rate:
         self._since = time.monotonic()
 
     def update(self, count: int) -> None:
-        """Takes the running count."""
+        """Update the average with the running count."""
         now = time.monotonic()
         if (passed := now - self._since) >= 0.02:
             self.value += (min(passed / 0.1, 1.0)) * ((count - self._count) / passed - self.value)

@@ -1,9 +1,8 @@
-"""Where a worker's scans of plain jobs begin: after the last one that it claimed of each queue and priority.
+"""The cursor: a worker's scans of plain jobs start after the last job it claimed of each queue and priority.
 
-Behind a transaction that is held open elsewhere, index entries of finished jobs cannot be removed; starting after them
-keeps a claim's cost flat. A job may land behind the cursor, when its transaction commits late or it is retried. So now
-and then a scan begins at the start: at once when the queue seems empty, else once a second, and never for more than a
-twentieth of the worker's time.
+While a transaction is held open elsewhere, index entries of finished jobs cannot be removed. A scan that starts after
+them has a constant cost. A job may commit behind the cursor, late or after a retry. So a scan starts at the beginning
+when the queue seems empty, else once a second, and for at most a twentieth of the worker's time.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from holdfast.model.job import Job
 
 SCAN_EVERY = 1.0  # seconds
 SCAN_SHARE = 20  # the next scan from the start may come after this many times the duration of the last
-CHEAP = 0.005  # seconds that any claim may take: not a cost of where it began
+CHEAP = 0.005  # seconds: a claim this short is not slow because of where it started
 
 
 class Cursor:
@@ -30,13 +29,13 @@ class Cursor:
         self.from_start = True  # whether the last claim began at the start
 
     def hint(self, now: float, *, from_start: bool = False) -> str | None:
-        """Where the next claim begins, as SQL's claim() reads it."""
+        """Return the start of the next claim in the form that claim() in SQL reads."""
         due = self._affordable_at if self._near_end else self._due_at
         self.from_start = from_start or now >= due or not self._marks
         return None if self.from_start else msgspec.json.encode(self._marks).decode()
 
     def learn(self, jobs: Sequence[Job], *, enough: bool, began: float, now: float) -> None:
-        """Take what a claim found, and how long it took."""
+        """Update the cursor with the jobs of a claim and its duration."""
         self._near_end = not enough
         if self.from_start:
             self._affordable_at = now + max(now - began - CHEAP, 0.0) * SCAN_SHARE
@@ -51,10 +50,10 @@ class Cursor:
         self._mark(last)
 
     def _mark(self, job: Job | None) -> None:
-        if job is not None:  # never back: a delayed job that has just become due may stand before the others
+        if job is not None:  # never back: a delayed job may stand before jobs claimed earlier
             place, mark = f"{job.queue}/{job.priority}", (job.run_at, job.id)
             self._marks[place] = max(self._marks.get(place, mark), mark)
 
     def affordable_in(self, now: float) -> float:
-        """Seconds until a scan from the start is worth its cost again; 0 when it is."""
+        """Return the seconds until a scan from the beginning is affordable."""
         return 0.0 if self.from_start else max(self._affordable_at - now, 0.0)

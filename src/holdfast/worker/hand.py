@@ -1,8 +1,7 @@
-"""What a worker holds: claimed jobs that are ready to start, those running, and the leases they came with.
+"""The prefetch buffer: claimed jobs that are ready to start, running jobs, and their leases.
 
-Jobs under a rate or a breaker start when they are claimed, so they are not claimed ahead: they need a free slot. Where
-other work keeps all slots busy, seven of eight slots that come free are kept for them, until a claim has filled them or
-found none.
+Jobs under a rate or a breaker start when they are claimed, so each needs a free slot. While prefetched jobs keep all
+slots busy, seven of eight slots that become free are reserved for them, until a claim has filled these or found none.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ class Lease:
 
 
 class Hand:
-    """Jobs in this worker's hand, and the slots that wait for one."""
+    """Jobs that this worker holds, and the slots that wait for one."""
 
     def __init__(self) -> None:
         self.ready: deque[Job] = deque()
@@ -39,21 +38,21 @@ class Hand:
         self.running: dict[asyncio.Task[None], Job] = {}
         self.started = 0
         self.lingering = 0
-        self.keeps_slots = False  # whether a claim loop fills slots that are kept
+        self.keeps_slots = False  # whether a claim loop fills reserved slots
         self.direct_waiting = False  # whether jobs under a rate or a breaker wait for free slots
-        self.kept = 0  # slots that are kept free for them
+        self.kept = 0  # slots reserved for them
         self.queue_limited = False  # whether a limit of a whole queue holds for jobs without a lane
         self._freed = 0
         self._waiting: list[asyncio.Future[None]] = []
 
     @property
     def held(self) -> int:
-        """Jobs claimed and not yet run to their end, and slots that wait for a thread to end."""
+        """The number of claimed jobs that have not ended, and of slots that wait for a thread to end."""
         return len(self.ready) + len(self.running) + self.lingering
 
     def keep_slot(self) -> bool:
-        """Return whether a slot that has come free is to stay free: seven of eight are. To be asked while such jobs
-        wait, and when one of them has ended: another may start in its place, here or in the next slot."""
+        """Return whether to reserve a slot that has become free: seven of eight are. Call it while direct jobs wait,
+        and after one has ended, because the next one may take its place."""
         if not self.keeps_slots:
             return False
         self._freed += 1
@@ -63,12 +62,12 @@ class Hand:
         return keeps
 
     def release_slots(self, *, direct_waiting: bool) -> None:
-        """Let the slots that were kept go on."""
+        """Release the reserved slots."""
         self.kept, self.direct_waiting = 0, direct_waiting
         self._start_waiting()
 
     def add(self, lease: Lease, jobs: Sequence[Job], first: Set[str]) -> None:
-        """Take up a claim and set waiting slots to work, at those to start first."""
+        """Add the jobs of a claim and wake waiting slots. The jobs in `first` start first."""
         self.leases[lease.token] = lease
         for job in jobs:
             job.lease = lease
@@ -82,14 +81,14 @@ class Hand:
         self._start_waiting()
 
     def _start_waiting(self) -> None:
-        # The slot that waited last goes first: its memory is warm, and the others may stay asleep.
+        # The slot that waited last goes first: its memory is warm.
         for _ in range(min(len(self.ready), len(self._waiting))):
             waiter = self._waiting.pop()
             if not waiter.done():
                 waiter.set_result(None)
 
     async def wait(self) -> None:
-        """A slot's wait for a job."""
+        """Wait for a job, in a slot."""
         waiter = asyncio.get_running_loop().create_future()
         self._waiting.append(waiter)
         try:
@@ -99,13 +98,13 @@ class Hand:
                 self._waiting = [w for w in self._waiting if w is not waiter]
 
     def take_ready(self) -> list[Job]:
-        """Everything not yet started, to be given back."""
+        """Remove and return all jobs that have not started."""
         jobs = [job for job in self.ready if not job.lease.lost]
         self.ready.clear()
         return jobs
 
     def take_out(self, ids: Set[str]) -> list[Job]:
-        """Those of the given jobs that have not been started."""
+        """Remove and return those of the given jobs that have not started."""
         out = [job for job in self.ready if job.id in ids]
         if out:
             self.ready = deque(job for job in self.ready if job.id not in ids)

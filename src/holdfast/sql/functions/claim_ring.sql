@@ -11,8 +11,8 @@ declare
     v_direct boolean;
     v_front  bigint;
     v_room   integer;
-    v_round    record;
-    v_rounds   integer := 0;
+    v_round  record;
+    v_rounds integer := 0;
     v_got    integer;
 begin
     if v_plain then  -- plain jobs take part as lane 0, in the ring that a limit of the whole queue decides
