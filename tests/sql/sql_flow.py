@@ -74,7 +74,11 @@ def hold(sql: Sql, *keys: str, worker: str = "w", tenant: str | None = None, ago
 
 def end(sql: Sql, id_: uuid.UUID) -> None:
     """The job ends well, and no claim has taken up what it gives back."""
-    sql("insert into releases (ended) select array[(k, 1, 1, 0, null)::released] from live, unnest(keys) k where id = %s", [id_])
+    sql(
+        "insert into releases (ended) "
+        "select array[(k, 1, 1, 0, null)::released] from live, unnest(keys) k where id = %s",
+        [id_],
+    )
     sql("delete from live where id = %s", [id_])
 
 

@@ -429,7 +429,9 @@ def test_the_cost_is_bounded_beside_a_large_backlog(sql: Sql) -> None:
         "insert into lanes (queue, priority, lane, flow, open, tenant, keys) "
         "select distinct 'default', 2, lane, lane_of(tenant, null), true, tenant, keys::text[] from live"
     )
-    sql("insert into flows select 'default', 2, false, flow, row_number() over (), 0, 0, true, false, tenant from lanes")
+    sql(
+        "insert into flows select 'default', 2, false, flow, row_number() over (), 0, 0, true, false, tenant from lanes"
+    )
     sql("insert into rings values ('default', 2, false, 0)")
     flow.change(sql, "k", concurrency=1000)
     sql("insert into limits (key, running) values ('k', 1000)")
