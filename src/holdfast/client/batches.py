@@ -1,0 +1,34 @@
+"""Batches and their counters: `hf.batches`. `hf.batch(...)` opens one (batch.py)."""
+
+from __future__ import annotations
+
+import builtins
+
+from holdfast.client.operation import Noun, Steps, operation
+from holdfast.model.job import BatchInfo, parse_id
+from holdfast.store.calls import Call
+
+
+class Batches(Noun):
+    """`hf.batches`."""
+
+    def _get(self, batch_id: str) -> Call[BatchInfo | None]:
+        """Return a batch with its counters, or None."""
+        return self._hf.calls.batch(parse_id(batch_id))
+
+    get, aget = operation(_get)
+
+    def _list(self, limit: int = 50) -> Call[builtins.list[BatchInfo]]:
+        """Return the newest batches with their counters."""
+        return self._hf.calls.list_batches(limit=limit)
+
+    list, alist = operation(_list)
+
+    def _cancel(self, batch_id: str) -> Steps[int]:
+        """Cancel waiting jobs of a batch and request running ones to stop, in small steps. Return their number."""
+        call, jobs = self._hf.calls.cancel_batch(parse_id(batch_id)), 0
+        while some := (yield call):
+            jobs += some
+        return jobs
+
+    cancel, acancel = operation(_cancel)

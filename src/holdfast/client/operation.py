@@ -1,0 +1,118 @@
+"""One definition of an operation, offered as a sync and an async method.
+
+The class of a noun (`hf.limits`, `hf.dead`) defines each operation once, as a function that returns the store's Call:
+
+    class Limits(Noun):
+        def _clear(self, key: str) -> Call[int]:
+            ...
+
+        clear, aclear = operation(_clear)
+
+A function that needs several calls is a generator: it yields each call and receives its result.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Coroutine, Generator
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, overload
+
+from holdfast.store.calls import Call
+
+if TYPE_CHECKING:
+    from holdfast.client.app import Holdfast
+
+P = ParamSpec("P")
+N = TypeVar("N", bound="Noun")
+T = TypeVar("T")
+Steps = Generator[Call[Any], Any, T]
+Make = Callable[Concatenate[Any, P], "Call[T] | Steps[T]"]
+
+
+class Noun:
+    """The operations on one kind of thing, for one application."""
+
+    def __init__(self, hf: Holdfast) -> None:
+        self._hf = hf
+
+
+class _Method(Generic[P, T]):
+    """A descriptor that binds an operation to its noun."""
+
+    def __init__(self, make: Make[P, T]) -> None:
+        self.make = make
+        self.__doc__ = make.__doc__
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def _named(self, noun: Noun, run: Callable[..., Any]) -> Callable[..., Any]:
+        bound = functools.update_wrapper(run, self.make.__get__(noun))
+        bound.__name__, bound.__qualname__ = self.name, f"{type(noun).__qualname__}.{self.name}"
+        return bound
+
+
+class SyncMethod(_Method[P, T]):
+    """The sync form of an operation."""
+
+    @overload
+    def __get__(self, noun: None, owner: type) -> SyncMethod[P, T]: ...
+    @overload
+    def __get__(self, noun: Noun, owner: type) -> Callable[P, T]: ...
+    def __get__(self, noun: Noun | None, owner: type) -> SyncMethod[P, T] | Callable[P, T]:
+        if noun is None:
+            return self
+
+        def run(*args: P.args, **kwargs: P.kwargs) -> T:
+            steps = _steps(self.make(noun, *args, **kwargs))
+            call, pool = next(steps), noun._hf.sync_pool
+            try:
+                while True:
+                    call = steps.send(pool.run(call))
+            except StopIteration as end:
+                result: T = end.value
+                return result
+
+        return self._named(noun, run)
+
+
+class AsyncMethod(_Method[P, T]):
+    """The async form of an operation."""
+
+    @overload
+    def __get__(self, noun: None, owner: type) -> AsyncMethod[P, T]: ...
+    @overload
+    def __get__(self, noun: Noun, owner: type) -> Callable[P, Coroutine[Any, Any, T]]: ...
+    def __get__(self, noun: Noun | None, owner: type) -> AsyncMethod[P, T] | Callable[P, Coroutine[Any, Any, T]]:
+        if noun is None:
+            return self
+
+        async def run(*args: P.args, **kwargs: P.kwargs) -> T:
+            steps = _steps(self.make(noun, *args, **kwargs))
+            call, pool = next(steps), noun._hf.async_pool
+            try:
+                while True:
+                    call = steps.send(await pool.run(call))
+            except StopIteration as end:
+                result: T = end.value
+                return result
+
+        return self._named(noun, run)
+
+
+@overload
+def operation(make: Callable[Concatenate[N, P], Call[T]]) -> tuple[SyncMethod[P, T], AsyncMethod[P, T]]: ...
+@overload
+def operation(make: Callable[Concatenate[N, P], Steps[T]]) -> tuple[SyncMethod[P, T], AsyncMethod[P, T]]: ...
+def operation(make: Any) -> tuple[SyncMethod[Any, Any], AsyncMethod[Any, Any]]:
+    """Return the sync and the async method of an operation."""
+    return SyncMethod(make), AsyncMethod(make)
+
+
+def _steps(made: Call[T] | Steps[T]) -> Steps[T]:
+    return _one(made) if isinstance(made, Call) else made
+
+
+def _one(call: Call[T]) -> Steps[T]:
+    result: T = yield call
+    return result
