@@ -34,6 +34,10 @@ example: $(INSTALLED) ## Run one of the five systems: NAME=links, coins, harmony
 test: $(INSTALLED) ## Run the tests, three at a time, and show the slowest; ARGS="-k lease -x" goes to pytest (-n 0: one at a time)
 	@$(BIN)/pytest -n 3 $(ARGS)  # on two cores: much of their time is spent waiting
 
+.PHONY: test-fast
+test-fast: $(INSTALLED) ## Run the quick tests on one server, in about a minute: the everyday loop
+	@$(BIN)/pytest -n 3 --fast $(ARGS)
+
 .PHONY: check
 check: $(INSTALLED) ## Lint, formatting, types, layers, schema and reference drift
 	$(BIN)/ruff check
