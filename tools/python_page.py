@@ -13,11 +13,20 @@ from typing import Any
 
 import holdfast
 from holdfast import effects, testing, web
+from holdfast.client.batches import Batches
+from holdfast.client.dead import DeadLetters
+from holdfast.client.jobs import Jobs
+from holdfast.client.limits import Limits
+from holdfast.client.operation import AsyncMethod, SyncMethod
+from holdfast.client.schedules import Schedules
+from holdfast.client.tokens import Tokens
 from holdfast.client.webhooks import Webhooks
 from holdfast.telemetry import metrics, otel, sentry
 
 # Of modules that hold more than what is for users: what the guides name.
 NAMED = {metrics: ("DatabaseMetrics", "exposition"), sentry: ("Reporter",), otel: ("trace",)}
+
+NOUNS = (Batches, DeadLetters, Jobs, Limits, Schedules, Tokens, Webhooks)  # hf.batches, hf.dead and so on
 
 
 def python_page(made: str) -> str:
@@ -28,7 +37,7 @@ def python_page(made: str) -> str:
         parts.append(f"# {module.__name__}\n")
         parts += [_entry(name, getattr(module, name)) for name in _public(module)]
         if module is holdfast:
-            parts.append(_entry("Webhooks", Webhooks))
+            parts += [_entry(noun.__name__, noun) for noun in NOUNS]
     return "\n".join(parts)
 
 
@@ -80,7 +89,12 @@ def _members(cls: type[Any]) -> Iterator[str]:
         thing = found.__func__ if isinstance(found, classmethod | staticmethod) else found
         if name.startswith("_") or not inspect.getdoc(thing):
             continue
-        if isinstance(thing, property | functools.cached_property):
+        if isinstance(thing, SyncMethod):
+            signature = re.sub(r" -> (?:Call|Steps)\[(.*)\]$", r" -> \1", _signature(thing.make))
+            yield f"- `{name}{signature.replace('builtins.', '')}`, and `await a{name}(...)`: {_text(thing, 2)}"
+        elif isinstance(thing, AsyncMethod):
+            continue
+        elif isinstance(thing, property | functools.cached_property):
             yield f"- `{name}`: {_text(thing, 2)}"
         elif inspect.isfunction(thing):
             wait = "await " if inspect.iscoroutinefunction(thing) else ""

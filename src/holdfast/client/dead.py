@@ -9,7 +9,7 @@ from holdfast.model.job import BlockInfo, parse_id
 from holdfast.store.calls import Call
 
 
-class Dead(Noun):
+class DeadLetters(Noun):
     """`hf.dead`: failed and dead jobs that wait for a decision."""
 
     def _retry(self, job_ids: Iterable[str]) -> Call[list[str]]:
