@@ -1,8 +1,5 @@
--- Refuses an endpoint that nothing could be delivered to, with a message that names the value. Which addresses may be
--- dialled is checked where they are dialled.
--- Called by: add_endpoint, change_endpoint.
--- Locks: none.
--- Wakes: nobody.
+-- Rejects an endpoint to which nothing could be delivered, with a message that names the value. Addresses are checked when they
+-- are dialed.
 create or replace function check_endpoint(p_endpoint webhook_endpoints) returns void
 language plpgsql immutable
 as $$

@@ -1,9 +1,8 @@
--- Keeps the digest of a new token. Without a tenant it is for the rows of all; p_lifetime null is for ever. p_priority is the best
--- that its jobs may have, p_rate how many requests a second each service lets through. Returns whether it did: a repeated call with
--- the same id changes nothing.
--- Called by: operators; the client has made the token and shows it once.
+-- Stores the digest of a new token; the client has generated the token and shows it once. Without a tenant it is valid for all
+-- tenants; without p_lifetime it does not expire. p_priority is the highest priority its jobs may have, p_rate the number of
+-- requests per second that each service process accepts. Returns whether it was created: a repeated call with the same id
+-- changes nothing.
 -- Locks: the token's row.
--- Wakes: nobody.
 create or replace function create_token(
     p_id uuid, p_name text, p_digest bytea, p_shown text, p_tenant text, p_scopes text[], p_lifetime interval default null,
     p_priority integer default 0, p_rate double precision default null

@@ -1,11 +1,10 @@
--- Tells endpoints of an event: makes a delivery for each enabled endpoint of the tenant (without one: of no tenant) that wants
--- events of this type. They are sent once this transaction has committed. Answers the event's id, the deliveries' and what
--- happened: created, or existing (the event, or another with this key, was published before).
--- Called by: clients in any language, inside the transaction that makes the event true. p_body is sent and signed as it is.
+-- Publishes an event: creates a delivery for each enabled endpoint of the tenant (without one: endpoints of no tenant) that
+-- subscribes to this type. They are sent once this transaction has committed. Returns the ids of the event and the deliveries,
+-- and the outcome: created, or existing (the event, or another with this key, was published before).
+-- p_body is sent and signed unchanged. p_key identifies what must not be published twice. p_fresh: p_event was never sent
+-- before, which saves the lookup of its deliveries.
 -- Locks: the event's key, then the deliveries' own rows.
 -- Wakes: sleepers of the queue.
---
--- p_key says what must not be told twice. p_fresh: p_event was never sent before, which spares a look for what was made of it.
 create or replace function publish_event(
     p_type         text,
     p_body         text,
