@@ -35,7 +35,7 @@ begin
         perform pg_advisory_xact_lock(hashtextextended('holdfast webhook_endpoints ' || p_tenant, 0));
         if (select count(*) from webhook_endpoints e where e.tenant = p_tenant) >= v_most
            and not exists (select 1 from webhook_endpoints e where e.id = p_id) then
-            raise exception 'tenant % has % endpoints, the most that a tenant may have; remove one first',
+            raise exception 'tenant % has % endpoints, the maximum; remove one first',
                 quote_literal(left(p_tenant, 60)), v_most
                 using errcode = 'invalid_parameter_value', constraint = 'endpoint',
                       hint = 'an operator may raise webhook_endpoints_per_tenant in the table settings';

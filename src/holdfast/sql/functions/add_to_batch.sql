@@ -10,7 +10,7 @@ declare
     v_batch batches;
 begin
     if p_jobs is null or p_jobs < 0 then
-        raise exception 'a batch cannot be made smaller: got % jobs', p_jobs using errcode = 'invalid_parameter_value';
+        raise exception 'the number of jobs to add must be 0 or more, got %', p_jobs using errcode = 'invalid_parameter_value';
     end if;
     select * into v_batch from batches where id = p_batch for key share;
     if not found then

@@ -15,7 +15,7 @@ begin
     end if;
     for v_name, v_value in select * from jsonb_each(p_change) loop
         if v_name <> all (v_known) then
-            raise exception 'a limit has no %: it has %', v_name, array_to_string(v_known, ', ')
+            raise exception 'unknown limit field %; the fields are %', v_name, array_to_string(v_known, ', ')
                 using errcode = 'invalid_parameter_value', constraint = 'limit';
         elsif v_name = 'weight' and p_key not like 'tenant:%' then
             raise exception 'only a tenant has a weight (tenant:NAME), not %', p_key
@@ -23,7 +23,7 @@ begin
         end if;
         continue when v_value = 'null';  -- back to the value in the code
         if jsonb_typeof(v_value) <> 'number' then
-            raise exception '% is a number, or null for what the code says; got %', v_name, v_value
+            raise exception '% is a number, or null for the value in the code; got %', v_name, v_value
                 using errcode = 'invalid_parameter_value', constraint = 'limit';
         end if;
         -- A burst below one would never allow a start; a concurrency of 0 is the way to request that.
@@ -38,7 +38,7 @@ begin
         end if;
     end loop;
     if (p_change ->> 'breaker_cap')::numeric < (p_change ->> 'breaker_pause')::numeric then
-        raise exception 'breaker_cap is the longest pause, so not below breaker_pause, got % and %',
+        raise exception 'breaker_cap must not be below breaker_pause, got % and %',
             p_change ->> 'breaker_cap', p_change ->> 'breaker_pause'
             using errcode = 'invalid_parameter_value', constraint = 'limit';
     end if;

@@ -40,10 +40,10 @@ begin
     end if;
     perform check_job(v_task, v_queue, p_tenant, p_priority, v_max, '{}', v_at);
     if starts_with(p_channel, 'holdfast.') then  -- reserved for the keys of events
-        raise exception 'names that begin with "holdfast." are no channel''s, got %', quote_literal(left(p_channel, 60))
+        raise exception 'channel names that begin with "holdfast." are reserved, got %', quote_literal(left(p_channel, 60))
             using errcode = 'invalid_parameter_value';
     elsif p_payload is null then
-        raise exception 'a message needs a payload; null is not one, but ''null'' is' using errcode = 'invalid_parameter_value';
+        raise exception 'a message needs a payload, got null; use ''null'' for a JSON null' using errcode = 'invalid_parameter_value';
     end if;
     if p_order is not null then
         v_keys := array[order_key(p_channel, p_tenant, p_order)];

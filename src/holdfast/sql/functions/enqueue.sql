@@ -67,9 +67,9 @@ begin
             using errcode = 'invalid_parameter_value';
     end if;
     if p_id is not null and not p_fresh and current_setting('transaction_isolation') <> 'read committed' then
-        raise exception 'an id of your own cannot be enqueued in a % transaction: it could not see whether the job was '
-            'accepted and done meanwhile', current_setting('transaction_isolation')
-            using errcode = 'invalid_parameter_value', hint = 'use read committed, or let enqueue make the id';
+        raise exception 'cannot enqueue with a given id in a % transaction: it may not see that the job was already accepted',
+            current_setting('transaction_isolation')
+            using errcode = 'invalid_parameter_value', hint = 'use read committed, or let enqueue generate the id';
     end if;
     if p_id is not null and not p_fresh and times_accepted(p_id) > 0 then
         enqueue.id := p_id;

@@ -19,8 +19,8 @@ begin
        or p_slots[1] < p_next_at or p_slots[cardinality(p_slots)] >= coalesce(p_then, 'infinity')
        or p_slots[cardinality(p_slots)] > clock() or p_then <= p_next_at or p_then not between '1970-01-01' and '9999-12-31'
     then
-        raise exception 'schedule % cannot be fired for %: slots grow, lie between next_at (%) and what follows (%), and '
-            'are not in the future', p_name, p_slots, p_next_at, p_then using errcode = 'invalid_parameter_value';
+        raise exception 'schedule % cannot be fired for %: slots must be ascending, from next_at (%) on, before p_then (%) and '
+            'not in the future', p_name, p_slots, p_next_at, p_then using errcode = 'invalid_parameter_value';
     end if;
     select * into v_schedule from schedules s
     where s.name = p_name and s.cron = p_cron and s.zone = p_zone and s.next_at = p_next_at and s.next_at <= clock()

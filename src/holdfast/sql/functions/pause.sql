@@ -17,10 +17,10 @@ begin
         raise exception '% is a rule, not a key: pause its keys, or set its concurrency to 0', p_key
             using errcode = 'invalid_parameter_value', constraint = 'limit';
     elsif p_for <= interval '0' then
-        raise exception 'a pause lasts longer than nothing, got %', p_for
+        raise exception 'a pause must be longer than 0, got %', p_for
             using errcode = 'invalid_parameter_value', constraint = 'limit';
     elsif p_for > interval '100 years' then
-        raise exception 'a pause lasts up to 100 years, or without an end until it is resumed; got %', p_for
+        raise exception 'a pause lasts up to 100 years, or until it is resumed if no duration is given; got %', p_for
             using errcode = 'invalid_parameter_value', constraint = 'limit';
     end if;
     insert into limit_settings (key, kind) values (p_key, kind_of(p_key)) on conflict do nothing;

@@ -25,9 +25,9 @@ declare
     v_taken     boolean := true;
 begin
     if v_known and current_setting('transaction_isolation') <> 'read committed' then
-        raise exception 'an event with an id of your own cannot be published in a % transaction: it could not see whether '
-            'that was done meanwhile', current_setting('transaction_isolation')
-            using errcode = 'invalid_parameter_value', constraint = 'event', hint = 'use read committed, or let publish_event make the id';
+        raise exception 'cannot publish with a given id in a % transaction: it may not see that the event was already published',
+            current_setting('transaction_isolation')
+            using errcode = 'invalid_parameter_value', constraint = 'event', hint = 'use read committed, or let publish_event generate the id';
     end if;
     event := coalesce(p_event, uuid7());
     if p_key is not null then

@@ -14,7 +14,7 @@ begin
         return;
     end if;
     if not pg_try_advisory_xact_lock(1215259733, hashtext('the counts of ' || current_schema())) then  -- two concurrent repairs would correct twice
-        raise exception 'another repair of the counts of limits has not ended; try again' using errcode = 'lock_not_available';
+        raise exception 'another repair of limit counts is running; try again' using errcode = 'lock_not_available';
     end if;
     -- Recorded like the ends of jobs, so that concurrent claims stay correctly counted and do not wait.
     return query

@@ -48,7 +48,7 @@ begin
                     and not exists (select 1 from live l where l.id = p_holder and l.token is null)
                     and not exists (select 1 from later l where l.id = p_holder));
         elsif cardinality(v_every) > 20 then  -- more than a claim can return
-            raise exception 'a job has up to 20 limits, and job % keeps its order besides; got %', p_holder, cardinality(p_keys)
+            raise exception 'a job has up to 20 limits, including the order that job % keeps; got %', p_holder, cardinality(p_keys)
                 using errcode = 'invalid_parameter_value';
         elsif v_queue is not null then
             perform wake(v_queue);
