@@ -99,7 +99,7 @@ begin
         end if;
     end if;
     if p_outcomes is not null and p_outcomes <> '[]' then
-        if p_locked = 'wait' then  -- because settle skips locked rows
+        if p_locked = 'wait' then  -- settle skips locked rows
             perform 1 from (
                 select * from jsonb_to_recordset(p_outcomes) as g(id uuid, token bigint) order by g.id) g
             cross join lateral (select 1 from live l where l.id = g.id and l.token = g.token for update) l;
