@@ -66,8 +66,9 @@ def _header(file: Path) -> str:
         if not line.startswith("--"):
             break
         lines.append(line[2:].strip())
-    text = "\n".join(lines)
-    return re.sub(r"\n(Called by|Locks|Wakes): ", r"\n\n*\1:* ", text)
+    if not lines:
+        raise SystemExit(f"{file.relative_to(ROOT)} needs a comment at the top that describes it")
+    return re.sub(r"\n(Locks|Wakes): ", r"\n\n*\1:* ", "\n".join(lines))
 
 
 def _declaration(file: Path) -> str:

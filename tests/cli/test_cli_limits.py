@@ -247,7 +247,7 @@ def test_a_length_of_time_that_cannot_be_read_is_refused(text: str) -> None:
 def test_a_pause_of_no_length_is_exit_code_2(dsn: str) -> None:
     result = holdfast(dsn, "pause", "queue:mail", "--for", "0s")
     assert result.exit_code == 2
-    assert "error: a pause lasts longer than nothing" in result.stderr
+    assert "error: a pause must be longer than 0" in result.stderr
 
 
 # -- from Python

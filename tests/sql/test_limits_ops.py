@@ -68,7 +68,7 @@ def test_a_rate_or_a_breaker_that_is_new_gets_what_it_cannot_do_without(sql: Sql
     [
         ("order:a", {"concurrency": 2}, "concurrency of order:a cannot be set"),
         ("order:a", {"rate": 1, "per": 60}, "of order:a cannot be set"),
-        ("k", {"breaker_after": 3, "breaker_pause": 100, "breaker_cap": 5}, "not below breaker_pause, got 5 and 100"),
+        ("k", {"breaker_after": 3, "breaker_pause": 100, "breaker_cap": 5}, "below breaker_pause, got 5 and 100"),
     ],
 )
 def test_what_code_may_not_say_an_operator_may_not_set(sql: Sql, key: str, change: dict[str, int], told: str) -> None:
@@ -94,13 +94,13 @@ def test_a_concurrency_of_0_is_allowed_and_who_set_it_is_known(sql: Sql) -> None
 @pytest.mark.parametrize(
     ("key", "change", "message"),
     [
-        ("k", {"speed": 1}, "a limit has no speed: it has concurrency, rate, per"),
+        ("k", {"speed": 1}, "unknown limit field speed; the fields are concurrency, rate, per"),
         ("k", {"concurrency": -1}, "concurrency is 0 or more, 1,000,000,000 at most, got -1"),
         ("k", {"concurrency": 1.5}, "concurrency is a whole number, got 1.5"),
-        ("k", {"concurrency": "4"}, 'concurrency is a number, or null for what the code says; got "4"'),
+        ("k", {"concurrency": "4"}, 'concurrency is a number, or null for the value in the code; got "4"'),
         ("k", {"concurrency": 10**12}, "concurrency is 0 or more, 1,000,000,000 at most, got 1000000000000"),
         ("k", {"rate": 0}, "rate is above 0, 1,000,000,000 at most, got 0"),
-        ("k", {"rate": True}, "rate is a number, or null for what the code says; got true"),
+        ("k", {"rate": True}, "rate is a number, or null for the value in the code; got true"),
         ("k", {"per": -1}, "per is above 0,"),
         ("k", {"burst": 0.5}, "burst is 1 or more,"),
         ("k", {"breaker_after": 0}, "breaker_after is 1 or more,"),
@@ -209,7 +209,7 @@ def test_a_pause_for_a_time_ends_by_itself(sql: Sql, clock: Clock) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("'k', p_for => '0'", "a pause lasts longer than nothing"),
+        ("'k', p_for => '0'", "a pause must be longer than 0"),
         ("'domain:{domain}'", "domain:{domain} is a rule, not a key: pause its keys, or set its concurrency to 0"),
         ("'tenant:'", "a key has 1 to 300 characters"),
         ("null", "a key has 1 to 300 characters.*got null"),
@@ -420,7 +420,7 @@ def test_two_repairs_at_once_do_not_repair_twice(dsn: str, sql: Sql) -> None:
     sql("update limits set running = 5")
     with core.session(dsn, autocommit=False) as other:
         assert core.runner(other)("select * from reconcile_limits(true)") == [("k", 5, 1)]
-        with pytest.raises(LockNotAvailable, match="another repair of the counts of limits has not ended; try again"):
+        with pytest.raises(LockNotAvailable, match="another repair of limit counts is running; try again"):
             sql("select reconcile_limits(true)")
         other.commit()
     assert sql("select * from reconcile_limits(true)") == []

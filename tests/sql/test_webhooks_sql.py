@@ -534,7 +534,7 @@ def test_a_tenant_has_so_many_endpoints_and_no_more(each_sql: Sql, cap: Callable
     cap(3)
     for _ in range(3):
         last = add(each_sql, "acme")
-    with pytest.raises(InvalidParameterValue, match="'acme' has 3 endpoints, the most that a tenant may have"):
+    with pytest.raises(InvalidParameterValue, match="'acme' has 3 endpoints, the maximum"):
         add(each_sql, "acme")
     again = "select add_endpoint(%s, 'https://example.org/hook', 'plain:one', 'acme')"
     assert each_sql(again, [last]) == [(False,)]

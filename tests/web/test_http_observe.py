@@ -52,7 +52,7 @@ async def test_figures_of_the_database_and_of_the_service_are_shown(operator: ht
 async def test_a_scraper_needs_a_token_that_is_good_for_nothing_else(shop: Holdfast, http: httpx.AsyncClient) -> None:
     problem(await http.get("/metrics"), 403, "missing-scope")
     problem(await http.get("/levels"), 403, "missing-scope")
-    with pytest.raises(UsageError, match="metrics is about all tenants"):
+    with pytest.raises(UsageError, match="metrics covers all tenants"):
         serving.token(shop, "acme", scopes=["metrics"])
     for scopes in (["metrics"], ["operate"]):
         async with serving.client(shop, serving.token(shop, None, scopes=scopes)) as scraper:

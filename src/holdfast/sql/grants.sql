@@ -1,7 +1,7 @@
--- Roles with least rights, named after the schema. enqueue adds jobs but cannot read them; worker also runs them,
--- through functions only; reader looks; service is what `holdfast serve` needs, which adds, reads and operates and never claims;
--- admin does all that an operator does. Applied after every change of a function.
--- Where the migrating user may not create roles they are skipped, and doctor says so.
+-- Roles with minimal privileges, named after the schema. enqueue adds jobs but cannot read them; worker also runs them, through
+-- functions only; reader reads; service is for `holdfast serve`, which adds, reads and operates but never claims; admin may do
+-- everything an operator does. Applied after every change of a function.
+-- If the migrating user may not create roles, they are skipped, and doctor reports it.
 do $$
 begin
     execute format('revoke all on all functions in schema %I from public', current_schema());
@@ -25,7 +25,7 @@ begin
         execute format('grant usage on schema %I to %s', v_schema, v_role);
         execute format('grant select on schema_info to %s', v_role);
     end loop;
-    -- Roles belong to the whole cluster: another database may be granting the same at this moment.
+    -- Roles belong to the cluster: a migration of another database may grant the same concurrently.
     begin
         execute format('grant %s to %s', v_enqueue, v_worker);
         execute format('grant %s, %s to %s', v_enqueue, v_reader, v_service);
@@ -35,7 +35,7 @@ begin
 
     execute format('grant execute on function enqueue, enqueue_many, emit, publish_event, open_batch, add_to_batch, close_batch, wake, announce_lanes, lane_of to %s',
                    v_enqueue);
-    -- A plain job may be inserted or copied in; what a claim sets, nobody may write.
+    -- A plain job may be inserted or copied in; no role may write the columns that a claim sets.
     execute format('grant insert (id, queue, priority, task, tenant, payload, max_attempts, retry, batch, headers, lane, keys) on live to %s', v_enqueue);
     execute format('grant execute on function fit_keys to %s', v_enqueue);
     execute format('grant select on sleepers to %s', v_enqueue);

@@ -1,29 +1,29 @@
--- What the test kit adds to a database that tests may do with as they like: a clock that can be set, and a way to empty
--- every table. Applied with search_path set to the product's schema, after the migrations; never in production.
+-- What the test kit adds to a test database: a clock that can be set, and a function that empties every table. Applied with
+-- search_path set to the product's schema, after the migrations; never in production.
 
 -- One row. The clock stands at stopped_at, or runs ahead of the real one by `moved` (behind it, where that is negative).
 create table if not exists test_clock (moved interval not null default '0', stopped_at timestamptz);
 insert into test_clock select where not exists (select from test_clock);
 
--- Without jit: before PostgreSQL 18, reading a table under the functions' enable_seqscan = off looks dear enough for it.
+-- Without jit: before PostgreSQL 18, reading a table under the functions' enable_seqscan = off is costly enough to trigger it.
 create or replace function clock() returns timestamptz
 language sql stable parallel safe security definer set jit = off
 return (select coalesce(stopped_at, clock_timestamp() + moved) from test_clock);
 grant execute on function clock to public;
 
--- A plain job is inserted without a function: its times must come from the same clock, at the time of the statement.
+-- Plain jobs are inserted without a function, so the column defaults must use the same clock, at the time of the statement.
 create or replace function test_statement_clock() returns timestamptz
 language sql stable parallel safe security definer set jit = off
 return (select coalesce(stopped_at, statement_timestamp() + moved) from test_clock);
 grant execute on function test_statement_clock to public;
 alter table live alter column run_at set default test_statement_clock(), alter column created_at set default test_statement_clock();
 
--- What migrations put into a table belongs to the schema and stays: of Holdfast's tables the three that test_tables
--- leaves out, of the application's those that held rows when this was applied.
+-- Rows inserted by migrations belong to the schema and stay: those of the Holdfast tables that test_tables leaves out, and of
+-- the application's tables that had rows when this was applied.
 create table if not exists test_settings as table settings;
 create table if not exists test_kept (kept regclass primary key);
 
--- The tables that a test may have written to, partitions one by one: Holdfast's, or with p_whole all.
+-- Returns the tables that a test may have written to, partitions included: Holdfast's, or with p_whole all.
 create or replace function test_tables(p_whole boolean) returns table (name regclass, ours boolean)
 language sql stable
 set search_path from current
@@ -49,9 +49,9 @@ end $$;
 
 insert into test_kept select t.name from test_tables(true) t where not t.ours and test_has_rows(t.name);
 
--- Forgets what the last test did: empties Holdfast's tables and, with p_whole, the application's; sets the clock right.
--- The few rows of a test are deleted in a tenth of the time that truncate takes (decision 014); truncate is for tables
--- that have grown large, if only by rows deleted before, and for those that something keeps from being deleted from.
+-- Resets the database after a test: empties Holdfast's tables and, with p_whole, the application's; resets the clock.
+-- Deleting the few rows of a test takes a tenth of the time of truncate (decision 014). Truncate is for tables that have grown
+-- large, even if only by dead rows, and for tables whose rows cannot be deleted.
 create or replace function test_reset(p_whole boolean) returns void
 language plpgsql
 set search_path from current set lock_timeout = '3s'
@@ -62,7 +62,7 @@ declare
     v_large  boolean := exists (select from unnest(v_used) t where pg_relation_size(t) > 1000000);
 begin
     if v_used <> '{}' and not v_large then
-        begin  -- one statement: foreign keys among these tables are looked at when all of them are empty
+        begin  -- one statement, so that foreign keys are checked when all tables are empty
             execute (select 'with ' || string_agg(format('d%s as (delete from %s)', n, t), ', ') || ' select'
                      from unnest(v_used) with ordinality u(t, n));
         exception

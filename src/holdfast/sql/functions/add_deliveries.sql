@@ -1,7 +1,6 @@
--- Makes a delivery of one event for each of some endpoints: a job, under the limits of its endpoint and host. The body is stored
--- once for all of them. Answers their ids.
--- p_known says that the event may have been published before: what was made then is not made again.
--- Called by: publish_event, test_endpoint.
+-- Creates one delivery of an event per endpoint: a job under the limits of its endpoint and host. The body is stored once for
+-- all of them. Returns the deliveries' ids.
+-- p_known: the event may have been published before; deliveries that already exist are not created again.
 -- Locks: the jobs' own rows, in id order; the body's.
 -- Wakes: sleepers of the queue.
 create or replace function add_deliveries(
@@ -36,7 +35,7 @@ begin
         on conflict do nothing
         returning id)
     select coalesce(array_agg(p.id order by p.id), '{}') into v_ids from placed p;
-    -- Looked for after the insert: that may have waited for an end under way, and now it is seen where that put the job.
+    -- Checked after the insert, which may have waited for a job to end and now sees where that job is.
     if p_known and v_ids <> '{}' then
         v_twice := array(select i from unnest(v_ids) i where times_accepted(i) > 1);
         delete from live l where l.id = any (v_twice);

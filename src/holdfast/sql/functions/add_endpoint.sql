@@ -1,9 +1,8 @@
--- Makes an endpoint, which is told of its tenant's events from now on; without a tenant, of events that have none. Answers
--- whether it did: a repeated call with the same id changes nothing.
--- A tenant has up to webhook_endpoints_per_tenant of them (a row of the table settings): each event is sent to every one.
--- Called by: operators. p_secret is stored as it comes: sealed by the client if it has a key.
+-- Creates an endpoint. It receives the events of its tenant from now on; without a tenant, events that have none. Returns
+-- whether it was created: a repeated call with the same id changes nothing.
+-- A tenant has at most webhook_endpoints_per_tenant endpoints (table settings), because each event is sent to all of them.
+-- p_secret is stored unchanged: the client seals it if it has a key.
 -- Locks: other calls for the same tenant wait until the transaction ends; the endpoint's row.
--- Wakes: nobody.
 create or replace function add_endpoint(
     p_id          uuid,
     p_url         text,
@@ -36,7 +35,7 @@ begin
         perform pg_advisory_xact_lock(hashtextextended('holdfast webhook_endpoints ' || p_tenant, 0));
         if (select count(*) from webhook_endpoints e where e.tenant = p_tenant) >= v_most
            and not exists (select 1 from webhook_endpoints e where e.id = p_id) then
-            raise exception 'tenant % has % endpoints, the most that a tenant may have; remove one first',
+            raise exception 'tenant % has % endpoints, the maximum; remove one first',
                 quote_literal(left(p_tenant, 60)), v_most
                 using errcode = 'invalid_parameter_value', constraint = 'endpoint',
                       hint = 'an operator may raise webhook_endpoints_per_tenant in the table settings';

@@ -1,8 +1,7 @@
--- Counts p_jobs as added to a batch, or raises when it has ended. In the same transaction the jobs are inserted.
--- Called by: enqueue, enqueue_many, and clients beside a COPY into live.
--- Locks: the batch (key share) until the caller's transaction ends: it cannot end, or be canceled, before these jobs are
---   there to be seen; it may be closed.
--- Wakes: nobody.
+-- Counts p_jobs as added to a batch, and raises an error if it has ended. The jobs are inserted in the same transaction: by
+-- enqueue, or by a client's COPY into live.
+-- Locks: the batch (key share) until the caller's transaction ends. Until then it can be closed, but neither end nor be
+--   canceled, so no job is added to a batch that has ended.
 create or replace function add_to_batch(p_batch uuid, p_jobs bigint default 1) returns void
 language plpgsql security definer
 set search_path from current set jit = off set enable_seqscan = off
@@ -11,7 +10,7 @@ declare
     v_batch batches;
 begin
     if p_jobs is null or p_jobs < 0 then
-        raise exception 'a batch cannot be made smaller: got % jobs', p_jobs using errcode = 'invalid_parameter_value';
+        raise exception 'the number of jobs to add must be 0 or more, got %', p_jobs using errcode = 'invalid_parameter_value';
     end if;
     select * into v_batch from batches where id = p_batch for key share;
     if not found then

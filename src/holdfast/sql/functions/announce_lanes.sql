@@ -1,8 +1,6 @@
--- Announces lanes into which the caller has copied jobs of one queue, priority and tenant, given as a JSON array with the limits' keys of each (null: none), and wakes
--- sleepers. Without it the next claim would not know of them: it belongs to a transaction that has set holdfast.announces to "on", so that
--- live's trigger does not announce each job by itself.
--- Called by: clients, after a COPY into live.
--- Locks: none.
+-- Announces the lanes of jobs that a client has copied into live. All have one queue, priority and tenant; p_keys is a JSON
+-- array with the limit keys of each lane (null: none). Without this call the next claim would not find the lanes. The
+-- transaction must have set holdfast.announces to "on", so that live's trigger does not announce each job by itself.
 -- Wakes: sleepers of the queue.
 create or replace function announce_lanes(p_queue text, p_priority integer, p_tenant text, p_keys jsonb, p_jobs bigint) returns void
 language plpgsql security definer

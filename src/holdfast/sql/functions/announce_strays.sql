@@ -1,7 +1,7 @@
--- Announces lanes of waiting jobs that the ring does not know of, or which stand before their lane's mark. There are none unless triggers were off when the jobs came in:
--- during a restore or logical replication, or while a client announced its lanes itself and did not. Returns how many lanes.
--- Called by: upkeep. It reads p_pages pages in a row, chosen at random, as reclaim_orphans does.
--- Locks: none.
+-- Announces lanes of waiting jobs that the ring does not know of, or whose jobs stand before their lane's mark. They exist only
+-- if triggers were off when the jobs were inserted (a restore, logical replication), or if a client set holdfast.announces and
+-- did not call announce_lanes. Reads p_pages consecutive pages, chosen at random, as reclaim_orphans does. Returns the number
+-- of lanes.
 -- Wakes: sleepers of the jobs' queues.
 create or replace function announce_strays(p_pages integer default 50) returns integer
 language plpgsql security definer

@@ -1,8 +1,7 @@
--- Takes an Idempotency-Key for a request. outcome is new (go on, in this transaction, and end with keep_answer), same (this
--- very request was answered before: status and body) or other (another request had the key).
--- Called by: the service, first in a transaction. A rollback gives the key back.
--- Locks: the key; whoever comes with the same waits until the first has ended.
--- Wakes: nobody.
+-- Takes an Idempotency-Key for a request, as the first call of a transaction. outcome is new (execute the request in this
+-- transaction and end with keep_answer), same (this request has a stored response: status and body) or other (the key was used
+-- for a different request). A rollback releases the key.
+-- Locks: the key; requests with the same key wait until this transaction has ended.
 create or replace function begin_answer(
     p_owner text, p_key text, p_fingerprint bytea, out outcome text, out status smallint, out body text)
 language plpgsql security definer
@@ -20,7 +19,7 @@ begin
             return;
         end if;
         select a.* into v_known from answers a where a.owner = p_owner and a.key = p_key;
-        exit when found;  -- else it was pruned this moment
+        exit when found;  -- else it has just been pruned
     end loop;
     outcome := case when v_known.fingerprint = p_fingerprint then 'same' else 'other' end;
     if outcome = 'same' then

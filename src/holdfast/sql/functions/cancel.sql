@@ -1,7 +1,6 @@
--- Cancels jobs: one that waits at once, one that runs by telling its worker. Answers for each id: canceled, canceling
--- (its worker was told; it ends as canceled unless it succeeds or fails for good first), finished (already at a final
--- status) or unknown. Repeating it changes nothing.
--- Called by: clients and operators.
+-- Cancels jobs: a waiting one at once, a running one by notifying its worker. Returns for each id: canceled, canceling (its
+-- worker was notified; it ends as canceled unless it succeeds or fails for good first), finished (already at a final status) or
+-- unknown. A repeated call changes nothing.
 -- Locks: as cancel_waiting; then running live rows in id order.
 -- Wakes: the workers that run the jobs.
 create or replace function cancel(p_ids uuid[]) returns table (id uuid, outcome text)
@@ -15,8 +14,8 @@ declare
     v_told     uuid[] := '{}';
     v_again    uuid[];
 begin
-    -- A job may move between the tables while we look. One statement sees each job in exactly one place, so those it
-    -- still sees there are tried again.
+    -- A job may move between the tables meanwhile. One statement sees each job in exactly one place, so jobs that are
+    -- still in live or later are tried again.
     loop
         v_canceled := v_canceled || array(select cancel_waiting(v_rest));
         v_told := v_told || array(select cancel_running(v_rest));

@@ -1,7 +1,6 @@
--- Cancels up to p_limit jobs of a batch: waiting ones at once, running ones as cancel does. Nothing can be added from
--- now on. Answers how many it dealt with; call again until that is 0.
--- Called by: clients and operators, in small committed steps.
--- Locks: the batch, after those who are adding to it; then as cancel.
+-- Cancels up to p_limit jobs of a batch: waiting ones at once, running ones as cancel does. No job can be added from now on.
+-- Returns the number of jobs it handled; call it again, committing each time, until that is 0.
+-- Locks: the batch, waiting for transactions that add to it; then as cancel.
 -- Wakes: the workers that run its jobs; the callback's queue when the batch ends here.
 create or replace function cancel_batch(p_batch uuid, p_limit integer default 1000) returns integer
 language plpgsql security definer

@@ -1,7 +1,6 @@
--- Says that those of the given jobs that run are to be canceled, and tells their workers. Answers with their ids.
--- Called by: cancel.
--- Locks: running live rows in id order, so that none can be ended between look and note.
--- Wakes: the workers, by a notification "WORKER cancel": they ask wanted_cancels, as they do now and then anyway.
+-- Records that those of the given jobs that run are to be canceled, and notifies their workers. Returns their ids.
+-- Locks: running live rows in id order, so that none can end before its request is recorded.
+-- Wakes: the workers, by the notification "WORKER cancel". They then call wanted_cancels, which they also do periodically.
 create or replace function cancel_running(p_ids uuid[]) returns setof uuid
 language plpgsql
 set search_path from current set jit = off set enable_seqscan = off set enable_bitmapscan = off

@@ -1,6 +1,5 @@
--- Cancels those of the given jobs that wait and answers with their ids. p_error says why, and gets the last
--- error as its cause; null leaves the last error.
--- Called by: cancel, expire.
+-- Cancels those of the given jobs that wait, and returns their ids. p_error is the reason and gets the last error as its cause;
+-- null keeps the last error.
 -- Locks: later rows, then live rows, each in id order; then dedupe keys and batch counters; limits without waiting.
 -- Wakes: sleepers, when a job kept an order.
 create or replace function cancel_waiting(p_ids uuid[], p_error jsonb default null) returns setof uuid

@@ -1,9 +1,7 @@
--- Changes an endpoint: {"url": ..., "events": [...], "prefix": ..., "timeout": ..., "dev": ..., "description": ...}; what is not
--- named stays, and null for events means all. Deliveries that wait go by what holds when they are sent. Answers whether
--- there is such an endpoint.
--- Called by: operators.
+-- Changes an endpoint: {"url": ..., "events": [...], "prefix": ..., "timeout": ..., "dev": ..., "description": ...}. Fields
+-- that are not given stay, and null for events means all. Waiting deliveries use the values in force when they are sent.
+-- Returns whether the endpoint exists.
 -- Locks: the endpoint's row.
--- Wakes: nobody.
 create or replace function change_endpoint(p_id uuid, p_change jsonb) returns boolean
 language plpgsql security definer
 set search_path from current

@@ -1,8 +1,6 @@
--- An override with a change merged into it: null takes a name out, and a rate or a breaker that is new gets what it cannot
--- do without. p_beneath is what holds where the override says nothing. Who changed it and when stands in "by" and "at".
--- Called by: set_limit.
--- Locks: none.
--- Wakes: nobody.
+-- Returns an override with a change merged into it: null removes a field, and a new rate or breaker gets defaults for the
+-- fields it requires. p_beneath is what is in force where the override sets nothing. "by" and "at" record who changed it, and
+-- when.
 create or replace function change_override(p_override jsonb, p_beneath jsonb, p_change jsonb, p_by text) returns jsonb
 language sql stable
 set search_path from current
@@ -12,7 +10,7 @@ as $$
     needed as (
         select m.override, jsonb_strip_nulls(coalesce(p_beneath, '{}') || m.override) as whole from merged m)
     select case when n.override = '{}' then '{}' else
-        -- as Limit and Breaker have it in code
+        -- the defaults of Limit and Breaker in Python
         case when n.whole ? 'rate' then jsonb_build_object('per', 60, 'burst', greatest(
             1, (n.whole ->> 'rate')::double precision / coalesce((n.whole ->> 'per')::double precision, 60))) else '{}' end
         - array(select jsonb_object_keys(n.whole))

@@ -1,8 +1,5 @@
--- Refuses an endpoint that nothing could be delivered to, with a message that names the value. Which addresses may be
--- dialled is checked where they are dialled.
--- Called by: add_endpoint, change_endpoint.
--- Locks: none.
--- Wakes: nobody.
+-- Rejects an endpoint to which nothing could be delivered, with a message that names the value. Addresses are checked when they
+-- are dialed.
 create or replace function check_endpoint(p_endpoint webhook_endpoints) returns void
 language plpgsql immutable
 as $$
@@ -30,7 +27,7 @@ begin
     end if;
     foreach v_event in array coalesce(p_endpoint.events, '{}') loop
         if (v_event ~ '^[!-~]{1,200}$' and strpos(left(v_event, -1), '*') = 0 and v_event !~ '(^|[^.])[*]$') is not true then
-            raise exception 'an endpoint''s events are types such as order.paid, or all of a kind as in order.*; got %',
+            raise exception 'an endpoint''s events are types such as order.paid, or prefixes such as order.*; got %',
                 coalesce(quote_literal(left(v_event, 60)), 'null')
                 using errcode = 'invalid_parameter_value', constraint = 'endpoint';
         end if;

@@ -1,7 +1,4 @@
--- Refuses a job that no worker could run, with a message that names the value.
--- Called by: enqueue, enqueue_many.
--- Locks: none.
--- Wakes: nobody.
+-- Rejects a job that no worker could run, with a message that names the value.
 create or replace function check_job(
     p_task text, p_queue text, p_tenant text, p_priority integer, p_max_attempts integer, p_payload jsonb,
     p_run_at timestamptz)

@@ -1,7 +1,4 @@
--- The keys of a job's limits, each once and in the order given, null when there are none; refuses what can be no key.
--- Called by: enqueue, register_schedules, open_batch.
--- Locks: none.
--- Wakes: nobody.
+-- Returns the keys of a job's limits without duplicates, in the given order, or null if there are none. Rejects invalid keys.
 create or replace function check_keys(p_keys text[]) returns text[]
 language plpgsql immutable
 as $$

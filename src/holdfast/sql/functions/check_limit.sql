@@ -1,7 +1,4 @@
--- Refuses a change of a limit that could not work, in words: a name that is not one, a number out of its range.
--- Called by: set_limit.
--- Locks: none.
--- Wakes: nobody.
+-- Rejects an invalid change of a limit: an unknown field, or a number out of range.
 create or replace function check_limit(p_key text, p_change jsonb) returns void
 language plpgsql immutable
 set search_path from current
@@ -18,18 +15,18 @@ begin
     end if;
     for v_name, v_value in select * from jsonb_each(p_change) loop
         if v_name <> all (v_known) then
-            raise exception 'a limit has no %: it has %', v_name, array_to_string(v_known, ', ')
+            raise exception 'unknown limit field %; the fields are %', v_name, array_to_string(v_known, ', ')
                 using errcode = 'invalid_parameter_value', constraint = 'limit';
         elsif v_name = 'weight' and p_key not like 'tenant:%' then
             raise exception 'only a tenant has a weight (tenant:NAME), not %', p_key
                 using errcode = 'invalid_parameter_value', constraint = 'limit';
         end if;
-        continue when v_value = 'null';  -- back to what the code says
+        continue when v_value = 'null';  -- back to the value in the code
         if jsonb_typeof(v_value) <> 'number' then
-            raise exception '% is a number, or null for what the code says; got %', v_name, v_value
+            raise exception '% is a number, or null for the value in the code; got %', v_name, v_value
                 using errcode = 'invalid_parameter_value', constraint = 'limit';
         end if;
-        -- A burst below one start would never let anything start; a concurrency of 0 is a way to say so.
+        -- A burst below one would never allow a start; a concurrency of 0 is the way to request that.
         v_least := case v_name when 'concurrency' then 0 when 'burst' then 1 when 'breaker_after' then 1 else 0.000001 end;
         if not (v_value::numeric between v_least and 1000000000) then
             raise exception '% is % 1,000,000,000 at most, got %', v_name,
@@ -41,7 +38,7 @@ begin
         end if;
     end loop;
     if (p_change ->> 'breaker_cap')::numeric < (p_change ->> 'breaker_pause')::numeric then
-        raise exception 'breaker_cap is the longest pause, so not below breaker_pause, got % and %',
+        raise exception 'breaker_cap must not be below breaker_pause, got % and %',
             p_change ->> 'breaker_cap', p_change ->> 'breaker_pause'
             using errcode = 'invalid_parameter_value', constraint = 'limit';
     end if;

@@ -1,7 +1,4 @@
--- Refuses what cannot be the key of a limit, and a template that no worker has registered: it would be taken for a key.
--- Called by: set_limit, clear_limit, pause.
--- Locks: none.
--- Wakes: nobody.
+-- Rejects an invalid limit key, and a template that no worker has registered: it would be taken for a key.
 create or replace function check_limit_key(p_key text) returns void
 language plpgsql stable
 set search_path from current

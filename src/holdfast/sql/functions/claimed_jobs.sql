@@ -1,8 +1,5 @@
--- The jobs that are claimed at this moment, found through their claims, so that a backlog costs nothing: all of them, or
--- up to p_limit that run under p_key. One whose lease has expired is claimed until reclaim takes it back.
--- Called by: limit_drift, why, the view tenant_shares, operators' tools.
--- Locks: none.
--- Wakes: nobody.
+-- Returns the jobs that are claimed now: all of them, or up to p_limit that run under p_key. They are found through their
+-- claims, so a backlog does not add to the cost. A job whose lease has expired counts as claimed until reclaim takes it back.
 create or replace function claimed_jobs(p_key text default null, p_limit integer default null)
 returns table (id uuid, task text, queue text, tenant text, keys text[], worker text, claimed_at timestamptz,
                expires_at timestamptz)

@@ -1,6 +1,5 @@
--- Takes back what operators have set for a key, or with a rule's template for the rule: the code's word holds again. Pauses
--- and breakers stay as they are. Answers for how many keys something may have changed: 0 when nothing was set.
--- Called by: operators.
+-- Removes what operators have set for a key, or for a rule, given its template; the values in the code apply again. Pauses and
+-- breakers stay. Returns the number of keys that may have changed: 0 if nothing was set.
 -- Locks: the rule's row, or the key's limit_settings row.
 -- Wakes: all workers, if something was set.
 create or replace function clear_limit(p_key text) returns integer

@@ -1,6 +1,5 @@
--- Closes a batch: from now on it ends when its last job has ended. One whose jobs have all ended, ends now. Answers
--- whether there was an open batch of this id.
--- Called by: clients, at the end of adding. Jobs may still be added later, as long as the batch has not ended.
+-- Closes a batch: it ends when its last job has ended, or now if all have. Jobs can be added until it has ended. Returns
+-- whether there was an open batch with this id.
 -- Locks: the batch.
 -- Wakes: as complete_batches.
 create or replace function close_batch(p_batch uuid) returns boolean

@@ -1,8 +1,6 @@
--- Removes claims none of whose jobs are held any more.
--- Called by: finish, reclaim, after they have moved jobs.
--- Locks: claims, skipping locked ones: finish holds live rows here, and reclaim takes the two in the other order. What is skipped
---   is closed by reclaim when it has expired.
--- Wakes: nobody.
+-- Removes claims that hold no jobs any more.
+-- Locks: claims, skipping locked ones: finish holds live rows here, and reclaim locks claims before live rows. A skipped claim
+--   is removed by reclaim once it has expired.
 create or replace function close_claims(p_tokens bigint[]) returns void
 language sql
 set search_path from current set jit = off set enable_seqscan = off

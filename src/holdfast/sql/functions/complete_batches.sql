@@ -1,9 +1,8 @@
--- Ends those batches (all when p_ids is null, which reads the counters of all) whose jobs have all ended: enqueues the callback and
--- marks the batch, in one transaction, so that the callback is enqueued exactly once. Returns the ids.
--- Called by: workers after they have committed the end of a batch's jobs, close_batch, cancel_batch, walk_batches.
--- Locks: the batches, in id order, once all their jobs seem to have ended. One that is held by a caller's transaction, or
---   whose callback cannot be enqueued, is left for the leader's next round: a worker must not wait for it, nor others fail.
---   A call waits 100 ms for the first of those, and for the others not at all.
+-- Ends those of the given batches whose jobs have all ended; null checks all batches, which reads all counters. Enqueues the
+-- callback and marks the batch in one transaction, so the callback is enqueued exactly once. Returns the ids.
+-- Locks: the batches, in id order, once all their jobs seem to have ended. A batch that another transaction holds, or whose
+--   callback cannot be enqueued, is left for the leader's next round, so that no worker waits and no other batch fails.
+--   A call waits 100 ms for the first locked batch, and not at all for further ones.
 -- Wakes: sleepers of the callback's queue.
 create or replace function complete_batches(p_ids uuid[] default null) returns setof uuid
 language plpgsql security definer
@@ -14,10 +13,10 @@ declare
     v_batch batches;
 begin
     if current_setting('transaction_isolation') <> 'read committed' then
-        return;  -- it sees the past, and not what was added meanwhile
+        return;  -- an old snapshot does not show jobs added meanwhile
     end if;
     for v_id in
-        -- By id always: "all or these" in one condition would read every batch under way for one.
+        -- Always by id: one condition for "all or these" would read every batch under way to find one.
         select b.id from batches b
         where b.id = any (coalesce(p_ids, array(select u.id from batches u where u.finished_at is null)))
           and b.finished_at is null and not b.open and (
@@ -26,7 +25,7 @@ begin
     loop
         begin
             select * into v_batch from batches where id = v_id and finished_at is null for update;
-            -- Once more, in a statement of its own: it sees what was committed while that one waited for the lock.
+            -- Checked again in a statement of its own, which sees what was committed while the lock was waited for.
             if found and (select sum(added) <= sum(succeeded + failed + canceled) from batch_counts
                           where batch = v_id) is not false then
                 update batches set finished_at = clock() where id = v_id;

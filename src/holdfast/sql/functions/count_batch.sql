@@ -1,7 +1,5 @@
--- Adds to a batch's counters; those of a batch that retention has removed are not kept.
--- Called by: add_to_batch, finish, settle, cancel_waiting, retry_dead.
+-- Adds to a batch's counters. Does nothing if retention has removed the batch.
 -- Locks: the batch's counter row of this connection, which no other connection touches.
--- Wakes: nobody.
 create or replace function count_batch(
     p_batch uuid, p_added bigint, p_succeeded bigint, p_failed bigint, p_canceled bigint) returns void
 language sql

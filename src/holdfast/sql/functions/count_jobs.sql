@@ -1,10 +1,7 @@
--- Counts the jobs of each queue by where they are, and how long the oldest due one has waited, at a cost that does not grow with
--- the tables. What is in a table of up to 2,000 pages (16 MB) is counted. Of a larger one the counts are estimates (sample_jobs),
--- except for queues with few due jobs and for what runs; oldest_wait is then the longest found, at least that. estimated names
--- the columns that hold estimates.
--- Called by: the view queue_depth.
--- Locks: none.
--- Wakes: nobody.
+-- Counts the jobs of each queue by table, and how long the oldest due job has waited, at a cost that does not grow with the
+-- tables. Tables of up to 2,000 pages (16 MB) are counted. For larger ones the counts are estimates (sample_jobs), except for
+-- queues with few due jobs and for running jobs; oldest_wait is then a lower bound. `estimated` names the columns that hold
+-- estimates.
 create or replace function count_jobs()
 returns table (queue text, ready bigint, running bigint, later bigint, dead bigint, oldest_wait interval, estimated text[])
 language plpgsql stable security definer rows 10
@@ -17,7 +14,7 @@ declare
     v_most    bigint;
     v_claimed bigint;
 begin
-    -- Dead rows that cannot be removed yet make every index walk as long as they are many: the sample must do then.
+    -- Dead rows that cannot be removed yet slow down every index scan; with many of them, only the sample is used.
     if pg_relation_size('live') > 2000 * current_setting('block_size')::integer
        and pg_stat_get_dead_tuples('live'::regclass) < 50000 then
         v_queues := array(
@@ -49,7 +46,7 @@ begin
                     select l.run_at from live l where l.queue = u.queue and l.token is null limit v_most) c) w),
         claimed as materialized (
             select c.queue, count(*) as running from claimed_jobs(null, c_running) c where v_claimed < c_running group by 1),
-        first as materialized (  -- ids grow with time, so what has waited for longest is among the first
+        first as materialized (  -- ids grow with time, so the job that has waited longest is among the first
             select f.queue, min(f.run_at) as run_at from (
                 select l.queue::text, l.run_at from live l
                 where v_queues <> '{}' and l.token is null order by l.id limit 1000) f group by 1),

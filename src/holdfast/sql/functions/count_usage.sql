@@ -1,8 +1,6 @@
--- Adds what ended attempts used to the rows of this minute.
--- Called by: finish and settle, in the transaction that ends the attempts, so that what is counted has happened and the other way
---   round.
--- Locks: rows of this connection alone, so nobody ever waits for them.
--- Wakes: nobody.
+-- Adds the usage of ended attempts to the rows of this minute, in the transaction that ends the attempts: usage is counted if
+-- and only if they have ended.
+-- Locks: rows that only this connection writes, so there is no contention.
 create or replace function count_usage(p_used used[]) returns void
 language plpgsql strict
 set search_path from current set jit = off

@@ -1,8 +1,5 @@
--- Returns how many jobs wait in some queues: exactly up to 10,000, above that an estimate, at a cost that does not grow with the backlog.
--- Behind a transaction that stays open, which keeps dead rows in the way of the index, it is an estimate always.
--- Called by: workers when a window or a pass begins; record_tick.
--- Locks: none.
--- Wakes: nobody.
+-- Returns how many jobs wait in the given queues: exact up to 10,000, above that an estimate, at a cost that does not grow with
+-- the backlog. With many dead rows in live, which an open transaction may keep from being removed, it is always an estimate.
 create or replace function count_waiting(p_queues text[]) returns bigint
 language plpgsql security definer
 set search_path from current set jit = off set enable_seqscan = off set enable_bitmapscan = off

@@ -1,9 +1,8 @@
--- Keeps the digest of a new token. Without a tenant it is for the rows of all; p_lifetime null is for ever. p_priority is the best
--- that its jobs may have, p_rate how many requests a second each service lets through. Returns whether it did: a repeated call with
--- the same id changes nothing.
--- Called by: operators; the client has made the token and shows it once.
+-- Stores the digest of a new token; the client has generated the token and shows it once. Without a tenant it is valid for all
+-- tenants; without p_lifetime it does not expire. p_priority is the highest priority its jobs may have, p_rate the number of
+-- requests per second that each service process accepts. Returns whether it was created: a repeated call with the same id
+-- changes nothing.
 -- Locks: the token's row.
--- Wakes: nobody.
 create or replace function create_token(
     p_id uuid, p_name text, p_digest bytea, p_shown text, p_tenant text, p_scopes text[], p_lifetime interval default null,
     p_priority integer default 0, p_rate double precision default null
@@ -15,16 +14,16 @@ declare
     v_scope text;
 begin
     if p_lifetime <= interval '0' then
-        raise exception 'a token is valid for some time, or for ever; got %', p_lifetime
+        raise exception 'the lifetime of a token must be longer than 0, got %', p_lifetime
             using errcode = 'invalid_parameter_value', constraint = 'token';
     elsif (p_priority between 0 and 3) is not true then
         raise exception 'priority is 0 (critical), 1 (high), 2 (normal) or 3 (low), got %', coalesce(p_priority::text, 'null')
             using errcode = 'invalid_parameter_value', constraint = 'token';
     elsif (p_rate > 0 and p_rate < 'infinity') is false then
-        raise exception 'a rate is requests a second, more than 0, got %', p_rate
+        raise exception 'rate is in requests per second and must be above 0, got %', p_rate
             using errcode = 'invalid_parameter_value', constraint = 'token';
     elsif coalesce(cardinality(p_scopes), 0) = 0 then
-        raise exception 'a token has at least one scope' using errcode = 'invalid_parameter_value', constraint = 'token';
+        raise exception 'a token needs at least one scope' using errcode = 'invalid_parameter_value', constraint = 'token';
     end if;
     foreach v_scope in array p_scopes loop
         if (v_scope = any (array['jobs:read', 'jobs:write', 'webhooks:read', 'webhooks:write', 'metrics', 'operate', 'admin'])) is not true then
@@ -32,7 +31,7 @@ begin
                 coalesce(quote_literal(left(v_scope, 60)), 'null')
                 using errcode = 'invalid_parameter_value', constraint = 'token';
         elsif p_tenant is not null and v_scope in ('metrics', 'operate', 'admin') then
-            raise exception 'the scope % is about all tenants; a token of tenant % cannot have it', v_scope, quote_literal(left(p_tenant, 60))
+            raise exception 'the scope % covers all tenants; a token of tenant % cannot have it', v_scope, quote_literal(left(p_tenant, 60))
                 using errcode = 'invalid_parameter_value', constraint = 'token';
         end if;
     end loop;

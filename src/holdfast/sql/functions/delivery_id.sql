@@ -1,8 +1,5 @@
--- The id of an event's delivery to an endpoint: always the same, so that an event published again is not delivered again.
--- It begins as the event's does, with the time.
--- Called by: add_deliveries, publish_event.
--- Locks: none.
--- Wakes: nobody.
+-- Returns the id of an event's delivery to an endpoint. It is always the same, so an event published again is not delivered
+-- again. It begins with the event's timestamp.
 create or replace function delivery_id(p_event uuid, p_endpoint uuid) returns uuid
 language sql immutable parallel safe
 return encode(

@@ -1,8 +1,5 @@
--- The limits of a delivery: its endpoint's, and that of its tenant's endpoints at the same host. An endpoint that was removed has
--- the first alone.
--- Called by: add_deliveries, redeliver.
--- Locks: none.
--- Wakes: nobody.
+-- Returns the limits of a delivery: its endpoint's, and the one shared by its tenant's endpoints at the same host. For an
+-- endpoint that was removed, only the first.
 create or replace function delivery_keys(p_endpoint uuid) returns text[]
 language sql stable
 set search_path from current

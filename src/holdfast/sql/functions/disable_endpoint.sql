@@ -1,9 +1,7 @@
--- Lets nothing more be delivered to an endpoint until it is enabled; deliveries that wait fail when their turn comes. With
--- p_url only if that is still its URL: who was told that an address is gone must not shut the next one. Answers whether
--- it was enabled.
--- Called by: operators; workers, when the endpoint answers 410.
+-- Stops deliveries to an endpoint until it is enabled; waiting deliveries fail when they are due. Workers call it when the
+-- endpoint responds with 410. With p_url it applies only if that is still the endpoint's URL: a 410 from an old address must
+-- not disable the new one. Returns whether the endpoint was enabled.
 -- Locks: the endpoint's row.
--- Wakes: nobody.
 create or replace function disable_endpoint(p_id uuid, p_reason text default null, p_url text default null) returns boolean
 language plpgsql security definer
 set search_path from current

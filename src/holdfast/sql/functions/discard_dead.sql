@@ -1,7 +1,6 @@
--- Puts failed and dead jobs aside: they keep their status but move to history, where retention removes them.
--- Called by: operators. Answers with the ids it moved.
+-- Discards failed and dead jobs: they keep their status but move to history, where retention removes them. Returns the ids it
+-- moved.
 -- Locks: dead rows in id order.
--- Wakes: nobody.
 create or replace function discard_dead(p_ids uuid[]) returns setof uuid
 language plpgsql security definer
 set search_path from current set jit = off set enable_seqscan = off set enable_bitmapscan = off

@@ -1,11 +1,9 @@
--- Puts a message into the outbox: a job of the channel's, which a worker delivers once this transaction has committed.
--- Answers with its id and what happened: created, or existing (a message of this channel and tenant has this key).
--- Called by: clients in any language, inside the transaction whose effect the message is.
+-- Puts a message into the outbox: a job of the channel, which a worker delivers once this transaction has committed. Returns
+-- its id and the outcome: created, or existing (a message of this channel and tenant has this key).
+-- p_key identifies what must not be sent twice ("invoice-42"). Messages of a channel and tenant with the same p_order are
+-- delivered one at a time, in the order they were emitted. Parameters that are null default to the channel's registration.
 -- Locks: the message's key, then the job's own row.
 -- Wakes: sleepers of the queue.
---
--- p_key says what must not be sent twice ("invoice-42"). p_order: messages of this channel and tenant with the same order
--- are delivered one at a time, as they were emitted. What is null is the channel's, as its workers have registered it.
 create or replace function emit(
     p_channel      text,
     p_payload      jsonb,
@@ -41,11 +39,11 @@ begin
         into v_queue, v_max from tasks t where t.name = v_task;
     end if;
     perform check_job(v_task, v_queue, p_tenant, p_priority, v_max, '{}', v_at);
-    if starts_with(p_channel, 'holdfast.') then  -- events have their keys there
-        raise exception 'names that begin with "holdfast." are no channel''s, got %', quote_literal(left(p_channel, 60))
+    if starts_with(p_channel, 'holdfast.') then  -- reserved for the keys of events
+        raise exception 'channel names that begin with "holdfast." are reserved, got %', quote_literal(left(p_channel, 60))
             using errcode = 'invalid_parameter_value';
     elsif p_payload is null then
-        raise exception 'a message needs a payload; null is not one, but ''null'' is' using errcode = 'invalid_parameter_value';
+        raise exception 'a message needs a payload, got null; use ''null'' for a JSON null' using errcode = 'invalid_parameter_value';
     end if;
     if p_order is not null then
         v_keys := array[order_key(p_channel, p_tenant, p_order)];

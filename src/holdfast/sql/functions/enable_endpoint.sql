@@ -1,7 +1,6 @@
--- Lets deliveries go to an endpoint again, and forgets its failures. Answers whether there is such an endpoint.
--- Called by: operators.
+-- Enables deliveries to an endpoint and resets its breaker. Returns whether the endpoint exists.
 -- Locks: the endpoint's row, then its limit.
--- Wakes: all workers, if its breaker was to be closed.
+-- Wakes: all workers, if its breaker had to be closed.
 create or replace function enable_endpoint(p_id uuid) returns boolean
 language plpgsql security definer
 set search_path from current

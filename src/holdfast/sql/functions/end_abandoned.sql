@@ -1,6 +1,5 @@
--- Cancels open batches whose opener is gone: none of their jobs waits or runs, and nothing was added or ended since p_oldest. They
--- end as if the block that opened them had raised, and their callback is enqueued.
--- Called by: prune.
+-- Cancels abandoned open batches: none of their jobs waits or runs, and nothing was added or ended since p_oldest. They end as
+-- if the block that opened them had raised, and their callback is enqueued.
 -- Locks: the batches, skipping locked ones; then as cancel_batch.
 -- Wakes: the callback's queue.
 create or replace function end_abandoned(p_limit integer, p_oldest timestamptz) returns void

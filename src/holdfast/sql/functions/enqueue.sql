@@ -1,13 +1,11 @@
--- Accepts one job: into live when it is due, into later when it is not. Answers with its id and what happened:
--- created, existing (same id, or same dedupe key), or replaced (the waiting holder of the key got this payload).
--- Called by: clients in any language, inside their own transaction.
+-- Accepts one job: into live if it is due, else into later. Returns its id and the outcome: created, existing (same id, or same
+-- dedupe key) or replaced (the waiting job that holds the key got this payload).
+-- p_fresh: p_id was never sent before, which saves the lookup in later, dead and history. A client that lost the connection
+-- repeats the call with the same id and without p_fresh; the job is accepted once. p_counted: the caller counts created jobs
+-- into their batch, in the same transaction. p_keys are the limits of the job, such as "domain:example.org"; workers' code and
+-- operators set their values.
 -- Locks: the dedupe key, then the job's own row, then the batch (shared); it never waits for a job row while it holds a key.
--- Wakes: sleepers of the queue, when the job is due or is now the next to come due.
---
--- p_fresh says that p_id was never sent before, which spares the look into later, dead and history. A caller that
--- lost the reply repeats the call with the same id and without p_fresh; the job is then accepted once. p_counted says that
--- the caller counts what was created into its batch, in the same transaction. p_keys are the limits that the job is
--- under, such as "domain:example.org"; what they allow is said by workers' code and by operators.
+-- Wakes: sleepers of the queue, when the job is due or is now the next to become due.
 create or replace function enqueue(
     p_task         text,
     p_payload      jsonb default '{}',
@@ -50,7 +48,7 @@ begin
     if v_max is null then
         v_max := coalesce((select t.max_attempts from tasks t where t.name = p_task), 5);
     end if;
-    -- The cheap test first: check_job is called to name what is wrong.
+    -- The fast test; check_job reports which value is invalid.
     if (length(p_task) between 1 and 200 and length(p_queue) between 1 and 100 and strpos(p_queue, '/') = 0 and strpos(p_queue, ',') = 0
         and p_queue = btrim(p_queue, E' \t\n\r\f\v')
         and length(coalesce(p_tenant, '-')) between 1 and 200 and p_priority between 0 and 3
@@ -69,9 +67,9 @@ begin
             using errcode = 'invalid_parameter_value';
     end if;
     if p_id is not null and not p_fresh and current_setting('transaction_isolation') <> 'read committed' then
-        raise exception 'an id of your own cannot be enqueued in a % transaction: it could not see whether the job was '
-            'accepted and done meanwhile', current_setting('transaction_isolation')
-            using errcode = 'invalid_parameter_value', hint = 'use read committed, or let enqueue make the id';
+        raise exception 'cannot enqueue with a given id in a % transaction: it may not see that the job was already accepted',
+            current_setting('transaction_isolation')
+            using errcode = 'invalid_parameter_value', hint = 'use read committed, or let enqueue generate the id';
     end if;
     if p_id is not null and not p_fresh and times_accepted(p_id) > 0 then
         enqueue.id := p_id;
@@ -100,8 +98,8 @@ begin
         returning exists (select 1 from sleepers s where s.queue = p_queue) into v_wake;
     else
         if p_id is not null and not p_fresh then
-            -- An id is accepted once, and no index spans both tables. So it is in live's for a moment: a call with the same id that
-            -- finds the job due meets it there and waits for this transaction.
+            -- An id is accepted once, and no unique index spans both tables. So it is in live for a moment: a call with the same
+            -- id for a due job conflicts there and waits for this transaction.
             insert into live (id, queue, priority, lane, task) values (v_id, p_queue, 3, 9223372036854775807, p_task)
             on conflict do nothing;
             if not found then
@@ -117,12 +115,12 @@ begin
         values (v_id, p_queue, p_priority, v_lane, v_run_at, v_now, 0, v_max, p_task, p_tenant, p_payload::json,
                 p_dedupe_key, p_retry, v_late, p_batch, p_headers, v_keys)
         on conflict do nothing
-        -- Sleepers know when the next job comes due, so they must be told when this one is due before it.
+        -- Sleepers know when the next job is due, so they are notified if this one is due before it.
         returning not exists (select 1 from later l where l.run_at >= v_now and l.run_at < v_run_at) into v_wake;
     end if;
     enqueue.id := v_id;
-    -- Once more, after the insert: it has waited for a finish under way, and now sees where that put the job. The first
-    -- look alone would let a job run twice; this one alone would take its key again.
+    -- Checked again after the insert, which has waited for a concurrent finish and now sees where that put the job. The
+    -- first check alone would let a job run twice; this one alone would take its key again.
     enqueue.outcome := case when found then 'created' else 'existing' end;
     if found and p_id is not null and not p_fresh and times_accepted(v_id) > 1 then
         enqueue.outcome := 'existing';

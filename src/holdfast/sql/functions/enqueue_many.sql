@@ -1,9 +1,7 @@
--- Accepts many jobs given as a JSON array of objects with the names of enqueue's parameters (task, payload, queue, id,
--- tenant, priority, delay in seconds, run_at, max_attempts, retry, dedupe_key, dedupe_scope, dedupe_keep in seconds,
--- deadline in seconds, batch, headers, keys as an array);
--- answers in the order given.
--- Called by: clients in any language. Without dedupe keys and repeats a client may COPY into live instead, with the lane
---   that lane_of() tells for the tenant and the keys.
+-- Accepts many jobs, given as a JSON array of objects with the names of enqueue's parameters (task, payload, queue, id, tenant,
+-- priority, delay in seconds, run_at, max_attempts, retry, dedupe_key, dedupe_scope, dedupe_keep in seconds, deadline in
+-- seconds, batch, headers, keys as an array). Returns one row for each, in the given order.
+-- Clients that need neither dedupe keys nor repeats can COPY into live instead, with the lane that lane_of() returns.
 -- Locks: dedupe keys in key order, then the jobs' own rows, then their batches in id order.
 -- Wakes: sleepers, through enqueue.
 create or replace function enqueue_many(
@@ -16,7 +14,7 @@ declare
     v_now timestamptz := clock();
 begin
     return query
-        -- One time for all, and ids that grow: jobs of an order stand in it as they were given, whatever their keys.
+        -- One time for all and growing ids keep jobs of an order in the given order, whatever their dedupe keys.
         with named as materialized (
             select j.value as job, j.ordinality as place, coalesce((j.value ->> 'id')::uuid, uuid7()) as id
             from jsonb_array_elements(p_jobs) with ordinality j),
@@ -45,7 +43,7 @@ begin
                 p_keys => case when g.job -> 'keys' <> 'null' then
                     array(select k.key from jsonb_array_elements_text(g.job -> 'keys') with ordinality k(key, place)
                           order by k.place) end) e),
-        -- Once for all: a counter that is changed many times in one transaction becomes dearer each time.
+        -- One update for all: updating a counter row many times in one transaction gets slower each time.
         counted as materialized (
             select add_to_batch(b.batch, b.jobs) from (
                 select a.batch, count(*) as jobs from accepted a

@@ -1,7 +1,4 @@
--- A job's error on one line: the last part of its type, and its message.
--- Called by: why and what it calls.
--- Locks: none.
--- Wakes: nobody.
+-- Returns a job's error on one line: the last part of its type, and its message.
 create or replace function error_in_words(p_error jsonb) returns text
 language sql immutable parallel safe
 as $$

@@ -1,7 +1,5 @@
--- Cancels jobs whose deadline has passed before they could start; a claim steps over them. Answers how many.
--- Called by: the upkeep leader.
+-- Cancels jobs whose deadline passed before they started; claims skip them. Returns their number.
 -- Locks: the jobs, skipping locked ones; then as cancel_waiting.
--- Wakes: nobody.
 create or replace function expire(p_limit integer default 1000) returns integer
 language plpgsql security definer
 set search_path from current set jit = off set enable_seqscan = off set enable_bitmapscan = off

@@ -1,16 +1,15 @@
--- Ends claimed jobs: p_ids/p_tokens succeeded without a result; p_outcomes holds all others (see settle). Answers with
--- the ids that were refused because their token is no longer the job's: a stale worker changes nothing.
--- Called by: workers, in batches; by hand for one job: select finish('{ID}', '{TOKEN}').
--- Locks: live rows, then dedupe keys in key order, then batch counters; limits; closed claims last. It waits
---   neither for limits nor for claims. Whether it waits for a job's row, p_locked says.
+-- Ends claimed jobs: those in p_ids and p_tokens succeeded without a result, all others are in p_outcomes (see settle). Returns
+-- the ids that were rejected because the token is no longer the job's: a stale worker changes nothing.
+-- For one job by hand: select finish('{ID}', '{TOKEN}').
+-- p_closed names the claims whose last job this call ends; null, for callers that keep no count, means that finish looks them
+-- up. It does so too if it leaves a job: only reclaim_orphans() would find a job whose claim is gone.
+-- p_locked applies to a job whose row another transaction holds, such as an open one that called cancel(): "wait" for it,
+-- "fail" with 55P03 after 0.1 s, or "skip" it. A skipped job is unchanged and its id is returned, as is a job that names a
+-- block whose key is locked; held_jobs() separates them from stale ones, and they are to be sent again. Workers try "fail"
+-- first, since it needs no locks beforehand.
+-- Locks: live rows, then dedupe keys in key order, then batch counters; limits; closed claims last. It waits for neither limits
+--   nor claims, and for a job's row as p_locked demands.
 -- Wakes: sleepers, through settle.
---
--- p_closed names claims whose last job this call ends; null means "find out", for callers that do not keep count. Where the call
--- leaves a job, it finds out too: a job whose claim is gone would be found only by reclaim_orphans().
--- p_locked says what becomes of a job whose row another transaction holds (one that called cancel() and was left open): "wait" for it,
--- "fail" with 55P03 after 0.1 s, or "skip": it is left as it is and is among the ids returned, and so is a job that names a block
--- whose key another transaction holds. held_jobs() tells such jobs from stale
--- ones: they are to be sent again. Workers, who end many jobs in one call, try "fail" first: it locks nothing beforehand.
 create or replace function finish(
     p_ids      uuid[],
     p_tokens   bigint[],
@@ -34,7 +33,7 @@ declare
     v_batch  uuid[];
     v_freed  freed[];
     v_more   freed[];
-    -- Compared, not cast: whatever somebody put into the settings, jobs must be able to end.
+    -- Compared, not cast: an invalid setting must not keep jobs from ending.
     v_counts boolean := (select s.value > '0' from settings s where s.name = 'usage_retention_days');
     v_now    timestamptz;
     v_used   used[];
@@ -53,7 +52,7 @@ begin
     if p_ids <> '{}' then
         v_now := clock();
         -- By ctid, each looked up on its own: a join could be planned for an empty table and then read all of a full
-        -- one (decision 011). A row that another transaction changes meanwhile has another ctid, and is refused.
+        -- one (decision 011). A row that another transaction updates meanwhile has another ctid and is rejected.
         if p_locked = 'skip' then
             v_places := array(
                 select l.place from unnest(p_ids, p_tokens) as g(id, token) cross join lateral (
@@ -100,11 +99,11 @@ begin
         end if;
     end if;
     if p_outcomes is not null and p_outcomes <> '[]' then
-        if p_locked = 'wait' then  -- settle leaves out what it would have to wait for
+        if p_locked = 'wait' then  -- settle skips locked rows
             perform 1 from (
                 select * from jsonb_to_recordset(p_outcomes) as g(id uuid, token bigint) order by g.id) g
             cross join lateral (select 1 from live l where l.id = g.id and l.token = g.token for update) l;
-        elsif p_locked = 'skip' then  -- and here what note_block would have to wait for
+        elsif p_locked = 'skip' then  -- note_block would wait for these
             v_locked := locked_blocks(array(
                 select distinct left(o #>> '{error,block}', 500) from jsonb_array_elements(p_outcomes) o
                 where o #>> '{error,block}' <> ''));
@@ -125,7 +124,7 @@ begin
     if p_closed is null or v_left > 0 and p_closed <> '{}' then
         perform close_claims(coalesce(p_closed, v_tokens));
     elsif p_closed <> '{}' then
-        -- One that is being renewed at this moment stays until it has expired.
+        -- A claim that is being renewed now stays until it has expired.
         delete from claims where ctid = any (array(
             select c.ctid from claims c where c.token = any (p_closed) for update skip locked));
     end if;

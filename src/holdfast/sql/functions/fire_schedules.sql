@@ -1,7 +1,6 @@
--- Fires several schedules in one transaction, given as a JSON array of objects with the names of fire_schedule's
--- parameters; one that cannot be fired keeps no other from it. Answers for each with its jobs' ids, null when there was
--- nothing to fire any more, or with the problem.
--- Called by: the upkeep leader; many schedules share a slot, and a commit for each would take seconds.
+-- Fires several schedules in one transaction, since many share a slot and a commit for each would take seconds. p_fires is a
+-- JSON array of objects with the names of fire_schedule's parameters. A schedule that fails does not affect the rest. Returns
+-- for each its jobs' ids (null if there was nothing to fire) or the problem.
 -- Locks: as fire_schedule, one after the other in the order of their dedupe keys.
 -- Wakes: sleepers, through enqueue.
 create or replace function fire_schedules(p_fires jsonb) returns table (name text, ids uuid[], problem text)
@@ -25,7 +24,7 @@ begin
                 array(select s::timestamptz from jsonb_array_elements_text(v_fire -> 'slots') s),
                 (v_fire ->> 'then')::timestamptz);
         exception
-            when serialization_failure or deadlock_detected then raise;  -- the caller tries all of it again
+            when serialization_failure or deadlock_detected then raise;  -- the caller repeats the whole call
             when others then problem := sqlerrm;
         end;
         return next;

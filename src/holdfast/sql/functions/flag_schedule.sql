@@ -1,7 +1,5 @@
--- Notes why a schedule could not be fired, for people to see. Firing or registering it removes the note.
--- Called by: the upkeep leader.
--- Locks: the schedule's row, stepping back if it is locked.
--- Wakes: nobody.
+-- Records why a schedule could not be fired, for operators. Firing or registering it clears the record.
+-- Locks: the schedule's row, giving up if it is locked.
 create or replace function flag_schedule(p_name text, p_problem text) returns void
 language sql security definer
 set search_path from current

@@ -1,7 +1,5 @@
--- Removes the settings of a key of which operators say nothing any more.
--- Called by: set_limit, clear_limit, resume.
+-- Removes the settings of a key for which operators have set nothing any more.
 -- Locks: the row.
--- Wakes: nobody.
 create or replace function forget_settings(p_key text) returns void
 language plpgsql
 set search_path from current

@@ -1,11 +1,9 @@
--- Removes sleepers whose connection is gone: what wakes them would be lost, and a job would wait for the next poll.
--- Called by: upkeep, every few seconds; an enqueue never looks.
+-- Removes sleepers whose connection is gone: notifications to them are lost, and a job would wait for the next poll. Enqueue
+-- never checks; upkeep calls this every few seconds.
+-- A connection is identified by the backend's process id, its start time and the application name. The start time is null if
+-- the schema's owner may not see it. The name shows whether a pooler (PgBouncer in session mode) has given the connection to
+-- another client.
 -- Locks: sleepers rows, skipping locked ones.
--- Wakes: nobody.
---
--- A connection is the backend's process, the time it started and its name. The time is null where the owner of the schema may not
--- see it. The name tells a worker's connection from one that a pooler (PgBouncer, one session for each client) has given to
--- another client since.
 create or replace function forget_sleepers() returns void
 language plpgsql security definer
 set search_path from current set jit = off

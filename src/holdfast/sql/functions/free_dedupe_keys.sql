@@ -1,7 +1,5 @@
--- Gives up the dedupe keys of jobs that ended; after a success a key of scope "success" stays for its period.
--- Called by: finish, settle, cancel.
+-- Releases the dedupe keys of jobs that ended; after a success, a key of scope "success" is kept for its period.
 -- Locks: dedupe rows in key order, after the jobs' rows.
--- Wakes: nobody.
 create or replace function free_dedupe_keys(p_keys text[], p_ids uuid[], p_succeeded boolean) returns void
 language plpgsql
 set search_path from current set jit = off set enable_seqscan = off set enable_bitmapscan = off

@@ -1,7 +1,5 @@
--- Those of a job's limits that it does not hold already, in their order. A job is in one order: one that keeps an order joins no other.
--- Called by: settle, resolve_duplicate.
--- Locks: none.
--- Wakes: nobody.
+-- Returns those of a job's limits that it does not hold already, in their order. A job that keeps an order joins no other
+-- order.
 create or replace function free_keys(p_keys text[], p_held text[]) returns text[]
 language plpgsql immutable parallel safe
 as $$

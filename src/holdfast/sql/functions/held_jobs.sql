@@ -1,8 +1,5 @@
--- Which of these jobs still have this token: what finish() left because another transaction held it, and not what has another
--- owner by now.
--- Called by: workers, for ids that finish() answered with.
--- Locks: none.
--- Wakes: nobody.
+-- Returns which of these jobs still have this token. Of the ids that finish() returned, these were locked by another
+-- transaction; the rest belong to another worker.
 create or replace function held_jobs(p_ids uuid[], p_tokens bigint[]) returns setof uuid
 language plpgsql stable security definer
 set search_path from current set jit = off set enable_seqscan = off set enable_bitmapscan = off

@@ -1,7 +1,4 @@
--- The limits that apply to every job of a queue, a task, a tenant, if somebody has set them.
--- Called by: admit, why.
--- Locks: none.
--- Wakes: nobody.
+-- Returns the keys of the limits that apply to every job of a queue, task or tenant, if set.
 create or replace function implicit_keys(p_queue text, p_task text, p_tenant text) returns text[]
 language sql immutable parallel safe
 as $$

@@ -1,7 +1,4 @@
--- Seconds as people say them: 20 ms, 3.2 s, 12 s, 3 min, 2.5 h. The command line words them in the same way.
--- Called by: why and what it calls.
--- Locks: none.
--- Wakes: nobody.
+-- Formats seconds for people: 20 ms, 3.2 s, 12 s, 3 min, 2.5 h. The command line uses the same format.
 create or replace function in_words(p_seconds double precision) returns text
 language sql immutable strict parallel safe
 as $$

@@ -1,8 +1,5 @@
--- Whether a worker that was last heard of at a moment counts as alive: it was heard of within 90 seconds (workers say something
--- every `renew` seconds, 20 at first), or a lease of it is still good. Whoever has to know asks here, so that all say the same.
--- Called by: why_workers, operators' tools.
--- Locks: none.
--- Wakes: nobody.
+-- Returns whether a worker counts as alive: its last heartbeat is at most 90 seconds old (the default interval, `renew`, is
+-- 20), or one of its leases is still valid. Every status display uses this function, so that they agree.
 create or replace function is_alive(p_worker text, p_heartbeat_at timestamptz) returns boolean
 language sql stable
 set search_path from current

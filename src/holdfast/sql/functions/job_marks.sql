@@ -1,7 +1,5 @@
--- A word for each of some jobs, in their order, that changes whenever the job does; of one that has ended none but its progress is left.
--- Called by: the service, for everybody who waits for a job, a few times a second; what has changed it looks at.
--- Locks: none.
--- Wakes: nobody.
+-- Returns for each of the given jobs, in their order, a text that changes whenever the job does; for an ended job, only its
+-- progress counts. The service polls it for all requests that wait for a job, and reads only the jobs that have changed.
 create or replace function job_marks(p_ids uuid[]) returns text[]
 language plpgsql stable security definer
 set search_path from current set jit = off set enable_seqscan = off set enable_bitmapscan = off

@@ -1,7 +1,4 @@
--- A number of jobs that was counted up to a bound: 1 job, 12 jobs, more than 1,000 jobs.
--- Called by: why_behind.
--- Locks: none.
--- Wakes: nobody.
+-- Formats a number of jobs that was counted up to a bound: 1 job, 12 jobs, more than 1,000 jobs.
 create or replace function jobs_in_words(p_jobs bigint, p_most bigint) returns text
 language sql immutable parallel safe
 as $$

@@ -1,7 +1,6 @@
--- Keeps what a request with an Idempotency-Key was answered, for whoever repeats it.
--- Called by: the service, last in the transaction that begin_answer was first in.
--- Locks: the key, held since then.
--- Wakes: nobody.
+-- Stores the response to a request with an Idempotency-Key, for repeated requests. It is the last call of the transaction that
+-- began with begin_answer.
+-- Locks: the key, held since begin_answer.
 create or replace function keep_answer(p_owner text, p_key text, p_status smallint, p_body text) returns void
 language plpgsql security definer
 set search_path from current

@@ -1,8 +1,6 @@
--- Keeps the result of a job that has already succeeded: one that was finished inside its handler's transaction, which
--- ends before the handler returns.
--- Called by: workers.
+-- Stores the result of a job that has already succeeded: one that was finished inside its handler's transaction, which ends
+-- before the handler returns.
 -- Locks: the job's history row.
--- Wakes: nobody.
 create or replace function keep_result(p_id uuid, p_result jsonb) returns void
 language sql security definer
 set search_path from current set jit = off set enable_seqscan = off

@@ -1,8 +1,6 @@
--- The lane of a job: 0 without a tenant and limits, else a hash of both. All jobs of a lane have one tenant and wait for the same limits. Jobs
--- of an order ("order:...") are in one lane whatever their other limits: they wait for each other.
--- Called by: enqueue, settle, claim_ring, and clients that insert into live themselves, unless they compute the same (model/limit.py).
--- Locks: none.
--- Wakes: nobody.
+-- Returns the lane of a job: 0 without a tenant and limits, else a hash of both. All jobs of a lane have one tenant and wait
+-- for the same limits. Jobs of an order ("order:...") are in one lane whatever their other limits, because they wait for each
+-- other. Clients that insert into live themselves call it, or compute the same value (model/limit.py).
 create or replace function lane_of(p_tenant text, p_keys text[]) returns bigint
 language plpgsql immutable parallel safe
 as $$
@@ -15,7 +13,7 @@ begin
     elsif coalesce(cardinality(p_keys), 0) = 0 then
         return 0;
     end if;
-    if cardinality(p_keys) > 1 or array_lower(p_keys, 1) <> 1 then  -- a query costs more than all the rest
+    if cardinality(p_keys) > 1 or array_lower(p_keys, 1) <> 1 then  -- the query costs more than the rest of the function
         v_keys := (select coalesce(string_agg(k, chr(31) order by k collate "C") filter (where k like 'order:%'),
                                    string_agg(k, chr(31) order by k collate "C")) from unnest(p_keys) k);
     end if;

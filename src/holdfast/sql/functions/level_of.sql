@@ -1,7 +1,5 @@
--- Says how a figure stands: good, warning or critical, by the thresholds in settings; null when there is no figure or no threshold.
--- Called by: the views health_levels and worker_health_summary; whoever has figures of their own.
--- Locks: none.
--- Wakes: nobody.
+-- Returns the level of a metric's value, good, warning or critical, by the thresholds in settings; null without a value or a
+-- threshold.
 create or replace function level_of(p_metric text, p_value double precision) returns text
 language plpgsql stable security definer
 set search_path from current

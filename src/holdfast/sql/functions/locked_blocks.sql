@@ -1,7 +1,6 @@
--- Return those of the given keys of blocks whose row another transaction holds, or is inserting.
--- Called by: finish, which leaves out the jobs that note_block would have to wait for.
+-- Returns those of the given keys of blocks whose row another transaction holds or is inserting. finish skips their jobs, since
+-- note_block would have to wait.
 -- Locks: the keys' rows for a moment: each is written in a subtransaction that is rolled back.
--- Wakes: nobody.
 create or replace function locked_blocks(p_keys text[]) returns text[]
 language plpgsql
 set search_path from current set jit = off set enable_seqscan = off set lock_timeout = '1ms'

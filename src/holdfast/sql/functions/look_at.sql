@@ -1,9 +1,7 @@
--- Jobs that callers ask for, wherever they are: each by its place in the lists, without those that its caller may not see: another
--- tenant's, and deliveries of webhooks where p_deliveries is not true. No keys, no leases, and of an error neither traceback nor
--- output: what a tenant may know.
--- Called by: the service, for many requests at once. A function, so that the plan does not depend on how full the tables were.
--- Locks: none.
--- Wakes: nobody.
+-- Returns the requested jobs, in whichever table they are, each with its position in the lists. Omits jobs that the caller may
+-- not see: another tenant's, and webhook deliveries where p_deliveries is not true. Shows what a tenant may know: no keys, no
+-- leases, and errors without traceback and output. One call serves many requests. It is a function so that its plan does not
+-- depend on how full the tables were.
 create or replace function look_at(
     p_ids uuid[], p_everyone boolean[], p_who text[], p_deliveries boolean[], out place bigint, out id uuid, out task text, out tenant text, out queue text,
     out priority smallint, out payload json, out status text, out attempts smallint, out max_attempts smallint, out run_at timestamptz,

@@ -1,7 +1,4 @@
--- Makes rows for keys that have none, each with the rule it falls under at this moment.
--- Called by: fold_arrivals, fold_releases, ask_limits, reconcile_limits, which hold the ring's lock.
--- Locks: none of its own.
--- Wakes: nobody.
+-- Creates rows for keys that have none, each with the rule that applies to it now. The caller holds the ring's lock.
 create or replace function make_limits(p_keys text[]) returns void
 language plpgsql
 set search_path from current

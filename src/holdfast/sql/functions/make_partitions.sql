@@ -1,7 +1,5 @@
--- Makes history's partitions for today and the days ahead. Answers how many were made.
--- Called by: migrate, and the upkeep leader.
--- Locks: history, for the moment of attaching; gives up after 100 ms rather than let workers queue up behind it.
--- Wakes: nobody.
+-- Creates history's partitions for today and the days ahead. Returns how many it created.
+-- Locks: history, while it attaches a partition; gives up after 100 ms so that workers do not queue up behind it.
 create or replace function make_partitions() returns integer
 language plpgsql security definer
 set search_path from current set lock_timeout = '100ms' set timezone = 'UTC'
@@ -17,8 +15,8 @@ begin
     loop
         v_name := 'history_' || to_char(v_day, 'YYYYMMDD');
         if to_regclass(quote_ident(current_schema()) || '.' || v_name) is null then
-            -- Rows of that day may have gone to the default partition. A few move; of a day that has many the rest goes
-            -- there too, until retention removes it: moving them would hold up every worker.
+            -- Rows of that day may be in the default partition. Up to 10,000 are moved; moving more would block every worker,
+            -- so such a day stays in the default partition until retention removes it.
             lock table history_default in access exclusive mode;
             execute format('select count(*) from (select from history_default where finished_at >= %L and finished_at < %L '
                            'limit 10001) few', v_day::timestamptz, (v_day + 1)::timestamptz) into v_rows;

@@ -1,9 +1,8 @@
--- Sets the start of claimed jobs that had to wait for a child process: so many seconds ago. What waited is no run time, and an
--- attempt's duration and usage count from here.
--- Called by: workers, on the connection on which they finish jobs, so that it never comes after a job's end.
--- Locks: the claims, against finish, which finds its rows by their place; then live rows. None is waited for: a job whose rows are
---   locked keeps the start it has.
--- Wakes: nobody.
+-- Sets the start of claimed jobs that waited for a child process, as seconds ago. The wait is not run time: an attempt's
+-- duration and usage count from here. Workers call it on the connection on which they finish jobs, so it never comes after a
+-- job's end.
+-- Locks: the claims, against finish, which finds rows by ctid; then live rows. It waits for none: a job whose rows are locked
+--   keeps its start.
 create or replace function mark_started(p_ids uuid[], p_tokens bigint[], p_ago double precision[]) returns void
 language plpgsql security definer
 set search_path from current set jit = off set enable_seqscan = off

@@ -1,8 +1,5 @@
--- Whether a caller may see a row of a tenant, or of nobody: everyone's rows, or those of one tenant. The service asks here for
--- every row it shows or changes. A caller that is neither sees nothing.
--- Called by: the service's queries; seen_jobs. No `set`, so that it becomes part of the query that asks.
--- Locks: none.
--- Wakes: nobody.
+-- Returns whether a caller may see a row of a tenant, or of none: either all rows, or those of one tenant. The service calls it
+-- for every row it shows or changes. It has no SET clause, so that it can be inlined into the calling query.
 create or replace function may_see(p_everyone boolean, p_who text, p_tenant text) returns boolean
 language sql immutable parallel safe
 as $$

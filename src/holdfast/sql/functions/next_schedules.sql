@@ -1,8 +1,5 @@
--- The schedules that come due next, earliest first, without those paused and those in p_except. One is due when its
--- next_at is not after now, the time by the database's clock.
--- Called by: the upkeep leader, at each slot.
--- Locks: none.
--- Wakes: nobody.
+-- Returns the schedules that are due next, earliest first, without paused ones and those in p_except. A schedule is due when
+-- next_at <= now; now is the database's clock.
 create or replace function next_schedules(p_limit integer default 100, p_except text[] default '{}')
 returns table (name text, cron text, zone text, missed missed_policy, next_at timestamptz, now timestamptz)
 language sql stable security definer

@@ -1,8 +1,7 @@
--- Records that a key was found blocked, for people to act on.
--- Called by: settle. It must raise nothing but a lock that it cannot have: a failure that cannot be stored would be a job lost.
--- Locks: the key's row. It gives up after 100 ms if another transaction holds it. A worker then sends the ends of
---   its jobs one by one, so that only those under this key wait.
--- Wakes: nobody.
+-- Records that a key was found blocked, for operators. It must raise no error except lock_not_available: a failure that cannot
+-- be stored would be a lost job.
+-- Locks: the key's row. It gives up after 100 ms if another transaction holds it. A worker then finishes its jobs one by one,
+--   so that only those under this key wait.
 create or replace function note_block(p_key text, p_reason text, p_job uuid) returns void
 language sql
 set search_path from current set jit = off set enable_seqscan = off set lock_timeout = '100ms'

@@ -1,8 +1,6 @@
--- Opens a batch: jobs may be added until it has ended, and it cannot end before it is closed. p_on_done is a job in the
--- form of enqueue_many, enqueued once when the last job of the batch has ended; what is wrong with it is told now.
--- Called by: clients; a repeated call with the same id changes nothing.
--- Locks: none.
--- Wakes: nobody.
+-- Opens a batch: jobs may be added until it has ended, and it cannot end before it is closed. p_on_done is a job in the form of
+-- enqueue_many, enqueued once when the last job of the batch has ended; an invalid one is rejected now. A repeated call with
+-- the same id changes nothing.
 create or replace function open_batch(
     p_id uuid, p_name text, p_tenant text default null, p_on_done jsonb default null) returns void
 language plpgsql security definer

@@ -1,7 +1,5 @@
--- The orders among limits: one job at a time, the first first, and one that waits for another attempt holds up the rest.
--- Called by: claim, settle.
--- Locks: none.
--- Wakes: nobody.
+-- Returns the orders among limits. An order runs one job at a time, in sequence; a job that waits for another attempt holds up
+-- those after it.
 create or replace function orders_of(p_keys text[]) returns text[]
 language plpgsql immutable parallel safe
 as $$

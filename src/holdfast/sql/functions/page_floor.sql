@@ -1,8 +1,6 @@
--- The last of the p_jobs newest jobs before an id, wherever they are or among the dead, or null when there are not so many. A list that
--- looks no further back costs the same whoever asks, also a tenant with ten jobs among millions. Ids grow with time.
--- Called by: the service, before each part of a list.
--- Locks: none.
--- Wakes: nobody.
+-- Returns the id of the last of the p_jobs newest jobs before an id, in all tables or among the dead; null if there are fewer.
+-- The service reads lists down to this id, so a page costs the same for each tenant, even one with ten jobs among millions. Ids
+-- grow with time.
 create or replace function page_floor(p_before uuid, p_jobs integer, p_dead boolean default false) returns uuid
 language plpgsql stable security definer
 set search_path from current set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off
@@ -15,7 +13,7 @@ begin
         return (select d.id from dead d where d.id < v_before order by d.id desc offset v_skip limit 1);
     end if;
     return (
-        -- The condition stands outside: with one inside, an arm of the union loses its order and all of it is sorted.
+        -- The condition is outside the union: inside, a branch would lose its order and the whole union would be sorted.
         select j.id
         from (select l.id from live l union all select l.id from later l union all select d.id from dead d
               union all select h.id from history h) j

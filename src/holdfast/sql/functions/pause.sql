@@ -1,7 +1,6 @@
--- Starts nothing more under a key until it is resumed, or for p_for: a limit's key, queue:NAME, task:NAME or tenant:NAME.
--- What waits stays where it is and burns no attempts; what runs goes on. Pausing once more replaces who, why and until
--- when. Answers whether it was not paused before.
--- Called by: operators.
+-- Starts no more jobs under a key until it is resumed, or for p_for: a limit's key, queue:NAME, task:NAME or tenant:NAME.
+-- Waiting jobs stay where they are and use no attempts; running jobs continue. Pausing again replaces who, why and until when.
+-- Returns whether the key was not paused before.
 -- Locks: the key's limit_settings row.
 -- Wakes: all workers.
 create or replace function pause(
@@ -18,16 +17,16 @@ begin
         raise exception '% is a rule, not a key: pause its keys, or set its concurrency to 0', p_key
             using errcode = 'invalid_parameter_value', constraint = 'limit';
     elsif p_for <= interval '0' then
-        raise exception 'a pause lasts longer than nothing, got %', p_for
+        raise exception 'a pause must be longer than 0, got %', p_for
             using errcode = 'invalid_parameter_value', constraint = 'limit';
     elsif p_for > interval '100 years' then
-        raise exception 'a pause lasts up to 100 years, or without an end until it is resumed; got %', p_for
+        raise exception 'a pause lasts up to 100 years, or until it is resumed if no duration is given; got %', p_for
             using errcode = 'invalid_parameter_value', constraint = 'limit';
     end if;
     insert into limit_settings (key, kind) values (p_key, kind_of(p_key)) on conflict do nothing;
     select s.paused and (s.paused_until is null or s.paused_until > clock()) into v_before
     from limit_settings s where s.key = p_key for update;
-    v_now := clock();  -- it may have waited for the row
+    v_now := clock();  -- read after waiting for the row
     update limit_settings s
     set paused = true, paused_until = v_now + p_for, paused_at = v_now, paused_by = coalesce(p_by, session_user),
         paused_reason = p_reason

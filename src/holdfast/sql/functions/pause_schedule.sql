@@ -1,8 +1,7 @@
--- Pauses a schedule, or lets it go on with p_paused false. Slots that pass while it is paused are not made up for: it
--- counts them again from the moment it goes on. Answers whether there is such a schedule; once more is no change.
--- Called by: operators.
+-- Pauses a schedule, or resumes it if p_paused is false. Slots missed while it is paused are skipped: it counts slots from the
+-- moment it is resumed. Returns whether the schedule exists; a repeated call changes nothing. The upkeep leader reads the
+-- change in its next round.
 -- Locks: the schedule's row.
--- Wakes: nobody; the upkeep leader sees it in its next round.
 create or replace function pause_schedule(p_name text, p_paused boolean default true) returns boolean
 language plpgsql security definer
 set search_path from current

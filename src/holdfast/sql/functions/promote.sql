@@ -1,10 +1,8 @@
--- Moves jobs that have become due from later into live, earliest first; answers with their ids.
--- Called by: claim when it has room left, and the upkeep leader.
+-- Moves jobs that have become due from later into live, earliest first, and returns their ids. It wakes no worker: the caller
+-- knows whether one is needed.
+-- With p_since, only jobs that became due within it. That spares a claim the index entries of jobs moved long ago, which a long
+-- transaction elsewhere keeps alive. The leader checks all due jobs in each round, or less often if that is slow (upkeep).
 -- Locks: later rows in order of run_at, skipping locked ones.
--- Wakes: nobody; the caller knows whether anybody else is needed.
---
--- With p_since only what became due so recently: that spares a claim the index entries of jobs moved long ago, which a
--- long transaction elsewhere keeps alive. The leader looks at all, in each round or, where that is slow, now and then (upkeep).
 create or replace function promote(p_limit integer default 1000, p_since interval default null) returns uuid[]
 language plpgsql security definer
 set search_path from current set jit = off set enable_seqscan = off set enable_bitmapscan = off

@@ -1,12 +1,11 @@
--- Removes what has outlived its use: history partitions past retention (dropped, never vacuumed away), expired dedupe
--- keys (a message's once the message is gone too), bodies of webhooks whose deliveries are gone, workers not heard of for an hour, progress, ticks, usage and ended batches past
--- retention, the service's answers after a day (the setting answers_hours), limits of keys that nobody uses (prune_limits), and tokens
--- that have opened nothing for 90 days. Cancels batches left open (end_abandoned). Never touches live, later or dead. Decision 029
--- says of every table what bounds it.
--- Answers how much it removed, at most p_limit of each kind; call again while rows_removed is p_limit or more.
--- Called by: the upkeep leader, in small committed steps.
--- Locks: history for the moment of dropping; gives up after 50 ms rather than let workers queue up behind it.
--- Wakes: nobody.
+-- Removes, each after its retention period (decision 029 lists every table):
+--   history partitions (dropped, not deleted from), expired dedupe keys (a message's once the message is gone too),
+--   webhook bodies without deliveries, workers without a heartbeat for an hour, progress, ticks, usage, ended batches,
+--   the service's stored responses (setting answers_hours), unused limits (prune_limits), tokens invalid for 90 days.
+-- Cancels abandoned batches (end_abandoned). Never touches live, later or dead.
+-- Returns how much it removed, at most p_limit of each kind. Call it again, in a new transaction, while rows_removed is
+-- p_limit or more.
+-- Locks: history while it drops a partition; gives up after 50 ms so that workers do not queue up behind it.
 create or replace function prune(p_limit integer default 1000, out partitions_dropped integer, out rows_removed integer)
 language plpgsql security definer
 set search_path from current set lock_timeout = '50ms' set timezone = 'UTC'
@@ -24,7 +23,7 @@ begin
     with expired as materialized (
         select key, id, starts_with(key, 'outbox' || chr(31)) and times_accepted(id) > 0 as known
         from dedupe where expires_at <= clock() order by expires_at limit p_limit for update skip locked),
-    -- A message that can still be seen keeps its key: no second one with the same may stand beside it.
+    -- A message that still exists keeps its key, so that no second message with that key can be created.
     kept as (
         update dedupe d set expires_at = clock() + interval '1 day' from expired e where d.key = e.key and e.known)
     delete from dedupe d using expired e where d.key = e.key and not e.known;
@@ -32,7 +31,7 @@ begin
     with expired as materialized (
         select b.id, b.deliveries from webhook_bodies b
         where b.expires_at <= clock() order by b.expires_at limit p_limit for update skip locked),
-    -- One look for all of them: an event may have many deliveries.
+    -- One lookup for all: an event may have many deliveries.
     known as materialized (
         select unnest(seen_jobs(true, null, true, array(select unnest(e.deliveries) from expired e))) as id),
     needed as materialized (
@@ -47,7 +46,7 @@ begin
     rows_removed := rows_removed + v_rows;
     delete from workers where ctid = any (array(
         select w.ctid from workers w where w.heartbeat_at < clock() - interval '1 hour' for update skip locked));
-    delete from sleepers where ctid = any (array(  -- those whose connection is cut off, which forget_sleepers() does not see
+    delete from sleepers where ctid = any (array(  -- cut-off connections, which forget_sleepers() cannot detect
         select s.ctid from sleepers s where not exists (
             select 1 from workers w where w.id = s.worker and w.heartbeat_at > clock() - interval '5 minutes')
         for update skip locked));
@@ -62,7 +61,7 @@ begin
     delete from usage_counts where ctid = any (array(
         select ctid from usage_counts
         where minute < clock() - make_interval(days => (
-            -- What is no number keeps nothing else from being pruned.
+            -- An invalid setting must not keep the rest from being pruned.
             select least(greatest(s.value::numeric, 0), 36500)::integer from settings s
             where s.name = 'usage_retention_days' and jsonb_typeof(s.value) = 'number'))
         order by minute limit p_limit));
@@ -88,7 +87,7 @@ begin
           and to_date(substring(c.relname from 9), 'YYYYMMDD') < v_oldest
         order by 1
     loop
-        begin  -- while somebody reads it, it waits for the next round: finishing must not queue up behind a drop
+        begin  -- a partition that is being read waits for the next round, so that no finish queues up behind the drop
             execute format('drop table %I', v_name);
             partitions_dropped := partitions_dropped + 1;
         exception when lock_not_available then

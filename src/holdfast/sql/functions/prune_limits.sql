@@ -1,31 +1,29 @@
--- Removes what limits leave behind: rows of keys that nobody has used for a day (orders: an hour), and counts of work stepped over
--- that are older than p_oldest. A row goes only when a new one would say the same: nothing is counted, paused or set by an operator,
--- the rate's bucket is full again, and the breaker is closed without a failure (after a week of silence: however it stands). Returns how many rows it removed.
--- Called by: prune.
--- Lanes and flows that have been empty for an hour go too.
+-- Removes unused rows of limits: keys not used for a day (orders: an hour), throttle counts older than p_oldest, and lanes and
+-- flows that have been empty for an hour. Returns how many rows it removed.
+-- A key is removed only if a new row would be equivalent: nothing runs, is paused or set by an operator, the rate's bucket is
+-- full, and the breaker is closed without failures. After a week without activity the breaker's state is ignored.
 -- Locks: the ring's lock, without which it does nothing; limit_settings and throttled rows, skipping locked ones.
--- Wakes: nobody.
 create or replace function prune_limits(p_limit integer, p_oldest timestamptz) returns integer
 language plpgsql
 set search_path from current set jit = off
 as $$
 declare
-    -- A part of the pages, if there are many: those of a million keys are not to be read every minute.
+    -- A sample of the pages if there are many, so that a million keys are not read every minute.
     v_keys  real := least(100, 100 * 500.0 / greatest(pg_relation_size('limits') / 8192, 1));
     v_steps real := least(100, 100 * 500.0 / greatest(pg_relation_size('throttled') / 8192, 1));
     v_lanes real := least(100, 100 * 500.0 / greatest(pg_relation_size('lanes') / 8192, 1));
     v_flows real := least(100, 100 * 500.0 / greatest(pg_relation_size('flows') / 8192, 1));
     v_now   timestamptz := clock();
-    v_old   bigint := (date_part('epoch', v_now - interval '1 hour') * 1000000)::bigint << 10;  -- as tokens count
+    v_old   bigint := (date_part('epoch', v_now - interval '1 hour') * 1000000)::bigint << 10;  -- in the form of a token
     v_gone  integer;
     v_rows  integer;
 begin
     if not lock_ring() then
         return 0;
     end if;
-    perform set_config('idle_in_transaction_session_timeout', '10ms', true);  -- a statement of its own: no claim waits for it
+    perform set_config('idle_in_transaction_session_timeout', '10ms', true);  -- an open transaction must not keep the ring's lock
     perform fold_releases(next_token());
-    delete from limit_settings where ctid = any (array(  -- of pauses that are over
+    delete from limit_settings where ctid = any (array(  -- expired pauses
         select s.ctid from limit_settings s where s.override = '{}' and s.paused_until < v_now - interval '1 day' limit p_limit for update skip locked));
     delete from limits where ctid = any (array(
         select m.ctid from limits m tablesample system (v_keys) join limit_state s on s.key = m.key

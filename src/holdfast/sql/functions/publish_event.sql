@@ -1,11 +1,10 @@
--- Tells endpoints of an event: makes a delivery for each enabled endpoint of the tenant (without one: of no tenant) that wants
--- events of this type. They are sent once this transaction has committed. Answers the event's id, the deliveries' and what
--- happened: created, or existing (the event, or another with this key, was published before).
--- Called by: clients in any language, inside the transaction that makes the event true. p_body is sent and signed as it is.
+-- Publishes an event: creates a delivery for each enabled endpoint of the tenant (without one: endpoints of no tenant) that
+-- subscribes to this type. They are sent once this transaction has committed. Returns the ids of the event and the deliveries,
+-- and the outcome: created, or existing (the event, or another with this key, was published before).
+-- p_body is sent and signed unchanged. p_key identifies what must not be published twice. p_fresh: p_event was never sent
+-- before, which saves the lookup of its deliveries.
 -- Locks: the event's key, then the deliveries' own rows.
 -- Wakes: sleepers of the queue.
---
--- p_key says what must not be told twice. p_fresh: p_event was never sent before, which spares a look for what was made of it.
 create or replace function publish_event(
     p_type         text,
     p_body         text,
@@ -26,9 +25,9 @@ declare
     v_taken     boolean := true;
 begin
     if v_known and current_setting('transaction_isolation') <> 'read committed' then
-        raise exception 'an event with an id of your own cannot be published in a % transaction: it could not see whether '
-            'that was done meanwhile', current_setting('transaction_isolation')
-            using errcode = 'invalid_parameter_value', constraint = 'event', hint = 'use read committed, or let publish_event make the id';
+        raise exception 'cannot publish with a given id in a % transaction: it may not see that the event was already published',
+            current_setting('transaction_isolation')
+            using errcode = 'invalid_parameter_value', constraint = 'event', hint = 'use read committed, or let publish_event generate the id';
     end if;
     event := coalesce(p_event, uuid7());
     if p_key is not null then

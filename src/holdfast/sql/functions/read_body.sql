@@ -1,7 +1,4 @@
--- What a delivery sends: the body of its event. Null when it is not kept any more, or is another tenant's.
--- Called by: workers, before they send.
--- Locks: none.
--- Wakes: nobody.
+-- Returns the body that a delivery sends. Null if it is no longer kept, or belongs to another tenant.
 create or replace function read_body(p_id uuid, p_tenant text) returns text
 language sql stable security definer
 set search_path from current

@@ -1,8 +1,5 @@
--- What a delivery needs to know of its endpoint: where to, for how long, and the secrets that are valid now, the newest
--- first, as they are stored. The only way to read secrets that any role has.
--- Called by: workers, before they send.
--- Locks: none.
--- Wakes: nobody.
+-- Returns what a delivery needs from its endpoint: URL, timeout, and the currently valid secrets, newest first, as stored. No
+-- role can read secrets in another way.
 create or replace function read_endpoint(
     p_id uuid, out tenant text, out url text, out prefix text, out timeout double precision, out dev boolean,
     out enabled boolean, out disabled_reason text, out secrets text[])

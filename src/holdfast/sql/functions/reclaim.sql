@@ -1,8 +1,8 @@
--- Takes back the jobs of expired claims: each returns to the queue with its attempt counted, or goes to dead when its
--- attempts are used up. Answers with one row per claim, naming the worker that lost it.
--- Called by: the upkeep leader, until it answers with no row; safe to call from many places at once.
--- Locks: expired claims in token order, then live rows in id order, skipping locked ones of both; limits without waiting. A claim
---   one of whose jobs another transaction holds stays for the next round, and does not count against p_limit.
+-- Takes back the jobs of expired claims: each returns to the queue with its attempt counted, or moves to dead if its attempts
+-- are used up. Returns one row per claim, with the worker that lost it. The upkeep leader repeats it until it returns no row;
+-- concurrent calls are safe.
+-- Locks: expired claims in token order, then live rows in id order, skipping locked ones of both; limits without waiting. A
+--   claim with a job that another transaction holds stays for the next round, and does not count against p_limit.
 -- Wakes: sleepers, through settle.
 create or replace function reclaim(p_limit integer default 20)
 returns table (token bigint, worker text, expired_at timestamptz, ids uuid[])
@@ -10,7 +10,7 @@ language plpgsql security definer
 set search_path from current set lock_timeout = '100ms'
 as $$
 declare
-    -- Fetched one by one: those beyond p_limit are not locked.
+    -- Fetched one by one, so that those beyond p_limit are not locked.
     v_claims cursor for select * from claims c where c.expires_at <= clock() order by c.token for update skip locked;
     v_claim claims;
     v_lost  jsonb;
@@ -29,7 +29,7 @@ begin
         token := v_claim.token;
         worker := v_claim.worker;
         expired_at := v_claim.expires_at;
-        begin  -- one claim that cannot be settled must not keep all others from it
+        begin  -- a claim that cannot be settled must not block the rest
             v_moved := array(select settle(v_lost, v_claim.worker));
             perform close_claims(array[v_claim.token]);
             ids := array(select m.id from unnest(v_moved) m);

@@ -1,7 +1,7 @@
--- Takes back running jobs whose claim is gone, as reclaim does those of an expired one. There are none unless a client closed a
--- claim too early, or a row of claims was deleted by hand. Returns their ids.
--- Called by: upkeep. It reads p_pages pages in a row, chosen at random: no index leads to such jobs, since none may hold the token,
---   and a backlog is never read as a whole. With 50 pages every 2 s, a live table of 100 MB takes about ten minutes.
+-- Takes back running jobs without a claim, as reclaim does for expired claims. They exist only if a client closed a claim too
+-- early, or a row of claims was deleted by hand. Returns their ids.
+-- Reads p_pages consecutive pages, chosen at random: token must not be indexed, so no index finds such jobs, and live is never
+-- scanned as a whole. With 50 pages every 2 s, a live table of 100 MB takes about ten minutes.
 -- Locks: live rows, skipping locked ones, as settle; limits without waiting.
 -- Wakes: sleepers, through settle.
 create or replace function reclaim_orphans(p_pages integer default 50) returns setof uuid
@@ -19,7 +19,7 @@ begin
     select array_agg(l.id), array_agg(l.token) into v_ids, v_tokens
     from live l
     where l.ctid >= format('(%s,0)', v_from)::tid and l.ctid < format('(%s,0)', v_from + p_pages)::tid and l.token is not null;
-    -- In a statement of its own: a job that ends meanwhile has no claim any more either, and then settle does not find it.
+    -- In a statement of its own: a job that ends meanwhile has no claim either, and settle then does not find it.
     v_lost := (
         select jsonb_agg(jsonb_build_object('id', g.id, 'token', g.token, 'outcome', 'lost', 'error', jsonb_build_object(
             'type', 'LeaseLost', 'code', 'LEASE_LOST', 'message', 'its claim was closed while it was running')))

@@ -1,7 +1,6 @@
--- Takes back at once what a worker holds whose process has ended, as reclaim does with expired claims, and forgets the worker. Returns
--- the number of jobs taken back.
--- Called by: supervisors, when the process has ended for certain. Called too early it does no harm: the worker's tokens are old from then
---   on, and what it writes is refused.
+-- Takes back at once all jobs of a worker whose process has ended, as reclaim does for expired claims, and removes the worker.
+-- Returns the number of jobs taken back. Supervisors call it. If the process still runs, its tokens are stale from then on and
+-- its writes are rejected.
 -- Locks: the worker's rows; its claims in token order, skipping locked ones; then as reclaim.
 -- Wakes: sleepers, through settle.
 create or replace function reclaim_worker(p_worker text) returns integer

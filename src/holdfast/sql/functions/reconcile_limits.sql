@@ -1,7 +1,6 @@
--- Compares every key's count of running jobs with the truth and answers with the keys that differ: key, counted, actual.
--- With p_repair it sets them right; what it answers is then what it has changed.
--- Called by: operators; `holdfast doctor` only looks (limit_drift). There is nothing to find unless something is broken.
--- Locks: with p_repair, an advisory lock against other repairs. The next claim takes what it says into account (fold_releases).
+-- Compares every key's count of running jobs with the actual number and returns the keys that differ: key, counted, actual.
+-- With p_repair it corrects them and returns what it changed. There are none unless something is broken.
+-- Locks: with p_repair, an advisory lock against other repairs. The next claim applies the corrections (fold_releases).
 -- Wakes: all workers, if something was repaired.
 create or replace function reconcile_limits(p_repair boolean default false)
 returns table (key text, counted bigint, actual bigint)
@@ -14,10 +13,10 @@ begin
         return query select d.key, d.counted, d.actual from limit_drift() d;
         return;
     end if;
-    if not pg_try_advisory_xact_lock(1215259733, hashtext('the counts of ' || current_schema())) then  -- two would count a repair twice
-        raise exception 'another repair of the counts of limits has not ended; try again' using errcode = 'lock_not_available';
+    if not pg_try_advisory_xact_lock(1215259733, hashtext('the counts of ' || current_schema())) then  -- two concurrent repairs would correct twice
+        raise exception 'another repair of limit counts is running; try again' using errcode = 'lock_not_available';
     end if;
-    -- Said as ends of jobs are: what claims count meanwhile stays right, and none of them waits.
+    -- Recorded like the ends of jobs, so that concurrent claims stay correctly counted and do not wait.
     return query
         with drift as materialized (select d.key, d.counted, d.actual from limit_drift() d),
         appended as (

@@ -1,7 +1,4 @@
--- Stores what one bounded pass did, or a worker in one window, and answers how many jobs wait in its queues now.
--- Called by: hf.tick(), at its end; workers, at the end of each window in which they did something.
--- Locks: none.
--- Wakes: nobody.
+-- Stores what a bounded pass (hf.tick) did, or a worker in one window. Returns how many jobs wait in its queues now.
 create or replace function record_tick(
     p_worker text, p_queues text[], p_seconds double precision, p_claimed integer, p_processed integer, p_succeeded integer,
     p_failed integer, p_throttled integer, p_contention integer, p_tenants jsonb, p_kind text default 'tick',

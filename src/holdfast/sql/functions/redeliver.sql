@@ -1,8 +1,7 @@
--- Delivers again. Answers for each id: retried (it had failed, and goes back with fresh attempts), copied (it had ended; a new
--- delivery of the same event has been made, and `delivery` is its id), due (it waited, and need not wait longer), running,
--- disabled (its endpoint is, and nothing was done) or unknown.
--- Called by: operators.
--- Locks: as retry_dead; then later rows in id order; then the bodies of what is sent anew.
+-- Delivers again. Returns for each id: retried (it had failed and is queued with fresh attempts), copied (it had ended;
+-- `delivery` is the id of a new delivery of the same event), due (it was waiting and is due now), running, disabled (its
+-- endpoint is disabled, and nothing was done) or unknown.
+-- Locks: as retry_dead; then later rows in id order; then the bodies of the copied deliveries.
 -- Wakes: sleepers of the queue.
 create or replace function redeliver(p_ids uuid[]) returns table (id uuid, outcome text, delivery uuid)
 language plpgsql security definer

@@ -1,8 +1,8 @@
--- Makes the limits of an application's tasks known, given as a JSON array of objects: template, pattern (what LIKE finds
--- its keys by) and code (the numbers, see set_limit). The last to start wins; what operators said of a rule stays.
--- Called by: workers when they start.
--- Locks: when something has changed, limit_rules against others who change them.
--- Wakes: all workers, when something has changed: what was closed may be open now.
+-- Registers the limits of an application's tasks when a worker starts, given as a JSON array of objects: template, pattern (a
+-- LIKE pattern that matches its keys) and code (the values, see set_limit). The last worker to start wins; operators' overrides
+-- stay.
+-- Locks: limit_rules against concurrent changes, if something has changed.
+-- Wakes: all workers, if something has changed: closed lanes may be open now.
 create or replace function register_limits(p_rules jsonb) returns void
 language plpgsql security definer
 set search_path from current set jit = off
@@ -10,7 +10,7 @@ as $$
 declare
     v_changed text[];
 begin
-    -- What the columns of limit_rules could not hold is refused before anything is changed.
+    -- Values that the columns of limit_rules cannot hold are rejected before anything is changed.
     perform f.* from jsonb_to_recordset(p_rules) as g(code jsonb) cross join lateral jsonb_to_record(g.code)
         as f(concurrency integer, rate double precision, per double precision, burst double precision,
              breaker_after integer, breaker_pause double precision, breaker_cap double precision);
@@ -25,7 +25,7 @@ begin
     lock table limit_rules in share row exclusive mode;
     with given as materialized (
         select * from jsonb_to_recordset(p_rules) as g(template text, pattern text, code jsonb)),
-    -- One rule for each pattern: the argument may have got another name, and the rule under the old one could win.
+    -- One rule per pattern: if its argument was renamed, the rule under the old name could win.
     renamed as (
         delete from limit_rules r using given g where r.pattern = g.pattern and r.template <> g.template
         returning r.pattern, r.override),

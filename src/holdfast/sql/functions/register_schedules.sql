@@ -1,10 +1,10 @@
--- Makes an application's schedules known, given as a JSON array of objects (name, task, cron, zone, missed, payload, and
--- options: other parameters of enqueue_many). A new one counts slots from now on, and so does one whose cron text or
--- zone has changed; any other keeps its place, so that a restart loses no slot. A pause stays. Returns the schedules that have
--- changed and are held by another transaction (an open pause_schedule()): a worker starts without them, and calls again.
--- Called by: workers when they start.
+-- Registers an application's schedules when a worker starts, given as a JSON array of objects (name, task, cron, zone, missed,
+-- payload, and options: other parameters of enqueue_many). A schedule that is new, or has another cron text or zone, counts
+-- slots from now on; any other keeps next_at, so that a restart loses no slot. A pause stays. The upkeep leader reads the
+-- changes in its next round.
+-- Returns the changed schedules that another transaction holds (an open pause_schedule()): a worker starts without them and
+-- calls again.
 -- Locks: schedules in name order, skipping locked ones.
--- Wakes: nobody; the upkeep leader finds them in its next round.
 create or replace function register_schedules(p_schedules jsonb) returns text[]
 language plpgsql security definer
 set search_path from current set lock_timeout = '100ms'
@@ -32,7 +32,7 @@ begin
             payload = excluded.payload, options = excluded.options, registered_at = excluded.registered_at,
             problem = null,
             next_at = case when (k.cron, k.zone) is not distinct from (excluded.cron, excluded.zone) then k.next_at
-                           -- We may have waited for a firing that is later than our own clock.
+                           -- The insert may have waited for a firing later than its clock().
                            else greatest(excluded.next_at, k.last_at + interval '1 microsecond') end;
     return array(
         select s.name from jsonb_to_recordset(p_schedules) as s(
@@ -40,6 +40,6 @@ begin
         where s.name = any (v_held) and not exists (
             select 1 from schedules k where k.name = s.name and (k.task, k.cron, k.zone, k.missed, k.payload, k.options)
                 is not distinct from (s.task::task_name, s.cron, s.zone, s.missed, s.payload, coalesce(s.options, '{}'))));
-exception when lock_not_available then  -- one of them is being made in another transaction
+exception when lock_not_available then  -- another transaction is inserting one of them
     return v_names;
 end $$;

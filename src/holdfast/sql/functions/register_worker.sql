@@ -1,8 +1,6 @@
--- Makes a worker known, with the tasks it can run and how their jobs are retried. Returns the tasks that have changed and are
--- held by another transaction: a worker starts without them, and calls again.
--- Called by: workers when they start, and again when upkeep() says that they were forgotten.
+-- Registers a worker with the tasks it can run and their retry policies, at its start and when upkeep() reports that it is not
+-- known. Returns the changed tasks that another transaction holds: a worker starts without them and calls again.
 -- Locks: the worker's row; tasks that have changed, in name order, skipping locked ones.
--- Wakes: nobody.
 create or replace function register_worker(
     p_worker text, p_host text, p_pid integer, p_version text, p_queues text[], p_concurrency integer, p_tasks jsonb)
 returns text[]
@@ -39,7 +37,7 @@ begin
         on conflict (name) do update
             set queue = excluded.queue, max_attempts = excluded.max_attempts, retry = excluded.retry,
                 timeout = excluded.timeout, updated_at = excluded.updated_at;
-    exception when lock_not_available then  -- one of them is being made in another transaction
+    exception when lock_not_available then  -- another transaction is inserting one of them
         v_held := v_changed;
     end;
     return v_held;

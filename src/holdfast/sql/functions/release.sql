@@ -1,5 +1,5 @@
--- Gives claimed jobs back unrun, their attempts refunded. Answers with the ids whose token was no longer theirs.
--- Called by: workers that stop, for what they claimed and did not start.
+-- Puts claimed jobs back into the queue unrun, for workers that stop; their attempts are refunded. Returns the ids whose
+-- token was no longer the job's.
 -- Locks: as finish.
 -- Wakes: sleepers of the jobs' queues.
 create or replace function release(p_ids uuid[], p_tokens bigint[]) returns setof uuid

@@ -1,8 +1,6 @@
--- Removes an endpoint with its secrets. Deliveries that wait fail when their turn comes; those that ended stay as long as
--- history does. Answers whether there was such an endpoint.
--- Called by: operators.
+-- Removes an endpoint with its secrets. Waiting deliveries fail when they are due; ended ones stay as long as history does.
+-- Returns whether the endpoint existed.
 -- Locks: the endpoint's row.
--- Wakes: nobody.
 create or replace function remove_endpoint(p_id uuid) returns boolean
 language plpgsql security definer
 set search_path from current

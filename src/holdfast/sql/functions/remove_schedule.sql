@@ -1,8 +1,6 @@
--- Removes a schedule; jobs that it has made stay. A worker whose code still has it brings it back when it starts.
--- Answers whether there was such a schedule.
--- Called by: operators.
+-- Removes a schedule; its jobs stay. A worker whose code still has the schedule registers it again when it starts. Returns
+-- whether the schedule existed.
 -- Locks: the schedule's row.
--- Wakes: nobody.
 create or replace function remove_schedule(p_name text) returns boolean
 language plpgsql security definer
 set search_path from current

@@ -1,9 +1,7 @@
--- Extends the leases of the given claims and says that the worker lives. Answers with the tokens still held; one that
--- is missing has expired or was reclaimed, and its jobs belong to somebody else.
--- Called by: each worker's renewal thread, on a connection of its own.
+-- Extends the leases of the given claims and records the worker's heartbeat. Returns the tokens still held; a missing one has
+-- expired or was reclaimed, and its jobs belong to another worker. Each worker's renewal thread calls it on its own connection.
 -- Locks: the worker's row, then its claims in token order; not against finish, which may hold one for longer than a lease
---   lasts: inside a handler's transaction, between finish and a commit that the handler's process is slow to send.
--- Wakes: nobody.
+--   lasts: inside a handler's transaction, if the handler's process is slow to commit.
 create or replace function renew(p_worker text, p_tokens bigint[], p_ttl interval) returns setof bigint
 language plpgsql security definer
 set search_path from current set jit = off set enable_seqscan = off

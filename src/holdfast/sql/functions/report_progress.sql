@@ -1,8 +1,7 @@
--- Stores what handlers say of their progress: an array of {"id", "token", "done", "total", "message"}. What comes from a
--- worker that has lost the job is ignored.
--- Called by: workers, in batches, at most a few times a second.
--- Locks: progress rows in id order. One that another transaction holds is left out: a worker's ends come after its reports.
--- Wakes: nobody.
+-- Stores the progress that handlers report: an array of {"id", "token", "done", "total", "message"}. Reports from a worker that
+-- has lost the job are ignored. Workers send them in batches, at most a few times a second.
+-- Locks: progress rows in id order. A row that another transaction holds is omitted: a worker finishes jobs only after its
+--   reports.
 create or replace function report_progress(p_reports jsonb) returns void
 language plpgsql security definer
 set search_path from current set jit = off set enable_seqscan = off set lock_timeout = '50ms'

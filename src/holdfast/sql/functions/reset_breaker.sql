@@ -1,8 +1,5 @@
--- Closes a key's breaker by hand and forgets its failures, as a probe that succeeded would. Answers whether it was open or
--- half open.
--- Called by: operators, who know that the other side works again.
--- Locks: none.
--- Wakes: all workers, if something was to be forgotten.
+-- Closes a key's breaker and clears its failures, as a successful probe would. Returns whether it was open or half open.
+-- Wakes: all workers, if there was something to clear.
 create or replace function reset_breaker(p_key text) returns boolean
 language plpgsql security definer
 set search_path from current
@@ -14,7 +11,7 @@ begin
     if not found then
         return false;
     end if;
-    insert into releases (ended) values (array[(p_key, 0, 0, 0, 2)::released]);  -- the next claim forgets them
+    insert into releases (ended) values (array[(p_key, 0, 0, 0, 2)::released]);  -- the next claim clears them
     perform tell_workers('limits');
     return v_until is not null;
 end $$;

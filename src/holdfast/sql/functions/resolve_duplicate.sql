@@ -1,9 +1,9 @@
--- What becomes of an enqueue whose dedupe key another job holds: existing, replaced, or an error; null when the job has moved
--- or given up the key meanwhile, and the caller looks again. Only a job of the same task and tenant is replaced. It gets the limits with the
--- payload, in the lane of its own tenant; an order that it keeps stays kept.
--- Called by: enqueue.
--- Locks: the holder's row, to replace its payload. It waits for a claim or for another replace of the same key, up to a second: skipping
---   the row would lose this payload, or leave the earlier one of two. The key itself is not locked, so no end of a job waits for this.
+-- Handles an enqueue whose dedupe key another job holds. Returns existing or replaced, or raises an error; null if the job has
+-- moved or released the key meanwhile, and the caller has to try again. Only a job of the same task and tenant is replaced. It
+-- gets the new payload and limits, in the lane of its own tenant; an order that it keeps stays kept.
+-- Locks: the holder's row, to replace its payload. It waits up to a second for a claim or another replace of the same key:
+--   skipping the row would lose this payload, or keep the older of two. The key itself is not locked, so no end of a job waits
+--   for this.
 -- Wakes: sleepers of a due holder's queue: it may have waited for a limit that it is no longer under.
 create or replace function resolve_duplicate(
     p_key text, p_holder uuid, p_task text, p_tenant text, p_payload jsonb, p_on_conflict text, p_keys text[] default null)
@@ -43,12 +43,12 @@ begin
             raise exception 'job % is being changed by a transaction that is still open; repeat the call: it holds dedupe key %',
                 p_holder, left(p_key, 200) using errcode = 'lock_not_available';
         end;
-        if not v_found then  -- it runs; or it has moved to the other table, or given up the key, while we waited
+        if not v_found then  -- it runs, or it has moved to the other table or released the key meanwhile
             return (select 'existing' from dedupe d where d.key = p_key and d.id = p_holder
                     and not exists (select 1 from live l where l.id = p_holder and l.token is null)
                     and not exists (select 1 from later l where l.id = p_holder));
-        elsif cardinality(v_every) > 20 then  -- no claim could tell of them
-            raise exception 'a job has up to 20 limits, and job % keeps its order besides; got %', p_holder, cardinality(p_keys)
+        elsif cardinality(v_every) > 20 then  -- more than a claim can return
+            raise exception 'a job has up to 20 limits, including the order that job % keeps; got %', p_holder, cardinality(p_keys)
                 using errcode = 'invalid_parameter_value';
         elsif v_queue is not null then
             perform wake(v_queue);

@@ -1,5 +1,4 @@
--- Lets a paused key go on. Its breaker stays as it is (reset_breaker). Answers whether it was paused.
--- Called by: operators.
+-- Resumes a paused key. Its breaker stays as it is (reset_breaker). Returns whether it was paused.
 -- Locks: the key's limit_settings row.
 -- Wakes: all workers, if it was paused.
 create or replace function resume(p_key text) returns boolean

@@ -1,7 +1,6 @@
--- Puts failed and dead jobs back into the queue with fresh attempts. Answers with the ids that went back; one whose
--- dedupe key is held by a newer job stays where it is. A deadline is not kept: whoever retries a job wants it to run. Of a
--- message it stays known that earlier attempts may have sent it, although attempts are counted anew.
--- Called by: operators.
+-- Puts failed and dead jobs back into the queue with fresh attempts. Returns their ids; a job whose dedupe key a newer job
+-- holds stays dead. The deadline is dropped, since a retry is meant to run. For a message it stays recorded that earlier
+-- attempts may have sent it, although attempts are counted anew.
 -- Locks: dead rows in id order, then dedupe keys in key order, then batch counters.
 -- Wakes: sleepers of the jobs' queues.
 create or replace function retry_dead(p_ids uuid[]) returns setof uuid
@@ -27,7 +26,7 @@ begin
                    dedupe_key, retry, last_error, batch, headers, keys
             from gone returning id, queue, batch),
         uncounted as (select count_batch(batch, 0, 0, -count(*), 0) from placed where batch is not null group by batch),
-        -- A request to cancel that came too late the last time is not meant for this time.
+        -- A cancel request that came too late for the last run does not apply to this one.
         forgotten as (delete from cancels where id = any (array(select p.id from placed p))),
         woken as (select wake(queue, count(*)) from placed group by queue)
         select p.id from placed p where (select count(*) from woken) + (select count(*) from uncounted) >= 0;

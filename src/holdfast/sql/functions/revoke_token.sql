@@ -1,7 +1,6 @@
--- Lets a token open nothing more. Answers whether it was good for something until now.
--- Called by: operators. Services that have seen the token forget it within `token_cache` seconds.
+-- Revokes a token. Returns whether it was valid until now. Services that have cached the token drop it within `token_cache`
+-- seconds.
 -- Locks: the token's row.
--- Wakes: nobody.
 create or replace function revoke_token(p_id uuid) returns boolean
 language plpgsql security definer
 set search_path from current

@@ -1,9 +1,7 @@
--- Gives an endpoint a new secret. What is sent is signed with the new one and, for p_keep from now, with those before it: so
--- the receiver can change over in its own time. Answers whether there is such an endpoint.
--- Called by: operators. p_secret is stored as it comes: sealed by the client if it has a key. Repeated with the same text
---   it changes nothing more.
+-- Adds a new secret to an endpoint. Deliveries are signed with it and, for p_keep from now, with the previous ones too, so that
+-- the receiver has time to switch. Returns whether the endpoint exists. p_secret is stored unchanged: the client seals it if it
+-- has a key. A repeated call with the same text changes nothing.
 -- Locks: the endpoint's row.
--- Wakes: nobody.
 create or replace function rotate_secret(p_id uuid, p_secret text, p_keep interval default '1 day') returns boolean
 language plpgsql security definer
 set search_path from current
@@ -17,7 +15,7 @@ begin
     update webhook_endpoints e
     set updated_at = clock(),
         secrets = jsonb_build_array(jsonb_build_object('secret', p_secret, 'since', clock(), 'until', null)) || coalesce((
-            -- Ten at most: receivers refuse a header with too many signatures.
+            -- At most ten: receivers reject a header with too many signatures.
             select jsonb_agg(s.each || jsonb_build_object('until', s.until) order by s.place)
             from (select o.each, o.place, least((o.each ->> 'until')::timestamptz, v_until) as until
                   from jsonb_array_elements(e.secrets) with ordinality as o(each, place)) s

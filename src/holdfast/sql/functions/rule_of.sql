@@ -1,7 +1,4 @@
--- The template of the rule that a key falls under: the longest pattern that fits; null where there is none.
--- Called by: fold_releases, claim_ring, the view limit_state.
--- Locks: none.
--- Wakes: nobody.
+-- Returns the template of the rule that applies to a key: the longest pattern that matches; null if none does.
 create or replace function rule_of(p_key text) returns text
 language plpgsql stable
 set search_path from current

@@ -1,6 +1,5 @@
--- Enqueues a schedule's job once, now, besides its slots and even while it is paused. Answers with the job's id; null
--- when there is no such schedule. A caller that lost the reply repeats the call with the same p_id.
--- Called by: operators.
+-- Enqueues a schedule's job once, now, in addition to its slots and even while it is paused. Returns the job's id, or null if
+-- the schedule does not exist. A client that lost the connection repeats the call with the same p_id.
 -- Locks: the schedule's row, then as enqueue_many.
 -- Wakes: sleepers, through enqueue.
 create or replace function run_schedule(p_name text, p_id uuid default null) returns uuid

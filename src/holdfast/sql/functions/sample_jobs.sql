@@ -1,9 +1,6 @@
--- Counts the jobs of live, later or dead by queue without reading more than p_pages pages. A table that has no more is counted.
--- Of a larger one half as many are read: the last ones, and 25 runs spread over the rest, for an estimate. An index would not
--- bound the cost: behind a transaction that stays open it leads through every dead row. New rows are then on the last pages.
--- Called by: count_jobs, count_waiting.
--- Locks: none.
--- Wakes: nobody.
+-- Counts the jobs of live, later or dead by queue without reading more than p_pages pages. A smaller table is counted. Of a
+-- larger one it reads half as many pages for an estimate: the last ones, where new rows are, and 25 runs spread over the rest.
+-- An index would not bound the cost: behind a transaction that stays open, a scan visits every dead row.
 create or replace function sample_jobs(p_table regclass, p_pages integer default 2000)
 returns table (queue text, waiting bigint, claimed bigint, oldest timestamptz, estimated boolean)
 language plpgsql stable
@@ -20,7 +17,7 @@ declare
         'min(run_at) filter (where not %1$s) as oldest from %2$s',
         case when p_table = 'live'::regclass then '(token is not null)' else 'false' end, p_table);
 begin
-    -- Dynamic: each plan is made for the table as it is now (decision 011).
+    -- Dynamic, so that each plan is made for the current size of the table (decision 011).
     if v_pages <= p_pages then
         return query execute format('select queue, waiting, claimed, oldest, false from (%s group by 1) c', v_counts);
     else

@@ -1,8 +1,7 @@
--- Changes what is in force for a key, or with the template of a rule ("domain:{domain}") for all keys of it, those to come
--- too: {"concurrency": 4, "rate": null} sets the one and gives the other back to the code. What is not named stays.
--- Names: concurrency (0: nothing starts), rate, per, burst, breaker_after, breaker_pause, breaker_cap, weight (of tenants).
--- Returns for how many keys something may have changed, counted up to 10,001; it acts at once on what waits.
--- Called by: operators.
+-- Changes the values in force for a key, or with the template of a rule ("domain:{domain}") for all its keys, including future
+-- ones: {"concurrency": 4, "rate": null} sets one and resets the other to the code's value. Fields that are not given stay.
+-- Fields: concurrency (0: nothing starts), rate, per, burst, breaker_after, breaker_pause, breaker_cap, weight (of tenants).
+-- Returns the number of keys that may have changed, counted up to 10,001. It applies at once, also to waiting jobs.
 -- Locks: the rule's row, or the key's limit_settings row.
 -- Wakes: all workers.
 create or replace function set_limit(p_key text, p_change jsonb, p_by text default null) returns integer

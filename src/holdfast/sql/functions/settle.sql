@@ -1,14 +1,14 @@
--- Decides what becomes of claimed jobs that did not simply succeed, and moves them there. Each outcome is an object:
+-- Decides what happens to claimed jobs that did not simply succeed, and moves them. This is the only place that decides between
+-- retry and dead. Each outcome is an object:
 -- {"id", "token", "outcome", "result", "error", "delay" (seconds; else by the retry policy), "counts" (the limits for which
 -- a failure counts; else all of the job's)}, with outcome one of
 --   succeeded | canceled | failed (permanent) | dead (fatal now)   -> final
 --   error | lost (its lease expired)  -> dead when attempts are used up, else retried
 --   snoozed | released                -> waits again, attempt refunded
--- A job that somebody wants canceled does not wait again: it is canceled. One that waits again keeps its order ("order:..."): what
--- comes after it waits for its end. It moves to the lane of its other limits, since its own is shut.
--- Called by: finish, reclaim. This is the only place where retry-or-dead is decided. Answers with the jobs it moved and
---   the limits they were counted under, which the caller gives back; a job whose token is no longer its own is not among them, nor
---   one whose row another transaction holds: that one stays as it is, for the next call.
+-- A job with a cancel request does not wait again: it is canceled. A job that waits again keeps its order ("order:..."), so
+-- that later jobs of the order wait for its end. It moves to the lane of its other limits, because the order's lane is closed.
+-- Returns the jobs it moved and the limits they were counted under, which the caller releases. Omits jobs whose token has
+-- changed, and jobs whose row another transaction holds: those stay unchanged for the next call.
 -- Locks: live rows, skipping locked ones, then their dedupe keys, then batch counters, then blocks and kept orders by key.
 -- Wakes: sleepers of queues that got a job back at once.
 create or replace function settle(p_outcomes jsonb, p_worker text) returns setof freed
@@ -21,12 +21,12 @@ declare
     v_now    timestamptz := clock();
     v_places tid[];
 begin
-    -- In a statement of its own: the next one sees every request to cancel that was committed before its job was locked here.
+    -- In a statement of its own: the next one sees every cancel request that was committed before its job was locked here.
     v_places := array(
         select (select l.ctid from live l where l.id = g.id and l.token = g.token for update skip locked)
         from jsonb_to_recordset(p_outcomes) as g(id uuid, token bigint));
     return query
-    with given as materialized (  -- each once: a job told of twice must not end twice
+    with given as materialized (  -- distinct: a job that is listed twice must not end twice
         select distinct on (g.id, g.token) g.* from rows from (
             jsonb_to_recordset(p_outcomes) as (
                 id uuid, token bigint, outcome text, result jsonb, error jsonb, delay double precision, counts jsonb),
@@ -46,14 +46,14 @@ begin
             case when h.outcome in ('succeeded', 'canceled', 'failed', 'dead') then h.outcome
                  when exists (select 1 from cancels c where c.id = h.id) then 'canceled'
                  when h.outcome in ('snoozed', 'released') then 'waits'
-                 -- error, lost, and whatever a client may have misspelt: never a way out of every table
+                 -- error, lost and unknown outcomes: no outcome may remove a job from all tables
                  when h.attempt >= h.max_attempts then 'dead'
                  else 'waits' end as verdict,
             (h.outcome in ('snoozed', 'released'))::integer as refund, h.outcome = 'released' as released,
             case when h.outcome = 'released' then interval '0'
                  when h.delay is not null then make_interval(secs => least(greatest(h.delay, 0), 315360000))
-                 -- Back at once after a first lost lease. After more, spread at random: what was claimed together
-                 -- with a job that kills its worker must not be claimed together with it every time.
+                 -- Due at once after a first lost lease. After more, the delay is random: jobs claimed together with
+                 -- one that kills its worker must not be claimed together with it every time.
                  when h.outcome = 'lost' and h.attempt = 1 then interval '0'
                  else retry_delay(coalesce(h.retry, (select t.retry from tasks t where t.name = h.task)), h.attempt)
                       * case h.outcome when 'lost' then random() else 1 end
@@ -92,7 +92,7 @@ begin
         select id, verdict::job_status, queue, priority,
                case when orders is null then lane else lane_of(tenant, every) end, run_at, created_at, claimed_at, v_now,
                attempt, max_attempts, p_worker, task, tenant, payload, dedupe_key, retry, error,
-               -- Kept for the day a person retries it: the key itself is given up now.
+               -- Kept for a retry by an operator: the key itself is released now.
                (select k.scope from dedupe k where k.key = m.dedupe_key and k.id = m.id),
                (select k.keep from dedupe k where k.key = m.dedupe_key and k.id = m.id), batch, headers, every
         from moved m cross join lateral (
@@ -118,7 +118,7 @@ begin
                            count(*) filter (where verdict in ('failed', 'dead')),
                            count(*) filter (where verdict = 'canceled'))
         from moved where batch is not null and verdict <> 'waits' group by batch),
-    used as (  -- what is given back, or put off, was no attempt
+    used as (  -- released and snoozed jobs are no attempts
         select count_usage(array_agg(u.part)) from (
             select (coalesce(tenant, ''), task, count(*), count(*) filter (where fails),
                     extract(epoch from sum(greatest(v_now - claimed_at, interval '0'))),

@@ -1,9 +1,8 @@
--- Says that a worker waits for work on these queues (none for one that does not listen); returns in how many seconds the next delayed job is due, or a limit
--- opens by itself for which lanes of these queues wait.
--- Called by: workers that found nothing. They claim once more before they really wait, so that a job which was
--- committed between the empty claim and this row is not left for the next poll.
--- Locks: the worker's own sleepers rows. They name the connection, so that forget_sleepers() sees when it is gone.
--- Wakes: nobody.
+-- Records that a worker waits for work on these queues, if it listens. Returns the number of seconds until the next delayed job
+-- is due, or until a limit opens by itself for which lanes of these queues wait.
+-- Workers call it after an empty claim, and claim once more before they wait: a job committed between the two is then not left
+-- for the next poll.
+-- Locks: the worker's own sleepers rows. They identify the connection, so that forget_sleepers() can detect that it is gone.
 create or replace function sleep(p_worker text, p_queues text[], p_listens boolean default true) returns double precision
 language plpgsql security definer
 set search_path from current set jit = off set enable_seqscan = off set enable_bitmapscan = off
@@ -19,7 +18,7 @@ begin
         on conflict (queue, worker) do update set
             backend = excluded.backend, backend_start = excluded.backend_start, application = excluded.application;
     end if;
-    -- Not what was due long ago: it has been promoted, and its index entries may still be in the way.
+    -- Jobs due long ago have been promoted, but their index entries may still slow down the scan.
     return date_part('epoch', least(
         (select min(run_at) from later where run_at >= clock() - interval '10 seconds'),
         (select min(k.opens_at) from (select m.key, m.opens_at from limits m where m.opens_at is not null order by m.opens_at limit 100) k

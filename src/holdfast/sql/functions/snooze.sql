@@ -1,5 +1,5 @@
--- Puts one claimed job back to run after p_delay, its attempt refunded. Answers whether the token was still the job's.
--- Called by: clients that work job by job; workers use finish.
+-- Puts one claimed job back to run after p_delay, with its attempt refunded; for clients that work job by job (workers use
+-- finish). Returns whether the token was still the job's.
 -- Locks: as finish.
 -- Wakes: as finish.
 create or replace function snooze(p_id uuid, p_token bigint, p_delay interval) returns boolean

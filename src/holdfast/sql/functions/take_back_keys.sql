@@ -1,8 +1,7 @@
--- Gives dedupe keys of scope "queued" back to jobs that were claimed and not run: their claim gave them up as if they had started.
--- A key that a newer job has by now stays with it.
--- Called by: settle, for jobs that were released.
--- Locks: inserts the keys' rows, or takes those that have expired, in key order. It does not wait for an open transaction that takes the same key: that one gets it.
--- Wakes: nobody.
+-- Restores dedupe keys of scope "queued" to released jobs: the claim had released them as if the jobs had started. A key that a
+-- newer job holds by now stays with it.
+-- Locks: inserts the keys' rows, or takes those that have expired, in key order. It does not wait for an open transaction that
+--   takes the same key: that one gets it.
 create or replace function take_back_keys(p_keys text[], p_ids uuid[]) returns void
 language plpgsql
 set search_path from current set jit = off set enable_seqscan = off set enable_bitmapscan = off set lock_timeout = '1ms'

@@ -1,9 +1,7 @@
--- Takes a dedupe key for job p_id, or answers with the job that holds it. taken says whether this call inserted it: a
--- repeated enqueue finds its own id as the holder.
--- Called by: enqueue, retry_dead.
--- Locks: inserts the key's row; waits for another transaction that is inserting the same key. A key already held is
---   read, never locked: a caller's long transaction must not hold up the worker that finishes the holder.
--- Wakes: nobody.
+-- Takes a dedupe key for job p_id, or returns the job that holds it. taken: this call inserted the key; a repeated enqueue
+-- finds its own id as the holder.
+-- Locks: inserts the key's row; waits for another transaction that is inserting the same key. A key already held is read, never
+--   locked: a client's long transaction must not block the worker that finishes the holder.
 create or replace function take_dedupe_key(
     p_key text, p_id uuid, p_scope dedupe_scope, p_keep interval, out holder uuid, out taken boolean)
 language plpgsql
@@ -15,8 +13,8 @@ declare
     v_keep     interval := case when p_keep > interval '100 years' then interval '100 years' else p_keep end;
 begin
     loop
-        -- First a look, from the end of the key's index entries, where the newest row is: before it are those of earlier uses, which
-        -- an open transaction may keep, and an insert would go past each. ("key = p_key" would let the planner drop the order.)
+        -- Look first, from the end of the key's index entries, where the newest row is. An insert would visit all dead entries of earlier
+        -- uses, which an open transaction may keep. ("key = p_key" would let the planner drop the order.)
         select d.id, coalesce(d.expires_at <= clock(), false) into holder, v_expired
         from dedupe d where d.key between p_key and p_key order by d.key desc limit 1;
         if v_expired then

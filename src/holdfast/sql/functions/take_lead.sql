@@ -1,9 +1,7 @@
--- Takes or keeps the lead of a chore. Answers with the term: a number that grows each time the lead changes hands, or
--- null when another worker leads. Chores are safe when two leaders overlap; the term tells the older that it is over.
--- Called by: each worker's upkeep loop.
--- Locks: the chore's leader row, without waiting for it. Where another transaction holds it for longer than a lead lasts, the
---   caller leads without it: a transaction that was left open must not end the upkeep.
--- Wakes: nobody.
+-- Takes or keeps the lead of a chore. Returns the term, a number that grows each time the leader changes, or null if another
+-- worker leads. Chores are safe when two leaders overlap; the term shows the older one that it no longer leads.
+-- Locks: the chore's leader row, without waiting for it. If another transaction holds it for longer than a lead lasts, the
+--   caller leads without it: a transaction that was left open must not stop upkeep.
 create or replace function take_lead(p_chore text, p_worker text, p_ttl interval) returns bigint
 language plpgsql security definer
 set search_path from current set lock_timeout = '100ms'
@@ -27,6 +25,6 @@ begin
         where f.chore = p_chore and (f.worker = p_worker or f.expires_at <= clock()) for update skip locked)
     returning l.term into v_term;
     return coalesce(v_term, case when v_lead.expires_at <= clock() - p_ttl then v_lead.term + 1 end);
-exception when lock_not_available then  -- the first leader of all has not committed
+exception when lock_not_available then  -- the transaction that inserts the first leader is still open
     return 0;
 end $$;

@@ -1,13 +1,9 @@
--- Takes a message's key for p_id, or answers who holds it: the first message of this channel and tenant with this key,
--- whatever became of it. taken says whether this call took it.
--- Called by: emit, publish_event.
--- Locks: inserts the key's row in dedupe; waits for another transaction that is inserting the same key. A key already
---   held is read, never locked.
--- Wakes: nobody.
---
--- No end of a job gives the key up: it is kept for outbox_keys_days, and a message's for as long as the message is known, so that
--- no two messages with one key can be seen side by side. Where a repeatable read transaction cannot see who was first, it
--- fails with 40001 and is to be repeated.
+-- Takes a message's key for p_id, or returns its holder: the first message of this channel and tenant with this key, whatever
+-- its status. taken: this call took the key.
+-- The end of a job does not release the key. It is kept for outbox_keys_days, and for as long as the message exists, so that no
+-- two messages have one key. A repeatable read transaction that cannot see the holder fails with 40001 and is to be repeated.
+-- Locks: inserts the key's row in dedupe; waits for another transaction that is inserting the same key. A key already held is
+--   read, never locked.
 create or replace function take_outbox_key(
     p_channel text, p_tenant text, p_key text, p_id uuid, out holder uuid, out taken boolean)
 language plpgsql
@@ -23,7 +19,7 @@ begin
     elsif (length(p_key) between 1 and 300) is not true then
         raise exception 'a message has a key of 1 to 300 characters, which says what must not be sent twice; got %',
             coalesce(quote_literal(left(p_key, 60)), 'null') using errcode = 'invalid_parameter_value';
-    elsif p_key ~ E'[\x01-\x1f\x7f]' then  -- receivers get it in headers
+    elsif p_key ~ E'[\x01-\x1f\x7f]' then  -- it is sent in a header
         raise exception 'the key of a message has no control characters, got %', quote_literal(left(p_key, 60))
             using errcode = 'invalid_parameter_value';
     end if;

@@ -1,7 +1,6 @@
--- Tells every worker something in a word: "limits" when limits or pauses have changed.
--- Called by: register_limits, and what operators change limits with.
--- Locks: none; the notifications are sent when the caller's transaction commits.
--- Wakes: every worker that listens; one that does not finds out with its next poll.
+-- Sends a notification with the given word to every worker: "limits" when limits or pauses have changed. It is sent when the
+-- caller's transaction commits.
+-- Wakes: every worker that listens; others see the change with their next poll.
 create or replace function tell_workers(p_what text) returns void
 language plpgsql security definer
 set search_path from current

@@ -1,6 +1,5 @@
--- Delivers an event of type holdfast.test to one endpoint, whatever types it wants. Answers the delivery's id, null when there
--- is no such endpoint.
--- Called by: operators.
+-- Delivers an event of type holdfast.test to one endpoint, whatever its subscribed types. Returns the delivery's id, or null if
+-- the endpoint does not exist.
 -- Locks: the delivery's own row.
 -- Wakes: sleepers of the queue.
 create or replace function test_endpoint(p_id uuid, p_body text, p_event uuid default null) returns uuid
@@ -15,7 +14,7 @@ begin
     if not found then
         return null;
     end if;
-    -- One attempt: whoever tests wants to know how it went, and the id is found again if the call is repeated.
+    -- One attempt, so that the result is known at once; a repeated call finds the same id.
     perform add_deliveries(v_event, 'holdfast.test', p_body, v_tenant, array[p_id], p_event is not null, 0, 1);
     return delivery_id(v_event, p_id);
 end $$;

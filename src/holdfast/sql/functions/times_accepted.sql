@@ -1,7 +1,5 @@
--- In how many places a job is known: 0 never accepted, 1 accepted, 2 accepted before and inserted just now.
--- Called by: enqueue, for ids that may have been sent before; take_outbox_key and prune, for messages whose key may be forgotten.
--- Locks: none.
--- Wakes: nobody.
+-- Returns in how many tables a job is: 0 never accepted, 1 accepted, 2 accepted before and inserted just now. Needed for ids
+-- that may have been sent before, and for messages whose key may be removed.
 create or replace function times_accepted(p_id uuid) returns bigint
 language sql
 set search_path from current set jit = off set enable_seqscan = off

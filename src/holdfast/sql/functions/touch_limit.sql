@@ -1,6 +1,5 @@
--- Tells the ring that a key's limits have changed: lanes that wait for it are looked at again by the next claim. Null: those of all keys.
--- Called by: what changes limits and pauses.
--- Locks: none.
+-- Records that a key's limits have changed, so that the next claim checks the lanes that wait for it. Null: the lanes of all
+-- keys.
 -- Wakes: all workers.
 create or replace function touch_limit(p_key text) returns void
 language plpgsql

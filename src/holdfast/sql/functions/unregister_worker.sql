@@ -1,8 +1,6 @@
--- Forgets a worker that stopped; what it still holds is taken back when its leases expire. While it is stopping,
--- p_gone is false: it is shown as stopping and is no longer woken.
--- Called by: workers when they stop, reclaim_worker.
--- Locks: the worker's rows. The leader row is not waited for: a lead that is not given up expires.
--- Wakes: nobody.
+-- Removes a worker that stopped; jobs it still holds are taken back when its leases expire. With p_gone false it is only marked
+-- as stopping and no longer woken.
+-- Locks: the worker's rows. The leader row is not waited for: a lead that is not released expires.
 create or replace function unregister_worker(p_worker text, p_gone boolean default true) returns void
 language plpgsql security definer
 set search_path from current

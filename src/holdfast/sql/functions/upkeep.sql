@@ -1,10 +1,10 @@
--- One round of upkeep: takes or keeps the lead and, if it has it, promotes due jobs, reclaims expired leases and jobs without one,
--- expires jobs past their deadline, ends batches that nobody else has ended and forgets sleepers that are gone. Says in how many
--- seconds the next slot of a schedule comes due; null when there is none. known says whether the caller is among the workers, and
--- asleep whether it is among the sleepers: after a long outage prune() may remove a worker before it can renew.
--- Called by: each worker's upkeep loop, once every few seconds; one call keeps an idle fleet quiet.
--- Locks: the leader row, without waiting for it (take_lead may lead without it); then as promote and reclaim, all of which skip what
---   others hold.
+-- Runs one round of upkeep; each worker calls it every few seconds. It takes or keeps the lead. The leader promotes due jobs,
+-- reclaims expired leases and jobs without one, cancels jobs past their deadline, ends batches that are complete and removes
+-- sleepers that are gone.
+-- next_slot: seconds until the next slot of a schedule is due, or null. known: the caller is in workers. asleep: it is in
+-- sleepers. After a long outage prune() may remove a worker before it can renew.
+-- Locks: the leader row, without waiting for it (take_lead may lead without it); then as promote and reclaim, which skip locked
+--   rows.
 -- Wakes: sleepers of queues that got due jobs.
 create or replace function upkeep(
     p_worker text, p_ttl interval, out term bigint, out promoted integer, out reclaimed jsonb, out expired integer,
@@ -23,14 +23,14 @@ begin
     reclaimed := '[]';
     known := exists (select 1 from workers w where w.id = p_worker);
     asleep := exists (select 1 from sleepers s where s.worker = p_worker);
-    -- The others look when the leader is late: it may be among those that are gone.
+    -- Other workers do this when the leader is late: the leader may be gone itself.
     if exists (select 1 from sleepers s where s.worker <> p_worker) and (term is not null or exists (
             select 1 from leader l where l.chore = 'upkeep' and l.expires_at < clock() + p_ttl * 2 / 3)) then
         perform forget_sleepers();
     end if;
     if term is not null then
-        -- A look at all that is due goes past the entries of jobs promoted long ago, which a transaction that stays open keeps alive.
-        -- Where that is slow the leader looks at all for 2 % of the time, and between at what has become due of late.
+        -- A scan of all due jobs passes the index entries of jobs promoted long ago, which an open transaction keeps alive. If it is
+        -- slow, the leader spends at most 2 % of the time on it, and otherwise scans what became due recently.
         v_again := (select l.look_again_at from leader l where l.chore = 'upkeep');
         if v_again > clock() and v_again < clock() + interval '1 hour' then
             v_ids := promote(1000, interval '30 seconds');
@@ -45,7 +45,7 @@ begin
         promoted := cardinality(v_ids);
         perform wake(l.queue, count(*)) from live l where l.id = any (v_ids) group by l.queue;
         select coalesce(jsonb_agg(jsonb_build_object('worker', r.worker, 'jobs', cardinality(r.ids))), '[]')
-        into reclaimed from reclaim() r where r.ids <> '{}';  -- a claim may be left whose jobs have all ended
+        into reclaimed from reclaim() r where r.ids <> '{}';  -- the jobs of a remaining claim may all have ended
         v_ids := array(select reclaim_orphans());
         if v_ids <> '{}' then
             reclaimed := reclaimed || jsonb_build_object('worker', null, 'jobs', cardinality(v_ids));
@@ -54,7 +54,7 @@ begin
         perform walk_batches();
         perform announce_strays();
         if exists (select 1 from releases) and lock_ring() then  -- last: the lock is held until the end of this transaction
-            perform set_config('idle_in_transaction_session_timeout', '10ms', true);  -- a statement of its own: no claim waits for it
+            perform set_config('idle_in_transaction_session_timeout', '10ms', true);  -- an open transaction must not keep it
             perform fold_releases(next_token());
         end if;
         next_slot := (select extract(epoch from min(s.next_at) - clock()) from schedules s where not s.paused);

@@ -1,8 +1,6 @@
--- Whose token has this digest, what it may do and for how many seconds; no row if there is none, or it is revoked or expired.
--- Notes that it was used, at most once a minute.
--- Called by: the service.
--- Locks: the token's row, when it writes; it does not wait for it.
--- Wakes: nobody.
+-- Returns the tenant, scopes and remaining seconds of the token with this digest; no row if there is none, or it is revoked or
+-- expired. Records its use, at most once a minute.
+-- Locks: the token's row, if it writes; it does not wait for it.
 create or replace function use_token(
     p_digest bytea, out id uuid, out name text, out tenant text, out scopes text[], out seconds_left double precision,
     out priority smallint, out rate double precision

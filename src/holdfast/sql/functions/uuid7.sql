@@ -1,8 +1,5 @@
--- A time-ordered id (RFC 9562, version 7) for callers that bring none; random ids would scatter the heap. The twelve bits behind the
--- millisecond are its fraction, so ids that one connection makes grow.
--- Called by: enqueue, enqueue_many, emit, redeliver.
--- Locks: none.
--- Wakes: nobody.
+-- Returns a time-ordered id (RFC 9562, version 7) for callers that pass none; random ids would scatter the heap. The twelve
+-- bits after the milliseconds are their fraction, so the ids of one connection grow.
 create or replace function uuid7() returns uuid
 language plpgsql volatile
 as $$

@@ -1,7 +1,6 @@
--- Ends batches that nobody else has ended: the last job was canceled, expired or lost, or the worker stopped between a job's end and
--- complete_batches. Looks at some hundreds at a time, for p_within a call, and goes on there in the next: a round over a few
--- thousand batches takes one call, one over 50,000 less than a minute.
--- Called by: upkeep, by the leader alone.
+-- Ends complete batches that no other call has ended: the last job was canceled, expired or lost, or the worker stopped between
+-- a job's end and complete_batches. The leader calls it. A call checks 200 batches at a time for p_within, and the next one
+-- continues there: a few thousand batches take one call, 50,000 less than a minute.
 -- Locks: as complete_batches; then the leader's row, without waiting for it.
 -- Wakes: as complete_batches.
 create or replace function walk_batches(p_within interval default '20 ms') returns void
@@ -19,7 +18,7 @@ begin
             select b.id from batches b
             where b.finished_at is null and b.id > coalesce(v_at, '00000000-0000-0000-0000-000000000000')
             order by b.id limit 200);
-        v_at := v_ids[200];  -- null past the last one: the next call begins anew
+        v_at := v_ids[200];  -- null after the last one: the next call starts from the beginning
         if v_ids <> '{}' then
             perform complete_batches(v_ids);
         end if;

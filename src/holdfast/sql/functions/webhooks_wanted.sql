@@ -1,7 +1,5 @@
--- Whether there is an endpoint that may be told of events, or a delivery that waits.
--- Called by: workers that cannot deliver webhooks, when they start, to say so where it matters.
--- Locks: none.
--- Wakes: nobody.
+-- Returns whether there is an enabled endpoint or a waiting delivery. Workers that cannot deliver webhooks then log a warning
+-- when they start.
 create or replace function webhooks_wanted() returns boolean
 language plpgsql stable security definer
 set search_path from current set jit = off

@@ -1,7 +1,4 @@
--- A tenant's share of each round, 1 unless operators have set another.
--- Called by: claim_ring, the view tenant_shares.
--- Locks: none.
--- Wakes: nobody.
+-- Returns a tenant's share of each round: 1 unless operators have set another.
 create or replace function weight_of(p_tenant text) returns double precision
 language plpgsql stable
 set search_path from current

@@ -1,11 +1,8 @@
--- Where a job is and why it does not run, in one sentence and in detail: {"id", "status", "sentence", "reasons", "notes"}.
--- Each reason has a "kind", its own "text" and the facts; what blocks hardest comes first. Notes are no hindrance.
--- Kinds, while it waits: deadline, batch, paused, concurrency, no_worker, no_task, later, breaker, rate, busy, priority, behind,
--- ring, soon; else running, lost, canceling, succeeded, failed, dead, canceled, unknown. What it counts it counts up to a bound
--- (facts say "more": true), so it costs the same whatever waits.
--- Called by: people, through `holdfast why` and hf.why.
--- Locks: none.
--- Wakes: nobody.
+-- Explains where a job is and why it does not run, in one sentence and in detail: {"id", "status", "sentence", "reasons",
+-- "notes"}. Each reason has a "kind", its own "text" and the facts; the strongest obstacle comes first. Notes are not
+-- obstacles. Kinds, while it waits: deadline, batch, paused, concurrency, no_worker, no_task, later, breaker, rate, busy,
+-- priority, behind, ring, soon; else running, lost, canceling, succeeded, failed, dead, canceled, unknown. Counts are bounded
+-- (facts then have "more": true), so the cost does not grow with the backlog.
 create or replace function why(p_id uuid) returns jsonb
 language plpgsql stable security definer
 set search_path from current set jit = off set enable_seqscan = off set enable_bitmapscan = off
@@ -27,7 +24,7 @@ begin
     select string_agg(u.short, ', ' order by u.n) into v_rest from (
         select r ->> 'short' as short, min(n) as n
         from jsonb_array_elements(v_reasons) with ordinality as g(r, n)
-        where n > 1 and (r ->> 'kind' <> 'ring' or (v_reasons -> 0 ->> 'rank')::integer >= 80)  -- turns matter to what could run
+        where n > 1 and (r ->> 'kind' <> 'ring' or (v_reasons -> 0 ->> 'rank')::integer >= 80)  -- turns matter only to a job that could run
         group by 1) u;
     return jsonb_build_object(
         'id', p_id, 'status', v_status,

@@ -1,8 +1,6 @@
--- What is before a due job in its queue, as reasons for why: jobs of a higher priority; jobs of its own lane, which go in
--- order; other tenants of its ring and lanes of its own tenant, which take turns with it. Each is counted along an index, up to a bound.
--- Called by: why_waiting.
--- Locks: none.
--- Wakes: nobody.
+-- Returns what is ahead of a due job in its queue, as reasons for why: jobs of a higher priority; jobs of its own lane, which
+-- run in order; other tenants of its ring and lanes of its own tenant, which take turns with it. Each is counted along an
+-- index, up to a bound.
 create or replace function why_behind(p_id uuid, p_queue text, p_priority integer, p_lane bigint, p_run_at timestamptz)
 returns jsonb
 language plpgsql stable
@@ -22,7 +20,7 @@ declare
     v_found jsonb := '[]';
 begin
     select l.flow, l.direct into v_flow, v_direct from lanes l where l.queue = p_queue and l.priority = p_priority and l.lane = p_lane;
-    if not found then  -- a plain job, or one that no claim has met yet
+    if not found then  -- a plain job, or a lane that no claim has read yet
         v_direct := false;
         v_flow := case when p_lane = 0 then 0 else coalesce((
             select lane_of(l.tenant, null) from live l where l.id = p_id and l.tenant is not null), 1) end;
@@ -49,7 +47,7 @@ begin
     select count(*) filter (where f.flow > 1), count(*) filter (where f.flow <= 1) into v_who, v_lanes from (
         select s.flow from flows s
         where s.queue = p_queue and s.priority = p_priority and s.direct = v_direct and s.open and s.tag >= v_front and s.flow <> v_flow
-          and (s.flow <> 0 or exists (  -- that of plain jobs is open though there may be none
+          and (s.flow <> 0 or exists (  -- the flow of plain jobs is open even if there are none
               select 1 from live l where l.queue = p_queue and l.priority = p_priority and l.lane = 0 and l.token is null))
         order by s.tag, s.flow limit v_turns + 1) f;
     v_lanes := v_lanes + (select count(*) from (

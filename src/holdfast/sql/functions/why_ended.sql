@@ -1,7 +1,4 @@
--- How a job came to its end, as reasons for why.
--- Called by: why.
--- Locks: none.
--- Wakes: nobody.
+-- Returns how a job ended, as reasons for why.
 create or replace function why_ended(p_id uuid) returns jsonb
 language plpgsql stable
 set search_path from current set jit = off set enable_seqscan = off set enable_bitmapscan = off

@@ -1,7 +1,4 @@
--- Which jobs hold a key that has no room, as a reason for why: up to five of them.
--- Called by: why_held.
--- Locks: none.
--- Wakes: nobody.
+-- Returns the jobs that hold a key without room, up to five, as a reason for why.
 create or replace function why_full(p_key text, p_running integer, p_concurrency integer) returns jsonb
 language sql stable
 set search_path from current

@@ -1,8 +1,5 @@
--- The pauses, breakers, counts and rates that keep a job from starting, by key, as reasons for why. A
--- job that is not due yet (p_late) is told of what will still hold then, not of what changes every second.
--- Called by: why_waiting.
--- Locks: none.
--- Wakes: nobody.
+-- Returns the pauses, breakers, counts and rates that keep a job from starting, by key, as reasons for why. For a job that is
+-- not due yet (p_late), only those that will still apply then.
 create or replace function why_held(p_queue text, p_task text, p_tenant text, p_keys text[], p_late boolean) returns jsonb
 language plpgsql stable
 set search_path from current set jit = off set enable_seqscan = off set enable_bitmapscan = off

@@ -1,7 +1,4 @@
--- Where a claimed job runs, as reasons for why.
--- Called by: why.
--- Locks: none.
--- Wakes: nobody.
+-- Returns where a claimed job runs, as reasons for why.
 create or replace function why_running(p_id uuid) returns jsonb
 language plpgsql stable
 set search_path from current set jit = off set enable_seqscan = off set enable_bitmapscan = off

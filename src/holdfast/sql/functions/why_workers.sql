@@ -1,7 +1,5 @@
--- Whether a live worker serves a job's queue, knows its task and has a slot free, as reasons for why. Where all slots are busy with jobs of other queues, it says so.
--- Called by: why_waiting.
--- Locks: none.
--- Wakes: nobody.
+-- Returns whether a live worker serves a job's queue, knows its task and has a free slot, as reasons for why. If all slots are
+-- busy with jobs of other queues, the reason names them.
 create or replace function why_workers(p_queue text, p_task text, p_late boolean) returns jsonb
 language plpgsql stable
 set search_path from current set jit = off
@@ -11,7 +9,7 @@ declare
     v_knowing bigint;
     v_slots   bigint;
     v_used    bigint;
-    v_others  text[];  -- the other queues, where no claimed job is of this one
+    v_others  text[];  -- queues of the claimed jobs, if none is of this queue
     v_last    record;
 begin
     select array_agg(w.id), count(*) filter (where p_task = any (w.tasks)), sum(w.concurrency)

@@ -10,10 +10,10 @@
 create type job_status as enum ('queued', 'running', 'retrying', 'succeeded', 'failed', 'dead', 'canceled');
 create type dedupe_scope as enum ('queued', 'running', 'success');
 
--- What a job may be called. Domains are checked when a value comes in, by whatever door (enqueue, INSERT, COPY), and not
--- again when a claim updates the row, as a check of the table would be. Characters are counted only where the bytes are too many:
--- a count costs as much as the rest of the check.
--- A worker's queues are given as names with commas between them, and claims name a place "queue/priority".
+-- The names of jobs. Domains are checked when a value is inserted (enqueue, INSERT, COPY), but unlike a table constraint not
+-- again when a claim updates the row. Characters are counted only if there are too many bytes: counting costs as much as the
+-- rest of the check.
+-- Queue names have no comma, which separates the queues of a worker, and no slash: claims use "queue/priority".
 create domain queue_name as text check (
     value <> '' and (octet_length(value) <= 100 or length(value) <= 100) and strpos(value, '/') = 0 and strpos(value, ',') = 0
     and value = btrim(value, E' \t\n\r\f\v'));
@@ -22,13 +22,13 @@ create domain tenant_name as text check (value <> '' and (octet_length(value) <=
 create domain priority_level as smallint check (value between 0 and 3);
 create domain attempt_limit as smallint check (value between 1 and 32000);
 
--- JSON that every reader can decode. The type json lets "\u0000" and lone surrogates pass, on which ->> and clients fail: one such
--- row would break the lists of all tenants. The cheapest test goes first: a search for one byte, which most payloads do not have
--- (60 ns a row). Only what has a \u escape is parsed.
+-- JSON that every reader can decode. The type json accepts "\u0000" and lone surrogates, on which ->> and clients fail: one such
+-- row would break the lists of all tenants. The cheapest test is first: a search for a backslash, which most payloads do not
+-- have (60 ns a row). Only values with a \u escape are parsed.
 create domain readable_json as json check (
     strpos(value::text, E'\\') = 0 or strpos(value::text, E'\\u') = 0 or value::jsonb is not null);
 
--- Tells claims of the same microsecond apart: the lower ten bits of their tokens (next_token).
+-- Distinguishes claims of the same microsecond: the lower ten bits of their tokens (next_token).
 create sequence claim_number minvalue 0 maxvalue 1023 cycle;
 
 -- payload is json, not jsonb: it is written once and read once, and jsonb costs both ways (decision 003).
@@ -39,8 +39,8 @@ create table live (
     queue        queue_name     not null default 'default',
     priority     priority_level not null default 2,
     lane         bigint      not null default 0,
-    -- When the statement was sent, not when its transaction began: callers who lock a row of their own before they enqueue
-    -- stand in the order of their locks. And not clock_timestamp(): COPY would insert row by row.
+    -- The time of the statement, not of its transaction: jobs of callers that lock a row before they enqueue are then in the
+    -- order of the locks. Not clock_timestamp() either: COPY would insert row by row.
     run_at       timestamptz not null default statement_timestamp(),
     created_at   timestamptz not null default statement_timestamp(),
     token        bigint,
@@ -123,9 +123,9 @@ create table history (
     last_error   jsonb
 ) partition by range (finished_at);
 create index history_by_id on history (id);
--- Catches rows when no partition has been made for their day, so that finishing can never fail for that reason.
+-- Takes rows of a day without a partition, so that finish cannot fail for lack of one.
 create table history_default partition of history default;
--- For retention alone, which drops partitions but must delete from this one.
+-- Only for retention, which drops other partitions but must delete from this one.
 create index history_default_by_time on history_default (finished_at);
 
 -- One row per claim: the lease. Renewal touches this row only; live rows carry the token and every later write
@@ -157,7 +157,7 @@ create table workers (
 create table sleepers (
     queue         text    not null,
     worker        text    not null,
-    -- the connection on which the worker claims: once it is gone, so is the worker (forget_sleepers)
+    -- the connection on which the worker claims; the worker is gone when it is (forget_sleepers)
     backend       integer not null default pg_backend_pid(),
     backend_start timestamptz,
     application   text    not null default left(current_setting('application_name'), 63),
@@ -173,7 +173,7 @@ create table dedupe (
 );
 create index dedupe_expiring on dedupe (expires_at) where expires_at is not null;
 
--- What workers know of their tasks, so that SQL alone can decide about a job whose worker is gone.
+-- The tasks that workers have registered, so that SQL alone can settle a job whose worker is gone.
 create table tasks (
     name         text        primary key,
     queue        queue_name     not null,
@@ -183,7 +183,7 @@ create table tasks (
     updated_at   timestamptz not null default now()
 );
 
--- look_again_at and batch say where the leader's looks go on: when to look at all of later, and after which batch.
+-- look_again_at: when the leader next scans all of later; batch: after which batch walk_batches continues.
 create table leader (
     chore         text        primary key,
     worker        text        not null,

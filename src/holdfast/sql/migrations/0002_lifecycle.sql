@@ -1,18 +1,18 @@
--- What a job may meet on its way: a deadline, a batch it belongs to, a request to stop, progress, a block.
+-- Deadlines, batches, cancel requests, progress and blocks.
 
--- headers travel with a job and belong to middleware (a trace's id, say); handlers never see them as arguments.
+-- headers belong to middleware (a trace id, for example); handlers do not get them as arguments.
 alter table live add deadline timestamptz, add batch uuid, add headers json;
 alter table later add deadline timestamptz, add batch uuid, add headers json;
 alter table dead add batch uuid, add headers json;
 alter table history add batch uuid;
--- Partial: jobs without a batch or a deadline, which are most, pay nothing. A claim changes neither column.
+-- Partial, so that jobs without a batch or a deadline, the majority, cost nothing. A claim changes neither column.
 create index live_batch on live (batch) where batch is not null;
 create index later_batch on later (batch) where batch is not null;
 create index live_deadline on live (deadline) where deadline is not null;
 create index later_deadline on later (deadline) where deadline is not null;
 
--- Running jobs that somebody wants canceled. The job's row is not touched: its worker is told, and settle looks here
--- before it lets the job wait for another attempt.
+-- Cancel requests for running jobs. The job's row is not changed: its worker is notified, and settle checks this table before
+-- the job waits for another attempt.
 create table cancels (
     id           uuid        primary key,
     token        bigint      not null,
@@ -20,7 +20,7 @@ create table cancels (
 );
 create index cancels_by_token on cancels (token);
 
--- What handlers last said of their progress. Kept until history's retention, so that it can be read after the end.
+-- The last progress reported by handlers. Kept as long as history, so that it can be read after the end.
 create table progress (
     id         uuid             primary key,
     done       double precision not null,
@@ -44,8 +44,8 @@ create index batches_under_way on batches (id) where finished_at is null;
 create index batches_ended on batches (finished_at) where finished_at is not null;
 create index batches_by_tenant on batches (tenant, id);
 
--- A batch's counters, one row for each database connection that counts: no two transactions ever wait for each other
--- here, and the sum is exact as soon as they have committed.
+-- A batch's counters, one row per database connection, so that transactions never wait for each other here. The sum is exact
+-- once they have committed.
 create table batch_counts (
     batch     uuid        not null,
     backend   integer     not null,
@@ -57,7 +57,7 @@ create table batch_counts (
     primary key (batch, backend)
 ) with (fillfactor = 50);
 
--- Keys (a domain, an account) that handlers found blocked: Dead(..., block=KEY). For people to act on.
+-- Keys (a domain, an account) that handlers found blocked: Dead(..., block=KEY). For operators to act on.
 create table blocks (
     key        text        primary key,
     reason     text,

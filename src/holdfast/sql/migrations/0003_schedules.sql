@@ -1,11 +1,10 @@
--- Schedules: periodic jobs. The code owns them (workers register what they know), the database says when and whether.
--- A tiny table: a row is written when it fires.
+-- Schedules: periodic jobs. Workers register them from code; the database decides when they fire. A small table: a row is
+-- written when it fires.
 
 create type missed_policy as enum ('skip', 'once', 'all');
 
--- next_at is where the next slot is looked for. It is that slot, except right after registration or a resume, when
--- it is the moment from which slots count; null when no slot will ever come. Firing compares it and moves it on in one
--- step, so each slot is fired once whoever tries.
+-- next_at is the next slot or, right after registration or a resume, the time from which slots count; null if no slot will
+-- ever come. Firing compares and advances it in one step, so each slot is fired once.
 create table schedules (
     name          text          primary key check (length(name) between 1 and 200),
     task          task_name     not null,

@@ -1,15 +1,15 @@
--- Effects that happen once: messages of the outbox and webhooks' deliveries are jobs, so little is needed beside them.
+-- Outbox and webhooks. Messages and deliveries are jobs, so only a few tables are added.
 
--- Limits that a waiting job keeps: those of an order ("order:..."), so that no later job of that order goes before it.
+-- Limits that a waiting job keeps: those of an order ("order:..."), so that no later job of that order overtakes it.
 alter table later add held text[];
 
--- Which waiting job keeps an order.
+-- The waiting job that keeps an order.
 create table kept_orders (
     key text collate "C" primary key,
     id  uuid not null
 );
 
--- Where a tenant wants to be told of events. Secrets are sealed when a key is configured; no role but the owner reads them.
+-- Where a tenant's events are sent. Secrets are sealed if a key is configured; only the owner can read them.
 create table webhook_endpoints (
     id              uuid        primary key,
     tenant          tenant_name,
@@ -28,7 +28,7 @@ create table webhook_endpoints (
 );
 create index webhook_endpoints_by_tenant on webhook_endpoints (tenant);
 
--- What an event's deliveries send: once, however many there are. It stays while any of them can be seen; prune looks from
+-- The body of an event, stored once for all its deliveries. It is kept while any of them exists; prune checks it from
 -- expires_at on.
 create table webhook_bodies (
     id         uuid        primary key,
@@ -39,8 +39,8 @@ create table webhook_bodies (
 );
 create index webhook_bodies_expiring on webhook_bodies (expires_at);
 
--- Deliveries of an endpoint, the newest first. Partial: other jobs pay nothing. By a pattern, which cannot fail: whatever somebody
--- put into a payload by hand (a text too long for an index, a \u0000), its job must be able to end.
+-- Deliveries of an endpoint, newest first. Partial, so that other jobs cost nothing. The pattern cannot fail: a job must be able to
+-- end even with an invalid payload (a text too long for an index, a \u0000).
 create index history_deliveries on history (substring(payload::text from '"endpoint" ?: ?"([0-9a-f-]{36})"'), finished_at)
     where task = 'holdfast.webhook';
 create index dead_deliveries on dead (substring(payload::text from '"endpoint" ?: ?"([0-9a-f-]{36})"'), finished_at)
@@ -48,5 +48,5 @@ create index dead_deliveries on dead (substring(payload::text from '"endpoint" ?
 
 insert into settings (name, value) values ('outbox_keys_days', '30'), ('webhook_endpoints_per_tenant', '50');
 
--- Ids do not compress: trying costs more than the space.
+-- Ids do not compress; the attempt would cost more than the space.
 alter table claims alter column ids set storage external;

@@ -1,12 +1,12 @@
--- What an operator watches: what workers did, a row for each window, and what tenants used, a row for each minute.
+-- Telemetry: the activity of workers, a row per window, and the usage of tenants, a row per minute.
 
--- A continuous worker writes one row for each window in which it did something, beside those of bounded passes.
+-- A continuous worker writes one row for each window in which it did something; a bounded pass writes one of kind 'tick'.
 alter table ticks
     add kind text not null default 'tick' check (kind in ('tick', 'window')),
     add depth_at_start bigint;
 
--- What was used, one row for each database connection that counts (as batch_counts): no two transactions ever wait for each
--- other here, and the sum is exact as soon as they have committed. '' is work without a tenant.
+-- Usage, one row per database connection as in batch_counts, so that transactions never wait for each other here. The sum is
+-- exact once they have committed. '' is work without a tenant.
 create table usage_counts (
     minute        timestamptz      not null,
     tenant        text             not null,
@@ -19,11 +19,11 @@ create table usage_counts (
     primary key (minute, tenant, task, backend)
 ) with (fillfactor = 50);
 
--- What the parts of an end tell count_usage.
+-- The argument of count_usage.
 create type used as (
     tenant text, task text, runs bigint, failures bigint, run_seconds double precision, queue_seconds double precision);
 
--- From warning on it is a warning, above critical it is critical.
+-- A value is a warning from `warning` on, and critical above `critical`.
 insert into settings (name, value) values
     ('usage_retention_days', '35'),
     ('thresholds', '{"tick_duration": {"warning": 30, "critical": 50}, "lock_contentions": {"warning": 1},

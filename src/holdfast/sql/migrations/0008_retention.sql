@@ -1,2 +1,2 @@
--- When a batch was last counted: one that is open and of which nothing was heard for long has lost whoever opened it.
+-- When a batch was last counted: an open batch without activity for long is abandoned (end_abandoned).
 alter table batch_counts add counted_at timestamptz;

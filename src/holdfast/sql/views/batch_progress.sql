@@ -1,4 +1,4 @@
--- Batches with their counters and status, for people and tools. processed is what has ended, however it ended.
+-- Batches with their counters and status. processed counts all jobs that have ended, whatever their status.
 create view batch_progress as
 select b.id, b.name, b.tenant,
        case when b.finished_at is null then case when c.processed > 0 then 'running' else 'queued' end

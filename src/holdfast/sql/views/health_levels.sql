@@ -1,7 +1,6 @@
--- The worst of each figure in the last 5 minutes, and whether that is good, a warning or critical. A window is as long as its setting
--- says, and its jobs are what a worker could do, so its length, jobs and contention are not judged: those figures are of ticks. The
--- depth is the last that each worker saw, in either. From warning on it is one, above critical it is that; contention is never
--- critical, since a claim steps over what is locked and waits for nothing.
+-- The worst value of each metric in the last 5 minutes, and its level: good, warning (from the threshold on) or critical (above
+-- it). Duration, jobs and contention are those of ticks: the length of a window is a setting, and its jobs depend on the worker.
+-- The depth is each worker's latest, from ticks and windows. Contention is never critical, since a claim skips locked rows.
 create view health_levels as
 with recent as (
     select * from worker_tick_metrics

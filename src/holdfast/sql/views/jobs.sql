@@ -1,5 +1,5 @@
--- Every job wherever it is, with one status, for people and tools. Reading it never blocks anybody. No join: only so
--- can PostgreSQL read the newest jobs from the indexes on id without sorting all there are.
+-- Every job in all tables, with one status. Reading it blocks no other session. It has no joins, so that PostgreSQL can read the
+-- newest jobs from the indexes on id without sorting all of them.
 create view jobs as
 select l.id, l.task, l.tenant, l.queue, l.priority, l.payload,
        case when l.token is not null then 'running'::job_status

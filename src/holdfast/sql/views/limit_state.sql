@@ -1,7 +1,7 @@
--- Every limit as it stands at this moment, by what rules and operators say: `free_tokens` its rate allows, `room` for so many more jobs, and in how many
--- seconds (`wait`) a limit without room will have some by itself: when a token comes, a pause or an open breaker ends. wait is null when
--- only the end of a job or a person can tell. direct: what is claimed under it starts at once. says: whether it limits anything.
--- Claims decide by this view, under the ring's lock, so it is exact.
+-- Every limit with its current state and the values in force. free_tokens: starts that the rate allows now; room: how many more
+-- jobs may start; wait: seconds until a limit without room has some by itself (a token, the end of a pause or of an open breaker),
+-- or null if it depends on the end of a job or on an operator. direct: claimed jobs start at once; says: whether it limits
+-- anything. Claims read this view under the ring's lock, so it is exact.
 create view limit_state as
 select m.key, m.kind, r.template, e.*, m.running, m.failure_streak, m.last_success_at, m.last_failure_at, b.open_until, m.opens, m.probe, m.created_at,
        s.override, s.weight, p.paused, s.paused_until, s.paused_at, s.paused_by, s.paused_reason, t.free_tokens,
@@ -25,7 +25,7 @@ cross join lateral (select
     case when m.kind = 'order' then 1 else coalesce(s.concurrency, r.concurrency) end as concurrency, coalesce(s.rate, r.rate) as rate,
     coalesce(s.per, r.per) as per, coalesce(s.burst, r.burst) as burst, coalesce(s.breaker_after, r.breaker_after) as breaker_after,
     coalesce(s.breaker_pause, r.breaker_pause) as breaker_pause, coalesce(s.breaker_cap, r.breaker_cap) as breaker_cap) e
-cross join lateral (select case when e.breaker_after is not null then m.open_until end as open_until) b  -- one that was taken away is not open
+cross join lateral (select case when e.breaker_after is not null then m.open_until end as open_until) b  -- a breaker that was removed is not open
 cross join lateral (select coalesce(s.paused and (s.paused_until is null or s.paused_until > clock()), false) as paused) p
 cross join lateral (select case when e.rate is not null then least(e.burst, coalesce(
     m.tokens + greatest(date_part('epoch', clock() - m.tokens_at), 0) * e.rate / e.per, e.burst)) end as free_tokens) t;

@@ -1,6 +1,6 @@
--- Every key that has a limit, was paused or was ever claimed under: what is in force, how much of it is in use, and what
--- holds it back. tokens: starts that the rate allows now; next_token: seconds until it allows one. breaker: closed, open
--- or half-open; null where there is none. throttled: how often claims stepped over work because of it.
+-- Every key that has a limit, was paused or was ever claimed under: the values in force, their use, and what blocks the key.
+-- tokens: starts that the rate allows now; next_token: seconds until it allows one. breaker: closed, open or half-open; null
+-- without one. throttled: how often claims skipped jobs because of it.
 create view limit_use as
 select m.key, m.kind, m.template, m.concurrency,
        (m.running - coalesce(r.jobs, 0))::integer as running,
@@ -15,10 +15,10 @@ select m.key, m.kind, m.template, m.concurrency,
        (m.override ->> 'at')::timestamptz as changed_at
 from limit_state m
 left join (select r.key, sum(r.jobs) as jobs, bool_or(r.probe = 2) as resets from releases p cross join unnest(p.ended) r group by r.key) r on r.key = m.key
-cross join lateral (  -- a breaker that was reset by hand is closed when the next claim comes
+cross join lateral (  -- a breaker that was reset counts as closed before the next claim
     select case when r.resets is not true then m.open_until end as open_until, case when r.resets is not true then m.probe end as probe,
            case when r.resets then 0 else m.failure_streak end as failure_streak) b
-union all  -- set, and no claim has met it yet
+union all  -- set, but not used by a claim yet
 select s.key, s.kind, r.template, e.concurrency, 0, e.rate, e.per, e.burst, e.burst, 0,
        s.paused and (s.paused_until is null or s.paused_until > clock()), s.paused_at, s.paused_until, s.paused_by, s.paused_reason,
        case when e.breaker_after is not null then 'closed' end, null, null, 0, null, null, e.breaker_after, e.breaker_pause, e.breaker_cap, 0, s.weight,

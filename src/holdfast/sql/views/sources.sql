@@ -1,5 +1,5 @@
--- The health of every limit's key, one row for each source, domain or account: enabled is false while somebody has paused
--- it; paused_until is the later of that pause's end and the breaker's.
+-- The health of every limit's key, one row for each source, domain or account: enabled is false while it is
+-- paused; paused_until is the later of that pause's end and the breaker's.
 create view sources as
 select key as name, not paused as enabled, failure_streak, last_success_at, last_failure_at,
        greatest(case when paused then paused_until end, open_until) as paused_until,

@@ -1,5 +1,5 @@
--- Deliveries of webhooks, which are jobs, under the names of people who look for them. What a delivery was answered is its
--- result, or stands in the error of its last attempt. endpoint_key is the endpoint as the indexes have it: look by that.
+-- Webhook deliveries, which are jobs, with the column names of webhooks. The receiver's response is in the result, or in the
+-- error of the last attempt. endpoint_key is the endpoint in the form the indexes use: search by it.
 create view webhook_deliveries as
 select j.id as webhook_delivery_id,
        j.tenant as tenant_id,
