@@ -46,14 +46,15 @@ begin
     v_front := (select r.front from rings r where r.queue = p_queue and r.priority = p_priority and r.direct = v_direct);
     select count(*) filter (where f.flow > 1), count(*) filter (where f.flow <= 1) into v_who, v_lanes from (
         select s.flow from flows s
-        where s.queue = p_queue and s.priority = p_priority and s.direct = v_direct and s.open and s.tag >= v_front and s.flow <> v_flow
-          and (s.flow <> 0 or exists (  -- the flow of plain jobs is open even if there are none
-              select 1 from live l where l.queue = p_queue and l.priority = p_priority and l.lane = 0 and l.token is null))
+        where s.queue = p_queue and s.priority = p_priority and s.direct = v_direct and s.open and s.tag >= v_front and s.flow not in (v_flow, 0)
         order by s.tag, s.flow limit v_turns + 1) f;
     v_lanes := v_lanes + (select count(*) from (
         select 1 from lanes l
         where l.queue = p_queue and l.priority = p_priority and l.direct = v_direct and l.flow = v_flow and l.open and l.lane <> p_lane
         order by l.queue, l.priority, l.direct, l.flow, l.lane limit v_turns + 1) b);
+    if v_flow <> 0 and exists (select 1 from live l where l.queue = p_queue and l.priority = p_priority and l.lane = 0 and l.token is null) then
+        v_lanes := v_lanes + 1;  -- plain jobs
+    end if;
     if v_who + v_lanes > 0 then
         v_more := case when v_who > 0 then v_who else v_lanes end > v_turns;
         v_who := least(v_who, v_turns);
