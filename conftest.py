@@ -45,9 +45,7 @@ def pytest_collection_modifyitems(config: Any, items: list[Any]) -> None:
     """Deselect slow tests with --fast."""
     if config.getoption("--fast"):
         slow = [
-            item
-            for item in items
-            if item.nodeid.startswith(SLOW) or any(name in item.nodeid for name in OTHER_SERVERS)
+            item for item in items if item.nodeid.startswith(SLOW) or any(name in item.nodeid for name in OTHER_SERVERS)
         ]
         config.hook.pytest_deselected(items=slow)
         items[:] = [item for item in items if item not in set(slow)]

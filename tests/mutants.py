@@ -10,10 +10,10 @@ from typing import Any
 import psycopg
 
 from holdfast import Holdfast
+from holdfast.store.migrate import sql_files
 
 Sql = Callable[..., list[tuple[Any, ...]]]
 SQL = resources.files("holdfast") / "sql"
-FUNCTIONS = SQL / "functions"
 NO_TOKEN = {
     "finish": [(" and l.token = g.token", ""), ("token = any (p_tokens) and ", "")],
     "settle": [(" and l.token = g.token", "")],
@@ -24,7 +24,7 @@ def _source(name: str) -> str:
     if name.startswith("views/"):
         view = (SQL / f"{name}.sql").read_text(encoding="utf-8")
         return view.replace("create view", "create or replace view")
-    return (FUNCTIONS / f"{name}.sql").read_text(encoding="utf-8")
+    return dict(sql_files("functions"))[f"{name}.sql"]
 
 
 @contextmanager

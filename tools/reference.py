@@ -30,7 +30,7 @@ def sql_page() -> str:
     parts = [
         "# SQL functions and views\n\n" + MADE + "All in the schema `holdfast`; see [the guide](../guides/sql.md).\n"
     ]
-    for file in sorted((SQL / "functions").glob("*.sql")):
+    for file in sorted((SQL / "functions").glob("*/*.sql"), key=lambda file: file.stem):
         parts.append(f"## {file.stem}\n\n{_header(file)}\n\n```sql\n{_declaration(file)}\n```\n")
     parts.append("# Views\n")
     for file in sorted((SQL / "views").glob("*.sql")):

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
-from importlib import resources
 
 import psycopg
 import pytest
 
-REAL = (resources.files("holdfast") / "sql" / "functions" / "clock.sql").read_text(encoding="utf-8")
+from holdfast.store.migrate import sql_files
+
+REAL = dict(sql_files("functions"))["clock.sql"]
 STOPPED = """
 create table test_clock (at timestamptz not null);
 insert into test_clock values (date_trunc('second', now()));

@@ -6,17 +6,17 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Callable, Iterator
-from importlib import resources
 from typing import Any
 
 import psycopg
 import pytest
 import sql_core as core
-from conftest import ROOT
 from sql_clock import Clock, clock_fixture  # noqa: F401 - fixture
 from sql_core import Claimed, Sql
 
-FUNCTIONS = resources.files("holdfast") / "sql" / "functions"
+from holdfast.store.migrate import sql_files
+
+FUNCTIONS = dict(sql_files("functions"))
 CURSOR = ("2026-01-01 00:00:00+00", "00000000-0000-7000-8000-000000000000")
 # How a claim finds jobs: the function, its variables by name and type, and what they are here.
 FETCHES: dict[str, dict[str, tuple[str, Any]]] = {
@@ -39,7 +39,7 @@ FETCHES: dict[str, dict[str, tuple[str, Any]]] = {
 
 def inner_select(function: str) -> str:
     """The select that finds jobs, as it stands in the function, its variables as parameters."""
-    source = (FUNCTIONS / f"{function}.sql").read_text(encoding="utf-8")
+    source = FUNCTIONS[f"{function}.sql"]
     (text,) = re.findall(r"(select j\.ctid as place, j\.id, j\.dedupe_key.*?skip locked)", source, re.DOTALL)
     for place, (name, (kind, _)) in enumerate(FETCHES[function].items(), 1):
         assert name in text, f"the select of {function} has changed; adapt this test"
@@ -331,6 +331,5 @@ def flush(sql: Sql) -> None:
 
 def test_a_function_without_sequential_scans_does_not_compile_them_either() -> None:
     """A scan that cannot be avoided looks dear enough to be compiled, for 100 ms and more (decision 011)."""
-    files = sorted((ROOT / "src/holdfast/sql/functions").glob("*.sql"))
-    texts = {file.name: file.read_text() for file in files if "enable_seqscan = off" in file.read_text()}
+    texts = {name: text for name, text in FUNCTIONS.items() if "enable_seqscan = off" in text}
     assert texts and [name for name, text in texts.items() if "set jit = off" not in text] == []

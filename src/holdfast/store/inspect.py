@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib import resources
 from typing import Any
 
 import psycopg
@@ -13,6 +12,7 @@ import psycopg
 from holdfast.settings import Settings
 from holdfast.store import connect
 from holdfast.store.calls import Call, Rows
+from holdfast.store.migrate import sql_files
 from holdfast.store.session import ThreadSession
 from holdfast.store.values import Filter
 
@@ -249,7 +249,7 @@ class Pending:
 
 def find_pending(session: ThreadSession, schema: str) -> Pending:
     """Compares a database's schema with this release's files, without changing or locking anything."""
-    files, wanted = _files("migrations"), _replaceable()
+    files, wanted = dict(sql_files("migrations")), _replaceable()
     expected = max(int(name[:4]) for name in files)
     if not session.run(Call("SELECT to_regclass(%s) IS NOT NULL", (f"{schema}.schema_files",), _firsts))[0]:
         return Pending(None, expected, sorted(files), sorted(wanted))
@@ -292,13 +292,8 @@ def _backend(conn: psycopg.Connection[Any]) -> int:
 
 
 def _replaceable() -> dict[str, str]:
-    texts = {f"{kind}/{name}": text for kind in ("functions", "views") for name, text in _files(kind).items()}
+    texts = {f"{kind}/{name}": text for kind in ("functions", "views") for name, text in sql_files(kind)}
     return {name: hashlib.sha256(text.encode()).hexdigest() for name, text in texts.items()}
-
-
-def _files(kind: str) -> dict[str, str]:
-    folder = resources.files("holdfast") / "sql" / kind
-    return {e.name: e.read_text(encoding="utf-8") for e in folder.iterdir() if e.name.endswith(".sql")}
 
 
 def _dicts(sql: str, names: str, params: Sequence[Any] = ()) -> Call[list[Row]]:

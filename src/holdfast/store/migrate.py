@@ -103,7 +103,7 @@ def _find_blocker(conn: Connection, schema: str) -> tuple[int | None, str]:
 
 def expected_version() -> int:
     """The schema version this release works with: the number of its last migration."""
-    return int(list(_files("migrations"))[-1][0][:4])
+    return int(list(sql_files("migrations"))[-1][0][:4])
 
 
 def found_version(conn: Connection, schema: str) -> int | None:
@@ -170,7 +170,7 @@ def _find_other(conn: Connection, schema: str) -> str | None:
 
 
 def _migrate(conn: Connection, found: int) -> Iterator[str]:
-    for name, text in _files("migrations"):
+    for name, text in sql_files("migrations"):
         number = int(name[:4])
         if number > found:
             conn.execute(text.encode())
@@ -182,7 +182,7 @@ def _replace(conn: Connection, schema: str) -> Iterator[str]:
     """Drops and recreates functions and views whose text has changed; drops those whose file is gone. Views that others
     have made of them come back."""
     known = dict(conn.execute("SELECT name, checksum FROM schema_files").fetchall())
-    files = {f"{kind}/{name}": text for kind in ("functions", "views") for name, text in _files(kind)}
+    files = {f"{kind}/{name}": text for kind in ("functions", "views") for name, text in sql_files(kind)}
     sums = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in files.items()}
     changed = [name for name in files if known.get(name) != sums[name]]
     gone = [name for name in known if name not in files]
@@ -220,9 +220,11 @@ def _drop_function(conn: Connection, name: str) -> None:
         conn.execute(f"DROP FUNCTION {signature}".encode())
 
 
-def _files(kind: str) -> Iterator[tuple[str, str]]:
+def sql_files(kind: str) -> Iterator[tuple[str, str]]:
+    """Return the name and text of each file of a kind, by name. Functions are in a folder for each noun."""
     folder = resources.files("holdfast") / "sql" / kind
-    for entry in sorted(folder.iterdir(), key=lambda e: e.name):
+    entries = [file for entry in folder.iterdir() for file in (entry.iterdir() if entry.is_dir() else [entry])]
+    for entry in sorted(entries, key=lambda e: e.name):
         if entry.name.endswith(".sql"):
             yield entry.name, entry.read_text(encoding="utf-8")
 
