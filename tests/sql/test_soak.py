@@ -255,7 +255,6 @@ def test_it_goes_red_where_one_table_is_not_pruned(dsn: str, table: str) -> None
         assert table in {each.split(":")[0] for each in grown(*under.run(20))}
 
 
-def test_the_record_says_of_every_table_what_bounds_it(sql: Sql) -> None:
-    (record,) = (ROOT / "docs" / "decisions").glob("029-*.md")
-    text = record.read_text(encoding="utf-8")
+def test_the_retention_page_names_what_bounds_every_table(sql: Sql) -> None:
+    text = (ROOT / "docs" / "retention.md").read_text(encoding="utf-8")
     assert [name for name in {whose for _, whose in sql(TABLES)} if f"| `{name}`" not in text] == []
