@@ -247,8 +247,8 @@ def _check_networks(nat64_prefixes: str) -> None:
             ipaddress.IPv6Network(prefix)
         except ValueError as error:
             raise ConfigurationError(
-                f"nat64_prefixes has {prefix!r}, which is not an IPv6 network ({error}); write it like 2001:db8:64::/96; "
-                "set HOLDFAST_NAT64_PREFIXES"
+                f"nat64_prefixes has {prefix!r}, which is not an IPv6 network ({error}); write it like "
+                "2001:db8:64::/96; set HOLDFAST_NAT64_PREFIXES"
             ) from None
 
 

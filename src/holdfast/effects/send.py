@@ -104,7 +104,7 @@ class _Exchange:
     headers: dict[str, str] = field(default_factory=dict)
     body: bytearray = field(default_factory=bytearray)
 
-    def answer(self) -> Answer | None:
+    def response(self) -> Answer | None:
         if not self.status:
             return None
         seconds, cut = time.perf_counter() - self.began, len(self.body) > MOST_BODY
@@ -254,7 +254,7 @@ def _storable(raw: Sequence[tuple[bytes, bytes]]) -> dict[str, str]:
 
 
 def _successful(exchange: _Exchange) -> Answer:
-    response = exchange.answer()
+    response = exchange.response()
     assert response is not None  # noqa: S101 - _once() sets a status
     if 200 <= response.status < 300:
         return response
@@ -267,7 +267,7 @@ def _successful(exchange: _Exchange) -> Answer:
 
 
 def _timeout_error(exchange: _Exchange, timeout: float) -> DeliveryError:
-    response = exchange.answer()
+    response = exchange.response()
     if response is None:
         return DeliveryError("TIMEOUT", f"the receiver did not respond within {timeout:g} s")
     progress = f"its response, {_phrase(response.status)}, was incomplete after {len(response.body)} bytes of the body"
@@ -277,7 +277,7 @@ def _timeout_error(exchange: _Exchange, timeout: float) -> DeliveryError:
 def _explain(error: aiohttp.ClientError | OSError, exchange: _Exchange) -> NoReturn:
     """Raise a readable error: aiohttp's own messages name classes and quote bytes that the receiver chose."""
     where = f"{exchange.target.host}:{exchange.target.port}"
-    response = exchange.answer()
+    response = exchange.response()
     if exchange.flooded:
         code, message = "BAD_ANSWER", f"{where} sent more than {_MOST_READ // 1024} kB without a complete response"
     elif isinstance(error, aiohttp.ClientConnectorDNSError):

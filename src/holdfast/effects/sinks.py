@@ -26,7 +26,7 @@ def insert_once(conn: Any, table: str, row: Mapping[str, Any], key: str | Sequen
 
 
 async def ainsert_once(conn: Any, table: str, row: Mapping[str, Any], key: str | Sequence[str]) -> bool:
-    """The same on an async connection."""
+    """Insert a row once, on an async connection."""
     made, call = _once(table, row, key)
     with explained(made):
         return await borrowed.arun(conn, call)
@@ -45,7 +45,7 @@ def upsert_if_stronger(conn: Any, table: str, row: Mapping[str, Any], key: str |
 async def aupsert_if_stronger(
     conn: Any, table: str, row: Mapping[str, Any], key: str | Sequence[str], strength: str
 ) -> Kept:
-    """The same on an async connection."""
+    """Upsert a row, on an async connection."""
     made, call = _stronger(table, row, key, strength)
     with explained(made):
         return await borrowed.arun(conn, call)

@@ -95,7 +95,7 @@ def check_type(kind: Any, what: str) -> Codec | None:
         obstacle = str(error).partition("\n")[0] or type(error).__name__
     if obstacle is not None:
         raise ConfigurationError(
-            f"{what} has the type {type_name(kind)}, which cannot be carried as JSON: {obstacle}; {USABLE}"
+            f"{what} has the type {type_name(kind)}, which cannot be encoded as JSON: {obstacle}; {USABLE}"
         )
     return codec
 
@@ -179,7 +179,7 @@ def _reason(node: Any) -> str | None:
         if _is_pydantic(node.cls):
             _codec_of_class(node.cls)
         elif not any(isinstance(value, node.cls) for value in _JSON):
-            return f"nothing says how to write and read {type_name(node.cls)}"
+            return f"there is no encoding for {type_name(node.cls)}"
     if isinstance(node, msgspec.inspect.DataclassType):
         if _is_pydantic(node.cls):
             return f"inside another class, the validators of {type_name(node.cls)} would not run; make it a model"

@@ -98,7 +98,7 @@ class Context:
         return self.link.emit(channel, payload, key, order)
 
     async def aemit(self, channel: Address | str, payload: Any, *, key: str, order: str | None = None) -> Emitted:
-        """Like emit(), in `async with ctx.transaction()`."""
+        """Add a message to the outbox, like emit(), in `async with ctx.transaction()`."""
         return await self.link.aemit(channel, payload, key, order)
 
     @property

@@ -47,12 +47,12 @@ def encode(value: object, what: str) -> bytes:
     except RecursionError:
         raise InvalidPayload(f"{what} is nested too deeply") from None
     except (TypeError, ValueError, OverflowError, UnicodeEncodeError, msgspec.MsgspecError) as error:
-        raise InvalidPayload(f"{what} cannot be carried as JSON: {error}") from error
+        raise InvalidPayload(f"{what} cannot be encoded as JSON: {error}") from error
 
 
 def _refuse_non_finite(value: object, what: str) -> None:
     if isinstance(value, float) and not math.isfinite(value):
-        raise InvalidPayload(f"{what} holds {value}, which JSON cannot carry")
+        raise InvalidPayload(f"{what} holds {value}, which JSON cannot represent")
     if isinstance(value, dict):
         value = list(value.values())
     elif isinstance(value, msgspec.Struct):

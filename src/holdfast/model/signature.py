@@ -37,23 +37,23 @@ class Signature:
         self.context_name = next((p.name for p in parameters if hints.get(p.name) is Context), None)
         self.resources = {p.name: p.default for p in parameters if isinstance(p.default, Resource)}
         self.returns = hints.get("return", Any)
-        carried = [p for p in parameters if p.name != self.context_name and p.name not in self.resources]
-        _refuse_variadic(name, carried)
+        arguments = [p for p in parameters if p.name != self.context_name and p.name not in self.resources]
+        _refuse_variadic(name, arguments)
         self.context_first = bool(
             self.context_name and parameters[0].name == self.context_name and parameters[0].kind in _PLAIN[:1]
         )
-        self._shape = inspect.Signature(carried)
-        self.names = tuple(p.name for p in carried)
-        self.kinds = {p.name: hints.get(p.name, Any) for p in carried}
-        self._names = tuple(p.name for p in carried if p.kind is _PLAIN[0])
-        self._defaults = {p.name: p.default for p in carried if p.default is not p.empty}
-        self._positional = not self._defaults and len(self._names) == len(carried)
+        self._shape = inspect.Signature(arguments)
+        self.names = tuple(p.name for p in arguments)
+        self.kinds = {p.name: hints.get(p.name, Any) for p in arguments}
+        self._names = tuple(p.name for p in arguments if p.kind is _PLAIN[0])
+        self._defaults = {p.name: p.default for p in arguments if p.default is not p.empty}
+        self._positional = not self._defaults and len(self._names) == len(arguments)
         checked = {
             each: codec.check_type(kind, f"task {name!r}: parameter {each!r}") for each, kind in self.kinds.items()
         }
         self._codecs = {each: found for each, found in checked.items() if found is not None}
         self._result_codec = codec.check_type(self.returns, f"task {name!r}: the result")
-        self._decoder = _decoder(name, carried, {**hints, **dict.fromkeys(self._codecs, msgspec.Raw)})
+        self._decoder = _decoder(name, arguments, {**hints, **dict.fromkeys(self._codecs, msgspec.Raw)})
 
     def encode(self, args: Sequence[Any], kwargs: Mapping[str, Any], max_size: int, max_depth: int) -> bytes:
         """Return the payload of one call, checked against the handler and the size limits."""
@@ -159,7 +159,7 @@ class Signature:
         try:
             return self._result_codec.encode(result)
         except Exception as error:  # a serializer may be the application's own code
-            raise InvalidPayload(f"{what} cannot be carried as JSON: {error}") from error
+            raise InvalidPayload(f"{what} cannot be encoded as JSON: {error}") from error
 
     def _write(self, bound: dict[str, Any]) -> None:
         for name, its_codec in self._codecs.items():
@@ -228,5 +228,5 @@ def _decoder(name: str, parameters: Sequence[inspect.Parameter], hints: Mapping[
         return msgspec.json.Decoder(shape, dec_hook=codec.dec_hook)
     except TypeError as error:
         raise ConfigurationError(
-            f"task {name!r} has a parameter whose type cannot be carried as JSON: {error}; {codec.USABLE}"
+            f"task {name!r} has a parameter whose type cannot be encoded as JSON: {error}; {codec.USABLE}"
         ) from None

@@ -44,7 +44,7 @@ def fresh_database(server: str) -> Iterator[str]:
         try:
             yield _on(server, name)
         finally:
-            with suppress(psycopg.OperationalError):  # the server is gone, and the block has already failed
+            with suppress(psycopg.OperationalError):  # the server is gone
                 _drop(conn, name)
 
 
