@@ -1,21 +1,21 @@
-"""The tree of errors, branched by who must act.
+"""The exception tree, branched by who must act.
 
 HoldfastError
-├── ConfigurationError      whoever sets Holdfast up: a DSN, a setting, a right, a schema version
-│   ├── SchemaError         the database's schema does not fit this release; run `holdfast migrate`
-│   └── UnknownTask         a task name nobody registered
-├── UsageError              whoever wrote the call: it cannot work as written
-│   ├── InvalidPayload      the arguments cannot be carried, or do not fit the handler
-│   ├── DuplicateJob        a dedupe key is held and the caller asked for an error
-│   ├── UnknownSchedule     a schedule name nobody registered
-│   ├── UnknownEndpoint     no endpoint of webhooks has this id
+├── ConfigurationError      operator: a DSN, a setting, a privilege or a schema version is wrong
+│   ├── SchemaError         the database's schema does not match this release; run `holdfast migrate`
+│   └── UnknownTask         no task of this name is registered
+├── UsageError              author of the call: it cannot work as written
+│   ├── InvalidPayload      the arguments are not JSON, or do not match the handler's signature
+│   ├── DuplicateJob        another job holds the dedupe key, and the call used on_conflict="raise"
+│   ├── UnknownSchedule     no schedule of this name is registered
+│   ├── UnknownEndpoint     no webhook endpoint has this id
 │   └── UnknownToken        no token of the service has this id
-├── JobFailed               whoever waits for a result: the job ended without one
-├── DeliveryError           whoever runs a webhook's receiver: it did not accept what was posted (effects/send.py)
+├── JobFailed               caller that waits for a result: the job ended without one
+├── DeliveryError           operator of a webhook's receiver: it did not accept the request (effects/send.py)
 ├── NotDelivered            the same, as the error of the delivery's job (effects/deliver.py)
-├── LeaseLost               nobody: the job went to another worker, and this attempt's writes were rolled back
-└── DatabaseUnavailable     whoever runs the database; trying again may help
-    └── LockTimeout         the owner of an open transaction that holds what this call needs; trying again may help
+├── LeaseLost               none: another worker has the job, and this attempt's writes were rolled back
+└── DatabaseUnavailable     operator of the database; a retry may succeed
+    └── LockTimeout         owner of an open transaction that holds a lock this call needs; a retry may succeed
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from collections.abc import Iterable
 
 
 class HoldfastError(Exception):
-    """Everything Holdfast raises on purpose."""
+    """Base class of all errors that Holdfast raises."""
 
 
 class ConfigurationError(HoldfastError):
-    """Something about the setup is wrong; the message says what to change."""
+    """The setup is wrong; the message says what to change."""
 
 
 class SchemaError(ConfigurationError):
     """The schema is missing, older or newer than this release expects.
 
-    `database` says whose: the address and schema of the settings in use; None on a connection of the caller's.
+    `database` is the DSN and schema of the settings in use, or None on the caller's connection.
     """
 
     def __init__(self, message: str, database: tuple[str, str] | None = None) -> None:
@@ -57,11 +57,11 @@ class UsageError(HoldfastError):
 
 
 class InvalidPayload(UsageError):
-    """The arguments cannot be carried as JSON or do not fit the handler's signature."""
+    """The arguments cannot be encoded as JSON or do not match the handler's signature."""
 
 
 class DuplicateJob(UsageError):
-    """Another job holds the dedupe key and the caller asked for an error."""
+    """Another job holds the dedupe key, and the call used on_conflict="raise"."""
 
     def __init__(self, key: str, message: str) -> None:
         super().__init__(message)
@@ -78,21 +78,21 @@ class UnknownSchedule(UsageError):
 
 
 class UnknownEndpoint(UsageError):
-    """No endpoint of webhooks has this id."""
+    """No webhook endpoint has this id."""
 
     def __init__(self, endpoint_id: str) -> None:
-        super().__init__(f"there is no endpoint {endpoint_id}; `holdfast webhooks list` shows those there are")
+        super().__init__(f"there is no endpoint {endpoint_id}; `holdfast webhooks list` shows the existing ones")
 
 
 class UnknownToken(UsageError):
     """No token of the service has this id."""
 
     def __init__(self, token_id: str) -> None:
-        super().__init__(f"there is no token {token_id}; `holdfast tokens` lists those there are")
+        super().__init__(f"there is no token {token_id}; `holdfast tokens` lists the existing ones")
 
 
 class JobFailed(HoldfastError):
-    """A job whose result was waited for ended as failed, dead or canceled; `info` is the job."""
+    """The awaited job ended as failed, dead or canceled; `info` is the job."""
 
     def __init__(self, info: object, message: str) -> None:
         super().__init__(message)
@@ -100,11 +100,11 @@ class JobFailed(HoldfastError):
 
 
 class LeaseLost(HoldfastError):
-    """The job belongs to another worker by now, or has ended: what this attempt wrote in its transaction is undone."""
+    """The job has ended or belongs to another worker, so this attempt's transaction was rolled back."""
 
 
 class DatabaseUnavailable(HoldfastError):
-    """The database cannot be reached or went away; the same call may succeed later."""
+    """The database cannot be reached or closed the connection; the same call may succeed later."""
 
 
 class LockTimeout(DatabaseUnavailable):

@@ -1,4 +1,4 @@
-"""Every setting: its name, type, default and meaning. The environment is read here and nowhere else."""
+"""Every setting: its name, type, default and meaning. Only this module reads the environment."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from holdfast.errors import ConfigurationError
 VERSION = "0.1.0"
 PREFIX = "HOLDFAST_"
 HIGHEST_PORT = 65_535
-BLANKS = " \t\n\r\f\v"  # what is cut off around the name of a queue
+BLANKS = " \t\n\r\f\v"  # stripped from both ends of a queue's name
 _SCHEMA_NAME = re.compile(r"[a-z_][a-z0-9_]{0,39}")
-_NOT_SETTINGS = re.compile(r"DEBUG|TEST_.*|(.*_)?SERVICE_(HOST|PORT)(_.*)?")  # the last are what Kubernetes sets
-_WORKER_NAME = re.compile(r"[A-Za-z0-9._-]{1,60}")  # notifications name workers, up to a space
+_NOT_SETTINGS = re.compile(r"DEBUG|TEST_.*|(.*_)?SERVICE_(HOST|PORT)(_.*)?")  # Kubernetes sets the last
+_WORKER_NAME = re.compile(r"[A-Za-z0-9._-]{1,60}")  # in notification payloads a space ends the name
 
 
 def _setting(default: Any, doc: str, low: float | None = None, *, secret: bool = False) -> Any:
@@ -29,74 +29,74 @@ def _setting(default: Any, doc: str, low: float | None = None, *, secret: bool =
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What may be set, in code as `Holdfast(lease=300)` or in the environment as `HOLDFAST_LEASE=300`."""
+    """Settings, given in code as `Holdfast(lease=300)` or in the environment as `HOLDFAST_LEASE=300`."""
 
-    dsn: str = _setting("", "PostgreSQL server: a libpq URL, or `embedded:PATH` to start one of Holdfast's own")
+    dsn: str = _setting("", "PostgreSQL server: a libpq URL, or `embedded:PATH` to start a private one")
     schema: str = _setting("holdfast", "schema that holds Holdfast's tables")
     pooler: bool = _setting(False, "the DSN is a PgBouncer in transaction mode: no prepared statements, no LISTEN")
     connect_timeout: float = _setting(10.0, "seconds to wait for a connection", 0.1)
-    call_timeout: float = _setting(30.0, "seconds any one database call may take", 0.1)
-    pool_size: int = _setting(10, "connections for enqueue and look-ups; as many again for handlers' transactions", 1)
+    call_timeout: float = _setting(30.0, "seconds a database call may take", 0.1)
+    pool_size: int = _setting(10, "connections for enqueue and reads; as many again for handlers' transactions", 1)
 
     lease: float = _setting(60.0, "seconds a claim is valid without renewal", 0.2)
     renew: float = _setting(20.0, "seconds between renewals; at most half of the lease", 0.05)
-    poll: float = _setting(1.0, "seconds between looks at an empty queue (jittered by a quarter)", 0.01)
-    notify: bool = _setting(True, "use LISTEN/NOTIFY to cut latency; polling works without")
+    poll: float = _setting(1.0, "seconds between polls of an empty queue (jittered by a quarter)", 0.01)
+    notify: bool = _setting(True, "use LISTEN/NOTIFY to reduce latency; polling works without it")
     queues: str = _setting(
-        "", "queues a worker serves, separated by commas; empty: default, those of its channels, and that of webhooks"
+        "", "queues a worker serves, separated by commas; empty: default, its channels' queues and webhooks"
     )
-    worker_name: str = _setting("worker", "what a worker's id begins with; the rest of it makes it unique")
+    worker_name: str = _setting("worker", "prefix of a worker's id; the rest makes it unique")
     concurrency: int = _setting(50, "jobs a worker process runs at once", 1)
     prefetch: float = _setting(0.1, "seconds of work to claim ahead; 0 claims only what can start now", 0)
-    claim_size: int = _setting(1000, "most jobs one claim takes", 1)
+    claim_size: int = _setting(1000, "most jobs of one claim", 1)
     grace: float = _setting(25.0, "seconds a stopping worker lets running jobs finish", 0)
     child_processes: int = _setting(
         0, 'most child processes a worker runs for tasks with `runner="process"`; 0 is one per CPU', 0
     )
     process_memory: int = _setting(0, "MB of address space each child process may use; 0 is no limit", 0)
-    process_max_jobs: int = _setting(1000, "a child process is replaced after so many jobs; 0 is never", 0)
+    process_max_jobs: int = _setting(1000, "jobs after which a child process is replaced; 0 is never", 0)
     process_max_rss: int = _setting(
         0, "MB of resident memory above which a child process is replaced after its job; 0 is never", 0
     )
     loop_warning: float = _setting(
-        1.0, "seconds a handler may block the event loop before the log names it and shows where it is; 0 is never", 0
+        1.0, "seconds a handler may block the event loop before the worker logs its name and stack; 0 is never", 0
     )
     loop_timeout: float = _setting(
         30.0,
-        "seconds a handler may block the event loop before the worker renews no lease and ends its process; a shorter "
-        "timeout of the task, from 5 s, counts in its place; 0 is never",
+        "seconds a handler may block the event loop before the worker stops renewing leases and exits; a shorter "
+        "timeout of the task, from 5 s, takes precedence; 0 is never",
         0,
     )
     upkeep: float = _setting(2.0, "seconds between the leader's rounds (promote, reclaim)", 0.05)
 
     queue_enabled: bool = _setting(
         False,
-        "tell of jobs through RabbitMQ, to cut latency where LISTEN cannot; polling works without; extra `rabbitmq`",
+        "announce jobs through RabbitMQ, for low latency without LISTEN; polling works without it; extra `rabbitmq`",
     )
     amqp_url: str = _setting(
         "amqp://guest:guest@127.0.0.1:5672/", "RabbitMQ server, `amqp://` or `amqps://`", secret=True
     )
-    amqp_exchange: str = _setting("holdfast", "topic exchange to publish to; made when it is not there")
+    amqp_exchange: str = _setting("holdfast", "topic exchange to publish to; created if it does not exist")
     amqp_routing_key: str = _setting("jobs.trigger", "routing key of its messages")
 
     health_port: int = _setting(
-        0, "port on which a worker answers `/live` and `/ready`, the next free of 16; 0: none", 0
+        0, "port on which a worker serves `/live` and `/ready`, or the next free of 16; 0: none", 0
     )
-    health_host: str = _setting("127.0.0.1", "address on which it does; `0.0.0.0` is all of the machine's")
+    health_host: str = _setting("127.0.0.1", "address of that port; `0.0.0.0` is all of the machine's")
     health_file: str = _setting(
         "",
-        "file that a worker touches every second while it is ready, and removes when it is not; `{pid}` is its process",
+        "file that a worker touches every second while it is ready, and removes otherwise; `{pid}` is its process id",
     )
     health_require_queue: bool = _setting(False, "a worker or service without its connection to RabbitMQ is not ready")
 
     max_payload: int = _setting(1_048_576, "largest payload in bytes", 2)
     max_result: int = _setting(1_048_576, "largest result in bytes; results are kept as long as history", 2)
     max_depth: int = _setting(100, "deepest nesting of a payload", 1)
-    max_error: int = _setting(16_384, "longest error text kept, in characters; the traceback's middle is cut", 100)
+    max_error: int = _setting(16_384, "longest stored error text, in characters; the middle of a traceback is cut", 100)
 
     secret_keys: str = _setting(
         "",
-        "keys that seal webhooks' secrets at rest, separated by commas: the first seals, all open; "
+        "keys that seal webhook secrets at rest, separated by commas: the first seals, all open; "
         "`holdfast webhooks key` makes one",
         secret=True,
     )
@@ -104,23 +104,21 @@ class Settings:
     nat64_prefixes: str = _setting(
         "",
         "prefixes of your network's own NAT64, separated by commas (`2001:db8:64::/96`): no webhook is sent to an "
-        "address behind one; the well-known ones are refused without",
+        "address behind one; the well-known prefixes are always refused",
     )
 
-    token_cache: float = _setting(
-        5.0, "seconds the service remembers a token; so long one that is revoked may still open it", 0
-    )
+    token_cache: float = _setting(5.0, "seconds the service caches a token; a revoked token may work that long", 0)
     tick_secrets: str = _setting(
         "",
-        "secrets that open the service's tick endpoint, separated by commas: any one does, so they can be exchanged",
+        "secrets of the service's tick endpoint, separated by commas: any one is accepted, so they can be rotated",
         secret=True,
     )
     max_body: int = _setting(8_388_608, "largest body of a request to the service, in bytes", 1024)
     max_connections: int = _setting(
-        2000, "connections the service keeps; when there are more, the longest idle ones without a token are closed", 10
+        2000, "connections the service keeps; above that, it closes the longest idle ones without a token", 10
     )
     max_requests: int = _setting(
-        1200, "requests the service handles at once, of one tenant a quarter; more are refused with 503 or 429", 4
+        1200, "requests the service handles at once, a quarter for one tenant; more are refused with 503 or 429", 4
     )
     header_timeout: float = _setting(10.0, "seconds a client of the service may take to send a request's header", 0.1)
     client_timeout: float = _setting(
@@ -128,14 +126,14 @@ class Settings:
     )
 
     test_dsn: str = _setting(
-        "", "server on which `holdfast.testing` makes its databases; else it starts one of its own"
+        "", "server on which `holdfast.testing` creates its databases; empty: it starts a private one"
     )
     window: float = _setting(10.0, "seconds of work in one row of `worker_tick_metrics`; 0: workers write none", 0)
     metrics_port: int = _setting(
-        0, "port on which a worker shows its figures to Prometheus, the next free of 16; 0: none; extra `metrics`", 0
+        0, "port of a worker's Prometheus metrics, or the next free of 16; 0: none; extra `metrics`", 0
     )
-    metrics_host: str = _setting("127.0.0.1", "address on which it does; `0.0.0.0` is all of the machine's")
-    sentry_dsn: str = _setting("", "where workers report failed attempts, scrubbed; extra `sentry`", secret=True)
+    metrics_host: str = _setting("127.0.0.1", "address of that port; `0.0.0.0` is all of the machine's")
+    sentry_dsn: str = _setting("", "Sentry DSN for failed attempts, with secrets scrubbed; extra `sentry`", secret=True)
     log_format: str = _setting("console", "worker log lines: `console` or `json`")
     log_level: str = _setting("info", "lowest level logged: debug, info, warning or error")
 
@@ -160,9 +158,11 @@ class Settings:
         if self.queue_enabled and not self.amqp_url.startswith(("amqp://", "amqps://")):
             raise ConfigurationError("amqp_url must begin with amqp:// or amqps://; set HOLDFAST_AMQP_URL")
         if self.queue_enabled and not (self.amqp_exchange and self.amqp_routing_key):
-            raise ConfigurationError("amqp_exchange and amqp_routing_key must have names; leave them out for the usual")
+            raise ConfigurationError(
+                "amqp_exchange and amqp_routing_key must not be empty; leave them out for the defaults"
+            )
         if self.health_require_queue and not self.queue_enabled:
-            raise ConfigurationError("health_require_queue goes with queue_enabled; set HOLDFAST_QUEUE_ENABLED")
+            raise ConfigurationError("health_require_queue needs queue_enabled; set HOLDFAST_QUEUE_ENABLED")
         for name in ("health_port", "metrics_port"):
             if (port := getattr(self, name)) > HIGHEST_PORT:
                 raise ConfigurationError(f"{name} is a port, up to {HIGHEST_PORT}, got {port}; set {_env(name)}")
@@ -174,23 +174,23 @@ class Settings:
 
     @property
     def queue_list(self) -> list[str]:
-        """The queues that are named, in the order given; "default" when none are."""
-        named = [name.strip(BLANKS) for name in self.queues.split(",")]
-        return list(dict.fromkeys(filter(None, named))) or ["default"]
+        """Return the queues in the order given; ["default"] if there are none."""
+        names = [name.strip(BLANKS) for name in self.queues.split(",")]
+        return list(dict.fromkeys(filter(None, names))) or ["default"]
 
     @property
     def database(self) -> tuple[str, str]:
-        """What tells one set of Holdfast's tables from another: the address and the schema."""
+        """Return what identifies a set of Holdfast's tables: the DSN and the schema."""
         return self.dsn, self.schema
 
     def with_(self, **changes: object) -> Settings:
-        """A copy with some values changed; None means unchanged."""
+        """Return a copy with some values changed; None means unchanged."""
         _refuse_unknown(changes)
         return dataclasses.replace(self, **{k: v for k, v in changes.items() if v is not None})  # type: ignore[arg-type]
 
     @classmethod
     def load(cls, environ: Mapping[str, str] | None = None, **overrides: object) -> Settings:
-        """Settings from the environment, with overrides from code on top; None means not given."""
+        """Return settings from the environment, with overrides from code; None means not given."""
         environ = os.environ if environ is None else environ
         known = {each.name: each for each in fields(cls)}
         values: dict[str, Any] = {k: v for k, v in overrides.items() if v is not None}
@@ -207,7 +207,7 @@ def _env(name: str) -> str:
 
 
 def misspelt(environ: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Variables of the environment that look like a setting and are none, with what they were probably meant to be."""
+    """Return environment variables that look like a misspelt setting, with the probable name."""
     environ = os.environ if environ is None else environ
     known = [each.name.upper() for each in fields(Settings)]
     found: dict[str, str] = {}
@@ -225,13 +225,13 @@ def _refuse_unknown(names: Iterable[str]) -> None:
 
 
 def can_be_served(queue: str) -> bool:
-    """Return whether a worker can be given this name: the settings separate queues by commas, claims end theirs with a
-    slash. SQL's domain queue_name refuses the same names."""
+    """Return whether a worker can serve a queue of this name. Settings separate queues by commas, and claims end them
+    with a slash. SQL's domain queue_name refuses the same names."""
     return not {"/", ","} & set(queue) and queue == queue.strip(BLANKS)
 
 
 def _joined(queues: object) -> object:
-    """Names of queues as one text; code may give a list of them."""
+    """Return the names of queues as one text; code may pass a list."""
     if isinstance(queues, list | tuple) and all(isinstance(name, str) for name in queues):
         if wrong := [name for name in queues if not can_be_served(name)]:
             raise ConfigurationError(
@@ -247,13 +247,13 @@ def _check_networks(nat64_prefixes: str) -> None:
             ipaddress.IPv6Network(prefix)
         except ValueError as error:
             raise ConfigurationError(
-                f"nat64_prefixes has {prefix!r}, which is no IPv6 network ({error}); write it like 2001:db8:64::/96; "
-                "set HOLDFAST_NAT64_PREFIXES"
+                f"nat64_prefixes has {prefix!r}, which is not an IPv6 network ({error}); write it like "
+                "2001:db8:64::/96; set HOLDFAST_NAT64_PREFIXES"
             ) from None
 
 
 def _check_type(name: str, kind: str, value: object) -> None:
-    """What code gives is checked like what the environment gives; a whole number will do for a float."""
+    """Check a value from code like one from the environment; a float may be a whole number."""
     expected: tuple[type, ...] = {"bool": (bool,), "int": (int,), "float": (int, float), "str": (str,)}[kind]
     if not isinstance(value, expected) or (isinstance(value, bool) and kind != "bool"):
         words = "a str or a list of names" if name == "queues" else f"{'an' if kind == 'int' else 'a'} {kind}"
@@ -268,7 +268,7 @@ def _check_schema(name: str) -> None:
         )
     if name in ("public", "information_schema") or name.startswith("pg_"):
         raise ConfigurationError(
-            f"schema {name!r} is not usable: Holdfast replaces functions in its schema and takes away rights to them, "
+            f"schema {name!r} is not usable: Holdfast replaces functions and revokes privileges in its schema, "
             "so it needs one of its own; set HOLDFAST_SCHEMA to a name such as holdfast"
         )
 
@@ -286,7 +286,7 @@ def _parse(name: str, kind: str, text: str) -> object:
 
 
 def table() -> str:
-    """The reference table of all settings, as Markdown."""
+    """Return the reference table of all settings, as Markdown."""
     rows = ["| setting | environment | type | default | meaning |", "|---|---|---|---|---|"]
     for each in fields(Settings):
         default = f"`{each.default}`" if each.default != "" else ""

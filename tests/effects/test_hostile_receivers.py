@@ -131,9 +131,9 @@ async def test_a_drip_ends_at_the_deadline(behave: Behaviour, deadline: float, c
         assert end.answer is not None
         assert (end.answer.status, end.answer.body.strip(b"x")) == (200, b"")
         assert 1 <= len(end.answer.body) <= 3
-        assert str(end).startswith(f"the receiver took longer than {deadline:g} s: its answer, 200 OK, had not ended")
+        assert str(end).startswith(f"the receiver took longer than {deadline:g} s: its response, 200 OK, was")
     else:
-        assert str(end) == f"the receiver did not answer within {deadline:g} s"
+        assert str(end) == f"the receiver did not respond within {deadline:g} s"
     assert len(receiver.requests) == 1
 
 
@@ -223,7 +223,7 @@ async def test_a_flood_on_a_kept_connection_is_an_error_and_not_repeated() -> No
 
     async with receiving(turning) as receiver, Sender(rule=rule) as sender:
         await sender.post(receiver.url, b"{}", {}, 5, dev=True)
-        with pytest.raises(DeliveryError, match="sent 128 kB and more in which there is no whole answer"):
+        with pytest.raises(DeliveryError, match="sent more than 128 kB without a complete response"):
             await sender.post(receiver.url, b"{}", {}, 20, dev=True)
     assert (receiver.connections, len(receiver.requests)) == (1, 2)
 
@@ -291,7 +291,7 @@ async def test_a_redirect_inward_is_not_followed(status: int, inside: Receiver) 
             await sender.post(receiver.url, b"{}", {}, 5, dev=True)
     assert error.value.code == "REDIRECT"
     assert str(error.value) == (
-        f"the receiver answered {status}, which leads to '{inside.url}'; redirects are not followed: "
+        f"the receiver returned {status}, a redirect to '{inside.url}'; redirects are not followed: "
         "change the endpoint's URL"
     )
     assert (len(receiver.requests), inside.connections) == (1, 0)

@@ -170,7 +170,7 @@ def test_a_url_is_brought_to_the_spelling_that_is_sent(url: str, told: str) -> N
         ("https://a..b.example/", "is not a name"),
         ("https://-a.example/", "is not a name"),
         ("https://" + "a" * 64 + ".example/", "is not a name"),
-        ("https://straße.example/", "read in two ways"),
+        ("https://straße.example/", "two encodings"),
         ("https://localhost/", "is not a public name"),
         ("https://db.localhost/", "is not a public name"),
         ("https://intranet/", "is not a public name"),
@@ -233,7 +233,7 @@ def test_what_is_behind_a_networks_own_nat64_is_refused_for_every_endpoint() -> 
 
 def test_a_prefix_that_is_no_network_is_refused_at_once() -> None:
     for wrong in ("10.0.0.0/8", "2606:4700:64::1/96", "nat64"):
-        with pytest.raises(ConfigurationError, match="is no IPv6 network"):
+        with pytest.raises(ConfigurationError, match="is not an IPv6 network"):
             Settings(nat64_prefixes=f"64:ff9b::/96,{wrong}")
 
 

@@ -125,7 +125,7 @@ async def test_a_new_connection_that_is_closed_without_an_answer_is_an_error_and
     async with receiving(answering(b"")) as receiver, Sender(rule=rule) as sender:
         error = await failed(sender, receiver.url)
     assert error.code == "DISCONNECTED"
-    assert str(error) == f"{PUBLIC}:{receiver.port} closed the connection without an answer"
+    assert str(error) == f"{PUBLIC}:{receiver.port} closed the connection without a response"
     assert (error.answer, error.details, len(receiver.requests)) == (None, {}, 1)
 
 
@@ -142,13 +142,13 @@ async def test_a_status_that_begins_with_2_is_accepted(status: int) -> None:
 @pytest.mark.parametrize(
     ("status", "code", "text"),
     [
-        (300, "HTTP_300", "the receiver answered 300 Multiple Choices"),
-        (400, "HTTP_400", "the receiver answered 400 Bad Request"),
-        (410, "HTTP_410", "the receiver answered 410 Gone"),
-        (429, "HTTP_429", "the receiver answered 429 Too Many Requests"),
-        (503, "HTTP_503", "the receiver answered 503 Service Unavailable"),
-        (599, "HTTP_599", "the receiver answered 599"),
-        (999, "HTTP_999", "the receiver answered 999"),
+        (300, "HTTP_300", "the receiver returned 300 Multiple Choices"),
+        (400, "HTTP_400", "the receiver returned 400 Bad Request"),
+        (410, "HTTP_410", "the receiver returned 410 Gone"),
+        (429, "HTTP_429", "the receiver returned 429 Too Many Requests"),
+        (503, "HTTP_503", "the receiver returned 503 Service Unavailable"),
+        (599, "HTTP_599", "the receiver returned 599"),
+        (999, "HTTP_999", "the receiver returned 999"),
     ],
 )
 async def test_any_other_status_is_an_error_that_carries_the_answer(status: int, code: str, text: str) -> None:
@@ -164,7 +164,7 @@ async def test_any_other_status_is_an_error_that_carries_the_answer(status: int,
 
 def test_an_answer_is_told_in_json_and_an_error_keeps_its_code() -> None:
     answer = Answer(503, {"server": "x"}, b"\x00\xff", 0.25, cut=True)
-    error = DeliveryError("HTTP_503", "the receiver answered 503", answer)
+    error = DeliveryError("HTTP_503", "the receiver returned 503", answer)
     assert json.loads(json.dumps(error.details)) == {
         "response": {
             "http_status": 503,
@@ -175,7 +175,7 @@ def test_an_answer_is_told_in_json_and_an_error_keeps_its_code() -> None:
         }
     }
     told = describe(error, 1000)
-    assert (told["type"], told["code"], told["message"]) == ("DeliveryError", "HTTP_503", "the receiver answered 503")
+    assert (told["type"], told["code"], told["message"]) == ("DeliveryError", "HTTP_503", "the receiver returned 503")
 
 
 async def test_a_port_where_nobody_listens_is_named() -> None:

@@ -122,7 +122,7 @@ def test_how_long_old_secrets_are_kept_is_a_time(hf: Holdfast, keep: float) -> N
         (Event("a", {}, id="x"), "is not an id"),
         (Event("a", {}, key=""), "key"),
         (Event("a", {}, key="a\nb"), "control characters"),
-        (Event("a", object()), "cannot be carried as JSON"),
+        (Event("a", object()), "cannot be encoded as JSON"),
         (Event("a", {"a": float("nan")}), "nan"),
         (Event("a", "\ud800"), "an event's body"),
         (Event("a", b"\xff"), "not UTF-8"),

@@ -162,9 +162,9 @@ def test_what_does_not_fit_its_type_is_refused_at_enqueue_with_its_place(kind: A
 @pytest.mark.parametrize(
     ("kind", "told"),
     [
-        (Socket, r"parameter 'value' has the type Socket, which cannot be carried as JSON: nothing says how to write"),
-        (list[Socket], r"parameter 'value' has the type list\[.*Socket\], which .* read Socket"),
-        (HasSocket, r"parameter 'value' has the type HasSocket, which .* read Socket"),
+        (Socket, r"parameter 'value' has the type Socket, which cannot be encoded as JSON: there is no encoding for"),
+        (list[Socket], r"parameter 'value' has the type list\[.*Socket\], which .* encoding for Socket"),
+        (HasSocket, r"parameter 'value' has the type HasSocket, which .* encoding for Socket"),
         (Socket | int, r"parameter 'value' has the type .*Socket \| int"),
         (Callable[[], int], r"parameter 'value' has the type collections.abc.Callable"),
         (complex, "has the type complex"),
@@ -224,7 +224,7 @@ def test_a_model_is_a_result_without_an_annotation_too() -> None:
 
 @pytest.mark.parametrize("value", [Anything(math.nan), [Anything([math.inf])], msgspec.defstruct("S", ["a"])(math.nan)])
 def test_a_number_that_json_has_not_is_found_inside_objects(value: Any) -> None:
-    with pytest.raises(InvalidPayload, match=r"holds (nan|inf), which JSON cannot carry"):
+    with pytest.raises(InvalidPayload, match=r"holds (nan|inf), which JSON cannot represent"):
         carried(Any, value)
 
 

@@ -53,8 +53,8 @@ def test_an_error_without_details_has_none() -> None:
 
 
 def test_what_cannot_be_read_is_told_as_such() -> None:
-    assert describe(Broken(), 1000)["details"] == {"left_out": "they cannot be shown: RuntimeError"}
-    assert details({"a": Odd()}) == {"left_out": "they cannot be shown: RuntimeError"}
+    assert describe(Broken(), 1000)["details"] == {"left_out": "details cannot be shown: RuntimeError"}
+    assert details({"a": Odd()}) == {"left_out": "details cannot be shown: RuntimeError"}
 
 
 def test_what_is_too_large_is_left_out() -> None:

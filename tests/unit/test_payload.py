@@ -98,7 +98,7 @@ def test_a_text_is_refused_if_and_only_if_it_holds_a_nul(text: str) -> None:
 
 @pytest.mark.parametrize("value", ["\ud800", "a\udfffb", ["\udc80"], {"\ud83d": 1}], ids=ascii)
 def test_a_lone_surrogate_is_refused(value: Any) -> None:
-    with pytest.raises(InvalidPayload, match="cannot be carried as JSON"):
+    with pytest.raises(InvalidPayload, match="cannot be encoded as JSON"):
         there_and_back(value)
 
 
@@ -168,7 +168,7 @@ def test_size_is_counted_in_bytes_not_in_characters() -> None:
 
 @pytest.mark.parametrize("value", [object(), {1, object()}, lambda: 1, 1j], ids=lambda v: type(v).__name__)
 def test_what_is_not_json_is_refused(value: Any) -> None:
-    with pytest.raises(InvalidPayload, match="cannot be carried as JSON"):
+    with pytest.raises(InvalidPayload, match="cannot be encoded as JSON"):
         there_and_back(value)
 
 

@@ -205,7 +205,7 @@ def test_a_type_that_json_cannot_carry_is_refused_when_the_task_is_made() -> Non
 def test_an_argument_that_json_cannot_carry_is_refused_at_enqueue() -> None:
     def handler(a: Any) -> None: ...
 
-    with pytest.raises(InvalidPayload, match="cannot be carried as JSON"):
+    with pytest.raises(InvalidPayload, match="cannot be encoded as JSON"):
         Signature("t", handler).encode((nothing,), {}, **LIMITS)
 
 

@@ -311,7 +311,7 @@ async def test_a_result_that_cannot_be_carried_fails_with_a_clear_word(app: Hold
     async with working(app):
         info = await ended(app, (await crunch.odd.aenqueue()).id)
     assert (info.status, info.attempts) == (Status.FAILED, 1)
-    assert "the result of task 'crunch.odd' cannot be carried as JSON" in told(info)["message"]
+    assert "the result of task 'crunch.odd' cannot be encoded as JSON" in told(info)["message"]
 
 
 async def test_binary_output_is_kept_as_text(app: Holdfast, capfd: pytest.CaptureFixture[str]) -> None:

@@ -260,7 +260,7 @@ async def test_a_result_that_cannot_be_stored_fails_the_job_and_is_not_tried_aga
     async with working(hf):
         info = await ended(hf, (await odd.aenqueue()).id)
     assert (info.status, info.attempts) == (Status.FAILED, 1)
-    assert info.last_error is not None and "cannot be carried as JSON" in info.last_error["message"]
+    assert info.last_error is not None and "cannot be encoded as JSON" in info.last_error["message"]
 
 
 async def test_a_lost_lease_cancels_the_handler_and_its_result_is_void(hf: Holdfast, sql: Any) -> None:

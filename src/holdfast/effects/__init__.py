@@ -1,7 +1,6 @@
-"""Effects that happen once: rows in the caller's own tables, keys, webhooks' signatures, and which
-addresses may be dialled for somebody else.
+"""Effects that happen once: rows in the caller's tables, keys, webhook signatures, and safe addresses.
 
-Nothing here is imported before it is asked for: a receiver that only verifies signatures needs no database driver.
+Submodules are imported on first use: a receiver that only verifies signatures needs no database driver.
 """
 
 from __future__ import annotations

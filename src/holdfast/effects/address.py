@@ -1,12 +1,12 @@
 """Which addresses a webhook may be sent to, and which URLs an endpoint may have.
 
-Whoever enters an endpoint's URL chooses where our workers connect to, from inside our network. So an address is dialled
-only if it is public by this file's own table (`ipaddress.is_global` lets NAT64, 6to4 and multicast through), and a
-host is either a name, or an address in the one spelling that every parser reads alike. What a name resolves to is
-checked where it is dialled (send.py): a name that is harmless here may point elsewhere then.
+A tenant's endpoint URL decides where workers connect to, from inside the network. So an address is dialled only if it
+is public by the table below (`ipaddress.is_global` accepts NAT64, 6to4 and multicast). A host is either a name, or an
+address in the one spelling that all parsers agree on. The addresses of a name are checked when they are dialled
+(send.py), because a name may resolve differently by then.
 
-An endpoint marked for development may use http and have a loopback or private address; the addresses at which clouds
-hand out credentials, and those that hide another one, stay refused.
+An endpoint marked for development may use http and a loopback or private address. Addresses of cloud metadata services,
+and those that embed another address, stay refused.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from holdfast.errors import UsageError
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Rule = Callable[[Address, bool], str | None]
-"""Why an address must not be dialled, in words that follow "is", or None; told whether it is for development."""
+"""Returns why an address must not be dialled, in words that follow "is", or None. The flag is for development."""
 
 _LONGEST_URL = 2000
 _LABEL = re.compile(r"[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?")
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
 _ODD = re.compile(r"[\x00-\x20\x7f-\xa0\\\ud800-\udfff]")
-# Two versions of IDNA read these differently, so they would be two hosts.
+# IDNA 2003 and 2008 encode these differently, so they would be two hosts.
 _AMBIGUOUS = re.compile("[\u00df\u03c2\u200c\u200d]")
 _SAFE_IN_PATH = "/?%:@!$&'()*+,;=-._~[]"
 
-# The first that fits tells the reason. Marked True: allowed for development.
+# The first match gives the reason. True: allowed for development.
 _SPECIAL = [
     (ipaddress.ip_network(network), reason, for_development)
     for network, reason, for_development in [
@@ -85,7 +85,7 @@ _ISATAP = 0x5EFE  # the upper half of an interface's id whose lower half is an I
 
 @dataclass(frozen=True)
 class Target:
-    """A URL that may be posted to. `url` is its one spelling; `address` is set when the host is written as one."""
+    """A URL that may be posted to. `url` is its normal form; `address` is set if the host is an address."""
 
     url: str
     host: str
@@ -94,9 +94,9 @@ class Target:
 
 
 def refusal(address: Address, dev: bool = False) -> str | None:
-    """Why this address must not be dialled for somebody outside, or None if it may. dev: private and loopback ones may.
+    """Return why this address must not be dialled, or None. With `dev`, private and loopback addresses are allowed.
 
-    A handler that fetches what users name asks this where it dials, so that no name and no redirect leads inside.
+    A handler that fetches URLs of users should call this for each address before it connects, redirects included.
     """
     for network, reason, for_development in _SPECIAL:
         if address.version == network.version and address in network:
@@ -113,7 +113,7 @@ def refusal(address: Address, dev: bool = False) -> str | None:
 def rule_with(nat64_prefixes: str) -> Rule:
     """Return the rule that also refuses addresses behind these prefixes, separated by commas: a network's own NAT64.
 
-    Any prefix may be one, so no table can hold them; what is behind it is reached from inside.
+    A network may use any prefix for NAT64, so no table can list them.
     """
     networks = [ipaddress.IPv6Network(each.strip()) for each in nat64_prefixes.split(",") if each.strip()]
     if not networks:
@@ -128,7 +128,7 @@ def rule_with(nat64_prefixes: str) -> Rule:
 
 
 def check_address(host: str, address: Address, dev: bool, rule: Rule = refusal) -> None:
-    """Raises UsageError when this address, which the host has or is, must not be dialled."""
+    """Raise UsageError if this address of a host must not be dialled."""
     reason = rule(address, dev)
     if reason is None:
         return
@@ -139,20 +139,20 @@ def check_address(host: str, address: Address, dev: bool, rule: Rule = refusal) 
 
 @lru_cache(maxsize=2048)
 def check_url(url: str, dev: bool = False, rule: Rule = refusal) -> Target:
-    """The target that a URL names; raises UsageError, saying why, if no webhook may be sent there."""
-    given: object = url  # not every caller has a type checker
-    if not isinstance(given, str):
-        raise UsageError(f"a webhook's URL is a text, got a {type(given).__name__}")
+    """Return the target of a URL, or raise UsageError if no webhook may be sent there."""
+    value: object = url  # not every caller has a type checker
+    if not isinstance(value, str):
+        raise UsageError(f"a webhook's URL is a text, got a {type(value).__name__}")
     if not url or len(url) > _LONGEST_URL:
         raise UsageError(f"a webhook's URL has 1 to {_LONGEST_URL} characters, this one has {len(url)}")
     if _ODD.search(url):
-        raise UsageError(f"the URL {_shown(url)} has a space, a control character or such; write it percent-encoded")
-    scheme, netloc, path = _parted(url, dev)
+        raise UsageError(f"the URL {_shown(url)} has a space or a control character; percent-encode it")
+    scheme, netloc, path = _split(url, dev)
     host, port = _host_and_port(netloc, url, 443 if scheme == "https" else 80)
     address = _address(host)
     if address is None:
         host = _name(host, dev)
-        address = _address(host)  # a digit of another script may have become one
+        address = _address(host)  # IDNA may have turned digits of another script into an address
     if address is not None:
         host = f"[{address}]" if address.version == 6 else str(address)
         check_address(host, address, dev, rule)
@@ -161,16 +161,16 @@ def check_url(url: str, dev: bool = False, rule: Rule = refusal) -> Target:
 
 
 def _shown(url: str) -> str:
-    """The URL as errors show it: without user, password and query, which may be secret."""
+    """Return the URL for error messages, without user, password and query, which may be secret."""
     return repr(re.sub(r"//[^/?#]*@", "//", re.split(r"[?#]", url, maxsplit=1)[0]))
 
 
-def _parted(url: str, dev: bool) -> tuple[str, str, str]:
-    """Scheme, authority, and path with query, of a URL that has nothing else."""
+def _split(url: str, dev: bool) -> tuple[str, str, str]:
+    """Return the scheme, the authority, and the path with the query; refuse a URL with other parts."""
     try:
         parts = urlsplit(url)
-    except ValueError as wrong:
-        raise UsageError(f"the URL {_shown(url)} cannot be read: {wrong}") from None
+    except ValueError as error:
+        raise UsageError(f"the URL {_shown(url)} cannot be read: {error}") from None
     if parts.scheme not in ("http", "https"):
         raise UsageError(f"a webhook's URL begins with https://, got {_shown(url)}")
     if parts.scheme == "http" and not dev:
@@ -197,7 +197,7 @@ def _host_and_port(netloc: str, url: str, usual: int) -> tuple[str, int]:
 
 
 def _address(host: str) -> Address | None:
-    """The address that the host is, None if it is a name; refused if some parsers would read another address."""
+    """Return the host's address, or None for a name; refuse spellings that parsers read differently."""
     if host.startswith("["):
         if "%" in host:
             raise UsageError(f"the host {host!r} has a zone: webhooks are sent to public addresses only")
@@ -216,15 +216,15 @@ def _address(host: str) -> Address | None:
 
 
 def _name(host: str, dev: bool) -> str:
-    """A host's name in ASCII."""
+    """Return a host's name in ASCII."""
     if _AMBIGUOUS.search(host):
-        raise UsageError(f"the host {host!r} has a letter that is read in two ways; write it in punycode (xn--...)")
+        raise UsageError(f"the host {host!r} has a letter with two encodings; write it in punycode (xn--...)")
     try:
         name = host if host.isascii() else host.encode("idna").decode().lower()
     except UnicodeError:
         name = ""
     if len(name) > 253 or not all(_LABEL.fullmatch(label) for label in name.split(".")):
-        raise UsageError(f"the host {host!r} is not a name: letters, digits and hyphens, parted by single dots")
+        raise UsageError(f"the host {host!r} is not a name: letters, digits and hyphens, separated by single dots")
     if not dev and ("." not in name or name.endswith(".localhost")):
         raise UsageError(
             f"the host {host!r} is not a public name: webhooks are sent to public addresses only, "

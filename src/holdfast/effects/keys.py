@@ -1,4 +1,4 @@
-"""Keys by which the same thing is known again: for `task.using(dedupe=...)`, for emit, and for columns of sinks."""
+"""Keys that identify equal things: for `task.using(dedupe=...)`, for emit, and for columns of sinks."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def price_point_key(
     day: date | str | None = None,
     price_type: str | None = None,
 ) -> str:
-    """The key of a price that was seen: `ext_` and the source's own id, if it has one.
+    """Return the key of an observed price: `ext_` and the source's own id, if it has one.
 
-    Else `hash_` and 16 hex digits of SHA-256 over the URL without query and fragment, the title without regard to case
-    and spacing, the price in cents, the day and the kind of price ("sold", "ask", "bid"); all five are needed then.
+    Otherwise `hash_` and 16 hex digits of SHA-256 over the URL without query and fragment, the title without regard to
+    case and spacing, the price in cents, the day and the kind of price ("sold", "ask", "bid"); all five are required.
     """
     if external_id is not None and (own := str(external_id).strip()):
         return f"ext_{own}"
@@ -35,10 +35,10 @@ def price_point_key(
 
 
 def job_key(type: str, org_id: str | None, arguments: Any) -> str:
-    """`<type>::<org_id|global>::<sorted-json>`: equal payloads give equal keys, whatever the order of their names.
+    """Return `<type>::<org_id|global>::<sorted-json>`: equal payloads give equal keys, whatever the order of names.
 
-    It is what a task with a Dedupe derives from its arguments; a payload of more than 1,000 bytes gives way to its
-    hash, and a type or org_id that holds a colon is escaped.
+    A task with a Dedupe derives the same key from its arguments. A payload of more than 1,000 bytes is replaced by its
+    hash, and a type or org_id that contains a colon is escaped.
     """
     payload.check_text(type, "type", 200)
     if org_id is not None:
@@ -67,20 +67,20 @@ def _folded(text: str | None, what: str) -> str:
 def _cents(cents: int | None) -> int:
     if cents is None:
         raise _missing("cents")
-    given: Any = cents  # not every caller has a type checker
-    if not isinstance(given, int) or isinstance(given, bool):
-        raise UsageError(f"cents is a whole number, got {given!r}; a float's last digit would change the key")
-    return given
+    value: Any = cents  # not every caller has a type checker
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise UsageError(f"cents is a whole number, got {value!r}; a float's last digit would change the key")
+    return value
 
 
 def _day(day: date | str | None) -> str:
     if day is None:
         raise _missing("day")
     try:
-        read = date.fromisoformat(day) if isinstance(day, str) else day
+        parsed = date.fromisoformat(day) if isinstance(day, str) else day
     except ValueError:
         raise UsageError(f"day is a date, or a text such as 2026-01-31, got {day!r:.40}") from None
-    return (read.date() if isinstance(read, datetime) else read).isoformat()
+    return (parsed.date() if isinstance(parsed, datetime) else parsed).isoformat()
 
 
 def _missing(what: str) -> UsageError:

@@ -1,4 +1,4 @@
-"""Names become addresses here, and only those that may be dialled leave."""
+"""Resolve names to the addresses that may be dialled."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from holdfast.effects.address import Address, Rule, check_address
 
 Lookup = Callable[[str, int], Awaitable[Sequence[Address]]]
-_LOOKUPS = 64  # names looked up at once: a name server that hangs must not stop the others
+_LOOKUPS = 64  # concurrent lookups: one name server that hangs must not block all of them
 
 
 class CheckedResolver(AbstractResolver):
-    """What a name stands for, without the addresses that must not be dialled."""
+    """Resolves a name to its addresses, without those that must not be dialled."""
 
     def __init__(self, lookup: Lookup, rule: Rule, dev: bool) -> None:
         self._lookup, self._rule, self._dev = lookup, rule, dev
@@ -32,14 +32,14 @@ class CheckedResolver(AbstractResolver):
             for address in found:
                 check_address(host, address, self._dev, self._rule)
             raise OSError(None, "it has no address")
-        return [_resolved(host, port, address) for address in allowed]
+        return [_result(host, port, address) for address in allowed]
 
     async def close(self) -> None:
         pass
 
 
 class Names:
-    """Names looked up as the system does, in threads that nobody waits for when the process ends."""
+    """Looks up names with getaddrinfo, in daemon threads, so that a slow lookup does not delay the exit."""
 
     def __init__(self) -> None:
         self._room = asyncio.Semaphore(_LOOKUPS)
@@ -51,10 +51,10 @@ class Names:
         def look() -> None:
             found: list[Address] | Exception
             try:
-                found = _found(host, port)
+                found = _look_up(host, port)
             except Exception as error:
                 found = error
-            with suppress(RuntimeError):  # the loop may have been closed meanwhile
+            with suppress(RuntimeError):  # the loop may be closed
                 loop.call_soon_threadsafe(_settle, done, found)
 
         async with self._room:
@@ -62,13 +62,13 @@ class Names:
             return await done
 
 
-def _resolved(host: str, port: int, address: Address) -> ResolveResult:
+def _result(host: str, port: int, address: Address) -> ResolveResult:
     family = socket.AF_INET if address.version == 4 else socket.AF_INET6
     flags = socket.AI_NUMERICHOST | socket.AI_NUMERICSERV
     return ResolveResult(hostname=host, host=str(address), port=port, family=family, proto=0, flags=flags)
 
 
-def _found(host: str, port: int) -> list[Address]:
+def _look_up(host: str, port: int) -> list[Address]:
     infos = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return list(dict.fromkeys(ipaddress.ip_address(peer[0]) for *_, peer in infos))
 

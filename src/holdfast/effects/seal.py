@@ -1,7 +1,7 @@
-"""Secrets at rest: sealed with the keys of the setting `secret_keys`, or stored as they are when there is none.
+"""Secrets at rest: sealed with the keys of the setting `secret_keys`, or stored in plain text if there are none.
 
-The first key seals, every key opens: to exchange keys, put the new one first and keep the old until all is sealed anew.
-What is stored says what it is: `plain:` or `fernet:` (AES-128-CBC with HMAC-SHA256, from the library cryptography).
+The first key seals, every key opens. To rotate keys, put the new one first and keep the old one until all secrets are
+sealed again. The prefix of a stored secret is `plain:` or `fernet:` (AES-128-CBC with HMAC-SHA256, by cryptography).
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ _SEALED = "fernet:"
 
 
 def new_key() -> str:
-    """A key for `HOLDFAST_SECRET_KEYS`."""
+    """Return a new key for `HOLDFAST_SECRET_KEYS`."""
     return base64.urlsafe_b64encode(secrets.token_bytes(32)).decode()
 
 
 def seal(secret: str, keys: str) -> str:
-    """A secret as it is stored; `keys` is the setting."""
+    """Return a secret in its stored form; `keys` is the setting."""
     box = _box(keys)
     return _PLAIN + secret if box is None else _SEALED + box.encrypt(secret.encode()).decode()
 
 
 def is_sealed(stored: str) -> bool:
-    """Whether reading what is stored takes a key."""
+    """Return whether a stored secret needs a key."""
     return stored.startswith(_SEALED)
 
 
 def unseal(stored: str, keys: str) -> str:
-    """The secret that seal() made this of."""
+    """Return the secret, or raise ConfigurationError if no key opens it."""
     if stored.startswith(_PLAIN):
         return stored[len(_PLAIN) :]
     if not is_sealed(stored):
@@ -69,7 +69,7 @@ def _box(keys: str) -> MultiFernet | None:
         from cryptography.fernet import Fernet, MultiFernet
     except ImportError:
         raise ConfigurationError(
-            "secret_keys is set, and the library that seals is missing: pip install 'holdfast[webhooks]'"
+            "secret_keys is set, but the library cryptography is missing: pip install 'holdfast[webhooks]'"
         ) from None
     boxes = []
     for place, key in enumerate(listed, start=1):

@@ -1,13 +1,13 @@
-"""One POST to a receiver that nobody trusts.
+"""Send one POST to an untrusted receiver.
 
-What holds whatever the receiver does: a name is resolved once, what is dialled is one of the addresses found then and
-allowed by address.py, and the socket is made only after its address was looked at once more. Redirects, proxies and
-cookies are not followed, used or kept. One deadline covers everything from the name to the last byte of the answer. Of
-the answer 16 kB are kept, as they came: nothing is decompressed, so 16 kB cannot become more. What goes before a body
-has an end too: a flood of interim answers or of empty chunks would keep the event loop from everybody else.
+These guarantees do not depend on the receiver. A name is resolved once. Only the addresses found then and allowed by
+address.py are dialled, and each is checked again before its socket is created. Redirects, proxies and cookies are
+disabled. One deadline covers everything from name resolution to the last byte of the response. At most 16 kB of the
+response body are kept, without decompression. The bytes before a body are limited too, because a flood of interim
+responses or empty chunks would block the event loop.
 
-Connections are kept and used again. Those for development are kept apart, or an endpoint that is not for development
-could be served by a connection to an address that it must not reach.
+Connections are reused. Development endpoints have connections of their own: otherwise another endpoint could reuse one
+to an address that it must not reach.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ from holdfast.telemetry import logs
 _refusals = logs.Seldom(logs.get("webhooks"))
 MOST_BODY = 16_384
 MOST_HEADERS = 8_192
-_MOST_READ = 131_072  # bytes of an answer that are looked at at all
-_KEPT = 4.0  # seconds that an idle connection is kept: many servers close theirs after five
-_NAMES_KEPT = 10  # seconds that a name's checked addresses are used
+_MOST_READ = 131_072  # bytes read of one response
+_KEEPALIVE = 4.0  # seconds an idle connection is kept: many servers close theirs after five
+_DNS_TTL = 10  # seconds that a name's checked addresses are used
 _REQUEST_HEADERS = {
     "Accept": "*/*",
     "Accept-Encoding": "identity",
@@ -55,7 +55,7 @@ _REQUEST_HEADERS = {
 
 @dataclass(frozen=True)
 class Answer:
-    """What the receiver answered. Header names are in lower case; `cut` when there was more than is kept."""
+    """The receiver's response. Header names are in lower case; `cut` means that the body was truncated."""
 
     status: int
     headers: dict[str, str]
@@ -64,7 +64,7 @@ class Answer:
     cut: bool = False
 
     def told(self) -> dict[str, Any]:
-        """As it is stored, in JSON."""
+        """Return the response as the dict that is stored as JSON."""
         return {
             "http_status": self.status,
             "response_headers": self.headers,
@@ -77,8 +77,8 @@ class DeliveryError(HoldfastError):
     """The receiver did not accept what was posted.
 
     `code` is one of ADDRESS_REFUSED (that in the URL), DNS (the name has no public address), CONNECT, TLS,
-    DISCONNECTED, TIMEOUT, BAD_ANSWER, REDIRECT, or HTTP_ with the status. `answer` is what came back, as far as it
-    came; None when nothing did.
+    DISCONNECTED, TIMEOUT, BAD_ANSWER, REDIRECT, or HTTP_ with the status. `answer` is the response, which may be
+    incomplete, or None.
     """
 
     def __init__(self, code: str, message: str, answer: Answer | None = None) -> None:
@@ -88,13 +88,13 @@ class DeliveryError(HoldfastError):
 
     @property
     def details(self) -> dict[str, Any]:
-        """What is kept with the error beside its text."""
+        """Return what is stored with the error besides its message."""
         return {} if self.answer is None else {"response": self.answer.told()}
 
 
 @dataclass
 class _Exchange:
-    """One POST on its way, and what has come back so far."""
+    """One POST in progress, and what has been received so far."""
 
     target: Target
     began: float = field(default_factory=time.perf_counter)
@@ -104,7 +104,7 @@ class _Exchange:
     headers: dict[str, str] = field(default_factory=dict)
     body: bytearray = field(default_factory=bytearray)
 
-    def answer(self) -> Answer | None:
+    def response(self) -> Answer | None:
         if not self.status:
             return None
         seconds, cut = time.perf_counter() - self.began, len(self.body) > MOST_BODY
@@ -115,7 +115,7 @@ _exchange: ContextVar[_Exchange] = ContextVar("_exchange")
 
 
 class Sender:
-    """Posts to receivers, on connections that it keeps; used in one event loop, as `async with Sender() as sender`."""
+    """Posts to receivers on reused connections, in one event loop: `async with Sender() as sender`."""
 
     def __init__(
         self, *, rule: Rule = refusal, lookup: Lookup | None = None, tls: ssl.SSLContext | None = None
@@ -134,7 +134,7 @@ class Sender:
         await self.close()
 
     async def close(self) -> None:
-        """Closes all connections."""
+        """Close all connections."""
         sessions, self._sessions = list(self._sessions.values()), {}
         for session in sessions:
             await session.close()
@@ -142,49 +142,49 @@ class Sender:
     async def post(
         self, url: str, body: bytes, headers: Mapping[str, str], timeout: float = 30.0, dev: bool = False
     ) -> Answer:
-        """The receiver's answer if its status is 2xx; DeliveryError for anything else."""
+        """Return the response if its status is 2xx, or raise DeliveryError."""
         try:
             exchange = _Exchange(check_url(url, dev, self._rule))
-        except UsageError as refused:
-            raise DeliveryError("ADDRESS_REFUSED", str(refused)) from None
+        except UsageError as error:
+            raise DeliveryError("ADDRESS_REFUSED", str(error)) from None
         try:
             async with asyncio.timeout(timeout):
                 await self._send(exchange, body, headers, dev)
         except TimeoutError:
-            raise _late(exchange, timeout) from None
-        except UsageError as refused:
-            raise _refused(exchange.target, refused) from None
+            raise _timeout_error(exchange, timeout) from None
+        except UsageError as error:
+            raise _refusal_error(exchange.target, error) from None
         except (aiohttp.ClientError, OSError) as error:
             _explain(error, exchange)
-        return _accepted(exchange)
+        return _successful(exchange)
 
     async def _send(self, exchange: _Exchange, body: bytes, headers: Mapping[str, str], dev: bool) -> None:
         _exchange.set(exchange)
         try:
             await self._once(exchange, body, headers, dev)
         except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
-            # The receiver closed a kept connection while we wrote to it. That is no failure; a new one will tell.
+            # The receiver may close an idle connection while we write to it, so try once more on a new one.
             if exchange.dialled or exchange.flooded or exchange.status:
                 raise
             await self._once(exchange, body, headers, dev)
 
     async def _once(self, exchange: _Exchange, body: bytes, headers: Mapping[str, str], dev: bool) -> None:
-        # aiohttp warns of bytes above 1 MB, which it would copy at once.
+        # aiohttp warns about bytes above 1 MB, which it would copy at once.
         data = body if len(body) < 1_000_000 else io.BytesIO(body)
         session = self._sessions.get(dev) or self._open(dev)
-        url = _parsed(exchange.target.url)
+        url = _parse(exchange.target.url)
         async with session.post(url, data=data, headers=headers, allow_redirects=False) as response:
-            exchange.status, exchange.headers = response.status, _kept(response.raw_headers)
-            while len(exchange.body) <= MOST_BODY and (some := await response.content.readany()):
-                exchange.body += some
-            # A body that was not read to its end closes the connection when this block ends.
+            exchange.status, exchange.headers = response.status, _storable(response.raw_headers)
+            while len(exchange.body) <= MOST_BODY and (chunk := await response.content.readany()):
+                exchange.body += chunk
+            # If the body was not read to its end, leaving this block closes the connection.
 
     def _open(self, dev: bool) -> aiohttp.ClientSession:
         connector = aiohttp.TCPConnector(
             resolver=CheckedResolver(self._lookup, self._rule, dev),
             socket_factory=lambda info: self._socket(info, dev),
-            ttl_dns_cache=_NAMES_KEPT,
-            keepalive_timeout=_KEPT,
+            ttl_dns_cache=_DNS_TTL,
+            keepalive_timeout=_KEEPALIVE,
             limit=0,
             ssl=self._tls or True,
         )
@@ -202,25 +202,25 @@ class Sender:
         return self._sessions.setdefault(dev, session)
 
     def _socket(self, info: Any, dev: bool) -> socket.socket:
-        """A socket for an address that is dialled next: the last place at which it can be refused."""
+        """Return a socket for the next address to dial. This is the last place to refuse the address."""
         family, kind, protocol, _, peer = info
         exchange = _exchange.get()
         exchange.dialled = True
         check_address(exchange.target.host, ipaddress.ip_address(peer[0]), dev, self._rule)
-        made = socket.socket(family, kind, protocol)
-        # Answers are small. What one read brings is parsed at once, so it bounds what a flood costs.
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, MOST_BODY)
-        return made
+        sock = socket.socket(family, kind, protocol)
+        # Each read is parsed at once, so a small receive buffer limits the cost of a flood.
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, MOST_BODY)
+        return sock
 
 
 class _Capped(ResponseHandler):
-    """aiohttp's protocol, which hangs up when an exchange has brought far more than an answer has."""
+    """aiohttp's protocol, which aborts the connection after _MOST_READ bytes."""
 
     _room = 0
     _exchange: _Exchange | None = None
 
     def set_response_params(self, **params: Any) -> None:
-        """Called when a request is about to be sent, in its task."""
+        """Reset the limit. aiohttp calls this in the request's task, before it sends."""
         self._room, self._exchange = _MOST_READ, _exchange.get(None)
         super().set_response_params(**params)
 
@@ -235,13 +235,13 @@ class _Capped(ResponseHandler):
 
 
 @lru_cache(maxsize=2048)
-def _parsed(url: str) -> URL:
-    return URL(url, encoded=True)  # check_url() has written it as it is to be sent
+def _parse(url: str) -> URL:
+    return URL(url, encoded=True)  # check_url() has encoded it
 
 
-def _kept(raw: Sequence[tuple[bytes, bytes]]) -> dict[str, str]:
-    """Headers as they are stored: text that fits into JSON, those that come twice joined, no more than a cap."""
-    kept: dict[str, str] = {}
+def _storable(raw: Sequence[tuple[bytes, bytes]]) -> dict[str, str]:
+    """Return the headers as text that JSON can hold, repeated ones joined, up to MOST_HEADERS characters."""
+    headers: dict[str, str] = {}
     room = MOST_HEADERS
     for name, value in raw:
         if room <= len(name):
@@ -249,37 +249,37 @@ def _kept(raw: Sequence[tuple[bytes, bytes]]) -> dict[str, str]:
         key = clean(name.decode("ascii", "backslashreplace").lower(), 200)
         text = clean(value.decode("utf-8", "backslashreplace"), room - len(name))
         room -= len(name) + len(text) + 2
-        kept[key] = f"{kept[key]}, {text}" if key in kept else text
-    return kept
+        headers[key] = f"{headers[key]}, {text}" if key in headers else text
+    return headers
 
 
-def _accepted(exchange: _Exchange) -> Answer:
-    answer = exchange.answer()
-    assert answer is not None  # noqa: S101 - a status is what _once() ends with
-    if 200 <= answer.status < 300:
-        return answer
-    location = answer.headers.get("location")
-    if 300 <= answer.status < 400 and location is not None:
+def _successful(exchange: _Exchange) -> Answer:
+    response = exchange.response()
+    assert response is not None  # noqa: S101 - _once() sets a status
+    if 200 <= response.status < 300:
+        return response
+    location = response.headers.get("location")
+    if 300 <= response.status < 400 and location is not None:
         where = clean(location.split("?", 1)[0], 200)
-        message = f"the receiver answered {answer.status}, which leads to {where!r}; redirects are not followed"
-        raise DeliveryError("REDIRECT", f"{message}: change the endpoint's URL", answer)
-    raise DeliveryError(f"HTTP_{answer.status}", f"the receiver answered {_phrase(answer.status)}", answer)
+        message = f"the receiver returned {response.status}, a redirect to {where!r}; redirects are not followed"
+        raise DeliveryError("REDIRECT", f"{message}: change the endpoint's URL", response)
+    raise DeliveryError(f"HTTP_{response.status}", f"the receiver returned {_phrase(response.status)}", response)
 
 
-def _late(exchange: _Exchange, timeout: float) -> DeliveryError:
-    answer = exchange.answer()
-    if answer is None:
-        return DeliveryError("TIMEOUT", f"the receiver did not answer within {timeout:g} s")
-    came = f"its answer, {_phrase(answer.status)}, had not ended, {len(answer.body)} bytes of the body had come"
-    return DeliveryError("TIMEOUT", f"the receiver took longer than {timeout:g} s: {came}", answer)
+def _timeout_error(exchange: _Exchange, timeout: float) -> DeliveryError:
+    response = exchange.response()
+    if response is None:
+        return DeliveryError("TIMEOUT", f"the receiver did not respond within {timeout:g} s")
+    progress = f"its response, {_phrase(response.status)}, was incomplete after {len(response.body)} bytes of the body"
+    return DeliveryError("TIMEOUT", f"the receiver took longer than {timeout:g} s: {progress}", response)
 
 
 def _explain(error: aiohttp.ClientError | OSError, exchange: _Exchange) -> NoReturn:
-    """Raises what aiohttp met in words for people; its own would name classes, and bytes that the receiver chose."""
+    """Raise a readable error: aiohttp's own messages name classes and quote bytes that the receiver chose."""
     where = f"{exchange.target.host}:{exchange.target.port}"
-    answer = exchange.answer()
+    response = exchange.response()
     if exchange.flooded:
-        code, message = "BAD_ANSWER", f"{where} sent {_MOST_READ // 1024} kB and more in which there is no whole answer"
+        code, message = "BAD_ANSWER", f"{where} sent more than {_MOST_READ // 1024} kB without a complete response"
     elif isinstance(error, aiohttp.ClientConnectorDNSError):
         code, message = "DNS", _no_public_address(exchange.target.host)
         if isinstance(error.os_error, socket.gaierror) and error.os_error.errno == socket.EAI_AGAIN:
@@ -291,24 +291,24 @@ def _explain(error: aiohttp.ClientError | OSError, exchange: _Exchange) -> NoRet
         code, message = "TLS", f"no TLS with {where}: {getattr(error.os_error, 'reason', None) or error.os_error}"
     elif isinstance(error, aiohttp.ClientConnectorError):
         code, message = "CONNECT", f"no connection to {where}: {_reason(error.os_error)}"
-    elif isinstance(error, aiohttp.ClientPayloadError) and answer is not None:
-        code, message = "BAD_ANSWER", f"the answer, {_phrase(answer.status)}, broke off or is malformed"
+    elif isinstance(error, aiohttp.ClientPayloadError) and response is not None:
+        code, message = "BAD_ANSWER", f"the response, {_phrase(response.status)}, is incomplete or malformed"
     elif isinstance(error, aiohttp.ClientResponseError):
-        code, message = "BAD_ANSWER", f"the answer of {where} is not HTTP: {' '.join(error.message.split())[:200]!r}"
+        code, message = "BAD_ANSWER", f"the response of {where} is not HTTP: {' '.join(error.message.split())[:200]!r}"
     else:
-        code, message = "DISCONNECTED", f"{where} closed the connection without an answer"
-    raise DeliveryError(code, clean(message, 1000), answer) from None
+        code, message = "DISCONNECTED", f"{where} closed the connection without a response"
+    raise DeliveryError(code, clean(message, 1000), response) from None
 
 
-def _refused(target: Target, refused: UsageError) -> DeliveryError:
-    """Return the error of an address that must not be dialled. Operators read the address of a name in the log.
+def _refusal_error(target: Target, error: UsageError) -> DeliveryError:
+    """Return the error for an address that must not be dialled, and log the address for operators.
 
-    The error, which tenants see, must neither tell it nor that there is one: with names of its choice a tenant could
-    map the network inside.
+    Tenants see the error. It does not reveal whether a name has a private address, because a tenant could use that to
+    map the internal network.
     """
     if target.address is not None:  # the tenant wrote it
-        return DeliveryError("ADDRESS_REFUSED", str(refused))
-    _refusals.warn("webhook address refused", target.host, reason=str(refused))
+        return DeliveryError("ADDRESS_REFUSED", str(error))
+    _refusals.warn("webhook address refused", target.host, reason=str(error))
     return DeliveryError("DNS", _no_public_address(target.host))
 
 
@@ -317,7 +317,7 @@ def _no_public_address(host: str) -> str:
 
 
 def _reason(error: OSError) -> str:
-    """What the system says, without the address and the name of the call that asyncio puts around it."""
+    """Return the system's message, without the address and the call that asyncio adds to it."""
     return os.strerror(error.errno) if error.errno else error.strerror or str(error)
 
 

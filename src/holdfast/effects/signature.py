@@ -1,16 +1,16 @@
-"""How webhooks are signed, and how a receiver checks that. Standard library only: this file may be copied elsewhere.
+"""Sign webhooks, and verify their signatures. Standard library only: this file may be copied elsewhere.
 
-Each request is signed twice over, so that a receiver may check whichever it knows:
+Each request carries two signatures, and a receiver may verify either:
 
-- `X-<Prefix>-Signature: sha256=<hex>`, an HMAC of the body alone, keyed with the secret's text. It says nothing about
-  when it was made: whoever has recorded a request can send it again.
+- `X-<Prefix>-Signature: sha256=<hex>`, an HMAC of the body alone, keyed with the secret's text. It has no timestamp, so
+  a recorded request can be replayed.
 - Standard Webhooks: `webhook-id`, `webhook-timestamp` and `webhook-signature: v1,<base64>`, an HMAC of
-  `id.timestamp.body`, keyed with what follows `whsec_`, decoded from base64 (or with the whole text when it has no such
-  beginning). An old request is refused by its timestamp, a repeated one can be known by its id.
+  `id.timestamp.body`. The key is the base64 after `whsec_`, or the whole text of a secret without that prefix. A
+  receiver detects an old request by its timestamp, and a repeated one by its id.
 
-While a secret is exchanged, several are valid. `webhook-signature` carries a signature for each. The other header is
-compared as a whole by receivers, so it holds the first (the newest) secret's alone; those of the others are in
-`X-<Prefix>-Signature-Previous`.
+While a secret is rotated, several are valid. `webhook-signature` carries a signature for each. Receivers compare the
+other header as a whole, so it has only the signature of the first (newest) secret; `X-<Prefix>-Signature-Previous` has
+the rest.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Headers = Mapping[str, str] | Iterable[tuple[Text, Text]]
 
 
 class SignatureRefused(ValueError):
-    """The request is not what somebody who knows the secret has sent just now.
+    """The request was not signed with a known secret, or not recently.
 
     `reason` is one word: missing, malformed, old, early or mismatch.
     """
@@ -50,10 +50,10 @@ class SignatureRefused(ValueError):
 
 @dataclass(frozen=True)
 class Verified:
-    """What the signature vouches for, and nothing else: the headers with type and delivery are not signed.
+    """What the signature covers. The headers with the event type and the delivery id are not signed.
 
-    `id` and `timestamp` are None when only `X-<Prefix>-Signature` was there; `secret` is the place of the secret that
-    fitted among those given.
+    `id` and `timestamp` are None if the request had only `X-<Prefix>-Signature`; `secret` is the index of the matching
+    secret.
     """
 
     scheme: str
@@ -63,18 +63,18 @@ class Verified:
 
 
 def new_secret() -> str:
-    """A secret of 256 random bits, as Standard Webhooks writes them."""
+    """Return a secret of 256 random bits, in the form of Standard Webhooks."""
     return _BEGINS + base64.b64encode(randomness.token_bytes(32)).decode()
 
 
 def check_secret(secret: str) -> None:
-    """Raises ValueError unless this text can sign by both schemes, and cannot be guessed in a short while."""
+    """Raise ValueError unless this text can sign by both schemes and is long enough."""
     if not secret.strip():
         raise ValueError("a webhook's secret must be a text that is not empty")
     _standard_key(secret)
     if len(secret.strip().removeprefix(_BEGINS)) < _SHORTEST:
         raise ValueError(
-            f"a webhook's secret has at least {_SHORTEST} characters, whsec_ not counted: a short one is guessed"
+            f"a webhook's secret has at least {_SHORTEST} characters, not counting whsec_: a short one can be guessed"
         )
 
 
@@ -87,14 +87,14 @@ def sign(
     timestamp: float,
     prefix: str = "Holdfast",
 ) -> dict[str, str]:
-    """The headers that go with this body, signed with each secret; the newest secret comes first."""
+    """Return the headers for this body, signed with each secret; the newest secret comes first."""
     keys = _listed(secrets)
     _check_prefix(prefix)
     for what, value in (("id", message_id), ("delivery id", delivery_id), ("event type", event_type)):
         if not _VISIBLE.fullmatch(value):
             raise ValueError(f"a webhook's {what} must be printable ASCII to be sent as a header, got {value!r}")
     if "." in message_id:
-        raise ValueError(f"a webhook's id must have no full stop: it parts what is signed, got {message_id!r}")
+        raise ValueError(f"a webhook's id must have no full stop, which separates the signed parts, got {message_id!r}")
     plain, stamp = [_plain_signature(secret, body) for secret in keys], str(int(timestamp))
     headers = {
         f"X-{prefix}-Signature": plain[0],
@@ -118,16 +118,16 @@ def verify(
     prefix: str | None = None,
     now: float | None = None,
 ) -> Verified:
-    """Checks a request as it was received; raises SignatureRefused unless one of the secrets signed it.
+    """Verify a request as received; raise SignatureRefused unless it was signed with one of the secrets.
 
-    `body` is the raw bytes, before any parsing. `headers` is a mapping or pairs, names in any case. Where a header of
-    Standard Webhooks is present, that scheme decides, and the timestamp may be off by `tolerance` seconds. Without
-    them, `X-<Prefix>-Signature` is accepted only if you name the `prefix`: it has no timestamp, so a recorded request
-    can be repeated, and you should remember the delivery ids that you have seen.
+    `body` is the raw bytes, before any parsing. `headers` is a mapping or pairs, names in any case. If a header of
+    Standard Webhooks is present, that scheme decides, and the timestamp may be off by `tolerance` seconds. Otherwise
+    `X-<Prefix>-Signature` is accepted only if you name the `prefix`. It has no timestamp, so a recorded request can be
+    replayed: store the delivery ids and refuse repeated ones.
     """
     if not isinstance(body, bytes | bytearray | memoryview):
         raise TypeError(f"body must be the bytes as received, not {type(body).__name__}: parsing may change them")
-    keys, found = _listed(secrets), _gathered(headers)
+    keys, found = _listed(secrets), _by_name(headers)
     if any(name in found for name in _TRIO):
         return _verify_standard(bytes(body), found, keys, tolerance, time.time() if now is None else now)
     if prefix is not None:
@@ -148,16 +148,16 @@ def _verify_standard(
     if not _SECONDS.fullmatch(stamp):
         raise SignatureRefused("malformed", f"webhook-timestamp is not a number of seconds: {stamp[:100]!r}")
     timestamp = int(stamp)
-    # Exact text, as made by _standard_signature: decoding base64 would let several spellings of a signature pass.
+    # Compare the exact text: decoding base64 would accept several spellings of a signature.
     expected = [_standard_signature(secret, message, stamp, body) for secret in keys]
-    fitting = _fitting(expected, given.split(" "))
+    matching = _matching(expected, given.split(" "))
     if not now - tolerance <= timestamp <= now + tolerance:
         reason, word = ("old", "old") if timestamp < now else ("early", "far in the future")
         raise SignatureRefused(
             reason,
             f"the request is too {word}: its timestamp is {timestamp - now:+.0f} s from now, {tolerance:g} allowed",
         )
-    return Verified("standard", fitting, message, timestamp)
+    return Verified("standard", matching, message, timestamp)
 
 
 def _verify_plain(body: bytes, found: Mapping[str, str], keys: Sequence[str], prefix: str) -> Verified:
@@ -165,17 +165,17 @@ def _verify_plain(body: bytes, found: Mapping[str, str], keys: Sequence[str], pr
     given = [found.get(name, ""), *found.get(f"{name}-previous", "").split(",")]
     if not any(given):
         raise SignatureRefused("missing", f"the request has neither webhook-signature nor {name}")
-    return Verified("plain", _fitting([_plain_signature(s, body) for s in keys], [each.strip() for each in given]))
+    return Verified("plain", _matching([_plain_signature(s, body) for s in keys], [each.strip() for each in given]))
 
 
-def _fitting(expected: Sequence[str], given: Sequence[str]) -> int:
-    """The place of the first expected signature that was given; all are compared, in constant time each."""
+def _matching(expected: Sequence[str], given: Sequence[str]) -> int:
+    """Return the index of the first expected signature that was given; compare all, in constant time each."""
     if len(given) > _MOST_SIGNATURES:
         raise SignatureRefused("malformed", f"the request has {len(given)} signatures, {_MOST_SIGNATURES} allowed")
     texts = [each.encode("utf-8", "backslashreplace") for each in given]
     matches = [sum(hmac.compare_digest(want.encode(), text) for text in texts) > 0 for want in expected]
     if True not in matches:
-        raise SignatureRefused("mismatch", "no signature fits: another secret, or the body is not what was sent")
+        raise SignatureRefused("mismatch", "no signature matches: the secret is another one, or the body was changed")
     return matches.index(True)
 
 
@@ -197,7 +197,7 @@ def _standard_key(secret: str) -> bytes:
     except (binascii.Error, ValueError):
         key = b""
     if not key:
-        raise ValueError(f"a secret that begins with {_BEGINS} must go on in base64; make one with new_secret()")
+        raise ValueError(f"a secret that begins with {_BEGINS} must continue in base64; make one with new_secret()")
     return key
 
 
@@ -206,12 +206,12 @@ def _listed(secrets: str | Sequence[str]) -> list[str]:
     if not keys:
         raise ValueError("no secret was given")
     if not all(keys):
-        raise ValueError("a secret is empty: anybody could sign with it")
+        raise ValueError("a secret is empty: anyone could sign with it")
     return keys
 
 
-def _gathered(headers: Headers) -> dict[str, str]:
-    """Headers by lower-case name. One that comes twice, with different values, is refused if it matters."""
+def _by_name(headers: Headers) -> dict[str, str]:
+    """Return headers by lower-case name; refuse a signature header with two different values."""
     found: dict[str, str] = {}
     pairs = headers.items() if isinstance(headers, Mapping) else headers
     for name, value in pairs:

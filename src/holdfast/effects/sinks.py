@@ -1,12 +1,11 @@
-"""Rows that are written once however often a job runs, in the caller's own tables and transaction.
+"""Write rows once, however often a job runs, in the caller's own tables and transaction.
 
     with ctx.transaction() as conn:
         insert_once(conn, "facts", {"intake": 7, "kind": "weight", "value": 3.5}, key=["intake", "kind"])
         upsert_if_stronger(conn, "price_points", point, key="dedupe_key", strength="match_strength")
 
-`conn` is a connection or session of psycopg, asyncpg, SQLAlchemy or Django. `table` may be "schema.table". `key` is the
-column, or the columns, by which rows are the same; there must be a unique index on exactly these. Names are checked and
-quoted, so they are taken as written.
+`conn` is a connection or session of psycopg, asyncpg, SQLAlchemy or Django. `table` may be "schema.table". `key` names
+one or more columns, which must have a unique index on exactly these columns. Names are quoted, so case matters.
 """
 
 from __future__ import annotations
@@ -20,22 +19,24 @@ from holdfast.store.sinks import Kept, Sink, check_strength, encode, explained, 
 
 
 def insert_once(conn: Any, table: str, row: Mapping[str, Any], key: str | Sequence[str]) -> bool:
-    """Inserts a row unless one with the same key is there; answers whether it did."""
+    """Insert a row unless one with the same key exists; return whether it was inserted."""
     made, call = _once(table, row, key)
     with explained(made):
         return borrowed.run(conn, call)
 
 
 async def ainsert_once(conn: Any, table: str, row: Mapping[str, Any], key: str | Sequence[str]) -> bool:
-    """The same on an async connection."""
+    """Insert a row once, on an async connection."""
     made, call = _once(table, row, key)
     with explained(made):
         return await borrowed.arun(conn, call)
 
 
 def upsert_if_stronger(conn: Any, table: str, row: Mapping[str, Any], key: str | Sequence[str], strength: str) -> Kept:
-    """Inserts a row, or updates the one with the same key if this one is stronger: if its value in the column
-    `strength` is greater. Of equals the first stays; a null is weaker than anything. Answers which it was."""
+    """Insert a row, or update the one with the same key if the new value in the column `strength` is greater.
+
+    Of equals the first stays, and null is the weakest. Return "inserted", "updated" or "kept".
+    """
     made, call = _stronger(table, row, key, strength)
     with explained(made):
         return borrowed.run(conn, call)
@@ -44,7 +45,7 @@ def upsert_if_stronger(conn: Any, table: str, row: Mapping[str, Any], key: str |
 async def aupsert_if_stronger(
     conn: Any, table: str, row: Mapping[str, Any], key: str | Sequence[str], strength: str
 ) -> Kept:
-    """The same on an async connection."""
+    """Upsert a row, on an async connection."""
     made, call = _stronger(table, row, key, strength)
     with explained(made):
         return await borrowed.arun(conn, call)

@@ -1,1 +1,1 @@
-"""Pure words of the trade: jobs, tasks, outcomes, retry policies, payloads. No I/O here."""
+"""Data types: jobs, tasks, outcomes, retry policies, payloads. No I/O here."""

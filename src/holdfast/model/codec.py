@@ -1,8 +1,8 @@
-"""Which types arguments and results may have, and how their values travel as JSON.
+"""The types of arguments and results, and their encoding as JSON.
 
-msgspec reads and writes plain types, dataclasses, attrs classes and structs by itself. Types of Pydantic are recognised
-by the protocol they share, so that it need not be installed; its TypeAdapter validates and serializes them. A type that
-neither can carry is refused when the task is registered, not when its first job is enqueued.
+msgspec reads and writes plain types, dataclasses, attrs classes and structs. Pydantic types are recognised by their
+protocol, so Pydantic need not be installed; its TypeAdapter validates and serializes them. A type that neither supports
+is refused when the task is registered, not when its first job is enqueued.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _JSON: tuple[object, ...] = (
     "",
     [],
     {},
-)  # what a type such as `object` or Sized is satisfied with as it is
+)  # values that satisfy a type such as `object` or Sized without decoding
 _DATA = (dict, list, str, int, float, type(None))
 _OLDEST = (2, 11)  # of Pydantic
-_SHOWN = 3  # errors of one value that a message tells
+_SHOWN = 3  # validation errors that a message quotes
 USABLE = (
     "use str, int, float, bool, None, list, dict, datetime, UUID, Enum, dataclasses, TypedDict, msgspec.Struct, attrs "
     "classes or Pydantic models"
@@ -36,7 +36,7 @@ USABLE = (
 
 
 class Codec:
-    """How values of one annotation that mentions Pydantic types travel: by the annotation's TypeAdapter."""
+    """Encodes values of an annotation that mentions Pydantic types, with the annotation's TypeAdapter."""
 
     def __init__(self, kind: Any) -> None:
         from pydantic import VERSION, BaseModel, TypeAdapter
@@ -50,8 +50,11 @@ class Codec:
             raise TypeError(obstacle)
 
     def encode_argument(self, value: Any) -> bytes:
-        """JSON of what a caller gave: an object, checked because Pydantic would write any by its attributes; or data as
-        it was read from JSON, in which a strict model takes the text of a date. That is judged by decode."""
+        """Return the JSON of an object or of plain data.
+
+        An object is validated, because Pydantic would serialize any by its attributes. Plain data that fails is passed
+        on to decode(): in JSON, a strict model accepts the text of a date.
+        """
         try:
             checked = self._adapter.validate_python(value, by_alias=True, by_name=True)
         except ValueError as error:
@@ -61,12 +64,12 @@ class Codec:
         return self.encode(checked)
 
     def encode(self, value: Any) -> bytes:
-        """JSON by field names."""
+        """Return the JSON, by field names."""
         data: bytes = self._adapter.dump_json(value, by_alias=False, round_trip=True, warnings=False)
         return data
 
     def decode(self, data: bytes | memoryview) -> Any:
-        """The value, validated; a ValueError that quotes no input when it does not fit. Names and aliases are read."""
+        """Return the validated value, by names or aliases, or raise a ValueError that quotes no input."""
         try:
             return self._adapter.validate_json(bytes(data), by_alias=True, by_name=True)
         except ValueError as error:
@@ -77,50 +80,50 @@ _by_class: dict[type[Any], Codec] = {}
 
 
 def codec_of(kind: Any) -> Codec | None:
-    """The codec of an annotation that mentions a Pydantic type; None where msgspec carries it."""
+    """Return the codec of an annotation that mentions a Pydantic type; None for other annotations."""
     return Codec(kind) if any(map(_is_pydantic, _mentioned(kind))) else None
 
 
 def check_type(kind: Any, what: str) -> Codec | None:
-    """Return the codec of an annotation, if it needs one, or raise ConfigurationError: `what` cannot be carried."""
+    """Return the codec of an annotation, if it needs one; raise ConfigurationError if it has no JSON form."""
     if kind in _PLAIN:
         return None
     try:
         codec = codec_of(kind)
         obstacle = _obstacle(kind) if codec is None else None
-    except Exception as error:  # each library has its own way to say that it has no schema for a type
+    except Exception as error:  # each library has its own exception for a type without a schema
         obstacle = str(error).partition("\n")[0] or type(error).__name__
     if obstacle is not None:
         raise ConfigurationError(
-            f"{what} has the type {type_name(kind)}, which cannot be carried as JSON: {obstacle}; {USABLE}"
+            f"{what} has the type {type_name(kind)}, which cannot be encoded as JSON: {obstacle}; {USABLE}"
         )
     return codec
 
 
 def type_name(kind: Any) -> str:
-    """A type as it is written: Order, list[Order]."""
+    """Return a type as it is written: Order, list[Order]."""
     return kind.__qualname__ if isinstance(kind, type) and not typing.get_args(kind) else str(kind)
 
 
 def field_names(kind: Any) -> tuple[str, ...]:
-    """The names that a value has for certain, where its type has named fields."""
+    """Return the names of the fields that every value of a type has."""
     if isinstance(fields := getattr(kind, "__pydantic_fields__", None), dict):
         return tuple(fields)
-    told = msgspec.inspect.type_info(kind)
-    if isinstance(told, msgspec.inspect.StructType | msgspec.inspect.DataclassType | msgspec.inspect.TypedDictType):
-        return tuple(each.name for each in told.fields if each.required or not typing.is_typeddict(kind))
+    info = msgspec.inspect.type_info(kind)
+    if isinstance(info, msgspec.inspect.StructType | msgspec.inspect.DataclassType | msgspec.inspect.TypedDictType):
+        return tuple(each.name for each in info.fields if each.required or not typing.is_typeddict(kind))
     return ()
 
 
 def enc_hook(value: Any) -> Any:
-    """Write a Pydantic model, wherever msgspec meets one."""
+    """Encode a Pydantic model inside a value that msgspec encodes."""
     if not _is_pydantic(type(value)):
         raise TypeError(f"Encoding objects of type {type(value).__qualname__} is unsupported")
     return msgspec.Raw(_codec_of_class(type(value)).encode(value))
 
 
 def dec_hook(kind: type, value: Any) -> Any:
-    """Read a Pydantic model inside a dataclass, an attrs class or a struct."""
+    """Decode a Pydantic model inside a dataclass, an attrs class or a struct."""
     if _is_pydantic(kind):
         return _codec_of_class(kind).decode(msgspec.json.encode(value))
     return value  # msgspec checks that it is an instance
@@ -133,21 +136,21 @@ def _codec_of_class(kind: type[Any]) -> Codec:
 
 
 def _mentioned(kind: Any) -> Iterator[Any]:
-    """An annotation, what it is made of, and what is annotated there."""
+    """Yield an annotation, its arguments and its metadata, recursively."""
     yield kind
     for part in (*typing.get_args(kind), *getattr(kind, "__metadata__", ())):
         yield from _mentioned(part)
 
 
 def _is_pydantic(part: Any) -> bool:
-    """Whether this is a type of Pydantic's, one of its dataclasses, or a constraint such as Field(gt=0)."""
+    """Return whether this is a Pydantic type or dataclass, or a constraint such as Field(gt=0)."""
     if isinstance(part, type):
         return hasattr(part, "__get_pydantic_core_schema__") or "__pydantic_validator__" in vars(part)
     return type(part).__module__.partition(".")[0] in ("pydantic", "annotated_types")
 
 
 def _secret(schema: Any) -> str | None:
-    """Why a schema could be read and yet lose values: secrets are written as asterisks."""
+    """Return why a schema would lose values (Pydantic writes secrets as asterisks), or None."""
     if isinstance(schema, dict):
         if schema.get("writeOnly") is True:
             return "it has a secret, which is written as '**********'; pass a reference to it instead"
@@ -156,15 +159,15 @@ def _secret(schema: Any) -> str | None:
 
 
 def _obstacle(kind: Any) -> str | None:
-    """Why msgspec could not carry a type, its parts or the fields of its classes; None when it can."""
-    seen: set[int] = set()
+    """Return why msgspec cannot encode a type, its parts or its fields, or None."""
+    visited: set[int] = set()
     waiting: list[Any] = [msgspec.inspect.type_info(kind)]
     while waiting:
         node = waiting.pop()
         if isinstance(node, tuple):
             waiting += node
-        elif isinstance(node, msgspec.inspect.Type | msgspec.inspect.Field) and id(node) not in seen:
-            seen.add(id(node))
+        elif isinstance(node, msgspec.inspect.Type | msgspec.inspect.Field) and id(node) not in visited:
+            visited.add(id(node))
             if (reason := _reason(node)) is not None:
                 return reason
             waiting += [getattr(node, name) for name in node.__struct_fields__ if name not in ("default", "cls")]
@@ -176,7 +179,7 @@ def _reason(node: Any) -> str | None:
         if _is_pydantic(node.cls):
             _codec_of_class(node.cls)
         elif not any(isinstance(value, node.cls) for value in _JSON):
-            return f"nothing says how to write and read {type_name(node.cls)}"
+            return f"there is no encoding for {type_name(node.cls)}"
     if isinstance(node, msgspec.inspect.DataclassType):
         if _is_pydantic(node.cls):
             return f"inside another class, the validators of {type_name(node.cls)} would not run; make it a model"
@@ -187,11 +190,11 @@ def _reason(node: Any) -> str | None:
 
 
 def _reasons(error: ValueError) -> str:
-    """What a ValidationError of Pydantic's says, without the input it quotes."""
-    told = getattr(error, "errors", None)
-    if told is None:
+    """Return the messages of a Pydantic ValidationError, without its input."""
+    list_errors = getattr(error, "errors", None)
+    if list_errors is None:
         return str(error)
-    found = told(include_url=False, include_context=False, include_input=False)
+    found = list_errors(include_url=False, include_context=False, include_input=False)
     shown = [f"{each['msg']}{_place(each['loc'])}" for each in found[:_SHOWN]]
     more = f"; and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
     return "; ".join(shown) + more

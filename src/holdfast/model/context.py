@@ -1,4 +1,4 @@
-"""What a handler may know about the job it runs, and tell about it."""
+"""The context of a running job: what a handler can read and report."""
 
 from __future__ import annotations
 
@@ -18,34 +18,34 @@ _log = logging.getLogger("holdfast.job")
 
 
 class Link:
-    """What connects a context to the worker that runs its job. This one, of contexts made by hand, leads nowhere."""
+    """Connects a context to the worker that runs its job. This base class serves contexts made by hand."""
 
     @property
     def cancelled(self) -> bool:
         return False
 
     def progress(self, done: float, total: float | None, message: str | None) -> None:
-        """Takes a report."""
+        """Store a progress report."""
 
     def set_result(self, value: Any) -> None:
-        """Takes the job's result."""
+        """Set the job's result."""
 
     def transaction(self) -> Transaction:
-        """A transaction that ends the job."""
+        """Return a transaction that ends the job."""
         raise UsageError("ctx.transaction() needs a job that a worker runs; this context was made by hand")
 
     def emit(self, channel: Any, payload: Any, key: str, order: str | None) -> Emitted:
-        """Emits a message in the open transaction."""
+        """Emit a message in the open transaction."""
         raise UsageError("ctx.emit() needs a job that a worker runs; this context was made by hand")
 
     async def aemit(self, channel: Any, payload: Any, key: str, order: str | None) -> Emitted:
-        """The same, async."""
+        """Emit a message in the open async transaction."""
         raise UsageError("ctx.aemit() needs a job that a worker runs; this context was made by hand")
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """The running job. A handler asks for it with a parameter annotated `Context`; tests may make one by hand."""
+    """The running job. A handler gets it through a parameter annotated `Context`; tests may make one by hand."""
 
     job_id: str = "00000000-0000-7000-8000-000000000000"
     task: str = ""
@@ -61,49 +61,49 @@ class Context:
 
     @property
     def last_attempt(self) -> bool:
-        """Whether no attempt is left after this one."""
+        """Return whether this is the last attempt."""
         return self.attempt >= self.max_attempts
 
     @property
     def cancelled(self) -> bool:
-        """Whether somebody wants this job canceled. Async handlers are canceled at their next await and handlers in
-        processes are killed; one in a thread looks here, and stops by raising Cancel."""
+        """Return whether cancellation was requested. Async handlers are canceled at their next await, and handlers in
+        processes are killed. A handler in a thread checks this property, and stops by raising Cancel."""
         return self.link.cancelled
 
     def raise_if_cancelled(self) -> None:
-        """Raises Cancel when somebody wants this job canceled."""
+        """Raise Cancel if cancellation was requested."""
         if self.cancelled:
             raise Cancel(WANTED_CANCELED, code="CANCELED")
 
     def progress(self, done: float, total: float | None = None, message: str | None = None) -> None:
-        """Says how far the job is. Cheap: only the newest report is stored, about twice a second."""
+        """Report the job's progress. Calls are cheap: only the newest report is stored, about twice a second."""
         self.link.progress(done, total, message)
 
     def set_result(self, value: Any) -> None:
-        """The job's result, in place of what the handler returns; inside ctx.transaction() it is committed with it."""
+        """Set the result, instead of the handler's return value; ctx.transaction() commits it with the rest."""
         self.link.set_result(value)
 
     def transaction(self) -> Transaction:
-        """A transaction that commits the handler's rows and the job's success together, or neither.
+        """Return a transaction that commits the handler's rows and the job's success together, or neither.
 
         `async with ctx.transaction() as conn` in async handlers, `with ctx.transaction() as conn` in threads and
-        processes. When the lease was lost meanwhile, everything is rolled back and LeaseLost is raised. What the
-        handler returns afterwards is stored in a second step; set_result inside it stores one at once.
+        processes. If the lease has been lost, everything is rolled back and LeaseLost is raised. The handler's return
+        value is stored in a second transaction; set_result() stores a result in this one.
         """
         return self.link.transaction()
 
     def emit(self, channel: Address | str, payload: Any, *, key: str, order: str | None = None) -> Emitted:
-        """Puts a message of this job's tenant into the outbox, in the open `with ctx.transaction()`: it is delivered if
-        that commits, and never if it does not. See Holdfast.emit."""
+        """Add a message of this job's tenant to the outbox, in the open `with ctx.transaction()`. It is delivered only
+        if the transaction commits. See Holdfast.emit."""
         return self.link.emit(channel, payload, key, order)
 
     async def aemit(self, channel: Address | str, payload: Any, *, key: str, order: str | None = None) -> Emitted:
-        """The same in `async with ctx.transaction()`."""
+        """Add a message to the outbox, like emit(), in `async with ctx.transaction()`."""
         return await self.link.aemit(channel, payload, key, order)
 
     @property
     def log(self) -> JobLog:
-        """A logger whose lines carry the job's id, task and attempt."""
+        """Return a logger that adds the job's id, task and attempt."""
         return JobLog(_log, {"job": self.job_id, "task": self.task, "attempt": self.attempt})
 
 
@@ -117,5 +117,5 @@ class JobLog(logging.LoggerAdapter[logging.Logger]):
 
 
 CONTEXT = Context()
-"""A default for keyword-only context parameters, `*, ctx: Context = CONTEXT`: with it, type checkers do not ask callers
-of enqueue for one. A worker always passes the real one."""
+"""Default for keyword-only context parameters, `*, ctx: Context = CONTEXT`: type checkers then do not require one in
+calls of enqueue. A worker always passes the real one."""

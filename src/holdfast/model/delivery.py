@@ -1,7 +1,7 @@
-"""Messages of the outbox: what is emitted, what a channel's handler gets of it, and what people see of it.
+"""Messages of the outbox, as emitted, as passed to a channel's handler, and as listed.
 
-A message is a job whose payload is `{"key": ..., "body": ...}`. Its idempotency key is made of channel, tenant and key,
-by SQL's idempotency_key() and here alike: receivers remember it, so its form never changes.
+A message is a job whose payload is `{"key": ..., "body": ...}`. Its idempotency key consists of channel, tenant and
+key, as in SQL's idempotency_key(). Receivers store it, so its form never changes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from holdfast.model.signature import Call, Signature
 
 T_co = TypeVar("T_co", covariant=True)
 PREFIX = "channel:"
-"""What the name of a channel's task begins with."""
+"""Prefix of the task name of a channel."""
 RETRY = Retry.exponential(base=1, cap=3600, max_attempts=10, jitter=0.2)
 LONGEST_KEY = 300
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}")
@@ -30,14 +30,14 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
 class Address(Protocol):
-    """What a message can be emitted to besides a name: a channel that is registered."""
+    """A registered channel, to which a message can be emitted instead of to a name."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Emitted:
-    """A message in the outbox. `existing` says that one with this key was there before: the id is that one's."""
+    """A message in the outbox. If `existing`, the key was in use before, and the id is that message's."""
 
     id: str
     existing: bool
@@ -47,9 +47,9 @@ class Emitted:
 class Delivery(Generic[T_co]):
     """One attempt to deliver a message. A channel's handler takes one: `Delivery[Email]` for a payload of that type.
 
-    maybe_sent: an earlier attempt began and may have sent it, its worker having died before it could say so. Ask the
-    receiver first, or let it know `idempotency_key`, which is the same in every attempt. An attempt that raises Snooze
-    says that it has sent nothing.
+    maybe_sent: an earlier attempt started and may have sent the message, for example if its worker died. Query the
+    receiver first, or pass it `idempotency_key`, which is the same in every attempt. An attempt that raises Snooze
+    counts as not sent.
     """
 
     payload: T_co
@@ -64,12 +64,12 @@ class Delivery(Generic[T_co]):
 
     @property
     def idempotency_key(self) -> str:
-        """The message's key for receivers: unique over all channels and tenants, and stable for ever."""
+        """Return the message's key for receivers, unique across channels and tenants, and stable."""
         return idempotency_key(self.channel, self.tenant, self.key)
 
     @property
     def last_attempt(self) -> bool:
-        """Whether no attempt is left after this one."""
+        """Return whether this is the last attempt."""
         return self.attempt >= self.max_attempts
 
 
@@ -77,7 +77,7 @@ class Delivery(Generic[T_co]):
 class MessageInfo:
     """One row of the `outbox` view. status: pending, delivering, delivered, failed, dead or canceled.
 
-    maybe_sent: an earlier attempt, or any when none is under way, may have sent it.
+    maybe_sent: an attempt other than the running one may have sent it.
     """
 
     id: str
@@ -100,33 +100,33 @@ class MessageInfo:
 
 
 def idempotency_key(channel: str, tenant: str | None, key: str) -> str:
-    """The same as SQL's idempotency_key()."""
+    """Return the same key as SQL's idempotency_key()."""
     return f"{channel}/{'' if tenant is None else tenant.replace('%', '%25').replace('/', '%2F')}/{key}"
 
 
 def check_channel(name: Any) -> str:
-    """Refuses what cannot be the name of a channel."""
+    """Return the name of a channel, or raise UsageError."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise UsageError(
             f"a channel's name has 1 to 100 letters, digits, dots, dashes and underscores, got {name!r:.60}"
         )
-    if name.startswith("holdfast."):  # the keys of events are there
-        raise UsageError(f"names that begin with 'holdfast.' are no channel's, got {name!r:.60}")
+    if name.startswith("holdfast."):  # reserved for the keys of events
+        raise UsageError(f"a channel's name cannot begin with 'holdfast.', got {name!r:.60}")
     return name
 
 
 def check_key(key: Any) -> str:
-    """Refuses what cannot be the key of a message."""
+    """Return the key of a message, or raise UsageError."""
     if key is None:
         raise UsageError("a message needs a key= that says what must not be sent twice, such as 'invoice-42'")
     payload.check_text(key, "the key of a message", LONGEST_KEY)
-    if _CONTROL.search(key):  # receivers get it in headers
+    if _CONTROL.search(key):  # receivers get the key in headers
         raise UsageError(f"the key of a message has no control characters, got {key[:60]!r}")
     return str(key)
 
 
 class DeliverySignature(Signature):
-    """How a channel's handler is called: with one Delivery, whose payload is of the type that it is annotated with."""
+    """The signature of a channel's handler: one Delivery, whose payload has the annotated type."""
 
     def __init__(self, channel: str, handler: Callable[..., Any]) -> None:
         super().__init__(PREFIX + channel, handler)
@@ -151,18 +151,18 @@ class DeliverySignature(Signature):
         return {}  # the one parameter is a Delivery, whose payload has a codec of its own
 
     def call(self, job: Job) -> Call:
-        """The delivery that a job stands for."""
+        """Return the arguments of the handler: the job as a Delivery."""
         held = self._message_of(job.payload)
         delivery = Delivery(held.body, held.key, self.channel, job.tenant, held.order, job.id, job.attempt,
                             job.max_attempts, job.attempt > 1 or held.maybe_sent)  # fmt: skip
         return (), {self._argument: delivery}
 
     def check(self, body: bytes) -> None:
-        """Refuses a payload that the handler could not take."""
+        """Raise InvalidPayload unless the handler accepts this payload."""
         self._typed(self._decoded(self._only_body, body))
 
     def arguments(self, data: str | bytes) -> dict[str, Any]:
-        """The payload's fields by name, for the limits of the channel."""
+        """Return the payload's fields by name, for the limits of the channel."""
         body = self._message_of(data).body
         return {name: body[name] if isinstance(body, Mapping) else getattr(body, name) for name in self.names}
 

@@ -1,4 +1,4 @@
-"""An attempt that failed, as those who report failures see it."""
+"""A failed attempt, as passed to error reporters."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from holdfast.model.job import Job
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """`ending` is error (it will be tried again), failed or dead; `told` is what last_error will say."""
+    """`ending` is error (the job will be retried), failed or dead; `told` is the content of last_error."""
 
     job: Job
     error: BaseException

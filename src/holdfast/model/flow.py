@@ -1,4 +1,4 @@
-"""What operators read of flow control: limits as they are in force and in use, and why a job does not run."""
+"""Flow control for operators: limits and their use, and why a job does not run."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class LimitInfo:
-    """One row of the `limit_use` view: a key, what is in force for it and how much of that is in use.
+    """One row of the `limit_use` view: a key, its effective limits and their use.
 
-    template: the rule that it comes from. tokens: starts that the rate allows now; next_token: seconds until it allows
-    one. breaker: "closed", "open" or "half-open"; None where there is none. throttled: how often work was stepped over
-    because of this key. override: what operators have set, and changed_by who.
+    template: the rule of the key. tokens: starts that the rate allows now; next_token: seconds until it allows one.
+    breaker: "closed", "open" or "half-open"; None without a breaker. throttled: how often lanes were skipped because of
+    this key. override: operators' values, last set by changed_by.
     """
 
     key: str
@@ -49,7 +49,7 @@ class LimitInfo:
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """One thing that is in a job's way, or where it is: `kind` for programs, `text` for people, and the facts."""
+    """One reason why a job waits, or its state: `kind` for programs, `text` for people, and the facts."""
 
     kind: str
     text: str
@@ -58,8 +58,8 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class Why:
-    """Why a job does not run. `sentence` says it; reasons[0] is what blocks hardest. status is None when no such job is
-    known. Notes are worth knowing and hold nothing up."""
+    """Why a job does not run. `sentence` is a summary; reasons[0] is the main reason. status is None for an unknown
+    job. Notes do not block the job."""
 
     id: str
     status: str | None

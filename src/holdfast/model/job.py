@@ -1,4 +1,4 @@
-"""Jobs as the client sees them and as the worker holds them."""
+"""Jobs, as the client and the worker represent them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from holdfast.model import limit
 
 
 class Status(enum.StrEnum):
-    """Where a job is in its life; the last four are final."""
+    """The state of a job; the last four are final."""
 
     QUEUED = "queued"
     RUNNING = "running"
@@ -29,7 +29,7 @@ class Status(enum.StrEnum):
 
     @property
     def final(self) -> bool:
-        """Whether only an operator can move the job on from here."""
+        """Return whether only an operator can change this state."""
         return self in (Status.SUCCEEDED, Status.FAILED, Status.DEAD, Status.CANCELED)
 
 
@@ -64,7 +64,7 @@ class JobInfo:
 
 @dataclass(frozen=True, slots=True)
 class BatchInfo:
-    """One row of the `batch_progress` view. `processed` is what has ended: succeeded, failed or canceled."""
+    """One row of the `batch_progress` view. `processed` counts ended jobs: succeeded, failed or canceled."""
 
     id: str
     name: str
@@ -83,13 +83,13 @@ class BatchInfo:
 
     @property
     def ended(self) -> bool:
-        """Whether every job has ended and the batch with them."""
+        """Return whether the batch has ended."""
         return self.finished_at is not None
 
 
 @dataclass(frozen=True, slots=True)
 class BlockInfo:
-    """One row of the `blocks` table: what handlers found blocked, how often and when."""
+    """One row of the `blocks` table: what handlers reported as blocked, how often and when."""
 
     key: str
     reason: str | None
@@ -101,7 +101,7 @@ class BlockInfo:
 
 @dataclass(slots=True)
 class NewJob:
-    """One job to be enqueued: what travels to the database."""
+    """One job to enqueue, as it is sent to the database."""
 
     id: str
     task: str
@@ -123,13 +123,12 @@ class NewJob:
 
     @property
     def lane(self) -> int:
-        """Where it waits among jobs of other tenants and other limits."""
+        """Return the lane, by tenant and limit keys."""
         return limit.lane(self.tenant, self.keys)
 
     @property
     def plain(self) -> bool:
-        """Complete, due at once, without a dedupe key or a deadline: nothing to decide, so it may go straight into
-        live."""
+        """Return whether live can take the job directly: due at once, without a dedupe key or a deadline."""
         return (
             self.dedupe_key is None and self.delay is None and self.run_at is None and self.deadline is None
             and self.max_attempts is not None
@@ -137,7 +136,7 @@ class NewJob:
 
 
 class Job:
-    """One claimed job. `lease` is the claim it came with, shared by the whole batch."""
+    """One claimed job. `lease` is shared by all jobs of one claim."""
 
     __slots__ = (
         "attempt", "batch", "canceled", "direct", "id", "kept", "keys", "lane", "lease", "max_attempts", "payload",
@@ -150,22 +149,22 @@ class Job:
             self.tenant, self.run_at, self.batch, self.sent, self.lane, self.keys, _,
         ) = row  # fmt: skip
         self.lease = lease
-        self.started = 0.0  # by this machine's monotonic clock; 0 before
-        self.direct = False  # under a rate or a breaker: it started when it was claimed
-        self.canceled = False  # somebody wants it canceled
-        self.result: bytes | None = None  # what the handler has set before it returns
+        self.started = 0.0  # monotonic time; 0 before the start
+        self.direct = False  # under a rate or a breaker: the claim counts as the start
+        self.canceled = False  # cancellation was requested
+        self.result: bytes | None = None  # set by the handler before it returns
         self.settled = False  # finished inside its handler's own transaction
-        self.kept: bytes | None = None  # the result that was committed there
-        self.thread: Any = None  # the future of a handler that runs on in its thread after the attempt has ended
+        self.kept: bytes | None = None  # the result committed there
+        self.thread: Any = None  # the future of a handler whose thread still runs after the attempt ended
 
     @property
     def headers(self) -> Any:
-        """What was sent along with it. Read anew each time, as hardly anybody asks and every job would pay."""
+        """Return the headers. They are decoded on each access, because few handlers read them."""
         return None if self.sent is None else read_headers(self.sent)
 
 
 def read_headers(sent: str) -> Any:
-    """Headers are anybody's: what cannot be read here (too deep, a number of thousands of digits) is not there."""
+    """Return decoded headers, or None for JSON that Python cannot decode (too deep, a number too long)."""
     try:
         return json.loads(sent)
     except (ValueError, RecursionError):
@@ -173,10 +172,10 @@ def read_headers(sent: str) -> Any:
 
 
 class IdMaker:
-    """UUIDv7 ids that grow within a process: 48 bits of milliseconds, a 26-bit counter, 48 random bits.
+    """Generates UUIDv7 ids that increase within a process: 48 bits of milliseconds, a 26-bit counter, 48 random bits.
 
-    The counter keeps jobs of one millisecond in the order they were made (RFC 9562, method 1); drawing random bits in
-    bulk keeps an id below a microsecond.
+    The counter keeps jobs of one millisecond in order (RFC 9562, method 1). Random bits are drawn in bulk, so an id
+    takes less than a microsecond.
     """
 
     def __init__(self) -> None:
@@ -185,14 +184,14 @@ class IdMaker:
         self._count = 0
 
     def make(self) -> str:
-        """One id as text."""
+        """Return one id."""
         return self.make_many(1)[0]
 
     def make_many(self, number: int) -> list[str]:
-        """Ids in growing order."""
+        """Return ids in ascending order."""
         with self._lock:
             stamp = time.time_ns() // 1_000_000
-            if stamp <= self._last:  # the same millisecond, or a clock set back: count on
+            if stamp <= self._last:  # the same millisecond, or the clock was set back
                 stamp = self._last + (self._count + number >= _COUNTER)
             first = 0 if stamp > self._last else self._count
             self._last, self._count = stamp, first + number
@@ -209,7 +208,7 @@ ids = IdMaker()
 
 
 def parse_id(text: str | uuid.UUID) -> str:
-    """An id as canonical text."""
+    """Return an id as canonical text, or raise UsageError."""
     try:
         return str(text if isinstance(text, uuid.UUID) else uuid.UUID(text))
     except (ValueError, AttributeError, TypeError):

@@ -1,8 +1,8 @@
-"""Limits by key: how many jobs of a key may run at once, how many may start in a time, and when to stop trying.
+"""Limits by key: how many jobs of a key may run at once, how many may start in a period, and when to stop trying.
 
-A limit's key is a template over the task's arguments. It is filled in when a job is enqueued, and the keys travel with
-the job; what they allow is decided in the database, where a claim counts them. Jobs with the same tenant and the same
-keys wait in the same lane, a number that SQL's lane_of() computes as `lane` does here.
+A limit's key is a template over the task's arguments. Enqueue fills it in and stores the keys with the job; a claim
+enforces the limits in the database. Jobs with the same tenant and the same keys wait in the same lane, a number that
+SQL's lane_of() computes as `lane` does here.
 """
 
 from __future__ import annotations
@@ -20,18 +20,17 @@ from holdfast.model import payload
 from holdfast.model.retry import LONGEST, Rules, check_rule, matches
 
 LONGEST_KEY = 300
-SMALLEST, LARGEST = 0.000001, 1_000_000_000  # of the numbers of a limit: what SQL's check_limit() lets pass
+SMALLEST, LARGEST = 0.000001, 1_000_000_000  # bounds of a limit's numbers, as in SQL's check_limit()
 MOST = 20  # limits of one task
 RESERVED = ("tenant", "queue", "task")
-"""What a template may name besides arguments. Keys that begin with one of these and a colon are about a whole tenant,
-queue or task."""
+"""Names that a template may use besides arguments. Keys that begin with one of these and a colon concern a whole
+tenant, queue or task."""
 ORDER = "order:"
-"""Keys that begin so are orders: one job at a time, the first first, and one that waits for another attempt holds up
-the rest."""
+"""Prefix of orders: one job at a time, in the order of enqueue; a job that waits for a retry blocks the rest."""
 Keys = tuple[str, ...]
 Part = tuple[str, str | None]
-"""Text of a template, and the field behind it, if any."""
-_CACHED = 16_384
+"""Text of a template, and the field after it, if any."""
+_CACHE_SIZE = 16_384
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +38,9 @@ class Breaker:
     """Stops a key's jobs after failures in a row: `Limit("source:{source}", breaker=Breaker(after=5, pause=300))`.
 
     After `after` failures of the key's jobs without a success in between, none of them starts for `pause` seconds. Then
-    one job is tried alone: if it succeeds, the others go on; if it fails, the pause is twice as long as the last, up to
-    `cap` seconds. Jobs that wait meanwhile lose no attempts. `on` says which errors count, by exception type or by
-    error code as in `Retry.on`; without it every error does. Another task with the same key may choose others.
+    one job is tried alone: if it succeeds, the rest continue; if it fails, the pause doubles, up to `cap` seconds.
+    Waiting jobs lose no attempts. `on` selects the errors that count, by exception type or by error code as in
+    `Retry.on`; without it every error counts. Each task with the same key may choose its own.
     """
 
     after: int = 5
@@ -59,24 +58,24 @@ class Breaker:
             object.__setattr__(self, "on", _checked_rules(self.on))
 
     def counts(self, error: BaseException, code: str | None) -> bool:
-        """Whether an error counts."""
+        """Return whether an error counts."""
         return self.on is None or matches(tuple(self.on), error, code)
 
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """What jobs of one key may do together, across all workers: `Limit("domain:{domain}", concurrency=2)`.
+    """A limit on the jobs of one key, across all workers: `Limit("domain:{domain}", concurrency=2)`.
 
     key: a text with the names of the task's arguments in braces, each replaced by str() of its value when a job is
     enqueued. `{tenant}`, `{queue}` and `{task}` are the job's own unless the task has an argument of that name; where
     `{tenant}` is used, the limit does not apply to jobs without a tenant. Tasks with the same key share the limit.
 
-    concurrency: so many run at once. rate: so many start within `per` seconds (a minute unless given), up to `burst` of
-    them at the same moment (one second's worth of the rate unless given, at least one). breaker: when to pause the key.
-    Operators may change every number while jobs run, and what they said holds over the code.
+    concurrency: how many run at once. rate: how many start within `per` seconds (default: a minute), up to `burst` of
+    them at once (default: one second's worth of the rate, at least one). breaker: when to pause the key. Operators may
+    change every number while jobs run, and their values take precedence over the code.
 
-    A key that begins with "order:" is an order, `Limit("order:{account}")`: jobs of one queue and tenant under it run
-    one at a time, as they were enqueued, and one that waits for another attempt holds up the rest until it has ended.
+    A key that begins with "order:" is an order, `Limit("order:{account}")`. Its jobs of one queue and tenant run one at
+    a time, in the order of enqueue. A job that waits for a retry blocks the rest until it has ended.
     """
 
     key: str
@@ -91,9 +90,9 @@ class Limit:
         payload.check_text(self.key, "the key of a limit", LONGEST_KEY)
         parse(self.key)
         _refuse_reserved(self.key)
-        given: Any = self.breaker  # not every caller has a type checker
-        if given is not None and not isinstance(given, Breaker):
-            raise ConfigurationError(f"limit {self.key!r}: breaker is one such as Breaker(after=5), got {given!r}")
+        value: Any = self.breaker  # not every caller has a type checker
+        if value is not None and not isinstance(value, Breaker):
+            raise ConfigurationError(f"limit {self.key!r}: breaker is one such as Breaker(after=5), got {value!r}")
         if self.key.startswith(ORDER):
             if self.concurrency not in (None, 1):
                 raise ConfigurationError(
@@ -129,16 +128,16 @@ class Limit:
 
     @property
     def pattern(self) -> str:
-        """What LIKE finds the keys of this template by."""
+        """Return the LIKE pattern that matches the keys of this template."""
         return "".join(_escaped(text) + ("" if name is None else "%") for text, name in parse(self.key))
 
     def as_json(self) -> dict[str, Any]:
-        """The numbers in the form that SQL's apply_limits() reads."""
+        """Return the numbers in the form that SQL's apply_limits() reads."""
         shape: dict[str, Any] = {}
         if self.concurrency is not None:
             shape["concurrency"] = self.concurrency
         if self.rate is not None:
-            # A worker that looks a few milliseconds late must find what the rate allowed meanwhile.
+            # A burst of one second's worth keeps a worker that polls a few milliseconds late at the full rate.
             burst = min(max(1.0, self.rate / self.per), LARGEST) if self.burst is None else self.burst
             shape |= {"rate": self.rate, "per": self.per, "burst": burst}
         if (breaker := self.breaker) is not None:
@@ -147,13 +146,13 @@ class Limit:
 
 
 class Limits:
-    """The limits of one task, whose parameters their templates name."""
+    """The limits of one task; their templates name its parameters."""
 
     __slots__ = ("_fields", "_task", "all", "picky")
 
     def __init__(self, task: str, limits: Sequence[Limit], parameters: Collection[str]) -> None:
-        given: Any = limits
-        if isinstance(given, Limit | str) or not all(isinstance(each, Limit) for each in given):
+        value: Any = limits
+        if isinstance(value, Limit | str) or not all(isinstance(each, Limit) for each in value):
             raise ConfigurationError(f"task {task!r}: limits are a list such as [Limit('smtp', concurrency=2)]")
         if len(limits) > MOST:
             raise ConfigurationError(
@@ -186,14 +185,14 @@ class Limits:
         return limit, parts, "tenant" in names and "tenant" not in parameters
 
     def keys(self, arguments: Mapping[str, Any], tenant: str | None, queue: str) -> Keys | None:
-        """The keys of a job, each once, in the order of the limits; None when no limit applies to it."""
+        """Return the distinct keys of a job in the order of the limits, or None if no limit applies."""
         return tuple(dict.fromkeys(key for _, key in self._filled(arguments, tenant, queue))) or None
 
     def counts(
         self, arguments: Mapping[str, Any], tenant: str | None, queue: str, error: BaseException, code: str | None
     ) -> list[str]:
-        """The keys of a job whose breaker counts an error. Nothing in the code chooses for whole queues, tasks and
-        tenants: theirs count every error."""
+        """Return the keys of a job whose breakers count an error. Breakers of whole queues, tasks and tenants count
+        every error."""
         filled = list(self._filled(arguments, tenant, queue))
         counted = {key for limit, key in filled if limit.breaker is None or limit.breaker.counts(error, code)}
         whole = [f"queue:{queue}", f"task:{self._task}", *([] if tenant is None else [f"tenant:{tenant}"])]
@@ -220,9 +219,9 @@ class Limits:
         return key
 
 
-@functools.lru_cache(_CACHED)
+@functools.lru_cache(_CACHE_SIZE)
 def parse(template: str) -> tuple[Part, ...]:
-    """A template's parts. Fields are plain names; a brace is written twice."""
+    """Return a template's parts. Fields are plain names; a literal brace is doubled."""
     try:
         parts = list(Formatter().parse(template))
     except ValueError as error:
@@ -238,19 +237,19 @@ def parse(template: str) -> tuple[Part, ...]:
 
 
 def lane(tenant: str | None, keys: Keys | None) -> int:
-    """Where a job waits, the same number as SQL's lane_of(): 0 without a tenant and keys."""
+    """Return a job's lane, the same number as SQL's lane_of(); 0 without a tenant and keys."""
     if tenant is None and not keys:
         return 0
     return max((_hash(tenant) if tenant is not None else 0) ^ (_lane_of_keys(keys) if keys else 0), 1)
 
 
-@functools.lru_cache(_CACHED)
+@functools.lru_cache(_CACHE_SIZE)
 def _lane_of_keys(keys: Keys) -> int:
-    ordered = [key for key in keys if key.startswith(ORDER)]  # these wait for each other, whatever else they wait for
+    ordered = [key for key in keys if key.startswith(ORDER)]  # an order is one lane, whatever its jobs' other keys
     return _hash("\x1f" + "\x1f".join(sorted(ordered or keys)))
 
 
-@functools.lru_cache(_CACHED)
+@functools.lru_cache(_CACHE_SIZE)
 def _hash(text: str) -> int:
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") & 0x7FFFFFFFFFFFFFFF
 
@@ -262,24 +261,24 @@ def _escaped(text: str) -> str:
 
 
 def _refuse_reserved(key: str) -> None:
-    """A key such as "tenant:acme" is about everything of that tenant: no value of an argument may make one by accident,
-    and no rule may fit them all."""
-    start, goes_on = _start(parse(key))
+    """Refuse keys that could collide with one such as "tenant:acme", which limits a whole tenant: an argument's value
+    must not produce one, and a rule must not match all of them."""
+    start, has_field = _start(parse(key))
     for name in RESERVED:
         whole = f"{name}:"
-        if key != f"{whole}{{{name}}}" and (start.startswith(whole) or (goes_on and whole.startswith(start))):
+        if key != f"{whole}{{{name}}}" and (start.startswith(whole) or (has_field and whole.startswith(start))):
             raise ConfigurationError(
                 f"the key {key!r} of a limit could be taken for that of a whole {name}: let it begin with another "
                 f"word, as in 'domain:{{domain}}'; a limit for each {name} is '{name}:{{{name}}}'"
             )
-    if goes_on and start != ORDER and ORDER.startswith(start):
+    if has_field and start != ORDER and ORDER.startswith(start):
         raise ConfigurationError(
             f"the key {key!r} of a limit could be taken for that of an order: let it begin with another word"
         )
 
 
 def _start(parts: Sequence[Part]) -> tuple[str, bool]:
-    """The text that all keys of a template begin with, and whether a field follows it."""
+    """Return the text that all keys of a template begin with, and whether a field follows it."""
     start = ""
     for text, name in parts:
         start += text

@@ -1,6 +1,6 @@
-"""What one attempt came to, and the words a handler may raise to choose it.
+"""The outcome of an attempt, and the exceptions that a handler raises to choose it.
 
-An outcome's name is what SQL's settle() reads; it decides what becomes of the job.
+SQL's settle() reads the outcome's name, and decides the job's next state.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from holdfast.model.job import Job
 
 SETTLED = "settled"
-"""The job was finished inside its handler's own transaction: nothing is left to decide, and SQL never sees this."""
+"""The job was finished inside its handler's own transaction. This outcome is never sent to SQL."""
 
 
 FAILURES = ("error", "failed", "dead")
-_WORKER = "holdfast.worker."  # modules whose frames lead to the handler
+_WORKER = "holdfast.worker."  # modules whose frames precede the handler's
 _MOST_DETAILS = 65_536  # bytes of JSON
 _MOST_ITEMS = 1000
 
@@ -36,18 +36,18 @@ class Outcome(msgspec.Struct, omit_defaults=True, gc=False):
     result: msgspec.Raw | None = None
     error: dict[str, Any] | None = None
     delay: float | None = None
-    counts: list[str] | None = None  # the keys whose breaker counts this failure; all of the job's when None
+    counts: list[str] | None = None  # keys whose breakers count this failure; None means all keys of the job
 
 
 def ending_of(job: Job, outcome: Outcome | None) -> str:
-    """What becomes of a job after an attempt, in one word: error when it is tried again."""
+    """Return the job's state after an attempt; "error" if it will be retried."""
     if outcome is None or outcome.outcome == SETTLED:
         return "succeeded"
     return "dead" if outcome.outcome == "error" and job.attempt >= job.max_attempts else outcome.outcome
 
 
 class Verdict(Exception):
-    """Raised by a handler to say what becomes of the job; see the subclasses."""
+    """Base class of the exceptions with which a handler chooses the job's outcome."""
 
     outcome = "error"
     after: float | None = None
@@ -58,23 +58,23 @@ class Verdict(Exception):
 
 
 class RetryLater(Verdict):
-    """Try again after this many seconds, in place of the policy's delay; the attempt counts."""
+    """Retry after this many seconds instead of the policy's delay; the attempt counts."""
 
     def __init__(self, after: float, message: str = "", *, code: str | None = None) -> None:
-        super().__init__(message or f"asked to be tried again after {after:g} s", code=code)
+        super().__init__(message or f"retry requested after {after:g} s", code=code)
         self.after = float(after)
 
 
 class Fail(Verdict):
-    """The job can never succeed: straight to failed."""
+    """The job can never succeed: end it as failed, without a retry."""
 
     outcome = "failed"
 
 
 class Dead(Verdict):
-    """The job must not be tried again now, whatever its policy: straight to dead.
+    """The job must not be retried now, whatever its policy: end it as dead.
 
-    `block` names what refuses us (a domain, an account): it is recorded as a block candidate for people to act on.
+    `block` names what refused the job (a domain, an account); it is recorded as a block candidate for operators.
     """
 
     outcome = "dead"
@@ -85,7 +85,7 @@ class Dead(Verdict):
 
 
 class Snooze(Verdict):
-    """Not yet: run again after this many seconds; the attempt does not count."""
+    """Run again after this many seconds; the attempt does not count."""
 
     outcome = "snoozed"
 
@@ -95,31 +95,31 @@ class Snooze(Verdict):
 
 
 class Cancel(Verdict):
-    """The job is no longer wanted: straight to canceled."""
+    """The job is no longer wanted: end it as canceled."""
 
     outcome = "canceled"
 
 
 def describe(error: BaseException, longest: int) -> dict[str, Any]:
-    """An error as stored in last_error: cleaned and capped, so that storing it cannot fail."""
+    """Return an error in the form of last_error: cleaned and limited in size, so that storing it cannot fail."""
     kind = type(error)
     ours = kind.__module__ in ("builtins", "__main__") or kind.__module__.startswith("holdfast.")
     name = kind.__qualname__ if ours else f"{kind.__module__}.{kind.__qualname__}"
-    told: dict[str, Any] = {"type": clean(name, 200), "message": clean(_text(error), longest // 4)}
+    described: dict[str, Any] = {"type": clean(name, 200), "message": clean(_text(error), longest // 4)}
     code = _code(error)
     if code is not None:
-        told["code"] = clean(code, 200)
+        described["code"] = clean(code, 200)
     if isinstance(error, Dead) and (block := _block(error)):
-        told["block"] = clean(block, 500)
+        described["block"] = clean(block, 500)
     if details := _details(error):
-        told["details"] = details
+        described["details"] = details
     if not isinstance(error, Cancel):  # nothing went wrong
-        told["traceback"] = clean(_traceback(error), longest)
-    return told
+        described["traceback"] = clean(_traceback(error), longest)
+    return described
 
 
 def clean(text: str, longest: int) -> str:
-    """Text that PostgreSQL can store: no NUL, no lone surrogates, the middle cut out when it is too long."""
+    """Return text that PostgreSQL can store: without NUL and lone surrogates, the middle cut if it is too long."""
     text = text.replace("\x00", "\\x00").encode("utf-8", "backslashreplace").decode("utf-8")
     if len(text) > longest:
         cut = f"\n... {len(text) - longest} characters cut ...\n"
@@ -139,21 +139,21 @@ def _code(error: BaseException) -> str | None:
 def _block(error: Dead) -> str | None:
     try:
         return None if error.block is None else str(error.block)
-    except Exception:  # it need not be the text that it should be
+    except Exception:  # its __str__ may be broken
         return None
 
 
 def _details(error: BaseException) -> dict[str, Any] | None:
-    """What an exception tells beside its text, in a mapping named `details`: as JSON that can be stored, or nothing."""
+    """Return the mapping `details` of an exception as JSON that can be stored, or None."""
     try:
-        given = getattr(error, "details", None)
-        if not isinstance(given, Mapping) or not given:
+        details = getattr(error, "details", None)
+        if not isinstance(details, Mapping) or not details:
             return None
-        told: dict[str, Any] = _storable(given, 8)
-        size = len(msgspec.json.encode(told))
-        return told if size <= _MOST_DETAILS else {"left_out": f"{size} bytes, more than {_MOST_DETAILS}"}
-    except Exception as broken:  # it may be anybody's code
-        return {"left_out": f"they cannot be shown: {type(broken).__name__}"}
+        data: dict[str, Any] = _storable(details, 8)
+        size = len(msgspec.json.encode(data))
+        return data if size <= _MOST_DETAILS else {"left_out": f"{size} bytes, more than {_MOST_DETAILS}"}
+    except Exception as failure:  # the mapping may be a class of the application
+        return {"left_out": f"details cannot be shown: {type(failure).__name__}"}
 
 
 def _storable(value: Any, depth: int) -> Any:
@@ -173,19 +173,19 @@ def _storable(value: Any, depth: int) -> Any:
 def _text(error: BaseException) -> str:
     try:
         return str(error)
-    except Exception as broken:  # a handler's exception may have a broken __str__
-        return f"(its text cannot be shown: {type(broken).__name__})"
+    except Exception as failure:  # a handler's exception may have a broken __str__
+        return f"(its text cannot be shown: {type(failure).__name__})"
 
 
 def _traceback(error: BaseException) -> str:
     try:
         return "".join(traceback.format_exception(type(error), error, _handlers_own(error.__traceback__), limit=-30))
-    except Exception as broken:  # formatting runs code of the handler's own exception classes
-        return f"(its traceback cannot be shown: {type(broken).__name__})"
+    except Exception as failure:  # formatting runs code of the handler's own exception classes
+        return f"(its traceback cannot be shown: {type(failure).__name__})"
 
 
 def _handlers_own(frames: TracebackType | None) -> TracebackType | None:
-    """A traceback from the handler's first frame on; all of it where a worker itself raised."""
+    """Return the traceback from the handler's first frame on, or all of it if the worker itself raised."""
     own = frames
     while own is not None and str(own.tb_frame.f_globals.get("__name__")).startswith(_WORKER):
         own = own.tb_next

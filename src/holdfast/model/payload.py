@@ -1,4 +1,4 @@
-"""Payloads: one JSON object of a task's arguments, checked before the database is asked."""
+"""Payloads: a task's arguments as one JSON object, checked before they are sent to the database."""
 
 from __future__ import annotations
 
@@ -16,43 +16,43 @@ from holdfast.model.codec import enc_hook
 _encode = msgspec.json.Encoder(order=None, enc_hook=enc_hook).encode
 _encode_sorted = msgspec.json.Encoder(order="sorted").encode
 _LONGEST_KEY_TEXT = 1000
-# A NUL is \u0000 after an even number of backslashes; after an odd number it is the text "u0000".
+# \u0000 is a NUL after an even number of backslashes; after an odd number it is the text "u0000".
 _NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 _TEXT = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"')
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
-_STEPS = [1 if each in b"[{" else -1 for each in range(256)]  # from bracket to bracket
-# PostgreSQL writes numbers out: 1e308 is stored with 309 digits, 60 times as long as it was sent.
+_STEPS = [1 if each in b"[{" else -1 for each in range(256)]  # change of depth at a bracket
+# PostgreSQL stores 1e308 with all of its 309 digits, 60 times as long as it was sent.
 LONGEST_NUMBER = 60  # times
 _EXPONENT = re.compile(rb"[0-9][eE][+-]?([0-9]+)")
 _EXPONENT_OR_TEXT = re.compile(_TEXT.pattern + rb"|[0-9][eE][+-]?([0-9]+)")
 _LARGEST_EXPONENT = 999
-_SLICE = 65_536  # bytes that a regular expression searches at once: it keeps other threads waiting
+_SLICE = 65_536  # bytes searched at once: a regular expression holds the GIL
 
 
 class Encoded(bytes):
-    """A payload that was read from JSON and checked. `held` is what its reader made of it, so it is decoded once; of a
-    large one nothing is held, as what it stands for takes many times its size."""
+    """A payload that was read from JSON and checked. `held` is its decoded value, so that it is decoded once. A large
+    payload has none, because the decoded value takes many times its size."""
 
     reader: object = None
     held: Any = None
 
 
 def encode(value: object, what: str) -> bytes:
-    """JSON bytes of a value, or a message that says why it has none."""
+    """Return a value as JSON, or raise InvalidPayload."""
     try:
         data = _encode(value)
-        if b"null" in data:  # what msgspec makes of a number that JSON has not
+        if b"null" in data:  # msgspec writes NaN and infinities as null
             _refuse_non_finite(value, what)
         return data
     except RecursionError:
         raise InvalidPayload(f"{what} is nested too deeply") from None
     except (TypeError, ValueError, OverflowError, UnicodeEncodeError, msgspec.MsgspecError) as error:
-        raise InvalidPayload(f"{what} cannot be carried as JSON: {error}") from error
+        raise InvalidPayload(f"{what} cannot be encoded as JSON: {error}") from error
 
 
 def _refuse_non_finite(value: object, what: str) -> None:
     if isinstance(value, float) and not math.isfinite(value):
-        raise InvalidPayload(f"{what} holds {value}, which JSON cannot carry")
+        raise InvalidPayload(f"{what} holds {value}, which JSON cannot represent")
     if isinstance(value, dict):
         value = list(value.values())
     elif isinstance(value, msgspec.Struct):
@@ -67,7 +67,7 @@ def _refuse_non_finite(value: object, what: str) -> None:
 
 
 def check_text(text: Any, what: str, longest: int) -> str:
-    """A name that PostgreSQL can store."""
+    """Return the text if PostgreSQL can store it, or raise UsageError."""
     if not isinstance(text, str):
         raise UsageError(f"{what} is a text, got {text!r:.60}")
     if not 1 <= len(text) <= longest:
@@ -78,7 +78,7 @@ def check_text(text: Any, what: str, longest: int) -> str:
 
 
 def check_headers(headers: Any, max_size: int, max_depth: int) -> None:
-    """Refuses headers that could not be carried; middleware may set anything."""
+    """Raise an error for headers that cannot be stored; middleware may set anything."""
     what = "a job's headers"
     if not isinstance(headers, dict):
         raise UsageError(f"{what} are a dict, got {headers!r:.60}")
@@ -86,7 +86,7 @@ def check_headers(headers: Any, max_size: int, max_depth: int) -> None:
 
 
 def check_limits(data: bytes, what: str, max_size: int, max_depth: int, setting: str = "HOLDFAST_MAX_PAYLOAD") -> None:
-    """Refuses what PostgreSQL or a worker would choke on: too large, too deep, or holding a NUL."""
+    """Raise InvalidPayload for JSON that is too large or too deep, or that contains a NUL."""
     size = len(data)
     if size <= max_size < size * LONGEST_NUMBER:
         size = stored_size(data, what, max_size)
@@ -97,16 +97,16 @@ def check_limits(data: bytes, what: str, max_size: int, max_depth: int, setting:
         )
     if b"\\u0000" in data and _NUL.search(data):
         raise InvalidPayload(f"{what} holds a NUL character, which PostgreSQL cannot store in JSON")
-    # Counting brackets is cheap and never too low, so the real depth is measured only when it could be too much.
+    # The number of brackets is cheap to count and an upper bound, so the depth is rarely measured.
     if data.count(b"{") + data.count(b"[") > max_depth and _is_deeper(data, max_depth):
         raise InvalidPayload(f"{what} is nested more than {max_depth} levels deep")
 
 
 def stored_size(data: bytes, what: str, enough: int) -> int:
-    """Return how many bytes PostgreSQL stores: numbers with an exponent are written out. Stops counting above `enough`.
+    """Return how many bytes PostgreSQL stores, with exponents written out; stop counting above `enough`.
 
-    Refuse exponents that no number of ours has. The first count takes texts for numbers, so it is never too low; only
-    where it is too much are texts told from numbers.
+    Refuse exponents above _LARGEST_EXPONENT. The first pass also counts exponents inside strings, so it is an upper
+    bound; only if that is too much does a second pass exclude strings.
     """
     largest, more = 0, 0
     for start in range(0, len(data), _SLICE):
@@ -128,7 +128,7 @@ def stored_size(data: bytes, what: str, enough: int) -> int:
 
 
 def _is_deeper(data: bytes, most: int) -> bool:
-    """Whether JSON is nested deeper than so many levels."""
+    """Return whether JSON is nested deeper than `most` levels."""
     brackets = _TEXT.sub(b"", data).translate(None, _NO_BRACKETS)
     level = 0
     for start in range(0, len(brackets), _SLICE):
@@ -140,19 +140,19 @@ def _is_deeper(data: bytes, most: int) -> bool:
 
 
 def sorted_json(data: bytes) -> str:
-    """The same JSON with its keys in order: equal arguments give equal text."""
+    """Return the JSON with sorted keys, so that equal arguments give equal text."""
     return _encode_sorted(msgspec.json.decode(data)).decode()
 
 
 def dedupe_key(task: str, tenant: str | None, text: str) -> str:
-    """`<task>::<tenant|global>::<text>`: no task or tenant meets another's key. A long text gives way to its hash."""
+    """Return `<task>::<tenant|global>::<text>`, unique to task and tenant. A long text is replaced by its hash."""
     if len(text.encode()) > _LONGEST_KEY_TEXT:
         text = "sha256:" + hashlib.sha256(text.encode()).hexdigest()
     return f"{_part(task)}::{'global' if tenant is None else _part(tenant, 'global')}::{text}"
 
 
 def _part(name: str, reserved: str = "") -> str:
-    """A name as part of a key; one that could be taken for another's, or for the frame, is escaped."""
+    """Return a name as part of a key, escaped if it could be confused with another key."""
     if name == reserved or ":" in name or "%" in name:
         return "%" + name.replace("%", "%25").replace(":", "%3A")
     return name

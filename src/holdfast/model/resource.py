@@ -1,4 +1,4 @@
-"""Resources that a worker opens once and hands to its handlers: a connection pool, an HTTP session, a model."""
+"""Resources that a worker opens once and passes to its handlers: a connection pool, an HTTP session, a model."""
 
 from __future__ import annotations
 
@@ -23,12 +23,11 @@ class Resource(Generic[T]):
 
     @property
     def value(self) -> T:
-        """The default of a handler's parameter, in whose place the worker passes the value: `pool: Pool = db.value`."""
+        """Return the default of a handler's parameter, which the worker replaces: `pool: Pool = db.value`."""
         return cast(T, self)
 
     async def open(self, stack: contextlib.AsyncExitStack) -> T:
-        """Opens it for as long as the stack lasts. It is closed in the same way however the worker ends: what comes
-        after its yield is run, with no need of a finally."""
+        """Open the resource until the stack closes. The code after its yield always runs, without a `finally`."""
         if inspect.isasyncgenfunction(self._opener):
             on_loop = contextlib.asynccontextmanager(self._opener)()
             value = await on_loop.__aenter__()

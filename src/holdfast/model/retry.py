@@ -1,7 +1,7 @@
-"""When a failed job runs again, as a value.
+"""Retry policies: when a failed job runs again.
 
-The value travels to the database as JSON, and SQL's retry_delay() decides with it, so that a job whose worker has
-died is treated like one whose handler raised. `Retry.delay` says the same in Python, for people and for tests.
+A policy is stored with the job as JSON. SQL's retry_delay() applies it, so a job whose worker died is treated like one
+whose handler raised. `Retry.delay` computes the same in Python, for display and tests.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from holdfast.errors import ConfigurationError
 
 DAY = 86_400.0
-LONGEST = 315_360_000.0  # ten years: what an uncapped policy is capped at
+LONGEST = 315_360_000.0  # ten years: the cap of a policy without one
 _HIGHEST_POWER = 60
 
 
@@ -49,7 +49,7 @@ class Retry:
 
     @classmethod
     def fixed(cls, delay: float, *, max_attempts: int = 5, jitter: float = 0.0) -> Retry:
-        """Every retry waits the same time."""
+        """Return a policy with the same delay before every retry."""
         return cls("fixed", max_attempts, (float(delay),), jitter=jitter)
 
     @classmethod
@@ -62,12 +62,12 @@ class Retry:
         max_attempts: int = 5,
         jitter: float = 0.0,
     ) -> Retry:
-        """base, base x factor, base x factor^2 ... seconds, never more than cap."""
+        """Return a policy with delays of base, base x factor, base x factor^2 ... seconds, up to cap."""
         return cls("exponential", max_attempts, (float(base),), float(factor), float(cap), jitter)
 
     @classmethod
     def table(cls, delays: Sequence[float], *, max_attempts: int | None = None, jitter: float = 0.0) -> Retry:
-        """The given delays in turn; the last one repeats. One attempt more than delays unless said otherwise."""
+        """Return a policy with the given delays; the last one repeats. By default, one attempt more than delays."""
         if not delays:
             raise ConfigurationError("a table of retry delays needs at least one; use Retry.none() for no retry")
         attempts = len(delays) + 1 if max_attempts is None else max_attempts
@@ -75,7 +75,7 @@ class Retry:
 
     @classmethod
     def none(cls) -> Retry:
-        """One attempt only."""
+        """Return a policy with a single attempt."""
         return cls("none", 1)
 
     def on(
@@ -85,18 +85,18 @@ class Retry:
         fail: Sequence[type[BaseException] | str] = (),
         dead: Sequence[type[BaseException] | str] = (),
     ) -> Retry:
-        """The same policy with errors told apart, by exception type or by error code.
+        """Return the policy with rules for errors, by exception type or by error code.
 
-        `dead` errors are dead at once, `fail` errors are failed at once; with `retry` given, only those are retried and
-        all others fail. The first that matches counts, in that order.
+        `dead` errors end the job as dead, `fail` errors as failed, without a retry. With `retry`, only those errors are
+        retried, and all other errors fail. The first match counts, in the order dead, fail, retry.
         """
         for rule in (*retry, *fail, *dead):
             check_rule(rule)
         return replace(self, retry_on=tuple(retry), fail_on=tuple(fail), dead_on=tuple(dead))
 
     def outcome(self, error: BaseException, code: str | None) -> str | None:
-        """What an error means under this policy: error (retried while attempts are left), failed, dead, or None when
-        the policy says nothing about it."""
+        """Return the outcome of an error: error (retried while attempts are left), failed, dead, or None if no rule
+        applies."""
         if matches(self.dead_on, error, code):
             return "dead"
         if matches(self.fail_on, error, code):
@@ -106,7 +106,7 @@ class Retry:
         return "error" if matches(self.retry_on, error, code) else "failed"
 
     def delay(self, attempt: int) -> float:
-        """Seconds between the failure of the attempt-th attempt and the next, without jitter."""
+        """Return the seconds between the failure of an attempt and the next one, without jitter."""
         step = max(attempt, 1) - 1
         if self.kind == "none":
             return 0.0
@@ -115,7 +115,7 @@ class Retry:
         return min(self.cap, self.delays[min(step, len(self.delays) - 1)])
 
     def as_json(self) -> dict[str, Any]:
-        """The form SQL's retry_delay() reads."""
+        """Return the form that SQL's retry_delay() reads."""
         shape: dict[str, Any] = {"kind": self.kind, "cap": self.cap, "jitter": self.jitter}
         if self.kind == "fixed":
             shape["delay"] = self.delays[0]
@@ -127,7 +127,7 @@ class Retry:
 
 
 class ErrorTable:
-    """What errors mean in a whole application, by code or by exception type. A task's own rules come first."""
+    """Outcomes of errors for a whole application, by code or exception type. A task's own rules come first."""
 
     _OUTCOMES: ClassVar = {"retry": "error", "fail": "failed", "dead": "dead"}
 
@@ -135,7 +135,7 @@ class ErrorTable:
         self._rules: dict[type[BaseException] | str, str] = {}
 
     def update(self, rules: Mapping[type[BaseException] | str, str]) -> None:
-        """Adds rules; later ones win."""
+        """Add rules; later ones win."""
         for rule, meaning in rules.items():
             check_rule(rule)
             if meaning not in self._OUTCOMES:
@@ -143,7 +143,7 @@ class ErrorTable:
             self._rules[rule] = self._OUTCOMES[meaning]
 
     def outcome(self, error: BaseException, code: str | None) -> str:
-        """What an error means: its code is looked up first, then its type and the types it derives from."""
+        """Return the outcome of an error: by its code first, then by its type and base classes."""
         for key in (code, *type(error).__mro__):
             if key in self._rules:
                 return self._rules[key]
@@ -151,19 +151,19 @@ class ErrorTable:
 
 
 def check_policy(retry: Any) -> None:
-    """Refuses what is no policy; not every caller has a type checker."""
+    """Raise ConfigurationError unless this is a policy; not every caller has a type checker."""
     if not isinstance(retry, Retry):
         raise ConfigurationError(f"retry is a policy such as Retry.fixed(60, max_attempts=3), got {retry!r}")
 
 
 def check_rule(rule: Any) -> None:
-    """Refuses what names no error."""
+    """Raise ConfigurationError unless this names an error."""
     if not (isinstance(rule, str) or (isinstance(rule, type) and issubclass(rule, BaseException))):
         raise ConfigurationError(f"errors are named by exception type or by code, got {rule!r}")
 
 
 def matches(rules: Rules, error: BaseException, code: str | None) -> bool:
-    """Whether one of the rules names this error."""
+    """Return whether one of the rules names this error."""
     return any(rule == code if isinstance(rule, str) else isinstance(error, rule) for rule in rules)
 
 

@@ -1,5 +1,4 @@
-"""Schedules: cron text in a time zone, turned into slots. Pure arithmetic on given moments: what time it is, the
-database says."""
+"""Schedules: compute slots from cron text in a time zone. The current time always comes from the database."""
 
 from __future__ import annotations
 
@@ -22,13 +21,13 @@ MOST = 1000  # slots of one schedule fired in one transaction
 _TICK = timedelta(microseconds=1)
 _LONGEST_TEXT = 200
 _SOME_DAY = datetime(2024, 1, 1, tzinfo=UTC)
-# Where the latest of many slots is looked for: so far back, and further only when there was none.
+# How far back to look for the latest slot: the next window is tried only if this one has none.
 _WINDOWS = [timedelta(minutes=1), timedelta(hours=1), timedelta(days=1), timedelta(days=32), timedelta(days=366)]
 
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """What to fire of a schedule now, and from where on to look next time; None when no slot will ever come."""
+    """Slots to fire now, and the time from which to look next; None if no slot will ever come."""
 
     slots: list[datetime]
     then: datetime | None
@@ -36,11 +35,10 @@ class Due:
 
 @dataclass(frozen=True, slots=True)
 class Cron:
-    """When a schedule comes due: cron text in a time zone, and what becomes of slots that nobody fired in time.
+    """When a schedule comes due: cron text in a time zone, and what to do with missed slots.
 
     text: minute, hour, day of month, month, day of week; a sixth field in front is seconds. zone: as in
-    "Europe/Berlin". missed: "skip" leaves out slots that are late, "once" fires the latest for all of them, "all" fires
-    each.
+    "Europe/Berlin". missed: "skip" leaves out late slots, "once" fires the latest one, "all" fires each.
     """
 
     text: str
@@ -56,18 +54,18 @@ class Cron:
             raise ConfigurationError(f"cron text {self.text!r} names a moment that never comes")
 
     def slots(self, since: datetime) -> Iterator[datetime]:
-        """The slots at or after a moment, in UTC, each later than the one before."""
+        """Yield the slots at or after a time, in UTC, in ascending order."""
         last = since.astimezone(UTC) - _TICK
         with suppress(OverflowError):  # the calendar ends
             for local in _WallClock(self.text, local_time(last, self.zone)):
-                # When clocks go back, a time of day is found in its first hour even if we ask in the second.
+                # When clocks go back, CronSim finds a time of day in its first hour even if `last` is in the second.
                 if (slot := local.astimezone(UTC)) > last:
                     yield slot
                     last = slot
 
     def due(self, since: datetime, now: datetime, late: float) -> Due:
-        """What to fire at `now` of the slots from `since` on; "skip" leaves out those more than `late` seconds ago."""
-        # In UTC: within one zone Python counts by what clocks show, wrongly when they are changed in between.
+        """Return the slots from `since` to fire at `now`; "skip" leaves out those more than `late` seconds old."""
+        # In UTC, because within one zone Python subtracts wall-clock times, which is wrong across clock changes.
         since, now = since.astimezone(UTC), now.astimezone(UTC)
         if self.missed == "once":
             latest = self._latest(since, now)
@@ -85,7 +83,7 @@ class Cron:
     def _latest(self, since: datetime, now: datetime) -> datetime | None:
         for start in (*(now - window for window in _WINDOWS if now - window > since), since):
             latest = None
-            for latest in self._between(start, now):  # noqa: B007 - the last one is the answer
+            for latest in self._between(start, now):  # noqa: B007 - the last one is the result
                 pass
             if latest is not None:
                 return latest
@@ -94,7 +92,7 @@ class Cron:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """A schedule as the code has it: a name, when, and the job that each slot makes."""
+    """A schedule as declared in code: a name, a cron, and the job that each slot enqueues."""
 
     name: str
     cron: Cron
@@ -103,11 +101,11 @@ class Schedule:
 
 @dataclass(frozen=True, slots=True)
 class ScheduleInfo:
-    """A schedule as the database has it; times are in UTC.
+    """A schedule as stored in the database; times are in UTC.
 
-    next_at: where the next slot is looked for, and that slot itself once the leader has seen it. last_at: the slot that
-    was last fired. problem: why the leader could not fire it. live: whether a live worker knows its task. now: the
-    database's time.
+    next_at: the time from which to look for the next slot, and that slot itself once the leader has computed it.
+    last_at: the slot fired last. problem: why the leader could not fire it. live: whether a live worker has its task.
+    now: the database's time.
     """
 
     name: str
@@ -128,13 +126,13 @@ class ScheduleInfo:
 
     @property
     def overdue(self) -> float:
-        """Seconds since it came due; 0 or less when it has not."""
+        """Return the seconds since it came due; 0 or less if it is not due."""
         return 0.0 if self.next_at is None else (self.now - self.next_at).total_seconds()
 
 
 class _WallClock(CronSim):
-    """CronSim for zones whose clocks change by half an hour too (Australia/Lord_Howe). It jumps by whole hours, and
-    after such a change its jumps pass by slots: where the offset has changed, go step by step instead."""
+    """CronSim for zones whose clocks change by half an hour (Australia/Lord_Howe). CronSim advances by whole hours, and
+    skips slots after such a change; where the offset has changed, this class advances in small steps."""
 
     def advance_hour(self) -> bool:
         before = self.dt
@@ -158,14 +156,14 @@ class _WallClock(CronSim):
 
 
 def local_time(moment: datetime, zone: str) -> datetime:
-    """A moment as the clocks of a zone show it."""
+    """Return a time in a zone's local time."""
     return moment.astimezone(_find_zone(zone))
 
 
 def _check_text(text: str) -> None:
-    given: Any = text  # not every caller has a type checker
+    value: Any = text  # not every caller has a type checker
     hint = "write minute, hour, day of month, month, day of week, as in '0 3 * * *'; a sixth field in front is seconds"
-    if not isinstance(given, str) or len(text) > _LONGEST_TEXT:
+    if not isinstance(value, str) or len(text) > _LONGEST_TEXT:
         raise ConfigurationError(f"cron text has up to {_LONGEST_TEXT} characters, got {text!r}; {hint}")
     try:
         CronSim(text, _SOME_DAY)
@@ -175,7 +173,7 @@ def _check_text(text: str) -> None:
 
 
 def _find_zone(name: str) -> tzinfo:
-    if name == "UTC":  # needs no data
+    if name == "UTC":  # needs no time zone database
         return UTC
     try:
         return zoneinfo.ZoneInfo(name)

@@ -1,7 +1,7 @@
 """A handler's signature as a payload: arguments to JSON at enqueue, JSON to arguments at run.
 
-Positional and keyword arguments become one JSON object by parameter name. The bytes are read back at enqueue with the
-decoder the worker will use, so what passes there cannot fail to fit later, unless the handler has changed since.
+Positional and keyword arguments become one JSON object by parameter name. Enqueue decodes it with the worker's decoder,
+so a payload that passes fits the handler, unless that has changed since.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _PLAIN = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONL
 
 
 class Signature:
-    """How one handler is called, and how its arguments travel."""
+    """The parameters of one handler, and the encoding of its arguments."""
 
     def __init__(self, name: str, handler: Callable[..., Any]) -> None:
         self.name = name
@@ -37,31 +37,31 @@ class Signature:
         self.context_name = next((p.name for p in parameters if hints.get(p.name) is Context), None)
         self.resources = {p.name: p.default for p in parameters if isinstance(p.default, Resource)}
         self.returns = hints.get("return", Any)
-        carried = [p for p in parameters if p.name != self.context_name and p.name not in self.resources]
-        _refuse_variadic(name, carried)
+        arguments = [p for p in parameters if p.name != self.context_name and p.name not in self.resources]
+        _refuse_variadic(name, arguments)
         self.context_first = bool(
             self.context_name and parameters[0].name == self.context_name and parameters[0].kind in _PLAIN[:1]
         )
-        self._shape = inspect.Signature(carried)
-        self.names = tuple(p.name for p in carried)
-        self.kinds = {p.name: hints.get(p.name, Any) for p in carried}
-        self._names = tuple(p.name for p in carried if p.kind is _PLAIN[0])
-        self._defaults = {p.name: p.default for p in carried if p.default is not p.empty}
-        self._positional = not self._defaults and len(self._names) == len(carried)
+        self._shape = inspect.Signature(arguments)
+        self.names = tuple(p.name for p in arguments)
+        self.kinds = {p.name: hints.get(p.name, Any) for p in arguments}
+        self._names = tuple(p.name for p in arguments if p.kind is _PLAIN[0])
+        self._defaults = {p.name: p.default for p in arguments if p.default is not p.empty}
+        self._positional = not self._defaults and len(self._names) == len(arguments)
         checked = {
             each: codec.check_type(kind, f"task {name!r}: parameter {each!r}") for each, kind in self.kinds.items()
         }
         self._codecs = {each: found for each, found in checked.items() if found is not None}
         self._result_codec = codec.check_type(self.returns, f"task {name!r}: the result")
-        self._decoder = _decoder(name, carried, {**hints, **dict.fromkeys(self._codecs, msgspec.Raw)})
+        self._decoder = _decoder(name, arguments, {**hints, **dict.fromkeys(self._codecs, msgspec.Raw)})
 
     def encode(self, args: Sequence[Any], kwargs: Mapping[str, Any], max_size: int, max_depth: int) -> bytes:
-        """The payload of one call, checked against the handler and the limits."""
+        """Return the payload of one call, checked against the handler and the size limits."""
         bound = self.bind(args, kwargs)
         if self._codecs:
             self._write(bound)
         data = payload.encode(bound, self._what)
-        # The cheap tests, never too lenient; check_limits names what is wrong, or finds that nothing is.
+        # Cheap tests that may give false alarms; check_limits decides.
         if len(data) > max_size or b"\\u0000" in data or data.count(b"{") + data.count(b"[") > max_depth:
             payload.check_limits(data, self._what, max_size, max_depth)
         self._decode(data)
@@ -70,9 +70,9 @@ class Signature:
     def check_json(self, data: bytes, max_size: int, max_depth: int) -> payload.Encoded:
         """Return a payload that came as JSON, checked like one that encode() makes, and decoded once."""
         payload.check_limits(data, self._what, max_size, max_depth)
-        if len(data) * payload.LONGEST_NUMBER <= max_size:  # else check_limits has looked at its numbers
+        if len(data) * payload.LONGEST_NUMBER <= max_size:  # else check_limits has checked its numbers
             payload.stored_size(data, self._what, max_size)
-        # Line ends and tabs are between values only; in a line of COPY they would end it.
+        # Line ends and tabs occur only between values; they would break a COPY line.
         checked = payload.Encoded(data.translate(None, b"\r\n\t"))
         try:
             if len(data) > _LARGEST_HELD:
@@ -85,62 +85,62 @@ class Signature:
         return checked
 
     def _try_large(self, data: bytes) -> None:
-        """Decode what may become hundreds of thousands of objects, to see that it fits; nothing of it is kept. The
-        garbage collector would look through all of them, again and again: two thirds of the time."""
-        was = gc.isenabled()
+        """Decode a large payload to check it. The garbage collector is off, because its scans of the new objects would
+        take two thirds of the time."""
+        was_enabled = gc.isenabled()
         gc.disable()
         try:
             self._decode(data)
         finally:
-            if was:
+            if was_enabled:
                 gc.enable()
 
     def _explain(self, data: bytes) -> None:
-        """Raise what bind() says of arguments that are missing or too many, as it does for callers in Python."""
+        """Raise bind()'s error if arguments are missing or unknown, as for callers in Python."""
         try:
-            given = msgspec.json.decode(data)
+            arguments = msgspec.json.decode(data)
         except (msgspec.MsgspecError, RecursionError):
             return
-        if isinstance(given, dict):
-            self.bind((), given)
+        if isinstance(arguments, dict):
+            self.bind((), arguments)
 
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """Arguments by parameter name; a clear error when they do not fit."""
+        """Return the arguments by parameter name, or raise InvalidPayload."""
         if not kwargs and self._positional and len(args) == len(self._names):
             return dict(zip(self._names, args))  # noqa: B905 - equal lengths; strict would cost a tenth of an enqueue
-        if given := {self.context_name, *self.resources} & set(kwargs):
-            raise InvalidPayload(f"{given.pop()!r} is given to task {self.name!r} by the worker, not by enqueue")
+        if injected := {self.context_name, *self.resources} & set(kwargs):
+            raise InvalidPayload(f"{injected.pop()!r} is given to task {self.name!r} by the worker, not by enqueue")
         try:
             return dict(self._shape.bind(*args, **kwargs).arguments)
         except TypeError as error:
             raise InvalidPayload(f"task {self.name!r} takes {self._shape}: {error}") from None
 
     def bind_some(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """Some of the arguments by parameter name, for whoever looks for jobs that have them."""
+        """Return some of the arguments by parameter name, for searches."""
         try:
             return dict(self._shape.bind_partial(*args, **kwargs).arguments)
         except TypeError as error:
             raise InvalidPayload(f"task {self.name!r} takes {self._shape}: {error}") from None
 
     def call(self, job: Job) -> Call:
-        """The arguments that a job is run with."""
+        """Return the arguments that a job is run with."""
         return self.decode(job.payload)
 
     def decode(self, data: str | bytes) -> Call:
-        """The arguments a payload stands for."""
-        held = self._decode(data)
+        """Return the arguments of a payload."""
+        decoded = self._decode(data)
         if self._positional:
-            return _astuple(held), {}
-        given = msgspec.structs.asdict(held)
-        return (), {k: v for k, v in given.items() if v is not msgspec.UNSET}
+            return _astuple(decoded), {}
+        values = msgspec.structs.asdict(decoded)
+        return (), {k: v for k, v in values.items() if v is not msgspec.UNSET}
 
     def arguments(self, data: str | bytes) -> dict[str, Any]:
-        """The same by name, with the defaults of those left out."""
-        held = msgspec.structs.asdict(self._decode(data))
-        return {name: self._defaults[name] if value is msgspec.UNSET else value for name, value in held.items()}
+        """Return the arguments by name, with defaults filled in."""
+        values = msgspec.structs.asdict(self._decode(data))
+        return {name: self._defaults[name] if value is msgspec.UNSET else value for name, value in values.items()}
 
     def read_result(self, result: Any) -> Any:
-        """A stored result as the type the handler is annotated to return."""
+        """Return a stored result as the type of the handler's return annotation."""
         if result is None or self.returns in (Any, None, type(None)):
             return result
         try:
@@ -153,13 +153,13 @@ class Signature:
             ) from None
 
     def write_result(self, result: Any, what: str) -> bytes:
-        """Return a result as JSON, by the type the handler is annotated to return where that is Pydantic's."""
+        """Return a result as JSON; if the return annotation is a Pydantic type, by that type."""
         if self._result_codec is None or result is None:
             return payload.encode(result, what)
         try:
             return self._result_codec.encode(result)
         except Exception as error:  # a serializer may be the application's own code
-            raise InvalidPayload(f"{what} cannot be carried as JSON: {error}") from error
+            raise InvalidPayload(f"{what} cannot be encoded as JSON: {error}") from error
 
     def _write(self, bound: dict[str, Any]) -> None:
         for name, its_codec in self._codecs.items():
@@ -181,8 +181,8 @@ class Signature:
 
     def _decode(self, data: str | bytes) -> msgspec.Struct:
         if isinstance(data, payload.Encoded) and data.reader is self:
-            known: msgspec.Struct = data.held
-            return known
+            cached: msgspec.Struct = data.held
+            return cached
         try:
             held: msgspec.Struct = self._decoder.decode(data)
             if self._codecs:
@@ -228,5 +228,5 @@ def _decoder(name: str, parameters: Sequence[inspect.Parameter], hints: Mapping[
         return msgspec.json.Decoder(shape, dec_hook=codec.dec_hook)
     except TypeError as error:
         raise ConfigurationError(
-            f"task {name!r} has a parameter whose type cannot be carried as JSON: {error}; {codec.USABLE}"
+            f"task {name!r} has a parameter whose type cannot be encoded as JSON: {error}; {codec.USABLE}"
         ) from None

@@ -1,4 +1,4 @@
-"""What one bounded pass did, or a worker in one window, and what tenants used."""
+"""Results of a bounded pass or of a worker's window, and the usage of tenants."""
 
 from __future__ import annotations
 
@@ -8,31 +8,31 @@ from typing import Any, NamedTuple
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """The answer of `hf.tick()`, also kept in the table `ticks`."""
+    """The result of `hf.tick()`, also stored in the table `ticks`."""
 
     id: str
     worker: str
     seconds: float
     claimed: int
-    """Jobs taken: at most `max_jobs`, and at most `per_tenant` of one tenant."""
+    """Claimed jobs: at most `max_jobs`, and at most `per_tenant` of one tenant."""
     processed: int
-    """Attempts made: what was claimed, without what was canceled or lost before it could start."""
+    """Attempts made: claimed jobs without those canceled or lost before their start."""
     succeeded: int
     failed: int
-    """Attempts that failed, whether the job will be tried again or not."""
+    """Failed attempts, with or without a retry."""
     throttled: int
-    """Lanes (a tenant's jobs under the same limits) that were stepped over because a limit had no room, or because
-    their tenant had its `per_tenant` while there was room for more."""
+    """Lanes (a tenant's jobs under the same limits) that were skipped because a limit was reached, or because their
+    tenant had its `per_tenant` while there was room for more."""
     contention: int
-    """Limits that were stepped over because somebody else was working on them at that moment."""
+    """Limits that were skipped because another transaction had locked them."""
     depth: int
-    """Jobs that waited at the end: exact up to 10,000, about how many above that."""
+    """Jobs that waited at the end: exact up to 10,000, an estimate above that."""
     tenants: dict[str, int]
-    """Jobs taken of each tenant; those without one count under ''."""
+    """Claimed jobs of each tenant; those without one count under ''."""
 
 
 class Counts(NamedTuple):
-    """What a worker has done: since it started, or in one pass or window."""
+    """Counters of a worker: since its start, or of one pass or window."""
 
     claimed: int = 0
     processed: int = 0
@@ -42,13 +42,13 @@ class Counts(NamedTuple):
     contention: int = 0
 
     def since(self, earlier: Counts) -> Counts:
-        """What has been done since then."""
+        """Return the difference to earlier counters."""
         return Counts(*(now - then for now, then in zip(self, earlier, strict=True)))
 
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """One row of the view `health_levels`: a figure of the last five minutes, how it stands, and from where on."""
+    """One row of the view `health_levels`: a metric of the last five minutes, its level and its thresholds."""
 
     metric: str
     value: float | None
@@ -59,8 +59,8 @@ class Level:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What is in the database: jobs by queue and state, for how many seconds the oldest due one of a queue waits, which
-    states hold estimates, and what else Prometheus is told."""
+    """The database's figures for Prometheus: jobs by queue and state, seconds that each queue's oldest due job has
+    waited, live workers, levels, and the states whose counts are estimates."""
 
     jobs: dict[str, dict[str, int]]
     waits: dict[str, float]
@@ -71,7 +71,7 @@ class Figures:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What was used, by the names it was summed by."""
+    """Usage of one group; `by` has the values it was grouped by."""
 
     by: dict[str, Any]
     runs: int

@@ -1,4 +1,4 @@
-"""Tokens of the service: who calls it and what they may do."""
+"""Tokens of the service, their scopes, and the callers they identify."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from datetime import datetime
 
 PREFIX = "hf_"
 SCOPES = ("jobs:read", "jobs:write", "webhooks:read", "webhooks:write", "metrics", "operate", "admin")
-"""What a token may be for. metrics is to look at figures; operate is that and limits, queues and workers; admin is
-all of it. A tenant's has none of the three."""
+"""Scopes of tokens. metrics allows reading figures; operate also limits, queues and workers; admin everything. A
+tenant's token has none of the three."""
 SHOWN = len(PREFIX) + 8
 
 
 @dataclass(frozen=True, slots=True)
 class TokenInfo:
-    """One row of the table `api_tokens`, without the digest. `shown` is how the token begins; `state` is valid, expired
-    or revoked, by the database's clock."""
+    """One row of the table `api_tokens`, without the digest. `shown` is the token's beginning; `state` is valid,
+    expired or revoked, by the database's clock."""
 
     id: str
     name: str
@@ -29,15 +29,15 @@ class TokenInfo:
     revoked_at: datetime | None
     last_used_at: datetime | None
     priority: int
-    """The best that its jobs may have: 0 is any."""
+    """The highest priority of its jobs; 0 allows any."""
     rate: float | None
-    """Requests a second that each service lets through; None is any number."""
+    """Requests per second that each service process allows; None is unlimited."""
     state: str
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Whose token it is. `everyone` sees the rows of all tenants; the others see their tenant's."""
+    """The owner of a token. `everyone`: sees the rows of all tenants, not only of its own."""
 
     id: str
     name: str
@@ -52,16 +52,16 @@ class Caller:
         return self.tenant is None
 
     def may(self, scope: str) -> bool:
-        """Whether the token is for this."""
-        held = {"admin", "operate"} if scope == "metrics" else {"admin"}
-        return scope in self.scopes or not held.isdisjoint(self.scopes)
+        """Return whether the token has this scope."""
+        wider = {"admin", "operate"} if scope == "metrics" else {"admin"}
+        return scope in self.scopes or not wider.isdisjoint(self.scopes)
 
 
 def new_token() -> str:
-    """256 random bits, with a prefix by which people and scanners know what it is."""
+    """Return 256 random bits, with a prefix that people and secret scanners recognise."""
     return PREFIX + secrets.token_urlsafe(32)
 
 
 def digest(token: str) -> bytes:
-    """What is kept of a token. It is random, so nothing slower than a hash is needed."""
+    """Return the stored digest of a token. Tokens are random, so a fast hash is safe."""
     return hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()

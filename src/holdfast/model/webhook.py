@@ -1,4 +1,4 @@
-"""Webhooks: the events that are published, the endpoints that are told of them, and how it went."""
+"""Webhooks: events, the endpoints that receive them, and deliveries."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ QUEUE = "webhooks"
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that endpoints are to be told: `Event("order.paid", {"order": 7}, tenant="acme")`.
+    """An event to send to endpoints: `Event("order.paid", {"order": 7}, tenant="acme")`.
 
-    body is sent as JSON; bytes are sent as they are. With a key, the tenant's second event with that key makes nothing
-    and answers the first. id is made unless given; the same id again is delivered to no endpoint twice.
+    body is sent as JSON; bytes are sent unchanged. Publishing a tenant's second event with the same key has no effect
+    and returns the first. id is generated unless given; an event with the same id is delivered to each endpoint once.
     """
 
     type: str
@@ -28,7 +28,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """What came of an event: its id, the ids of its deliveries, and whether it was published before."""
+    """A published event: its id, the ids of its deliveries, and whether it was published before."""
 
     event: str
     deliveries: list[str]
@@ -37,10 +37,10 @@ class Published:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """One row of the `webhook_endpoint_state` view: where a tenant is told of events.
+    """One row of the `webhook_endpoint_state` view: where a tenant receives events.
 
-    events: types, or all of a kind ("order.*"); None is all. secrets: how many are valid; those before the newest are
-    until old_secrets_until. secret is set only in what `add` answers, and shown nowhere else.
+    events: types, or all of a kind ("order.*"); None is all. secrets: how many are valid; all but the newest expire at
+    old_secrets_until. secret is set only in the result of `add`.
     """
 
     id: str
@@ -66,9 +66,9 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class DeliveryInfo:
-    """One row of the `webhook_deliveries` view. status: PENDING, DELIVERED or FAILED; job_status says it more finely.
+    """One row of the `webhook_deliveries` view. status: PENDING, DELIVERED or FAILED; job_status has more detail.
 
-    What the endpoint last answered is in http_status, response_headers and response_body, cut to 16 kB.
+    The endpoint's last response is in http_status, response_headers and response_body, truncated to 16 kB.
     """
 
     id: str
@@ -93,10 +93,10 @@ class DeliveryInfo:
 
 @dataclass(frozen=True, slots=True)
 class Redelivered:
-    """What came of the wish to deliver again.
+    """The result of redelivering one delivery.
 
-    outcome: retried (it had failed), copied (it had ended; delivery is the id of the new one), due (it waited, and need
-    not wait longer), running, disabled (its endpoint is, and nothing was done) or unknown.
+    outcome: retried (it had failed), copied (it had ended; delivery is the id of the new one), due (it was waiting and
+    is now due), running, disabled (its endpoint is disabled; nothing was done) or unknown.
     """
 
     id: str
@@ -106,7 +106,7 @@ class Redelivered:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a worker knows of an endpoint when it sends; the secrets that are valid now, the newest first."""
+    """An endpoint as a worker needs it to send; `secrets` are the valid ones, newest first."""
 
     tenant: str | None
     url: str

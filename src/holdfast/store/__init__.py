@@ -1,1 +1,1 @@
-"""The only package that speaks to PostgreSQL. SQL decides; this carries."""
+"""Access to PostgreSQL. Only this package runs SQL, and SQL makes the decisions."""

@@ -1,8 +1,8 @@
-"""Connections of the caller's, from whichever library: how a call is run inside their transaction.
+"""Run calls on the caller's connection, of any supported library, inside its transaction.
 
-A connection is known by the names of its classes, so that no library is imported which the caller does not use. What
-SQLAlchemy and Django hold inside is never used behind their backs: they begin transactions around the statements they
-know of (SQLAlchemy on asyncpg with its first one), so a statement they did not see would commit by itself.
+A connection is recognised by the names of its classes, so no library is imported that the caller does not use. The
+driver connection inside SQLAlchemy and Django is never used directly. They begin transactions around their own
+statements (SQLAlchemy on asyncpg with its first one), so any other statement would commit by itself.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """One kind of connection. `execute` answers a statement's rows; for an async kind, a coroutine of them."""
+    """One kind of connection. `execute` returns a statement's rows; for an async kind, a coroutine."""
 
     name: str
     execute: Callable[[Any, str, Sequence[Any]], Any]
@@ -29,37 +29,39 @@ class Library:
 
 
 def run(conn: Any, call: Call[T]) -> T:
-    """Runs a call on a sync connection."""
+    """Run a call on a sync connection."""
     return call.read(_find(conn, is_async=False).execute(conn, call.sql, call.params))
 
 
 async def arun(conn: Any, call: Call[T]) -> T:
-    """Runs a call on an async connection."""
+    """Run a call on an async connection."""
     return call.read(await _find(conn, is_async=True).execute(conn, call.sql, call.params))
 
 
 def numbered(sql: str, params: Sequence[Any]) -> tuple[str, tuple[Any, ...]]:
-    """The same statement with $1, $2 ... for asyncpg, which sends each value in the form of the type that the server
-    infers for it. Text is announced as text, so that the casts beside it read it, and never a codec that the caller has
-    set for json or uuid. A null is written out, because nothing can be inferred from it."""
+    """Return the statement with $1, $2 ... for asyncpg, which encodes values by the types that the server infers.
+
+    Strings are cast to text first, so that the caller's own codecs for json or uuid are not used. A null is written
+    into the SQL, because no type can be inferred from it.
+    """
     first, *rest = sql.split("%s")
-    parts, sent = [first], []
+    parts, values = [first], []
     for value, after in zip(params, rest, strict=True):
         if value is not None:
-            sent.append(value)
-        parts += ("NULL" if value is None else f"${len(sent)}{'::text' if isinstance(value, str) else ''}", after)
-    return "".join(parts), tuple(sent)
+            values.append(value)
+        parts += ("NULL" if value is None else f"${len(values)}{'::text' if isinstance(value, str) else ''}", after)
+    return "".join(parts), tuple(values)
 
 
 def on_psycopg(conn: Any, sql: str, params: Sequence[Any], prepare: bool | None = None) -> Rows:
-    """The rows of a statement, as tuples whatever the connection's own row factory."""
+    """Return the rows of a statement as tuples, whatever the connection's row factory."""
     with conn.cursor(row_factory=tuple_row) as cursor:
         rows: Rows = cursor.execute(sql, params, prepare=prepare).fetchall()
         return rows
 
 
 async def on_psycopg_async(conn: Any, sql: str, params: Sequence[Any], prepare: bool | None = None) -> Rows:
-    """The rows of a statement, as tuples whatever the connection's own row factory."""
+    """Return the rows of a statement as tuples, whatever the connection's row factory."""
     async with conn.cursor(row_factory=tuple_row) as cursor:
         await cursor.execute(sql, params, prepare=prepare)
         rows: Rows = await cursor.fetchall()
@@ -127,10 +129,10 @@ _LIBRARIES = {
 
 def _find(conn: Any, *, is_async: bool) -> Library:
     kind = type(conn)
-    library = _known(kind)
+    library = _library_of(kind)
     if library is None:
-        taken = ", ".join(dict.fromkeys(each.name for each in _LIBRARIES.values()))
-        raise UsageError(f"conn is of type {kind.__module__}.{kind.__qualname__}; it may be one of: {taken}")
+        supported = ", ".join(dict.fromkeys(each.name for each in _LIBRARIES.values()))
+        raise UsageError(f"conn is of type {kind.__module__}.{kind.__qualname__}; it may be one of: {supported}")
     if library.is_async == is_async:
         return library
     if library is _DJANGO:
@@ -142,6 +144,6 @@ def _find(conn: Any, *, is_async: bool) -> Library:
     raise UsageError(f"conn is a {library.name}, which is {'' if library.is_async else 'not '}async: use {forms} ...")
 
 
-def _known(kind: type[Any]) -> Library | None:
+def _library_of(kind: type[Any]) -> Library | None:
     names = (f"{each.__module__}.{each.__qualname__}" for each in kind.__mro__)
     return next((_LIBRARIES[name] for name in names if name in _LIBRARIES), None)

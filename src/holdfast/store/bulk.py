@@ -1,4 +1,4 @@
-"""Many jobs of one task, rendered for COPY block by block while the server takes in the block before."""
+"""Many jobs of one task, rendered for COPY in blocks while the server reads the previous block."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ BLOCK = 100  # small blocks keep the server busy while the next one is rendered
 
 
 class Bulk:
-    """Calls to enqueue at once. `like` holds what they share; ids and payloads are kept, so that the same jobs can be
-    sent again when the reply to the first try was lost. `keys` tells the limits of a payload, if the task has any."""
+    """Jobs to enqueue at once. `like` holds what they share. Ids and payloads are kept, so that the same jobs can be
+    sent again after a lost reply. `keys` returns the limit keys of a payload, if the task has limits."""
 
     def __init__(
         self,
@@ -32,12 +32,12 @@ class Bulk:
         self.ids: list[str] = []
         self._payloads: list[bytes] = []
         self._calls = iter(calls)
-        self.lanes: dict[int, Keys | None] = {}  # the keys of each lane that got a job
+        self.lanes: dict[int, Keys | None] = {}  # limit keys by lane
         self._encode = encode
         self._keys = keys
 
     def blocks(self) -> Iterator[bytes]:
-        """COPY lines of every job, in the columns of Calls.copy_sql."""
+        """Yield blocks of COPY lines, with the columns of Calls.copy_sql."""
         head, tail = self._frame()
         same = tail + _end(self.like.lane, self.like.keys)
         if self._keys is None and self.like.lane:
@@ -53,7 +53,7 @@ class Bulk:
             yield b"".join(parts)
 
     def jobs(self) -> list[NewJob]:
-        """Every job in full."""
+        """Return every job in full."""
         for _ in self.blocks():
             pass
         own = self._keys or (lambda _: self.like.keys)
@@ -68,7 +68,7 @@ class Bulk:
 
     @property
     def may_have_lanes(self) -> bool:
-        """Whether any of the jobs may have a tenant or limits."""
+        """Return whether any job may have a tenant or limits."""
         return self._keys is not None or self.like.lane != 0
 
     def _frame(self) -> tuple[bytes, bytes]:
@@ -82,10 +82,10 @@ class Bulk:
 
 
 def _end(lane: int, keys: Keys | None) -> bytes:
-    told = "\\N" if keys is None else _text(text_array(keys))
-    return f"\t{lane}\t{told}\n".encode()
+    text = "\\N" if keys is None else _text(text_array(keys))
+    return f"\t{lane}\t{text}\n".encode()
 
 
 def _text(text: str) -> str:
-    """Text in COPY's form."""
+    """Return text escaped for COPY."""
     return text.replace("\\", "\\\\").replace("\t", "\\t").replace("\n", "\\n").replace("\r", "\\r")

@@ -1,4 +1,4 @@
-"""Every database call as a value: the SQL, its parameters, and how to read the answer. No I/O here.
+"""Every database call as a value: the SQL, its parameters, and how to read the rows. No I/O here.
 
 One value serves the sync client, the async client and the worker, so nothing is written twice.
 """
@@ -24,9 +24,9 @@ Rows = list[tuple[Any, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Call(Generic[T]):
-    """One statement. `repeat` makes what to run instead when the reply to it was lost. `prepare` false plans it anew
-    each time: for what a plan that was made while the tables were empty would make dear. `due` says of the answer which
-    job may start because of it, for whoever tells workers so: the last of many will do."""
+    """One statement. `repeat` returns the call to run after a lost reply. `due` returns the job of a result that may
+    start now, the last if there are several. With `prepare` false each execution is planned anew, because a plan made
+    for empty tables would be slow."""
 
     sql: str
     params: Sequence[Any]
@@ -53,12 +53,12 @@ _encode = msgspec.json.encode
 
 
 def array(items: Iterable[Any]) -> str:
-    """An array literal of plain items (ids, numbers): several times cheaper than adapting a list."""
+    """Return an array literal of plain items (ids, numbers), several times faster than adapting a list."""
     return "{" + ",".join(map(str, items)) + "}"
 
 
 def text_array(items: Iterable[str]) -> str:
-    """An array literal of any texts."""
+    """Return an array literal of strings, escaped."""
     return "{" + ",".join('"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"' for text in items) + "}"
 
 
@@ -126,12 +126,12 @@ class Calls:
             (_encode([_as_json(job) for job in jobs]).decode(), on_conflict, fresh),
             lambda rows: [Accepted(*row) for row in rows],
             lambda: self.enqueue_many(jobs, on_conflict, fresh=False),
-            lambda told: last([each.id for each in told]),
+            lambda accepted: last([each.id for each in accepted]),
         )
 
     def open_batch(self, batch: str, name: str, tenant: str | None, on_done: NewJob | None) -> Call[None]:
-        told = None if on_done is None else _encode(_as_json(on_done)).decode()
-        return self._void("open_batch", "%s::uuid, %s, %s, %s::jsonb", batch, name, tenant, told)
+        callback = None if on_done is None else _encode(_as_json(on_done)).decode()
+        return self._void("open_batch", "%s::uuid, %s, %s, %s::jsonb", batch, name, tenant, callback)
 
     def add_to_batch(self, batch: str, jobs: int) -> Call[None]:
         return self._void("add_to_batch", "%s::uuid, %s", batch, jobs)
@@ -186,9 +186,9 @@ class Calls:
         return Call("SELECT set_config('holdfast.announces', 'on', true)", (), lambda _: None)
 
     def announce_lanes(self, like: NewJob, keys: Iterable[Keys | None], jobs: int) -> Call[None]:
-        given = _encode(list(keys)).decode()
+        lanes = _encode(list(keys)).decode()
         return self._void(
-            "announce_lanes", "%s, %s, %s, %s::jsonb, %s", like.queue, like.priority, like.tenant, given, jobs
+            "announce_lanes", "%s, %s, %s, %s::jsonb, %s", like.queue, like.priority, like.tenant, lanes, jobs
         )
 
     def claim(
@@ -206,7 +206,7 @@ class Calls:
         direct: bool = False,
     ) -> Call[Claimed]:
         params = (worker, queues, limit, lease, after, asleep, free, per_tenant, _json(served), direct)
-        return Call(self._claim, params, _claimed)
+        return Call(self._claim, params, _read_claim)
 
     def finish(
         self,
@@ -217,9 +217,9 @@ class Calls:
         *,
         locked: str = "wait",
     ) -> Call[list[str]]:
-        told = _encode(outcomes).decode() if outcomes else None
+        data = _encode(outcomes).decode() if outcomes else None
         return Call(
-            self._finish, (array(ids), array(tokens), told, None if closed is None else array(closed), locked), firsts
+            self._finish, (array(ids), array(tokens), data, None if closed is None else array(closed), locked), firsts
         )
 
     def held_jobs(self, ids: Sequence[str], tokens: Sequence[int]) -> Call[list[str]]:
@@ -300,16 +300,16 @@ class Calls:
         )
 
     def fire_schedules(self, fires: Iterable[tuple[NextSlot, Due]]) -> Call[list[Fired]]:
-        given = [
+        slots = [
             {"name": it.name, "cron": it.cron, "zone": it.zone, "next_at": it.next_at, "slots": due.slots,
              "then": due.then}
             for it, due in fires
         ]  # fmt: skip
         return Call(
             f"SELECT name, cardinality(ids), problem, ids[1]::text FROM {self.schema}.fire_schedules(%s::jsonb)",
-            (_encode(given).decode(),),
+            (_encode(slots).decode(),),
             lambda rows: [Fired(*row) for row in rows],
-            due=lambda told: last([each.job for each in told if each.job]),
+            due=lambda fired: last([each.job for each in fired if each.job]),
         )
 
     def flag_schedule(self, name: str, problem: str) -> Call[None]:
@@ -382,7 +382,7 @@ class Calls:
         )
 
     def count_dead(self, where: Filter, *, most: int | None = None) -> Call[int]:
-        """Failed and dead jobs; with `most`, counted up to there."""
+        """Count failed and dead jobs, up to `most`."""
         conditions, params = where.sql()
         return Call(
             f"SELECT count(*) FROM (SELECT FROM {self.schema}.dead WHERE {conditions} LIMIT %s) found",
@@ -391,8 +391,8 @@ class Calls:
         )
 
     def queue_depth(self) -> Call[list[dict[str, Any]]]:
-        """Queues that have jobs or are paused: how many are where, which of these numbers are estimates, and who has
-        paused them, why and until when."""
+        """Return the queues that have jobs or are paused: counts by state, which counts are estimates, and the pause
+        with its author, reason and end."""
         names = ("queue", "ready", "running", "later", "dead", "oldest_wait", "estimated", "paused")
         return Call(
             "SELECT coalesce(q.queue, p.queue), coalesce(ready, 0), coalesce(running, 0), coalesce(later, 0), "
@@ -433,8 +433,8 @@ def _insert(schema: str, columns: str, places: str) -> str:
 
 
 def _as_json(job: NewJob) -> dict[str, Any]:
-    given = {name: getattr(job, name) for name in job.__slots__}
-    return {k: v for k, v in given.items() if v is not None} | {"payload": msgspec.Raw(job.payload)}
+    values = {name: getattr(job, name) for name in job.__slots__}
+    return {k: v for k, v in values.items() if v is not None} | {"payload": msgspec.Raw(job.payload)}
 
 
 def _json(value: dict[str, Any] | None) -> str | None:
@@ -442,10 +442,10 @@ def _json(value: dict[str, Any] | None) -> str | None:
 
 
 def _definition(it: Schedule) -> dict[str, Any]:
-    given = _as_json(it.job)
-    payload, task, _ = given.pop("payload"), given.pop("task"), given.pop("id")
+    options = _as_json(it.job)
+    payload, task, _ = options.pop("payload"), options.pop("task"), options.pop("id")
     return {"name": it.name, "task": task, "cron": it.cron.text, "zone": it.cron.zone, "missed": it.cron.missed,
-            "payload": payload, "options": given}  # fmt: skip
+            "payload": payload, "options": options}  # fmt: skip
 
 
 def _in_utc(value: Any) -> Any:
@@ -463,8 +463,8 @@ def last(ids: Sequence[str]) -> str | None:
 _claim_info = msgspec.json.Decoder(ClaimInfo).decode
 
 
-def _claimed(rows: Rows) -> Claimed:
-    """The jobs of a claim; the first row carries what it tells, and stands alone where there are no jobs."""
+def _read_claim(rows: Rows) -> Claimed:
+    """Return the result of a claim. The first row carries the info; without jobs it is the only row."""
     info = _claim_info(rows[0][-1])
     return Claimed([] if rows[0][0] is None else [Job(row) for row in rows], info)
 

@@ -1,4 +1,4 @@
-"""Connections: how they are opened, what a fresh one must show, and errors in words people can act on."""
+"""Connections: their parameters, the checks of a new one, and database errors that say what to do."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ from holdfast.settings import Settings
 from holdfast.store.deadline import Overdue, TooManyAbandoned
 
 OLDEST_SERVER = 150000
-DEEPEST = 400  # levels of JSON that are decoded: Python's own limit is 1,000, and others are on the stack
+DEEPEST = 400  # levels of JSON that are decoded; Python's recursion limit is 1,000 for the whole stack
 LOST = (psycopg.OperationalError, psycopg.InterfaceError)
 _WRONG_ADDRESS = re.compile(
     r"authentication failed|no password supplied|(database|role) \".*\" does not exist|no pg_hba.conf entry"
     r"|could not translate host name|failed to resolve host"
 )
-# What a pooler says that we were not told of.
+# Errors of a pooler when HOLDFAST_POOLER is not set.
 _POOLED = re.compile(r"unsupported startup parameter|prepared statement \"_pg3_\w+\" (already exists|does not exist)")
 AGAIN = (pg.SerializationFailure, pg.DeadlockDetected)
-# Settings of a server, database or role that would break our own calls. A connection that is lent to a handler keeps
-# the last two: the handler's transactions are the application's.
+# Overrides for settings of a server, database or role that would break our own calls. A connection lent to a handler
+# keeps the last two settings, because its transactions are the application's.
 _EVERYWHERE = ("datestyle=ISO",)
 _OWN_CALLS = (r"default_transaction_isolation=read\ committed", "lock_timeout=0")
 
-# What a server that runs may lack or be busy with, by SQLSTATE: what is wrong, and what to do.
-_WHERE = re.compile(r" (?:CONTEXT|QUERY|LINE \d+): ")  # where in our own functions: of no use to callers
+_WHERE = re.compile(r" (?:CONTEXT|QUERY|LINE \d+): ")  # a place in our own functions: of no use to callers
+# Problems of a running server by SQLSTATE: what is wrong, and what to do.
 _TROUBLES = {
     "53100": ("has no space left on its disk", "free space there, then try again"),
     "53200": ("is out of memory", "give it more, or lower work_mem or max_connections"),
@@ -59,7 +59,7 @@ _TROUBLES = {
 
 
 def conninfo(settings: Settings, name: str, *, lent: bool = False) -> str:
-    """The libpq string for these settings; starts the embedded server where the DSN asks for it."""
+    """Return the libpq string for these settings; start the embedded server if the DSN names one."""
     dsn = server_dsn(settings)
     extra: dict[str, Any] = {
         "application_name": f"holdfast {name}"[:63],
@@ -75,10 +75,10 @@ def conninfo(settings: Settings, name: str, *, lent: bool = False) -> str:
         wanted = (f"statement_timeout={int(settings.call_timeout * 1000)}", *_EVERYWHERE, *(() if lent else _OWN_CALLS))
         extra["options"] = " ".join(f"-c {each}" for each in wanted)
     try:
-        given = conninfo_to_dict(dsn)
-        given.pop("client_encoding", None)  # payloads are UTF-8, whatever the address or the environment says
-        extra["options"] = " ".join(filter(None, [str(given.get("options") or ""), extra.get("options")]))
-        return make_conninfo(dsn, **{k: v for k, v in extra.items() if v and (k == "options" or k not in given)})
+        params = conninfo_to_dict(dsn)
+        params.pop("client_encoding", None)  # payloads are UTF-8, so the DSN must not choose another encoding
+        extra["options"] = " ".join(filter(None, [str(params.get("options") or ""), extra.get("options")]))
+        return make_conninfo(dsn, **{k: v for k, v in extra.items() if v and (k == "options" or k not in params)})
     except psycopg.ProgrammingError as error:
         raise ConfigurationError(
             f"HOLDFAST_DSN {hide_password(dsn)!r} is not a PostgreSQL address ({str(error).strip()}); write it as "
@@ -87,21 +87,21 @@ def conninfo(settings: Settings, name: str, *, lent: bool = False) -> str:
 
 
 def server_dsn(settings: Settings) -> str:
-    """The address of the server, once it runs."""
+    """Return the server's DSN; start the embedded server if necessary."""
     if not settings.dsn:
         raise ConfigurationError(
             "no database: set HOLDFAST_DSN to postgresql://USER@HOST:PORT/DATABASE, or to embedded:./.holdfast to "
             "start a PostgreSQL of Holdfast's own"
         )
     if settings.dsn.startswith("embedded:"):
-        from holdfast.store.embedded import open_embedded  # needs a Unix; a server of the user's does not
+        from holdfast.store.embedded import open_embedded  # needs Unix
 
         return open_embedded(settings.dsn).start()
     return settings.dsn
 
 
 def same_database(one: str, other: str) -> bool:
-    """Whether two DSNs lead to the same database, whichever way they are written and whoever logs in."""
+    """Return whether two DSNs name the same database, whatever their notation and user."""
     try:
         return _database_of(one) == _database_of(other)
     except (psycopg.ProgrammingError, ConfigurationError):
@@ -110,33 +110,32 @@ def same_database(one: str, other: str) -> bool:
 
 def _database_of(dsn: str) -> tuple[str, str, str]:
     if dsn.startswith("embedded:"):
-        from holdfast.store.embedded import EmbeddedPostgres, parse_embedded  # needs a Unix
+        from holdfast.store.embedded import EmbeddedPostgres, parse_embedded  # needs Unix
 
         if (path := parse_embedded(dsn)) is not None:
             dsn = EmbeddedPostgres(path).dsn()
-    given = {name: str(value) for name, value in conninfo_to_dict(dsn).items() if value}
-    host = given.get("hostaddr") or given.get("host", "")
+    params = {name: str(value) for name, value in conninfo_to_dict(dsn).items() if value}
+    host = params.get("hostaddr") or params.get("host", "")
     host = "127.0.0.1" if host == "localhost" else host
-    return host, given.get("port", "5432"), given.get("dbname") or given.get("user", "")
+    return host, params.get("port", "5432"), params.get("dbname") or params.get("user", "")
 
 
 def make_dsn(params: Mapping[str, Any]) -> str:
-    """A DSN of connection parameters; what libpq does not know is another library's, and left out."""
+    """Return a DSN of connection parameters, without those of other libraries."""
     known = {option.keyword.decode() for option in pq.Conninfo.get_defaults()}
     return make_conninfo("", **{name: value for name, value in params.items() if name in known and value is not None})
 
 
 def options(settings: Settings) -> dict[str, Any]:
-    """Connection arguments shared by sync and async connections."""
+    """Return connection arguments shared by sync and async connections."""
     return {"autocommit": True, "prepare_threshold": None if settings.pooler else 0, "context": _Readable}
 
 
 def read_json(data: bytes | str) -> Any:
-    """Return what JSON from the database holds, or, for what Python cannot decode, an object that says why.
+    """Return decoded JSON, or {"unreadable": reason} if Python cannot decode it.
 
-    Jobs may be inserted without the client, whose checks they then never met. One row that is nested too deep, or has a
-    number of too many digits, must not break a list for everybody. (Text that cannot be decoded is refused by the
-    domain readable_json.)
+    Jobs inserted by SQL bypass the client's checks. One row that is nested too deeply, or has a number with too many
+    digits, must not break a whole list. (The domain readable_json refuses text that cannot be decoded.)
     """
     raw = data.encode() if isinstance(data, str) else data
     try:
@@ -155,7 +154,7 @@ class _JsonbLoader(JsonbLoader):
 
 
 class _Readable:
-    """The context of our connections: how values of PostgreSQL become those of Python."""
+    """The adaptation context of our connections."""
 
     connection = None
     adapters = AdaptersMap(psycopg.adapters)
@@ -164,7 +163,7 @@ class _Readable:
 
 
 def check_server(version: int) -> None:
-    """Refuses servers older than those supported."""
+    """Raise ConfigurationError for an unsupported server version."""
     if version < OLDEST_SERVER:
         raise ConfigurationError(
             f"the server runs PostgreSQL {version // 10000}, but Holdfast needs 15 or newer; upgrade the server"
@@ -172,7 +171,7 @@ def check_server(version: int) -> None:
 
 
 def check_schema(found: int | None, expected: int, schema: str, database: tuple[str, str] | None = None) -> None:
-    """Refuses a schema this release was not written for."""
+    """Raise SchemaError unless the schema has the version of this release."""
     if found is None:
         where = hide_password(database[0]) if database else "this database"
         raise SchemaError(f"schema {schema!r} is not set up in {where}; run: holdfast migrate", database)
@@ -190,14 +189,14 @@ def check_schema(found: int | None, expected: int, schema: str, database: tuple[
 def explain(
     error: Exception, settings: Settings, *, known_good: bool = False, where: str | None = None
 ) -> HoldfastError:
-    """A database error as one of ours, saying what failed and what to do. An address that has worked before is not
-    wrong because a name server is silent for a moment."""
+    """Return a database error as one of ours, which says what failed and what to do. With `known_good`, the address has
+    worked before, so a failed name lookup is not reported as a wrong address."""
     text = re.sub(r"\s+", " ", str(error)).strip()
     brief = _WHERE.split(text)[0]
     database = settings.database if where is None else None
     where = where or hide_password(settings.dsn)
     state = state_of(error)
-    facts = getattr(error, "diag", error)  # asyncpg has them on the error itself
+    facts = getattr(error, "diag", error)  # asyncpg keeps these fields on the error
     if getattr(facts, "constraint_name", None) == "dedupe_key":
         message = message_of(error)
         return DuplicateJob(message.rpartition("dedupe key ")[2], f"{message}; nothing was enqueued")
@@ -220,7 +219,7 @@ def explain(
 
 
 def _explain_trouble(error: Exception, state: str, text: str, where: str, seconds: float) -> DatabaseUnavailable:
-    """Say what keeps the database from doing its work: the same call may succeed later."""
+    """Return the error for a failure after which the same call may succeed later."""
     if state == "55P03":
         return LockTimeout(f"another transaction holds what this call needs ({text}); look for one that was left open")
     limit = f"call_timeout is {seconds:g} s; raise HOLDFAST_CALL_TIMEOUT if the server needs longer"
@@ -235,40 +234,40 @@ def _explain_trouble(error: Exception, state: str, text: str, where: str, second
     elif state in _TROUBLES:
         words, remedy = _TROUBLES[state]
         why = f"{words}: {text}; {remedy}"
-    elif state:  # it has replied, so it runs
+    elif state:  # the server replied, so it runs
         why = f"could not do this: {text} (SQLSTATE {state})"
     else:
-        asked = re.sub(r" Is the server running[^?]*\?", "", text)  # libpq asks what we ask, once for each address
-        why = f"cannot be reached or went away: {asked}; is it running?"
+        reason = re.sub(r" Is the server running[^?]*\?", "", text)  # libpq repeats it for each address
+        why = f"cannot be reached or went away: {reason}; is it running?"
     return DatabaseUnavailable(f"the database at {where} {why}")
 
 
 def _explain_refusal(error: Exception, state: str, constraint: str | None, text: str) -> HoldfastError:
-    if state == "23514" and not constraint:  # of a partition: those of types and tables have names
+    if state == "23514" and not constraint:  # a partition's constraint; those of types and tables have names
         return DatabaseUnavailable(f"a partition of history was made meanwhile ({message_of(error)}); repeat the call")
-    if constraint in ("limit", "endpoint", "event", "token"):  # in words already, and not about a job
+    if constraint in ("limit", "endpoint", "event", "token"):  # the message is complete, and not about a job
         return UsageError(message_of(error))
     return UsageError(f"the database refused the job: {text.partition(' CONTEXT: ')[0]}")
 
 
 def message_of(error: Exception) -> str:
-    """What the server said, in its first line."""
-    facts = getattr(error, "diag", error)  # asyncpg has them on the error itself
+    """Return the first line of the server's message."""
+    facts = getattr(error, "diag", error)  # asyncpg keeps these fields on the error
     return str(getattr(facts, "message_primary", None) or getattr(facts, "message", error))
 
 
 def explain_callers(error: Exception, settings: Settings) -> Exception:
-    """The same on a connection of the caller's: what is about the job in our words; what is about the connection or
-    the transaction stays as it is, for the caller's own handling."""
+    """Return what to raise for an error on the caller's connection: our error if it is about the job, the original if
+    it is about the connection or the transaction."""
     source = source_of(error)
     if source is None:
         return error
-    told = explain(source, settings, known_good=True, where="the connection's database")
-    return error if isinstance(told, DatabaseUnavailable) else told
+    explained = explain(source, settings, known_good=True, where="the connection's database")
+    return error if isinstance(explained, DatabaseUnavailable) else explained
 
 
 def source_of(error: BaseException) -> Exception | None:
-    """The driver's error at the bottom of what SQLAlchemy or Django raised; None when the server did not send one."""
+    """Return the driver's error below one of SQLAlchemy or Django; None if the server did not send one."""
     found = None
     below: BaseException | None = error
     while isinstance(below, Exception):
@@ -282,5 +281,5 @@ def state_of(error: BaseException) -> str:
 
 
 def hide_password(dsn: str) -> str:
-    """A DSN that may be shown."""
+    """Return the DSN with its password masked."""
     return re.sub(r"(//[^:/@]*:)[^@]*@", r"\1***@", re.sub(r"(password=)\S+", r"\1***", dsn))

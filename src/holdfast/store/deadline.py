@@ -1,13 +1,13 @@
 """A deadline for database calls.
 
-libpq waits for as long as the socket lives, and neither the server's statement_timeout nor TCP's own limits help when a
-proxy or a half-dead host takes our bytes and says nothing. So one thread per process watches the calls under way and
-shuts the socket of an overdue one, which then fails as Overdue.
+libpq waits as long as the socket is open. Neither statement_timeout nor TCP timeouts help when a proxy or a failing
+host accepts our bytes and sends nothing. So one thread per process watches the running calls and shuts down the socket
+of an overdue one, which then fails with Overdue.
 
-The server may go on with such a call: a COMMIT that waits for a synchronous standby is ended neither by
-statement_timeout nor by the loss of its client. If each call opened another connection, backends would pile up until
-the server has none left. So the connections that were shut are kept in mind, and `store/opener.py` opens no further one
-while the server is busy with MOST_ABANDONED of them.
+The server may continue such a call: neither statement_timeout nor the loss of its client ends a COMMIT that waits for a
+synchronous standby. If each call opened another connection, backends would accumulate until the server has none left.
+So the process ids of abandoned calls are recorded, and `store/opener.py` opens no further connection while
+MOST_ABANDONED of them still run.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ Server = tuple[str, int]
 
 
 class Overdue(psycopg.OperationalError):
-    """A call's deadline has passed and its connection was shut; the server may still do what it asked for."""
+    """A call passed its deadline and its connection was shut down; the server may still execute it."""
 
 
 class TooManyAbandoned(psycopg.OperationalError):
-    """The server is busy with calls that this process has given up, so no further connection is opened."""
+    """The server still runs calls that this process abandoned, so no further connection is opened."""
 
 
 class Watch:
-    """The calls under way and the thread that looks at them; it lives only while there are any."""
+    """The running calls, and the thread that checks their deadlines."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -46,7 +46,7 @@ class Watch:
 
     @contextlib.contextmanager
     def within(self, conn: Any, seconds: float) -> Iterator[None]:
-        """Lets a block use the connection for so long; then its socket is shut."""
+        """Let a block use the connection for some seconds; then shut down its socket."""
         key = id(conn)
         call = self._calls[key] = _Call(time.monotonic() + seconds, conn)
         if self._pid != os.getpid():
@@ -61,37 +61,37 @@ class Watch:
             self._calls.pop(key, None)
 
     def abandoned(self, conn: Any) -> list[int]:
-        """Return the process ids of this connection's server whose calls were given up."""
+        """Return the process ids of abandoned calls on this connection's server."""
         return list(self._abandoned.get(_server(conn), ()))
 
     def forget(self, conn: Any, pids: Iterable[int]) -> None:
-        """Forget calls that the server has ended meanwhile."""
+        """Remove abandoned calls that the server has ended."""
         self._abandoned.get(_server(conn), set()).difference_update(pids)
 
     def _start(self) -> None:
         with self._lock:
-            if self._pid != os.getpid():  # a forked child has no threads of its parent's
+            if self._pid != os.getpid():  # a forked child does not inherit threads
                 self._pid = os.getpid()
-                threading.Thread(target=self._look, name="holdfast-deadline", daemon=True).start()
+                threading.Thread(target=self._watch, name="holdfast-deadline", daemon=True).start()
 
-    def _look(self) -> None:
+    def _watch(self) -> None:
         while True:
             time.sleep(EVERY)
             now = time.monotonic()
             for key, call in list(self._calls.items()):
                 if call.deadline < now and self._calls.get(key) is call:
                     self._calls.pop(key, None)
-                    self._give_up(call)
+                    self._abandon(call)
 
-    def _give_up(self, call: _Call) -> None:
+    def _abandon(self, call: _Call) -> None:
         call.shut = True
-        with contextlib.suppress(OSError, psycopg.Error):  # closed at this moment
+        with contextlib.suppress(OSError, psycopg.Error):  # already closed
             self._abandoned.setdefault(_server(call.conn), set()).add(call.conn.info.backend_pid)
             _shut(call.conn.fileno())
 
 
 class _Call:
-    """A call under way."""
+    """A running call."""
 
     __slots__ = ("conn", "deadline", "shut")
 

@@ -1,4 +1,4 @@
-"""Views that others have made of Holdfast's: they make way while those are replaced, and come back."""
+"""Views of the application that depend on Holdfast's views: migrate drops and recreates them."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import psycopg
 
 Connection = psycopg.Connection[Any]
 
-# Every view that is made of a view or function in the schema, or of such a view, but for the schema's own; the further
-# away, the later. A view depends on things through its rewrite rule.
+# Every view, except the schema's own, that depends directly or indirectly on a view or function in the schema. The
+# nearest come first. A view depends on other objects through its rewrite rule.
 _FOUND = """
 WITH RECURSIVE made (view, away) AS (
     SELECT r.ev_class, 1 FROM pg_depend d JOIN pg_rewrite r ON d.classid = 'pg_rewrite'::regclass AND d.objid = r.oid
@@ -29,8 +29,8 @@ WHERE c.relkind = 'v' AND NOT (c.relnamespace = %(schema)s::regnamespace AND c.r
 GROUP BY c.oid ORDER BY max(m.away)
 """
 
-# What makes a view again as it was: itself, its owner, defaults and triggers, who may use it, and what is said of it.
-_TOLD = """
+# Statements that recreate a view: definition, owner, defaults, triggers, privileges and comment.
+_DEFINITION = """
 SELECT name, ARRAY[
     'CREATE VIEW ' || name || coalesce(' WITH (' || array_to_string(reloptions, ', ') || ')', '') || ' AS '
         || pg_get_viewdef(oid),
@@ -50,23 +50,23 @@ FROM (SELECT *, oid::regclass::text AS name FROM pg_class WHERE oid = %s) c
 
 @dataclass(frozen=True, slots=True)
 class Dependant:
-    """A view of somebody else's, and the statements that make it again."""
+    """A view of the application, and the statements that recreate it."""
 
     name: str
     statements: list[str]
 
 
 def make_way(conn: Connection, schema: str, ours: list[str]) -> list[Dependant]:
-    """Drops the views of others that stand in the way; answers what come_back() needs."""
+    """Drop the application's views that depend on ours; return them for come_back()."""
     found = [row[0] for row in conn.execute(_FOUND, {"schema": schema, "ours": ours}).fetchall()]
-    dependants = [Dependant(*row) for oid in found for row in conn.execute(_TOLD, [oid]).fetchall()]
+    dependants = [Dependant(*row) for oid in found for row in conn.execute(_DEFINITION, [oid]).fetchall()]
     for each in reversed(dependants):
         conn.execute(f"DROP VIEW {each.name}".encode())
     return dependants
 
 
 def come_back(conn: Connection, dependants: list[Dependant]) -> None:
-    """Makes them again as they were."""
+    """Recreate the dropped views."""
     for each in dependants:
         for statement in each.statements:
             conn.execute(statement.encode())

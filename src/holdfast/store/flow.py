@@ -1,4 +1,4 @@
-"""The calls of flow control, as values: limits, pauses, why. See calls.py."""
+"""Calls of flow control: limits, pauses, why. See calls.py."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class FlowCalls:
     def limits(
         self, prefix: str = "", *, busy: bool = False, limit: int, busiest_first: bool = False
     ) -> Call[list[LimitInfo]]:
-        """Keys that begin with the prefix, by key; only those that run or hold something back, if busy. Busiest first
-        are those under which nothing starts."""
+        """Return the keys with a prefix, sorted by key. `busy` selects keys that have running jobs or block some;
+        `busiest_first` puts those first under which nothing can start."""
         _check(key=prefix)
         order = f"{_BLOCKS} DESC, running DESC, throttled DESC, key" if busiest_first else "key"
         return Call(
@@ -44,11 +44,11 @@ class FlowCalls:
         )
 
     def count_busy(self) -> Call[int]:
-        """How many keys run or hold something back."""
+        """Count the keys that have running jobs or block some."""
         return Call(f"SELECT count(*) FROM {self.schema}.limit_use WHERE {_BUSY}", (), _first)
 
     def rules(self) -> Call[list[dict[str, Any]]]:
-        """What code has declared, by the template of its keys, and what operators have set for all of its keys."""
+        """Return the limits that code declares, by key template, with operators' overrides."""
         return _dicts(
             f"SELECT template, code, override - 'by' - 'at', override ->> 'by', updated_at, "
             f"(SELECT count(*) FROM {self.schema}.limits m WHERE m.template = r.template) "
@@ -58,11 +58,11 @@ class FlowCalls:
 
     def set_limit(self, key: str, change: Mapping[str, float | None], by: str | None) -> Call[int]:
         _check(key=key, by=by)
-        for name, value in change.items():  # JSON has no such numbers: it would be null, and take the limit away
+        for name, value in change.items():  # JSON would have null, which removes the limit
             if isinstance(value, float) and not math.isfinite(value):
                 raise UsageError(f"{name} is a number, or None for what the code says; got {value!r}")
-        told = msgspec.json.encode(change).decode()
-        return Call(f"SELECT {self.schema}.set_limit(%s, %s::jsonb, %s)", (key, told, by), _first)
+        data = msgspec.json.encode(change).decode()
+        return Call(f"SELECT {self.schema}.set_limit(%s, %s::jsonb, %s)", (key, data, by), _first)
 
     def clear_limit(self, key: str) -> Call[int]:
         _check(key=key)
@@ -70,11 +70,11 @@ class FlowCalls:
 
     def pause(self, key: str, by: str | None, reason: str | None, seconds: float | None) -> Call[bool]:
         _check(key=key, by=by, reason=reason)
-        given: Any = seconds  # not every caller has a type checker
-        if given is not None and (
-            isinstance(given, bool) or not isinstance(given, int | float) or not given <= LONGEST
+        value: Any = seconds  # not every caller has a type checker
+        if value is not None and (
+            isinstance(value, bool) or not isinstance(value, int | float) or not value <= LONGEST
         ):
-            raise UsageError(f"a pause lasts for seconds, up to {LONGEST:.0f}, or until it is resumed; got {given!r}")
+            raise UsageError(f"a pause lasts for seconds, up to {LONGEST:.0f}, or until it is resumed; got {value!r}")
         return Call(
             f"SELECT {self.schema}.pause(%s, %s, %s, make_interval(secs => %s))", (key, by, reason, seconds), _first
         )
@@ -91,11 +91,11 @@ class FlowCalls:
         return Call(f"SELECT {self.schema}.why(%s::uuid)", (id_,), lambda rows: _why(rows[0][0]))
 
     def drift(self) -> Call[list[dict[str, Any]]]:
-        """Keys whose count of running jobs is not the truth; there should be none."""
+        """Return the keys whose counter of running jobs is wrong; there should be none."""
         return self._drift("limit_drift()")
 
     def reconcile(self, *, repair: bool) -> Call[list[dict[str, Any]]]:
-        """The same; with repair, set right."""
+        """Return the same keys; with `repair`, correct their counters."""
         return self._drift("reconcile_limits(%s)", repair)
 
     def _drift(self, function: str, *params: Any) -> Call[list[dict[str, Any]]]:
@@ -103,7 +103,7 @@ class FlowCalls:
                       params)  # fmt: skip
 
     def left(self, queue: str, since: datetime | None) -> Call[Left]:
-        """How many of a queue's jobs that were accepted by a moment, or by now, have not ended."""
+        """Count the jobs of a queue that were enqueued before a time, or now, and have not ended."""
         live, later = f"{self.schema}.live", f"{self.schema}.later"
         return Call(
             f"""SELECT t.at,
@@ -118,7 +118,7 @@ class FlowCalls:
         )
 
     def some_left(self, queue: str, since: datetime, *, limit: int) -> Call[list[str]]:
-        """A few of those that have not ended, waiting ones first."""
+        """Return some of those jobs, waiting ones first."""
         return Call(
             f"SELECT id::text FROM {self.schema}.live WHERE queue = %s AND created_at <= %s "
             "ORDER BY token IS NOT NULL, run_at, id LIMIT %s",
@@ -127,7 +127,7 @@ class FlowCalls:
         )
 
     def queue_names(self, *, of_workers: bool = True) -> Call[list[str]]:
-        """Queues that are known: they have due or running jobs, a task or, unless those do not count, a worker."""
+        """Return the queues with due or running jobs or a task; with `of_workers`, also those that workers serve."""
         served = f"UNION SELECT unnest(queues) FROM {self.schema}.workers " if of_workers else ""
         return Call(
             f"{self._queues_of_jobs()} SELECT queue::text FROM names WHERE queue IS NOT NULL {served}"
@@ -137,7 +137,7 @@ class FlowCalls:
         )
 
     def is_known(self, key: str, declared: Sequence[str] = ()) -> Call[bool]:
-        """Whether a key has a row of its own or fits a rule; or a pattern that no worker may have made known yet."""
+        """Return whether a key has a row, or matches a rule or one of the `declared` patterns."""
         return Call(
             f"SELECT EXISTS (SELECT FROM {self.schema}.limit_use WHERE key = %s) OR %s LIKE ANY(%s) "
             f"OR EXISTS (SELECT FROM {self.schema}.limit_rules WHERE %s LIKE pattern)",
@@ -146,11 +146,11 @@ class FlowCalls:
         )
 
     def existing(self, keys: Sequence[str]) -> Call[list[str]]:
-        """Those of some keys that have a row of their own."""
+        """Return which of these keys have a row."""
         return Call(f"SELECT key FROM {self.schema}.limit_use WHERE key = ANY(%s) ORDER BY key", (list(keys),), _firsts)
 
     def has_tenant(self, tenant: str) -> Call[bool]:
-        """Whether a tenant has a limit, a place in a ring, or a job that is among the first to be put into one."""
+        """Return whether a tenant has a limit, a place in a ring, or a job among the first arrivals."""
         return Call(
             f"""SELECT EXISTS (SELECT FROM {self.schema}.limit_use WHERE key = 'tenant:' || %s)
                     OR EXISTS (SELECT FROM {self.schema}.rings r CROSS JOIN LATERAL (
@@ -163,7 +163,7 @@ class FlowCalls:
         )
 
     def _queues_of_jobs(self) -> str:
-        """From queue to queue, each found by one look into the fetch index."""
+        """Return a CTE with the queues of live, read by a skip scan of the fetch index."""
         live = f"{self.schema}.live"
         return f"""WITH RECURSIVE names AS (
                     SELECT min(queue) AS queue FROM {live}
@@ -172,14 +172,14 @@ class FlowCalls:
                     FROM names n WHERE n.queue IS NOT NULL)"""
 
     def running(self) -> Call[list[dict[str, Any]]]:
-        """How many jobs each worker runs of each queue."""
+        """Count the running jobs of each queue by worker."""
         return _dicts(
             f"SELECT queue, worker, count(*) FROM {self.schema}.claimed_jobs() GROUP BY 1, 2 ORDER BY 1, 2",
             "queue, worker, running",
         )
 
     def tenant_shares(self, limit: int) -> Call[list[dict[str, Any]]]:
-        """Who has how much of what runs, the greatest share first."""
+        """Return each tenant's share of the running jobs, greatest first."""
         return _dicts(
             f"SELECT tenant, running, share::float8, weight FROM {self.schema}.tenant_shares "
             "ORDER BY running DESC, tenant LIMIT %s",
@@ -188,8 +188,7 @@ class FlowCalls:
         )
 
     def totals(self) -> Call[dict[str, Any]]:
-        """The database's time, and how many jobs have ended since its counters began: two of those tell how many end in
-        a second."""
+        """Return the database's time and its counter of ended jobs, from which callers compute a rate."""
         call = _dicts(
             f"""SELECT {self.schema}.clock(), (SELECT coalesce(sum(n_tup_ins), 0)::int8 FROM pg_stat_user_tables
                                                WHERE schemaname = %s AND starts_with(relname, 'history_'))""",
@@ -201,7 +200,7 @@ class FlowCalls:
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """What was accepted by `at` and has not ended. delayed: not due yet and never failed."""
+    """Jobs enqueued before `at` that have not ended. delayed: not due yet and never failed."""
 
     at: datetime
     waiting: int
@@ -220,7 +219,7 @@ def _firsts(rows: Rows) -> list[Any]:
 
 
 def _check(**texts: str | None) -> None:
-    """Refuses what PostgreSQL cannot store; how long a key may be is said by SQL."""
+    """Raise UsageError for text that PostgreSQL cannot store; SQL checks the length of keys."""
     for name, text in texts.items():
         if text not in (None, ""):
             payload.check_text(text, name, 1 << 20)
@@ -230,7 +229,7 @@ def _first(rows: Rows) -> Any:
     return rows[0][0]
 
 
-def _why(told: dict[str, Any]) -> Why:
-    return Why(told["id"], told["status"], told["sentence"], *(
-        [Reason(each.pop("kind"), each.pop("text"), each) for each in told[name]] for name in ("reasons", "notes")
+def _why(row: dict[str, Any]) -> Why:
+    return Why(row["id"], row["status"], row["sentence"], *(
+        [Reason(each.pop("kind"), each.pop("text"), each) for each in row[name]] for name in ("reasons", "notes")
     ))  # fmt: skip

@@ -1,4 +1,4 @@
-"""Read-only questions that operators ask: what is dead, who works, what is wrong."""
+"""Read-only queries for operators: dead jobs, workers, and the checks of `holdfast doctor`."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ _LIVE_TABLE = """
     FROM pg_stat_user_tables s JOIN pg_class c ON c.oid = s.relid
     WHERE s.relid = to_regclass(%s)"""
 
-MOST_COUNTED = 10_000  # what people look at is counted up to here
-_SOME = 1000  # rows, and queues, that a look at what waits takes at most
+MOST_COUNTED = 10_000  # counts for people stop here
+_SCAN = 1000  # waiting jobs and queues that unknown_tasks() reads
 
 _RIGHTS = """
     SELECT p.proname::text, bool_and(has_function_privilege(p.oid, 'execute')
@@ -64,13 +64,13 @@ _RIGHTS = """
 
 
 class Inspections:
-    """The questions, for one schema."""
+    """The queries, for one schema."""
 
     def __init__(self, schema: str) -> None:
         self.schema = schema
 
     def dead_jobs(self, where: Filter, *, limit: int) -> Call[list[Row]]:
-        """Failed and dead jobs that nobody has acted on, the newest first."""
+        """Return failed and dead jobs that were neither retried nor discarded, newest first."""
         conditions, params = where.sql()
         return _dicts(
             f"""SELECT id::text, status::text, task, tenant, queue, priority, attempt, max_attempts,
@@ -82,7 +82,7 @@ class Inspections:
         )
 
     def workers(self) -> Call[list[Row]]:
-        """Every worker known, with the seconds since it was last heard of and whether it counts as alive."""
+        """Return every worker, with the seconds since its last heartbeat and whether it counts as alive."""
         return _dicts(
             f"""SELECT id, host, pid, version, queues, concurrency, started_at, heartbeat_at,
                        extract(epoch FROM clock_timestamp() - heartbeat_at)::float8, stopping,
@@ -92,19 +92,19 @@ class Inspections:
         )
 
     def task_queues(self) -> Call[dict[str, str]]:
-        """The queue of each task that a worker has made known."""
+        """Return the queue of each task that a worker has registered."""
         return Call(f"SELECT name, queue FROM {self.schema}.tasks", (), _mapping)
 
     def server(self) -> Call[Row]:
-        """Who answers, and what its clock says."""
+        """Return the server's version, user, database and clock."""
         return _dict(_SERVER, "number, version, user, database, epoch")
 
     def settings(self, names: Sequence[str]) -> Call[dict[str, str]]:
-        """Server settings as they hold for this connection."""
+        """Return server settings as this connection sees them."""
         return Call("SELECT name, setting FROM pg_settings WHERE name = ANY(%s)", (list(names),), _mapping)
 
     def waiting_for_standby(self, seconds: float) -> Call[int]:
-        """How many commits have waited longer than this for a synchronous standby."""
+        """Return how many commits have waited longer than this for a synchronous standby."""
         sql = (
             "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep' "
             "AND query_start < clock_timestamp() - make_interval(secs => %s)"
@@ -112,30 +112,30 @@ class Inspections:
         return Call(sql, (seconds,), lambda rows: int(rows[0][0]))
 
     def connections(self) -> Call[Row]:
-        """How many clients are connected, and how many may be."""
+        """Return how many clients are connected, and the limit."""
         return _dict(_CONNECTIONS, "used, most")
 
     def horizon(self) -> Call[list[Row]]:
-        """What keeps vacuum from removing dead rows, oldest first; seconds is None where no time is known."""
+        """Return what keeps vacuum from removing dead rows, oldest first; seconds is None if unknown."""
         return _dicts(_HORIZON, "kind, name, seconds, state, detail")
 
     def live_table(self) -> Call[Row | None]:
-        """Live and dead rows of the live table, and when it was last vacuumed."""
+        """Return live and dead rows of the live table, and when it was last vacuumed."""
         params = (f"{self.schema}.live",)
         call = _dicts(_LIVE_TABLE, "live, dead, vacuumed_ago, bytes, switched_off, autovacuum", params)
         return Call(call.sql, params, lambda rows: next(iter(call.read(rows)), None))
 
     def rights(self, functions: Sequence[str]) -> Call[dict[str, bool]]:
-        """Whether the current user may execute each function; those that do not exist are missing."""
+        """Return whether the current user may execute each function; missing functions are left out."""
         return Call(_RIGHTS, (self.schema, list(functions)), _mapping)
 
     def roles(self) -> Call[list[str]]:
-        """Which of the roles that migrate makes exist."""
+        """Return which of the roles that migrate creates exist."""
         names = [f"{self.schema}_{each}" for each in ("enqueue", "worker", "reader", "service", "admin")]
         return Call("SELECT rolname::text FROM pg_roles WHERE rolname = ANY(%s)", (names,), _firsts)
 
     def history(self) -> Call[Row]:
-        """For how many days from today history has partitions; how many rows fell into the default one."""
+        """Return for how many days from today history has partitions, and the rows in the default one."""
         return _dict(
             f"""SELECT
                     (SELECT count(*)
@@ -148,7 +148,7 @@ class Inspections:
         )
 
     def expired_claims(self, grace: float) -> Call[Row]:
-        """Leases that ran out more than `grace` seconds ago and were not taken back."""
+        """Return the leases that expired more than `grace` seconds ago and were not reclaimed."""
         return _dict(
             f"""SELECT count(*), extract(epoch FROM clock_timestamp() - min(expires_at))::float8
                 FROM {self.schema}.claims WHERE expires_at < clock_timestamp() - make_interval(secs => %s)""",
@@ -157,8 +157,7 @@ class Inspections:
         )
 
     def lingering_batches(self) -> Call[list[Row]]:
-        """Of the oldest 10,000 batches under way those whose jobs have all ended, oldest first, with their age in
-        seconds."""
+        """Return those of the oldest 10,000 unfinished batches whose jobs have all ended, with their age."""
         return _dicts(
             f"""SELECT id::text, name, open, extract(epoch FROM clock_timestamp() - created_at)::float8
                 FROM {self.schema}.batch_progress
@@ -170,9 +169,9 @@ class Inspections:
         )
 
     def unserved_queues(self) -> Call[list[Row]]:
-        """Queues that no live worker serves, and how many due jobs wait there, counted up to one above MOST_COUNTED.
+        """Return queues that no live worker serves, with their due jobs, counted up to MOST_COUNTED + 1.
 
-        The names come from a skip scan of the fetch index, so a long backlog that is served costs nothing.
+        The names come from a skip scan of the fetch index, so the backlog of other queues costs nothing.
         """
         live = f"{self.schema}.live"
         return _dicts(
@@ -187,16 +186,16 @@ class Inspections:
         )
 
     def unknown_tasks(self) -> Call[list[Row]]:
-        """Tasks that no worker has ever known, among the first jobs of each queue and those that are due soonest, and
-        how many of these there are. None before the first worker has told of its tasks."""
+        """Return the tasks that no worker has registered, with counts, in a sample: the first jobs of each queue and
+        those due soonest. Return nothing before the first worker has registered its tasks."""
         waiting = f"SELECT l.queue, l.task FROM {self.schema}.live l WHERE l.queue = n.queue AND l.token IS NULL"
         known = f"SELECT name FROM {self.schema}.tasks"
         return _dicts(
             f"""{self._names_of_queues()}
                 SELECT queue, task, count(*) FROM (
-                    SELECT w.* FROM (SELECT * FROM names WHERE queue IS NOT NULL LIMIT {_SOME}) n,
-                        LATERAL ({waiting} LIMIT {_SOME}) w
-                    UNION ALL (SELECT queue, task FROM {self.schema}.later ORDER BY run_at, id LIMIT {_SOME})) looked_at
+                    SELECT w.* FROM (SELECT * FROM names WHERE queue IS NOT NULL LIMIT {_SCAN}) n,
+                        LATERAL ({waiting} LIMIT {_SCAN}) w
+                    UNION ALL (SELECT queue, task FROM {self.schema}.later ORDER BY run_at, id LIMIT {_SCAN})) looked_at
                 WHERE task NOT IN ({known}) AND EXISTS ({known}) GROUP BY 1, 2 ORDER BY 3 DESC, 2""",
             "queue, task, jobs",
         )
@@ -210,7 +209,7 @@ class Inspections:
                     FROM names n WHERE n.queue IS NOT NULL)"""
 
     def run_tally(self, queue: str, first_id: str) -> Call[list[tuple[str | None, str, str | None, int]]]:
-        """Jobs of a queue since an id by tenant, status and worker; ids grow, so their index serves it."""
+        """Count the jobs of a queue since an id by tenant, status and worker."""
         return Call(
             f"""SELECT tenant, status::text, locked_by, count(*) FROM {self.schema}.jobs
                 WHERE queue = %s AND id >= %s::uuid GROUP BY 1, 2, 3""",
@@ -219,7 +218,7 @@ class Inspections:
         )
 
     def run_summary(self, queue: str, first_id: str) -> Call[Row]:
-        """How often jobs of a queue since an id are found, how long they took and how long they waited."""
+        """Return counts, run time and waiting times of a queue's jobs since an id."""
         return _dict(
             f"""SELECT count(*), count(DISTINCT id),
                        count(*) FILTER (WHERE status IN ('succeeded', 'failed', 'dead', 'canceled')),
@@ -235,7 +234,7 @@ class Inspections:
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """What `migrate` would do: the versions, migrations not applied, functions and views that differ."""
+    """What `migrate` would do: the versions, missing migrations, and functions and views that differ."""
 
     found: int | None
     expected: int
@@ -248,7 +247,7 @@ class Pending:
 
 
 def find_pending(session: ThreadSession, schema: str) -> Pending:
-    """Compares a database's schema with this release's files, without changing or locking anything."""
+    """Compare a database's schema with this release's files, without changes or locks."""
     files, wanted = dict(sql_files("migrations")), _replaceable()
     expected = max(int(name[:4]) for name in files)
     if not session.run(Call("SELECT to_regclass(%s) IS NOT NULL", (f"{schema}.schema_files",), _firsts))[0]:
@@ -262,17 +261,17 @@ def find_pending(session: ThreadSession, schema: str) -> Pending:
 
 @dataclass(frozen=True, slots=True)
 class Pooling:
-    """Whether a pooler answers in place of the server, and whether it changes backends in between."""
+    """Whether a pooler stands before the server, and whether it changes backends between transactions."""
 
     present: bool
     moves: bool
 
 
 def probe_pooler(settings: Settings) -> Pooling:
-    """Tells a pooler by its made-up process id, and transaction mode by connections that share a backend.
+    """Detect a pooler by its made-up process id, and transaction mode by connections that share a backend.
 
-    The first connection shows its backend; the second opens a transaction, which takes a backend for itself.
-    Behind a pooler in transaction mode that is the one just seen, or the first is now served by another.
+    The first connection reads its backend; the second opens a transaction, which takes a backend for itself. In
+    transaction mode both have the same backend, or the first gets another one afterwards.
     """
     info = connect.conninfo(settings.with_(pooler=True), "doctor")
     try:

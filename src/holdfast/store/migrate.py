@@ -1,11 +1,11 @@
-"""Brings a database's schema to this release: numbered migrations once, functions and views whenever they changed.
+"""Bring a database's schema to this release: numbered migrations once, functions and views whenever they changed.
 
 Everything happens in one transaction under one advisory lock, so many processes may migrate at once and a failure
-leaves nothing half done. SQL files carry no schema name: search_path says where they apply, and functions keep it
-(`set search_path from current`).
+leaves nothing half done. SQL files contain no schema name: search_path sets it, and functions keep it (`set search_path
+from current`).
 
-A statement that waits for a lock makes everyone wait who comes after it. So migrate waits for a lock only briefly, then
-gives up all it holds and tries again later, for as long as PATIENCE.
+A statement that waits for a lock blocks all later ones. So migrate waits only LOCK_WAIT, then releases its locks and
+tries again later, until PATIENCE is over.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from holdfast.store.opener import READ_COMMITTED
 
 Connection = psycopg.Connection[Any]
 log = logging.getLogger("holdfast.migrate")
-LOCK_WAIT = 0.5  # seconds that others may have to wait behind migrate
-PATIENCE = 60.0  # seconds after which a lock that others hold is an error
-_PAUSE = (1.0, 3.0)  # between tries, so that others get through
-# Transactions that hold what migrate may want, the oldest first.
+LOCK_WAIT = 0.5  # seconds that other transactions may wait behind migrate
+PATIENCE = 60.0  # seconds after which a lock held elsewhere is an error
+_PAUSE = (1.0, 3.0)  # seconds between tries, for other transactions to proceed
+# Transactions that hold locks which migrate may need, oldest first.
 _HOLDERS = """
 SELECT a.pid, a.application_name, a.state, extract(epoch FROM clock_timestamp() - a.xact_start)::float8,
        min(c.relname::text)
@@ -49,7 +49,7 @@ _FIRST = (
     "views/limit_use.sql",
     "views/outbox.sql",
     "views/worker_tick_metrics.sql",
-)  # other views are made of them
+)  # other views depend on these
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Migrated:
 
 
 def migrate(settings: Settings) -> Migrated:
-    """Applies what is missing; nothing when the schema is up to date."""
+    """Apply what is missing; do nothing if the schema is up to date."""
     try:
         with psycopg.connect(connect.conninfo(settings, "migrate"), autocommit=True) as conn:
             connect.check_server(conn.info.server_version)
@@ -73,7 +73,7 @@ def migrate(settings: Settings) -> Migrated:
 
 
 def _try(conn: Connection, schema: str, until: float) -> Migrated:
-    known = None
+    logged_pid = None
     while True:
         try:
             with conn.transaction():
@@ -85,9 +85,9 @@ def _try(conn: Connection, schema: str, until: float) -> Migrated:
                     f"schema {schema!r} could not be changed within {PATIENCE:g} s, because {blocker}; nothing was "
                     "changed; run `holdfast migrate` again when it has ended"
                 ) from error
-            if pid != known:
+            if pid != logged_pid:
                 log.warning("migrate waits, because %s", blocker)
-            known = pid or known
+            logged_pid = pid or logged_pid
             time.sleep(random.uniform(*_PAUSE))
 
 
@@ -102,12 +102,12 @@ def _find_blocker(conn: Connection, schema: str) -> tuple[int | None, str]:
 
 
 def expected_version() -> int:
-    """The schema version this release works with: the number of its last migration."""
+    """Return the schema version of this release: the number of its last migration."""
     return int(list(sql_files("migrations"))[-1][0][:4])
 
 
 def found_version(conn: Connection, schema: str) -> int | None:
-    """The schema version of a database, None where there is none."""
+    """Return the schema version of a database, or None."""
     row = conn.execute("SELECT to_regclass(%s)", [f"{schema}.schema_info"]).fetchone()
     if row is None or row[0] is None:
         return None
@@ -124,7 +124,7 @@ def _apply(conn: Connection, schema: str) -> Migrated:
     ):
         conn.execute(f"SET LOCAL {setting}".encode())
     conn.execute("SELECT pg_advisory_xact_lock(%s)", [zlib.crc32(f"holdfast {schema}".encode())])
-    # Whoever waits here for another migrate holds nothing yet, so only what follows is in a hurry.
+    # A process that waits above for another migrate holds no locks, so the timeout starts here.
     conn.execute(f"SET LOCAL lock_timeout = {int(LOCK_WAIT * 1000)}".encode())
     _make_schema(conn, schema)
     conn.execute(f"SET LOCAL search_path TO {schema}, pg_temp".encode())
@@ -144,8 +144,8 @@ def _apply(conn: Connection, schema: str) -> Migrated:
 
 
 def _make_schema(conn: Connection, schema: str) -> None:
-    """Makes the schema. One that others have filled is left alone: a function of theirs with the name of one of ours
-    would be dropped, and the rights to all of them taken away."""
+    """Create the schema. Refuse one with foreign objects: migrate would drop functions that have the name of one of
+    ours, and revoke the privileges on all of them."""
     reserved = "SELECT 1 FROM pg_get_keywords() WHERE word = %s AND catcode IN ('R', 'T')"
     if conn.execute(reserved, [schema]).fetchone() is not None:
         raise ConfigurationError(f"schema {schema!r} is a reserved word of SQL; set HOLDFAST_SCHEMA to another name")
@@ -159,7 +159,7 @@ def _make_schema(conn: Connection, schema: str) -> None:
 
 
 def _find_other(conn: Connection, schema: str) -> str | None:
-    """An object in a schema that was never migrated."""
+    """Return the name of an object in a schema that was never migrated, or None."""
     found = conn.execute(
         "SELECT to_regclass(%(name)s || '.schema_info') IS NOT NULL, coalesce("
         "(SELECT min(oid::regprocedure::text) FROM pg_proc WHERE pronamespace = to_regnamespace(%(name)s)),"
@@ -179,8 +179,8 @@ def _migrate(conn: Connection, found: int) -> Iterator[str]:
 
 
 def _replace(conn: Connection, schema: str) -> Iterator[str]:
-    """Drops and recreates functions and views whose text has changed; drops those whose file is gone. Views that others
-    have made of them come back."""
+    """Recreate functions and views whose text has changed, and drop those whose file is gone. Dependent views of the
+    application are recreated."""
     known = dict(conn.execute("SELECT name, checksum FROM schema_files").fetchall())
     files = {f"{kind}/{name}": text for kind in ("functions", "views") for name, text in sql_files(kind)}
     sums = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in files.items()}
@@ -188,10 +188,10 @@ def _replace(conn: Connection, schema: str) -> Iterator[str]:
     gone = [name for name in known if name not in files]
     if not changed and not gone:
         return
-    # Views may use functions, so all views make way and come back.
+    # Views may use functions, so all views are dropped and recreated.
     changed += [name for name in files if name.startswith("views/") and name not in changed]
     views = [_name(name) for name in [*changed, *gone] if name.startswith("views/")]
-    others = make_way(conn, schema, views)
+    dependants = make_way(conn, schema, views)
     conn.execute(f"DROP VIEW IF EXISTS {', '.join(views)}".encode())
     for name in [*changed, *gone]:
         if name.startswith("functions/"):
@@ -204,7 +204,7 @@ def _replace(conn: Connection, schema: str) -> Iterator[str]:
         )
         yield name
     conn.execute("DELETE FROM schema_files WHERE name = ANY(%s)", [gone])
-    come_back(conn, others)
+    come_back(conn, dependants)
 
 
 def _name(file: str) -> str:
@@ -241,8 +241,8 @@ def _explain(error: psycopg.Error, settings: Settings) -> Exception:
         )
     if error.sqlstate == "2BP01":
         return ConfigurationError(
-            f"something of yours is made of what this release of Holdfast replaces ({error.diag.message_detail}); "
-            f"nothing was changed; drop it, run `holdfast migrate`, and make it again"
+            f"an object of yours depends on one that this release of Holdfast replaces ({error.diag.message_detail}); "
+            f"nothing was changed; drop it, run `holdfast migrate`, and create it again"
         )
     if error.sqlstate is None or error.sqlstate.startswith(("08", "57", "28", "3D")):
         return connect.explain(error, settings)

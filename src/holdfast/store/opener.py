@@ -1,8 +1,8 @@
-"""How a connection of our own is opened, so that it shows what our calls rely on, and how many there may be.
+"""Open Holdfast's own connections with the settings that its calls rely on, and limit their number.
 
-Start-up options set what we rely on, but a pooler refuses or ignores them. So a fresh connection is looked at.
-DateStyle is set again where it differs: PgBouncer keeps it for each client, even in transaction mode. The isolation
-level cannot be set for such a session, so its calls are run in transactions that name it (`transaction_for`).
+Start-up options set them, but a pooler refuses or ignores those, so each new connection is checked. DateStyle is set
+again where it differs: PgBouncer keeps it for each client, even in transaction mode. The isolation level cannot be set
+for such a session, so its calls run in transactions that name it (`transaction_for`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _LONG = "application_name LIKE 'holdfast %%' AND query_start < clock_timestamp()
 
 
 class Opener:
-    """Opens connections for one purpose; keeps why the last could not be opened, for pools that open them unseen."""
+    """Opens connections for one purpose; `failure` is the last error, which pools do not report."""
 
     def __init__(self, settings: Settings, name: str, *, lent: bool = False) -> None:
         self.settings = settings
@@ -35,12 +35,12 @@ class Opener:
         return connect.conninfo(self.settings, self._name, lent=self._lent)
 
     def kwargs(self) -> dict[str, Any]:
-        """What Connection.connect needs beside the conninfo."""
+        """Return the arguments of Connection.connect besides the conninfo."""
         return {**connect.options(self.settings), "opener": self}
 
     @contextmanager
     def opening(self) -> Iterator[None]:
-        """A block that connects."""
+        """Record whether the block, which connects, failed."""
         try:
             yield
         except Exception as error:
@@ -49,8 +49,10 @@ class Opener:
         self.failure = None
 
     def question(self, pids: list[int]) -> tuple[str, list[Any]]:
-        """What a fresh connection is asked: its isolation level, and which abandoned calls are still under way.
-        Behind a pooler process ids say nothing; there every call of ours counts that has been running for too long."""
+        """Return the query for a new connection: its isolation level, and which abandoned calls still run.
+
+        A pooler makes up process ids, so behind one every overdue call of Holdfast counts.
+        """
         if not pids:
             return "SELECT current_setting('default_transaction_isolation'), NULL, NULL", []
         ours, value = ("pid = ANY (%s)", pids) if not self.settings.pooler else (_LONG, self.settings.call_timeout)
@@ -60,21 +62,21 @@ class Opener:
             [value],
         )
 
-    def judge(self, conn: Any, pids: list[int], answer: Any) -> bool:
-        """Whether calls need transactions that name their isolation level. Refuses a connection too many."""
-        isolation, busy, reason = answer
+    def judge(self, conn: Any, pids: list[int], row: Any) -> bool:
+        """Return whether calls need transactions that name the isolation level, or raise TooManyAbandoned."""
+        isolation, busy, reason = row
         watch.forget(conn, pids if not busy else () if self.settings.pooler else set(pids) - set(busy))
         if busy and min(len(busy), len(pids)) >= MOST_ABANDONED:
             standby = "; is the synchronous standby away (synchronous_standby_names)?" if reason == "SyncRep" else ""
             raise TooManyAbandoned(
-                f"{len(busy)} calls that were given up after their time was over are still under way there, "
-                f"waiting for {reason}; no further connection is opened until they end{standby}"
+                f"{len(busy)} calls that timed out are still running there, waiting for {reason}; "
+                f"no further connection is opened until they end{standby}"
             )
         return not self._lent and isolation != "read committed"
 
 
 class Connection(psycopg.Connection[Any]):
-    """A connection of our own; `opener` says how it must be."""
+    """A connection that `opener` checks when it is opened."""
 
     @classmethod
     def connect(cls, conninfo: str = "", *, opener: Opener, **kwargs: Any) -> Connection:  # type: ignore[override]
@@ -83,8 +85,8 @@ class Connection(psycopg.Connection[Any]):
             try:
                 with watch.within(conn, opener.settings.call_timeout):
                     pids = watch.abandoned(conn)
-                    answer = conn.execute(*opener.question(pids), prepare=False).fetchone()
-                    if opener.judge(conn, pids, answer):
+                    row = conn.execute(*opener.question(pids), prepare=False).fetchone()
+                    if opener.judge(conn, pids, row):
                         conn.isolation_level = READ_COMMITTED
                     if not _is_iso(conn):
                         conn.execute("SET datestyle TO 'ISO'", prepare=False)
@@ -95,7 +97,7 @@ class Connection(psycopg.Connection[Any]):
 
 
 class AsyncConnection(psycopg.AsyncConnection[Any]):
-    """The same, async."""
+    """An async connection that `opener` checks when it is opened."""
 
     @classmethod
     async def connect(  # type: ignore[override]
@@ -122,5 +124,5 @@ def _is_iso(conn: Any) -> bool:
 
 
 def transaction_for(conn: Any) -> Any:
-    """A transaction for one call, where the session's isolation level would be wrong; else nothing at all."""
+    """Return a transaction for one call if the session's isolation level is wrong, else a null context."""
     return _NOTHING if conn.isolation_level is None else conn.transaction()

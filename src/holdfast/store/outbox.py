@@ -1,4 +1,4 @@
-"""The calls of the outbox, as values: emitting and looking. See calls.py."""
+"""Calls of the outbox: emit and list messages. See calls.py."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _COLUMNS = ", ".join({"id": "id::text", "order": '"order"'}.get(each.name, each.
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message to be emitted. `job` is what will deliver it; its payload is the message's own."""
+    """One message to emit. `job` will deliver it, and carries the message's payload."""
 
     job: NewJob
     channel: str
@@ -26,7 +26,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageFilter:
-    """Which messages a list is about; everything given must hold."""
+    """Conditions on messages; all that are given must hold."""
 
     channel: str | None = None
     status: str | None = None
@@ -35,9 +35,9 @@ class MessageFilter:
     order: str | None = None
 
     def sql(self) -> tuple[str, list[Any]]:
-        given = {each.name: getattr(self, each.name) for each in fields(self)}
-        names = [name for name, value in given.items() if value is not None]
-        return " AND ".join(["true", *(f'"{name}" = %s' for name in names)]), [given[name] for name in names]
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        names = [name for name, value in values.items() if value is not None]
+        return " AND ".join(["true", *(f'"{name}" = %s' for name in names)]), [values[name] for name in names]
 
 
 class OutboxCalls:
@@ -47,7 +47,7 @@ class OutboxCalls:
         self.schema = schema
 
     def emit(self, it: Message) -> Call[Emitted]:
-        """Repeated as it is when the reply was lost: its key makes that safe, and its id tells whose it was."""
+        """Emit a message. Repeating it after a lost reply is safe: the key is unique, and the id shows whose it was."""
         job = it.job
         headers = None if job.headers is None else msgspec.json.encode(job.headers).decode()
         return Call(
@@ -56,14 +56,14 @@ class OutboxCalls:
             (it.channel, job.payload.decode(), it.key, job.tenant, it.order, job.queue or None, job.priority,
              job.max_attempts, job.id, headers, job.keys and text_array(job.keys)),
             lambda rows: Emitted(rows[0][0], rows[0][1] == "existing" and rows[0][0] != job.id),
-            due=lambda told: None if told.existing else told.id,
+            due=lambda emitted: None if emitted.existing else emitted.id,
         )  # fmt: skip
 
     def message(self, id_: str) -> Call[MessageInfo | None]:
         return Call(f"SELECT {_COLUMNS} FROM {self.schema}.outbox WHERE id = %s::uuid", (id_,), _one)
 
     def message_of(self, idempotency_key: str) -> Call[MessageInfo | None]:
-        """A message by its idempotency key, found where the key is held."""
+        """Return a message by its idempotency key, through the row that holds the key."""
         return Call(
             f"SELECT {_COLUMNS} FROM {self.schema}.outbox WHERE id = "
             f"(SELECT d.id FROM {self.schema}.dedupe d WHERE d.key = 'outbox' || chr(31) || %s)",

@@ -1,8 +1,8 @@
-"""The client's way to the database: one pool for sync callers, one for each event loop of async callers;
-and beside each, one whose connections are lent to handlers for transactions of their own.
+"""Connection pools of the client: one for sync callers, and one for each event loop of async callers.
 
-Both run the same `Call` values. A call whose reply was lost is repeated in its safe form: ids are made by the client,
-so an enqueue that did commit is found and not done twice.
+Each has a second pool, whose connections are lent to handlers for their own transactions. Both run the same `Call`
+values. A call whose reply was lost is repeated in its safe form: the client generates the ids, so an enqueue that did
+commit is found and not repeated.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ from holdfast.store.opener import READ_COMMITTED, AsyncConnection, Connection, O
 T = TypeVar("T")
 log = logging.getLogger("holdfast.pools")
 _TRIES = 3
-_WAITED = (psycopg.errors.QueryCanceled, psycopg.errors.LockNotAvailable, PoolTimeout)
-_LONGEST_LOAN = 300.0  # seconds a handler waits for a connection while all are with other handlers
-# Two pools: handlers that enqueue while they hold a lent connection must not wait for each other's. A lent one is
-# looked at before it is handed over, because an attempt that finds it dead is not repeated here.
+_WAIT_ERRORS = (psycopg.errors.QueryCanceled, psycopg.errors.LockNotAvailable, PoolTimeout)
+_LONGEST_LOAN = 300.0  # seconds a handler waits for a free connection
+# Two pools, because handlers that enqueue while they hold a lent connection would deadlock on one. Lent connections
+# are checked first, because a handler's transaction is not repeated here when its connection is dead.
 CALLS, LOANS = "client", "transaction"
 POOL = "holdfast"
 Lost = (*connect.LOST, PoolTimeout)
 
 
 class Tell(Protocol):
-    """Whoever hears of a job that may start. One that is not committed yet is in the caller's transaction."""
+    """Callback for a job that may start. If not committed, the job is in the caller's open transaction."""
 
     def __call__(self, job_id: str, *, committed: bool) -> None: ...
 
 
 class SyncPool:
-    """Runs calls for threads. `tell` hears of jobs that calls made due."""
+    """Runs calls for threads. `tell` is called for jobs that a call made due."""
 
     def __init__(self, settings: Settings, tell: Tell | None = None) -> None:
         self._settings = settings
@@ -59,11 +59,11 @@ class SyncPool:
         self._pools: dict[str, ConnectionPool[Any]] = {}
 
     def run(self, call: Call[T], conn: Any = None) -> T:
-        """Runs one call, again in its safe form when the connection was lost; or once, in the caller's transaction."""
-        told = self._run(call, conn)
-        if self._tell is not None and call.due is not None and (job := call.due(told)) is not None:
+        """Run one call, and repeat it in its safe form after a lost connection; with `conn`, run it there once."""
+        result = self._run(call, conn)
+        if self._tell is not None and call.due is not None and (job := call.due(result)) is not None:
             self._tell(job, committed=conn is None)
-        return told
+        return result
 
     def _run(self, call: Call[T], conn: Any) -> T:
         if conn is not None:
@@ -84,7 +84,7 @@ class SyncPool:
         raise AssertionError("unreachable")
 
     def copy(self, bulk: Bulk, conn: Any = None) -> None:
-        """Copies plain jobs into live in one transaction, or in the caller's: by one call where it cannot copy."""
+        """Copy plain jobs in one transaction, or in the caller's; use enqueue_many() where COPY is not available."""
         self._copy(bulk, conn)
         if self._tell is not None and bulk.ids:
             self._tell(bulk.ids[-1], committed=conn is None)
@@ -98,7 +98,7 @@ class SyncPool:
                 copy_on(conn, self._calls, bulk)
             return
         try:
-            # The server's own limit is for the COPY alone; the commit after it must end too.
+            # statement_timeout covers the COPY alone; the deadline covers the commit as well.
             with self._opened().connection() as ours, watch.within(ours, 2 * self._settings.call_timeout):
                 copy_on(ours, self._calls, bulk)
         except Lost:
@@ -109,17 +109,17 @@ class SyncPool:
 
     @contextmanager
     def lent(self) -> Iterator[psycopg.Connection[Any]]:
-        """A connection for a handler's own use; it waits for a free one."""
+        """Lend a connection to a handler; wait until one is free."""
         with self._opened(LOANS).connection(timeout=_LONGEST_LOAN) as conn:
             yield conn
 
     def _forget_dead(self, purpose: str = CALLS) -> None:
-        """After a loss the other idle connections may be dead too; a try must not be spent on each."""
+        """Check all idle connections: after one is lost the rest may be dead, and each would cost a try."""
         if (pool := self._pools.get(purpose)) is not None:
             pool.check()
 
-    def _look(self, conn: psycopg.Connection[Any]) -> None:
-        """For each dead connection that it is given, whoever borrows one waits twice as long as for the last."""
+    def _check(self, conn: psycopg.Connection[Any]) -> None:
+        """Check a connection; if it is dead, check all, since psycopg_pool doubles its wait for each dead one."""
         try:
             ConnectionPool.check_connection(conn)
         except Lost:
@@ -127,7 +127,7 @@ class SyncPool:
             raise
 
     def close(self) -> None:
-        """Closes the connections; the next call opens them again."""
+        """Close the connections; the next call opens new ones."""
         with self._lock:
             pools, self._pools = self._pools, {}
         for pool in pools.values():
@@ -136,7 +136,7 @@ class SyncPool:
     def _opened(self, purpose: str = CALLS) -> ConnectionPool[Any]:
         with self._lock:
             if purpose not in self._pools:
-                check = self._look if purpose == LOANS else None
+                check = self._check if purpose == LOANS else None
                 self._pools[purpose] = ConnectionPool(
                     first_look(self._settings, purpose), open=True, check=check, reconnect_failed=_try_again,
                     connection_class=Connection, **_pool_options(self._openers[purpose]),
@@ -146,7 +146,7 @@ class SyncPool:
 
 
 class AsyncPool:
-    """Runs calls for coroutines, with one pool for each event loop that asks. `tell` as above."""
+    """Runs calls for coroutines, with one pool for each event loop. `tell` as in SyncPool."""
 
     def __init__(self, settings: Settings, tell: Tell | None = None) -> None:
         self._settings = settings
@@ -158,11 +158,11 @@ class AsyncPool:
         )
 
     async def run(self, call: Call[T], conn: Any = None) -> T:
-        """Runs one call, again in its safe form when the connection was lost; or once, in the caller's transaction."""
-        told = await self._run(call, conn)
-        if self._tell is not None and call.due is not None and (job := call.due(told)) is not None:
+        """Run one call, and repeat it in its safe form after a lost connection; with `conn`, run it there once."""
+        result = await self._run(call, conn)
+        if self._tell is not None and call.due is not None and (job := call.due(result)) is not None:
             self._tell(job, committed=conn is None)
-        return told
+        return result
 
     async def _run(self, call: Call[T], conn: Any) -> T:
         if conn is not None:
@@ -181,7 +181,7 @@ class AsyncPool:
         raise AssertionError("unreachable")
 
     async def copy(self, bulk: Bulk, conn: Any = None) -> None:
-        """Copies plain jobs into live in one transaction, or in the caller's: by one call where it cannot copy."""
+        """Copy plain jobs in one transaction, or in the caller's; use enqueue_many() where COPY is not available."""
         await self._copy(bulk, conn)
         if self._tell is not None and bulk.ids:
             self._tell(bulk.ids[-1], committed=conn is None)
@@ -206,13 +206,13 @@ class AsyncPool:
 
     @asynccontextmanager
     async def lent(self) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
-        """A connection for a handler's own use; it waits for a free one."""
+        """Lend a connection to a handler; wait until one is free."""
         async with (await self._opened(LOANS)).connection(timeout=_LONGEST_LOAN) as conn:
             yield conn
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
-        """A transaction of several calls of our own, read committed whatever the database's default is."""
+        """Open a READ COMMITTED transaction for several calls, whatever the database's default."""
         try:
             async with self.lent() as conn:
                 await conn.set_isolation_level(READ_COMMITTED)
@@ -226,12 +226,12 @@ class AsyncPool:
             raise _explain(error, self._openers[LOANS]) from error
 
     async def _forget_dead(self, purpose: str = CALLS) -> None:
-        """After a loss the other idle connections may be dead too; a try must not be spent on each."""
+        """Check all idle connections: after one is lost the rest may be dead, and each would cost a try."""
         if (pool := self._pools.get(asyncio.get_running_loop(), {}).get(purpose)) is not None:
             await pool.check()
 
-    async def _look(self, conn: psycopg.AsyncConnection[Any]) -> None:
-        """For each dead connection that it is given, whoever borrows one waits twice as long as for the last."""
+    async def _check(self, conn: psycopg.AsyncConnection[Any]) -> None:
+        """Check a connection; if it is dead, check all, since psycopg_pool doubles its wait for each dead one."""
         try:
             await AsyncConnectionPool.check_connection(conn)
         except Lost:
@@ -239,22 +239,22 @@ class AsyncPool:
             raise
 
     async def close(self) -> None:
-        """Closes this event loop's connections."""
+        """Close this event loop's connections."""
         for pool in self._pools.pop(asyncio.get_running_loop(), {}).values():
             await pool.close()
 
     async def _opened(self, purpose: str = CALLS) -> AsyncConnectionPool[Any]:
-        mine = self._pools.setdefault(asyncio.get_running_loop(), {})
-        if purpose not in mine:
+        pools = self._pools.setdefault(asyncio.get_running_loop(), {})
+        if purpose not in pools:
             info = await asyncio.to_thread(first_look, self._settings, purpose)
-            if purpose not in mine:  # another coroutine may have been faster
-                check = self._look if purpose == LOANS else None
-                mine[purpose] = AsyncConnectionPool(
+            if purpose not in pools:  # another coroutine may have been faster
+                check = self._check if purpose == LOANS else None
+                pools[purpose] = AsyncConnectionPool(
                     info, open=False, check=check, reconnect_failed=_atry_again,
                     connection_class=AsyncConnection, **_pool_options(self._openers[purpose]),
                 )  # fmt: skip
-                await mine[purpose].open()
-        return mine[purpose]
+                await pools[purpose].open()
+        return pools[purpose]
 
 
 def _openers(settings: Settings) -> dict[str, Opener]:
@@ -263,17 +263,17 @@ def _openers(settings: Settings) -> dict[str, Opener]:
 
 def _pool_options(opener: Opener) -> dict[str, Any]:
     settings = opener.settings
-    logging.getLogger("psycopg.pool").addFilter(_not_ours)  # the same function again is not added twice
+    logging.getLogger("psycopg.pool").addFilter(_not_ours)  # adding the same filter again has no effect
     return {
         "kwargs": opener.kwargs(), "min_size": 0, "max_size": settings.pool_size,
         "timeout": settings.connect_timeout, "name": POOL,
-        # Its pauses double while the server is away: begun anew, they are never long when it is back.
+        # The pool doubles its backoff while the server is away; starting over keeps it short.
         "reconnect_timeout": settings.connect_timeout,
     }  # fmt: skip
 
 
 def _not_ours(record: logging.LogRecord) -> bool:
-    """Whether a line is about another pool than ours. Callers get what ours says as an error in words."""
+    """Return whether a log record is of another pool. Our pool's failures reach callers as errors."""
     args = record.args if isinstance(record.args, tuple) else ()
     ours = any(each == POOL or isinstance(each, Connection | AsyncConnection) for each in args)
     if ours:
@@ -282,19 +282,19 @@ def _not_ours(record: logging.LogRecord) -> bool:
 
 
 def _try_again(pool: ConnectionPool[Any]) -> None:
-    """A pool that has given up would leave those who wait in it without a connection, though the server may be back."""
+    """Reconnect while calls wait: a pool that gave up would not notice that the server is back."""
     if pool.get_stats().get("requests_waiting"):
         pool.check()
 
 
 async def _atry_again(pool: AsyncConnectionPool[Any]) -> None:
-    """The same, async."""
+    """Reconnect while calls wait, as above."""
     if pool.get_stats().get("requests_waiting"):
         await pool.check()
 
 
 def first_look(settings: Settings, name: str = CALLS) -> str:
-    """Connects once, so that a wrong address, server or schema is told at once and in full. Answers the conninfo."""
+    """Return the conninfo, after connecting once: a wrong address, server or schema is reported at once."""
     opener = Opener(settings, name, lent=name == LOANS)
     info = opener.conninfo()
     try:
@@ -309,28 +309,28 @@ def first_look(settings: Settings, name: str = CALLS) -> str:
 
 @contextmanager
 def callers(settings: Settings) -> Iterator[None]:
-    """A block on the caller's own connection."""
+    """Translate the errors of a block that uses the caller's connection."""
     try:
         yield
-    except Exception as error:  # of whichever library the connection is from
-        told = connect.explain_callers(error, settings)
-        if told is error:
+    except Exception as error:  # the connection may be of any supported library
+        explained = connect.explain_callers(error, settings)
+        if explained is error:
             raise
-        raise told from error
+        raise explained from error
 
 
 def run_on(conn: Any, call: Call[T]) -> T:
-    """Runs a call on a given psycopg connection, inside whatever transaction it is in."""
+    """Run a call on a psycopg connection, in its current transaction."""
     return call.read(borrowed.on_psycopg(conn, call.sql, call.params, call.prepare))
 
 
 async def arun_on(conn: Any, call: Call[T]) -> T:
-    """Runs a call on a given async psycopg connection, inside whatever transaction it is in."""
+    """Run a call on an async psycopg connection, in its current transaction."""
     return call.read(await borrowed.on_psycopg_async(conn, call.sql, call.params, call.prepare))
 
 
 def copy_on(conn: Any, calls: Calls, bulk: Bulk) -> None:
-    """Copies jobs on a given connection and wakes their queue's sleepers when it commits."""
+    """Copy jobs on a connection; the commit wakes their queue's sleepers."""
     with conn.transaction(), conn.cursor(row_factory=tuple_row) as cursor:
         if bulk.may_have_lanes:
             run_on(conn, calls.begin_bulk())
@@ -343,7 +343,7 @@ def copy_on(conn: Any, calls: Calls, bulk: Bulk) -> None:
 
 
 async def acopy_on(conn: Any, calls: Calls, bulk: Bulk) -> None:
-    """Copies jobs on a given async connection and wakes their queue's sleepers when it commits."""
+    """Copy jobs on an async connection; the commit wakes their queue's sleepers."""
     async with conn.transaction(), conn.cursor(row_factory=tuple_row) as cursor:
         if bulk.may_have_lanes:
             await arun_on(conn, calls.begin_bulk())
@@ -362,17 +362,17 @@ def _after_copy(calls: Calls, bulk: Bulk) -> Call[None]:
 
 
 def _next(call: Call[T], error: Exception, left: int, opener: Opener) -> Call[T]:
-    """What to run after a failure: the same call, its safe form, or nothing (raises). A call that has waited in vain,
-    for a connection or for a lock, has waited long enough."""
+    """Return what to run after a failure, the same call or its safe form, or raise. A call that timed out while it
+    waited for a connection or a lock is not repeated."""
     if left and isinstance(error, connect.AGAIN):
         return call
-    if left and isinstance(error, connect.LOST) and not isinstance(error, _WAITED):
+    if left and isinstance(error, connect.LOST) and not isinstance(error, _WAIT_ERRORS):
         return call.repeat() if call.repeat else call
     raise _explain(error, opener) from error
 
 
 def _explain(error: Exception, opener: Opener) -> Exception:
-    """An error in words; of a pool that could give no connection, why none could be opened."""
+    """Return the error to raise; for a pool timeout, the reason why no connection could be opened."""
     if not isinstance(error, PoolTimeout):
         return connect.explain(error, opener.settings)
     if opener.failure is not None:

@@ -1,7 +1,7 @@
-"""Databases that tests may do with as they like: made, emptied between tests, and with a clock that can be set.
+"""Databases for tests: created on demand, emptied between tests, and with a clock that can be set.
 
-A process takes the first number that no other holds (an advisory lock, so a killed run holds nothing) and makes
-`holdfast_kit_test_<number>` anew. No database is emptied unless the server says that its name contains "test".
+A process takes the first free number, by an advisory lock that a killed run releases, and creates
+`holdfast_kit_test_<number>`. Only a database whose name, as the server reports it, contains "test" is emptied.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _HOLDERS = """
 
 @contextmanager
 def fresh_database(server: str) -> Iterator[str]:
-    """An empty database for this process alone, for the length of a block; answers its DSN."""
+    """Create an empty database for this process, yield its DSN, and drop it after the block."""
     with _connected(server) as conn:
         name = _free_name(conn)
         _drop(conn, name)
@@ -44,13 +44,13 @@ def fresh_database(server: str) -> Iterator[str]:
         try:
             yield _on(server, name)
         finally:
-            with suppress(psycopg.OperationalError):  # the server is gone: whatever ended it has been told
+            with suppress(psycopg.OperationalError):  # the server is gone
                 _drop(conn, name)
 
 
 @contextmanager
 def copied_database(server: str, template: str) -> Iterator[str]:
-    """A copy of a database for the length of a block; answers its DSN. Nobody may be connected to the template."""
+    """Copy a database without open connections, yield the copy's DSN, and drop it after the block."""
     source = str(conninfo_to_dict(template)["dbname"])
     with _connected(server) as conn:
         name = f"{source}_copy"
@@ -64,7 +64,7 @@ def copied_database(server: str, template: str) -> Iterator[str]:
 
 
 def same_database(one: str, other: str) -> bool:
-    """Whether two DSNs name the same database of the same server, as far as can be told without asking."""
+    """Return whether two DSNs name the same database, by comparing their text."""
     if one.startswith("embedded:") or other.startswith("embedded:"):
         return one == other
     keys = {"host": "", "hostaddr": "", "port": "5432", "dbname": ""}
@@ -73,13 +73,12 @@ def same_database(one: str, other: str) -> bool:
 
 
 def database_name(dsn: str) -> str:
-    """The name in a DSN; none in that of an embedded server."""
+    """Return the database name in a DSN; "" for an embedded server."""
     return "" if dsn.startswith("embedded:") else str(conninfo_to_dict(dsn).get("dbname") or "")
 
 
 class Scratch:
-    """One such database, with Holdfast's schema in it. With `whole`, resetting it empties the application's tables
-    too."""
+    """One such database, with Holdfast's schema. With `whole`, reset() empties the application's tables too."""
 
     def __init__(self, settings: Settings, *, whole: bool) -> None:
         self.settings = settings
@@ -91,19 +90,19 @@ class Scratch:
         self._ready = False
 
     def run(self, call: Call[T]) -> T:
-        """Runs one call; safe from any thread."""
+        """Run one call; safe from any thread."""
         with self._lock:
             return self._session.run(call)
 
     def prepare(self) -> None:
-        """Brings the schema up to date and adds what tests need."""
+        """Migrate the schema and add the functions for tests."""
         migrate(self.settings)
         with psycopg.connect(connect.conninfo(self.settings, "testing")) as conn:
             conn.execute(f"SET LOCAL search_path TO {self._schema}, pg_temp".encode())
             conn.execute((resources.files("holdfast") / "sql" / "testing.sql").read_bytes())
 
     def reset(self) -> None:
-        """Makes the database as good as new."""
+        """Empty the tables and reset the clock."""
         if not self._ready:
             self._make_ready()
             self._ready = True
@@ -111,51 +110,51 @@ class Scratch:
             self._one(f"SELECT {self._schema}.test_reset(%s)", self._whole)
         except DatabaseUnavailable as error:
             if isinstance(error.__cause__, psycopg.errors.LockNotAvailable):
-                raise self._in_the_way() from error
+                raise self._lock_error() from error
             raise
 
     def close(self) -> None:
-        """Closes the connection; the next call opens it again."""
+        """Close the connection; the next call opens it again."""
         self._session.close()
 
     def now(self) -> datetime:
-        """What the clock says."""
+        """Return the clock's time."""
         return self._time("SELECT {schema}.clock()")
 
     def travel(self, seconds: float) -> datetime:
-        """Moves the clock by so much; it stands or runs as before."""
+        """Move the clock by some seconds; a stopped clock stays stopped."""
         step = "make_interval(secs => %s)"
         return self._set(f"moved = moved + {step}, stopped_at = stopped_at + {step}", seconds, seconds)
 
     def set(self, at: datetime) -> datetime:
-        """Moves the clock to a time; it stands or runs as before."""
-        stands = "CASE WHEN stopped_at IS NULL THEN NULL ELSE %s::timestamptz END"
-        return self._set(f"moved = %s::timestamptz - now(), stopped_at = {stands}", at, at)
+        """Move the clock to a time; a stopped clock stays stopped."""
+        stopped_at = "CASE WHEN stopped_at IS NULL THEN NULL ELSE %s::timestamptz END"
+        return self._set(f"moved = %s::timestamptz - now(), stopped_at = {stopped_at}", at, at)
 
     def freeze(self, at: datetime | None) -> datetime:
-        """Stops the clock, at a time or where it is."""
+        """Stop the clock, at a given time or where it is."""
         return self._set("stopped_at = coalesce(%s::timestamptz, stopped_at, now() + moved)", at)
 
     def resume(self) -> datetime:
-        """Lets a stopped clock run on from where it stands."""
+        """Restart a stopped clock from where it stands."""
         return self._set("moved = coalesce(stopped_at - now(), moved), stopped_at = NULL")
 
     def set_right(self) -> datetime:
-        """Gives the clock the real time again."""
+        """Set the clock to the real time."""
         return self._set("moved = '0', stopped_at = NULL")
 
     def promote(self) -> None:
-        """Does what a leader does: due jobs into the queue, jobs of expired leases back to it. The lead ends at once:
-        a test may have workers of its own."""
+        """Do a leader's upkeep: promote due jobs, reclaim expired leases. The lead ends at once, because a test may
+        have workers of its own."""
         while (done := self.run(self._calls.upkeep("holdfast-testing", 0))).promoted or done.expired:
             pass
 
     def due_queues(self) -> list[str]:
-        """Queues in which a job is due."""
+        """Return the queues that have due jobs."""
         return self._all(f"SELECT DISTINCT queue::text FROM {self._schema}.live WHERE token IS NULL ORDER BY 1")
 
     def next_due(self, queue: str | None, *, retries_only: bool) -> datetime | None:
-        """When the next delayed job comes due."""
+        """Return when the next delayed job comes due, or None."""
         found: datetime | None = self._one(
             f"SELECT min(run_at) FROM {self._schema}.later WHERE (%s::text IS NULL OR queue = %s) "
             "AND (attempt > 0 OR last_error IS NOT NULL OR NOT %s)",
@@ -164,7 +163,7 @@ class Scratch:
         return found
 
     def next_slot(self) -> datetime | None:
-        """When the next slot of a schedule comes."""
+        """Return when the next slot of a schedule comes, or None."""
         found: datetime | None = self._one(
             f"SELECT min(next_at) FROM {self._schema}.schedules "
             f"WHERE NOT paused AND problem IS NULL AND next_at > {self._schema}.clock()"
@@ -172,18 +171,18 @@ class Scratch:
         return found
 
     def make_due(self, job_id: str) -> None:
-        """Gives a delayed job the present as its time."""
+        """Make a delayed job due now."""
         later = f"{self._schema}.later"
         self._all(f"UPDATE {later} SET run_at = {self._schema}.clock() WHERE id = %s::uuid RETURNING 1", job_id)
 
     def due_in(self, job_id: str) -> str | None:
-        """The queue of a due job; None when it is not due."""
+        """Return the queue of a due job, or None if it is not due."""
         found = self._all(f"SELECT queue::text FROM {self._schema}.live WHERE id = %s::uuid AND token IS NULL", job_id)
         return found[0] if found else None
 
     @contextmanager
     def others_held(self, job_id: str) -> Iterator[None]:
-        """Holds all other jobs that wait, so that a claim passes them by."""
+        """Lock all other waiting jobs, so that a claim skips them."""
         with psycopg.connect(connect.conninfo(self.settings, "testing")) as conn:
             conn.execute(
                 f"SELECT FROM {self._schema}.live WHERE id <> %s::uuid AND token IS NULL FOR UPDATE".encode(), [job_id]
@@ -192,7 +191,7 @@ class Scratch:
             conn.rollback()
 
     def open_transactions(self) -> int:
-        """Other connections that have written and not yet committed."""
+        """Return how many other connections have uncommitted writes."""
         return int(
             self._one(
                 "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() "
@@ -211,12 +210,12 @@ class Scratch:
         if not copied:
             self.prepare()
 
-    def _in_the_way(self) -> UsageError:
+    def _lock_error(self) -> UsageError:
         rows: list[tuple[Any, ...]] = self.run(Call(_HOLDERS, (), list))
-        told = "; ".join(f"pid {pid} {name!r} is {state}: {query}" for pid, name, state, query in rows)
+        holders = "; ".join(f"pid {pid} {name!r} is {state}: {query}" for pid, name, state, query in rows)
         return UsageError(
             "the database cannot be emptied for the next test: a connection still has a transaction open. Commit, roll "
-            f"back or close it where the test ends. Open now: {told or 'none any more'}"
+            f"back or close it where the test ends. Open now: {holders or 'none any more'}"
         )
 
     def _set(self, what: str, *params: Any) -> datetime:
@@ -225,8 +224,8 @@ class Scratch:
         )
 
     def _time(self, sql: str, *params: Any) -> datetime:
-        told: datetime = self._one(sql.format(schema=self._schema), *params)
-        return told
+        time: datetime = self._one(sql.format(schema=self._schema), *params)
+        return time
 
     def _one(self, sql: str, *params: Any) -> Any:
         return self._all(sql, *params)[0]
@@ -257,7 +256,7 @@ def _free_name(conn: psycopg.Connection[Any]) -> str:
 def _create(conn: psycopg.Connection[Any], name: str, template: str = "template1") -> None:
     try:
         conn.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
-        conn.execute(f"ALTER DATABASE {name} SET synchronous_commit = off")  # nobody will miss it after a crash
+        conn.execute(f"ALTER DATABASE {name} SET synchronous_commit = off")  # its data need not survive a crash
     except psycopg.errors.InsufficientPrivilege as error:
         raise ConfigurationError(
             f"the user of HOLDFAST_TEST_DSN may not create databases ({error}); ALTER ROLE ... CREATEDB, or unset it: "
@@ -265,8 +264,8 @@ def _create(conn: psycopg.Connection[Any], name: str, template: str = "template1
         ) from error
     except psycopg.errors.ObjectInUse as error:
         raise UsageError(
-            f"{template} cannot be copied while somebody is connected to it; close the connections with which your "
-            "fixture set it up"
+            f"{template} cannot be copied while it has connections; close the connections with which your fixture "
+            "set it up"
         ) from error
 
 
@@ -275,7 +274,7 @@ def _drop(conn: psycopg.Connection[Any], name: str) -> None:
 
 
 def _on(server: str, name: str) -> str:
-    """The same server's other database; a URL stays one, because other libraries take nothing else."""
+    """Return the DSN of another database on the server; a URL stays one, because other libraries require it."""
     parts = urlsplit(server)
     if not parts.netloc:
         return make_conninfo(server, dbname=name)

@@ -1,6 +1,6 @@
-"""What the service asks and does, for a caller: each row goes through SQL's may_see(). See calls.py.
+"""Calls of the service on behalf of a caller: SQL's may_see() filters each row. See calls.py.
 
-Deliveries of webhooks are jobs. Calls for jobs leave them out unless the token has the scope for webhooks.
+Webhook deliveries are jobs. Calls for jobs leave them out unless the token has the scope for webhooks.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from holdfast.store.values import Filter
 from holdfast.store.webhooks import Deliveries
 
 T = TypeVar("T")
-LARGE_JOB = 65_536  # bytes from which a job is looked at by itself, and not in a call for many
+LARGE_JOB = 65_536  # bytes above which a job is read by a call of its own
 PAGE_BYTES = 4_194_304
 Json = msgspec.Raw
-"""JSON as PostgreSQL returns it, passed on as it is: nothing here decodes it, so no row can fail to be shown."""
+"""JSON as PostgreSQL returns it. It is passed on without decoding, so no row can fail."""
 
 
 @dataclass(frozen=True, slots=True)
 class SeenJob:
-    """A job as callers of the service see it: no keys, no leases, and of its error neither traceback nor output."""
+    """A job as callers of the service see it: without keys and leases, its error without traceback and output."""
 
     id: str
     task: str
@@ -52,7 +52,7 @@ class SeenJob:
     deadline: datetime | None
     progress: dict[str, Any] | None
     discarded: bool
-    """It failed or is dead, and somebody has put it aside since."""
+    """Whether the job failed or is dead, and was discarded by an operator."""
 
     @property
     def ended(self) -> bool:
@@ -60,12 +60,12 @@ class SeenJob:
 
 
 def _discarded(schema: str, job: str) -> str:
-    """Not as `not exists`: that could become a look at all dead jobs."""
+    """Return the SQL expression. NOT EXISTS could become a scan of all dead jobs."""
     held = f"(SELECT d.id FROM {schema}.dead d WHERE d.id = {job}.id::uuid)"
     return f"CASE WHEN {job}.status::text IN ('failed', 'dead') THEN {held} IS NULL ELSE false END"
 
 
-_HIDDEN = "- 'traceback' - 'output'"  # of an error: for operators alone
+_HIDDEN = "- 'traceback' - 'output'"  # parts of an error that only operators see
 _JOB = {each.name: f"j.{each.name}" for each in fields(SeenJob)} | {
     "id": "j.id::text", "args": "j.payload::text", "status": "j.status::text", "result": "j.result::text",
     "error": f"(j.last_error {_HIDDEN})::text", "batch": "j.batch::text", "progress": "j.progress::text",
@@ -80,7 +80,7 @@ _MESSAGE_SIZES = ("payload", "error")
 
 @dataclass(frozen=True, slots=True)
 class Part(Generic[T]):
-    """Rows of a list. `cut`: there were more, which did not fit into the bytes of a page; `size` is what these take."""
+    """Rows of a list, of `size` bytes. `cut`: more rows did not fit into the bytes of a page."""
 
     rows: list[T]
     cut: bool = False
@@ -89,7 +89,7 @@ class Part(Generic[T]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """A part of a list, the newest first: what was made in a time, from an id on, and down to one."""
+    """A page of a list, newest first: bounds on ids (`before`, `floor`) and creation times."""
 
     limit: int
     before: str | None = None
@@ -118,8 +118,8 @@ class SeenCalls:
         self._job = _JOB | {"discarded": _discarded(schema, "j")}
 
     def jobs(self, wanted: Sequence[tuple[str, Caller]]) -> Call[dict[int, SeenJob | None]]:
-        """Jobs that were asked for by callers, by the place in the list, without those that the caller may not see. Of
-        several, one that is large is None: it is looked at by itself, so that nobody else waits for it."""
+        """Return the requested jobs by position, without those that their caller may not see. If there are several, a
+        large one is None: it gets a call of its own, so that it does not delay the rest."""
         names = {"payload": "args"}
         text = ", ".join(f"{column}::text AS {names.get(column, column)}"
                          for column in ("payload", "error", "result", "progress"))  # fmt: skip
@@ -142,15 +142,15 @@ class SeenCalls:
         )  # fmt: skip
 
     def marks(self, ids: Sequence[str]) -> Call[list[str]]:
-        """A word for each job that changes when the job does; for the service itself, not for callers."""
+        """Return a mark for each job that changes with the job; for the service itself, not for callers."""
         return Call(f"SELECT {self.schema}.job_marks(%s::uuid[])", (array(ids),), lambda rows: rows[0][0])
 
     def version(self) -> Call[int]:
-        """The schema's version."""
+        """Return the schema's version."""
         return Call(f"SELECT max(version) FROM {self.schema}.schema_info", (), lambda rows: int(rows[0][0]))
 
     def floor(self, before: str | None, jobs: int, *, dead: bool = False) -> Call[str | None]:
-        """Down to which id a list looks that is to look at so many jobs."""
+        """Return the lowest id of a list that scans this many jobs."""
         return Call(f"SELECT {self.schema}.page_floor(%s::uuid, %s, %s)::text", (before, jobs, dead),
                     lambda rows: rows[0][0])  # fmt: skip
 
@@ -163,7 +163,7 @@ class SeenCalls:
         )  # fmt: skip
 
     def list_dead(self, who: Caller, where: Filter, page: Page) -> Call[Part[SeenJob]]:
-        """Failed and dead jobs that nobody has acted on."""
+        """Return failed and dead jobs that were neither retried nor discarded."""
         (those, some), (part, more) = where.sql(), page.sql()
         return _part(
             self._job, _JOB_SIZES,
@@ -182,7 +182,7 @@ class SeenCalls:
         )
 
     def cancel(self, who: Caller, ids: Sequence[str]) -> Call[dict[str, str]]:
-        """What came of it for each that the caller may see."""
+        """Cancel the jobs that the caller may see; return the outcome of each."""
         return Call(
             f"SELECT id::text, outcome FROM {self.schema}.cancel({self._own})",
             (*_writes(who), array(ids)),
@@ -238,7 +238,7 @@ class SeenCalls:
         )  # fmt: skip
 
     def endpoints(self, who: Caller, id_: str | None = None) -> Call[list[Endpoint]]:
-        """All that the caller may see, or one."""
+        """Return all endpoints that the caller may see, or one."""
         return Call(
             f"SELECT {webhooks.ENDPOINT} FROM {self.schema}.webhook_endpoint_state "
             f"WHERE (%s::uuid IS NULL OR id = %s::uuid) AND {self._may} {_own_only(who)} "
@@ -260,7 +260,7 @@ def _part(
     columns: Mapping[str, str], sizes: Sequence[str], rest: str, params: tuple[Any, ...], most: int,
     read: Callable[[Sequence[Any]], T],
 ) -> Call[Part[T]]:  # fmt: skip
-    """Rows, the newest first, up to so many bytes of what may be large; one row at least."""
+    """Return rows, newest first, until their large columns exceed `most` bytes; at least one row."""
     inner = ", ".join(f'{expression} AS "{name}"' for name, expression in columns.items())
     size = " + ".join(f'coalesce(octet_length(i."{name}"), 0)' for name in sizes)
     outer = ", ".join(f'"{name}"' for name in columns)
@@ -302,17 +302,17 @@ def _who(caller: Caller) -> tuple[bool, str | None]:
 
 
 def _reads(caller: Caller) -> tuple[bool, str | None, bool]:
-    """Who looks at jobs, and whether deliveries are among them."""
+    """Return the parameters for reading jobs; the last is whether webhook deliveries are included."""
     return caller.everyone, caller.tenant, caller.may("webhooks:read")
 
 
 def _writes(caller: Caller) -> tuple[bool, str | None, bool]:
-    """Who changes jobs, and whether deliveries are among them."""
+    """Return the parameters for changing jobs; the last is whether webhook deliveries are included."""
     return caller.everyone, caller.tenant, caller.may("webhooks:write")
 
 
 def _own_only(caller: Caller) -> str:
-    """What may_see() says too, in words that an index knows."""
+    """Repeat may_see()'s condition in a form that can use an index."""
     return "" if caller.everyone else "AND tenant = %s"
 
 

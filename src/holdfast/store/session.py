@@ -1,4 +1,4 @@
-"""A worker's connection: one job each (claim, finish, upkeep, listen, renew), opened again by itself after a loss."""
+"""A worker's connections, one for each purpose (claim, finish, upkeep, listen, renew), reopened after a loss."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from holdfast.store.deadline import watch
 from holdfast.store.opener import AsyncConnection, Connection, Opener, transaction_for
 
 T = TypeVar("T")
-# Seconds between tries of a call that met a conflict with other transactions (40001, 40P01).
+# Backoff in seconds after a serialization failure or a deadlock (40001, 40P01).
 _PAUSES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.4)
 
 
 class Session:
-    """One async connection for one purpose. Not for concurrent use. `tell` hears of jobs that calls made due."""
+    """One async connection for one purpose, not for concurrent use. `tell` is called for jobs that a call made due."""
 
     def __init__(self, settings: Settings, name: str, tell: Callable[[str], None] | None = None) -> None:
         self._settings = settings
         self._name = name
         self._tell = tell
         self._conn: psycopg.AsyncConnection[Any] | None = None
-        self.answered_at = 0.0  # when the database last did, by the monotonic clock
+        self.answered_at = 0.0  # monotonic time of the last reply
         self.asking = False
 
     async def run(self, call: Call[T]) -> T:
-        """Runs one call, again after a conflict with other transactions; after an error the next call connects anew."""
+        """Run one call, and repeat it after serialization failures; after an error the next call reconnects."""
         for pause in _PAUSES:
             try:
                 return await self._run(call)
@@ -50,10 +50,10 @@ class Session:
             ) from error
 
     async def _run(self, call: Call[T]) -> T:
-        """Runs one call within the deadline for calls."""
+        """Run one call within call_timeout."""
         self.asking = True
         try:
-            # The socket is shut first: canceled by asyncio, psycopg would wait for a silent server ten seconds longer.
+            # The watch closes the socket first: canceled by asyncio, psycopg waits ten seconds for a silent server.
             async with asyncio.timeout(self._settings.call_timeout + 1):
                 conn = self._conn if self._conn is not None else await self._open()
                 with watch.within(conn, self._settings.call_timeout):
@@ -61,7 +61,7 @@ class Session:
                         cursor = await conn.execute(call.sql, call.params)
                         rows = await cursor.fetchall()
                     self.answered_at = time.monotonic()
-                    return self._told(call, call.read(rows))
+                    return self._notify(call, call.read(rows))
         except connect.AGAIN:
             raise
         except (psycopg.Error, TimeoutError) as error:
@@ -72,13 +72,13 @@ class Session:
         finally:
             self.asking = False
 
-    def _told(self, call: Call[T], answer: T) -> T:
-        if self._tell is not None and call.due is not None and (job := call.due(answer)) is not None:
+    def _notify(self, call: Call[T], result: T) -> T:
+        if self._tell is not None and call.due is not None and (job := call.due(result)) is not None:
             self._tell(job)
-        return answer
+        return result
 
     async def listen(self, channel: str) -> AsyncIterator[str]:
-        """The payloads of notifications on a channel, for as long as the connection lives; "" once it listens."""
+        """Yield "" once the connection listens, then the payloads of notifications until it is lost."""
         try:
             conn = await self._open()
             await conn.execute(f"LISTEN {channel}")
@@ -91,7 +91,7 @@ class Session:
             await self.close()
 
     async def close(self) -> None:
-        """Closes the connection, if there is one."""
+        """Close the connection, if there is one."""
         conn, self._conn = self._conn, None
         if conn is not None:
             await conn.close()
@@ -103,7 +103,7 @@ class Session:
 
 
 class ThreadSession:
-    """The same for the renewal thread: a sync connection that one slow event loop cannot hold up."""
+    """A sync connection for the renewal thread, which a slow event loop cannot delay."""
 
     def __init__(self, settings: Settings, name: str) -> None:
         self._settings = settings
@@ -112,7 +112,7 @@ class ThreadSession:
         self.answered_at = 0.0
 
     def run(self, call: Call[T]) -> T:
-        """Runs one call; after an error the next call connects anew."""
+        """Run one call; after an error the next call reconnects."""
         try:
             if self._conn is None:
                 opener = Opener(self._settings, self._name)
@@ -127,7 +127,7 @@ class ThreadSession:
             raise connect.explain(error, self._settings, known_good=True) from error
 
     def close(self) -> None:
-        """Closes the connection, if there is one."""
+        """Close the connection, if there is one."""
         conn, self._conn = self._conn, None
         if conn is not None:
             conn.close()

@@ -1,7 +1,7 @@
-"""Statements on the caller's own tables: a row written once, or only by a stronger one.
+"""Statements on the caller's own tables: insert a row once, or replace it by a stronger one.
 
-A row travels as one JSON text, and the server makes each column's type of it: so the same call works on every library,
-whatever that makes of dates, Decimals and dicts.
+A row is sent as one JSON text, which the server converts to the columns' types. So the same call works with every
+library, however that adapts dates, Decimals and dicts.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from holdfast.store.calls import Call
 T = TypeVar("T")
 Kept = Literal["inserted", "updated", "kept"]
 _NAME = re.compile(r"[^\W\d][\w$]*")
-_LONGEST_NAME = 63  # bytes; PostgreSQL cuts a longer one and says nothing
+_LONGEST_NAME = 63  # bytes; PostgreSQL silently truncates a longer one
 _MOST_COLUMNS = 1600
 
 
 @dataclass(frozen=True, slots=True)
 class Sink:
-    """A table, the columns that a row gives, and those of them that make it unique."""
+    """A table, the columns of a row, and those of its unique key."""
 
     table: str
     columns: tuple[str, ...]
     key: tuple[str, ...]
 
     def insert_once(self, row: str) -> Call[bool]:
-        """The row, unless one with its key is there."""
+        """Insert the row unless one with its key exists."""
         return Call(
             f"{self._insert} FROM {self._given} ON CONFLICT ({_list(self.key)}) DO NOTHING RETURNING true",
             (row,),
@@ -45,8 +45,8 @@ class Sink:
         )
 
     def upsert_if_stronger(self, row: str, strength: str) -> Call[Kept]:
-        """The row, also in place of one with its key that is weaker. Two inserts, because what a single one did can be
-        read only from a system column, which partitioned tables have not."""
+        """Insert the row, or replace a weaker one with its key. Two inserts, because the result of a single one is
+        visible only in a system column, which partitioned tables lack."""
         new, old = f"excluded.{_quoted(strength)}", f"old.{_quoted(strength)}"
         changes = ", ".join(f"{_quoted(c)} = excluded.{_quoted(c)}" for c in self.columns if c not in self.key)
         return Call(
@@ -71,10 +71,10 @@ class Sink:
 
 
 def sink(table: str, row: Mapping[str, Any], key: str | Sequence[str]) -> Sink:
-    """The names of a call, checked."""
-    given: Any = row  # not every caller has a type checker
-    if not isinstance(given, Mapping) or not 1 <= len(given) <= _MOST_COLUMNS:
-        raise UsageError(f"a row is a dict of values by column, with at least one, got {given!r:.60}")
+    """Return the Sink of a call, with its names checked."""
+    value: Any = row  # not every caller has a type checker
+    if not isinstance(value, Mapping) or not 1 <= len(value) <= _MOST_COLUMNS:
+        raise UsageError(f"a row is a dict of values by column, with at least one, got {value!r:.60}")
     columns = tuple(_checked(column, "a column") for column in row)
     unique = (key,) if isinstance(key, str) else tuple(key)
     if not unique:
@@ -89,14 +89,14 @@ def sink(table: str, row: Mapping[str, Any], key: str | Sequence[str]) -> Sink:
 
 
 def check_strength(strength: str, made: Sink) -> None:
-    """Refuses a strength that nothing could be compared by."""
+    """Raise UsageError unless rows can be compared by this column."""
     _check_given(_checked(strength, "the column of strength"), made.columns, "strength")
     if strength in made.key:
         raise UsageError(f"strength is {strength!r}, a column of the key: rows that meet are equal in it")
 
 
 def encode(row: Mapping[str, Any]) -> str:
-    """A row as JSON. What JSON has no form for is written as PostgreSQL reads it."""
+    """Return a row as JSON; values without a JSON form are written in PostgreSQL's syntax."""
     plain = {column: _plain(value) for column, value in row.items()}
     data = payload.encode(plain, "a row")
     payload.check_limits(data, "a row", 2**28, 1000, "the row's size")
@@ -105,23 +105,23 @@ def encode(row: Mapping[str, Any]) -> str:
 
 @contextmanager
 def explained(made: Sink) -> Iterator[None]:
-    """Says in words what is wrong with the table or the row; all else is left to the caller's own handling."""
+    """Raise UsageError for errors of the table or the row; leave all other errors to the caller."""
     try:
         yield
-    except Exception as error:  # of whichever library the connection is from
+    except Exception as error:  # the connection may be of any supported library
         source = connect.source_of(error)
-        told = None if source is None else _told(made, source)
-        if told is None:
+        explanation = None if source is None else _explain(made, source)
+        if explanation is None:
             raise
-        raise told from error
+        raise explanation from error
 
 
-def _told(made: Sink, source: Exception) -> UsageError | None:
+def _explain(made: Sink, source: Exception) -> UsageError | None:
     state, text = connect.state_of(source), connect.message_of(source)
     if state == "42P10":
         return UsageError(
-            f"table {made.table} has no unique index on ({', '.join(made.key)}), so two rows of the same key could not "
-            f"be told apart; create it: CREATE UNIQUE INDEX ON {made.table} ({_list(made.key)})"
+            f"table {made.table} has no unique index on ({', '.join(made.key)}), which prevents two rows with the same "
+            f"key; create it: CREATE UNIQUE INDEX ON {made.table} ({_list(made.key)})"
         )
     if state in ("42P01", "3F000", "42703"):
         return UsageError(f"there is no such table or column: {text}; names are taken as written, upper case too")

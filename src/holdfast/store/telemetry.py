@@ -1,4 +1,4 @@
-"""The calls of what operators watch, as values: ticks and windows, levels, usage. See calls.py."""
+"""Calls of telemetry: ticks and windows, levels, usage. See calls.py."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class TelemetryCalls:
         self, worker: str, queues: list[str], seconds: float, counts: Counts, tenants: Mapping[str, int], kind: str,
         depth_at_start: int | None,
     ) -> Call[tuple[str, int]]:  # fmt: skip
-        """Stores what a pass or a window did; answers its id and how many jobs wait now."""
+        """Store what a pass or a window did; return its id and the number of waiting jobs."""
         return Call(
             f"SELECT id::text, depth FROM {self.schema}.record_tick("
             "%s, %s, %s, %s, %s, %s, %s, %s, %s, %s::jsonb, %s, %s)",
@@ -37,11 +37,11 @@ class TelemetryCalls:
         )
 
     def count_waiting(self, queues: list[str]) -> Call[int]:
-        """How many jobs wait in some queues; about how many above 10,000."""
+        """Count the waiting jobs of some queues; above 10,000 the count is an estimate."""
         return Call(f"SELECT {self.schema}.count_waiting(%s)", (queues,), lambda rows: int(rows[0][0]))
 
     def levels(self) -> Call[list[Level]]:
-        """The figures of the last five minutes, and how they stand."""
+        """Return the metrics of the last five minutes and their levels."""
         return Call(
             f"SELECT metric, value, level, warning, critical FROM {self.schema}.health_levels",
             (),
@@ -49,13 +49,13 @@ class TelemetryCalls:
         )
 
     def health(self) -> Call[list[dict[str, Any]]]:
-        """What each worker did in the last five minutes, as the view worker_health_summary says."""
+        """Return the rows of the view worker_health_summary: each worker's last five minutes."""
         sql = f"SELECT to_jsonb(s) FROM {self.schema}.worker_health_summary s ORDER BY s.worker_id"
         return Call(sql, (), lambda rows: [row[0] for row in rows])
 
     def figures(self, limit: int, others: str) -> Call[Figures]:
-        """Jobs by queue, workers that live, and levels: in one statement. The fullest queues have a row each, the rest
-        one together. The cost is bounded: of large tables the counts are estimates."""
+        """Return jobs by queue, live workers and levels, in one statement. The fullest queues have a row each, the rest
+        share one. Counts of large tables are estimates, which bounds the cost."""
         states = ", ".join(f"'{each}', sum({each})" for each in STATES)
         return Call(
             "SELECT (SELECT jsonb_object_agg(name, n) FROM ("
@@ -81,8 +81,10 @@ class TelemetryCalls:
         limit: int,
         who: Caller | None = None,
     ) -> Call[list[Usage]]:
-        """What was used in the last so many seconds, or since a time, summed by some of tenant, task, minute, hour and
-        day; the newest time first, then the most run seconds. Of what `who` may see, if somebody asks."""
+        """Return the usage of the last `since` seconds, or since a time, summed by tenant, task, minute, hour or day.
+
+        The newest time comes first, then the most run seconds. With `who`, count only what that caller may see.
+        """
         if unknown := [each for each in by if each not in _BY]:
             raise UsageError(f"usage is summed by {', '.join(_BY)}, got {unknown[0]!r}")
         shown = [f"{_BY[each]} AS {each}" for each in by]
@@ -98,10 +100,10 @@ class TelemetryCalls:
             f"ORDER BY {', '.join([*order, f'{len(by) + 3} DESC', '1'])} LIMIT %s"
         )
         span = (since, 0.0) if isinstance(since, datetime) else (None, since)
-        seen = (True, None) if who is None else (who.everyone, who.tenant)
+        visible = (True, None) if who is None else (who.everyone, who.tenant)
         return Call(
             sql,
-            (*span, until, until, tenant, tenant, task, task, *seen, limit),
+            (*span, until, until, tenant, tenant, task, task, *visible, limit),
             lambda rows: [Usage(dict(zip(by, row, strict=False)), *row[len(by) :]) for row in rows],
         )
 

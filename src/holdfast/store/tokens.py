@@ -1,4 +1,4 @@
-"""The calls of the service's tokens and of its answers to repeated requests, as values. See calls.py."""
+"""Calls of the service's tokens and of its stored responses to repeated requests. See calls.py."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _COLUMNS = "id::text, name, shown, tenant, scopes, created_at, expires_at, revok
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """What is known of a request with an Idempotency-Key: new, same (with what was answered) or other."""
+    """The state of an Idempotency-Key: new, same (with the stored response) or other (another request's)."""
 
     outcome: str
     status: int | None
@@ -39,7 +39,7 @@ class TokenCalls:
         )
 
     def tokens(self, *, tenant: str | None = None, id_: str | None = None) -> Call[list[TokenInfo]]:
-        """All of them, those of a tenant, or one; the newest first."""
+        """Return all tokens, those of a tenant, or one; newest first."""
         return Call(
             f"SELECT {_COLUMNS}, CASE WHEN revoked_at IS NOT NULL THEN 'revoked' "
             f"WHEN expires_at <= {self.schema}.clock() THEN 'expired' ELSE 'valid' END FROM {self.schema}.api_tokens "
@@ -61,7 +61,7 @@ class TokenCalls:
         )
 
     def cursor_key(self) -> Call[str]:
-        """What seals the cursors of lists, the same for every process of the service."""
+        """Return the key that seals the cursors of lists, shared by all processes of the service."""
         return Call(f"SELECT key FROM {self.schema}.cursor_keys", (), _first)
 
     def begin_answer(self, owner: str, key: str, fingerprint: bytes) -> Call[Begun]:

@@ -1,7 +1,7 @@
-"""A handler's own transaction, which also ends its job: what it writes and its success are committed together.
+"""A handler's own transaction, which also ends its job: the handler's rows and the job's success commit together.
 
-Fenced: just before the commit, finish() compares the job's token. If the job has another owner by now, everything is
-rolled back and LeaseLost is raised, so that an effect written here happens exactly once however often the job ran.
+It is fenced: just before the commit, finish() compares the job's token. If another worker owns the job by then,
+everything is rolled back and LeaseLost is raised. So its writes happen exactly once, however often the job ran.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 # The handler's own statements may take as long as its task's timeout allows.
 _NO_LIMIT = "SET LOCAL statement_timeout = 0"
-# Seconds between finish() and the commit. Until then the job's row is locked and nobody can take it back, so the
-# server ends the transaction of a worker that was frozen or cut off just there.
+# Most seconds between finish() and the commit. Meanwhile the job's row is locked and cannot be reclaimed, so the server
+# ends the transaction of a worker that was frozen or disconnected at this point.
 COMMIT_WITHIN = 10.0
 
 
 class Transaction:
-    """Made by ctx.transaction(); works with `with` and with `async with`."""
+    """The result of ctx.transaction(), for `with` and for `async with`."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class Transaction:
         self._settled = settled
         self._job = job
         self._turn = turn
-        self._opened = opened  # is told the connection while the transaction is open, and then None
+        self._opened = opened  # called with the connection when the transaction opens, and with None when it ends
         self._conn: Any = None
 
     def __enter__(self) -> psycopg.Connection[Any]:
@@ -70,7 +70,7 @@ class Transaction:
             self._check(run_on(self._conn, self._last_call()))
         if error is None:  # and committed
             self._settled()
-        return error is not None  # psycopg.Rollback: rolled back, and nothing more to say
+        return error is not None  # psycopg.Rollback: rolled back without an error
 
     async def __aenter__(self) -> psycopg.AsyncConnection[Any]:
         async with contextlib.AsyncExitStack() as stack:
@@ -99,12 +99,12 @@ class Transaction:
         with contextlib.suppress(RuntimeError):
             asyncio.get_running_loop()
             raise UsageError(
-                f"job {self._job} would stop its whole worker while it waits for the database: "
+                f"job {self._job} would block its worker's event loop while it waits for the database: "
                 "write `async with ctx.transaction()` in an async handler"
             )
 
     def _take_turn(self, stack: contextlib.ExitStack | contextlib.AsyncExitStack) -> None:
-        """Only one transaction can end the job; what another beside it wrote would be lost."""
+        """Allow one transaction at a time: only one can end the job, and a second one's writes would be lost."""
         if self._conn is not None:
             raise UsageError(f"one ctx.transaction() is one transaction; job {self._job} has used this one")
         if not self._turn.acquire(blocking=False):

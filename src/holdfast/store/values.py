@@ -1,4 +1,4 @@
-"""What database calls take and answer, where it is more than a row."""
+"""Parameters and results of database calls that are more than a row."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from holdfast.model.job import Job
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """What enqueue answered for one job."""
+    """The result of enqueue for one job."""
 
     id: str
     outcome: str
@@ -23,10 +23,10 @@ class Accepted:
 
 
 class ClaimInfo(msgspec.Struct, frozen=True):
-    """What a claim tells beside its jobs."""
+    """What a claim returns besides its jobs."""
 
     waiting: int = 0  # rings in which jobs under a rate or a breaker wait for free slots
-    started: frozenset[str] = frozenset()  # ids of such jobs: they start before all others
+    started: frozenset[str] = frozenset()  # ids of such jobs, which start first
     closed: int = 0  # lanes that limits have closed
     limited: bool = False  # whether a whole queue has a limit
     busy: bool = False  # whether another claim kept this one from jobs of tenants and under limits
@@ -35,7 +35,7 @@ class ClaimInfo(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """Jobs claimed together, and what the claim tells."""
+    """The result of one claim."""
 
     jobs: list[Job]
     info: ClaimInfo
@@ -43,20 +43,20 @@ class Claimed:
 
 @dataclass(frozen=True, slots=True)
 class Upkept:
-    """What one round of upkeep did; term is None where another worker leads."""
+    """The result of one round of upkeep; term is None if another worker leads."""
 
     term: int | None
     promoted: int
     reclaimed: list[dict[str, Any]]
     expired: int
     next_slot: float | None  # seconds until a schedule comes due
-    known: bool  # whether this worker is among the workers
-    asleep: bool  # whether it is among the sleepers
+    known: bool  # whether this worker has a row in workers
+    asleep: bool  # whether it has a row in sleepers
 
 
 @dataclass(frozen=True, slots=True)
 class NextSlot:
-    """A schedule and where its next slot is looked for; `now` is the database's time."""
+    """A schedule and the time from which to look for its next slot; `now` is the database's time."""
 
     name: str
     cron: str
@@ -67,14 +67,14 @@ class NextSlot:
 
     @property
     def wait(self) -> float:
-        """Seconds until it is due; 0 or less when it is. In UTC, as the connection's zone may have summer time."""
+        """Return the seconds until it is due, 0 or less if it is. UTC avoids the connection's daylight saving time."""
         return (self.next_at.astimezone(UTC) - self.now.astimezone(UTC)).total_seconds()
 
 
 @dataclass(frozen=True, slots=True)
 class Fired:
-    """What came of firing a schedule: how many jobs, None when there was nothing to fire, or why it could not be; and
-    the first of the jobs."""
+    """The result of firing a schedule: the number of jobs (None if there was nothing to fire), the problem if it could
+    not be fired, and the first job."""
 
     name: str
     jobs: int | None
@@ -84,7 +84,7 @@ class Fired:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filter:
-    """Which jobs a list or an operator's action is about; everything given must hold."""
+    """Conditions on jobs, for lists and operators' actions; all that are given must hold."""
 
     status: str | None = None
     task: str | None = None
@@ -106,7 +106,7 @@ class Filter:
             conditions.append("batch = %s::uuid")
             params.append(self.batch)
         if self.error is not None:
-            # Lists show the last part of a type, so that part alone is enough.
+            # Lists show only the last part of a type, so that part alone must match.
             ends = "right('.' || (last_error ->> 'type'), length(%s::text)) = %s"
             conditions.append(f"({ends} OR last_error ->> 'code' = %s)")
             params += [f".{self.error}", f".{self.error}", self.error]

@@ -1,4 +1,4 @@
-"""The calls of webhooks, as values: endpoints, events, deliveries. See calls.py."""
+"""Calls of webhooks: endpoints, events, deliveries. See calls.py."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import msgspec
 from holdfast.model.webhook import DeliveryInfo, Endpoint, Event, Published, Redelivered, Target
 from holdfast.store.calls import Call, Rows, array, last, text_array
 
-MOVED = ("retried", "copied", "due")  # outcomes of a redelivery after which something is to be sent now
+MOVED = ("retried", "copied", "due")  # outcomes of a redelivery after which a delivery is due
 ENDPOINT = (
     "id::text, tenant, url, events, prefix, timeout, dev, enabled, disabled_reason, description, created_at, "
     "updated_at, secrets, old_secrets_until, failure_streak, last_success_at, last_failure_at, breaker_open_until"
@@ -26,7 +26,7 @@ DELIVERY = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deliveries:
-    """Which deliveries are meant; everything given must hold. Times are those at which deliveries were made."""
+    """Conditions on deliveries; all that are given must hold. Times are compared with created_at."""
 
     id: str | None = None
     endpoint: str | None = None
@@ -43,7 +43,7 @@ class Deliveries:
             ("webhook_delivery_id = %s::uuid", self.id), ("endpoint_key = %s", self.endpoint),
             ("tenant_id = %s", self.tenant), ("event_id = %s::uuid", self.event), ("event_type = %s", self.event_type),
             ("status = %s", self.status), ("created_at >= %s", self.since), ("created_at < %s", self.until),
-            # Nothing ends before it is made: spares history's older days.
+            # A job ends after it is created, so this skips older partitions of history.
             ("(finished_at >= %s OR finished_at IS NULL)", self.since),
         ):  # fmt: skip
             if value is not None:
@@ -78,19 +78,19 @@ class WebhookCalls:
         )
 
     def endpoints(self, *, tenant: str | None = None, id_: str | None = None) -> Call[list[Endpoint]]:
-        """All of them, those of a tenant, or one."""
+        """Return all endpoints, those of a tenant, or one."""
         conditions = {"tenant = %s": tenant, "id = %s::uuid": id_}
-        given = {condition: value for condition, value in conditions.items() if value is not None}
-        where = " AND ".join(["true", *given])
+        params = {condition: value for condition, value in conditions.items() if value is not None}
+        where = " AND ".join(["true", *params])
         return Call(
             f"SELECT {ENDPOINT} FROM {self.schema}.webhook_endpoint_state WHERE {where} ORDER BY tenant, id",
-            tuple(given.values()),
+            tuple(params.values()),
             lambda rows: [Endpoint(*row) for row in rows],
         )
 
     def change(self, id_: str, change: Mapping[str, Any]) -> Call[bool]:
-        told = msgspec.json.encode(change).decode()
-        return Call(f"SELECT {self.schema}.change_endpoint(%s::uuid, %s::jsonb)", (id_, told), _first)
+        data = msgspec.json.encode(change).decode()
+        return Call(f"SELECT {self.schema}.change_endpoint(%s::uuid, %s::jsonb)", (id_, data), _first)
 
     def enable(self, id_: str) -> Call[bool]:
         return Call(f"SELECT {self.schema}.enable_endpoint(%s::uuid)", (id_,), _first)
@@ -113,7 +113,7 @@ class WebhookCalls:
                     due=lambda delivery: delivery)  # fmt: skip
 
     def read(self, id_: str) -> Call[Target | None]:
-        """What sending takes; the secrets are as they are stored."""
+        """Return what is needed to send; the secrets are as stored."""
         return Call(
             "SELECT tenant, url, prefix, timeout, dev, enabled, disabled_reason, secrets "
             f"FROM {self.schema}.read_endpoint(%s::uuid)",
@@ -122,11 +122,11 @@ class WebhookCalls:
         )
 
     def read_body(self, id_: str, tenant: str | None) -> Call[str | None]:
-        """What the deliveries of an event send."""
+        """Return the body of an event."""
         return Call(f"SELECT {self.schema}.read_body(%s::uuid, %s)", (id_, tenant), _first)
 
     def wanted(self) -> Call[bool]:
-        """Whether anything is to be delivered, now or later."""
+        """Return whether any delivery is pending, now or later."""
         return Call(f"SELECT {self.schema}.webhooks_wanted()", (), _first)
 
     def publish(
@@ -138,11 +138,11 @@ class WebhookCalls:
             (event.type, body, event.tenant, id_, event.key, priority, max_attempts, fresh),
             lambda rows: Published(rows[0][0], list(rows[0][1]), rows[0][2] != "created"),
             lambda: self.publish(event, id_, body, priority=priority, max_attempts=max_attempts, fresh=False),
-            lambda told: last(told.deliveries),
+            lambda published: last(published.deliveries),
         )
 
     def deliveries(self, which: Deliveries, *, limit: int) -> Call[list[DeliveryInfo]]:
-        """The newest that are meant."""
+        """Return the newest matching deliveries."""
         where, params = which.sql()
         return Call(
             f"SELECT {DELIVERY} FROM {self.schema}.webhook_deliveries WHERE {where} "
@@ -152,7 +152,7 @@ class WebhookCalls:
         )
 
     def some_ids(self, which: Deliveries, after: str | None, *, limit: int) -> Call[list[str]]:
-        """A step through those that are meant, by id."""
+        """Return the next ids of matching deliveries, in order."""
         where, params = which.sql()
         if after is not None:
             where, params = f"{where} AND webhook_delivery_id > %s::uuid", [*params, after]
@@ -168,11 +168,11 @@ class WebhookCalls:
             f"SELECT id::text, outcome, delivery::text FROM {self.schema}.redeliver(%s::uuid[])",
             (array(ids),),
             lambda rows: [Redelivered(*row) for row in rows],
-            due=lambda told: last([each.delivery or each.id for each in told if each.outcome in MOVED]),
+            due=lambda results: last([each.delivery or each.id for each in results if each.outcome in MOVED]),
         )
 
     def now(self) -> Call[datetime]:
-        """The database's time."""
+        """Return the database's time."""
         return Call(f"SELECT {self.schema}.clock()", (), _first)
 
 
