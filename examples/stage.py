@@ -38,11 +38,11 @@ P = TypeVar("P", bound="Process")
 def wait_for(what: str, look: Callable[[], T], seconds: float = 40, pause: float = 0.05) -> T:
     """What there is to see, once there is something."""
     ends = time.monotonic() + seconds
-    while not (seen := look()):
+    while not (found := look()):
         if time.monotonic() > ends:
             raise TimeoutError(f"waited {seconds:g} s in vain for {what}")
         time.sleep(pause)
-    return seen
+    return found
 
 
 class Process:
@@ -160,15 +160,15 @@ class Stage:
 
     def follow(self, what: str, look: Callable[[], dict[str, int]], ended: set[str], seconds: float = 120) -> None:
         """Shows how many jobs are in which status until all have ended."""
-        told = time.monotonic()
+        last = time.monotonic()
 
         def over() -> bool:
-            nonlocal told
+            nonlocal last
             counts = look()
             text = f"{what}: {', '.join(f'{number} {name}' for name, number in sorted(counts.items()) if number)}"
             status.update(text)
-            if not self._console.is_terminal and time.monotonic() > told + 5:
-                told = time.monotonic()
+            if not self._console.is_terminal and time.monotonic() > last + 5:
+                last = time.monotonic()
                 self.say(text)
             return not any(number for name, number in counts.items() if name not in ended)
 

@@ -119,8 +119,8 @@ def end(sql: Sql, *jobs: Taken, outcome: str = "succeeded", **more: Any) -> list
     if outcome == "succeeded" and not more:
         params = [[j.id for j in jobs], [j.token for j in jobs]]
         return [row[0] for row in sql("select finish(%s::uuid[], %s::bigint[])", params)]
-    told = [{"id": str(j.id), "token": j.token, "outcome": outcome, **more} for j in jobs]
-    return [row[0] for row in sql("select finish('{}', '{}', %s::jsonb)", [json.dumps(told)])]
+    results = [{"id": str(j.id), "token": j.token, "outcome": outcome, **more} for j in jobs]
+    return [row[0] for row in sql("select finish('{}', '{}', %s::jsonb)", [json.dumps(results)])]
 
 
 def limit(sql: Sql, key: str, **override: Any) -> None:

@@ -45,12 +45,12 @@ class Receiver:
 
     def lines(self, word: str) -> list[dict[str, Any]]:
         lines = map(json.loads, self._journal.read_text().splitlines())
-        return [told for what, told in lines if what == word]
+        return [entry for what, entry in lines if what == word]
 
     @property
     def arrivals(self) -> list[Arrival]:
         """In the order in which they arrived."""
-        return [Arrival(**told) for told in self.lines("took")]
+        return [Arrival(**entry) for entry in self.lines("took")]
 
 
 @contextmanager
@@ -72,32 +72,32 @@ class _Server:
     def __init__(self, journal: str, seed: int) -> None:
         self._file = os.open(journal, os.O_WRONLY | os.O_APPEND)
         self._rng = random.Random(seed)
-        self._seen: set[str] = set()
+        self._keys: set[str] = set()
 
-    def _write(self, word: str, told: dict[str, Any]) -> None:
-        os.write(self._file, json.dumps([word, told]).encode() + b"\n")
+    def _write(self, word: str, message: dict[str, Any]) -> None:
+        os.write(self._file, json.dumps([word, message]).encode() + b"\n")
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One question, one answer. Who asks may be killed at any moment; only a whole line counts."""
         try:
             line = await reader.readline()
             if line.endswith(b"\n"):
-                writer.write((await self._answer(json.loads(line)) + "\n").encode())
+                writer.write((await self._respond(json.loads(line)) + "\n").encode())
                 await writer.drain()
         except ConnectionError:
             pass
         writer.close()
 
-    async def _answer(self, told: dict[str, Any]) -> str:
-        if told.pop("asks", False):
-            seen = told["key"] in self._seen
-            self._write("asked", told | {"seen": seen})
-            return "seen" if seen else "new"
+    async def _respond(self, message: dict[str, Any]) -> str:
+        if message.pop("asks", False):
+            known = message["key"] in self._keys
+            self._write("asked", message | {"seen": known})
+            return "seen" if known else "new"
         if self._rng.random() < 0.03:
-            self._write("busy", told)
+            self._write("busy", message)
             return "busy"
-        self._write("took", told | {"acted": told["key"] not in self._seen, "at": time.time()})
-        self._seen.add(told["key"])
+        self._write("took", message | {"acted": message["key"] not in self._keys, "at": time.time()})
+        self._keys.add(message["key"])
         await asyncio.sleep(self._rng.uniform(0, 0.03))  # long enough for the sender to be killed without an answer
         return "took"
 

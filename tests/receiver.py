@@ -42,20 +42,20 @@ class Receiver:
 
     url: str = ""
     got: list[Got] = field(default_factory=list)
-    answer: Callable[[int], Any] = lambda _: web.Response(text="thanks")
+    respond: Callable[[int], Any] = lambda _: web.Response(text="thanks")
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         self.got.append(Got(dict(request.headers), await request.read()))
-        answer = self.answer(len(self.got))
-        return await answer if asyncio.iscoroutine(answer) else answer
+        respond = self.respond(len(self.got))
+        return await respond if asyncio.iscoroutine(respond) else respond
 
 
 @asynccontextmanager
-async def receiving(answer: Callable[[int], Any] | None = None) -> AsyncIterator[Receiver]:
+async def receiving(respond: Callable[[int], Any] | None = None) -> AsyncIterator[Receiver]:
     """A receiver for the length of a block."""
     made = Receiver()
-    if answer is not None:
-        made.answer = answer
+    if respond is not None:
+        made.respond = respond
     app = web.Application()
     app.router.add_post("/hook", made.handle)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)

@@ -37,8 +37,8 @@ async def until(condition: Callable[[], Any], seconds: float = PATIENCE) -> Any:
     return value
 
 
-async def _value(told: Any) -> Any:
-    return await told if inspect.isawaitable(told) else told
+async def _value(expected: Any) -> Any:
+    return await expected if inspect.isawaitable(expected) else expected
 
 
 async def ended(hf: Holdfast, job_id: str) -> JobInfo:

@@ -51,11 +51,11 @@ def share_twenty_jobs(stage: Stage, archive: Market) -> None:
     query = "Check that each job was processed exactly once"
     stage.show(query, SQL[query])
     shares = [row.count for row in stage.rows(SQL[query])]
-    asked = [each.job_id for each in archive.asked]
+    requests = [each.job_id for each in archive.requests]
     stage.check(
         "20 jobs, two workers: each processed exactly once",
-        f"{' + '.join(map(str, shares))} jobs, {len(asked)} requests",
-        len(shares) == 2 and sum(shares) == len(asked) == len(set(asked)) == 20,
+        f"{' + '.join(map(str, shares))} jobs, {len(requests)} requests",
+        len(shares) == 2 and sum(shares) == len(requests) == len(set(requests)) == 20,
     )
 
 
@@ -63,7 +63,7 @@ def lose_a_worker(stage: Stage, archive: Market, both: tuple[Worker, ...]) -> No
     """Kills the worker that holds a job; the other one notices when the lock has timed out."""
     archive.held.add(COINS[3]["title"])
     job = scrape.enqueue(hand_in(stage.conn, COINS[3]), "archive", {})
-    stage.wait_for("a job that runs", lambda: archive.asked[-1].job_id == job.id)
+    stage.wait_for("a job that runs", lambda: archive.requests[-1].job_id == job.id)
     (before,) = stage.rows(JOB, job.id)
     victim, other = both if before.locked_by.startswith(both[0].name) else reversed(both)
     victim.kill()
@@ -110,7 +110,7 @@ def intakes_so_far(stage: Stage) -> list[Any]:
 
 def check_bucket(stage: Stage, auctions: Market, began: float) -> None:
     """Whether it held, as the marketplace saw it."""
-    took = auctions.asked[-1].at - began
+    took = auctions.requests[-1].at - began
     stage.check(
         f"a token bucket per source: {RATES['auctions']} a minute, 5 at once",
         f"{auctions.count()} requests in {took:.1f} s, {auctions.count(429)} x 429",
@@ -119,7 +119,7 @@ def check_bucket(stage: Stage, auctions: Market, began: float) -> None:
 
 
 def check_breaker(stage: Stage, flaky: Market, pauses: set[float]) -> None:
-    early = [each for each in flaky.asked for until in pauses if until - PAUSE / 2 < each.at < until]
+    early = [each for each in flaky.requests for until in pauses if until - PAUSE / 2 < each.at < until]
     (source,) = stage.rows("select failure_streak, paused_until from sources where id = 'flaky'")
     stage.check(
         "5 failures pause a source; then a probe tries, and its success closes the breaker",
@@ -133,10 +133,10 @@ def look_again(stage: Stage, markets: dict[str, Market]) -> None:
     before = sum(market.count() for market in markets.values())
     again = scrape.enqueue_many([(coin, source, {}) for source in RATES for coin in intakes_so_far(stage)]).ids
     stage.follow("16 searches once more", lambda: dict(stage.rows(COUNTS)), ENDED)
-    asked = sum(market.count() for market in markets.values()) - before
+    requests = sum(market.count() for market in markets.values()) - before
     hits = len(stage.rows("select 1 from scrape_jobs where id = any(%s::uuid[]) and (result -> 'cached')::bool", again))
-    measured = f"{hits} of 16 from the cache, {asked} requests"
-    stage.check("an answer is used again for CACHE_TTL_SECONDS", measured, (hits, asked) == (16, 0))
+    measured = f"{hits} of 16 from the cache, {requests} requests"
+    stage.check("an answer is used again for CACHE_TTL_SECONDS", measured, (hits, requests) == (16, 0))
 
 
 def sum_up(stage: Stage) -> None:

@@ -76,7 +76,7 @@ async def scrape(
         ctx.set_result({"cached": cached, **kept})
 
 
-async def _question(db: AsyncConnectionPool, intake_id: UUID, source_id: str, asked: Query) -> tuple[Query, str]:
+async def _question(db: AsyncConnectionPool, intake_id: UUID, source_id: str, requests: Query) -> tuple[Query, str]:
     async with db.connection() as conn, conn.cursor(row_factory=dict_row) as cursor:
         await cursor.execute(
             "select i.*, m.url from coins.coin_intakes i, coins.marketplaces m where i.id = %s and m.id = %s",
@@ -85,7 +85,7 @@ async def _question(db: AsyncConnectionPool, intake_id: UUID, source_id: str, as
         row = await cursor.fetchone()
     if row is None:
         raise Fail(f"no intake {intake_id}, or no source {source_id!r}", code="UNKNOWN")
-    return {name: asked.get(name, row[name]) for name in FIELDS}, row["url"]
+    return {name: requests.get(name, row[name]) for name in FIELDS}, row["url"]
 
 
 async def _keep(

@@ -25,7 +25,7 @@ LOTS = 5  # of each coin at each marketplace
 
 
 @dataclass
-class Asked:
+class Request:
     """One request, as the marketplace saw it."""
 
     at: float
@@ -47,7 +47,7 @@ class Market:
     failing: bool = False
     held: set[str] = field(default_factory=set)  # titles whose first request is never answered
     url: str = ""
-    asked: list[Asked] = field(default_factory=list)
+    requests: list[Request] = field(default_factory=list)
     tokens: float | None = None
 
     def open_in(self, conn: Any, per_minute: float) -> None:
@@ -62,14 +62,14 @@ class Market:
         if self.bucket is None:
             return False
         rate, burst = self.bucket
-        since = self.asked[-1].at if self.asked else 0.0
+        since = self.requests[-1].at if self.requests else 0.0
         self.tokens = min(burst, burst if self.tokens is None else self.tokens + (time.time() - since) * rate)
         self.tokens -= 1
         return self.tokens < 0
 
     def count(self, status: int | None = None) -> int:
         """How many requests it had, or answered so."""
-        return sum(status in (None, each.status) for each in self.asked)
+        return sum(status in (None, each.status) for each in self.requests)
 
     async def search(self, request: web.Request) -> web.Response:
         """`/search?year=1909&mintmark=S...`"""
@@ -80,16 +80,16 @@ class Market:
             status = 503
         elif title == "nothing of the kind":
             status = 404
-        self.asked.append(Asked(time.time(), request.headers.get("X-Job-Id", ""), status, title))
+        self.requests.append(Request(time.time(), request.headers.get("X-Job-Id", ""), status, title))
         if title in self.held:
             self.held.remove(title)
             await asyncio.sleep(3600)
         await asyncio.sleep(self.delay)
         if status != 200:
             return web.Response(status=status)
-        return self.html_answer(request) if self.page else self.json_answer(request)
+        return self.html_page(request) if self.page else self.json_page(request)
 
-    def json_answer(self, request: web.Request) -> web.Response:
+    def json_page(self, request: web.Request) -> web.Response:
         """Every lot with its id; the first one is shown twice, the first time with half of its title."""
         lots = [
             {"id": f"{self.id}-{coin['year']}-{n}", "url": f"{self.url}/item/{coin['year']}-{n}?campaign={n}",
@@ -100,11 +100,11 @@ class Market:
         short = [lots[0] | {"title": lots[0]["title"][:11]}] if lots else []
         return web.json_response({"listings": short + lots})
 
-    def html_answer(self, request: web.Request) -> web.Response:
+    def html_page(self, request: web.Request) -> web.Response:
         """What people see: no ids, tracking parameters in the links, odd spacing; the last lot is only offered."""
         rows = [
             f'<li class="lot" data-date="2026-02-{n + 10}" data-type="{"ask" if n == LOTS - 1 else "sold"}">'
-            f'<a href="{self.url}/lot/{coin["year"]}/{n}?seen={len(self.asked)}#bids">'
+            f'<a href="{self.url}/lot/{coin["year"]}/{n}?seen={len(self.requests)}#bids">'
             f"{html.escape(coin['title'])}  {n}</a> <b>{price(coin, n)}</b></li>"
             for coin, n in found(request)
         ]

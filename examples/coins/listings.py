@@ -76,8 +76,8 @@ def match_strength(query: Query, title: str) -> int:
     words = _words(title)
     strength = 0.0
     for field, weight in _WEIGHTS.items():
-        asked = _words(str(query.get(field) or ""))
-        strength += weight * len(asked & words) / len(asked) if asked else 0
+        requests = _words(str(query.get(field) or ""))
+        strength += weight * len(requests & words) / len(requests) if requests else 0
     return round(strength)
 
 

@@ -34,10 +34,10 @@ class Markets:
         if (kept := await asyncio.to_thread(self._cache.get, key)) is not None:
             return _read(*kept), True
         params = {name: str(query[name]) for name in FIELDS if query.get(name) is not None}
-        async with self._session.get(f"{url}/search", params=params, headers={"X-Job-Id": job_id}) as answer:
-            if answer.status != 200:
-                raise Refused(source_id, answer.status)
-            kind, body = answer.content_type, await answer.text()
+        async with self._session.get(f"{url}/search", params=params, headers={"X-Job-Id": job_id}) as response:
+            if response.status != 200:
+                raise Refused(source_id, response.status)
+            kind, body = response.content_type, await response.text()
         listings = _read(kind, body)  # what cannot be read is not kept
         await asyncio.to_thread(self._cache.put, key, kind, body)
         return listings, False

@@ -28,8 +28,8 @@ def can_retry(status: JobStatus, attempts: int, max_attempts: int = DEFAULT_MAX_
 
 def make_job_dedupe_key(type_: str, org_id: str | None, payload: dict[str, Any]) -> str:
     """The key that Holdfast derives too: a test holds the two against each other."""
-    told = json.dumps(payload, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    return f"{type_}::{org_id or 'global'}::{told}"
+    document = json.dumps(payload, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return f"{type_}::{org_id or 'global'}::{document}"
 
 
 @dataclass(frozen=True)
@@ -99,10 +99,10 @@ class JobsRepository:
     async def mark_failure(self, id_: str, error: str) -> None:
         """Queues the job again with the delay for its attempts, or fails it for good when its attempts are used up."""
         job = self._mine(id_)
-        told = json.dumps({"type": "Error", "message": error})
+        document = json.dumps({"type": "Error", "message": error})
         ended = await self._conn.execute(
             "select holdfast.fail(%s, %s, %s, make_interval(secs => %s))",
-            [id_, job.token, told, get_backoff_delay_ms(job.attempts) / 1000],
+            [id_, job.token, document, get_backoff_delay_ms(job.attempts) / 1000],
         )
         if await ended.fetchone() != (True,):
             raise NotClaimed(id_)

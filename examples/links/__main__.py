@@ -30,7 +30,7 @@ def main(stage: Stage) -> None:
             began = time.monotonic()
             cut = cancel_an_import(stage, client, outside)
             whole = import_all(stage, client, outside)
-            stage.say(f"{outside.asked.total():,} requests in {time.monotonic() - began:.1f} s")
+            stage.say(f"{outside.requests.total():,} requests in {time.monotonic() - began:.1f} s")
         lines = [json.loads(line) for worker in both for line in worker.log.read_text().splitlines()]
     show(stage, outside)
     check_imports(stage, whole, cut)
@@ -92,7 +92,7 @@ def check_fetching(stage: Stage, outside: FakeWeb) -> None:
     stage.check("enriched once: no page fetched again", f"{len(pages)} once, {twice} twice", twice == 0)
     most = max(outside.most[host] for host in SITES)
     stage.check(f"k = {K} at once of a domain, over both workers", most, most <= K)
-    forbidden = sum(path.startswith("/private") for _, path in outside.asked)
+    forbidden = sum(path.startswith("/private") for _, path in outside.requests)
     stage.check("robots.txt is honoured", f"{forbidden} forbidden pages asked for", forbidden == 0)
     stored = stage.rows("select 1 from canonical_links link where to_jsonb(link)::text ~ 'recipe'")
     stage.check("no full text is stored", f"{len(stored)} rows with text", not stored)
@@ -115,9 +115,9 @@ def check_telemetry(stage: Stage, events: list[dict[str, Any]], lines: list[dict
     stage.check("log fields", f"{len(windows)} windows", {name for line in lines for name in line} >= FIELDS)
     ends = ["job dead" in json.dumps(event.get("breadcrumbs")) for event in events if event["level"] == "error"]
     stage.check("Sentry: a breadcrumb when a job goes dead", f"{sum(ends)} of {len(ends)}", all(ends) and bool(ends))
-    told = [*events, *lines, *(block.reason for block in hf.blocks())]
-    leaks = sum("s3cr3t" in json.dumps(each) for each in told)
-    stage.check("no URL query in Sentry, logs, reasons of blocks", f"{leaks} in {len(told)} of them", leaks == 0)
+    texts = [*events, *lines, *(block.reason for block in hf.blocks())]
+    leaks = sum("s3cr3t" in json.dumps(each) for each in texts)
+    stage.check("no URL query in Sentry, logs, reasons of blocks", f"{leaks} in {len(texts)} of them", leaks == 0)
 
 
 if __name__ == "__main__":

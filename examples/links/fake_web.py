@@ -48,8 +48,8 @@ class FakeWeb:
 
     def __init__(self) -> None:
         self.port = 0
-        self.asked: Counter[tuple[str, str]] = Counter()  # requests by host and path with query
-        self.answered: Counter[tuple[str, str, int]] = Counter()  # the same, with the status
+        self.requests: Counter[tuple[str, str]] = Counter()  # requests by host and path with query
+        self.responses: Counter[tuple[str, str, int]] = Counter()  # the same, with the status
         self.at_once: Counter[str] = Counter()
         self.most: defaultdict[str, int] = defaultdict(int)  # requests at once, by host
         self.events: list[dict[str, Any]] = []  # what Sentry got
@@ -76,7 +76,7 @@ class FakeWeb:
 
     def enriched(self) -> Counter[tuple[str, str]]:
         """How often each page was given in full."""
-        given = {(host, path): n for (host, path, status), n in self.answered.items() if status == 200}
+        given = {(host, path): n for (host, path, status), n in self.responses.items() if status == 200}
         return Counter({page: n for page, n in given.items() if page[0] in SITES and page[1] != "/robots.txt"})
 
     def _run(self) -> None:
@@ -116,20 +116,20 @@ class FakeWeb:
     @web.middleware
     async def _count(self, request: web.Request, handler: Any) -> web.StreamResponse:
         host = request.host.partition(":")[0]
-        self.asked[host, request.path_qs] += 1
+        self.requests[host, request.path_qs] += 1
         self.at_once[host] += 1
         self.most[host] = max(self.most[host], self.at_once[host])
         try:
-            answer: web.StreamResponse = await handler(request)
+            response: web.StreamResponse = await handler(request)
         finally:
             self.at_once[host] -= 1
-        self.answered[host, request.path_qs, answer.status] += 1
-        return answer
+        self.responses[host, request.path_qs, response.status] += 1
+        return response
 
     async def _site(self, request: web.Request) -> web.StreamResponse:
         host, path = request.host.partition(":")[0], request.path
         kind = path.split("/")[1]
-        first = self.asked[host, request.path_qs] == 1
+        first = self.requests[host, request.path_qs] == 1
         await asyncio.sleep({"slow": 0.15, "hang": 30.0 * first}.get(kind, 0.02))
         if path == "/robots.txt":
             return web.Response(text=ROBOTS) if SITES[host] != "blog" else web.Response(status=404)
@@ -175,11 +175,11 @@ def _html(title: str, path: str, body: str, charset: str = "utf-8", claimed: str
 
 async def _huge(request: web.Request, path: str) -> web.StreamResponse:
     """64 MB, for whoever reads to the end."""
-    answer = web.StreamResponse(headers={"Content-Type": "text/html"})
-    await answer.prepare(request)
+    response = web.StreamResponse(headers={"Content-Type": "text/html"})
+    await response.prepare(request)
     head = PAGE.format(title=f"<title>Page {path}</title>", path=path, body="", charset="utf-8")
-    await answer.write(head.encode())
+    await response.write(head.encode())
     with contextlib.suppress(ConnectionError):
         for _ in range(1024):
-            await answer.write(b"x" * 65536)
-    return answer
+            await response.write(b"x" * 65536)
+    return response

@@ -82,10 +82,10 @@ class Web:
         for _ in range(MOST_HOPS + 1):
             if not await self._allowed(url):
                 raise Dead(f"robots.txt forbids {_page(url)}", code="ROBOTS", block=host)
-            async with self._session.get(url, allow_redirects=False) as answer:
-                if not 300 <= answer.status < 400:
-                    return await _understand(answer, url)
-                url = urljoin(url, answer.headers.get("Location", ""))
+            async with self._session.get(url, allow_redirects=False) as response:
+                if not 300 <= response.status < 400:
+                    return await _understand(response, url)
+                url = urljoin(url, response.headers.get("Location", ""))
             if domain(url) != host:
                 return Elsewhere(url)
         raise FetchError("REDIRECTS", f"{url} leads round in circles")
@@ -102,28 +102,28 @@ class Web:
     async def _robots_text(self, url: str) -> str:
         """As RFC 9309 has it: what is not there forbids nothing, a server in trouble is asked again later. A redirect
         counts as not there: the pages of such a site will lead to the other place too, and its rules hold there."""
-        async with self._session.get(url, allow_redirects=False) as answer:
-            if answer.status >= 500:
-                raise FetchError("ROBOTS_UNAVAILABLE", f"{url} answered {answer.status}")
-            return (await _some(answer)).decode("utf-8", "replace") if answer.status == 200 else ""
+        async with self._session.get(url, allow_redirects=False) as response:
+            if response.status >= 500:
+                raise FetchError("ROBOTS_UNAVAILABLE", f"{url} answered {response.status}")
+            return (await _some(response)).decode("utf-8", "replace") if response.status == 200 else ""
 
 
-async def _understand(answer: aiohttp.ClientResponse, url: str) -> Head:
+async def _understand(response: aiohttp.ClientResponse, url: str) -> Head:
     """The head of the page, or the error that the answer is."""
-    status = answer.status
+    status = response.status
     if status == 403:
         raise Dead(f"{_page(url)} answered 403", code="HTTP_403", block=domain(url))
-    wait = answer.headers.get("Retry-After", "")
+    wait = response.headers.get("Retry-After", "")
     if status in (429, 503) and wait.isdigit():
         raise RetryLater(min(float(wait), MOST_WAIT), f"{url} answered {status}", code=f"HTTP_{status}")
     if status >= 400:
         raise FetchError(f"HTTP_{status}", f"{url} answered {status}")
     head = Head()
-    if answer.content_type in ("text/html", "application/xhtml+xml"):
-        head = read_head(await _some(answer), answer.charset, url)
+    if response.content_type in ("text/html", "application/xhtml+xml"):
+        head = read_head(await _some(response), response.charset, url)
     if head.captcha:
         raise Dead(f"{_page(url)} wants a human", code="CAPTCHA", block=domain(url))
-    head.content_type = answer.content_type
+    head.content_type = response.content_type
     return head
 
 
@@ -132,9 +132,9 @@ def _page(url: str) -> str:
     return url.partition("?")[0]
 
 
-async def _some(answer: aiohttp.ClientResponse) -> bytes:
+async def _some(response: aiohttp.ClientResponse) -> bytes:
     """The first bytes. What is not read is not waited for: leaving the answer's block closes the connection."""
     data = bytearray()
-    while len(data) < MOST_READ and (more := await answer.content.readany()):
+    while len(data) < MOST_READ and (more := await response.content.readany()):
         data += more
     return bytes(data[:MOST_READ])

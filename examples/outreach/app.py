@@ -70,13 +70,13 @@ async def send(delivery: Delivery[Message], http: ClientSession) -> None:
     """Sends, unless an attempt that was cut short has: a dead worker may have sent without being able to say so."""
     key = delivery.idempotency_key
     if delivery.maybe_sent:
-        async with http.get("/sent", params={"key": key}) as answer:
-            if answer.status == 200:
+        async with http.get("/sent", params={"key": key}) as response:
+            if response.status == 200:
                 return
     body = asdict(delivery.payload)
-    async with http.post(f"/{delivery.channel}", json=body, headers={"Idempotency-Key": key}) as answer:
-        if answer.status != 409:  # it has this key: sent before, so there is nothing left to do
-            answer.raise_for_status()
+    async with http.post(f"/{delivery.channel}", json=body, headers={"Idempotency-Key": key}) as response:
+        if response.status != 409:  # it has this key: sent before, so there is nothing left to do
+            response.raise_for_status()
 
 
 def enqueue(campaign: str, contacts: Mapping[str, int]) -> int:

@@ -27,7 +27,7 @@ class Provider:
     url: str = ""
     receipts: dict[str, Receipt] = field(default_factory=dict)
     refused: int = 0  # messages whose key it had already: somebody sent twice
-    asked: list[float] = field(default_factory=list)  # when it was asked whether it has a key
+    lookups: list[float] = field(default_factory=list)  # when it was asked whether it has a key
 
     async def take(self, request: web.Request) -> web.Response:
         key, began, delay = request.headers["Idempotency-Key"], time.monotonic(), self.delay
@@ -39,8 +39,8 @@ class Provider:
         await asyncio.sleep(delay)
         return web.json_response({"accepted": key}, status=202)
 
-    async def tell(self, request: web.Request) -> web.Response:
-        self.asked.append(time.monotonic())
+    async def lookup(self, request: web.Request) -> web.Response:
+        self.lookups.append(time.monotonic())
         return web.Response(status=200 if request.query["key"] in self.receipts else 404)
 
     def open_of(self, pid: int) -> int:
@@ -65,7 +65,7 @@ class Provider:
 
     async def start(self) -> web.AppRunner:
         app = web.Application()
-        app.add_routes([web.post("/email", self.take), web.post("/sms", self.take), web.get("/sent", self.tell)])
+        app.add_routes([web.post("/email", self.take), web.post("/sms", self.take), web.get("/sent", self.lookup)])
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", 0).start()

@@ -88,13 +88,13 @@ class Trials:
         locked = self.value("select count(*) from jobs where status = 'running' and locked_by = %s", name)
         self.stage.say(f"  killed {name}: {locked} locked, {in_doubt} sent, unanswered")
         self.drain()
-        asked = [at for at in provider.asked if at > killed]
-        back = min(asked, default=killed)
+        lookups = [at for at in provider.lookups if at > killed]
+        back = min(lookups, default=killed)
         others = sum(killed < receipt.began < back for receipt in list(provider.receipts.values()))
         self.stage.check("HS2: other workers continue", f"{others} sent meanwhile", others > 0)
-        told = f"{locked} taken back, after {back - killed:.1f} s"
-        self.stage.check("HS2: the dead worker's locks run out", told, bool(asked))
-        self.stage.check("HS2: asked before sending again", f"{len(asked)} times", len(asked) >= in_doubt > 0)
+        text = f"{locked} taken back, after {back - killed:.1f} s"
+        self.stage.check("HS2: the dead worker's locks run out", text, bool(lookups))
+        self.stage.check("HS2: asked before sending again", f"{len(lookups)} times", len(lookups) >= in_doubt > 0)
         self.once_each("HS2", "hs2", jobs)
 
     def load(self, each: int = 30, seconds: float = 3) -> None:
@@ -126,15 +126,15 @@ class Trials:
         check, again = self.stage.check, self.provider.refused
         twice, stuck = len(self.stage.rows(DUPLICATES)), len(self.stage.rows(STUCK))
         check("Load: no duplicate outbox entries", f"{twice}; sent twice: {again}", twice == again == 0)
-        told = f"{stuck}; {late} past the {self.lock_timeout:g} s of this run"
-        check("Load: no stuck jobs (locked > 5 min)", told, stuck == late == 0)
-        told = f"{depths[0]} at first, {max(depths)} at most, then 0"
-        check("Load: queue depth stays bounded", told, max(depths) <= depths[0] * 1.1)
+        text = f"{stuck}; {late} past the {self.lock_timeout:g} s of this run"
+        check("Load: no stuck jobs (locked > 5 min)", text, stuck == late == 0)
+        text = f"{depths[0]} at first, {max(depths)} at most, then 0"
+        check("Load: queue depth stays bounded", text, max(depths) <= depths[0] * 1.1)
         seconds = float(self.value("select avg(tick_duration_ms) from worker_tick_metrics")) / 1000
         check("Load: tick duration < 30 s average", f"{seconds:.1f} s", seconds < 30)
         jain = sum(shares) ** 2 / (12 * sum(each**2 for each in shares))
-        told = f"{min(shares)} to {max(shares)} of the first {sum(shares)}; Jain's index {jain:.3f}"
-        check("Load: all tenants get a fair share", told, jain > 0.9)
+        text = f"{min(shares)} to {max(shares)} of the first {sum(shares)}; Jain's index {jain:.3f}"
+        check("Load: all tenants get a fair share", text, jain > 0.9)
 
     def hs3(self, workers: Sequence[Worker], delay: float = 1.2) -> None:
         """Throughput with 4, 2 and 1 workers that spend their time waiting for the provider. It takes 1.2 s to answer:
@@ -188,10 +188,10 @@ class Trials:
         self.stage.say("[bold]FAIR1[/] one tenant has 1,000 jobs beside seven with 10, then alone")
         self.provider.delay = 0.01
         enqueue("fair1", {"flood": 1000} | {f"tenant-{n}": 10 for n in range(1, 8)})
-        seen = [self.tick(tick) for _ in range(ticks)]
-        most = max(max(row.tenant_jobs.values()) for row in seen)
+        reports = [self.tick(tick) for _ in range(ticks)]
+        most = max(max(row.tenant_jobs.values()) for row in reports)
         self.stage.check("FAIR1: 1,000 queued, at most 25 a tick", most, most == MAX_JOBS_PER_TENANT_PER_TICK)
-        throttled = [row.jobs_throttled for row in seen]
+        throttled = [row.jobs_throttled for row in reports]
         self.stage.check("FAIR1: jobs_throttled says so", throttled, all(throttled))
         (waits,) = self.stage.rows(
             "select count(*) filter (where attempts > 0) as burnt, "
@@ -205,10 +205,10 @@ class Trials:
     def fair2(self, tick: Callable[[], object], ticks: int = 3) -> None:
         self.stage.say(f"[bold]FAIR2[/] forty tenants, the flood among them, in ticks of {MAX_JOBS_PER_TICK}")
         enqueue("fair2", {f"tenant-{n}": 5 * ticks for n in range(1, 40)})
-        seen = [self.tick(tick) for _ in range(ticks)]
-        fewest = min(len(row.tenant_jobs) for row in seen)
+        reports = [self.tick(tick) for _ in range(ticks)]
+        fewest = min(len(row.tenant_jobs) for row in reports)
         self.stage.check("FAIR2: 40 tenants, all advance in every tick", f"{fewest} of 40", fewest == 40)
-        largest = max(row.jobs_claimed for row in seen)
+        largest = max(row.jobs_claimed for row in reports)
         self.stage.check("FAIR2: a tick takes at most 200", largest, largest == MAX_JOBS_PER_TICK)
 
     def tick(self, tick: Callable[[], object]) -> Any:
@@ -221,6 +221,6 @@ class Trials:
         )  # fmt: skip
         flood = row.tenant_jobs.get("flood", 0)
         others = [jobs for tenant, jobs in row.tenant_jobs.items() if tenant != "flood"]
-        told = f"flood {flood}, others {max(others, default=0)}; throttled {row.jobs_throttled}"
-        self.stage.say(f"  {row.jobs_claimed:>3} jobs {sparkline([flood, *others])} {told}")
+        text = f"flood {flood}, others {max(others, default=0)}; throttled {row.jobs_throttled}"
+        self.stage.say(f"  {row.jobs_claimed:>3} jobs {sparkline([flood, *others])} {text}")
         return row

@@ -35,7 +35,7 @@ def parse_facts(document_version_id: UUID, issue: Issue | None = None, *, ctx: C
     """With an issue, the snapshot is complete once this document is read: it is sealed and compiled."""
     with ctx.transaction() as conn:
         snapshot_id, facts = store_facts(conn, ctx.tenant, document_version_id)
-        tell(conn, ctx, "FACTS_PARSED", "DocumentVersion", document_version_id, {"facts": facts})
+        record_event(conn, ctx, "FACTS_PARSED", "DocumentVersion", document_version_id, {"facts": facts})
         if issue is not None:
             seal(conn, ctx.tenant, snapshot_id)
             compile_passport.using(tenant=ctx.tenant, conn=conn).enqueue(snapshot_id, issue)
@@ -47,7 +47,7 @@ def compile_passport(snapshot_id: UUID, issue: Issue, *, ctx: Context = CONTEXT)
         version_id, new = compile_version(conn, ctx.tenant, snapshot_id, issue)
         if new:
             compiled = {"passport_version_id": str(version_id)}
-            tell(conn, ctx, "PASSPORT_COMPILED", "PassportVersion", version_id, compiled)
+            record_event(conn, ctx, "PASSPORT_COMPILED", "PassportVersion", version_id, compiled)
             sign_passport.using(tenant=ctx.tenant, conn=conn).enqueue(version_id)
 
 
@@ -57,7 +57,7 @@ def sign_passport(passport_version_id: UUID, *, ctx: Context = CONTEXT) -> None:
         key_id, new = sign_version(conn, ctx.tenant, passport_version_id)
         if new:
             signed = {"passport_version_id": str(passport_version_id), "key_id": key_id}
-            tell(conn, ctx, "PASSPORT_SIGNED", "PassportVersion", passport_version_id, signed)
+            record_event(conn, ctx, "PASSPORT_SIGNED", "PassportVersion", passport_version_id, signed)
             generate_qr.using(tenant=ctx.tenant, conn=conn).enqueue(passport_version_id)
 
 
@@ -66,10 +66,10 @@ def generate_qr(passport_version_id: UUID, *, ctx: Context = CONTEXT) -> None:
     with ctx.transaction() as conn:
         if draw_version(conn, ctx.tenant, passport_version_id):
             drawn = {"passport_version_id": str(passport_version_id)}
-            tell(conn, ctx, "QR_GENERATED", "PassportVersion", passport_version_id, drawn)
+            record_event(conn, ctx, "QR_GENERATED", "PassportVersion", passport_version_id, drawn)
 
 
-def tell(
+def record_event(
     conn: psycopg.Connection[Any], ctx: Context, event_type: str, kind: str, about: UUID, payload: dict[str, Any]
 ) -> None:
     """Appends an event to the audit log, and tells the tenant's endpoints of it."""

@@ -117,8 +117,8 @@ def test_a_bill_of_materials_becomes_a_signed_passport_with_a_label_by_a_chain_o
     assert {each["status"] for each in rows(db, "select status from jobs")} == {"SUCCEEDED"}
     version = row(db, "select * from passport_versions")
     assert version["status"] == "SIGNED" and version["qr_png"] is not None
-    told = [each["event_type"] for each in rows(db, "select event_type from events order by occurred_at")]
-    assert told == ["FACTS_PARSED", "PASSPORT_COMPILED", "PASSPORT_SIGNED", "QR_GENERATED"]
+    event_types = [each["event_type"] for each in rows(db, "select event_type from events order by occurred_at")]
+    assert event_types == ["FACTS_PARSED", "PASSPORT_COMPILED", "PASSPORT_SIGNED", "QR_GENERATED"]
 
 
 def test_priorities_are_the_documents_and_lower_numbers_go_first(jobs: Kit, db: Any) -> None:
@@ -361,8 +361,8 @@ def test_a_label_is_read_by_a_real_decoder_also_at_two_centimetres(jobs: Kit, db
         picture.format is None and picture.size == (570, 570) and picture.getpixel((0, 0)) == 0
     )  # 57 modules, no border
     on_paper = ImageOps.expand(picture.resize((236, 236)), 40, 255)  # 2 cm at 300 dpi, on a white label
-    for seen in (picture, on_paper):
-        (read,) = zxingcpp.read_barcodes(seen, zxingcpp.BarcodeFormats(zxingcpp.BarcodeFormat.QRCode))
+    for image in (picture, on_paper):
+        (read,) = zxingcpp.read_barcodes(image, zxingcpp.BarcodeFormats(zxingcpp.BarcodeFormat.QRCode))
         assert read.text == text and read.ec_level == "M"
 
 
@@ -402,7 +402,7 @@ def test_a_delivery_that_fails_is_retried_like_other_jobs_and_can_be_sent_again(
     jobs: Kit, db: Any, customer: Receiver
 ) -> None:
     """Non-2xx responses: retry. Max 5 attempts: DEAD_LETTER. The id stays: recipients tell repeats by it."""
-    customer.answers = [500, 502, 503, 404, 500]
+    customer.statuses = [500, 502, 503, 404, 500]
     app.submit(db, TENANT, "csv", boms.CSV, issue(db))
     jobs.drain(raise_errors=False)
     pending = row(db, "select j.*, scheduled_at - created_at as waits from jobs j join webhook_deliveries"
@@ -581,9 +581,9 @@ async def test_readiness_can_require_the_queue(jobs: Kit) -> None:
         env = {**env, "BPC_QUEUE_URL": f"amqp://guest:guest@127.0.0.1:{closed_port()}/"}
         hf = Holdfast(jobs.dsn, **holdfast_settings(env))
         async with httpx.AsyncClient(transport=httpx.ASGITransport(service(hf)), base_url="http://service") as client:
-            answer = await client.get("/v1/health/ready", timeout=30)
+            response = await client.get("/v1/health/ready", timeout=30)
         await hf.aclose()
-        return answer.status_code
+        return response.status_code
 
     assert await status({}) == 200
     assert await status({"BPC_QUEUE_ENABLED": "true"}) == 200

@@ -111,12 +111,12 @@ def sit(file: str, stubborn: bool = False) -> None:
 
 
 @hf.task(runner="process", retry=ONCE)
-def sit_until_told(file: str) -> None:
+def sit_until_signaled(file: str) -> None:
     """Ends its work in good order when it is asked to."""
-    told = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: told.set())
+    stop = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stop.set())
     note(file)
-    told.wait(60)
+    stop.wait(60)
     note(file + ".end")
 
 

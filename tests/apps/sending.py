@@ -54,11 +54,11 @@ async def on_loop(n: int, *, ctx: Context = CONTEXT) -> None:
         if stream:
             (number,) = await (await conn.execute(NUMBER, [stream])).fetchone()
         if BROKEN == "beside":
-            told = await hf.aemit(None, channel, Order(n, number), key=f"order-{n}", tenant=ctx.tenant, order=stream)
+            message = await hf.aemit(None, channel, Order(n, number), key=f"order-{n}", tenant=ctx.tenant, order=stream)
         else:
-            told = await ctx.aemit(channel, Order(n, number), key=f"order-{n}", order=stream)
+            message = await ctx.aemit(channel, Order(n, number), key=f"order-{n}", order=stream)
         await asyncio.sleep(moment(n, ctx.attempt, "after"))
-        if not told.existing:
+        if not message.existing:
             await conn.execute(ROW, [n])
             if stream:
                 await conn.execute(COUNT, [number, stream])
@@ -70,9 +70,9 @@ def in_thread(n: int, *, ctx: Context = CONTEXT) -> None:
     with ctx.transaction() as conn:
         time.sleep(moment(n, ctx.attempt, "before"))
         number = conn.execute(NUMBER, [stream]).fetchone()[0] if stream else 0
-        told = ctx.emit(channel, Order(n, number), key=f"order-{n}", order=stream)
+        message = ctx.emit(channel, Order(n, number), key=f"order-{n}", order=stream)
         time.sleep(moment(n, ctx.attempt, "after"))
-        if not told.existing:
+        if not message.existing:
             conn.execute(ROW, [n])
             if stream:
                 conn.execute(COUNT, [number, stream])
@@ -94,11 +94,11 @@ async def blind(it: Delivery[Order]) -> None:
     await asyncio.sleep(moment(it.payload.n, it.attempt, "send"))
     reader, writer = await asyncio.open_connection("127.0.0.1", PORT)
     writer.write(json.dumps(facts(it)).encode() + b"\n")
-    answer = (await reader.readline()).strip()
+    response = (await reader.readline()).strip()
     writer.close()
-    if answer == b"busy":
+    if response == b"busy":
         raise Snooze(0.05)
-    assert answer == b"took", answer
+    assert response == b"took", response
     await asyncio.sleep(moment(it.payload.n, it.attempt, "sent"))
 
 
@@ -108,17 +108,17 @@ def asking(it: Delivery[Order]) -> None:
     time.sleep(moment(it.payload.n, it.attempt, "send"))
     if it.maybe_sent and ask({"asks": True, "key": it.idempotency_key}) == b"seen":
         return
-    answer = ask(facts(it))
-    if answer == b"busy":
+    response = ask(facts(it))
+    if response == b"busy":
         raise Snooze(0.05)
-    assert answer == b"took", answer
+    assert response == b"took", response
     time.sleep(moment(it.payload.n, it.attempt, "sent"))
 
 
 def ask(question: dict[str, Any]) -> bytes:
-    with socket.create_connection(("127.0.0.1", PORT)) as link, link.makefile("rb") as answers:
+    with socket.create_connection(("127.0.0.1", PORT)) as link, link.makefile("rb") as responses:
         link.sendall(json.dumps(question).encode() + b"\n")
-        return answers.readline().strip()
+        return responses.readline().strip()
 
 
 # -- a job that tells of its message before it has ended

@@ -18,12 +18,12 @@ from holdfast.cli.app import app
 COMMAND = [sys.executable, "-m", "holdfast.cli"]
 
 
-def holdfast(dsn: str, *arguments: str, answer: str | None = None) -> Result:
+def holdfast(dsn: str, *arguments: str, stdin: str | None = None) -> Result:
     """One command in this process; `answer` is typed by the user."""
-    return CliRunner().invoke(app, list(arguments), env={"HOLDFAST_DSN": dsn}, input=answer)
+    return CliRunner().invoke(app, list(arguments), env={"HOLDFAST_DSN": dsn}, input=stdin)
 
 
-def told(result: Result) -> Any:
+def as_json(result: Result) -> Any:
     """What a command said as JSON; it must have succeeded and said nothing else on stdout."""
     assert result.exit_code == 0, result.output
     return json.loads(result.stdout)
@@ -65,7 +65,7 @@ class Program:
         self._output = output
 
     @property
-    def said(self) -> str:
+    def output(self) -> str:
         return self._output.read_text()
 
     def ended(self, seconds: float = 60) -> int:

@@ -10,7 +10,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from program import holdfast, ran, told
+from program import as_json, holdfast, ran
 
 from holdfast import Holdfast
 from holdfast.cli import checks
@@ -28,15 +28,15 @@ def test_a_sound_database_gets_only_oks(dsn: str) -> None:
     result = holdfast(dsn, "doctor")
     assert result.exit_code == 0, result.stdout
     assert result.stdout.endswith("all is well\n")
-    answer = told(holdfast(dsn, "doctor", "--json"))
-    assert answer["ok"] is True
-    assert [each["name"] for each in answer["checks"]] == [
+    document = as_json(holdfast(dsn, "doctor", "--json"))
+    assert document["ok"] is True
+    assert [each["name"] for each in document["checks"]] == [
         "versions", "database", "server", "clock", "durability", "settings", "connections", "pooler", "vacuum",
         "schema",
         "rights", "bloat", "history", "workers", "queues", "tasks", "levels", "schedules", "batches", "limits", "dead",
     ]  # fmt: skip
-    assert {each["level"] for each in answer["checks"]} == {"ok"}
-    assert {"name": "pooler", "level": "ok", "found": "none", "advice": ""} in answer["checks"]
+    assert {each["level"] for each in document["checks"]} == {"ok"}
+    assert {"name": "pooler", "level": "ok", "found": "none", "advice": ""} in document["checks"]
 
 
 def test_on_a_narrow_terminal_lines_break_between_words_and_below_the_text(dsn: str) -> None:

@@ -50,5 +50,5 @@ async def sent(hf: Holdfast, event: Event = ORDER) -> DeliveryInfo:
         return await ended(hf, delivery)
 
 
-def answering(status: int, headers: dict[str, str] | None = None, body: bytes = b"") -> Any:
+def respond_with(status: int, headers: dict[str, str] | None = None, body: bytes = b"") -> Any:
     return lambda _: web.Response(status=status, headers=headers, body=body)

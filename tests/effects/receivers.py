@@ -59,18 +59,18 @@ async def request(reader: asyncio.StreamReader, receiver: Receiver) -> None:
     receiver.requests.append((head, await reader.readexactly(length)))
 
 
-def answering(*answers: bytes) -> Behaviour:
+def respond_with(*responses: bytes) -> Behaviour:
     """Gives these answers in turn on each connection, the last again and again."""
 
     async def behave(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, receiver: Receiver) -> None:
         turn = 0
         while True:
             await request(reader, receiver)
-            answer = answers[min(turn, len(answers) - 1)]
+            response = responses[min(turn, len(responses) - 1)]
             turn += 1
-            if not answer:
+            if not response:
                 return
-            writer.write(answer)
+            writer.write(response)
             await writer.drain()
 
     return behave

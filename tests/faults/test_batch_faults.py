@@ -59,12 +59,12 @@ def test_two_thousand_jobs_are_counted_exactly_while_their_workers_are_killed(
     later = [str(i) for (i,) in sql("select id from later where run_at > now() + interval '1 minute'")]
     with fleet(dsn, tmp_path, 3, seeded, app="ledger", concurrency=8, **QUICK) as killed:
         wait_until(lambda: sql("select 1 from history limit 1"), 60)
-        told = hf.cancel(*later, *seeded.sample(ids, 200))
+        outcomes = hf.cancel(*later, *seeded.sample(ids, 200))
         killed.rage(7, (0.05, 0.4), lambda: batch.info().ended)
         info = batch.join(90)
         wait_until(lambda: sql("select 1 from history where task = 'batch_done'"))
-    print(f"{killed.kills} workers killed, {Counter(told.values())}")
-    assert {told[i] for i in later} == {"canceled"}
+    print(f"{killed.kills} workers killed, {Counter(outcomes.values())}")
+    assert {outcomes[i] for i in later} == {"canceled"}
     check_counts(sql, info, 2000)
     assert sql("select task, status::text from jobs where batch is null") == [("batch_done", "succeeded")]
     assert ledger() == 1

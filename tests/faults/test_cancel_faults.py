@@ -39,19 +39,19 @@ def test_jobs_are_canceled_while_their_workers_are_killed(
     ids = [*hf.task(name="endless", retry=AGAIN)(stub).enqueue_many(range(30)).ids,
            *hf.task(name="endless_thread", retry=AGAIN)(stub).enqueue_many(range(30)).ids]  # fmt: skip
     seeded.shuffle(ids)
-    told: dict[str, tuple[str, int]] = {}
+    outcomes: dict[str, tuple[str, int]] = {}
     with fleet(dsn, tmp_path, 3, seeded, concurrency=30, **QUICK) as killed:
         wait_until(lambda: sql("select 1 from live where token is not null having count(*) > 40"), 60)
         for id_ in ids:
-            told[id_] = cancel(sql, id_)
+            outcomes[id_] = cancel(sql, id_)
             time.sleep(seeded.uniform(0, 0.03))
-            if len(told) % 10 == 0:
+            if len(outcomes) % 10 == 0:
                 killed.rage(killed.kills + 1, (0.0, 0.1), lambda: False)
         wait_until(lambda: sql("select count(*) from history") == [(60,)], 60)
-    for id_, (outcome, attempts) in told.items():
+    for id_, (outcome, attempts) in outcomes.items():
         ((status, last),) = sql("select status::text, attempts from jobs where id = %s", [id_])
         assert (status, last) == ("canceled", attempts), f"{id_} was told {outcome} at attempt {attempts}"
-    assert {outcome for outcome, _ in told.values()} >= {"canceling"}
+    assert {outcome for outcome, _ in outcomes.values()} >= {"canceling"}
     assert killed.kills == 6
     assert sql("select count(*) from live") == [(0,)] and sql("select count(*) from cancels") == [(0,)]
 
@@ -84,9 +84,9 @@ def test_a_job_canceled_as_its_worker_stops_is_not_put_back(hf: Holdfast, dsn: s
     with worker(dsn, tmp_path, grace=0.5, notify="false", **QUICK) as process:
         wait_until(lambda: len(process.notes("endless")) == 20)
         process.signal(signal.SIGTERM)
-        told = {id_: cancel(sql, id_)[0] for id_ in ids[:10]}
+        outcomes = {id_: cancel(sql, id_)[0] for id_ in ids[:10]}
         assert process.popen.wait(60) == 0
-    assert set(told.values()) <= {"canceling", "canceled"}
+    assert set(outcomes.values()) <= {"canceling", "canceled"}
     statuses = {str(id_): status for id_, status in sql("select id, status::text from jobs")}
     assert {statuses[id_] for id_ in ids[:10]} == {"canceled"}
     assert {statuses[id_] for id_ in ids[10:]} == {"queued"}

@@ -158,9 +158,9 @@ class CuttingProxy:
             if self._every and self._passing < 0:
                 self._passing = self._every()
                 return True
-            asked = self.cut.is_set()
+            cut_requested = self.cut.is_set()
             self.cut.clear()
-            return asked
+            return cut_requested
 
     def close(self) -> None:
         self._listener.shutdown(socket.SHUT_RDWR)

@@ -31,8 +31,8 @@ def load(sql: Sql, number: int, rng: random.Random) -> None:
     for _ in range(number):
         keys = rng.sample(["one", "two", "three"], rng.choice([1, 1, 2]))
         tenant = rng.choice(["a", "b"])
-        told = {"keys": ",".join([*keys, f"tenant:{tenant}"]), "seconds": rng.uniform(0, 0.1)}
-        flow.put(sql, task="stay", tenant=tenant, keys=keys, payload=told)
+        arguments = {"keys": ",".join([*keys, f"tenant:{tenant}"]), "seconds": rng.uniform(0, 0.1)}
+        flow.put(sql, task="stay", tenant=tenant, keys=keys, payload=arguments)
 
 
 class Watch(threading.Thread):

@@ -93,11 +93,11 @@ def check(found: Found) -> None:
 
 def check_repeats(arrivals: list[Arrival]) -> None:
     """Who sends again has been told; who asks when told has never sent again."""
-    seen: set[str] = set()
+    keys: set[str] = set()
     for each in arrivals:
-        assert each.key not in seen or each.maybe_sent, f"sent again by one who did not know: {each}"
-        assert each.key not in seen or each.channel != "asking", f"sent again by one who asks: {each}"
-        seen.add(each.key)
+        assert each.key not in keys or each.maybe_sent, f"sent again by one who did not know: {each}"
+        assert each.key not in keys or each.channel != "asking", f"sent again by one who asks: {each}"
+        keys.add(each.key)
     attempts = Counter((each.key, each.attempt) for each in arrivals)
     assert set(attempts.values()) <= {1}, "an attempt has sent twice"
 
@@ -199,8 +199,8 @@ def listening(
 
 def again(arrivals: list[Arrival]) -> list[Arrival]:
     """Those that were not the first of their key."""
-    seen: set[str] = set()
-    return [each for each in arrivals if each.key in seen or seen.add(each.key)]
+    keys: set[str] = set()
+    return [each for each in arrivals if each.key in keys or keys.add(each.key)]
 
 
 class Storm:
@@ -257,7 +257,7 @@ def test_every_message_is_there_once_and_nobody_sends_again_unknowingly_while_wo
 
 def report(found: Found, at: Receiver, killed: dict[int, float], lost: dict[bool, int]) -> None:
     """`pytest -s` shows it."""
-    repeats, asked = again(found.arrivals), at.lines("asked")
+    repeats, lookups = again(found.arrivals), at.lines("asked")
     flagged = sum(each.maybe_sent for each in found.arrivals) - len(repeats)
     first = {each.key: each for each in reversed(found.arrivals)}
     print(
@@ -266,7 +266,7 @@ def report(found: Found, at: Receiver, killed: dict[int, float], lost: dict[bool
         f"{len(found.arrivals)} arrivals of {len(first)} keys: {len(repeats)} sent again, "
         f"{sum(not each.maybe_sent for each in repeats)} of them by one who did not know; "
         f"{sum(first[each.key].pid in killed for each in repeats)} after the sender was killed\n"
-        f"{flagged} flagged and not sent before; {len(asked)} times asked, {sum(each['seen'] for each in asked)} "
+        f"{flagged} flagged and not sent before; {len(lookups)} times asked, {sum(each['seen'] for each in lookups)} "
         f"resends avoided; {len(at.lines('busy'))} times busy; {sum(each.acted for each in found.arrivals)} acted on "
         f"by key; {sum(each.order is not None for each in found.arrivals)} arrived in order"
     )
@@ -319,8 +319,8 @@ def test_what_a_killed_job_emitted_in_its_transaction_was_never_there(
 
 def arrival(n: int, **more: Any) -> Arrival:
     number = {0: 1, 60: 2, 120: 3}.get(n, 0)
-    told = Arrival(key_of(n), n, key_of(n).partition("/")[0], "stream-0" if number else None, number, 1, False)
-    return replace(told, **more)
+    base = Arrival(key_of(n), n, key_of(n).partition("/")[0], "stream-0" if number else None, number, 1, False)
+    return replace(base, **more)
 
 
 def good() -> Found:
@@ -367,9 +367,9 @@ TAMPERED: dict[str, tuple[str, Tampers]] = {
 
 @pytest.mark.parametrize("what", TAMPERED)
 def test_the_check_goes_red_when(what: str) -> None:
-    told, tampers = TAMPERED[what]
+    message, tampers = TAMPERED[what]
     check(good())
-    with pytest.raises(AssertionError, match=told):
+    with pytest.raises(AssertionError, match=message):
         check(tampers(good()))
 
 
@@ -425,10 +425,10 @@ MUTANTS = [
 
 
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize(("broken", "changes", "enough", "told"), MUTANTS)
+@pytest.mark.parametrize(("broken", "changes", "enough", "expected"), MUTANTS)
 def test_a_run_goes_red_when_something_is_broken(
     dsn: str, tmp_path: Path, seeded: random.Random, monkeypatch: pytest.MonkeyPatch,
-    broken: str, changes: dict[str, list[tuple[str, str]]], enough: Enough, told: str,
+    broken: str, changes: dict[str, list[tuple[str, str]]], enough: Enough, expected: str,
 ) -> None:  # fmt: skip
     """Workers are killed until what must not happen has happened; then it must be found."""
     jobs, settings = 240, QUICK | {"lease": 1.0, "schema": "mutant", "concurrency": 10}
@@ -437,5 +437,5 @@ def test_a_run_goes_red_when_something_is_broken(
         with fleet(dsn, tmp_path, 2, seeded, **settings) as killed:
             kill(killed, sql, seeded, (5, 30), lambda: enough(sql, at))
             drain(sql)
-        with pytest.raises(AssertionError, match=told):
+        with pytest.raises(AssertionError, match=expected):
             check(find(sql, at.arrivals, jobs))

@@ -89,8 +89,8 @@ def test_the_check_goes_red_for_rows_written_beside_the_transaction(
 
 # -- a worker that freezes inside its transaction and comes back
 
-TELLS_REFUSALS = "        return query\n            (select unnest(p_ids)"
-SILENT = {"finish": [(TELLS_REFUSALS, f"        return;\n{TELLS_REFUSALS}")]}
+RETURNS_REFUSALS = "        return query\n            (select unnest(p_ids)"
+SILENT = {"finish": [(RETURNS_REFUSALS, f"        return;\n{RETURNS_REFUSALS}")]}
 
 
 @contextmanager

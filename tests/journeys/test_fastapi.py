@@ -55,8 +55,8 @@ def ask(url: str, method: str = "GET") -> tuple[int, Any]:
     """A request's status and what came back."""
     request = urllib.request.Request(url, method=method)  # noqa: S310 - loopback, from the fixture
     try:
-        with urllib.request.urlopen(request, timeout=10) as answer:  # noqa: S310
-            return answer.status, json.load(answer)
+        with urllib.request.urlopen(request, timeout=10) as response:  # noqa: S310
+            return response.status, json.load(response)
     except urllib.error.HTTPError as error:
         with error:
             return error.code, json.load(error)

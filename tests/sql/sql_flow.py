@@ -74,7 +74,8 @@ def hold(sql: Sql, *keys: str, worker: str = "w", tenant: str | None = None, ago
 
 def end(sql: Sql, id_: uuid.UUID) -> None:
     """The job ends well, and no claim has taken up what it gives back."""
-    sql("insert into releases (ended) select array[(k, 1, 1, 0, null)::released] from live, unnest(keys) k where id = %s", [id_])
+    sql("insert into releases (ended) "
+        "select array[(k, 1, 1, 0, null)::released] from live, unnest(keys) k where id = %s", [id_])  # fmt: skip
     sql("delete from live where id = %s", [id_])
 
 
@@ -82,5 +83,5 @@ def serve(
     sql: Sql, worker: str = "w", queues: str = "{default}", tasks: tuple[str, ...] = ("t",), slots: int = 50
 ) -> None:
     """A live worker."""
-    told = [{"name": name, "queue": "default", "max_attempts": 5, "retry": {}} for name in tasks]
-    sql("select register_worker(%s, 'h', 1, '1', %s, %s, %s::jsonb)", [worker, queues, slots, json.dumps(told)])
+    handlers = [{"name": name, "queue": "default", "max_attempts": 5, "retry": {}} for name in tasks]
+    sql("select register_worker(%s, 'h', 1, '1', %s, %s, %s::jsonb)", [worker, queues, slots, json.dumps(handlers)])

@@ -116,8 +116,8 @@ class Key:
         ended = sorted(self.ended)
         if ended and not self.after:
             probes = [each.probe for each in ended if each.probe is not None]
-            ended = [Ended(0, sum(each.good for each in ended), sum(each.bad for each in ended), min(probes, default=None),
-                          any(each.resets for each in ended))]  # fmt: skip
+            good, bad = sum(each.good for each in ended), sum(each.bad for each in ended)
+            ended = [Ended(0, good, bad, min(probes, default=None), any(each.resets for each in ended))]
         for each in ended:
             self._judge(now, each)
         self.ended = []

@@ -41,13 +41,13 @@ class Spec:
         return {"note": self.note}
 
     def as_json(self) -> dict[str, Any]:
-        told = {
+        result = {
             "id": str(self.id), "task": self.task, "queue": self.queue, "priority": self.priority, "delay": self.delay,
             "max_attempts": self.max_attempts, "retry": self.policy and self.policy.as_json(), "dedupe_key": self.key,
             "dedupe_scope": self.scope, "dedupe_keep": KEEP.total_seconds() if self.keep else None,
             "payload": self.payload, "deadline": self.deadline, "batch": str(BATCH) if self.batched else None,
         }  # fmt: skip
-        return {k: v for k, v in told.items() if v is not None}
+        return {k: v for k, v in result.items() if v is not None}
 
     def as_parameters(self) -> dict[str, Any]:
         given = {k: v for k, v in self.as_json().items() if k != "task"}
@@ -265,12 +265,12 @@ class Model:
                 del self.leases[token]
 
     def reclaim(self, limit: int) -> dict[int, tuple[str, set[uuid.UUID]]]:
-        told = {}
+        values = {}
         expired = sorted(t for t, lease in self.leases.items() if lease.expires_at <= self.now)
         for token in expired[:limit]:
             lease = self.leases.pop(token)
-            told[token] = lease.worker, {i for i in lease.ids if self.settle(i, token, "lost", error=True)}
-        return told
+            values[token] = lease.worker, {i for i in lease.ids if self.settle(i, token, "lost", error=True)}
+        return values
 
     def cancel(self, id_: uuid.UUID) -> str:
         job = self.jobs.get(id_)

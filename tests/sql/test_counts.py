@@ -24,8 +24,8 @@ def flush(sql: Sql) -> None:
 def pages_read(sql: Sql, statement: str) -> int:
     """Return how many pages a statement visits, in memory or not, on its second run."""
     sql(statement)
-    ((told,),) = sql(f"explain (analyze, buffers, costs off, timing off, summary off, format json) {statement}")
-    plan = told[0]["Plan"]
+    ((plan,),) = sql(f"explain (analyze, buffers, costs off, timing off, summary off, format json) {statement}")
+    plan = plan[0]["Plan"]
     return int(plan["Shared Hit Blocks"] + plan["Shared Read Blocks"])
 
 

@@ -19,9 +19,9 @@ from sql_clock import Clock, clock_fixture  # noqa: F401 - fixture
 from sql_core import Claimed, Sql
 
 
-def outcome(sql: Sql, job: Claimed, **told: Any) -> bool:
+def outcome(sql: Sql, job: Claimed, **word: Any) -> bool:
     """One outcome through finish(), as workers send it; whether it was accepted."""
-    outcomes = [{"id": str(job.id), "token": job.token, **told}]
+    outcomes = [{"id": str(job.id), "token": job.token, **word}]
     return not sql("select finish('{}', '{}', %s::jsonb, '{}')", [json.dumps(outcomes)])
 
 
@@ -193,8 +193,8 @@ def test_a_stale_outcome_is_reported_whatever_else_is_left_out(sql: Sql) -> None
     core.put(sql)
     stale = core.claim_one(sql)
     core.lose(sql)
-    told = "jsonb_build_array(jsonb_build_object('id', %s::uuid, 'token', %s::bigint, 'outcome', 'failed'))"
-    refused = sql(f"select finish(null, null, {told})", [stale.id, stale.token])
+    outcomes = "jsonb_build_array(jsonb_build_object('id', %s::uuid, 'token', %s::bigint, 'outcome', 'failed'))"
+    refused = sql(f"select finish(null, null, {outcomes})", [stale.id, stale.token])
     assert refused == [(stale.id,)]
 
 

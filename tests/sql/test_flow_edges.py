@@ -20,7 +20,7 @@ def look(sql: Sql, *, limit: int = 10, free: int = 10) -> tuple[list[Any], dict[
     return [id_ for id_, _ in rows if id_ is not None], rows[0][1]
 
 
-def look_while_told(sql: Sql, *, limit: int = 10) -> list[Any]:
+def claim_while_more(sql: Sql, *, limit: int = 10) -> list[Any]:
     """What a worker claims that comes again for as long as a claim says that there may be more."""
     found: list[Any] = []
     for _ in range(20):
@@ -58,7 +58,7 @@ def test_a_lane_whose_job_must_wait_for_a_slot_is_not_taken_for_empty(sql: Sql) 
         assert (found, info["waiting"]) == ([], 1)
     found, info = look(sql, free=1)
     assert (len(found), info["started"]) == (1, [str(id_) for id_ in found])
-    assert look_while_told(sql) == []
+    assert claim_while_more(sql) == []
     assert look(sql, free=0)[1]["waiting"] == 0
 
 
@@ -71,7 +71,7 @@ def test_tenants_beside_many_lanes_without_room_are_found_by_the_first_claim(eac
     for n in range(3):
         flow.put(sql, tenant=f"t{n}", number=2)
     assert len(look(sql)[0]) == 6
-    assert look_while_told(sql) == []
+    assert claim_while_more(sql) == []
     assert sql("select count(*), count(distinct closed_by) from lanes where closed_by like 'k:%%'") == [(600, 600)]
     assert sql("select ring_has_work('{default}')") == [(False,)], "no claim looks at them again"
 
@@ -110,7 +110,7 @@ def test_jobs_in_one_lane_that_wait_for_other_limits_are_moved_apart(sql: Sql) -
     sql("update live set lane = 7")
     done: set[Any] = set()
     for _ in range(5):
-        found = look_while_told(sql)
+        found = claim_while_more(sql)
         assert len(set(full) & set(found)) <= 1
         assert flow.drift(sql) == []
         sql("select finish(array_agg(id), array_agg(token)) from live where token is not null")
@@ -126,7 +126,7 @@ def test_a_job_behind_many_that_must_wait_is_found_at_once(sql: Sql, key: str) -
         "select gen_random_uuid(), 'slow', t, lane_of(t, null), now() - interval '1 minute' "
         "from generate_series(1, 300), (values (%s)) as v(t)", ["acme" if key == "tenant:acme" else None])  # fmt: skip
     sql("insert into live (id, task) values (gen_random_uuid(), 'quick')")
-    assert len(look_while_told(sql, limit=5)) == 1
+    assert len(claim_while_more(sql, limit=5)) == 1
     assert sql("select count(*) filter (where lane <> 0), count(*) filter (where token is null) from live") == [
         (300, 300)
     ]
@@ -226,23 +226,23 @@ def test_sleepers_are_woken_in_every_queue_where_a_lane_waits_for_the_key(dsn: s
         listener.execute("listen holdfast_wake")
         flow.end(sql, job)
         sql("select pg_notify('holdfast_wake', 'last')")
-        heard = [notice.payload for notice in listener.notifies(timeout=5, stop_after=3)]
-    assert sorted(heard) == ["far", "last", "same"]
+        payloads = [notice.payload for notice in listener.notifies(timeout=5, stop_after=3)]
+    assert sorted(payloads) == ["far", "last", "same"]
 
 
 def test_a_worker_sleeps_until_there_is_room_again_by_itself(sql: Sql) -> None:
     flow.limit(sql, "full", concurrency=1)
     flow.put(sql, keys=["full"], number=3)
-    assert len(look_while_told(sql)) == 1
+    assert len(claim_while_more(sql)) == 1
     assert sql("select sleep('w', '{default}')") == [(None,)], "only the end of a job can tell"
     flow.limit(sql, "rate", rate=1, per=10, burst=1)
     flow.limit(sql, "both", concurrency=5, rate=1, per=5, burst=1)
     flow.put(sql, keys=["rate"], number=3)
-    assert len(look_while_told(sql)) == 1
+    assert len(claim_while_more(sql)) == 1
     assert sql("select sleep('w', '{default}')") == [(pytest.approx(10, abs=0.5),)]
     assert sql("select sleep('w', '{elsewhere}')") == [(None,)], "no lane of that queue waits for it"
     flow.put(sql, keys=["both"], number=3)
-    assert len(look_while_told(sql)) == 1
+    assert len(claim_while_more(sql)) == 1
     assert sql("select sleep('w', '{default}')") == [(pytest.approx(5, abs=0.5),)]
     assert sql("select ring_has_work('{default}')") == [(False,)], "until then no claim looks at them"
 

@@ -163,7 +163,7 @@ class Machine(RuleBasedStateMachine):
     @rule(pick=st.integers(0, 1000), outcome=st.sampled_from(["succeeded", "error", "released"]))
     def an_end_does_not_commit(self, pick: int, outcome: str) -> None:
         (job,) = self.chosen([pick])
-        self.tell(core.runner(self.other), job, outcome, None)
+        self.report(core.runner(self.other), job, outcome, None)
         call = next(self.calls)
         self.ending.add(job.id)
         self.uncommitted.append(lambda: self.ended(job, outcome, None, call))
@@ -310,11 +310,11 @@ class Machine(RuleBasedStateMachine):
                 counted = verdict if verdict != BAD or counts is None or name in counts else NEITHER
                 ended[name].append((job, counted))
             job.taken, job.expires_at, job.counted = None, None, ()
-        for name, told in ended.items():
+        for name, outcome in ended.items():
             key = self.limits[name]
-            key.running -= len(told)
-            verdicts = [went for _, went in told]
-            probe = next((went for job, went in told if job.id == key.probe), None)
+            key.running -= len(outcome)
+            verdicts = [went for _, went in outcome]
+            probe = next((went for job, went in outcome if job.id == key.probe), None)
             key.ended.append(Ended(call, verdicts.count(GOOD), verdicts.count(BAD), probe))
 
     @precondition(lambda self: self.running())
@@ -334,10 +334,10 @@ class Machine(RuleBasedStateMachine):
         self.end_one(job, outcome, counts)
 
     def end_one(self, job: Job, outcome: str, counts: list[str] | None) -> None:
-        self.tell(self.sql, job, outcome, counts)
+        self.report(self.sql, job, outcome, counts)
         self.ended(job, outcome, counts, next(self.calls))
 
-    def tell(self, sql: flow.Sql, job: Job, outcome: str, counts: list[str] | None) -> None:
+    def report(self, sql: flow.Sql, job: Job, outcome: str, counts: list[str] | None) -> None:
         more = {"delay": 0} if outcome in ("error", "snoozed") else {}
         if counts is not None:
             more["counts"] = counts

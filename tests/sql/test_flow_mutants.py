@@ -38,10 +38,17 @@ MUTANTS = {
     "tenants get more than their cap": {
         "claim_lap": [("case when s.tenant is not null then p_claim", "case when false then p_claim")]
     },
-    "more start than can": {"claim_ring": [("case when v_direct then p_claim.free - cardinality(p_claim.direct) end", "null")]},
+    "more start than can": {
+        "claim_ring": [("case when v_direct then p_claim.free - cardinality(p_claim.direct) end", "null")]
+    },
     "a claim waits for the ring": {"lock_ring": [("set lock_timeout = '100ms'", "set lock_timeout = '60s'")]},
     "a claim waits for an operator": {
-        "claim": [("v_claim.token := next_token();", "v_claim.token := next_token(); perform 1 from limit_settings for update;")]
+        "claim": [
+            (
+                "v_claim.token := next_token();",
+                "v_claim.token := next_token(); perform 1 from limit_settings for update;",
+            )
+        ]
     },
 }
 

@@ -216,8 +216,8 @@ def test_a_handlers_absurd_delay_is_stored_and_can_be_listed(
     """Retry-After is the word of a stranger's server: a huge one must not fail the job or hide all others from view."""
     id_ = core.put(sql)
     job = core.claim_one(sql)
-    told = json.dumps([{"id": str(job.id), "token": job.token, "outcome": outcome, "delay": delay}])
-    assert sql("select finish('{}', '{}', %s::jsonb)", [told]) == []
+    results = json.dumps([{"id": str(job.id), "token": job.token, "outcome": outcome, "delay": delay}])
+    assert sql("select finish('{}', '{}', %s::jsonb)", [results]) == []
     found = hf.get(str(id_))
     assert found is not None
     assert str(found.status) in ("retrying", "queued")
@@ -250,8 +250,8 @@ def test_a_huge_error_is_stored_whatever_it_holds(sql: Sql) -> None:
 
     id_ = core.put(sql)
     job = core.claim_one(sql)
-    told = describe(ValueError("\x00\ud800" + "x" * 10_000_000), 16_384)
-    assert core.fail(sql, job, error=told)
+    details = describe(ValueError("\x00\ud800" + "x" * 10_000_000), 16_384)
+    assert core.fail(sql, job, error=details)
     assert core.look(sql, id_).last_error["type"] == "ValueError"
 
 

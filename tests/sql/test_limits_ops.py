@@ -64,15 +64,17 @@ def test_a_rate_or_a_breaker_that_is_new_gets_what_it_cannot_do_without(sql: Sql
 
 
 @pytest.mark.parametrize(
-    ("key", "change", "told"),
+    ("key", "change", "expected"),
     [
         ("order:a", {"concurrency": 2}, "concurrency of order:a cannot be set"),
         ("order:a", {"rate": 1, "per": 60}, "of order:a cannot be set"),
         ("k", {"breaker_after": 3, "breaker_pause": 100, "breaker_cap": 5}, "not below breaker_pause, got 5 and 100"),
     ],
 )
-def test_what_code_may_not_say_an_operator_may_not_set(sql: Sql, key: str, change: dict[str, int], told: str) -> None:
-    with pytest.raises(InvalidParameterValue, match=re.escape(told)):
+def test_what_code_may_not_say_an_operator_may_not_set(
+    sql: Sql, key: str, change: dict[str, int], expected: str
+) -> None:
+    with pytest.raises(InvalidParameterValue, match=re.escape(expected)):
         sql("select set_limit(%s, %s::jsonb)", [key, json.dumps(change)])
     assert nothing_is_set(sql)
     sql("select set_limit('k', '{\"breaker_cap\": null, \"breaker_pause\": 100}')")
@@ -271,8 +273,8 @@ def test_every_worker_is_told_at_once(dsn: str, sql: Sql, statement: str) -> Non
     with core.session(dsn) as conn:
         conn.execute("listen holdfast_wake")
         sql(statement)
-        heard = [notice.payload for notice in conn.notifies(timeout=10, stop_after=2)]
-    assert sorted(heard) == ["w1 limits", "w2 limits"]
+        payloads = [notice.payload for notice in conn.notifies(timeout=10, stop_after=2)]
+    assert sorted(payloads) == ["w1 limits", "w2 limits"]
 
 
 def test_nobody_is_told_when_nothing_has_changed(dsn: str, sql: Sql) -> None:

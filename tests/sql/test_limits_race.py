@@ -52,7 +52,7 @@ class Race:
         self.above: list[str] = []
         self.drift: list[object] = []
         self.starts: list[float] = []
-        self.seen: Counter[str] = Counter()
+        self.counts: Counter[str] = Counter()
         self.peaks: dict[str, int] = defaultdict(int)
 
     def add(self, sql: Sql, rng: random.Random) -> None:
@@ -76,7 +76,7 @@ class Race:
             rng.shuffle(jobs)
             self.strike_out(jobs)
             if rng.random() < 0.1:
-                self.seen["crashed"] += len(jobs)
+                self.counts["crashed"] += len(jobs)
                 sql("update claims set expires_at = '2000-01-01' where token = %s", [jobs[0].token])
                 return
         while jobs:
@@ -91,14 +91,14 @@ class Race:
 
     def finish(self, sql: Sql, jobs: list[Taken], outcome: str) -> None:
         """As workers do: an end that was a deadlock's victim is sent again."""
-        self.seen[outcome] += len(jobs)
+        self.counts[outcome] += len(jobs)
         more = {"delay": 0} if outcome in ("snoozed", "error") else {}
         while True:
             try:
                 assert flow.end(sql, *jobs, outcome=outcome, **more) == []
                 return
             except psycopg.errors.DeadlockDetected:
-                self.seen["deadlock of a finish"] += 1
+                self.counts["deadlock of a finish"] += 1
 
     def enter(self, jobs: list[Taken]) -> None:
         with self.guard:
@@ -135,18 +135,18 @@ class Race:
                 sql("select clear_limit(%s)", [key])
         time.sleep(rng.random() * 0.01)
         sql(rng.choice(["commit", "commit", "rollback"]))
-        self.seen["change"] += 1
+        self.counts["change"] += 1
 
     def look(self, sql: Sql, rng: random.Random) -> None:
         """The witness that reads the tables: a snapshot each."""
         time.sleep(0.003)
-        self.seen["snapshot"] += 1
+        self.counts["snapshot"] += 1
         self.above += [f"{n} hold {key}, whose places are {k}" for key, n, k in sql(flow.ABOVE)]
         self.drift += flow.drift(sql)
         assert not self.above and not self.drift
 
     def retried(self, what: str) -> Retried:
-        return Retried(self.seen, what)
+        return Retried(self.counts, what)
 
     def run(self, dsn: str, schema: str, seconds: float) -> None:
         works = [self.add] + [self.work] * 6 + [self.lose, self.look, *([] if self.simple else [self.operate])]
@@ -156,7 +156,7 @@ class Race:
         assert errors == []
 
     def check(self, sql: Sql) -> None:
-        print(dict(self.seen), dict(self.peaks))
+        print(dict(self.counts), dict(self.peaks))
         self.check_rate()
         drain(sql)
         assert flow.drift(sql) == [], "a counter is not the truth"
@@ -173,22 +173,22 @@ class Race:
         keys = ("one", "two", "three", *([] if self.simple else ["tenant:a"]))
         full = all(self.peaks[key] == self.places[key] for key in keys)
         rated = self.simple or len(self.starts) > RATE
-        changed = self.simple or self.seen["change"] > 50
-        return full and rated and changed and self.seen["crashed"] > 10 and self.seen["snapshot"] > 50
+        changed = self.simple or self.counts["change"] > 50
+        return full and rated and changed and self.counts["crashed"] > 10 and self.counts["snapshot"] > 50
 
 
 class Retried:
     """A deadlock's victim has changed nothing and may try again."""
 
-    def __init__(self, seen: Counter[str], what: str) -> None:
-        self._seen, self._what = seen, what
+    def __init__(self, counts: Counter[str], what: str) -> None:
+        self._counts, self._what = counts, what
 
     def __enter__(self) -> None: ...
 
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> bool:
         if kind is not psycopg.errors.DeadlockDetected:
             return False
-        self._seen[f"deadlock of a {self._what}"] += 1
+        self._counts[f"deadlock of a {self._what}"] += 1
         return True
 
 

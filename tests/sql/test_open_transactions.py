@@ -276,11 +276,11 @@ def _work(sql: Sql, case: str) -> None:
 def _end(sql: Sql, scene: Scene) -> None:
     """One call to finish() ends its other jobs, well or badly, though it holds the operation's job too."""
     mine, well, badly, both, _ = scene.together
-    told = [{"id": str(job.id), "token": job.token, "outcome": how} for job, how in
+    results = [{"id": str(job.id), "token": job.token, "outcome": how} for job, how in
             ((badly, "error"), (both, "succeeded"), (mine, "error"))]  # fmt: skip
     reports = [{"id": str(job.id), "token": job.token, "done": 1} for job in (mine, well)]
     sql("select report_progress(%s::jsonb)", [json.dumps(reports)])
-    sql("select finish('{}', '{}', %s::jsonb, '{}', 'skip')", [json.dumps(told)])
+    sql("select finish('{}', '{}', %s::jsonb, '{}', 'skip')", [json.dumps(results)])
     sql("select finish(%s::uuid[], %s::bigint[], null, '{}', 'skip')",
         [[mine.id, well.id], [mine.token, well.token]])  # fmt: skip
     ended = {str(id_): status for id_, status in sql("select id, status::text from jobs where queue = 'together'")}
@@ -325,8 +325,8 @@ def _start_worker(sql: Sql) -> None:
 def settle_down(sql: Sql, scene: Scene) -> None:
     """Once the transaction is over, what was left is ended by the same calls, once."""
     mine = scene.together[0]
-    told = json.dumps([{"id": str(mine.id), "token": mine.token, "outcome": "error"}])
-    sql("select finish('{}', '{}', %s::jsonb, null, 'skip')", [told])
+    results = json.dumps([{"id": str(mine.id), "token": mine.token, "outcome": "error"}])
+    sql("select finish('{}', '{}', %s::jsonb, null, 'skip')", [results])
     core.lose(sql)
     assert core.count(sql, "live where token is not null") == 0, "nothing is left running"
     assert core.count(sql, "claims") == 0

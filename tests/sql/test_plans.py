@@ -107,8 +107,8 @@ def test_the_plan_inside_the_function_is_the_one_explained_here(each_dsn: str) -
             conn.execute("load 'auto_explain'")
         except psycopg.errors.UndefinedFile:
             pytest.skip("this server has no auto_explain; the plan is checked by its text above")
-        heard: list[str] = []
-        conn.add_notice_handler(lambda notice: heard.append(notice.message_primary or ""))
+        payloads: list[str] = []
+        conn.add_notice_handler(lambda notice: payloads.append(notice.message_primary or ""))
         conn.execute("insert into live (id, task) values (gen_random_uuid(), 't')")
         for name, value in {"log_min_duration": "0", "log_nested_statements": "on", "log_level": "notice"}.items():
             conn.execute(f"set auto_explain.{name} = '{value}'")
@@ -116,7 +116,7 @@ def test_the_plan_inside_the_function_is_the_one_explained_here(each_dsn: str) -
         fill(conn, 2000)
         conn.execute("select * from claim('w', p_limit => 5)").fetchall()
         conn.execute("set auto_explain.log_min_duration = -1")
-    inner = [text for text in heard if "from live j" in text and "explain" not in text]
+    inner = [text for text in payloads if "from live j" in text and "explain" not in text]
     for lane in ("j.lane = 0", "j.lane = g.lane"):
         fetches = [text for text in inner if "skip locked" in text and lane in text]
         assert fetches
@@ -147,8 +147,8 @@ def prepare(sql: Sql, rows: int) -> None:
 
 
 def end_with(sql: Sql, jobs: list[Claimed], outcome: str) -> None:
-    told = [{"id": str(j.id), "token": j.token, "outcome": outcome, "delay": 9} for j in jobs]
-    sql("select finish('{}', '{}', %s::jsonb)", [psycopg.types.json.Jsonb(told)])
+    results = [{"id": str(j.id), "token": j.token, "outcome": outcome, "delay": 9} for j in jobs]
+    sql("select finish('{}', '{}', %s::jsonb)", [psycopg.types.json.Jsonb(results)])
 
 
 def let_lease_lapse(sql: Sql, jobs: list[Claimed]) -> None:
@@ -174,7 +174,7 @@ TO_CLAIMED: dict[str, Callable[[Sql, list[Claimed]], Any]] = {
         [{"id": str(j.id), "token": j.token, "done": 1} for j in jobs])]),
     "wanted_cancels": lambda sql, jobs: sql("select wanted_cancels(%s)", [[jobs[0].token]]),
 }  # fmt: skip
-TO_OTHERS: dict[str, tuple[str, Callable[[Sql, list[uuid.UUID]], Any]]] = {
+NOTIFICATIONS: dict[str, tuple[str, Callable[[Sql, list[uuid.UUID]], Any]]] = {
     "claim": ("live", lambda sql, ids: core.claim(sql, limit=len(ids))),
     "promote": ("later", lambda sql, ids: core.promote(sql, len(ids))),
     "cancel waiting": ("live", lambda sql, ids: core.cancel(sql, *ids)),
@@ -245,7 +245,7 @@ def test_a_plan_made_for_an_idle_queue_does_not_read_the_backlog_to_end_a_batch(
     check_rows_read(sql, worker, lambda: operation(worker, jobs))
 
 
-@pytest.mark.parametrize(("table", "operation"), TO_OTHERS.values(), ids=TO_OTHERS)
+@pytest.mark.parametrize(("table", "operation"), NOTIFICATIONS.values(), ids=NOTIFICATIONS)
 def test_a_plan_made_for_an_idle_queue_does_not_read_the_backlog_to_find_a_batch(
     sql: Sql, worker: Sql, table: str, operation: Callable[[Sql, list[uuid.UUID]], Any]
 ) -> None:

@@ -134,7 +134,7 @@ def test_what_ended_before_counts_before_though_all_is_taken_up_at_once(sql: Sql
 def test_an_open_batch_of_which_nothing_was_heard_is_canceled_and_tells_its_callback(sql: Sql, clock: Clock) -> None:
     lost, waits, young = (uuid.uuid4() for _ in "123")
     for batch in (lost, waits, young):
-        sql("select open_batch(%s, 'b', null, %s::jsonb)", [batch, json.dumps({"task": "told"})])
+        sql("select open_batch(%s, 'b', null, %s::jsonb)", [batch, json.dumps({"task": "on_end"})])
     core.put(sql, batch=lost)
     core.finish(sql, core.claim_one(sql))
     core.put(sql, batch=waits, delay="100 days")
@@ -146,7 +146,7 @@ def test_an_open_batch_of_which_nothing_was_heard_is_canceled_and_tells_its_call
     assert sql("select id, status from batch_progress where status not in ('queued', 'running')") == [
         (lost, "canceled")
     ]
-    assert core.firsts(sql("select task from live")) == ["told"]
+    assert core.firsts(sql("select task from live")) == ["on_end"]
 
 
 def test_lanes_and_flows_that_were_empty_for_an_hour_are_removed_and_made_again(sql: Sql, clock: Clock) -> None:
@@ -253,11 +253,11 @@ class PrunedRace(Race):
         super().lose(sql, rng)
         for _ in range(5):
             time.sleep(0.001)
-            self.seen["removed"] += sql("select prune_limits(100, clock())")[0][0]
+            self.counts["removed"] += sql("select prune_limits(100, clock())")[0][0]
 
     def was_worth_it(self) -> bool:
         full = all(self.peaks[key] == self.places[key] for key in ("one", "two", "three"))
-        return full and len(self.starts) > RATE and self.seen["removed"] > 50 and self.seen["snapshot"] > 50
+        return full and len(self.starts) > RATE and self.counts["removed"] > 50 and self.counts["snapshot"] > 50
 
 
 AT_ONCE = ("interval '1 day' end", "interval '0' end")
@@ -269,7 +269,7 @@ def test_limits_are_exact_while_their_rows_are_removed(dsn: str) -> None:
         race.run(dsn, "mutant", 3)
         register(sql, "rate", rate=100_000, per=1, burst=100_000)  # what is left shall not wait for it
         race.check(sql)
-        assert race.was_worth_it(), f"too little happened to prove anything: {race.seen}"
+        assert race.was_worth_it(), f"too little happened to prove anything: {race.counts}"
 
 
 def test_that_race_goes_red_when_rows_are_removed_that_count_something(dsn: str) -> None:

@@ -109,12 +109,12 @@ class Traffic:
         queues = [row[0] for row in self.sql("select distinct queue from live")]
         for _ in range(3):
             jobs = flow.claim(self.sql, worker, 500, queues=queues)
-            told = [{"id": str(job.id), "token": job.token, "done": 1, "error": {"block": str(job.id)}}
+            results = [{"id": str(job.id), "token": job.token, "done": 1, "error": {"block": str(job.id)}}
                     | ({"outcome": "error", "delay": 3600} if "order:" in str(job.keys) and job.attempt == 1
                        else {"outcome": end})  # a job that waits keeps its order
                     for job, end in zip(jobs, ends, strict=False)]  # fmt: skip
-            self.sql("select report_progress(%s::jsonb)", [json.dumps(told)])
-            assert self.sql("select finish('{}', '{}', %s::jsonb)", [json.dumps(told)]) == []
+            self.sql("select report_progress(%s::jsonb)", [json.dumps(results)])
+            assert self.sql("select finish('{}', '{}', %s::jsonb)", [json.dumps(results)]) == []
         for _ in range(3):
             core.put(self.sql)
         lost, ended, *_ = flow.claim(self.sql, worker, 3)

@@ -46,8 +46,8 @@ def counts(sql: Sql, batch: uuid.UUID) -> Counts:
 def end(sql: Sql, outcome: str, limit: int = 1) -> list[uuid.UUID]:
     """Claims and ends so many jobs."""
     jobs = core.claim(sql, limit=limit)
-    told = [{"id": str(j.id), "token": j.token, "outcome": outcome, "error": {}} for j in jobs]
-    assert sql("select finish('{}', '{}', %s::jsonb)", [json.dumps(told)]) == []
+    results = [{"id": str(j.id), "token": j.token, "outcome": outcome, "error": {}} for j in jobs]
+    assert sql("select finish('{}', '{}', %s::jsonb)", [json.dumps(results)]) == []
     return [j.id for j in jobs]
 
 
@@ -71,16 +71,16 @@ def test_a_repeat_that_meets_the_end_of_the_first_is_not_counted(dsn: str, sql: 
     batch, id_ = open_batch(sql), uuid.uuid4()
     core.put(sql, id=id_, batch=batch)
     job = core.claim_one(sql)
-    told: list[Any] = []
+    results: list[Any] = []
     with core.session(dsn, autocommit=False) as worker, core.session(dsn) as client:
         core.finish(core.runner(worker), job)
-        again = threading.Thread(target=lambda: told.append(core.enqueue(core.runner(client), id=id_, batch=batch)))
+        again = threading.Thread(target=lambda: results.append(core.enqueue(core.runner(client), id=id_, batch=batch)))
         again.start()
         wait_until(lambda: sql("select 1 from pg_stat_activity where pid = %s and wait_event_type = 'Lock'",
-                               [client.info.backend_pid]) or told)  # fmt: skip
+                               [client.info.backend_pid]) or results)  # fmt: skip
         worker.commit()
         again.join(10)
-    assert told == [(id_, "existing")]
+    assert results == [(id_, "existing")]
     assert counts(sql, batch) == ("running", 1, 1, 0, 0)
     assert core.count(sql, "jobs") == 1
 
@@ -104,8 +104,8 @@ def test_an_end_told_twice_in_one_call_is_one_end(each_sql: Sql, outcome: str) -
     batch = open_batch(each_sql)
     id_ = core.put(each_sql, batch=batch, retry={"kind": "fixed", "delay": 60})
     job = core.claim_one(each_sql)
-    told = {"id": str(id_), "token": job.token, "outcome": outcome, "error": {"block": "b"}}
-    each_sql("select finish('{}', '{}', %s::jsonb)", [json.dumps([told, told, told])])
+    result = {"id": str(id_), "token": job.token, "outcome": outcome, "error": {"block": "b"}}
+    each_sql("select finish('{}', '{}', %s::jsonb)", [json.dumps([result, result, result])])
     assert core.count(each_sql, "jobs") == 1
     assert sum(counts(each_sql, batch)[2:]) == (outcome not in ("error", "released"))
     assert core.count(each_sql, "blocks") == (outcome == "dead")
@@ -284,8 +284,8 @@ def test_a_callback_that_cannot_be_enqueued_stops_neither_upkeep_nor_other_batch
 ) -> None:
     ended = open_batch(each_sql)
     close(each_sql, ended)
-    told = json.loads(json.dumps(on_done).replace("ENDED", str(ended)))
-    bad = open_batch(each_sql, told)
+    callback = json.loads(json.dumps(on_done).replace("ENDED", str(ended)))
+    bad = open_batch(each_sql, callback)
     good = open_batch(each_sql, {"task": "done"})
     each_sql("update batches set open = false")
     lost = core.put(each_sql, queue="other")
@@ -408,10 +408,10 @@ class Race:
     def work(self, sql: Sql, rng: random.Random) -> None:
         jobs = core.claim(sql, limit=rng.randint(1, 40))
         plain, others = jobs[::2], jobs[1::2]
-        told = [{"id": str(j.id), "token": j.token, "delay": 0,
+        results = [{"id": str(j.id), "token": j.token, "delay": 0,
                  "outcome": rng.choice(["error", "dead", "succeeded", "released"])} for j in others]  # fmt: skip
         sql("select finish(%s::uuid[], %s::bigint[], %s::jsonb)",
-            [[j.id for j in plain], [j.token for j in plain], json.dumps(told)])  # fmt: skip
+            [[j.id for j in plain], [j.token for j in plain], json.dumps(results)])  # fmt: skip
         sql("select complete_batches(%s::uuid[])", [list({j.batch for j in jobs})])
 
     def close(self, sql: Sql, rng: random.Random) -> None:

@@ -113,8 +113,8 @@ def test_a_request_is_found_by_the_claim_it_is_meant_for(each_sql: Sql) -> None:
 
 
 def outcome(sql: Sql, job: Claimed, word: str, **more: Any) -> None:
-    told = [{"id": str(job.id), "token": job.token, "outcome": word, **more}]
-    assert sql("select finish('{}', '{}', %s::jsonb)", [json.dumps(told)]) == []
+    results = [{"id": str(job.id), "token": job.token, "outcome": word, **more}]
+    assert sql("select finish('{}', '{}', %s::jsonb)", [json.dumps(results)]) == []
 
 
 @pytest.mark.parametrize("word", ["error", "snoozed", "released", "lost", "misspelt", "canceled"])
@@ -175,8 +175,8 @@ def test_cancel_running_leaves_waiting_and_ended_jobs_alone(each_sql: Sql) -> No
     ended, running, waiting = (core.put(each_sql) for _ in range(3))
     core.finish(each_sql, core.claim_one(each_sql))
     core.claim_one(each_sql)
-    told = each_sql("select cancel_running(%s::uuid[])", [[waiting, running, ended, uuid.uuid4(), running]])
-    assert told == [(running,)]
+    results = each_sql("select cancel_running(%s::uuid[])", [[waiting, running, ended, uuid.uuid4(), running]])
+    assert results == [(running,)]
     assert core.firsts(each_sql("select id from cancels")) == [running]
 
 
@@ -261,9 +261,9 @@ def test_many_blocks_in_one_call_that_differ_only_far_behind_are_one(sql: Sql) -
     for _ in range(3):
         core.put(sql)
     jobs = core.claim(sql)
-    told = [{"id": str(j.id), "token": j.token, "outcome": "dead", "error": {"block": "k" * 500 + str(n)}}
+    results = [{"id": str(j.id), "token": j.token, "outcome": "dead", "error": {"block": "k" * 500 + str(n)}}
             for n, j in enumerate(jobs)]  # fmt: skip
-    assert sql("select finish('{}', '{}', %s::jsonb)", [json.dumps(told)]) == []
+    assert sql("select finish('{}', '{}', %s::jsonb)", [json.dumps(results)]) == []
     assert sql("select count from blocks") == [(3,)]
 
 

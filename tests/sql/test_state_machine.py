@@ -109,8 +109,8 @@ class Machine(RuleBasedStateMachine):
             with pytest.raises(psycopg.errors.UniqueViolation, match="already holds dedupe key"):
                 core.enqueue(self.sql, spec.task, **spec.as_parameters(), on_conflict=on_conflict, fresh=fresh)
             return
-        told = core.enqueue(self.sql, spec.task, **spec.as_parameters(), on_conflict=on_conflict, fresh=fresh)
-        assert told == expected
+        result = core.enqueue(self.sql, spec.task, **spec.as_parameters(), on_conflict=on_conflict, fresh=fresh)
+        assert result == expected
 
     @rule(given=st.lists(specs, max_size=4), again=st.lists(st.integers(0, 1000), max_size=2), on_conflict=conflicts)
     def enqueue_many(self, given: list[Spec], again: list[int], on_conflict: str) -> None:
@@ -210,17 +210,17 @@ class Machine(RuleBasedStateMachine):
         before = set(self.model.leases)
         self.model.close(touched)
         closed = sorted(before - set(self.model.leases)) if keep_count else None
-        told = self.sql(
+        stale = self.sql(
             "select finish(%s::uuid[], %s::bigint[], null, %s::bigint[])",
             [[i for i, _ in pairs], [token for _, token in pairs], closed],
         )
-        assert sorted(core.firsts(told)) == sorted(refused)
+        assert sorted(core.firsts(stale)) == sorted(refused)
 
     @precondition(lambda self: self.pairs)
     @rule(chosen=picks, drawn=st.lists(st.tuples(outcomes, delays), min_size=4, max_size=4))
     def finish_with_outcomes(self, chosen: list[int], drawn: list[tuple[str, float | None]]) -> None:
         pairs = list(dict.fromkeys(self.pair(pick) for pick in chosen))
-        told: list[dict[str, Any]] = []
+        results: list[dict[str, Any]] = []
         refused: list[uuid.UUID] = []
         for (id_, token), (outcome, delay) in zip(pairs, drawn, strict=False):
             each = {"id": str(id_), "token": token, "outcome": outcome}
@@ -230,12 +230,12 @@ class Machine(RuleBasedStateMachine):
                 each["error"] = {"type": "Oops"}
             if delay is not None or outcome == "snoozed":
                 each["delay"] = delay or 9
-            told.append(each)
+            results.append(each)
             if not self.model.settle(id_, token, outcome, each.get("delay"), error="error" in each):
                 refused.append(id_)
         self.model.close({token for _, token in pairs})
-        answer = self.sql("select finish('{}', '{}', %s::jsonb)", [json.dumps(told)])
-        assert sorted(core.firsts(answer)) == sorted(refused)
+        stale = self.sql("select finish('{}', '{}', %s::jsonb)", [json.dumps(results)])
+        assert sorted(core.firsts(stale)) == sorted(refused)
 
     @precondition(lambda self: self.pairs)
     @rule(pick=st.integers(0, 1000), outcome=st.sampled_from(["error", "error", "failed", "dead"]), delay=delays)
@@ -260,8 +260,8 @@ class Machine(RuleBasedStateMachine):
         pairs = list(dict.fromkeys(self.pair(pick) for pick in chosen))
         refused = [i for i, token in pairs if not self.model.settle(i, token, "released")]
         self.model.close({token for _, token in pairs})
-        told = self.sql("select release(%s::uuid[], %s::bigint[])", [[i for i, _ in pairs], [t for _, t in pairs]])
-        assert sorted(core.firsts(told)) == sorted(refused)
+        rows = self.sql("select release(%s::uuid[], %s::bigint[])", [[i for i, _ in pairs], [t for _, t in pairs]])
+        assert sorted(core.firsts(rows)) == sorted(refused)
 
     # -- operators and upkeep
 
@@ -273,22 +273,22 @@ class Machine(RuleBasedStateMachine):
     def cancel(self, chosen: list[int], stranger: bool) -> None:
         ids = list(dict.fromkeys(self.job(pick).spec.id for pick in chosen if self.model.jobs))
         ids += [uuid.uuid5(uuid.NAMESPACE_OID, "nobody")] if stranger else []
-        told = self.sql("select id, outcome from cancel(%s::uuid[])", [ids])
-        assert told == [(i, self.model.cancel(i)) for i in ids]
+        rows = self.sql("select id, outcome from cancel(%s::uuid[])", [ids])
+        assert rows == [(i, self.model.cancel(i)) for i in ids]
 
     @precondition(lambda self: any(j.place == "dead" for j in self.model.jobs.values()))
     @rule(chosen=picks)
     def retry_dead(self, chosen: list[int]) -> None:
         ids = sorted({self.job(pick, "dead").spec.id for pick in chosen} | {self.job(chosen[0]).spec.id})
-        told = core.retry_dead(self.sql, *ids)
-        assert sorted(told) == [i for i in ids if self.model.retry_dead(i)]
+        result = core.retry_dead(self.sql, *ids)
+        assert sorted(result) == [i for i in ids if self.model.retry_dead(i)]
 
     @precondition(lambda self: any(j.place == "dead" for j in self.model.jobs.values()))
     @rule(chosen=picks)
     def discard_dead(self, chosen: list[int]) -> None:
         ids = sorted({self.job(pick, "dead").spec.id for pick in chosen[:1]} | {self.job(chosen[-1]).spec.id})
-        told = core.discard_dead(self.sql, *ids)
-        assert sorted(told) == [i for i in ids if self.model.discard_dead(i)]
+        result = core.discard_dead(self.sql, *ids)
+        assert sorted(result) == [i for i in ids if self.model.discard_dead(i)]
 
     @rule()
     def prune(self) -> None:
@@ -299,8 +299,8 @@ class Machine(RuleBasedStateMachine):
 
     @rule(worker=st.sampled_from(WORKERS), ttl=st.sampled_from([1, 30]))
     def take_lead(self, worker: str, ttl: float) -> None:
-        told = self.sql("select take_lead('upkeep', %s, make_interval(secs => %s))", [worker, ttl])
-        assert told == [(self.model.take_lead(worker, ttl),)]
+        rows = self.sql("select take_lead('upkeep', %s, make_interval(secs => %s))", [worker, ttl])
+        assert rows == [(self.model.take_lead(worker, ttl),)]
 
     @rule(worker=st.sampled_from(WORKERS))
     def upkeep(self, worker: str) -> None:
@@ -325,8 +325,8 @@ class Machine(RuleBasedStateMachine):
             self.model.known_task = True
             jobs, since = self.model.jobs.values(), self.model.now - JUST_NOW
             later = [j.run_at for j in jobs if j.place == "later" and j.run_at >= since]
-            told = self.sql("select sleep(%s, %s)", [worker, list(QUEUES)])[0][0]
-            assert told == ((min(later) - self.model.now).total_seconds() if later else None)
+            rows = self.sql("select sleep(%s, %s)", [worker, list(QUEUES)])[0][0]
+            assert rows == ((min(later) - self.model.now).total_seconds() if later else None)
             return
         self.sql("select unregister_worker(%s, %s)", [worker, gone])
         if gone and self.model.leader and self.model.leader[0] == worker:

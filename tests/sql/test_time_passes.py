@@ -53,8 +53,8 @@ def test_a_job_that_ends_in_its_own_transaction_took_as_long_as_that(
     if outcome == "plain":
         assert core.finish(run, job) == []
     else:
-        told = f'[{{"id": "{job.id}", "token": {job.token}, "outcome": "succeeded", "result": 1}}]'
-        assert run("select finish('{}', '{}', %s::jsonb)", [told]) == []
+        results = f'[{{"id": "{job.id}", "token": {job.token}, "outcome": "succeeded", "result": 1}}]'
+        assert run("select finish('{}', '{}', %s::jsonb)", [results]) == []
     assert behind(late, "select finished_at from history") >= OPEN_FOR
     assert behind(late, "select expires_at from dedupe") >= OPEN_FOR + 3600, "the period begins with the success"
     late.commit()

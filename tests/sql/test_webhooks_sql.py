@@ -22,7 +22,7 @@ from holdfast import Holdfast
 from holdfast.client.webhooks import HOST_LIMIT
 
 DAY = 86_400
-ANSWER = {"http_status": 503, "response_headers": {"x": "y"}, "response_body": "aGk="}
+RESPONSE = {"http_status": 503, "response_headers": {"x": "y"}, "response_body": "aGk="}
 
 
 def add(sql: Sql, tenant: str | None = None, events: list[str] | None = None, **options: Any) -> uuid.UUID:
@@ -45,7 +45,7 @@ def publish(
     return sql(query, [type_, '{"a":1}', tenant, *options.values()])[0]
 
 
-def told(sql: Sql, *events: uuid.UUID) -> set[uuid.UUID]:
+def endpoints_of(sql: Sql, *events: uuid.UUID) -> set[uuid.UUID]:
     """The endpoints that have deliveries of the events."""
     query = "select webhook_endpoint_id from webhook_deliveries where event_id = any (%s)"
     return set(core.firsts(sql(query, [list(events)])))
@@ -74,7 +74,7 @@ def secrets(sql: Sql, id_: uuid.UUID) -> list[str]:
 def test_an_event_is_a_job_for_each_endpoint_that_wants_it(each_sql: Sql) -> None:
     first, second = add(each_sql, "acme"), add(each_sql, "acme")
     event, deliveries, outcome = publish(each_sql, tenant="acme")
-    assert outcome == "created" and told(each_sql, event) == {first, second}
+    assert outcome == "created" and endpoints_of(each_sql, event) == {first, second}
     jobs = core.claim(each_sql, queues=["webhooks"])
     assert sorted(job.id for job in jobs) == sorted(deliveries)
     for job in jobs:
@@ -111,7 +111,7 @@ def test_tenants_are_told_of_their_own_events_only(sql: Sql) -> None:
     endpoints = {tenant: add(sql, tenant) for tenant in ("a", "b", "A", None)}
     for tenant, endpoint in endpoints.items():
         event, deliveries, _ = publish(sql, tenant=tenant)
-        assert len(deliveries) == 1 and told(sql, event) == {endpoint}
+        assert len(deliveries) == 1 and endpoints_of(sql, event) == {endpoint}
     assert publish(sql, tenant="c")[1] == []
 
 
@@ -336,7 +336,7 @@ def test_a_delivery_is_shown_with_the_columns_that_people_know(sql: Sql) -> None
     assert (pending["status"], pending["tenant_id"], pending["attempts"]) == ("PENDING", "acme", 0)
     assert (pending["webhook_endpoint_id"], pending["event_id"]) == (str(endpoint), str(event))
     assert (pending["http_status"], pending["response_body"], pending["delivered_at"]) == (None, None, None)
-    core.fail(sql, claim(sql), {"type": "E", "message": "no", "details": {"response": ANSWER}}, delay="1 hour")
+    core.fail(sql, claim(sql), {"type": "E", "message": "no", "details": {"response": RESPONSE}}, delay="1 hour")
     failed = shown(sql, delivery)
     assert (failed["status"], failed["http_status"], failed["error_message"]) == ("PENDING", 503, "no")
     assert (failed["response_headers"], failed["response_body"]) == ({"x": "y"}, "\\x6869")
@@ -344,7 +344,7 @@ def test_a_delivery_is_shown_with_the_columns_that_people_know(sql: Sql) -> None
     redeliver(sql, delivery)
     core.promote(sql)
     job = claim(sql)
-    done = [{"id": str(job.id), "token": job.token, "outcome": "succeeded", "result": {**ANSWER, "http_status": 200}}]
+    done = [{"id": str(job.id), "token": job.token, "outcome": "succeeded", "result": {**RESPONSE, "http_status": 200}}]
     sql("select finish('{}', '{}', %s)", [json.dumps(done)])
     delivered = shown(sql, delivery)
     assert (delivered["status"], delivered["http_status"], delivered["error_message"]) == ("DELIVERED", 200, None)
@@ -363,7 +363,7 @@ def test_a_delivery_that_ended_otherwise_is_failed(sql: Sql, how: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("payload", "answer"),
+    ("payload", "response"),
     [
         ({}, {}),
         ({"endpoint": "x", "event": 7}, {"http_status": "many", "response_body": "%%%"}),
@@ -371,9 +371,9 @@ def test_a_delivery_that_ended_otherwise_is_failed(sql: Sql, how: str) -> None:
         ({"endpoint": ["x"], "event": {}}, {"http_status": None, "response_body": {"a": 1}, "response_headers": 3}),
     ],
 )
-def test_a_job_made_by_hand_does_not_break_the_view(sql: Sql, payload: Any, answer: Any) -> None:
+def test_a_job_made_by_hand_does_not_break_the_view(sql: Sql, payload: Any, response: Any) -> None:
     id_ = core.put(sql, "holdfast.webhook", payload=payload, queue="webhooks")
-    core.fail(sql, claim(sql), {"details": {"response": answer}}, delay="1 hour")
+    core.fail(sql, claim(sql), {"details": {"response": response}}, delay="1 hour")
     found = shown(sql, id_)
     assert (found["webhook_endpoint_id"], found["http_status"], found["response_body"]) == (None, None, None)
 
@@ -414,9 +414,9 @@ def test_deliveries_go_again_wherever_they_are(each_sql: Sql) -> None:
     core.finish(sql, jobs[ended])
     core.fail(sql, jobs[later], delay="1 hour")
     other, unknown = core.put(sql, "t", delay="1 hour"), uuid.uuid4()
-    answers = redeliver(sql, dead, ended, later, running, due, other, unknown, dead)
-    copy = answers[1][2]
-    assert answers == [
+    results = redeliver(sql, dead, ended, later, running, due, other, unknown, dead)
+    copy = results[1][2]
+    assert results == [
         (dead, "retried", dead),
         (ended, "copied", copy),
         (later, "due", later),

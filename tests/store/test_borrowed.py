@@ -173,9 +173,11 @@ def test_a_duplicate_that_raises_aborts_the_transaction_like_any_error(lent: Len
         lent.enqueue(task.using(dedupe="k"), 1)
     with undone(lent.transaction()):
         order(lent)
-        with pytest.raises(DuplicateJob, match=r"already holds dedupe key t::global::k; nothing was enqueued") as told:
+        with pytest.raises(
+            DuplicateJob, match=r"already holds dedupe key t::global::k; nothing was enqueued"
+        ) as exc_info:
             lent.enqueue(task.using(dedupe="k", on_conflict="raise"), 2)
-        assert told.value.key == "t::global::k"
+        assert exc_info.value.key == "t::global::k"
         with pytest.raises(Exception, match="current transaction is aborted"):
             order(lent)
     assert counts(sql) == (0, 1)
@@ -222,15 +224,15 @@ def test_a_sleeping_worker_is_woken_when_the_transaction_commits_and_not_before(
     with psycopg.connect(dsn, autocommit=True) as ear:
         ear.execute("listen holdfast_wake")
 
-        def heard() -> list[str]:
+        def payloads() -> list[str]:
             return [each.payload for each in ear.notifies(timeout=40, stop_after=1)]
 
         for enqueue in (lambda: lent.enqueue(task, 1), lambda: lent.enqueue_many(task, [1, 2])):
             with lent.transaction():
                 enqueue()
                 sql("select pg_notify('holdfast_wake', 'before the commit')")
-                assert heard() == ["before the commit"]
-            assert heard() == ["sleeper"]
+                assert payloads() == ["before the commit"]
+            assert payloads() == ["sleeper"]
 
 
 def test_the_role_for_enqueueing_is_enough(lent: Lent, task: Any, sql: Sql) -> None:
@@ -271,9 +273,9 @@ def test_an_aborted_transaction_is_told_as_its_library_does(lent: Lent, task: An
     with undone(lent.transaction()):
         with pytest.raises(Exception, match="division by zero"):
             lent.execute("select 1 / 0")
-        with pytest.raises(Exception, match="current transaction is aborted") as told:
+        with pytest.raises(Exception, match="current transaction is aborted") as exc_info:
             lent.enqueue(task, 1)
-    assert type(told.value).__module__.split(".")[0] in ("psycopg", "asyncpg", "sqlalchemy", "django")
+    assert type(exc_info.value).__module__.split(".")[0] in ("psycopg", "asyncpg", "sqlalchemy", "django")
 
 
 def test_what_is_wrong_with_the_job_is_told_in_our_words(lent: Lent, task: Any) -> None:

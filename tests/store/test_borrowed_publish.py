@@ -25,8 +25,8 @@ def lent(request: pytest.FixtureRequest, dsn: str, hf: Holdfast) -> Iterator[Len
 
 def publish(hf: Holdfast, lent: Lent, event: Event) -> Published:
     call = hf.webhooks.apublish if lent.is_async else hf.webhooks.publish
-    answer: Published = lent.do(call, lent.conn, event)
-    return answer
+    result: Published = lent.do(call, lent.conn, event)
+    return result
 
 
 def test_an_event_is_there_when_the_callers_transaction_commits(lent: Lent, hf: Holdfast) -> None:
@@ -58,10 +58,10 @@ def test_an_id_of_the_callers_own_is_published_once(lent: Lent, hf: Holdfast) ->
     assert first.deliveries == second.deliveries and len(hf.webhooks.deliveries()) == 1
 
 
-@pytest.mark.parametrize(("kind", "told"), [(Psycopg, "use enqueue, emit, publish"), (PsycopgAsync, "apublish")])
-def test_a_connection_of_the_wrong_kind_is_an_error(hf: Holdfast, dsn: str, kind: type[Lent], told: str) -> None:
+@pytest.mark.parametrize(("kind", "expected"), [(Psycopg, "use enqueue, emit, publish"), (PsycopgAsync, "apublish")])
+def test_a_connection_of_the_wrong_kind_is_an_error(hf: Holdfast, dsn: str, kind: type[Lent], expected: str) -> None:
     lent = kind(dsn)
     event = Event("a", {})
-    with pytest.raises(UsageError, match=told):
+    with pytest.raises(UsageError, match=expected):
         hf.webhooks.publish(lent.conn, event) if lent.is_async else asyncio.run(hf.webhooks.apublish(lent.conn, event))
     lent.clear_away()

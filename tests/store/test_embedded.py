@@ -91,7 +91,7 @@ def another_process(path: Path) -> Iterator[subprocess.Popen[str]]:
             process.kill()
 
 
-def pid_seen_by(process: subprocess.Popen[str]) -> int:
+def pid_in(process: subprocess.Popen[str]) -> int:
     assert process.stdout is not None
     return int(process.stdout.readline())
 
@@ -186,7 +186,7 @@ def test_opening_twice_in_one_process_shares_one_counted_instance(server: Embedd
 def test_only_the_last_of_two_processes_stops_the_server(server: EmbeddedPostgres) -> None:
     server.start()
     with another_process(server.path) as process:
-        assert pid_seen_by(process) == server.pid
+        assert pid_in(process) == server.pid
         server.release()
         assert query(server, "select 1") == 1
         finish(process)
@@ -196,7 +196,7 @@ def test_only_the_last_of_two_processes_stops_the_server(server: EmbeddedPostgre
 def test_a_process_that_leaves_early_does_not_stop_the_server(server: EmbeddedPostgres) -> None:
     server.start()
     with another_process(server.path) as process:
-        pid_seen_by(process)
+        pid_in(process)
         finish(process)
     assert query(server, "select 1") == 1
     server.release()
@@ -205,7 +205,7 @@ def test_a_process_that_leaves_early_does_not_stop_the_server(server: EmbeddedPo
 
 def test_processes_that_start_at_once_share_one_server(server: EmbeddedPostgres) -> None:
     with another_process(server.path) as first, another_process(server.path) as second:
-        assert pid_seen_by(first) == pid_seen_by(second) == server.pid
+        assert pid_in(first) == pid_in(second) == server.pid
         finish(first)
         assert server.pid is not None
         finish(second)
@@ -214,7 +214,7 @@ def test_processes_that_start_at_once_share_one_server(server: EmbeddedPostgres)
 
 def test_a_killed_user_is_no_user_any_more(server: EmbeddedPostgres) -> None:
     with another_process(server.path) as process:
-        pid = pid_seen_by(process)
+        pid = pid_in(process)
         process.kill()
         process.wait()
         server.start()

@@ -81,13 +81,13 @@ def test_views_that_others_made_of_ours_come_back_as_they_were(empty: str) -> No
             comment on view mine.tasks is 'how many, isn''t it';
             update holdfast.schema_files set checksum = 'old' where name in ('functions/why.sql', 'views/jobs.sql');
         """)
-        told = """select c.oid::regclass, pg_get_viewdef(c.oid), reloptions, relacl::text,
+        query = """select c.oid::regclass, pg_get_viewdef(c.oid), reloptions, relacl::text,
                          obj_description(c.oid, 'pg_class'),
                          (select array_agg(pg_get_triggerdef(t.oid)) from pg_trigger t where tgrelid = c.oid)
                   from pg_class c where relnamespace = 'mine'::regnamespace and relkind = 'v' order by relname"""
-        before = conn.execute(told).fetchall()
+        before = conn.execute(query).fetchall()
         assert len(hf.migrate().functions) > 1
-        assert conn.execute(told).fetchall() == before
+        assert conn.execute(query).fetchall() == before
         hf.task(name="greet")(lambda: None).enqueue()
         assert conn.execute("select task from mine.waiting").fetchall() == [("greet",)]
         assert conn.execute("select * from mine.tasks").fetchall() == [("greet", 1)]

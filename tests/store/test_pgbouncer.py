@@ -64,7 +64,7 @@ def bouncer(dsn: str, tmp_path: Path) -> Iterator[Callable[..., str]]:
         known = {k: v for k, v in conninfo_to_dict(dsn).items() if k in ("user", "dbname", "password")}
         through = make_conninfo(host="127.0.0.1", port=listens, **known)
 
-        def answers() -> bool:
+        def accepts() -> bool:
             assert started[-1].poll() is None, (tmp_path / "log").read_text()
             try:
                 psycopg.connect(through, connect_timeout=2).close()
@@ -72,7 +72,7 @@ def bouncer(dsn: str, tmp_path: Path) -> Iterator[Callable[..., str]]:
                 return False
             return True
 
-        wait_until(answers)
+        wait_until(accepts)
         return through
 
     yield start

@@ -87,13 +87,13 @@ def test_the_guides_project_passes_as_it_stands_in_the_guide(project: Run) -> No
 
 def test_the_failure_in_the_guide_is_the_one_a_user_sees(project: Run) -> None:
     (shown,) = re.findall(r"```text\n(.*?)```", GUIDE, re.S)
-    told = project("test_wrong.py", files=guide_files(), passes=False).stdout
+    output = project("test_wrong.py", files=guide_files(), passes=False).stdout
     lines = [
-        line.removeprefix("E").removeprefix(" " * 7).removeprefix("AssertionError: ") for line in told.splitlines()
+        line.removeprefix("E").removeprefix(" " * 7).removeprefix("AssertionError: ") for line in output.splitlines()
     ]
     first = lines.index(shown.splitlines()[0])
     assert lines[first : first + len(shown.splitlines())] == shown.splitlines()
-    assert "kit.py" not in told.partition("short test summary")[0]  # only the test's own line is shown
+    assert "kit.py" not in output.partition("short test summary")[0]  # only the test's own line is shown
 
 
 def test_two_processes_have_a_database_each(project: Run, tmp_path: Path) -> None:
@@ -111,8 +111,8 @@ def test_it(holdfast_kit, n, worker_id):
     double.enqueue(n)
     assert [each.result for each in holdfast_kit.drain()] == [2 * n]
 """
-    told = project("-n", "2", files={"app.py": APP, "pytest.ini": INI, "test_it.py": test}).stdout
-    assert "20 passed" in told
+    output = project("-n", "2", files={"app.py": APP, "pytest.ini": INI, "test_it.py": test}).stdout
+    assert "20 passed" in output
     first, second = (set(file.read_text().split()) for file in sorted(tmp_path.glob("dsn-gw*")))
     assert len(first) == len(second) == 1
     assert first != second
@@ -179,21 +179,21 @@ def test_with(holdfast_kit):
 def test_without_again():
     test_without(None)
 """
-    told = project(
+    output = project(
         files={"app.py": APP, "pytest.ini": INI, "test_it.py": test}, HOLDFAST_DSN="postgresql://x/none"
     ).stdout
-    assert "3 passed" in told
+    assert "3 passed" in output
 
 
 def test_a_production_database_is_refused(project: Run, pg18: str) -> None:
     test = "def test_it(holdfast_kit): ...\n"
     files = {"app.py": APP, "pytest.ini": INI, "test_it.py": test}
-    told = project(files=files, passes=False, HOLDFAST_DSN=pg18).stdout
-    assert "HOLDFAST_TEST_DSN names the same database as HOLDFAST_DSN" in told
+    output = project(files=files, passes=False, HOLDFAST_DSN=pg18).stdout
+    assert "HOLDFAST_TEST_DSN names the same database as HOLDFAST_DSN" in output
 
 
 @pytest.mark.parametrize(
-    ("setting", "told"),
+    ("setting", "expected"),
     [
         ("", 'Set holdfast_app = "MODULE:ATTRIBUTE"'),
         ("holdfast_app = nowhere:hf", "holdfast_app = 'nowhere:hf' in pytest's settings cannot be found"),
@@ -201,10 +201,10 @@ def test_a_production_database_is_refused(project: Run, pg18: str) -> None:
         ("holdfast_app = app:hf\nholdfast_isolation = none", "holdfast_isolation is 'empty' or 'copy', got 'none'"),
     ],
 )
-def test_a_setting_that_cannot_work_is_explained(project: Run, setting: str, told: str) -> None:
+def test_a_setting_that_cannot_work_is_explained(project: Run, setting: str, expected: str) -> None:
     ini = INI.replace("holdfast_app = app:hf", setting)
     files = {"app.py": APP + "APP = 'x'\n", "pytest.ini": ini, "test_it.py": "def test_it(holdfast_kit): ...\n"}
-    assert told in project(files=files, passes=False).stdout
+    assert expected in project(files=files, passes=False).stdout
 
 
 def test_each_test_may_have_a_copy_of_the_template(project: Run) -> None:

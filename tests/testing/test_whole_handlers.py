@@ -166,7 +166,7 @@ def test_resources_are_opened_for_each_drain_and_closed_after_it(kit: Kit) -> No
 
 
 def test_middleware_is_around_enqueues_and_attempts(kit: Kit) -> None:
-    seen: list[object] = []
+    calls: list[object] = []
 
     @kit.hf.around_enqueue
     def mark(job: NewJob) -> Iterator[None]:
@@ -175,7 +175,7 @@ def test_middleware_is_around_enqueues_and_attempts(kit: Kit) -> None:
 
     @kit.hf.around_attempt
     async def look(ctx: Context) -> AsyncIterator[None]:
-        seen.append(ctx.headers)
+        calls.append(ctx.headers)
         try:
             yield
         except ZeroDivisionError as error:
@@ -189,7 +189,7 @@ def test_middleware_is_around_enqueues_and_attempts(kit: Kit) -> None:
     divide.enqueue(0)
     with pytest.raises(ConnectionError, match="translated"):
         kit.drain()
-    assert seen == [{"mark": "x"}, {"mark": "x"}]
+    assert calls == [{"mark": "x"}, {"mark": "x"}]
 
 
 def test_progress_can_be_read_after_a_drain(kit: Kit) -> None:

@@ -42,9 +42,9 @@ def test_without_a_terminal_a_line_tells_now_and_then_how_far_it_is(
 ) -> None:
     clock = itertools.count(step=10)
     monkeypatch.setattr(report.time, "monotonic", lambda: next(clock))
-    with report.Report(json=True, workloads=1).measuring("drain", "One.") as tell:
+    with report.Report(json=True, workloads=1).measuring("drain", "One.") as progress:
         for done in range(7):
-            tell(f"{done} of 7 jobs done")
+            progress(f"{done} of 7 jobs done")
     assert capsys.readouterr().err.splitlines()[1:] == ["30 s: 2 of 7 jobs done", "60 s: 5 of 7 jobs done"]
 
 
@@ -57,7 +57,7 @@ def test_for_programs_there_is_one_object_a_line_and_nothing_else(capsys: pytest
     assert json.loads(line)["jobs_per_s"] == 20_000
 
 
-@pytest.mark.parametrize(("name", "told"), [("drian", "did you mean drain\\?"), ("zzz", "there are enqueue_one, ")])
-def test_a_workload_that_is_not_there_gets_a_suggestion(name: str, told: str) -> None:
-    with pytest.raises(UsageError, match=f"no workload named '{name}'; {told}"):
+@pytest.mark.parametrize(("name", "expected"), [("drian", "did you mean drain\\?"), ("zzz", "there are enqueue_one, ")])
+def test_a_workload_that_is_not_there_gets_a_suggestion(name: str, expected: str) -> None:
+    with pytest.raises(UsageError, match=f"no workload named '{name}'; {expected}"):
         bench.run(Settings.load(dsn="postgresql://nowhere/none"), workloads=[name])

@@ -13,7 +13,7 @@ from holdfast.model import payload
 from holdfast.model.outcome import describe
 
 
-class Told(Exception):
+class Detailed(Exception):
     def __init__(self, details: Any) -> None:
         super().__init__("m")
         self.details = details
@@ -31,10 +31,10 @@ class Odd:
 
 
 def details(value: Any) -> Any:
-    told = describe(Told(value), 1000)
-    data = msgspec.json.encode(told)
+    result = describe(Detailed(value), 1000)
+    data = msgspec.json.encode(result)
     payload.check_limits(data, "an error", 80_000, 100)
-    return told.get("details")
+    return result.get("details")
 
 
 def test_a_mapping_is_kept() -> None:

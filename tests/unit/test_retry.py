@@ -93,8 +93,8 @@ def test_a_policy_that_cannot_be_is_refused_with_its_value(make: Any, message: s
 
 def test_a_policy_travels_as_plain_json() -> None:
     assert Retry.fixed(5, jitter=0.1).as_json() == {"kind": "fixed", "delay": 5.0, "cap": 315_360_000.0, "jitter": 0.1}
-    told = Retry.exponential(1, cap=60, factor=3).as_json()
-    assert told == {"kind": "exponential", "base": 1.0, "factor": 3.0, "cap": 60.0, "jitter": 0.0}
+    document = Retry.exponential(1, cap=60, factor=3).as_json()
+    assert document == {"kind": "exponential", "base": 1.0, "factor": 3.0, "cap": 60.0, "jitter": 0.0}
     assert Retry.table([1, 2]).as_json()["delays"] == [1.0, 2.0]
     assert Retry.none().as_json()["kind"] == "none"
     for policy in (DEFAULT, Retry.table([1]), Retry.fixed(2), Retry.none()):

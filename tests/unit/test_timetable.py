@@ -256,9 +256,9 @@ def test_the_wait_for_a_slot_is_counted_in_hours_that_pass() -> None:
      "* * * * 1L/2", "0 0 30 2 *", "every day", "9" * 199, "* " * 200, "\x00 * * * *"],
 )  # fmt: skip
 def test_cron_text_that_cannot_be_read_is_refused_by_name(text: str) -> None:
-    with pytest.raises(ConfigurationError, match="cron text") as told:
+    with pytest.raises(ConfigurationError, match="cron text") as exc_info:
         Cron(text)
-    assert repr(text) in str(told.value)
+    assert repr(text) in str(exc_info.value)
 
 
 def test_what_is_not_text_is_refused() -> None:
@@ -272,9 +272,9 @@ def test_what_is_not_text_is_refused() -> None:
     "zone", ["", "Europe", "../../etc/passwd", "/etc/passwd", "x" * 5000, "a\x00b", "\ud800", None]
 )
 def test_an_unknown_zone_is_refused_by_name(zone: Any) -> None:
-    with pytest.raises(ConfigurationError, match="there is no time zone") as told:
+    with pytest.raises(ConfigurationError, match="there is no time zone") as exc_info:
         Cron("* * * * *", zone)
-    assert repr(zone) in str(told.value)
+    assert repr(zone) in str(exc_info.value)
 
 
 @pytest.mark.parametrize(("typed", "meant"), [("Europe/Berln", "Europe/Berlin"), ("utc", "UTC")])

@@ -93,7 +93,7 @@ class Node:
         server, epmd = self._programs
         self._start([epmd, "-port", str(self._epmd), "-address", "127.0.0.1"])
         self._start([server])
-        await until(self._answers, 120)
+        await until(self._is_up, 120)
 
     async def down(self) -> None:
         """Killed, as by the kernel when memory runs out; whatever it held is lost."""
@@ -120,7 +120,7 @@ class Node:
             "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-start_epmd false",
         }  # fmt: skip
 
-    async def _answers(self) -> bool:
+    async def _is_up(self) -> bool:
         assert all(each.poll() is None for each in self._running), (self._folder / "log").read_text()[-2000:]
         with contextlib.suppress(OSError):
             reader, writer = await asyncio.open_connection("127.0.0.1", self.port)

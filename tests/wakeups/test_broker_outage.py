@@ -81,10 +81,10 @@ def figures(it: Record) -> str:
     """For whoever reads the log of a test that failed."""
     spans = ((it.begun + EDGE, it.cut - EDGE), (it.cut, it.back - EDGE), (it.back + EDGE, float("inf")))
     each = [it.latencies(*span) for span in spans]
-    told = [f"{len(x)} jobs p50 {statistics.median(x) * 1000:.1f} max {max(x) * 1000:.0f} ms" for x in each if x]
+    parts = [f"{len(x)} jobs p50 {statistics.median(x) * 1000:.1f} max {max(x) * 1000:.0f} ms" for x in each if x]
     slow = max(it.sent, key=lambda n: it.sent[n][1] - it.sent[n][0])
     called, returned = it.sent[slow]
-    return (f"before, in, after: {'; '.join(told)}. Back {it.back - it.cut:.1f} s after the cut. Slowest enqueue "
+    return (f"before, in, after: {'; '.join(parts)}. Back {it.back - it.cut:.1f} s after the cut. Slowest enqueue "
             f"{returned - called:.3f} s, {called - it.cut:+.1f} s from the cut")  # fmt: skip
 
 
@@ -149,8 +149,8 @@ async def outage(dsn: str, exchange: str, broker: Relay | Node, seconds: float, 
                 await asyncio.sleep(seconds)
                 await broker.up()
                 await until(connected)
-                record.back, told = time.monotonic(), len(record.sent)
-                await until(lambda: len(record.sent) > told + 100)
+                record.back, sent = time.monotonic(), len(record.sent)
+                await until(lambda: len(record.sent) > sent + 100)
             finally:
                 load.stop()
                 await loading

@@ -52,14 +52,14 @@ async def relay() -> AsyncIterator[Relay]:
     await made.down()
 
 
-async def heard(worker: Any) -> None:
+async def connected_to_broker(worker: Any) -> None:
     """Until the worker is connected to the broker."""
     await until(lambda: getattr(worker, "hears", None) and worker.hears.connected)
 
 
 async def asleep(worker: Any) -> None:
     """Until the worker hears messages and sleeps for long: its first looks are short."""
-    await heard(worker)
+    await connected_to_broker(worker)
     claimer, naps = worker.claimer, [0.0]
     wait = type(claimer)._wait
 
@@ -127,14 +127,14 @@ async def test_what_is_found_starts_before_the_worker_asks_for_more(
         await asleep(worker)
         run = worker.claimer.session.run
 
-        async def asked(call: Any) -> Any:
-            order.append("asked")
+        async def recording_run(call: Any) -> Any:
+            order.append("claim")
             return await run(call)
 
-        worker.claimer.session.run = asked  # type: ignore[method-assign]
+        worker.claimer.session.run = recording_run  # type: ignore[method-assign]
         await note.aenqueue()
         await until(lambda: "started" in order)
-    assert order[:2] == ["asked", "started"], "asking first would cost the job a third of a millisecond"
+    assert order[:2] == ["claim", "started"], "asking first would cost the job a third of a millisecond"
 
 
 async def test_messages_are_as_documented(
@@ -185,9 +185,9 @@ async def test_hostile_messages_cost_no_look_no_line_of_log_and_no_memory(
             body = (hint(), hint(tenant="rival", task="os.system"), b"\x00")[n % 3]
             await broker.publish(aio_pika.Message(body), "jobs.trigger", mandatory=False)
         await until(lambda: looks and time.monotonic() - looks[-1] > 0.3)
-        took, heard = looks[-1] - began, len(looks)
+        took, connected_to_broker = looks[-1] - began, len(looks)
         # A look that finds nothing may be two claims: behind the cursor, then everywhere.
-        assert 0 < heard <= 2 * (rabbitmq.PER_SECOND * (took + 0.1) + 2)
+        assert 0 < connected_to_broker <= 2 * (rabbitmq.PER_SECOND * (took + 0.1) + 2)
         assert resident() - before < 30_000_000
         assert [line for line in caplog.records if line.name.startswith("holdfast")] == []
         await asleep(worker)
@@ -232,16 +232,16 @@ async def test_a_broker_may_be_absent_at_the_start_die_and_come_back(
                 assert worker.hears is not None and not worker.hears.connected
                 await relay.up()
                 before = relay.connections
-                await heard(worker)
-                told = f"rabbitmq=127.0.0.1:{relay.port} exchange={exchange} routing_key=jobs.trigger"
-                await until(lambda told=told: "message queue connected" in caplog.text and told in caplog.text)
+                await connected_to_broker(worker)
+                line = f"rabbitmq=127.0.0.1:{relay.port} exchange={exchange} routing_key=jobs.trigger"
+                await until(lambda line=line: "message queue connected" in caplog.text and line in caplog.text)
                 assert relay.connections >= before
                 caplog.clear()
                 await relay.down()
                 await until(lambda: not worker.hears.connected)
                 await until(lambda: "message queue unavailable; polling goes on" in caplog.text)
             await relay.up()
-            await heard(worker)
+            await connected_to_broker(worker)
 
 
 async def test_a_worker_is_woken_again_when_the_broker_is_back(

@@ -51,14 +51,14 @@ async def test_a_service_is_ready_while_the_broker_that_it_requires_is_there(
         async def is_not_ready() -> bool:
             return not await is_ready()
 
-        told = await http.get("/health/ready")
-        assert told.status_code == 503 and told.headers["content-type"] == "application/problem+json"
-        assert "not connected to RabbitMQ" in told.json()["detail"] and "guest" not in told.text
-        assert told.json()["checks"]["database"] == "ok"
+        response = await http.get("/health/ready")
+        assert response.status_code == 503 and response.headers["content-type"] == "application/problem+json"
+        assert "not connected to RabbitMQ" in response.json()["detail"] and "guest" not in response.text
+        assert response.json()["checks"]["database"] == "ok"
         await relay.up()
         await until(is_ready)
-        answers = await asyncio.gather(*(http.get("/health/ready") for _ in range(50)))
-        assert {each.json()["checks"]["queue"] for each in answers} == {"ok"}
+        responses = await asyncio.gather(*(http.get("/health/ready") for _ in range(50)))
+        assert {each.json()["checks"]["queue"] for each in responses} == {"ok"}
         assert relay.connections == 1
         await relay.down()
         await until(is_not_ready)

@@ -68,16 +68,16 @@ async def operator_fixture(shop: Holdfast) -> AsyncIterator[httpx.AsyncClient]:
         yield made
 
 
-def told(answer: httpx.Response, status: int = 200) -> Any:
+def json_body(response: httpx.Response, status: int = 200) -> Any:
     """What an answer of this status says."""
-    assert answer.status_code == status, answer.text
-    return answer.json()
+    assert response.status_code == status, response.text
+    return response.json()
 
 
-def problem(answer: httpx.Response, status: int, name: str) -> dict[str, Any]:
+def problem(response: httpx.Response, status: int, name: str) -> dict[str, Any]:
     """The problem that an answer is."""
-    said = told(answer, status)
-    assert answer.headers["content-type"] == "application/problem+json"
-    assert said["type"] == f"urn:holdfast:problem:{name}" and said["status"] == status and said["title"]
-    assert said["detail"]
-    return dict(said)
+    body = json_body(response, status)
+    assert response.headers["content-type"] == "application/problem+json"
+    assert body["type"] == f"urn:holdfast:problem:{name}" and body["status"] == status and body["title"]
+    assert body["detail"]
+    return dict(body)

@@ -115,8 +115,8 @@ def _try(operation: Any, session: requests.Session, ids: dict[str, list[str]]) -
         if operation.path.endswith("/events") and real:
             return  # a stream of a job that waits goes on for minutes
         tried += 1
-        answer = case.call(session=session, timeout=20)
-        case.validate_response(answer, checks=CHECKS)
+        response = case.call(session=session, timeout=20)
+        case.validate_response(response, checks=CHECKS)
 
     attempt()
     return tried

@@ -6,7 +6,7 @@ from typing import Any
 
 import httpx
 import pytest
-from serving import Sql, http_fixture, operator_fixture, shop_fixture, told  # noqa: F401 - fixtures
+from serving import Sql, http_fixture, json_body, operator_fixture, shop_fixture  # noqa: F401 - fixtures
 
 from holdfast import Holdfast
 from holdfast.web import service
@@ -24,7 +24,7 @@ async def all_pages(http: httpx.AsyncClient, path: str, **params: Any) -> list[l
     pages: list[list[str]] = []
     cursor: dict[str, str] = {}
     while True:
-        page = told(await http.get(path, params={**params, **cursor}))
+        page = json_body(await http.get(path, params={**params, **cursor}))
         pages.append([each["id"] for each in page["items"]])
         if page["next"] is None:
             return pages
@@ -70,8 +70,8 @@ async def test_dead_letters_are_not_looked_for_among_the_living(
 
 async def test_messages_and_deliveries_are_found_behind_jobs(shop: Holdfast, http: httpx.AsyncClient, sql: Sql) -> None:
     message = shop.emit(None, "email", {"a": 1}, key="k", tenant="acme").id
-    told(await http.post("/webhooks/endpoints", json={"url": "https://example.org/"}), 201)
-    delivery = told(await http.post("/webhooks/events", json={"type": "a", "body": 1}), 201)["deliveries"][0]
+    json_body(await http.post("/webhooks/endpoints", json={"url": "https://example.org/"}), 201)
+    delivery = json_body(await http.post("/webhooks/events", json={"type": "a", "body": 1}), 201)["deliveries"][0]
     spread(sql)
     for path, id_ in (("/outbox", message), ("/webhooks/deliveries", delivery)):
         pages = await all_pages(http, path)

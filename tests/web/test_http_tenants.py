@@ -104,8 +104,8 @@ async def test_no_endpoint_tells_or_changes_anything_of_another_tenant(
         for method, path in endpoints(shop):
             for victim in others:
                 for request in requests(method, path, world, victim):
-                    answer = await http.request(**request)
-                    check(answer, request, hidden)
+                    response = await http.request(**request)
+                    check(response, request, hidden)
                     tried += 1
     assert tried > 150
     assert sql(STATE, [others] * 3) == before
@@ -135,17 +135,17 @@ def requests(method: str, path: str, world: World, victim: str) -> list[dict[str
     return made
 
 
-def check(answer: httpx.Response, request: dict[str, Any], hidden: set[str]) -> None:
+def check(response: httpx.Response, request: dict[str, Any], hidden: set[str]) -> None:
     sent = f"{request['url']} {request['json']} {request['params']}"
-    assert answer.status_code < 500, (request, answer.text)
-    told = answer.text + str(answer.headers)
+    assert response.status_code < 500, (request, response.text)
+    text = response.text + str(response.headers)
     # What the request itself named may be repeated in an error; nothing else.
-    assert [word for word in hidden if word in told and word not in sent] == [], request
+    assert [word for word in hidden if word in text and word not in sent] == [], request
     if OPERATORS.search("/v1" + request["url"]):
-        assert answer.status_code == 403, request
+        assert response.status_code == 403, request
     elif re.search(r"/[0-9a-f]{8}-", request["url"]):
-        assert answer.status_code == 404, (request, answer.text)
-        assert answer.json()["type"].endswith(":not-found")
+        assert response.status_code == 404, (request, response.text)
+        assert response.json()["type"].endswith(":not-found")
 
 
 async def test_a_foreign_id_and_one_that_nobody_has_are_answered_alike(shop: Holdfast, sql: Sql) -> None:
@@ -156,12 +156,12 @@ async def test_a_foreign_id_and_one_that_nobody_has_are_answered_alike(shop: Hol
             name = next(iter(re.findall(r"{(\w+)}", path)), None)
             if name in (None, "queue") or OPERATORS.search(path):
                 continue
-            answers = []
+            responses = []
             for id_ in (nobodys, world.ids["bob"][name][0]):
                 url = path.replace("{" + name + "}", id_).removeprefix("/v1")
-                answer = await http.request(method, url, json=BODIES.get(f"{method} {path}"))
-                answers.append((answer.status_code, answer.text.replace(id_, "ID")))
-            assert answers[0] == answers[1] and answers[0][0] == 404, (method, path)
+                response = await http.request(method, url, json=BODIES.get(f"{method} {path}"))
+                responses.append((response.status_code, response.text.replace(id_, "ID")))
+            assert responses[0] == responses[1] and responses[0][0] == 404, (method, path)
 
 
 async def test_each_tenant_finds_all_that_is_its_own(shop: Holdfast, sql: Sql) -> None:
@@ -171,8 +171,8 @@ async def test_each_tenant_finds_all_that_is_its_own(shop: Holdfast, sql: Sql) -
             for kind, path in [("job_id", "/jobs"), ("batch_id", "/batches"), ("message_id", "/outbox"),
                                ("endpoint_id", "/webhooks/endpoints"), ("delivery_id", "/webhooks/deliveries"),
                                ("dead", "/dead")]:  # fmt: skip
-                told = (await http.get(path)).text
-                assert [id_ for id_ in world.ids[tenant][kind] if id_ not in told] == [], path
+                text = (await http.get(path)).text
+                assert [id_ for id_ in world.ids[tenant][kind] if id_ not in text] == [], path
             assert world.canary(tenant) in (await http.get("/usage")).text
 
 
@@ -180,5 +180,5 @@ async def test_without_a_token_no_endpoint_but_health_answers(shop: Holdfast) ->
     async with serving.client(shop) as http:
         for method, path in endpoints(shop):
             url = re.sub(r"{\w+}", "00000000-0000-7000-8000-000000000000", path).removeprefix("/v1")
-            answer = await http.request(method, url, json=BODIES.get(f"{method} {path}"))
-            assert answer.status_code == (200 if "/health/" in path else 401), (method, path)
+            response = await http.request(method, url, json=BODIES.get(f"{method} {path}"))
+            assert response.status_code == (200 if "/health/" in path else 401), (method, path)

@@ -17,7 +17,7 @@ from holdfast.model.token import Caller
 from holdfast.web.service import Service
 from holdfast.web.together import MOST_BYTES, PATIENCE, Together
 
-NOBODY = Caller("1", "test", None, frozenset(), None)
+NO_TENANT = Caller("1", "test", None, frozenset(), None)
 
 
 async def test_what_comes_while_a_call_is_under_way_goes_into_the_next() -> None:
@@ -33,9 +33,9 @@ async def test_what_comes_while_a_call_is_under_way_goes_into_the_next() -> None
     asking = [asyncio.create_task(together.ask(n)) for n in range(50)]
     await asyncio.sleep(0)
     go.set()
-    answers = await asyncio.gather(*asking, return_exceptions=True)
-    assert [each for n, each in enumerate(answers) if n != 3] == [n * 2 for n in range(50) if n != 3]
-    assert isinstance(answers[3], ValueError)
+    results = await asyncio.gather(*asking, return_exceptions=True)
+    assert [each for n, each in enumerate(results) if n != 3] == [n * 2 for n in range(50) if n != 3]
+    assert isinstance(results[3], ValueError)
     assert sum(calls) == 50 and len(calls) <= 2
 
 
@@ -104,8 +104,8 @@ async def test_a_job_that_the_database_refuses_spoils_no_other(hf: Holdfast) -> 
     service = Service(serving.with_tasks(hf))
     jobs = [NewJob(ids.make(), "shop.fail", b"{}", max_attempts=1) for _ in range(20)]
     jobs[7].queue = "a/b"
-    told = await asyncio.gather(*(service.enqueue(job, NOBODY) for job in jobs), return_exceptions=True)
-    assert isinstance(told[7], UsageError)
+    results = await asyncio.gather(*(service.enqueue(job, NO_TENANT) for job in jobs), return_exceptions=True)
+    assert isinstance(results[7], UsageError)
     assert {job.id for job in jobs if job is not jobs[7]} == {each.id for each in hf.list_jobs()}
     await hf.aclose()
 

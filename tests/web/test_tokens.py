@@ -89,11 +89,11 @@ def test_what_a_token_cannot_be_is_refused(hf: Holdfast, sql: Sql) -> None:
 
 def test_one_function_decides_who_sees_a_row_and_in_doubt_nobody_does(sql: Sql) -> None:
     ask = "select may_see(%s, %s::text, %s::text)"
-    for everyone, who, tenant, seen in [
+    for everyone, who, tenant, visible in [
         (True, None, "a", True), (True, None, None, True), (False, "a", "a", True), (False, "a", "b", False),
         (False, "a", None, False), (False, None, None, False), (False, None, "a", False), (None, None, None, False),
     ]:  # fmt: skip
-        assert sql(ask, [everyone, who, tenant]) == [(seen,)], (everyone, who, tenant)
+        assert sql(ask, [everyone, who, tenant]) == [(visible,)], (everyone, who, tenant)
 
 
 def test_of_some_jobs_those_are_seen_that_are_the_callers_wherever_they_are(each_hf: Holdfast, each_sql: Sql) -> None:
@@ -117,12 +117,12 @@ def test_of_some_jobs_those_are_seen_that_are_the_callers_wherever_they_are(each
     mine, others, nobodys = made("mine"), made("other"), made(None)
     every = list(mine | others | nobodys)
 
-    def seen(everyone: bool, who: str | None) -> set[str]:
+    def visible(everyone: bool, who: str | None) -> set[str]:
         return {str(i) for i in each_sql("select seen_jobs(%s, %s, true, %s::uuid[])", [everyone, who, every])[0][0]}
 
-    assert seen(False, "mine") == mine
-    assert seen(True, None) == mine | others | nobodys
-    assert seen(False, None) == set()
+    assert visible(False, "mine") == mine
+    assert visible(True, None) == mine | others | nobodys
+    assert visible(False, None) == set()
 
 
 def test_a_repeated_request_finds_its_answer_and_another_with_its_key_is_told(each_sql: Sql) -> None:
@@ -147,18 +147,18 @@ def cli(dsn: str, *arguments: str) -> Any:
 
 def test_tokens_are_made_listed_and_revoked_on_the_command_line(hf: Holdfast, dsn: str) -> None:
     made = cli(dsn, "tokens", "create", "web tier", "--tenant", "acme", "--scopes", "jobs:read, jobs:write", "--json")
-    told = json.loads(made.stdout)
-    assert used(hf, told["token"]).id == told["id"]
-    assert told["expires_at"] is None and told["scopes"] == ["jobs:read", "jobs:write"]
+    token = json.loads(made.stdout)
+    assert used(hf, token["token"]).id == token["id"]
+    assert token["expires_at"] is None and token["scopes"] == ["jobs:read", "jobs:write"]
     plain = cli(dsn, "tokens", "create", "ops", "--all-tenants", "--scopes", "admin", "--expires", "90d")
     assert used(hf, plain.stdout.strip()).everyone
     listed = cli(dsn, "tokens")
-    assert "web tier" in listed.stdout and "(all)" in listed.stdout and told["token"] not in listed.stdout
+    assert "web tier" in listed.stdout and "(all)" in listed.stdout and token["token"] not in listed.stdout
     assert [each["name"] for each in json.loads(cli(dsn, "tokens", "list", "--tenant", "acme", "--json").stdout)] == [
         "web tier"
     ]
-    assert cli(dsn, "tokens", "revoke", told["id"]).stdout == f"revoked token {told['id']}\n"
-    assert used(hf, told["token"]) is None
+    assert cli(dsn, "tokens", "revoke", token["id"]).stdout == f"revoked token {token['id']}\n"
+    assert used(hf, token["token"]) is None
 
 
 def test_lists_say_which_tokens_are_valid_expired_or_revoked(hf: Holdfast, dsn: str, sql: Sql) -> None:

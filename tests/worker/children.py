@@ -86,6 +86,6 @@ def unheard(job: Job, done: float, total: float | None, message: str | None) -> 
     """Takes a report of progress."""
 
 
-def told(info: Any) -> dict[str, Any]:
+def last_error(info: Any) -> dict[str, Any]:
     assert info.last_error is not None
     return dict(info.last_error)

@@ -23,7 +23,7 @@ def counts(info: BatchInfo | None) -> tuple[str, int, int, int, int, int]:
 
 
 async def test_a_batch_counts_how_its_jobs_end_and_calls_back_once(hf: Holdfast) -> None:
-    told: list[tuple[str, str | None]] = []
+    results: list[tuple[str, str | None]] = []
 
     @hf.task(retry=Retry.fixed(0, max_attempts=2))
     async def row(n: int) -> None:
@@ -36,7 +36,7 @@ async def test_a_batch_counts_how_its_jobs_end_and_calls_back_once(hf: Holdfast)
 
     @hf.task()
     async def imported(batch: str, *, ctx: Context = CONTEXT) -> None:
-        told.append((batch, ctx.tenant))
+        results.append((batch, ctx.tenant))
 
     with hf.batch("import", tenant="acme", on_done=imported) as batch:
         ids = row.using(batch=batch).enqueue_many(range(200)).ids
@@ -49,7 +49,7 @@ async def test_a_batch_counts_how_its_jobs_end_and_calls_back_once(hf: Holdfast)
         assert (await ended(hf, info.callback)).status is Status.SUCCEEDED
     job = one.info()
     assert job is not None and (job.batch, job.tenant) == (batch.id, "acme")
-    assert told == [(batch.id, "acme")] and len(set(ids)) == 200
+    assert results == [(batch.id, "acme")] and len(set(ids)) == 200
     assert info.created_at and info.started_at and info.finished_at
 
 
@@ -109,7 +109,7 @@ async def test_jobs_may_be_added_from_a_job_of_a_running_batch_but_not_to_one_th
 
 async def test_a_batch_is_canceled_with_all_that_waits_and_runs(hf: Holdfast) -> None:
     entered = asyncio.Event()
-    told: list[str] = []
+    results: list[str] = []
 
     @hf.task()
     async def slow(n: int) -> None:
@@ -118,7 +118,7 @@ async def test_a_batch_is_canceled_with_all_that_waits_and_runs(hf: Holdfast) ->
 
     @hf.task()
     async def over(batch: str) -> None:
-        told.append(batch)
+        results.append(batch)
 
     async with hf.batch("import", on_done=over) as batch:
         await slow.using(batch=batch).aenqueue_many(range(2500))
@@ -128,7 +128,7 @@ async def test_a_batch_is_canceled_with_all_that_waits_and_runs(hf: Holdfast) ->
         assert await batch.acancel() >= 2500
         info = await batch.ajoin(40)
         assert counts(info) == ("canceled", 2510, 2510, 0, 0, 2510)
-        await until(lambda: told == [batch.id])
+        await until(lambda: results == [batch.id])
         assert await batch.acancel() == 0
         with pytest.raises(UsageError, match="been canceled and takes no more"):
             await slow.using(batch=batch).aenqueue(1)

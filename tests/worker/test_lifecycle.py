@@ -248,11 +248,11 @@ async def test_progress_can_be_read_while_a_job_runs_and_after_it_has_ended(hf: 
     async with working(hf):
         job = await counts.aenqueue()
 
-        async def seen() -> Any:
+        async def stored_progress() -> Any:
             info = await hf.aget(job.id)
             return info and info.progress
 
-        progress = await until(seen)
+        progress = await until(stored_progress)
         assert (progress["done"], progress["total"], progress["message"]) == (999, 1000, "row 999")
         go.set()
         assert ((await ended(hf, job.id)).progress or {})["message"] == "done"

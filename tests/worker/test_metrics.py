@@ -46,8 +46,8 @@ def free_port() -> int:
 
 async def scraped(port: int) -> Any:
     def get() -> str:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
-            return answer.read().decode()
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as response:
+            return response.read().decode()
 
     return samples(await asyncio.to_thread(get))
 
@@ -225,10 +225,10 @@ def test_the_dashboard_asks_for_figures_that_there_are(hf: Holdfast, sql: Sql) -
     sql("select record_tick('w', '{mail}', 31, 1, 1, 1, 0, 0, 0, '{}')")
     known = {name for name, _ in samples(text.decode() + database_text(hf))}
     panels = json.loads(DASHBOARD.read_text())["panels"]
-    asked = {
+    names = {
         name for panel in panels for target in panel["targets"] for name in re.findall(r"holdfast_\w+", target["expr"])
     }
-    assert len(panels) >= 6 and asked <= known, asked - known
-    assert known - {"holdfast_attempt_duration_seconds_count", "holdfast_attempt_duration_seconds_sum"} <= asked | {
+    assert len(panels) >= 6 and names <= known, names - known
+    assert known - {"holdfast_attempt_duration_seconds_count", "holdfast_attempt_duration_seconds_sum"} <= names | {
         "holdfast_worker_info", "holdfast_queue_jobs_estimated",
-    }, known - asked  # fmt: skip
+    }, known - names  # fmt: skip

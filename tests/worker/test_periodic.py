@@ -183,8 +183,8 @@ async def test_one_that_cannot_be_read_here_stops_no_other_and_is_told_once(
     assert "'Mars/Base'" in problems["zone of tomorrow"]
     assert "queue" in problems["refused"]
     assert problems["odd"] == "a mistake of ours"
-    told = [getattr(record, "fields", {})["schedule"] for record in caplog.records]
-    assert sorted(told) == ["odd", "refused", "text of tomorrow", "zone of tomorrow"], (
+    names = [getattr(record, "fields", {})["schedule"] for record in caplog.records]
+    assert sorted(names) == ["odd", "refused", "text of tomorrow", "zone of tomorrow"], (
         "each once, though tried again and again"
     )
 

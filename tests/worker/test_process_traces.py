@@ -52,5 +52,5 @@ async def test_what_nobody_sampled_is_not_sampled_in_a_child_process_either(app:
 
     async with working(app, child_processes=1):
         await until(lambda: sql(query))
-    ((told,),) = sql(query)
-    assert (told[3:35], told[-2:]) == (trace_id, "00")
+    ((traceparent,),) = sql(query)
+    assert (traceparent[3:35], traceparent[-2:]) == (trace_id, "00")

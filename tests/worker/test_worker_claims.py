@@ -91,16 +91,16 @@ async def test_a_worker_that_falls_asleep_asks_again_when_the_next_delayed_job_i
 ) -> None:
     """An enqueue that began before it was among the sleepers notifies nobody. When that commits, a first look does not
     find a job that is not due yet."""
-    asked: list[str] = []
+    calls: list[str] = []
     ask = Calls.sleep
 
     def noted(self: Calls, worker: str, queues: list[str], *, listens: bool) -> Any:
-        asked.append(worker)
+        calls.append(worker)
         return ask(self, worker, queues, listens=listens)
 
     monkeypatch.setattr(Calls, "sleep", noted)
     async with working(hf, poll=60.0, upkeep=60.0):
-        await until(lambda: len(asked) == 1 + len(LOOKS))
+        await until(lambda: len(calls) == 1 + len(LOOKS))
 
 
 async def test_jobs_start_in_the_order_of_priority_then_time(hf: Holdfast) -> None:
