@@ -80,7 +80,7 @@ class Worker(Process):
 
 
 class TickService(Process):
-    """`holdfast serve --tick`, which runs jobs when it is told to."""
+    """`holdfast serve --tick`, which runs jobs at each tick request."""
 
     command = ("serve", "--tick", "--port", "0")
     started = "serving"
@@ -112,7 +112,7 @@ def at_work(*workers: P) -> Iterator[tuple[P, ...]]:
 
 @contextlib.contextmanager
 def serving(app: Any) -> Iterator[httpx.Client]:
-    """A web tier on a free port, in a thread of this process; answers a client of it."""
+    """Serve a web tier on a free port, in a thread of this process, and yield a client."""
     server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="warning"))
     thread = threading.Thread(target=server.run)
     thread.start()
@@ -143,7 +143,7 @@ class Stage:
         return self.conn.execute(query.encode(), values or None).fetchall()
 
     def show(self, title: str, query: str, *values: object) -> None:
-        """What a query answers, as a table."""
+        """Print the rows of a query as a table."""
         cursor = self.conn.execute(query.encode(), values or None)
         columns = [Column(column.name, overflow="fold") for column in cursor.description or ()]
         table = Table(*columns, title=title, title_justify="left", min_width=len(title))
@@ -195,7 +195,7 @@ class Stage:
 
 
 def run(name: str, hf: Holdfast, play: Callable[[Stage], None], look_at: str) -> int:
-    """Plays it on a fresh database, and answers the exit code."""
+    """Run it on a fresh database and return the exit code."""
     if sys.argv[1:]:
         print(f"error: this run takes no arguments; it was given: {' '.join(sys.argv[1:])}", file=sys.stderr)
         return 2
@@ -221,7 +221,7 @@ def run(name: str, hf: Holdfast, play: Callable[[Stage], None], look_at: str) ->
 
 
 def _begin_anew(name: str, hf: Holdfast, conn: psycopg.Connection[Any]) -> None:
-    """Drops what an earlier run left, so that the figures are this run's. Nobody else's jobs are dropped."""
+    """Drop what an earlier run left, so that the figures are this run's. Other jobs stay."""
     with contextlib.suppress(psycopg.errors.UndefinedTable):
         has_jobs = conn.execute("select 1 from holdfast.jobs limit 1").fetchone()
         if has_jobs and not hf.settings.dsn.startswith("embedded:"):

@@ -1,7 +1,7 @@
 """Servers and databases for the tests: real PostgreSQL only.
 
 The embedded 18 carries every test. Tests that ask for `each_hf` also run on the embedded 16, and on a local PostgreSQL
-(HOLDFAST_TEST_LOCAL_DSN, default 127.0.0.1:5432) when one answers. Each test process has its own database on each
+(HOLDFAST_TEST_LOCAL_DSN, default 127.0.0.1:5432) when one is reachable. Each test process has its own database on each
 server; tables are emptied between tests.
 """
 
@@ -77,7 +77,7 @@ def pg_local() -> str:
 
 
 def make_database(admin: str, name: str) -> str:
-    """A fresh, migrated database; answers its DSN."""
+    """Create and migrate a fresh database and return its DSN."""
     with psycopg.connect(admin, autocommit=True) as conn:
         conn.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
         conn.execute(f"CREATE DATABASE {name}")
@@ -116,9 +116,9 @@ def each_database(request: pytest.FixtureRequest) -> Iterator[str]:
     drop_database(admin, DATABASE)
 
 
-# To truncate all of them takes 50 ms, three thousand times. So what was never written is left alone, and what holds a
-# few rows is deleted from; nothing a test can tell, unless it looks at pages. Locked as by TRUNCATE: a transaction that
-# a test left open is found here, and not by the next one as a row from nowhere.
+# Truncating all of them takes 50 ms, three thousand times. So tables without rows are skipped, and tables with few
+# rows are deleted from; a test sees no difference, unless it looks at pages. Locked as by TRUNCATE: a transaction that
+# a test left open fails here, and not as an unexpected row in the next test.
 EMPTY = f"""
 DO $$ DECLARE t regclass; BEGIN
     LOCK TABLE {TABLES} IN ACCESS EXCLUSIVE MODE;
@@ -241,7 +241,7 @@ def seeded() -> random.Random:
 
 
 def wait_until(condition: Callable[[], Any], seconds: float = PATIENCE, every: float = 0.02) -> Any:
-    """Waits for a condition and answers its value; fails when it does not come true in time."""
+    """Wait for a condition and return its value; fail when it does not come true in time."""
     deadline = time.monotonic() + seconds
     while True:
         if value := condition():

@@ -115,7 +115,7 @@ def fold(sql: Sql) -> None:
 
 
 def end(sql: Sql, *jobs: Taken, outcome: str = "succeeded", **more: Any) -> list[uuid.UUID]:
-    """Ends jobs in one call; answers the refused ids."""
+    """End jobs in one call and return the refused ids."""
     if outcome == "succeeded" and not more:
         params = [[j.id for j in jobs], [j.token for j in jobs]]
         return [row[0] for row in sql("select finish(%s::uuid[], %s::bigint[])", params)]

@@ -1,4 +1,4 @@
-"""A receiver in a process of its own, which no fault reaches: it writes down what arrives before it answers.
+"""A receiver in a process of its own, which no fault reaches: it records what arrives before it responds.
 
 It is two kinds of receivers at once. One that does not know of idempotency keys acts on every arrival; one that honours
 them acts on the first of each key (`acted`). Now and then it is busy and takes nothing, and says so.
@@ -78,7 +78,7 @@ class _Server:
         os.write(self._file, json.dumps([word, message]).encode() + b"\n")
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One question, one answer. Who asks may be killed at any moment; only a whole line counts."""
+        """One request, one response. The sender may be killed at any moment; only a whole line counts."""
         try:
             line = await reader.readline()
             if line.endswith(b"\n"):
@@ -98,7 +98,7 @@ class _Server:
             return "busy"
         self._write("took", message | {"acted": message["key"] not in self._keys, "at": time.time()})
         self._keys.add(message["key"])
-        await asyncio.sleep(self._rng.uniform(0, 0.03))  # long enough for the sender to be killed without an answer
+        await asyncio.sleep(self._rng.uniform(0, 0.03))  # long enough for the sender to be killed without a response
         return "took"
 
 

@@ -1,4 +1,4 @@
-"""A receiver of webhooks on this machine: notes what it gets, and answers as it is told."""
+"""A receiver of webhooks on this machine: it records requests and responds as configured."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Got:
 
 @dataclass
 class Receiver:
-    """`answer` makes the answer to each request, of its number."""
+    """`respond` makes the response to each request from its number."""
 
     url: str = ""
     got: list[Got] = field(default_factory=list)

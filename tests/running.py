@@ -30,7 +30,7 @@ async def working(hf: Holdfast, **settings: Any) -> AsyncIterator[Worker]:
 
 
 async def until(condition: Callable[[], Any], seconds: float = PATIENCE) -> Any:
-    """Waits for a condition, a function or a coroutine function, and answers its value."""
+    """Wait for a condition, a function or a coroutine function, and return its value."""
     async with asyncio.timeout(seconds):
         while not (value := await _value(condition())):  # noqa: ASYNC110 - the database cannot set an Event
             await asyncio.sleep(0.01)

@@ -48,7 +48,7 @@ class Process:
         self.popen.wait()
 
     def stop(self, timeout: float = 40) -> int:
-        """A graceful stop; answers the exit code."""
+        """Stop gracefully and return the exit code."""
         self.signal(signal.SIGTERM)
         return self.popen.wait(timeout)
 

@@ -15,7 +15,7 @@ PAUSE = 1.5  # seconds of the breaker, in place of five minutes
 SHORT = {"JOB_LOCK_TIMEOUT_SECONDS": 3, "BREAKER_PAUSE_SECONDS": PAUSE, "BASE_DELAY_MINUTES": 0.01,
          "HOLDFAST_UPKEEP": 0.5, "HOLDFAST_POLL": 0.5, "HOLDFAST_CONCURRENCY": 2}  # fmt: skip
 RATES = {"auctions": 300, "dealers": 1200, "archive": 1200, "flaky": 240}
-# The same coin, asked for in more or fewer words: the answers overlap, and less is sure where less was asked.
+# The same coin, searched with more or fewer words: the results overlap, and fewer words match less surely.
 WORDINGS: list[dict[str, Any]] = [{}, {"mintmark": None, "series": None}, {"denomination": None}, {"series": None}]
 COUNTS = "select status, count(*) from scrape_jobs group by status"
 ENDED = {"succeeded", "failed"}
@@ -43,7 +43,7 @@ def workers(stage: Stage, *names: str, **env: object) -> list[Worker]:
 
 
 def share_twenty_jobs(stage: Stage, archive: Market) -> None:
-    """Nobody does a job that another has."""
+    """Check that no job runs on two workers."""
     hand_in(stage.conn, COINS[0])
     stage.conn.execute("update sources set enabled = (id = 'archive')")
     stage.conn.execute(SQL["Create 20 test jobs"].encode())
@@ -129,7 +129,7 @@ def check_breaker(stage: Stage, flaky: Market, pauses: set[float]) -> None:
 
 
 def look_again(stage: Stage, markets: dict[str, Market]) -> None:
-    """What was asked a moment ago is in the cache."""
+    """Repeat recent searches, which must come from the cache."""
     before = sum(market.count() for market in markets.values())
     again = scrape.enqueue_many([(coin, source, {}) for source in RATES for coin in intakes_so_far(stage)]).ids
     stage.follow("16 searches once more", lambda: dict(stage.rows(COUNTS)), ENDED)

@@ -65,7 +65,7 @@ async def scrape(
     db: AsyncConnectionPool = pool.value,
     market: Markets = markets.value,
 ) -> None:
-    """Asks a source for a coin. query_params take the place of what the intake says; with null, nothing is said."""
+    """Search a source for a coin. `query_params` override the intake; a null removes the intake's value."""
     query, url = await _question(db, intake_id, source_id, query_params)
     listings, cached = await market.search(source_id, url, query, ctx.job_id)
     async with ctx.transaction() as conn:  # prices, valuation and the job's success: all or none

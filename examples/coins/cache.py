@@ -1,4 +1,4 @@
-"""Answers of marketplaces, kept for a while in one SQLite file that all workers of a machine share."""
+"""Responses of marketplaces, kept for a while in one SQLite file that all workers of a machine share."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Cache:
         self._path, self._ttl, self._enabled = path, ttl, enabled
 
     def get(self, key: str) -> tuple[str, str] | None:
-        """The kind and the text of an answer that is not too old."""
+        """Return the kind and the text of a response that has not expired."""
         if not self._enabled:
             return None
         with self._opened() as db:
@@ -33,7 +33,7 @@ class Cache:
             return found
 
     def put(self, key: str, kind: str, body: str) -> None:
-        """Keeps an answer in place of an older one; what is too old goes."""
+        """Store a response in place of an older one, and delete expired ones."""
         if not self._enabled:
             return
         with self._opened() as db:

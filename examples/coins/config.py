@@ -1,4 +1,4 @@
-"""What the environment says, by the names that were asked for and with those numbers as defaults."""
+"""Configuration from the environment: the document's names and default values."""
 
 from __future__ import annotations
 

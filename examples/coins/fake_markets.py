@@ -1,4 +1,4 @@
-"""Four marketplaces on loopback addresses, each with a temper of its own, that remember who asked what and when."""
+"""Four marketplaces on loopback addresses, each with its own behaviour, that record every request and its time."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Market:
     delay: float = 0.0
     bucket: tuple[float, float] | None = None  # starts in a second, and at once; who asks faster gets 429
     failing: bool = False
-    held: set[str] = field(default_factory=set)  # titles whose first request is never answered
+    held: set[str] = field(default_factory=set)  # titles whose first request gets no response
     url: str = ""
     requests: list[Request] = field(default_factory=list)
     tokens: float | None = None
@@ -68,7 +68,7 @@ class Market:
         return self.tokens < 0
 
     def count(self, status: int | None = None) -> int:
-        """How many requests it had, or answered so."""
+        """Return the number of requests, or of those with this status."""
         return sum(status in (None, each.status) for each in self.requests)
 
     async def search(self, request: web.Request) -> web.Response:
@@ -112,7 +112,7 @@ class Market:
 
 
 def found(request: web.Request) -> list[tuple[dict[str, Any], int]]:
-    """The lots of all coins that fit what was asked; what was not asked fits."""
+    """Return the lots of all coins that match the query; a missing field matches."""
     names = [name for name in ("year", "mintmark", "denomination", "series") if name in request.query]
     fitting = [coin for coin in COINS if all(str(coin[name]) == request.query[name] for name in names)]
     return [(coin, n) for coin in fitting for n in range(LOTS)]
@@ -124,7 +124,7 @@ def price(coin: dict[str, Any], n: int) -> str:
 
 
 def hand_in(conn: Any, coin: dict[str, Any]) -> UUID:
-    """Makes a coin an intake; answers its id."""
+    """Create an intake for a coin and return its id."""
     intake = uuid4()
     conn.execute(
         """insert into coins.coin_intakes (id, year, mintmark, denomination, series, title)

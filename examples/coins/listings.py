@@ -1,4 +1,4 @@
-"""What marketplaces answer, read into listings; how sure a listing is the coin; what prices come to. No I/O here."""
+"""Parse what marketplaces return into listings, match listings to coins, and value coins. No I/O here."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 from holdfast.effects import price_point_key
 
 FIELDS = ("year", "mintmark", "denomination", "series", "title")
-Query = dict[str, Any]  # of each field what is asked for, or None
+Query = dict[str, Any]  # the wanted value of each field, or None
 
 _WEIGHTS = {"year": 30, "mintmark": 20, "denomination": 15, "series": 20, "title": 15}
 _GOOD_MATCH = 50  # of 100; what is weaker does not count in a valuation
@@ -72,7 +72,7 @@ def cents(price: str) -> int:
 
 
 def match_strength(query: Query, title: str) -> int:
-    """0 to 100: how sure it is that a title names the coin asked for. Who asks for less gets less sure answers."""
+    """Return 0 to 100: how surely a title names the wanted coin. A query with fewer fields gets less sure matches."""
     words = _words(title)
     strength = 0.0
     for field, weight in _WEIGHTS.items():

@@ -15,7 +15,7 @@ TRANSIENT = (TimeoutError, ConnectionError, aiohttp.ClientConnectionError,
 
 
 class Refused(Exception):
-    """The marketplace answered, but with no listings. Its code says whether to ask again: HTTP_503 yes, HTTP_404 no."""
+    """The marketplace responded without listings. The code decides about a retry: HTTP_503 yes, HTTP_404 no."""
 
     def __init__(self, source_id: str, status: int) -> None:
         super().__init__(f"{source_id} answered {status}")

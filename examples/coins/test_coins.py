@@ -76,7 +76,7 @@ class Shop:
         return self.conn.execute(statement, values or None).fetchall()
 
     def query(self, name: str) -> list[dict[str, Any]]:
-        """What the document's own query answers."""
+        """Return the rows of a query of the document."""
         return self.rows(DOCUMENT[name])
 
     def job(self, job_id: Any) -> dict[str, Any]:
@@ -219,7 +219,7 @@ def test_there_is_one_valuation_for_an_intake_and_it_follows_the_prices(shop: Sh
     shop.scrape("dealers")
     shop.jobs.drain()
     (second,) = shop.rows("select intake_id, points from valuations")
-    assert second == {"intake_id": shop.intake, "points": 2 * LOTS - 1}  # what is only asked for is no price
+    assert second == {"intake_id": shop.intake, "points": 2 * LOTS - 1}  # an offer is no price
 
 
 def test_a_valuation_waits_for_what_another_job_is_about_to_commit(shop: Shop) -> None:
@@ -403,7 +403,7 @@ def test_two_workers_process_twenty_jobs_each_exactly_once(shop: Shop, tmp_path:
 
 def test_a_dead_worker_s_job_is_taken_back_and_done_by_another(shop: Shop, tmp_path: Path) -> None:
     archive = shop.sell("archive")
-    archive.held.add(COINS[0]["title"])  # the first request is never answered
+    archive.held.add(COINS[0]["title"])  # the first request gets no response
     job = shop.scrape("archive")
     with at_work(shop.worker("worker-1", tmp_path)) as (first,):
         wait_for("a job that runs", lambda: archive.requests)

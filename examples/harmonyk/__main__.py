@@ -35,7 +35,7 @@ def main(stage: Stage) -> None:
 
 
 def send_work(stage: Stage, web: httpx.Client) -> set[str]:
-    """160 requests, of which 40 say what was said before."""
+    """Send 160 requests, 40 of them repeats."""
     wanted = [
         {"type": "document.index", "orgId": org, "payload": {"document_id": n, "pages": n % 7 + 1}}
         for org in ORGS

@@ -31,10 +31,10 @@ async def send_digest(to: str, weekday: str = "monday") -> str:
 
 
 class CalendarDown(Exception):
-    """The calendar's provider does not answer."""
+    """The calendar's provider does not respond."""
 
 
-outages: dict[str, int] = {}  # how often a calendar will not answer; the run and the tests fill it
+outages: dict[str, int] = {}  # how many more times a calendar fails; the run and the tests fill it
 
 
 @hf.task(name="calendar.sync", retry=RETRY, dedupe=Dedupe())

@@ -53,7 +53,7 @@ class Job:
 
 
 class NotClaimed(Exception):
-    """The job is not this repository's to end: it never claimed it, or its lease ran out and somebody else has it."""
+    """The repository may not end the job: it never claimed it, or the lease expired and another worker has it."""
 
 
 class JobsRepository:
@@ -73,7 +73,7 @@ class JobsRepository:
         await self._conn.close()
 
     async def enqueue(self, job: EnqueueJobInput) -> str:
-        """Accepts a job, and answers its id; for one that is queued or running already, with that one's."""
+        """Enqueue a job and return its id; return the id of the existing one if it is queued or running."""
         if job.type not in self._hf.tasks:
             raise UnknownTask(job.type, sorted(self._hf.tasks))
         wanted = self._hf.tasks[job.type].using(tenant=job.org_id, run_at=job.run_at)

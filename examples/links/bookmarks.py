@@ -63,7 +63,7 @@ class _Reader(HTMLParser):
             elif url := self._link.get("href"):
                 folder = "/".join(filter(None, self._folders))
                 added = _time(self._link.get("add_date"))
-                # What is too long to be a link stays too long, and harms nobody else's: it fails alone.
+                # A link that is too long stays too long, and fails alone.
                 self.found.append(Bookmark(url[: LONGEST_URL + 1], text[:1000], folder[:1000], added))
 
 

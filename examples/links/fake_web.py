@@ -1,7 +1,7 @@
 """The outside world on 127.0.0.x: sites with good and bad manners, and a Sentry that keeps what it is sent.
 
-Each address is a domain. What a page does is said by the first part of its path; each site has the same parts, but the
-bookmarks (fake_bookmarks.py) ask each for what it is known for. It is noted what was asked for, and how many at once.
+Each address is a domain. The first part of a path selects what its page does; each site has the same parts, and the
+bookmarks (fake_bookmarks.py) use some more often. It counts requests, and how many are open at once.
 """
 
 from __future__ import annotations
@@ -174,7 +174,7 @@ def _html(title: str, path: str, body: str, charset: str = "utf-8", claimed: str
 
 
 async def _huge(request: web.Request, path: str) -> web.StreamResponse:
-    """64 MB, for whoever reads to the end."""
+    """Send 64 MB to a client that reads to the end."""
     response = web.StreamResponse(headers={"Content-Type": "text/html"})
     await response.prepare(request)
     head = PAGE.format(title=f"<title>Page {path}</title>", path=path, body="", charset="utf-8")

@@ -60,7 +60,7 @@ class Web:
         await self._session.close()
 
     def _socket(self, info: Any) -> socket.socket:
-        """Whoever imports a file chooses where we connect to. Each address is looked at when it is dialled, whatever
+        """The user who imports a file chooses where we connect to. Each address is checked when it is dialled, whatever
         name or redirect led to it."""
         family, kind, protocol, _, peer = info
         if reason := refusal(ipaddress.ip_address(peer[0]), self._private):
@@ -100,8 +100,8 @@ class Web:
         return rules.can_fetch(AGENT, url)
 
     async def _robots_text(self, url: str) -> str:
-        """As RFC 9309 has it: what is not there forbids nothing, a server in trouble is asked again later. A redirect
-        counts as not there: the pages of such a site will lead to the other place too, and its rules hold there."""
+        """Follow RFC 9309: a missing file forbids nothing, a server error is retried. A redirect counts as missing:
+        the pages of such a site redirect as well, and the rules of their target apply."""
         async with self._session.get(url, allow_redirects=False) as response:
             if response.status >= 500:
                 raise FetchError("ROBOTS_UNAVAILABLE", f"{url} answered {response.status}")
@@ -109,7 +109,7 @@ class Web:
 
 
 async def _understand(response: aiohttp.ClientResponse, url: str) -> Head:
-    """The head of the page, or the error that the answer is."""
+    """Return the head of the page, or raise the error for the response."""
     status = response.status
     if status == 403:
         raise Dead(f"{_page(url)} answered 403", code="HTTP_403", block=domain(url))
@@ -128,12 +128,12 @@ async def _understand(response: aiohttp.ClientResponse, url: str) -> Head:
 
 
 def _page(url: str) -> str:
-    """As operators may read it beside the domain: a query is the business of whoever kept the link."""
+    """Return the URL as operators may read it: without the query, which is private to the user."""
     return url.partition("?")[0]
 
 
 async def _some(response: aiohttp.ClientResponse) -> bytes:
-    """The first bytes. What is not read is not waited for: leaving the answer's block closes the connection."""
+    """Return the first bytes. Leaving the response's block closes the connection, so the rest is not read."""
     data = bytearray()
     while len(data) < MOST_READ and (more := await response.content.readany()):
         data += more

@@ -52,7 +52,7 @@ def outside(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeWeb]:
 
 @pytest.fixture
 def client(holdfast_kit: Kit) -> Iterator[httpx.Client]:
-    """The API on a port of its own, asked by ann."""
+    """The API on its own port, called by user ann."""
     with serving(api) as made:
         made.headers["X-User-Id"] = "ann"
         yield made

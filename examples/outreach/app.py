@@ -16,7 +16,7 @@ from aiohttp import ClientSession, ClientTimeout
 
 from holdfast import Context, Delivery, Holdfast, Retry
 
-# The numbers that were asked for, under their names.
+# The document's numbers, under their names.
 MAX_JOBS_PER_TICK = int(os.environ.get("MAX_JOBS_PER_TICK", "200"))
 MAX_JOBS_PER_TENANT_PER_TICK = int(os.environ.get("MAX_JOBS_PER_TENANT_PER_TICK", "25"))
 LOCK_TIMEOUT = float(os.environ.get("LOCK_TIMEOUT", "300"))  # seconds; a dead worker's jobs are taken back then

@@ -1,4 +1,4 @@
-"""A provider of e-mail and texts on loopback: slow to answer, and it remembers every idempotency key it was given."""
+"""A provider of e-mail and texts on loopback: slow to respond, and it remembers every idempotency key."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from aiohttp import web
 
 @dataclass
 class Receipt:
-    """One message. It counts as sent from `began` on; the answer goes out at `ends`."""
+    """One message. It counts as sent from `began` on; the response goes out at `ends`."""
 
     worker: int  # the pid of who sent it
     began: float
@@ -23,11 +23,11 @@ class Receipt:
 
 @dataclass
 class Provider:
-    delay: float = 0.05  # seconds until it answers
+    delay: float = 0.05  # seconds until it responds
     url: str = ""
     receipts: dict[str, Receipt] = field(default_factory=dict)
-    refused: int = 0  # messages whose key it had already: somebody sent twice
-    lookups: list[float] = field(default_factory=list)  # when it was asked whether it has a key
+    refused: int = 0  # messages whose key it had already: sent twice
+    lookups: list[float] = field(default_factory=list)  # times of the lookups of a key
 
     async def take(self, request: web.Request) -> web.Response:
         key, began, delay = request.headers["Idempotency-Key"], time.monotonic(), self.delay
@@ -44,7 +44,7 @@ class Provider:
         return web.Response(status=200 if request.query["key"] in self.receipts else 404)
 
     def open_of(self, pid: int) -> int:
-        """How many messages of a worker it has taken and not yet answered."""
+        """Return how many messages of a worker it has taken without having responded yet."""
         now = time.monotonic()
         return sum(each.worker == pid and each.ends > now for each in list(self.receipts.values()))
 
@@ -75,7 +75,7 @@ class Provider:
 
 async def stop(runner: web.AppRunner) -> None:
     await runner.cleanup()
-    left = asyncio.all_tasks() - {asyncio.current_task()}  # answers that nobody waits for any more
+    left = asyncio.all_tasks() - {asyncio.current_task()}  # responses that no client waits for any more
     for each in left:
         each.cancel()
     await asyncio.gather(*left, return_exceptions=True)

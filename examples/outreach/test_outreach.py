@@ -143,7 +143,7 @@ def test_a_job_is_queued_then_locked_then_completed(trials: Trials, kit: Kit) ->
 
 
 def test_the_documents_update_unlocks_what_a_dead_worker_held(trials: Trials, kit: Kit) -> None:
-    """Six minutes after it was last heard of."""
+    """Six minutes after its last heartbeat."""
     kit.clock.travel(timedelta(minutes=-6))
     app.enqueue("spring", {"acme": 2})
     claimed(trials.stage.conn, 2)

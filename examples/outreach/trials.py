@@ -76,7 +76,7 @@ class Trials:
         self.once_each("HS1", "hs1", jobs)
 
     def hs2(self, victim: Worker, each: int = 10) -> None:
-        """The victim's messages have been sent, and not answered yet."""
+        """The victim's messages have been sent, and the provider has not responded yet."""
         self.stage.say("[bold]HS2[/] kill -9 of a worker that has messages on their way")
         pid, provider = victim.process.pid, self.provider
         name = self.value("select id from workers where pid = %s order by started_at desc limit 1", pid)
@@ -137,8 +137,8 @@ class Trials:
         check("Load: all tenants get a fair share", text, jain > 0.9)
 
     def hs3(self, workers: Sequence[Worker], delay: float = 1.2) -> None:
-        """Throughput with 4, 2 and 1 workers that spend their time waiting for the provider. It takes 1.2 s to answer:
-        50 jobs a minute, for each slot of a worker."""
+        """Throughput with 4, 2 and 1 workers that wait for the provider. A response takes 1.2 s: 50 jobs a minute
+        for each slot of a worker."""
         self.stage.say(f"[bold]HS3[/] throughput: {delay:g} s for each message, {SLOTS} at once in each worker")
         rates = {}
         for size in (4, 2, 1):
@@ -153,7 +153,7 @@ class Trials:
         self.stage.check("HS3: 4 workers: at least 3.6 times that", f"{four:.2f} times", four >= 3.6)
 
     def stop(self, *workers: Worker) -> None:
-        """Scaling down: they finish what they have begun, and nobody has to be told."""
+        """Scale down: workers finish the jobs they have begun."""
         for each in workers:
             each.process.terminate()
         for each in workers:

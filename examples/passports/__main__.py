@@ -81,7 +81,7 @@ def kill_while_compiling(stage: Stage) -> float:
 
 
 def compile_too_early(stage: Stage) -> None:
-    """A passport of a snapshot that nobody has sealed."""
+    """Order a passport of a snapshot that is not sealed."""
     (made,) = stage.rows("insert into snapshots (tenant_id) values (%s) returning snapshot_id", ACME)
     job = compile_passport.using(tenant=ACME).enqueue(made.snapshot_id, order(stage, ACME))
     query = "select attempts, last_error ->> 'code' as code from jobs where job_id = %s and status = 'FAILED'"
@@ -102,7 +102,7 @@ def check_kill(stage: Stage, killed: float) -> None:
 
 
 def check_dead_letter(stage: Stage, flaky: Receiver) -> None:
-    """Five answers of 503, the dead letter, and the UPDATE to try again."""
+    """Five 503 responses, the dead letter, and the UPDATE to try again."""
     query = "select job_id, attempts, last_error ->> 'code' as code from jobs where status = 'DEAD_LETTER'"
     (dead,) = stage.wait_for("an endpoint to answer 503 five times", lambda: stage.rows(query))
     gaps = [round(b - a, 1) for a, b in zip(flaky.times, flaky.times[1:], strict=False)]

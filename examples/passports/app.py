@@ -1,6 +1,6 @@
 """The worker of the passport compiler: five types of job, each with a handler module of its own.
 
-A job's rows, its audit event, the webhooks that tell of it and the next job are one transaction, which also ends the
+A job's rows, its audit event, the webhooks about it and the next job are one transaction, which also ends the
 job. A worker that dies at any moment leaves either all of them or none, and another starts over.
 """
 
@@ -24,7 +24,7 @@ from passports.settings import backoff, holdfast_settings
 HIGH, NORMAL, LOW = 1, 2, 3  # 0 is for maintenance of the system
 
 hf = Holdfast(**holdfast_settings(os.environ))
-# As was asked for: these are retried, these are not, and what nobody thought of is not either.
+# As the document lists them: these errors are retried, these are not, and unlisted ones are not either.
 retry = backoff(os.environ).on(retry=RETRYABLE, fail=PERMANENT)
 # DELIVER_WEBHOOK is Holdfast's own. Whatever goes wrong with a delivery is tried again.
 hf.webhooks.retry = backoff(os.environ)
@@ -72,7 +72,7 @@ def generate_qr(passport_version_id: UUID, *, ctx: Context = CONTEXT) -> None:
 def record_event(
     conn: psycopg.Connection[Any], ctx: Context, event_type: str, kind: str, about: UUID, payload: dict[str, Any]
 ) -> None:
-    """Appends an event to the audit log, and tells the tenant's endpoints of it."""
+    """Append an event to the audit log, and publish it to the tenant's endpoints."""
     event: Any = conn.execute(
         "insert into passports.events (tenant_id, event_type, aggregate_type, aggregate_id, payload)"
         " values (%s, %s, %s, %s, %s)"
@@ -101,7 +101,7 @@ def seal(conn: psycopg.Connection[Any], tenant: str | None, snapshot_id: UUID) -
 def submit(
     conn: psycopg.Connection[Any], tenant: str, kind: str, content: str, issue: Issue | None = None
 ) -> tuple[UUID, Handle[None]]:
-    """Takes in a bill of materials, and with an issue orders the passport. Answers its snapshot and the first job."""
+    """Store a bill of materials, and with an issue order the passport. Return the snapshot and the first job."""
     made: Any = conn.execute(
         "with made as (insert into passports.snapshots (tenant_id) values (%s) returning tenant_id, snapshot_id)"
         " insert into passports.document_versions (tenant_id, snapshot_id, format, content)"

@@ -19,7 +19,7 @@ def digest(data: bytes) -> bytes:
 
 
 def merkle_root(hashes: Iterable[bytes]) -> bytes:
-    """The root over fact hashes, in whatever order they come. Leaves and nodes are told apart by their first byte."""
+    """Return the root over fact hashes, in whatever order they come. The first byte distinguishes leaves from nodes."""
     level = [digest(b"\x00" + each) for each in sorted(hashes)]
     while len(level) > 1:
         pairs = [level[n : n + 2] for n in range(0, len(level), 2)]

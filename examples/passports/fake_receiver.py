@@ -20,7 +20,7 @@ def verify_signature(secret: str, body_bytes: bytes, signature_header: str) -> b
 
 
 class Receiver(ThreadingHTTPServer):
-    """Keeps what it was sent; `answers` are its next statuses, and 200 follows when they are used up."""
+    """Keep each request. `statuses` are the next responses; after them every response is 200."""
 
     daemon_threads = True
 

@@ -401,7 +401,7 @@ def test_a_webhook_has_the_documents_headers_and_body(jobs: Kit, db: Any, custom
 def test_a_delivery_that_fails_is_retried_like_other_jobs_and_can_be_sent_again(
     jobs: Kit, db: Any, customer: Receiver
 ) -> None:
-    """Non-2xx responses: retry. Max 5 attempts: DEAD_LETTER. The id stays: recipients tell repeats by it."""
+    """Non-2xx responses: retry. Max 5 attempts: DEAD_LETTER. The id stays, so recipients recognize repeats."""
     customer.statuses = [500, 502, 503, 404, 500]
     app.submit(db, TENANT, "csv", boms.CSV, issue(db))
     jobs.drain(raise_errors=False)

@@ -112,7 +112,7 @@ def sit(file: str, stubborn: bool = False) -> None:
 
 @hf.task(runner="process", retry=ONCE)
 def sit_until_signaled(file: str) -> None:
-    """Ends its work in good order when it is asked to."""
+    """Finish in good order on SIGTERM."""
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     note(file)

@@ -56,7 +56,7 @@ async def outside(n: int, *, ctx: Context = CONTEXT) -> None:
 
 @hf.task(name="frozen", retry=AGAIN)
 def frozen(*, ctx: Context = CONTEXT) -> None:
-    """The first attempt is frozen by the test where it says so; the second holds the job until it is told to go on."""
+    """The test freezes the first attempt where it says so; the second holds the job until the test releases it."""
     try:
         with ctx.transaction() as conn:
             conn.execute(ROW, [ctx.job_id, ctx.attempt])

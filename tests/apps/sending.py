@@ -41,8 +41,8 @@ def way(n: int) -> tuple[str, str | None]:
     return "asking" if n % 2 else "blind", f"stream-{n % 20}" if n % 3 == 0 else None
 
 
-# -- the jobs. Whoever emits in order holds the order's row, so that the numbers are those of the emits. A job whose
-#    message somebody else has emitted writes no row.
+# -- the jobs. An emitter in order holds the order's row, so that the numbers are those of the emits. A job whose
+#    message was emitted before writes no row.
 
 
 @hf.task(name="on_loop", retry=AGAIN)
@@ -121,7 +121,7 @@ def ask(question: dict[str, Any]) -> bytes:
         return responses.readline().strip()
 
 
-# -- a job that tells of its message before it has ended
+# -- a job that emits before it has ended
 
 
 def note(*words: object) -> None:

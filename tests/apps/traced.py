@@ -1,4 +1,4 @@
-"""An application with traces whose handlers run in child processes and tell what they find there."""
+"""An application with traces whose handlers run in child processes and return the trace context they find."""
 
 from __future__ import annotations
 

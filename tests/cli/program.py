@@ -1,4 +1,4 @@
-"""Runs the `holdfast` program: in this process for quick answers, as a process of its own from end to end."""
+"""Run the `holdfast` program: in this process for speed, or as a process of its own from end to end."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ COMMAND = [sys.executable, "-m", "holdfast.cli"]
 
 
 def holdfast(dsn: str, *arguments: str, stdin: str | None = None) -> Result:
-    """One command in this process; `answer` is typed by the user."""
+    """Run one command in this process; `stdin` is what the user types."""
     return CliRunner().invoke(app, list(arguments), env={"HOLDFAST_DSN": dsn}, input=stdin)
 
 
 def as_json(result: Result) -> Any:
-    """What a command said as JSON; it must have succeeded and said nothing else on stdout."""
+    """Return a command's stdout parsed as JSON; the command must have succeeded."""
     assert result.exit_code == 0, result.output
     return json.loads(result.stdout)
 
@@ -58,7 +58,7 @@ def started(dsn: str, *arguments: str, folder: Path, command: Sequence[str] = CO
 
 
 class Program:
-    """A program that runs, and what it has said."""
+    """A running program and its output so far."""
 
     def __init__(self, process: subprocess.Popen[bytes], output: Path) -> None:
         self.process = process

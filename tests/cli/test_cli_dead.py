@@ -19,7 +19,7 @@ Bury = Callable[..., list[str]]
 
 @pytest.fixture
 def bury(sql: Sql) -> Bury:
-    """Puts jobs among the dead; answers with their ids."""
+    """Put jobs among the dead and return their ids."""
 
     def put(number: int, task: str = "app.send", status: str = "dead", code: str = "TIMEOUT") -> list[str]:
         made = ids.make_many(number)
@@ -119,7 +119,7 @@ def test_all_asks_first(dsn: str, bury: Bury, sql: Sql) -> None:
     refused = holdfast(dsn, "dead", "retry", "--all", stdin="n\n")
     assert refused.exit_code == 1
     assert "retry 3 jobs?" in refused.stderr
-    assert holdfast(dsn, "dead", "discard", "--all").exit_code == 1  # nobody there to answer
+    assert holdfast(dsn, "dead", "discard", "--all").exit_code == 1  # no terminal to confirm on
     assert count(sql, "dead") == 3
     assert "retried 3 jobs\n" in holdfast(dsn, "dead", "retry", "--all", stdin="y\n").stdout
 
@@ -148,7 +148,7 @@ def test_jobs_of_one_batch_are_retried(dsn: str, bury: Bury, sql: Sql) -> None:
 
 @pytest.fixture
 def blocked(sql: Sql) -> str:
-    """Two keys that handlers found blocked; answers the id of the last job that did."""
+    """Block two keys through handlers, and return the id of the last job that did so."""
     id_ = ids.make()
     for key in ("shop.example", "forum.example", "shop.example"):
         sql("SELECT note_block(%s, 'ROBOTS: refused', %s)", [key, id_])

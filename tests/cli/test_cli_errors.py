@@ -1,4 +1,4 @@
-"""How the program fails: one line that says what to do, an exit code a script can tell apart, no traceback."""
+"""How the program fails: one line that says what to do, an exit code for scripts, no traceback."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ Sql = Callable[..., list[tuple[Any, ...]]]
 
 @pytest.fixture
 def die(hf: Holdfast, sql: Sql) -> Callable[..., str]:
-    """Emits a message and lets it end; answers its id."""
+    """Emit a message, let it end and return its id."""
 
     def make(key: str, channel: str = "email", tenant: str | None = None, outcome: str = "dead") -> str:
         emitted = hf.emit(None, channel, {"to": "a@b.c"}, key=key, tenant=tenant)

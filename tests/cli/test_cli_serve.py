@@ -65,7 +65,7 @@ def test_jobs_are_made_waited_for_and_run_by_ticks_alone(hf: Holdfast, dsn: str,
                 assert '"result":3' in "".join(events.iter_text())
             assert http.get(f"/jobs/{id_}", params={"wait": 10}).json()["status"] == "succeeded"
             id_ = http.post("/jobs", json={"task": "app.add", "args": {"a": 1, "b": 2}}).json()["id"]
-            with http.stream("GET", f"/jobs/{id_}/events") as events:  # whoever still waits does not hold it up
+            with http.stream("GET", f"/jobs/{id_}/events") as events:  # a waiting request does not delay the shutdown
                 assert '"queued"' in next(stream := events.iter_text())
                 program.process.send_signal(signal.SIGTERM)
                 assert program.ended() in (0, -signal.SIGTERM)

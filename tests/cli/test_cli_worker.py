@@ -123,7 +123,7 @@ def test_processes_of_a_killed_supervisor_stop_by_themselves(dsn: str, folder: P
         wait_until(lambda: len(pids(sql)) == 2)
         program.process.kill()
         program.ended()
-        wait_until(lambda: program.output.count("worker stopped") == 2)  # said last, after the row is gone
+        wait_until(lambda: program.output.count("worker stopped") == 2)  # logged last, after the row is gone
     assert sql("SELECT count(*) FROM workers") == [(0,)]
 
 

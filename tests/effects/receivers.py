@@ -1,4 +1,4 @@
-"""Receivers of webhooks that behave as they are told, on loopback addresses that stand for public and inner ones.
+"""Receivers of webhooks with scripted behaviour, on loopback addresses that stand for public and inner ones.
 
 Nothing but loopback is dialled in tests: 127.0.0.2 stands for a public address, 127.0.0.1 for one inside.
 """
@@ -60,7 +60,7 @@ async def request(reader: asyncio.StreamReader, receiver: Receiver) -> None:
 
 
 def respond_with(*responses: bytes) -> Behaviour:
-    """Gives these answers in turn on each connection, the last again and again."""
+    """Send these responses in turn on each connection; the last one repeats."""
 
     async def behave(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, receiver: Receiver) -> None:
         turn = 0

@@ -1,4 +1,4 @@
-"""Receivers that mean harm: they reach nothing inside, cost no memory, keep nobody longer than the deadline."""
+"""Receivers that mean harm: they reach nothing inside, cost no memory, delay no sender beyond the deadline."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ SPELLINGS = [
 
 @pytest.fixture
 async def inside() -> AsyncIterator[Receiver]:
-    """What must not be reached: it answers whoever comes, and counts them."""
+    """A server that must not be reached: it responds to every connection, and counts them."""
     async with receiving(respond_with(OK), host=INSIDE) as receiver:
         yield receiver
 
@@ -399,7 +399,7 @@ async def test_of_several_addresses_only_those_that_are_public_are_dialled(insid
         for addresses in (["127.0.0.1", "::1", PUBLIC, "10.0.0.1"], [PUBLIC, "127.0.0.1"]):
             async with Sender(rule=rule, lookup=named(*addresses)) as sender:
                 assert (await sender.post(receiver.at(NAME), b"{}", {}, 5, dev=True)).status == 200
-                with pytest.raises(DeliveryError) as error:  # nobody listens at the public one
+                with pytest.raises(DeliveryError) as error:  # no server listens at the public one
                     await sender.post(inside.at(NAME), b"{}", {}, 5, dev=True)
                 assert error.value.code == "CONNECT"
     assert inside.connections == 0

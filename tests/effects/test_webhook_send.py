@@ -1,4 +1,4 @@
-"""What is sent, what is kept of the answer, and how connections are used."""
+"""What is sent, what is kept of the response, and how connections are used."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from holdfast.settings import VERSION
 
 
 class Zone:
-    """A name server: each question takes the next of its answers."""
+    """A name server: each lookup returns the next of its addresses."""
 
     def __init__(self, *addresses: list[str]) -> None:
         self.addresses, self.lookups = list(addresses), 0

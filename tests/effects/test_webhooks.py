@@ -225,7 +225,7 @@ async def test_an_endpoint_that_fails_time_after_time_is_left_alone_for_a_while(
     waiting = [d for d in hf.webhooks.deliveries(endpoint=endpoint.id) if d.attempts == 0]
     assert len(waiting) == 20 - tries
     assert "breaker" in hf.why(waiting[0].id).sentence
-    hf.webhooks.enable(endpoint.id)  # somebody has repaired it
+    hf.webhooks.enable(endpoint.id)  # the endpoint is repaired
     assert hf.webhooks.get(endpoint.id).breaker_open_until is None
 
 

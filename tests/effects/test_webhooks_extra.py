@@ -1,4 +1,4 @@
-"""Webhooks are an extra: without aiohttp everything else works, and who wants them is told (R22)."""
+"""Webhooks are an extra: without aiohttp everything else works, and a worker that needs them says so (R22)."""
 
 from __future__ import annotations
 

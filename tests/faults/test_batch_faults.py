@@ -26,7 +26,7 @@ QUICK = {"lease": 2.0, "renew": 0.3, "upkeep": 0.2, "poll": 0.1}
 
 @pytest.fixture
 def ledger(dsn: str) -> Iterator[Callable[[], int]]:
-    """The application's table; answers how many rows it has."""
+    """Create the application's table and return a function that counts its rows."""
     with psycopg.connect(dsn, autocommit=True) as conn:
         conn.execute("create table if not exists public.ledger (job uuid not null, attempt int not null)")
         yield lambda: conn.execute("select count(*) from public.ledger").fetchone()[0]

@@ -1,4 +1,4 @@
-"""A destination that fails, then heals: while its breaker is open it gets probes only, and nobody else notices."""
+"""A destination that fails, then heals: while its breaker is open it gets probes only, and others are unaffected."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PAUSE = 0.5
 
 
 class Destination:
-    """An HTTP server on the loopback device that can be broken, and knows when it was asked for what."""
+    """An HTTP server on the loopback device that can be broken, and records its requests."""
 
     def __init__(self) -> None:
         self.broken = True

@@ -1,4 +1,4 @@
-"""Cancel while workers are killed or frozen: whoever was told "canceling" sees the job end, and no other attempt."""
+"""Cancel while workers are killed or frozen: after "canceling" the job ends, and has no other attempt."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def stub(n: int) -> None: ...
 
 
 def cancel(sql: Sql, id_: str) -> tuple[str, int]:
-    """What cancel answered, and which attempt the job was at, both at the moment of the commit."""
+    """Return the outcome of cancel and the job's attempt, both as of the commit."""
     sql("begin")
     ((_, outcome),) = sql("select id, outcome from cancel(array[%s::uuid])", [id_])
     ((attempts,),) = sql("select attempts from jobs where id = %s", [id_])

@@ -53,7 +53,7 @@ def wait_for(sql: Sql, moment: datetime) -> None:
 
 
 def check(sql: Sql, first: datetime, seconds: int) -> list[datetime]:
-    """Each slot of so many seconds was fired exactly once; answers the slots."""
+    """Check that each slot of this many seconds was fired exactly once, and return the slots."""
     expected = [first + timedelta(seconds=n) for n in range(seconds)]
     wait_until(lambda: slots(sql)[-1] >= expected[-1], seconds + 60)
     counted = Counter(slot for slot in slots(sql) if slot <= expected[-1])

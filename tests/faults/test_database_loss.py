@@ -148,7 +148,7 @@ class CuttingProxy:
         source.close()  # the other direction's thread closes the other one
 
     def keep_cutting(self, every: Callable[[], int] | None) -> None:
-        """After so many replies that pass, asked anew each time; None to stop it."""
+        """Cut after this many replies, a new number each time; None stops it."""
         with self._guard:
             self._every, self._passing = every, every() if every else 0
 
@@ -458,7 +458,7 @@ def test_an_async_call_that_gets_no_answer_fails_at_its_deadline(proxied: tuple[
 
 
 async def test_a_workers_call_that_gets_no_answer_fails_at_its_deadline(proxied: tuple[Holdfast, CuttingProxy]) -> None:
-    """psycopg answers a cancellation by waiting for the server's word, so asyncio's timeout alone takes its time."""
+    """psycopg handles a cancellation by waiting for the server, so asyncio's timeout alone takes longer."""
     through, proxy = proxied
     settings = through.settings.with_(call_timeout=0.5, connect_timeout=1.0)
     session, calls = Session(settings, "test"), Calls(settings.schema)

@@ -1,4 +1,4 @@
-"""Holders of limits that are killed: nobody is ever above a limit, and every counter is the truth afterwards."""
+"""Holders of limits that are killed: no limit is ever exceeded, and every counter is exact afterwards."""
 
 from __future__ import annotations
 

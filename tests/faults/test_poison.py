@@ -1,4 +1,4 @@
-"""Poison beside healthy work in one worker: each poisonous attempt fails by itself, and nobody else notices."""
+"""Poison beside healthy work in one worker: each poisonous attempt fails alone, and other jobs are unaffected."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """HS1, HS2: jobs that emit in their transaction and workers that deliver, while workers are killed and the database is
-restarted. Each message is there once, is sent at least once, and nobody sends again without knowing."""
+restarted. Each message is there once, is sent at least once, and no repeat is unmarked."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def check(found: Found) -> None:
 
 
 def check_repeats(arrivals: list[Arrival]) -> None:
-    """Who sends again has been told; who asks when told has never sent again."""
+    """Check that each repeat had `maybe_sent`, and that a sender that looked its key up first never sent twice."""
     keys: set[str] = set()
     for each in arrivals:
         assert each.key not in keys or each.maybe_sent, f"sent again by one who did not know: {each}"
@@ -324,7 +324,7 @@ def arrival(n: int, **more: Any) -> Arrival:
 
 
 def good() -> Found:
-    """What a run may leave behind: 0, 60 and 120 are in order, and 4 and 60 were sent again by somebody who knew."""
+    """Return what a run may leave: 0, 60 and 120 are in order, and 4 and 60 were sent again with `maybe_sent`."""
     arrivals = [arrival(n) for n in range(121)]
     arrivals[61:61] = [arrival(n, attempt=2, maybe_sent=True, acted=False) for n in (60, 4)]
     outbox = [(key_of(n), "delivered") for n in range(121)]

@@ -23,7 +23,7 @@ JOBS = 500
 
 @pytest.fixture
 def ledger(dsn: str) -> Iterator[Callable[[], list[tuple[str, int]]]]:
-    """The application's table; answers its rows: which job, which attempt."""
+    """Create the application's table and return a function for its rows: which job, which attempt."""
     with psycopg.connect(dsn, autocommit=True) as conn:
         conn.execute("create table if not exists public.ledger (job uuid not null, attempt int not null)")
         yield lambda: conn.execute("select job::text, attempt from public.ledger order by 1, 2").fetchall()
@@ -107,7 +107,7 @@ def zombie_and_owner(dsn: str, sql: Sql, folder: Path, schema: str) -> Iterator[
 
 
 def come_back(zombie: Any, folder: Path) -> None:
-    """The zombie goes on, and has either committed or been told that it may not."""
+    """The zombie goes on, and either has committed or is refused."""
     (folder / "go-1").touch()
     zombie.signal(signal.SIGCONT)
     wait_until(lambda: [note for note in (*zombie.notes("committed"), *zombie.notes("refused")) if note[2] == "1"])

@@ -72,7 +72,7 @@ def test_a_terminal_shows_what_is_measured_while_rows_go_to_standard_output(serv
     command = [sys.executable, "-m", "holdfast.cli", "bench", "-w", "enqueue_one", "--scale", "0.001"]
     env = os.environ | {"HOLDFAST_DSN": server, "TERM": "xterm", "COLUMNS": "80"}
     with ThreadPoolExecutor() as threads:
-        reading = threads.submit(_read_all, ours)  # a terminal that nobody reads fills up
+        reading = threads.submit(_read_all, ours)  # a terminal that is not read fills up
         done = subprocess.run(command, env=env, stdout=subprocess.PIPE, stderr=theirs, timeout=100, check=False)
         os.close(theirs)
         screen = reading.result()

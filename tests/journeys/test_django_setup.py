@@ -31,7 +31,7 @@ SQLITE = {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}
 
 
 def project(folder: Path, database: dict[str, Any], tasks: dict[str, Any], *command: str) -> list[str]:
-    """Writes a project of its own, and answers how a command of it is run."""
+    """Write a new project and return a function that runs its commands."""
     (folder / "site_settings.py").write_text(
         f"DATABASES = {{'default': {database!r}}}\nTASKS = {tasks!r}\nUSE_TZ = True\nSECRET_KEY = 'x'\n"
         "INSTALLED_APPS = ['shop', 'holdfast.django']\n"

@@ -224,7 +224,7 @@ def record_signals() -> Iterator[list[tuple[str, str, str]]]:
 
 
 def steps(signals: list[Any], enqueued: Any) -> list[Any]:
-    """What was told of a task without its "enqueued", which is told once. Nobody promises when: by then the task is
+    """Return the signals of a task except "enqueued", which is sent once. Its order is not defined: by then the task is
     committed, and a worker may have started it, or even ended it."""
     assert signals.count(enqueued) == 1
     return [each for each in signals if each != enqueued]

@@ -34,7 +34,7 @@ class Clock:
         return self._conn.execute("select clock()").fetchone()[0]
 
     def advance(self, seconds: float) -> datetime:
-        """Moves the clock, also back; answers the new time."""
+        """Move the clock, also back, and return the new time."""
         return self.set(self.now + timedelta(seconds=seconds))
 
     def set(self, at: datetime) -> datetime:

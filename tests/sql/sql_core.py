@@ -22,7 +22,7 @@ Job = namedtuple(
     "id task tenant queue priority payload status attempts max_attempts run_at last_error created_at started_at "
     "finished_at result dedupe_key locked_by locked_at heartbeat_at lease_expires_at token batch deadline progress",
 )
-LONGEST_STATEMENT = 30  # seconds: whoever waits for a lock for ever is told so, and where
+LONGEST_STATEMENT = 30  # seconds: a statement that waits for a lock for ever fails, and names the place
 PLACES = (
     "select 'live' as place, id from live union all select 'later', id from later "
     "union all select 'dead', id from dead union all select 'history', id from history"
@@ -54,7 +54,7 @@ def runner(conn: psycopg.Connection) -> Sql:
 
 
 def enqueue(sql: Sql, task: str = "t", **options: Any) -> tuple[uuid.UUID, str]:
-    """enqueue() by named parameters; payload and retry are Python values. Answers id and outcome."""
+    """Call enqueue() by named parameters; payload and retry are Python values. Return id and outcome."""
     casts = {
         "payload": "jsonb",
         "retry": "jsonb",
@@ -71,7 +71,7 @@ def enqueue(sql: Sql, task: str = "t", **options: Any) -> tuple[uuid.UUID, str]:
 
 
 def put(sql: Sql, task: str = "t", **options: Any) -> uuid.UUID:
-    """Enqueues a job that must be new; answers its id."""
+    """Enqueue a job that must be new and return its id."""
     id_, outcome = enqueue(sql, task, **options)
     assert outcome == "created"
     return id_
@@ -100,7 +100,7 @@ def claim_one(sql: Sql, worker: str = "w", **options: Any) -> Claimed:
 
 
 def finish(sql: Sql, *jobs: Claimed) -> list[uuid.UUID]:
-    """Ends jobs as succeeded; answers the refused ids."""
+    """End jobs as succeeded and return the refused ids."""
     return firsts(sql("select finish(%s::uuid[], %s::bigint[])", [[j.id for j in jobs], [j.token for j in jobs]]))
 
 

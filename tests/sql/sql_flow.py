@@ -20,7 +20,7 @@ def rule(sql: Sql, template: str, **code: float) -> None:
 
 
 def change(sql: Sql, key: str, by: str | None = None, **names: float | None) -> int:
-    """set_limit(); answers how many keys it was about."""
+    """Call set_limit() and return the number of keys it changed."""
     return sql("select set_limit(%s, %s::jsonb, %s)", [key, json.dumps(names), by])[0][0]
 
 

@@ -17,7 +17,7 @@ Work = Callable[[Sql, random.Random], Any]
 def hammer(
     dsn: str, schema: str, seed: int, seconds: float, works: list[Work], enough: Callable[[], bool], longest: float = 20
 ) -> list[BaseException]:
-    """Runs each work over and over, for so long and on a slow machine until there is enough; answers what they
+    """Repeat each function for this long, and on a slow machine until there is enough; return what they
     raised. It ends: no statement of a session may take longer than core.LONGEST_STATEMENT."""
     begun, errors = time.monotonic(), []
 

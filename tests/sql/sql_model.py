@@ -72,7 +72,7 @@ class Job:
     final: str | None = None
     finished_at: datetime | None = None
     errors: bool = False
-    wanted: bool = False  # somebody has asked to cancel it while it ran
+    wanted: bool = False  # canceled while it ran
     deadline: datetime | None = None
     run_at_until: datetime | None = None  # set where chance decides: any time from run_at to this
 
@@ -174,7 +174,7 @@ class Model:
     def claim(
         self, worker: str, queues: list[str], limit: int, ttl: float, after: dict[str, Any], token: int
     ) -> list[Job]:
-        """What the claim must have taken; `token` is the one it told, checked by the caller."""
+        """Return what the claim must have taken; `token` is the one it returned, checked by the caller."""
         taken: list[Job] = []
         # A claim looks only at what became due just now; the leader finds what has been due for longer.
         promoted = self.promote(100, JUST_NOW)

@@ -1,4 +1,4 @@
-"""Cancel that meets a promote, a claim or an attempt's end: whoever was told "canceling" sees no other attempt."""
+"""Cancel that meets a promote, a claim or an attempt's end: after "canceling" there is no other attempt."""
 
 from __future__ import annotations
 
@@ -204,7 +204,7 @@ def test_racing_cancels_and_promotes_never_call_a_waiting_job_unknown(dsn: str, 
 
 
 class CancelResult(NamedTuple):
-    """What cancel answered for a job, and how many attempts it had had by then."""
+    """The outcome of cancel for a job, and its attempts by then."""
 
     outcome: str
     attempts: int
@@ -311,7 +311,7 @@ class Race:
 
 
 def drain(sql: Sql) -> None:
-    """Lets everything that is left succeed. Nobody else is there any more, so each round must end something."""
+    """Let everything that is left succeed. No other session is left, so each round must end something."""
     core.lose(sql)
     while left := core.count(sql, "live") + core.count(sql, "later"):
         sql("update later set run_at = clock()")

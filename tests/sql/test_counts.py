@@ -166,7 +166,7 @@ def test_where_a_look_is_quick_every_round_looks_at_all(sql: Sql) -> None:
 
 
 def begun(sql: Sql, number: int) -> list[uuid.UUID]:
-    """Closed batches whose only job has ended, and that nobody has ended yet, in the order of their ids."""
+    """Return closed batches whose only job has ended, and that are not ended yet, in the order of their ids."""
     sql("insert into batches (id, name, open, created_at) select uuid7(), 'b', false, clock() "
         "from generate_series(1, %s)", [number])  # fmt: skip
     sql("insert into batch_counts (batch, backend, added, succeeded) select id, 1, 1, 1 from batches")

@@ -25,7 +25,7 @@ def outcome(sql: Sql, job: Claimed, **word: Any) -> bool:
     return not sql("select finish('{}', '{}', %s::jsonb, '{}')", [json.dumps(outcomes)])
 
 
-# Every way in which an attempt can end; each answers whether it was accepted.
+# Every way in which an attempt can end; each returns whether it was accepted.
 ENDS: dict[str, Callable[[Sql, Claimed], bool]] = {
     "finish": lambda sql, job: not core.finish(sql, job),
     "finish keeping count": lambda sql, job: (

@@ -249,7 +249,7 @@ def test_a_worker_sleeps_until_there_is_room_again_by_itself(sql: Sql) -> None:
 
 @pytest.mark.parametrize("number", [1, 10])
 def test_jobs_that_another_transaction_holds_keep_no_others_from_being_found(sql: Sql, other: Any, number: int) -> None:
-    """With one slot only one flow is visited in a lap, and it may be the one whose jobs are held."""
+    """With one slot only one flow is visited in a round, and it may be the one whose jobs are locked."""
     for n in range(number):
         flow.put(sql, tenant="held", keys=[f"k{n}"], number=2)
     flow.put(sql, tenant="free", number=100)

@@ -182,7 +182,7 @@ class Machine(RuleBasedStateMachine):
     # -- claims
 
     def take(self, limit: int, queues: list[str], **more: Any) -> tuple[list[Taken], dict[str, Any]]:
-        """Jobs, and what the claim tells beside them."""
+        """Return the jobs, and what the claim returns beside them."""
         given = {"free": None, "cap": None, "served": None, "direct": False} | more
         rows = self.sql(
             "select id, token, tenant, queue, task, priority, attempt, keys, info from claim('w', %(queues)s::text[], "

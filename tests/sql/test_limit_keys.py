@@ -319,7 +319,7 @@ def in_force(sql: Sql) -> dict[str, tuple[Any, ...]]:
 
 @contextmanager
 def listening(dsn: str, sql: Sql) -> Iterator[Any]:
-    """Two workers are known; answers what they have been told since the last time."""
+    """Register two workers; yield a function that returns the payloads since its last call."""
     for name in ("w1", "w2"):
         sql("select register_worker(%s, 'h', 1, '1', '{}', 1, '[]')", [name])
     with psycopg.connect(dsn, autocommit=True) as ears:

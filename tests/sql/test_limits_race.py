@@ -1,6 +1,6 @@
 """Many claimers at once on the same keys, with random ends and crashes: limits are exact at every moment.
 
-Two witnesses. The ledger is kept by the threads themselves: a job is entered after its claim has answered and struck
+Two witnesses. The ledger is kept by the threads themselves: a job is entered after its claim has returned and struck
 out before its end is sent, so it can only show too few. The snapshots are single statements, so they see what is
 committed: jobs and counters must agree in every one of them.
 """

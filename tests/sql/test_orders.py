@@ -50,7 +50,7 @@ def run_all(sql: Sql) -> list[int]:
 
 
 def test_jobs_of_one_transaction_run_as_they_were_enqueued(dsn: str, each_sql: Sql) -> None:
-    """Ids of one millisecond tell nothing unless they are made to."""
+    """Ids of one millisecond have no order unless they are made to."""
     each_sql("begin")
     for n in range(20):
         core.put(each_sql, keys=["order:a"], payload={"n": n})

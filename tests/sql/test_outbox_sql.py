@@ -23,7 +23,7 @@ DAY = 86_400
 
 
 def emit(sql: Sql, key: str | None = "k", channel: str | None = "email", **options: Any) -> tuple[uuid.UUID, str]:
-    """emit() by named parameters. Answers id and outcome."""
+    """Call emit() by named parameters and return id and outcome."""
     casts = {"retry": "jsonb", "id": "uuid", "headers": "json", "keys": "text[]"}
     names, values = ["%s", "%s::jsonb", "%s"], [channel, json.dumps(options.pop("payload", {"to": "a@b.c"})), key]
     for name, value in options.items():

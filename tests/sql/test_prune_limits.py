@@ -1,4 +1,4 @@
-"""Keys come and go: limits that nobody uses are forgotten, and nothing that matters is forgotten with them."""
+"""Keys come and go: unused limits are removed, and nothing that matters is removed with them."""
 
 from __future__ import annotations
 
@@ -239,7 +239,7 @@ def test_a_row_that_a_claim_has_is_not_removed(sql: Sql, dsn: str) -> None:
 
 
 class PrunedRace(Race):
-    """The race over limits, by rules of code alone, and somebody who removes every row the moment it is idle."""
+    """The race over limits, by rules of code alone, while a session removes every row the moment it is idle."""
 
     def __init__(self, sql: Sql) -> None:
         super().__init__(sql, simple=True)

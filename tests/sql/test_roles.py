@@ -311,7 +311,7 @@ SECRETS = [
 
 @pytest.fixture
 def become(each_dsn: str) -> Iterator[Become]:
-    """become("worker") answers a runner of SQL with that role's rights and no others."""
+    """become("worker") returns a runner of SQL with that role's rights only."""
     with core.session(each_dsn) as conn:
         run = core.runner(conn)
 
@@ -444,7 +444,7 @@ def test_the_admin_role_retries_discards_and_cancels(become: Become) -> None:
 
 
 def test_every_function_is_either_granted_or_internal_and_tried_above(each_sql: Sql) -> None:
-    """A function that somebody adds must be thought of here, or it could be granted to the wrong role unnoticed."""
+    """A new function must be listed here, or it could be granted to the wrong role unnoticed."""
     tried = {
         match for text in (*ENQUEUE, *WORK, *OPERATE, *INTERNAL, *LOOK)
         for match in re.findall(r"^select (\w+)\(", text)

@@ -1,4 +1,4 @@
-"""Schedules in SQL: registration, firing each slot once whoever tries, pauses, and what operators do."""
+"""Schedules in SQL: registration, firing each slot once however many try, pauses, and what operators do."""
 
 from __future__ import annotations
 

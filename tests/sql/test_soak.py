@@ -80,7 +80,7 @@ class Traffic:
             core.put(self.sql, delay="1 hour", deadline="2 hours")
 
     def batches(self, names: list[str]) -> None:
-        for name, closes in itertools.product(names, (True, False)):  # some lose whoever opened them
+        for name, closes in itertools.product(names, (True, False)):  # some lose the session that opened them
             batch = uuid.uuid4()
             self.sql("select open_batch(%s, %s, null, %s::jsonb)", [batch, name, json.dumps({"task": "t"})])
             core.put(self.sql, batch=batch)

@@ -1,4 +1,4 @@
-"""Batches in SQL: counted exactly, ended once and never early, whoever adds, ends, cancels or retries meanwhile."""
+"""Batches in SQL: counted exactly, ended once and never early, under concurrent adds, ends, cancels and retries."""
 
 from __future__ import annotations
 

@@ -310,7 +310,7 @@ def make_progress(sql: Sql, **options: Any) -> uuid.UUID:
 
 
 def test_progress_is_kept_as_long_as_history_whatever_the_age_of_its_job(each_sql: Sql, each_clock: Clock) -> None:
-    """Ids tell when a job was made, not when it ran: it may have waited for months, and callers may bring their own."""
+    """An id holds the time a job was made, not when it ran: it may have waited for months, or bring its own id."""
     old = uuid.UUID("018f0000-0000-7000-8000-000000000000")
     random_ones = [uuid.UUID(int=2**128 - 1), uuid.UUID(int=1)]
     ids = [make_progress(each_sql, id=id_) for id_ in (old, *random_ones)]

@@ -69,7 +69,7 @@ delays = st.sampled_from([None, None, 0, 4, 40])
 
 
 class Machine(RuleBasedStateMachine):
-    """Draws calls, makes them on the database and on the model, and compares answers and everything stored."""
+    """Draw calls, make them on the database and on the model, and compare results and everything stored."""
 
     def __init__(self, conn: psycopg.Connection, clock: Clock) -> None:
         super().__init__()

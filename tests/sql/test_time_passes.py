@@ -22,7 +22,7 @@ def late(each_dsn: str, each_sql: Sql) -> Iterator[psycopg.Connection]:
 
 
 def behind(conn: psycopg.Connection, query: str) -> float:
-    """Seconds between the transaction's start and a time that a query tells."""
+    """Return the seconds between the transaction's start and a time that a query returns."""
     row = conn.execute(f"select extract(epoch from ({query}) - now())").fetchone()
     assert row is not None
     return float(row[0])

@@ -338,7 +338,7 @@ def test_sleep_says_when_the_next_delayed_job_is_due(sql: Sql, clock: Clock) -> 
 
 
 def test_an_id_in_two_tables_stops_neither_claims_nor_upkeep(sql: Sql) -> None:
-    """The enqueue role could make one: a delayed job, and the same id copied into live on a queue nobody serves."""
+    """The enqueue role could make one: a delayed job, and the same id copied into live on a queue without workers."""
     twice = core.put(sql, delay="1 hour")
     sql("insert into live (id, queue, task) values (%s, 'unserved', 't')", [twice])
     sql("update later set run_at = now() - interval '1 second'")

@@ -26,7 +26,7 @@ RESPONSE = {"http_status": 503, "response_headers": {"x": "y"}, "response_body":
 
 
 def add(sql: Sql, tenant: str | None = None, events: list[str] | None = None, **options: Any) -> uuid.UUID:
-    """An endpoint; answers its id."""
+    """Add an endpoint and return its id."""
     id_ = uuid.uuid4()
     names = "".join(f", p_{name} => %s" for name in options)
     url = options.pop("url", "https://example.org/hook")
@@ -165,7 +165,7 @@ def test_the_same_event_is_delivered_once_to_each_endpoint(sql: Sql) -> None:
     assert publish(sql, event=event) == (event, first, "existing")
     core.finish(sql, claim(sql))
     assert publish(sql, event=event) == (event, first, "existing")
-    add(sql)  # one that was not there before is told now
+    add(sql)  # one that was not there before gets it now
     _, second, outcome = publish(sql, event=event)
     assert outcome == "created" and len(second) == 1 and second != first
     assert core.count(sql, "live") == 1

@@ -38,7 +38,7 @@ def undone(block: AbstractContextManager[Any]) -> Iterator[None]:
 
 
 class Lent(ABC):
-    """A connection of one library, driven like all the others: blocks, statements, enqueues."""
+    """A connection of one library behind an interface for all: blocks, statements, enqueues."""
 
     is_async = False
     closed_error: type[Exception] | None = None  # what the library raises once closed; None when it connects again

@@ -226,7 +226,7 @@ def test_processes_take_databases_of_their_own_and_leave_none_behind(pg18: str) 
 
 
 def test_a_killed_run_leaves_its_database_to_the_next(tmp_path: Path) -> None:
-    """On a server where nobody else takes it."""
+    """On a server where no other test takes it."""
     code = (
         "import os, sys\nfrom holdfast.testing import scratch_database\n"
         "with scratch_database(sys.argv[1]) as dsn:\n    print(dsn, flush=True)\n    os._exit(9)"

@@ -1,4 +1,4 @@
-"""drain and run: the real worker, in this process, until nothing is due; and how it tells what went wrong."""
+"""drain and run: the real worker, in this process, until nothing is due; and how it reports failures."""
 
 from __future__ import annotations
 
@@ -374,7 +374,7 @@ def test_run_makes_one_attempt_at_one_job_and_leaves_all_others(kit: Kit) -> Non
     async def twice(n: int) -> int:
         return 2 * n
 
-    ids = twice.enqueue_many(range(6)).ids  # all at one time: told apart by id alone
+    ids = twice.enqueue_many(range(6)).ids  # all at one time: only the ids differ
     twice.using(priority=0).enqueue(100)
     delayed = twice.using(delay=HOUR).enqueue(200)
     assert kit.run(ids[3]).result == 6

@@ -39,7 +39,7 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.fixture(scope="session")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder that tells pytest of the plugin, as an installation of this source would."""
+    """A folder that registers the plugin with pytest, as an installation of this source would."""
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]["pytest11"]
     folder = tmp_path_factory.mktemp("installed")
     info = folder / "holdfast-0.1.0.dist-info"
@@ -51,7 +51,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def project(tmp_path: Path, installed: Path, pg18: str) -> Run:
-    """Writes files into a folder and runs pytest there, on the server these tests run on unless told otherwise."""
+    """Write files into a folder and run pytest there, by default on the server these tests run on."""
 
     def run(*args: str, files: dict[str, str], passes: bool = True, **env: str) -> subprocess.CompletedProcess[str]:
         for name, text in files.items():

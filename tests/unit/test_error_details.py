@@ -1,4 +1,4 @@
-"""What an exception tells in `details` is stored with the error, whatever it is."""
+"""An exception's `details` are stored with the error, whatever they are."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def lease(token: int = 1, number: int = 1) -> Lease:
 
 @pytest.fixture
 def hand() -> Hand:
-    """A hand of a worker that fills slots which are kept."""
+    """The prefetch buffer of a worker that fills slots which are kept."""
     made = Hand()
     made.keeps_slots = True
     return made

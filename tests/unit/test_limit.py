@@ -31,7 +31,7 @@ def keys(task: Task[Any, Any], *args: Any, tenant: str | None = None, **kwargs: 
     return task.using(tenant=tenant).new_job(args, kwargs).keys
 
 
-# -- what may be said
+# -- what may be declared
 
 
 def test_a_limit_says_its_numbers_and_nothing_else() -> None:

@@ -21,7 +21,7 @@ URL = os.environ.get("HOLDFAST_TEST_AMQP_URL", "amqp://guest:guest@127.0.0.1:567
 
 
 def real_broker() -> str:
-    """Its URL; skips, loudly, where none answers."""
+    """Return its URL; skip with a warning where none is reachable."""
     where = urlsplit(URL)
     try:
         socket.create_connection((where.hostname or "", where.port or 5672), 2).close()

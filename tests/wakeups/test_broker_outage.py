@@ -37,7 +37,7 @@ EDGE = 0.3  # seconds around a cut and a return that count as the outage
 
 @dataclass
 class Record:
-    """What was seen from outside: all times by one monotonic clock."""
+    """What was observed from outside: all times by one monotonic clock."""
 
     sent: dict[int, tuple[float, float]] = field(default_factory=dict)  # when enqueue was called and when it returned
     starts: dict[int, list[float]] = field(default_factory=lambda: defaultdict(list))
@@ -78,7 +78,7 @@ def problems(it: Record) -> list[str]:
 
 
 def figures(it: Record) -> str:
-    """For whoever reads the log of a test that failed."""
+    """Return figures for the log of a failed test."""
     spans = ((it.begun + EDGE, it.cut - EDGE), (it.cut, it.back - EDGE), (it.back + EDGE, float("inf")))
     each = [it.latencies(*span) for span in spans]
     parts = [f"{len(x)} jobs p50 {statistics.median(x) * 1000:.1f} max {max(x) * 1000:.0f} ms" for x in each if x]
@@ -89,7 +89,7 @@ def figures(it: Record) -> str:
 
 
 class Load:
-    """Callers that enqueue at a steady pace, one on the event loop and one in a thread, until told to stop."""
+    """Callers that enqueue at a steady pace, one on the event loop and one in a thread, until stopped."""
 
     def __init__(self, task: Any, record: Record) -> None:
         self._task, self._record = task, record
@@ -124,7 +124,7 @@ class Load:
 
 
 async def outage(dsn: str, exchange: str, broker: Relay | Node, seconds: float, sql: Sql) -> Record:
-    """Load on an application whose broker goes and comes; answers what was seen."""
+    """Put load on an application whose broker goes and comes, and return the record."""
     record = Record()
     await broker.up()
     with Holdfast(dsn, queue_enabled=True, amqp_url=broker.url, amqp_exchange=exchange) as hf:

@@ -1,4 +1,4 @@
-"""Which ways to make a job due tell of it through RabbitMQ: all that Python has, by one mechanism in the pools."""
+"""Every Python call that makes a job due publishes a message through RabbitMQ, by one mechanism in the pools."""
 
 from __future__ import annotations
 

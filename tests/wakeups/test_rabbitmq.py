@@ -256,7 +256,7 @@ async def test_a_worker_is_woken_again_when_the_broker_is_back(
             assert await soon(ran) == 1
             await relay.down()
             await until(lambda: not worker.hears.connected)
-            await note.aenqueue(2)  # told of by nobody: the worker looks when it is connected again
+            await note.aenqueue(2)  # not announced: the worker looks when it is connected again
             await relay.up()
             assert await soon(ran) == 2
             await until(lambda: hf._publisher._voice and hf._publisher._voice.link.connected)

@@ -69,13 +69,13 @@ async def operator_fixture(shop: Holdfast) -> AsyncIterator[httpx.AsyncClient]:
 
 
 def json_body(response: httpx.Response, status: int = 200) -> Any:
-    """What an answer of this status says."""
+    """Return the JSON body of a response, which must have this status."""
     assert response.status_code == status, response.text
     return response.json()
 
 
 def problem(response: httpx.Response, status: int, name: str) -> dict[str, Any]:
-    """The problem that an answer is."""
+    """Return the problem document of a response."""
     body = json_body(response, status)
     assert response.headers["content-type"] == "application/problem+json"
     assert body["type"] == f"urn:holdfast:problem:{name}" and body["status"] == status and body["title"]

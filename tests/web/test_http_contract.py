@@ -1,4 +1,4 @@
-"""The service keeps what its OpenAPI document says: whatever is sent, no failure, and answers as described."""
+"""The service keeps to its OpenAPI document: whatever is sent, no failure, and responses as described."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_whatever_is_sent_the_answer_is_one_that_the_document_describes(shop: Ho
     schema = schemathesis.openapi.from_url(f"{url}/v1/openapi.json", wait_for_schema=10)
     schema.config.update(base_url=url)
     operations = [each.ok() for each in schema.get_all_operations()]
-    operations.sort(key=lambda each: each.method == "delete")  # what is gone can be asked for nothing more
+    operations.sort(key=lambda each: each.method == "delete")  # a removed thing accepts nothing more
     assert len(operations) > 35
     ends = time.monotonic() + BUDGET
     with requests.Session() as session:

@@ -1,4 +1,4 @@
-"""What is wrong with a request is said with its place and its value; and what the document says of headers."""
+"""Errors in a request are reported with their place and value; and what the document says of headers."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ async def streamed(http: httpx.AsyncClient, id_: str) -> asyncio.Task[httpx.Resp
 
 async def until(condition: Callable[[], Any]) -> None:
     async with asyncio.timeout(40):
-        while not condition():  # noqa: ASYNC110 - no signal tells of it
+        while not condition():  # noqa: ASYNC110 - there is no signal for it
             await asyncio.sleep(0.01)
 
 

@@ -1,4 +1,4 @@
-"""Lists for a tenant whose jobs lie among many of others: short answers with a place to go on, and nothing left out."""
+"""Lists for a tenant whose jobs lie among many of other tenants: short pages with a cursor, and nothing left out."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from holdfast import Holdfast
 from holdfast.web import app
 
 TENANTS = ("ada", "bob", "eve")
-# Everything that could tell of a change, or of rows: what a tenant does must leave the others' as they were.
+# Everything that could reveal a change, or rows: what a tenant does must leave other tenants' values unchanged.
 STATE = """
     select 'job', j.id::text, (to_jsonb(j) - 'heartbeat_at')::text from jobs j where tenant = any (%s)
     union all select 'batch', b.id::text, b::text from batch_progress b where tenant = any (%s)
@@ -39,7 +39,7 @@ OPERATORS = re.compile(r"/v1/(limits|keys|queues|workers|metrics|levels)|/why$")
 
 
 class World:
-    """What three tenants have: things of every kind, with a word in each that nobody else may read."""
+    """What three tenants have: things of every kind, with a word in each that no other tenant may read."""
 
     def __init__(self, shop: Holdfast, sql: Sql) -> None:
         self.ids: dict[str, dict[str, list[str]]] = {each: {} for each in TENANTS}
@@ -82,7 +82,7 @@ def endpoints(shop: Holdfast) -> list[tuple[str, str]]:
 
 
 def test_every_endpoint_with_a_body_is_tried_below(shop: Holdfast) -> None:
-    """Somebody who adds one must say here what to send, or it is not tried for leaks."""
+    """A new endpoint needs an entry here, or it is not tried for leaks."""
     described = app(shop).openapi()["paths"]
     needs = {
         f"{method.upper()} {path}" for path, ways in described.items() for method, way in ways.items()

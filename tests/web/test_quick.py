@@ -1,4 +1,4 @@
-"""The way past the framework: it answers as the long way would, and takes only what it is sure of."""
+"""The fast path past the framework: it responds as the framework would, and takes only what it is sure of."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Wishes that come together go into one call, and each has its own answer."""
+"""Request coalescing: concurrent requests go into one call, and each gets its own result."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ async def test_a_job_that_the_database_refuses_spoils_no_other(hf: Holdfast) -> 
 
 
 async def test_whoever_asks_again_the_moment_it_is_answered_is_answered_again() -> None:
-    """A call that is just ending brings no more answers, so it must not count as one that is under way."""
+    """A call that is just ending brings no more results, so it must not count as one that is under way."""
     together: Together[int, int] = Together(doubled, at_once=1)
     async with asyncio.timeout(20):
         for n in range(5):

@@ -68,7 +68,7 @@ def test_its_last_use_is_written_at_most_once_a_minute_and_waits_for_nobody(hf: 
     done = threading.Event()
     asking = threading.Thread(target=lambda: (used(hf, token), done.set()))
     asking.start()
-    assert done.wait(20)  # somebody has the row, and it is not waited for
+    assert done.wait(20)  # another session has the row, and it is not waited for
     sql("rollback")
     asking.join()
     used(hf, token)

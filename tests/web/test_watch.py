@@ -1,4 +1,4 @@
-"""Those who wait for jobs: told soon, by one query for all of them."""
+"""Requests that wait for jobs: notified soon, by one query for all of them."""
 
 from __future__ import annotations
 

@@ -151,7 +151,7 @@ async def test_a_block_that_raises_cancels_its_batch(hf: Holdfast) -> None:
 
 
 async def test_a_block_that_raises_is_heard_even_if_its_batch_cannot_be_canceled(hf: Holdfast, dsn: str) -> None:
-    """Somebody who may only enqueue cannot cancel; what broke the block is still what is raised."""
+    """A role that may only enqueue cannot cancel; the block's own error is still raised."""
     enqueuer = Holdfast(psycopg.conninfo.make_conninfo(dsn, options="-c role=holdfast_enqueue"))
     batch, other = enqueuer.batch("import"), enqueuer.batch("import")
     with pytest.raises(RuntimeError, match="half way") as caught, batch:
@@ -229,7 +229,7 @@ def test_workers_that_end_a_batch_at_once_enqueue_its_callback_once(hf: Holdfast
 
 
 async def test_a_transaction_of_the_callers_does_not_hold_up_a_worker(hf: Holdfast, dsn: str) -> None:
-    """Somebody adds to a running batch and keeps the transaction open: the jobs of others go on."""
+    """A caller adds to a running batch and keeps the transaction open: other jobs go on."""
 
     @hf.task()
     async def row(n: int) -> None: ...

@@ -1,4 +1,4 @@
-"""What an emit answers, and what it refuses (R20, R21); what becomes of messages is in test_outbox.py."""
+"""What an emit returns, and what it refuses (R20, R21); what becomes of messages is in test_outbox.py."""
 
 from __future__ import annotations
 

@@ -128,7 +128,7 @@ class Gate:
 
     async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         there, back = await asyncio.open_unix_connection(self._target)
-        if not self._is_open:  # it was shut while somebody came in
+        if not self._is_open:  # it was closed during a connect
             writer.transport.abort()
             back.transport.abort()
             return

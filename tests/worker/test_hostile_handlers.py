@@ -60,7 +60,7 @@ async def test_no_report_of_progress_can_harm_the_worker_or_hide_the_reports_of_
 
 
 async def test_the_last_report_of_a_thread_is_never_lost(hf: Holdfast) -> None:
-    """Threads report while the worker collects: what was said last before the end is what stays."""
+    """Threads report while the worker collects: the last report before the end is stored."""
 
     @hf.task()
     def counts(*, ctx: Context = CONTEXT) -> None:

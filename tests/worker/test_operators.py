@@ -12,7 +12,7 @@ from holdfast import Holdfast, Limit, Status, Task
 from holdfast.worker import Worker
 
 JOBS = 6
-POLL = 60.0  # a worker that is not told would not look again within the test
+POLL = 60.0  # a worker without a notification would not look again within the test
 
 
 @pytest.fixture

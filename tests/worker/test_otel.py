@@ -1,4 +1,4 @@
-"""OpenTelemetry: one trace from enqueue through run to outbox, seen by the SDK's exporter in memory."""
+"""OpenTelemetry: one trace from enqueue through run to outbox, recorded by the SDK's in-memory exporter."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ Rows = Callable[[], list[int]]
 
 @pytest.fixture
 def ledger(sql: Sql) -> Iterator[Rows]:
-    """A table of the application's; answers what is in it."""
+    """Create a table of the application and return a function for its rows."""
     sql("create table if not exists public.ledger (n integer not null)")
     yield lambda: [row[0] for row in sql("select n from public.ledger order by n")]
     sql("drop table public.ledger")
@@ -300,7 +300,7 @@ async def test_a_worker_that_stops_rolls_back_a_coroutines_transaction_and_gives
 
 
 async def test_a_thread_that_outlives_its_worker_ends_its_job_or_nothing(hf: Holdfast, sql: Sql, ledger: Rows) -> None:
-    """Its worker is gone, its job still its own: the lease decides, and whoever commits first."""
+    """Its worker is gone, its job still its own: the lease decides, and the first commit."""
     entered, go, left = threading.Event(), threading.Event(), threading.Event()
 
     @hf.task(retry=Retry.fixed(0))

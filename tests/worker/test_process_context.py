@@ -133,7 +133,7 @@ async def test_middleware_sees_what_a_process_does(app: Holdfast) -> None:
 
 
 async def test_a_canceled_job_is_its_process_until_that_has_ended(app: Holdfast, tmp_path: Path) -> None:
-    """It tidies up when it is told to end, and is running meanwhile: nobody else may take its key."""
+    """It cleans up on SIGTERM and still runs meanwhile: no other job may take its key."""
     async with working(app):
         tidy = crunch.sit_until_signaled.using(dedupe="k")
         job = await tidy.aenqueue(str(tmp_path / "pid"))

@@ -23,7 +23,7 @@ import crunch
 
 @pytest.fixture
 def broken(dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """A module that works where it was first imported and does as told in a child process."""
+    """A module that imports where it is first imported, and runs the given code in a child process."""
     monkeypatch.syspath_prepend(tmp_path)
     modules: list[str] = []
 

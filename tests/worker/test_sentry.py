@@ -1,4 +1,4 @@
-"""Sentry: what a failed attempt sends, seen by a transport that sends nothing; scrubbed, grouped, bounded."""
+"""Sentry: what a failed attempt sends, recorded by a transport that sends nothing; scrubbed, grouped, bounded."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_nothing_private_is_sent(text: str, gone: list[str]) -> None:
     class Refused(Exception):
         code = text
 
-    secret_local = text  # noqa: F841 - what must not be seen
+    secret_local = text  # noqa: F841 - must not be sent
     try:
         try:
             raise KeyError(text)

@@ -69,7 +69,7 @@ def test_forty_tenants_all_advance_in_every_tick_of_200(hf: Holdfast, sql: Sql, 
 def test_all_tenants_advance_where_the_room_cannot_be_divided_by_them(
     hf: Holdfast, sql: Sql, ran: list[str | None], tenants: int, room: int
 ) -> None:
-    """FAIR2: the document ranks jobs within their tenant, so nobody's second comes before anybody's first."""
+    """FAIR2: the document ranks jobs within their tenant, so no second job comes before another tenant's first."""
     for n in range(tenants):
         flow.put(sql, task="note", tenant=f"t{n}", number=20)
     done = hf.tick(max_jobs=room)
@@ -152,7 +152,7 @@ def test_work_under_a_limit_is_run_as_its_places_come_free(hf: Holdfast) -> None
 
 
 def test_a_tick_does_the_upkeep_that_is_due(hf: Holdfast, sql: Sql, ran: list[str | None]) -> None:
-    """Where there are ticks only, somebody must take back what was lost and move what has come due."""
+    """Where there are ticks only, a tick must reclaim lost jobs and promote what has come due."""
     flow.put(sql, task="note", number=2)
     assert len(flow.claim(sql, "gone", 1)) == 1
     sql("update claims set expires_at = now() - interval '1 minute'")

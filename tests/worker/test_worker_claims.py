@@ -57,7 +57,7 @@ async def test_a_delayed_job_starts_on_time_even_when_it_was_enqueued_while_the_
 async def test_a_worker_that_begins_to_listen_looks_for_what_it_was_not_told_of(
     hf: Holdfast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is among the sleepers before it listens, and meanwhile nobody hears a notification."""
+    """It is among the sleepers before it listens, and meanwhile notifications reach no worker."""
     may_listen, sleeps = asyncio.Event(), asyncio.Event()
     connect, wait = Session._open, Claimer._wait
 
@@ -89,7 +89,7 @@ async def test_a_worker_that_begins_to_listen_looks_for_what_it_was_not_told_of(
 async def test_a_worker_that_falls_asleep_asks_again_when_the_next_delayed_job_is_due(
     hf: Holdfast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An enqueue that began before it was among the sleepers notifies nobody. When that commits, a first look does not
+    """An enqueue that began before it was among the sleepers notifies no one. When that commits, a first look does not
     find a job that is not due yet."""
     calls: list[str] = []
     ask = Calls.sleep

@@ -1,4 +1,4 @@
-"""Workers under limits and with tenants: nobody above a limit, nobody idle, nobody starved, everything counted."""
+"""Workers under limits and with tenants: no limit exceeded, no worker idle, no tenant starved, everything counted."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from holdfast.worker import Worker
 
 Sql = Callable[..., list[tuple[Any, ...]]]
 READ = "select coalesce(sum(idx_tup_fetch), 0)::int from pg_stat_user_tables where relname = 'live'"
-SLEEPY = {"poll": 60.0, "upkeep": 60.0}  # whatever happens within a test's patience, nobody polled for it
+SLEEPY = {"poll": 60.0, "upkeep": 60.0}  # whatever happens within a test's patience, it was not polling
 
 
 class Gate:
@@ -171,7 +171,7 @@ async def test_a_pause_steps_over_a_backlog_once_and_for_all(hf: Holdfast, sql: 
     hf.pause(keys)
     async with working(hf, queues="default,other") as worker:
         read = []
-        for _ in range(6):  # the server tells what was read a second later: those that step over the backlog come first
+        for _ in range(6):  # the server reports reads a second later: those that step over the backlog come first
             for _ in range(10):
                 await ended(hf, (await quick.aenqueue()).id)
             read.append(sql(READ)[0][0])
