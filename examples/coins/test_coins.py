@@ -197,7 +197,7 @@ def test_the_dedupe_key_is_the_external_id_or_a_hash_of_what_is_normalised() -> 
     assert len({key(), *others}) == 6
 
 
-def test_the_same_lot_seen_again_is_kept_once_at_its_best_match(shop: Shop) -> None:
+def test_a_lot_that_appears_again_is_kept_once_at_its_best_match(shop: Shop) -> None:
     shop.sell("dealers")
     for broad in (True, False, True):  # without mint mark and series less is sure
         shop.scrape("dealers", **({"mintmark": None, "series": None} if broad else {}))
@@ -289,7 +289,7 @@ def test_the_rate_of_a_source_is_its_row_and_a_change_acts_at_once(shop: Shop) -
     assert {row["attempts"] for row in shop.rows("select attempts from scrape_jobs where status = 'pending'")} == {0}
 
 
-def test_a_source_that_is_not_enabled_is_asked_nothing(shop: Shop) -> None:
+def test_a_source_that_is_not_enabled_gets_no_request(shop: Shop) -> None:
     dealers = shop.sell("dealers")
     shop.rows("update sources set enabled = false where id = 'dealers' returning id")
     shop.scrape("dealers")
@@ -306,7 +306,7 @@ def test_the_cache_key_names_the_source_and_the_coin() -> None:
     assert cache_key("ebay", COINS[2]) == "ebay|1921||dollar|Peace|1921 Peace Dollar"
 
 
-def test_an_answer_is_used_again_until_it_is_too_old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_response_is_used_again_until_it_expires(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cache, now = Cache(tmp_path / "cache.sqlite3", ttl=3600), 1_000_000.0
     monkeypatch.setattr("coins.cache.time.time", lambda: now)
     cache.put("key", "text/html", "<ul>")
@@ -422,7 +422,7 @@ def test_a_dead_worker_s_job_is_taken_back_and_done_by_another(shop: Shop, tmp_p
 # Monitoring
 
 
-def test_the_three_monitoring_queries_answer_as_written(shop: Shop) -> None:
+def test_the_three_monitoring_queries_run_as_written(shop: Shop) -> None:
     shop.sell("dealers")
     shop.sell("flaky")
     done, waiting = shop.scrape("dealers"), shop.scrape("flaky")

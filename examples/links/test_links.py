@@ -122,7 +122,7 @@ def test_a_link_has_one_spelling(given: str, one: str) -> None:
 @pytest.mark.parametrize(
     "given", ["javascript:alert(1)", "chrome://x/", "https://", "http://a:b/", "http://[x/", "x" * 3000]
 )
-def test_what_is_no_link_is_told(given: str) -> None:
+def test_what_is_no_link_is_rejected(given: str) -> None:
     with pytest.raises(ValueError, match=r"not a link|[Pp]ort|IPv6"):
         canonical(given)
 
@@ -249,7 +249,7 @@ def test_403_robots_and_captcha_are_dead_at_once_and_block_candidates(
     assert outside.requests[SHOP, path] == (0 if code == "ROBOTS" else 1)
 
 
-def test_a_site_that_is_busy_is_asked_again_when_it_said(
+def test_a_busy_site_is_requested_again_after_its_retry_after(
     holdfast_kit: Kit, client: httpx.Client, db: psycopg.Connection[Any], outside: FakeWeb
 ) -> None:
     imported(client, outside.url(SHOP, "/busy/1"))

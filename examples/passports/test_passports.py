@@ -550,7 +550,7 @@ def closed_port() -> int:
     return port
 
 
-async def test_an_enqueue_is_told_of_on_the_documents_exchange(jobs: Kit) -> None:
+async def test_an_enqueue_is_published_to_the_documents_exchange(jobs: Kit) -> None:
     """Exchange bpc, routing key jobs.trigger, {"job_id": "<uuid>"}."""
     url = _broker()
     with Holdfast(jobs.dsn, **holdfast_settings({**BROKER, "BPC_QUEUE_URL": url})) as wired:

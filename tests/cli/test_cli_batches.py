@@ -78,11 +78,11 @@ def test_a_narrow_terminal_gets_two_lines_for_each_batch(dsn: str, make: Make, s
     assert second.startswith("    tenant acme  total 1,000  processed 1  failed 1  created ")
 
 
-def test_no_batches_are_told_in_words(dsn: str) -> None:
+def test_an_empty_list_of_batches_says_so(dsn: str) -> None:
     assert holdfast(dsn, "batches").stdout.startswith("no batches; make one with")
 
 
-def test_show_tells_everything_and_why_jobs_failed(dsn: str, make: Make, sql: Sql) -> None:
+def test_show_prints_everything_and_why_jobs_failed(dsn: str, make: Make, sql: Sql) -> None:
     batch = make(7)
     end(sql, 6, {"type": "app.Refused", "message": "no \x1b[31mentry"})
     result = holdfast(dsn, "batches", "show", batch.id)
@@ -113,7 +113,7 @@ def test_cancel_says_how_many_jobs_it_canceled(dsn: str, make: Make, sql: Sql) -
     assert sql("SELECT status, canceled FROM batch_progress ORDER BY id") == [("canceled", 1500), ("canceled", 3)]
 
 
-def test_cancel_tells_of_jobs_that_still_run(dsn: str, make: Make, sql: Sql) -> None:
+def test_cancel_reports_jobs_that_still_run(dsn: str, make: Make, sql: Sql) -> None:
     batch = make(5)
     sql("SELECT claim('me', p_limit => 2)")
     result = holdfast(dsn, "batches", "cancel", batch.id)
@@ -144,7 +144,7 @@ def test_a_cancel_that_takes_long_shows_how_far_it_is(dsn: str, make: Make, monk
     assert "canceling import" in holdfast(dsn, "batches", "cancel", make(3).id).stderr
 
 
-def test_watch_of_a_batch_that_has_ended_tells_how(dsn: str, make: Make, sql: Sql) -> None:
+def test_watch_of_a_batch_that_has_ended_prints_how_it_ended(dsn: str, make: Make, sql: Sql) -> None:
     batch = make(3)
     end(sql, 3)
     result = holdfast(dsn, "batches", "watch", batch.id)

@@ -61,7 +61,7 @@ def test_an_error_is_found_by_the_name_that_the_list_shows(dsn: str, bury: Bury)
 
 
 @pytest.mark.parametrize("verb", ["retry", "discard"])
-def test_nothing_to_act_on_is_said_as_the_list_says_it(
+def test_nothing_to_act_on_is_reported_as_the_list_reports_it(
     dsn: str, bury: Bury, monkeypatch: pytest.MonkeyPatch, verb: str
 ) -> None:
     bury(1)

@@ -54,7 +54,7 @@ def test_the_table_shows_whole_ids_in_a_pipe_and_no_colour_codes(dsn: str) -> No
     assert "\x1b" not in result.stdout
 
 
-def test_no_jobs_are_told_in_words(dsn: str) -> None:
+def test_an_empty_list_of_jobs_says_so(dsn: str) -> None:
     assert holdfast(dsn, "jobs").stdout == "no jobs match\n"
     assert holdfast(dsn, "jobs", "queues").stdout == "no jobs wait, run or are dead, and no queue is paused\n"
     assert "holdfast worker" in holdfast(dsn, "jobs", "workers").stdout
@@ -72,7 +72,7 @@ def test_a_queue_that_is_not_known_gets_a_suggestion(dsn: str, sql: Sql) -> None
         assert "warning" not in holdfast(dsn, *command).stderr
 
 
-def test_show_tells_how_long_a_job_waited_and_took(dsn: str, sql: Sql) -> None:
+def test_show_prints_how_long_a_job_waited_and_took(dsn: str, sql: Sql) -> None:
     id_ = enqueue(dsn, "app.send", "--priority", "1")
     ((token,),) = sql("select token from claim('w')")
     sql("select finish(array[%s::uuid], array[%s::bigint])", [id_, token])
@@ -81,7 +81,7 @@ def test_show_tells_how_long_a_job_waited_and_took(dsn: str, sql: Sql) -> None:
     assert ["waited", "12 s"] in shown and ["took", "1.9 s"] in shown and ["priority", "1 (high)"] in shown
 
 
-def test_show_tells_everything_and_terminal_codes_in_errors_are_harmless(dsn: str, sql: Sql) -> None:
+def test_show_prints_everything_and_terminal_codes_in_errors_are_harmless(dsn: str, sql: Sql) -> None:
     id_ = enqueue(dsn, "app.send", '{"to": "a@b.c"}', "--delay", "3600")
     error = {
         "type": "app.Refused",
@@ -107,7 +107,7 @@ def test_show_tells_everything_and_terminal_codes_in_errors_are_harmless(dsn: st
     assert [j["id"] for j in as_json(holdfast(dsn, "jobs", "--json", "--error", "E17"))] == [id_]
 
 
-def test_show_tells_of_batch_deadline_progress_and_a_process_s_output(dsn: str, hf: Holdfast, sql: Sql) -> None:
+def test_show_prints_batch_deadline_progress_and_a_process_s_output(dsn: str, hf: Holdfast, sql: Sql) -> None:
     @hf.task(name="app.send")
     def send() -> None: ...
 
@@ -162,7 +162,7 @@ def test_enqueue_takes_a_deadline(dsn: str, sql: Sql) -> None:
     assert "CONTEXT" not in refused.stderr
 
 
-def test_canceling_a_job_that_runs_tells_it_to_stop_which_is_no_failure(dsn: str, sql: Sql) -> None:
+def test_canceling_a_job_that_runs_asks_it_to_stop_which_is_no_failure(dsn: str, sql: Sql) -> None:
     id_ = enqueue(dsn, "app.send")
     sql("SELECT claim('me')")
     assert as_json(holdfast(dsn, "jobs", "cancel", id_, "--json")) == {id_: "canceling"}
@@ -213,7 +213,7 @@ def test_enqueue_refuses_a_payload_that_is_not_a_json_object(dsn: str) -> None:
         assert why in result.stderr
 
 
-def test_queues_tells_how_much_waits_and_for_how_long(dsn: str) -> None:
+def test_queues_prints_how_much_waits_and_for_how_long(dsn: str) -> None:
     enqueue(dsn, "app.send")
     enqueue(dsn, "app.send", "--delay", "60")
     (queue,) = as_json(holdfast(dsn, "jobs", "queues", "--json"))
@@ -231,7 +231,7 @@ def test_paused_queues_are_shown_though_nothing_is_in_them(dsn: str) -> None:
     assert "by ann: provider down" in holdfast(dsn, "jobs", "queues").stdout
 
 
-def test_workers_are_listed_with_the_time_since_they_were_heard_of(dsn: str, hf: Holdfast) -> None:
+def test_workers_are_listed_with_the_time_since_their_last_heartbeat(dsn: str, hf: Holdfast) -> None:
     hf.sync_pool.run(hf.calls.register_worker("w1", "myhost", 77, "0.1", ["default", "mail"], 5, []))
     (worker,) = as_json(holdfast(dsn, "jobs", "workers", "--json"))
     assert (worker["id"], worker["pid"], worker["queues"], worker["stopping"]) == (

@@ -51,7 +51,7 @@ def test_filters_and_a_limit(dsn: str, domains: None) -> None:
     assert holdfast(dsn, "limits", "--prefix", "x").stdout == "no key matches\n"
 
 
-def test_no_limits_are_told_in_words(dsn: str) -> None:
+def test_an_empty_list_of_limits_says_so(dsn: str) -> None:
     assert "@hf.task(limits=[Limit(KEY, ...)])" in holdfast(dsn, "limits").stdout
     assert as_json(holdfast(dsn, "limits", "--json")) == []
 
@@ -108,7 +108,7 @@ def test_set_changes_all_keys_of_a_rule(dsn: str, hf: Holdfast, domains: None) -
     [("per", "rate", "rate"), ("burst", "rate", "rate"), ("breaker-pause", "breaker_after", "breaker-after"),
      ("breaker-cap", "breaker_after", "breaker-after")],
 )  # fmt: skip
-def test_a_value_that_changes_nothing_is_told(
+def test_a_value_that_changes_nothing_is_reported(
     dsn: str, sql: Sql, domains: None, option: str, needed: str, other: str
 ) -> None:
     words = f"warning: --{option} changes nothing while there is no {needed}; set one with --{other}"
@@ -158,7 +158,7 @@ def test_a_breaker_is_reset_by_hand(dsn: str, hf: Holdfast, domains: None) -> No
     assert (result.exit_code, json.loads(result.stdout)["outcome"]) == (1, "was not open")
 
 
-def test_wrong_counts_are_told_and_repaired(dsn: str, domains: None) -> None:
+def test_wrong_counts_are_reported_and_repaired(dsn: str, domains: None) -> None:
     result = holdfast(dsn, "limits", "reconcile")
     assert result.exit_code == 1
     assert result.stdout.splitlines()[1].split() == ["domain:full", "2", "0"]
@@ -194,7 +194,7 @@ def test_pause_and_resume(dsn: str, hf: Holdfast) -> None:
     }
 
 
-def test_what_is_not_paused_is_exit_code_1_and_tells_what_is(dsn: str) -> None:
+def test_what_is_not_paused_is_exit_code_1_and_lists_what_is(dsn: str) -> None:
     holdfast(dsn, "pause", "tenant:acme")
     result = holdfast(dsn, "resume", "tenant:acm")
     assert (result.exit_code, result.stdout) == (1, "")
@@ -203,7 +203,7 @@ def test_what_is_not_paused_is_exit_code_1_and_tells_what_is(dsn: str) -> None:
     assert (result.exit_code, json.loads(result.stdout)["outcome"]) == (1, "not paused")
 
 
-def test_a_queue_or_a_task_that_nobody_knows_is_paused_with_a_warning(dsn: str, sql: Sql) -> None:
+def test_an_unknown_queue_or_task_is_paused_with_a_warning(dsn: str, sql: Sql) -> None:
     sql("select register_worker('w', 'h', 1, '1', '{mail}', 1, "
         """'[{"name": "app.send", "queue": "mail", "max_attempts": 5, "retry": {}}]')""")  # fmt: skip
     assert "warning: no worker has made queue:mial known yet; did you mean queue:mail?" in (

@@ -30,7 +30,7 @@ def nightly(hf: Holdfast, sql: Sql) -> str:
     return "nightly"
 
 
-def test_the_table_tells_the_next_slot_in_the_schedules_own_zone(dsn: str, nightly: str) -> None:
+def test_the_table_shows_the_next_slot_in_the_schedules_own_zone(dsn: str, nightly: str) -> None:
     for command in (["schedules"], ["schedules", "list"]):
         header, line = ran(dsn, *command).stdout.splitlines()
         assert header.split()[:5] == ["name", "task", "cron", "zone", "missed"]
@@ -73,7 +73,7 @@ def test_right_after_registration_the_slot_to_come_is_worked_out(dsn: str, sql: 
     assert found["next_slot"] == "2030-06-02T01:00:00Z"
 
 
-def test_no_schedules_are_told_in_words(dsn: str) -> None:
+def test_an_empty_list_of_schedules_says_so(dsn: str) -> None:
     assert "task.schedule(NAME, CRON)" in holdfast(dsn, "schedules").stdout
     assert as_json(holdfast(dsn, "schedules", "--json")) == []
 
@@ -88,7 +88,7 @@ def test_pause_and_resume(dsn: str, sql: Sql, nightly: str) -> None:
     assert sql("select paused from schedules") == [(False,)]
 
 
-def test_run_enqueues_one_job_now_and_tells_its_id(dsn: str, sql: Sql, nightly: str) -> None:
+def test_run_enqueues_one_job_now_and_prints_its_id(dsn: str, sql: Sql, nightly: str) -> None:
     id_ = holdfast(dsn, "schedules", "run", nightly).stdout.strip()
     assert sql("select id::text, task, tenant, payload from jobs") == [(id_, "app.report", "acme", {"kind": "full"})]
     assert as_json(holdfast(dsn, "schedules", "--json"))[0]["last_job"] == id_

@@ -84,7 +84,7 @@ def test_ticks_serve_the_queues_of_the_options(hf: Holdfast, dsn: str, folder: P
     assert "not served here" not in program.output
 
 
-def test_mounted_elsewhere_whoever_waits_does_not_hold_the_server_up(hf: Holdfast, dsn: str, folder: Path) -> None:
+def test_a_mounted_service_shuts_down_while_a_request_waits(hf: Holdfast, dsn: str, folder: Path) -> None:
     (folder / "site_app.py").write_text(SITE)
     token, _ = hf.tokens.create("web", tenant="acme", scopes=["jobs:read", "jobs:write"])
     command = [sys.executable, "-m", "uvicorn", "site_app:site", "--port", "0"]
@@ -114,7 +114,7 @@ def test_a_port_that_is_taken_is_named(hf: Holdfast, dsn: str, folder: Path) -> 
         ("holdfast_enqueue", [], "may not serve: GRANT holdfast_service TO <user>"),
     ],
 )
-def test_rights_that_are_missing_are_told_at_once(
+def test_missing_rights_are_reported_at_startup(
     hf: Holdfast, dsn: str, folder: Path, role: str, options: list[str], why: str
 ) -> None:
     least = f"{dsn} options='-c role={role}'"
@@ -130,14 +130,14 @@ def test_rights_that_are_missing_are_told_at_once(
         (["serve_app:nothing"], "has no 'nothing'"),
     ],
 )
-def test_what_cannot_be_served_is_told_at_once(
+def test_what_cannot_be_served_is_reported_at_startup(
     hf: Holdfast, dsn: str, folder: Path, arguments: list[str], why: str
 ) -> None:
     done = ran(dsn, "serve", *arguments, "--port", "0", folder=folder)
     assert done.returncode == 2 and why in done.stderr
 
 
-def test_without_the_extra_its_name_is_told() -> None:
+def test_without_the_extra_the_error_names_it() -> None:
     program = "import sys; sys.modules['fastapi'] = None; from holdfast import web"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=100, check=False)
     assert "ConfigurationError: the service needs: pip install 'holdfast[web]'" in done.stderr

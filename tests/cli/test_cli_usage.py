@@ -37,7 +37,7 @@ def test_runs_and_failures_of_each_tenant_and_task(dsn: str, busy: None) -> None
     ]  # fmt: skip
 
 
-def test_as_json_summed_as_asked(dsn: str, busy: None) -> None:
+def test_as_json_with_the_chosen_sums(dsn: str, busy: None) -> None:
     (acme,) = as_json(holdfast(dsn, "usage", "--by", "tenant", "--tenant", "acme", "--json"))
     assert (acme["tenant"], acme["runs"], acme["failures"]) == ("acme", 5, 2)
     assert acme["queue_seconds"] >= 30 and acme["run_seconds"] > 0
@@ -56,7 +56,7 @@ def test_times_are_shown_with_their_date(dsn: str, busy: None) -> None:
         assert re.search(rf"^{day} \d\d:\d\d +\d", holdfast(dsn, "usage", "--by", by).stdout, re.MULTILINE), by
 
 
-def test_nothing_used_is_said_so_and_nonsense_is_refused(dsn: str) -> None:
+def test_no_usage_is_reported_as_such_and_nonsense_is_refused(dsn: str) -> None:
     assert "nothing was run in the last 24h" in holdfast(dsn, "usage").output
     assert json.loads(holdfast(dsn, "usage", "--by", "", "--json").stdout) == []
     refused = holdfast(dsn, "usage", "--by", "colour")
@@ -64,7 +64,7 @@ def test_nothing_used_is_said_so_and_nonsense_is_refused(dsn: str) -> None:
     assert holdfast(dsn, "usage", "--since", "soon").exit_code == 2
 
 
-def test_the_doctor_tells_levels(dsn: str, busy: None, sql: Sql) -> None:
+def test_the_doctor_reports_levels(dsn: str, busy: None, sql: Sql) -> None:
     def found() -> dict[str, str]:
         checks = json.loads(holdfast(dsn, "doctor", "--json").stdout)["checks"]
         return next(each for each in checks if each["name"] == "levels")

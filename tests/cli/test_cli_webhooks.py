@@ -139,7 +139,7 @@ def test_a_secret_is_rotated(dsn: str, hf: Holdfast, endpoint: Endpoint, sql: Sq
 
 
 @pytest.mark.parametrize("command", ["show", "rotate", "test", "enable", "disable", "remove"])
-def test_an_endpoint_that_is_not_there_is_told_as_such(dsn: str, hf: Holdfast, command: str) -> None:
+def test_an_endpoint_that_is_not_there_is_reported_as_such(dsn: str, hf: Holdfast, command: str) -> None:
     result = holdfast(dsn, "webhooks", command, UNKNOWN)
     assert result.exit_code == 2 and f"there is no endpoint {UNKNOWN}" in result.stderr
     assert "is not an id" in holdfast(dsn, "webhooks", command, "x").stderr
@@ -186,9 +186,7 @@ def test_deliveries_are_listed_and_shown(dsn: str, hf: Holdfast, endpoint: Endpo
     assert odd.exit_code == 2 and "2h (ago)" in odd.stderr
 
 
-def test_why_names_the_status_and_leaves_out_what_was_answered(
-    dsn: str, hf: Holdfast, endpoint: Endpoint, sql: Sql
-) -> None:
+def test_why_names_the_status_and_leaves_out_the_response(dsn: str, hf: Holdfast, endpoint: Endpoint, sql: Sql) -> None:
     (id_,) = publish(hf)
     fail_all(sql)
     result = holdfast(dsn, "why", id_)
@@ -229,7 +227,7 @@ def test_deliveries_to_a_disabled_endpoint_are_left_alone(dsn: str, hf: Holdfast
 @pytest.mark.parametrize(
     "arguments", [[], ["--all", "--yes"], [UNKNOWN, "--all"], [UNKNOWN, "--tenant", "acme"], ["x"]]
 )  # fmt: skip
-def test_which_deliveries_go_again_must_be_said(dsn: str, hf: Holdfast, arguments: list[str]) -> None:
+def test_which_deliveries_go_again_must_be_given(dsn: str, hf: Holdfast, arguments: list[str]) -> None:
     assert holdfast(dsn, "webhooks", "redeliver", *arguments).exit_code == 2
 
 

@@ -64,7 +64,7 @@ async def test_the_same_as_json_and_from_python(dsn: str, hf: Holdfast, sql: Sql
     await hf.aclose()
 
 
-def test_a_job_that_nobody_knows_is_exit_code_1_and_what_is_no_id_2(dsn: str, hf: Holdfast) -> None:
+def test_an_unknown_job_is_exit_code_1_and_an_invalid_id_2(dsn: str, hf: Holdfast) -> None:
     result = holdfast(dsn, "why", UNKNOWN)
     assert (result.exit_code, result.stdout.splitlines()[0]) == (
         1, f"job {UNKNOWN}: there is no such job: it was never accepted, or history has dropped it since")  # fmt: skip
@@ -105,7 +105,7 @@ def test_a_queue_with_nothing_in_it_is_drained(dsn: str, sql: Sql) -> None:
     assert re.fullmatch(r"queue mail is drained: 0 jobs ended in \S+ m?s\n", holdfast(dsn, "drain", "mail").stdout)
 
 
-def test_a_queue_that_nobody_knows_is_exit_code_2_and_not_drained(dsn: str, sql: Sql) -> None:
+def test_an_unknown_queue_is_exit_code_2_and_not_drained(dsn: str, sql: Sql) -> None:
     assert holdfast(dsn, "drain", "mail").exit_code == 2
     serve(sql, "visits")
     result = holdfast(dsn, "drain", "queue:vists")
@@ -140,7 +140,7 @@ def test_it_waits_for_what_was_there_and_for_nothing_else(dsn: str, sql: Sql, tm
     assert sql("select count(*) from live where queue = 'mail'") == [(1,)]
 
 
-def test_when_time_is_up_it_tells_what_is_left(dsn: str, sql: Sql) -> None:
+def test_when_time_is_up_it_reports_what_is_left(dsn: str, sql: Sql) -> None:
     serve(sql)
     first = put(sql)
     put(sql)
@@ -160,7 +160,7 @@ def test_when_time_is_up_it_tells_what_is_left(dsn: str, sql: Sql) -> None:
         "jobs": 3, "left": 3, "waiting": 1, "running": 1, "retrying": 0, "delayed": 1}  # fmt: skip
 
 
-def test_what_would_let_it_wait_for_ever_is_told_first(dsn: str, sql: Sql) -> None:
+def test_what_would_let_it_wait_for_ever_is_reported_first(dsn: str, sql: Sql) -> None:
     put(sql, "mail")
     sql("select pause('queue:mail')")
     output = holdfast(dsn, "drain", "mail", "--timeout", "0").stderr

@@ -241,7 +241,7 @@ async def test_a_flood_on_a_kept_connection_is_an_error_and_not_repeated() -> No
         b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf",
     ],
 )
-async def test_an_answer_that_is_not_http_is_an_error_that_can_be_read(response: bytes) -> None:
+async def test_a_response_that_is_not_http_is_a_readable_error(response: bytes) -> None:
     async def behave(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, receiver: Receiver) -> None:
         await request(reader, receiver)
         writer.write(response)
@@ -269,7 +269,7 @@ async def test_a_receiver_that_never_reads_ends_at_the_deadline() -> None:
     assert error.value.code == "TIMEOUT"
 
 
-async def test_headers_of_the_answer_are_capped_and_fit_into_json() -> None:
+async def test_headers_of_the_response_are_capped_and_fit_into_json() -> None:
     lines = b"X-Bad: \xff\xfe\r\nSet-Cookie: a=1\r\nSet-Cookie: b=2\r\n"
     lines += b"".join(b"X-%d: %s\r\n" % (n, b"v" * 200) for n in range(100))
     async with (

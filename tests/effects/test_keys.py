@@ -37,7 +37,7 @@ def test_an_external_id_is_the_key() -> None:
 
 
 @pytest.mark.parametrize("none", [None, "", "  "])
-def test_without_an_external_id_it_is_a_hash_of_what_was_seen(none: str | None) -> None:
+def test_without_an_external_id_it_is_a_hash_of_the_facts(none: str | None) -> None:
     facts = ["https://example.org/item/7", "1909-s vdb lincoln cent", 125_000, "2026-01-31", "sold"]
     expected = "hash_" + hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
     assert price_point_key(external_id=none, **POINT) == expected

@@ -41,7 +41,7 @@ async def failed(sender: Sender, url: str, timeout: float = 5, dev: bool = True,
     return error.value
 
 
-async def test_the_body_and_headers_arrive_as_signed_and_the_answer_comes_back() -> None:
+async def test_the_body_and_headers_arrive_as_signed_and_the_response_comes_back() -> None:
     secret, body = new_secret(), '{"größe": 1}'.encode()
     headers = sign(body, secret, "evt_1", "d_1", "order.paid", 1_760_000_000, "BPC")
     async with receiving(respond_with(OK)) as receiver, Sender(rule=rule) as sender:
@@ -80,7 +80,7 @@ async def test_a_name_gets_the_right_sni_host_and_certificate(tmp_path: Path) ->
         assert f"Host: {host}:{receiver.port}\r\n" in head
 
 
-async def test_a_certificate_of_another_name_or_from_nobody_is_refused(tmp_path: Path) -> None:
+async def test_a_certificate_of_another_name_or_an_unknown_issuer_is_refused(tmp_path: Path) -> None:
     server, client = certificate(tmp_path, "other.example")
     zone = Zone([PUBLIC])
     async with receiving(respond_with(OK), tls=server) as receiver:
@@ -121,7 +121,7 @@ async def test_a_kept_connection_that_was_closed_meanwhile_is_replaced_without_a
     assert receiver.connections == 3
 
 
-async def test_a_new_connection_that_is_closed_without_an_answer_is_an_error_and_not_repeated() -> None:
+async def test_a_new_connection_that_is_closed_without_a_response_is_an_error_and_not_repeated() -> None:
     async with receiving(respond_with(b"")) as receiver, Sender(rule=rule) as sender:
         error = await failed(sender, receiver.url)
     assert error.code == "DISCONNECTED"
@@ -151,7 +151,7 @@ async def test_a_status_that_begins_with_2_is_accepted(status: int) -> None:
         (999, "HTTP_999", "the receiver answered 999"),
     ],
 )
-async def test_any_other_status_is_an_error_that_carries_the_answer(status: int, code: str, text: str) -> None:
+async def test_any_other_status_is_an_error_that_carries_the_response(status: int, code: str, text: str) -> None:
     response = f"HTTP/1.1 {status} Whatever\r\nRetry-After: 120\r\nContent-Length: 4\r\n\r\nbusy".encode()
     async with receiving(respond_with(response)) as receiver, Sender(rule=rule) as sender:
         error = await failed(sender, receiver.url)
@@ -162,7 +162,7 @@ async def test_any_other_status_is_an_error_that_carries_the_answer(status: int,
     assert (again.code, receiver.connections) == (code, 1)
 
 
-def test_an_answer_is_told_in_json_and_an_error_keeps_its_code() -> None:
+def test_a_response_is_described_in_json_and_an_error_keeps_its_code() -> None:
     response = Answer(503, {"server": "x"}, b"\x00\xff", 0.25, cut=True)
     error = DeliveryError("HTTP_503", "the receiver answered 503", response)
     assert json.loads(json.dumps(error.details)) == {
@@ -182,7 +182,7 @@ def test_an_answer_is_told_in_json_and_an_error_keeps_its_code() -> None:
     )
 
 
-async def test_a_port_where_nobody_listens_is_named() -> None:
+async def test_a_refused_connection_names_the_port() -> None:
     async with receiving(respond_with(OK)) as receiver:
         pass
     async with Sender(rule=rule) as sender:
@@ -199,7 +199,7 @@ async def test_a_name_that_does_not_resolve_is_named() -> None:
     assert (error.code, str(error)) == ("DNS", "the name 'nobody.invalid' does not resolve to a public address")
 
 
-async def test_a_name_server_that_is_away_is_told_apart_from_a_name_without_an_address() -> None:
+async def test_a_name_server_that_is_away_is_distinguished_from_a_name_without_an_address() -> None:
     async def away(host: str, port: int) -> list[Address]:
         raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
 
@@ -232,7 +232,7 @@ async def test_the_system_resolves_names_and_what_it_says_is_checked() -> None:
     assert receiver.connections == 1
 
 
-async def test_a_name_that_hangs_stops_at_the_deadline_and_holds_nobody_else() -> None:
+async def test_a_name_that_hangs_stops_at_the_deadline_and_delays_no_other_request() -> None:
     never = asyncio.Event()
 
     async def lookup(host: str, port: int) -> list[Address]:
@@ -304,5 +304,5 @@ def test_all_of_it_works_on_uvloop(tmp_path: Path) -> None:
     assert codes[3].endswith(": Connection refused")
 
 
-def test_the_rule_that_is_used_unless_told_is_the_real_one() -> None:
+def test_the_default_rule_is_the_real_one() -> None:
     assert Sender()._rule is refusal

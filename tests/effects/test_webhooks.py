@@ -48,7 +48,7 @@ async def test_a_delivery_is_accepted_by_the_documents_verifier_and_by_ours(hf: 
 
 
 @pytest.mark.parametrize(("most", "status"), [(500, 200), (2, None)])
-async def test_what_was_delivered_is_whatever_the_size_of_the_answer(
+async def test_a_delivery_succeeds_whatever_the_size_of_the_response(
     hf: Holdfast, most: int, status: int | None
 ) -> None:
     async with receiving(respond_with(200, body=b"x" * 5000)) as receiver:
@@ -118,7 +118,7 @@ async def test_a_failed_delivery_is_tried_again_under_the_same_ids(hf: Holdfast)
 
 
 @pytest.mark.parametrize("status", [301, 400, 404, 500, 599])
-async def test_what_is_refused_every_time_ends_as_failed_with_the_answer(hf: Holdfast, status: int) -> None:
+async def test_what_is_refused_every_time_ends_as_failed_with_the_response(hf: Holdfast, status: int) -> None:
     async with receiving(respond_with(status, {"X-Why": "no"}, b"\x00\xff sorry")) as receiver:
         add(hf, receiver)
         info = await sent(hf)
@@ -128,7 +128,7 @@ async def test_what_is_refused_every_time_ends_as_failed_with_the_answer(hf: Hol
     assert info.response_body == b"\x00\xff sorry" and str(status) in str(info.error)
 
 
-async def test_nobody_listens(hf: Holdfast) -> None:
+async def test_a_refused_connection_is_retried_and_then_fails(hf: Holdfast) -> None:
     async with receiving() as receiver:
         add(hf, receiver)
     info = await sent(hf)
@@ -137,7 +137,7 @@ async def test_nobody_listens(hf: Holdfast) -> None:
     assert job is not None and job.last_error is not None and job.last_error["code"] == "CONNECT"
 
 
-async def test_a_receiver_that_does_not_answer_is_given_up(hf: Holdfast) -> None:
+async def test_a_receiver_that_does_not_respond_is_given_up(hf: Holdfast) -> None:
     hf.webhooks.retry = Retry.none()
     async with receiving(lambda _: asyncio.sleep(60)) as receiver:
         add(hf, receiver, timeout=0.3)
@@ -189,7 +189,7 @@ async def test_a_receiver_that_asks_for_little_time_does_not_use_up_the_attempts
 
 
 @pytest.mark.parametrize(("status", "header"), [(500, "1800"), (503, "soon"), (429, "")])
-async def test_other_answers_are_retried_by_the_policy(hf: Holdfast, status: int, header: str) -> None:
+async def test_other_responses_are_retried_by_the_policy(hf: Holdfast, status: int, header: str) -> None:
     async with receiving(respond_with(status, {"Retry-After": header})) as receiver:
         add(hf, receiver)
         assert (await sent(hf)).attempts == 3
@@ -281,7 +281,7 @@ async def test_an_inward_address_is_refused_in_words(hf: Holdfast, sql: Any) -> 
 
 
 @pytest.mark.parametrize("status", [b"200 OK", b"500 \xff\x01"])
-async def test_an_answer_meant_to_harm_is_stored_in_words_that_can_be_read(hf: Holdfast, status: bytes) -> None:
+async def test_a_hostile_response_is_stored_as_readable_text(hf: Holdfast, status: bytes) -> None:
     async def respond(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         head = b"".join(b"X-%d: \xff\xfe \xc3\x28 %s\r\n" % (n, b"y" * 500) for n in range(60))

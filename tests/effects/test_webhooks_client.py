@@ -88,7 +88,7 @@ def test_an_endpoint_for_development_must_be_fit_for_more_before_it_is_no_longer
     assert hf.webhooks.update(made.id, dev=False, url=URL).dev is False
 
 
-def test_an_endpoint_that_is_not_there_is_told_as_such(hf: Holdfast) -> None:
+def test_an_endpoint_that_is_not_there_is_reported_as_such(hf: Holdfast) -> None:
     calls = hf.webhooks
     for call in (calls.get, calls.rotate, calls.enable, calls.disable, calls.remove, calls.test,
                  lambda id_: calls.update(id_, timeout=1), lambda id_: calls.update(id_, url=URL)):  # fmt: skip
@@ -172,7 +172,7 @@ def test_a_publish_whose_reply_was_lost_is_repeated_safely(hf: Holdfast, key: st
         ({"color": "red"}, "told apart by"),
     ],
 )  # fmt: skip
-def test_deliveries_are_asked_for_in_words_that_exist(hf: Holdfast, which: dict[str, Any], words: str) -> None:
+def test_deliveries_are_filtered_by_values_that_exist(hf: Holdfast, which: dict[str, Any], words: str) -> None:
     with pytest.raises(UsageError, match=words):
         hf.webhooks.deliveries(**which)
 

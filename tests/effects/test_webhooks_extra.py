@@ -51,7 +51,7 @@ def test_a_worker_without_aiohttp_says_so_once_and_leaves_deliveries_alone(
     assert sql("select id, run_at, xmin::text from live") == before
 
 
-def test_a_worker_without_aiohttp_says_nothing_where_nobody_wants_webhooks(dsn: str, hf: Holdfast) -> None:
+def test_a_worker_without_aiohttp_logs_nothing_where_webhooks_are_not_used(dsn: str, hf: Holdfast) -> None:
     output = without_aiohttp(dsn, "")
     assert "worker started" in output and "webhooks" not in output
 

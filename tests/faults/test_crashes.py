@@ -88,7 +88,7 @@ def test_a_frozen_workers_late_finish_is_refused(hf: Holdfast, dsn: str, sql: Sq
     assert finals(sql) == {"succeeded": 1}
 
 
-def test_a_job_that_kills_its_worker_dies_after_max_attempts_and_takes_nobody_along(
+def test_a_job_that_kills_its_worker_dies_after_max_attempts_and_no_other_job_does(
     hf: Holdfast, dsn: str, sql: Sql, tmp_path: Path
 ) -> None:
     mine = tasks(hf)

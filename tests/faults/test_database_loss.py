@@ -250,7 +250,7 @@ def test_a_worker_that_starts_before_its_database_waits_for_it(tmp_path: Path) -
     server.release()
 
 
-async def test_an_outage_is_warned_of_once_and_its_end_is_told(
+async def test_an_outage_is_warned_of_once_and_its_end_is_logged(
     proxied: tuple[Holdfast, CuttingProxy], caplog: pytest.LogCaptureFixture
 ) -> None:
     hf, proxy = proxied
@@ -426,7 +426,7 @@ def test_a_call_waits_for_a_server_that_is_away_once_and_not_three_times(
         runner.run(hf.aclose())
 
 
-def test_a_sync_call_that_gets_no_answer_fails_at_its_deadline(proxied: tuple[Holdfast, CuttingProxy]) -> None:
+def test_a_sync_call_without_a_response_fails_at_its_deadline(proxied: tuple[Holdfast, CuttingProxy]) -> None:
     through, proxy = proxied
     impatient = Holdfast(through.settings.dsn, call_timeout=0.5, connect_timeout=1)
     task = impatient.task(name="noop")(_noop)
@@ -440,7 +440,7 @@ def test_a_sync_call_that_gets_no_answer_fails_at_its_deadline(proxied: tuple[Ho
     impatient.close()
 
 
-def test_an_async_call_that_gets_no_answer_fails_at_its_deadline(proxied: tuple[Holdfast, CuttingProxy]) -> None:
+def test_an_async_call_without_a_response_fails_at_its_deadline(proxied: tuple[Holdfast, CuttingProxy]) -> None:
     through, proxy = proxied
     impatient = Holdfast(through.settings.dsn, call_timeout=0.5, connect_timeout=1)
     task = impatient.task(name="noop")(_noop)
@@ -457,7 +457,7 @@ def test_an_async_call_that_gets_no_answer_fails_at_its_deadline(proxied: tuple[
     asyncio.run(main())
 
 
-async def test_a_workers_call_that_gets_no_answer_fails_at_its_deadline(proxied: tuple[Holdfast, CuttingProxy]) -> None:
+async def test_a_workers_call_without_a_response_fails_at_its_deadline(proxied: tuple[Holdfast, CuttingProxy]) -> None:
     """psycopg handles a cancellation by waiting for the server, so asyncio's timeout alone takes longer."""
     through, proxy = proxied
     settings = through.settings.with_(call_timeout=0.5, connect_timeout=1.0)

@@ -236,7 +236,7 @@ class Storm:
 
 
 @pytest.mark.timeout(480 if LONG else 240)
-def test_every_message_is_there_once_and_nobody_sends_again_unknowingly_while_workers_are_killed_and_postgres_restarts(
+def test_every_message_is_there_once_and_no_repeat_is_unmarked_while_workers_are_killed_and_postgres_restarts(
     own_server: EmbeddedPostgres, tmp_path: Path, seeded: random.Random, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dsn, began = own_server.dsn(), time.monotonic()

@@ -194,7 +194,7 @@ def test_migrate_leaves_other_databases_alone_and_says_why_it_cannot(tmp_path: P
         Holdfast(dsn).migrate()
 
 
-def test_a_new_projects_sqlite_is_told_of_although_nothing_else_is_installed(tmp_path: Path) -> None:
+def test_a_new_projects_sqlite_is_reported_although_nothing_else_is_installed(tmp_path: Path) -> None:
     process = manage(tmp_path, SQLITE, "check", HOLDFAST_DSN="postgresql://127.0.0.1:1/x")
     assert process.returncode == 0
     assert "(holdfast.W001) TASKS['default']: database 'default' is not PostgreSQL" in process.stderr

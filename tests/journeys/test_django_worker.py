@@ -235,7 +235,7 @@ def steps(signals: list[Any], enqueued: Any) -> list[Any]:
     [("add", (1,), "SUCCESSFUL"), ("greet", ("Ada",), "SUCCESSFUL"), ("fail", ("no",), "FAILED"),
      ("fail_async", (), "FAILED")],
 )  # fmt: skip
-def test_signals_tell_of_every_step_and_the_log_has_them(
+def test_signals_are_sent_for_every_step_and_the_log_has_them(
     shop: Any, caplog: pytest.LogCaptureFixture, name: str, args: tuple[Any, ...], end: str
 ) -> None:
     with record_signals() as calls, caplog.at_level(logging.DEBUG, FRAMEWORK), working():
@@ -249,7 +249,7 @@ def test_signals_tell_of_every_step_and_the_log_has_them(
     )
 
 
-def test_a_worker_may_have_ended_a_task_before_its_sender_is_told_that_it_is_enqueued(shop: Any) -> None:
+def test_a_worker_may_have_ended_a_task_before_its_sender_gets_the_enqueued_signal(shop: Any) -> None:
     """The order that a slow sender sees: the tests above must hold in it too."""
 
     def wait(sender: Any, task_result: TaskResult, **_: Any) -> None:

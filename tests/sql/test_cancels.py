@@ -65,7 +65,7 @@ def test_a_cancel_that_commits_while_the_attempts_end_waits_for_it_is_not_lost(
 # -- jobs that wait, wherever they are on their way
 
 
-def test_cancel_tells_what_it_did_for_each_job(each_sql: Sql, each_clock: Clock) -> None:
+def test_cancel_returns_what_it_did_for_each_job(each_sql: Sql, each_clock: Clock) -> None:
     made = core.one_job_in_every_place(each_sql)
     retrying = core.put(each_sql, priority=0, retry={"kind": "fixed", "delay": 0})
     core.fail(each_sql, core.claim_one(each_sql))
@@ -330,7 +330,7 @@ def test_however_many_leases_a_race_leaves_behind_all_of_its_jobs_are_drained(sq
     assert core.count(sql, "history") == 25
 
 
-def test_whoever_was_told_canceling_sees_no_other_attempt_whatever_happens_at_the_same_time(dsn: str, sql: Sql) -> None:
+def test_after_canceling_there_is_no_other_attempt_whatever_happens_at_the_same_time(dsn: str, sql: Sql) -> None:
     race = Race(sql)
     race.run(dsn, "holdfast", 5)
     race.check(sql)

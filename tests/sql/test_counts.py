@@ -104,7 +104,7 @@ def test_waiting_jobs_are_counted_past_the_rows_that_an_open_transaction_keeps(s
     assert read < 3000, f"{read:,} pages were read behind 60,000 dead rows"
 
 
-def test_a_long_queue_is_estimated_for_the_queues_that_were_asked_for(sql: Sql) -> None:
+def test_a_long_queue_is_estimated_for_the_given_queues(sql: Sql) -> None:
     for queue in ("a", "b"):
         sql("insert into live (id, task, queue) select uuid7(), 't', %s from generate_series(1, 12000)", [queue])
     assert sql("select count_waiting('{a}'), count_waiting('{a,b}'), count_waiting('{c}')") == [(12000, 24000, 0)]

@@ -394,7 +394,7 @@ def test_a_holder_that_is_rolled_back_frees_the_key(dsn: str, sql: Sql) -> None:
     assert sql("select id from jobs") == [(second,)]
 
 
-def test_a_holder_that_commits_meanwhile_is_answered_with(dsn: str, sql: Sql) -> None:
+def test_a_holder_that_commits_meanwhile_is_returned(dsn: str, sql: Sql) -> None:
     results: list[tuple[uuid.UUID, str]] = []
     with core.session(dsn, autocommit=False) as one, core.session(dsn) as two:
         first, _ = keyed(core.runner(one))

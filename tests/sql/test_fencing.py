@@ -165,7 +165,7 @@ def test_every_end_is_refused_on_each_server(each_sql: Sql, end: Callable[[Sql, 
     check_zombie(each_sql, end)
 
 
-def test_stale_and_right_results_in_one_batch_are_told_apart(sql: Sql) -> None:
+def test_stale_and_right_results_in_one_batch_are_distinguished(sql: Sql) -> None:
     ids = [core.put(sql) for _ in range(4)]
     first = core.claim(sql, "a", 2)
     core.lose(sql)
@@ -283,7 +283,7 @@ def test_taking_back_a_workers_claims_waits_for_no_transaction(dsn: str, sql: Sq
     assert core.status(sql, held.id) == "retrying"
 
 
-def test_a_start_is_marked_by_the_tokens_owner_alone_and_waits_for_nobody(dsn: str, sql: Sql) -> None:
+def test_a_start_is_marked_by_the_tokens_owner_alone_and_waits_for_no_lock(dsn: str, sql: Sql) -> None:
     core.put(sql)
     job = core.claim_one(sql, "w")
     sql("update live set claimed_at = claimed_at - interval '1 hour'")

@@ -152,7 +152,7 @@ def test_limits_of_a_tenant_hold_whatever_lane_a_client_has_chosen(each_sql: Sql
     assert flow.drift(each_sql) == []
 
 
-def test_a_worker_from_before_there_were_lanes_is_told_nothing_it_cannot_read(sql: Sql) -> None:
+def test_a_worker_from_before_there_were_lanes_gets_no_payload_it_cannot_read(sql: Sql) -> None:
     flow.limit(sql, "queue:default", concurrency=1)
     flow.put(sql, number=2)
     after = json.dumps({"default/2": [0, "00000000-0000-0000-0000-000000000000"]})

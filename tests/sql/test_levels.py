@@ -38,7 +38,7 @@ def test_the_views_have_every_column_operators_ask_for(sql: Sql) -> None:
     assert columns(sql, "worker_health_summary") >= SUMMARY
 
 
-def test_a_row_tells_what_was_recorded(sql: Sql) -> None:
+def test_a_row_shows_what_was_recorded(sql: Sql) -> None:
     record(sql, seconds=2.5, claimed=9, contention=5)
     assert sql(
         "select worker_id, tick_duration_ms, jobs_claimed, jobs_processed, jobs_succeeded, jobs_failed, "

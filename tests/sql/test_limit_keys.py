@@ -337,13 +337,13 @@ def listening(dsn: str, sql: Sql) -> Iterator[Any]:
         yield received_payloads
 
 
-def test_workers_are_told_by_name(sql: Sql, dsn: str) -> None:
+def test_workers_are_notified_by_name(sql: Sql, dsn: str) -> None:
     with listening(dsn, sql) as payloads:
         sql("select tell_workers('limits')")
         assert payloads() == ["w1 limits", "w2 limits"]
 
 
-def test_rules_are_kept_and_told_only_when_they_change(each_sql: Sql, each_dsn: str) -> None:
+def test_rules_are_kept_and_notify_only_when_they_change(each_sql: Sql, each_dsn: str) -> None:
     first = Limit("d_m:{domain}", concurrency=2), Limit("smtp", rate=30, breaker=Breaker())
     with listening(each_dsn, each_sql) as payloads:
         register(each_sql, *first)
@@ -394,7 +394,7 @@ def test_the_longer_template_is_the_nearer_one(sql: Sql) -> None:
     assert in_force(sql) == {"d:a": ("d:{domain}", 2, None), "d:big:x": ("d:big:{page}", 20, None)}
 
 
-def test_what_operators_said_holds_over_new_code(sql: Sql) -> None:
+def test_operators_settings_hold_over_new_code(sql: Sql) -> None:
     register(sql, Limit("d:{domain}", concurrency=2))
     sql("update limit_rules set override = '{\"concurrency\": 5}'")
     flow.meet(sql, "d:a", "d:own")

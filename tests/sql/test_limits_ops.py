@@ -263,7 +263,7 @@ def test_a_breaker_that_is_taken_away_while_it_is_open_holds_nothing_back(each_s
         "select reconcile_limits(true)",
     ],
 )
-def test_every_worker_is_told_at_once(dsn: str, sql: Sql, statement: str) -> None:
+def test_every_worker_is_notified_at_once(dsn: str, sql: Sql, statement: str) -> None:
     flow.serve(sql, "w1")
     flow.serve(sql, "w2")
     flow.change(sql, "k", concurrency=3)
@@ -277,7 +277,7 @@ def test_every_worker_is_told_at_once(dsn: str, sql: Sql, statement: str) -> Non
     assert sorted(payloads) == ["w1 limits", "w2 limits"]
 
 
-def test_nobody_is_told_when_nothing_has_changed(dsn: str, sql: Sql) -> None:
+def test_no_notification_is_sent_when_nothing_has_changed(dsn: str, sql: Sql) -> None:
     flow.serve(sql, "w1")
     with core.session(dsn) as conn:
         conn.execute("listen holdfast_wake")
@@ -290,7 +290,7 @@ def test_nobody_is_told_when_nothing_has_changed(dsn: str, sql: Sql) -> None:
 # -- what can be read
 
 
-def test_limit_use_tells_how_much_of_a_limit_is_in_use(sql: Sql, clock: Clock) -> None:
+def test_limit_use_returns_how_much_of_a_limit_is_in_use(sql: Sql, clock: Clock) -> None:
     flow.rule(sql, "domain:{domain}", concurrency=2, rate=30, per=60, burst=5, breaker_after=5, breaker_pause=300)
     flow.hold(sql, "domain:a")
     over = flow.hold(sql, "domain:a")
@@ -337,7 +337,7 @@ def test_sources_has_the_fields_of_document_001(sql: Sql, clock: Clock) -> None:
     assert [name for (name,) in names] == columns.split(", ")
 
 
-def test_tenant_shares_tells_who_has_how_much_of_what_runs(sql: Sql) -> None:
+def test_tenant_shares_returns_each_tenants_part_of_what_runs(sql: Sql) -> None:
     for tenant in ("acme", "acme", "acme", None):
         flow.hold(sql, tenant=tenant)
     flow.wait(sql, tenant="waits")
@@ -381,7 +381,7 @@ def test_implicit_keys_that_a_claim_has_counted_are_true_too(sql: Sql) -> None:
     assert sql("select * from reconcile_limits()") == []
 
 
-def test_drift_is_told_and_with_repair_set_right(each_sql: Sql) -> None:
+def test_drift_is_reported_and_with_repair_set_right(each_sql: Sql) -> None:
     flow.rule(each_sql, "lost:{x}", concurrency=3)
     flow.hold(each_sql, "high")
     flow.hold(each_sql, "low")

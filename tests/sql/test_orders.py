@@ -246,7 +246,7 @@ def test_the_reason_names_the_job_that_comes_first(sql: Sql) -> None:
     assert "runs" not in explanation
 
 
-def test_an_order_nobody_used_for_an_hour_is_pruned_and_made_again(sql: Sql) -> None:
+def test_an_order_unused_for_an_hour_is_pruned_and_made_again(sql: Sql) -> None:
     put(sql)
     core.finish(sql, core.claim_one(sql))
     put(sql, "order:busy")
@@ -271,7 +271,7 @@ def test_an_order_that_has_used_up_its_rate_is_not_pruned(sql: Sql) -> None:
 
 
 @pytest.mark.parametrize("delay", ["0", "1 hour"])
-def test_a_job_that_keeps_its_order_gets_no_more_limits_than_a_claim_can_tell_of(sql: Sql, delay: str) -> None:
+def test_a_job_that_keeps_its_order_gets_no_more_limits_than_a_claim_can_return(sql: Sql, delay: str) -> None:
     put(sql, dedupe_key="k")
     core.fail(sql, core.claim_one(sql), delay=delay)
     with pytest.raises(psycopg.errors.InvalidParameterValue, match="keeps its order besides; got 20"):

@@ -64,7 +64,7 @@ def test_a_message_is_a_job_of_its_channel(each_sql: Sql) -> None:
     assert job.payload == {"key": "invoice-42", "body": {"to": "a@b.c", "n": [1, 2.5, None]}}
 
 
-def test_what_is_not_said_is_as_the_channels_workers_have_registered_it(sql: Sql) -> None:
+def test_unset_options_are_as_the_channels_workers_have_registered_them(sql: Sql) -> None:
     sql("insert into tasks (name, queue, max_attempts, retry) values ('channel:email', 'mail', 3, '{}')")
     emit(sql, "a")
     emit(sql, "b", queue="fast", max_attempts=7, priority=0, retry='{"kind": "fixed", "delay": 5}')
@@ -92,7 +92,7 @@ def test_an_ordered_message_has_the_limit_of_its_order(sql: Sql) -> None:
     assert rows[2][1] == 0
 
 
-def test_orders_too_long_for_a_limit_are_told_apart_by_their_hash(sql: Sql) -> None:
+def test_orders_too_long_for_a_limit_are_distinguished_by_their_hash(sql: Sql) -> None:
     for key, order in (("a", "x" * 299), ("b", "x" * 299), ("c", "x" * 298 + "y")):
         emit(sql, key, order=order)
     one, same, other = core.firsts(sql("select keys[1] from live order by payload ->> 'key'"))
@@ -119,7 +119,7 @@ def test_messages_of_one_order_stand_as_they_were_emitted_however_long_their_tra
 # -- keys
 
 
-def test_a_second_emit_answers_the_first_and_changes_nothing(each_sql: Sql) -> None:
+def test_a_second_emit_returns_the_first_and_changes_nothing(each_sql: Sql) -> None:
     first, _ = emit(each_sql, payload={"n": 1})
     assert emit(each_sql, payload={"n": 2}) == (first, "existing")
     assert each_sql("select payload ->> 'body' from live") == [('{"n": 1}',)]
@@ -354,7 +354,7 @@ def test_prune_forgets_the_keys_of_messages_that_are_gone(sql: Sql, clock: Clock
 # -- views
 
 
-def test_the_view_tells_where_a_message_stands(each_sql: Sql) -> None:
+def test_the_view_shows_where_a_message_stands(each_sql: Sql) -> None:
     sql = each_sql
     id_, _ = emit(sql, "k", tenant="acme", order="o", max_attempts=2)
     row = message(sql, id_)

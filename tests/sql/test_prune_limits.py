@@ -37,7 +37,7 @@ def left(sql: Sql) -> list[str]:
     return core.firsts(sql("select key from limits order by 1"))
 
 
-def test_a_key_that_nobody_used_for_a_day_is_forgotten_and_made_again(sql: Sql, clock: Clock) -> None:
+def test_a_key_unused_for_a_day_is_forgotten_and_made_again(sql: Sql, clock: Clock) -> None:
     register(sql, "d:{d}", concurrency=1)
     use(sql, "d:a")
     clock.advance(DAY - 60)
@@ -49,7 +49,7 @@ def test_a_key_that_nobody_used_for_a_day_is_forgotten_and_made_again(sql: Sql, 
     assert flow.drift(sql) == []
 
 
-def test_what_runs_or_was_said_by_an_operator_is_not_forgotten(sql: Sql, clock: Clock) -> None:
+def test_what_runs_or_was_set_by_an_operator_is_not_forgotten(sql: Sql, clock: Clock) -> None:
     for key in ("runs", "set", "paused", "tenant:heavy", "idle"):
         use(sql, key)
     flow.put(sql, keys=["runs"])
@@ -131,7 +131,7 @@ def test_what_ended_before_counts_before_though_all_is_taken_up_at_once(sql: Sql
     assert found == [(streak, streak == 3, 0)]
 
 
-def test_an_open_batch_of_which_nothing_was_heard_is_canceled_and_tells_its_callback(sql: Sql, clock: Clock) -> None:
+def test_an_abandoned_open_batch_is_canceled_and_its_callback_is_enqueued(sql: Sql, clock: Clock) -> None:
     lost, waits, young = (uuid.uuid4() for _ in "123")
     for batch in (lost, waits, young):
         sql("select open_batch(%s, 'b', null, %s::jsonb)", [batch, json.dumps({"task": "on_end"})])
@@ -202,7 +202,7 @@ def idle(sql: Sql, key: str) -> None:
 
 
 @pytest.mark.parametrize("change", ["pause('d:a')", """set_limit('d:a', '{"concurrency": 0}')"""], ids=["pause", "set"])
-def test_what_an_operator_says_while_the_row_is_removed_holds_and_is_said_at_once(
+def test_what_an_operator_sets_while_the_row_is_removed_holds_and_is_shown_at_once(
     sql: Sql, dsn: str, change: str
 ) -> None:
     idle(sql, "d:a")

@@ -159,7 +159,7 @@ def test_those_paused_set_aside_or_without_a_slot_to_come_are_not_due(sql: Sql) 
     assert due(sql, limit=1) == ["runs"]
 
 
-def test_upkeep_tells_its_leader_when_the_next_slot_comes(sql: Sql, clock: Clock) -> None:
+def test_upkeep_returns_to_its_leader_when_the_next_slot_comes(sql: Sql, clock: Clock) -> None:
     def next_slot(worker: str) -> float | None:
         return sql("select next_slot from upkeep(%s, '10 seconds')", [worker])[0][0]
 
@@ -470,7 +470,7 @@ def test_a_removed_schedule_fires_no_more_and_its_jobs_stay(sql: Sql, clock: Clo
     assert core.count(sql, "jobs") == 1
 
 
-def test_an_unknown_schedule_is_told(sql: Sql) -> None:
+def test_an_unknown_schedule_is_reported(sql: Sql) -> None:
     assert sql("select pause_schedule('x'), run_schedule('x'), remove_schedule('x')") == [(False, None, False)]
 
 

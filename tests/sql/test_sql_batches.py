@@ -100,7 +100,7 @@ def test_a_job_that_another_holds_the_key_of_is_not_counted(sql: Sql, on_conflic
 
 
 @pytest.mark.parametrize("outcome", ["succeeded", "failed", "dead", "canceled", "error", "released"])
-def test_an_end_told_twice_in_one_call_is_one_end(each_sql: Sql, outcome: str) -> None:
+def test_an_end_sent_twice_in_one_call_is_one_end(each_sql: Sql, outcome: str) -> None:
     batch = open_batch(each_sql)
     id_ = core.put(each_sql, batch=batch, retry={"kind": "fixed", "delay": 60})
     job = core.claim_one(each_sql)
@@ -169,7 +169,7 @@ def writes(sql: Sql, table: str) -> int:
     return number
 
 
-def test_nobody_can_add_less_than_nothing(sql: Sql) -> None:
+def test_a_negative_number_of_jobs_cannot_be_added(sql: Sql) -> None:
     batch = open_batch(sql)
     with pytest.raises(psycopg.errors.InvalidParameterValue, match="-1"):
         sql("select add_to_batch(%s, -1)", [batch])
@@ -272,7 +272,7 @@ REFUSED: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("on_done", REFUSED.values(), ids=REFUSED)
-def test_a_callback_that_nobody_could_enqueue_is_refused_when_the_batch_is_opened(each_sql: Sql, on_done: Any) -> None:
+def test_a_callback_that_could_not_be_enqueued_is_refused_when_the_batch_is_opened(each_sql: Sql, on_done: Any) -> None:
     with pytest.raises(psycopg.DataError):
         each_sql("select open_batch(gen_random_uuid(), 'b', null, %s::jsonb)", [json.dumps(on_done)])
     assert each_sql("select * from batch_progress") == []
@@ -456,7 +456,7 @@ HASTY = {
 }
 
 
-def test_the_race_goes_red_when_nobody_locks_the_batch(dsn: str) -> None:
+def test_the_race_goes_red_when_the_batch_is_not_locked(dsn: str) -> None:
     def race(sql: Sql) -> None:
         for _ in rounds():
             race = Race(sql)

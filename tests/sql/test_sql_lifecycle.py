@@ -139,7 +139,7 @@ def test_a_job_that_ends_for_good_first_keeps_its_end(each_sql: Sql, word: str) 
     assert core.count(each_sql, "cancels") == 0
 
 
-def test_a_worker_that_dies_after_it_was_told_leaves_a_canceled_job(each_sql: Sql) -> None:
+def test_a_worker_that_dies_after_the_cancel_request_leaves_a_canceled_job(each_sql: Sql) -> None:
     id_ = core.put(each_sql)
     core.claim_one(each_sql)
     core.cancel(each_sql, id_)

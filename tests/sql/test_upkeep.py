@@ -79,7 +79,7 @@ def test_reclaim_takes_whole_claims_and_leaves_those_that_live(sql: Sql, clock: 
     assert sql("select worker from claims") == [("long",)]
 
 
-def test_reclaim_takes_the_oldest_claims_first_and_no_more_than_asked(sql: Sql) -> None:
+def test_reclaim_takes_the_oldest_claims_first_and_no_more_than_its_limit(sql: Sql) -> None:
     tokens = []
     for _ in range(5):
         core.put(sql)
@@ -302,7 +302,7 @@ def test_a_lease_is_renewed_while_a_handlers_transaction_that_has_finished_its_j
 # -- wake-ups
 
 
-def test_enqueue_wakes_a_sleeper_and_says_nothing_when_nobody_sleeps(dsn: str, sql: Sql) -> None:
+def test_enqueue_wakes_a_sleeper_and_sends_nothing_when_no_worker_sleeps(dsn: str, sql: Sql) -> None:
     with core.session(dsn) as listener:
         listener.execute("listen holdfast_wake")
         core.put(sql)

@@ -107,7 +107,7 @@ def test_an_endpoint_gets_the_types_it_wants(sql: Sql, events: list[str] | None,
     assert bool(publish(sql, type_)[1]) is wanted
 
 
-def test_tenants_are_told_of_their_own_events_only(sql: Sql) -> None:
+def test_tenants_get_their_own_events_only(sql: Sql) -> None:
     endpoints = {tenant: add(sql, tenant) for tenant in ("a", "b", "A", None)}
     for tenant, endpoint in endpoints.items():
         event, deliveries, _ = publish(sql, tenant=tenant)
@@ -115,7 +115,7 @@ def test_tenants_are_told_of_their_own_events_only(sql: Sql) -> None:
     assert publish(sql, tenant="c")[1] == []
 
 
-def test_a_disabled_endpoint_is_told_of_nothing(sql: Sql) -> None:
+def test_a_disabled_endpoint_gets_no_events(sql: Sql) -> None:
     endpoint = add(sql)
     assert sql("select disable_endpoint(%s, 'too slow')", [endpoint]) == [(True,)]
     assert publish(sql)[1] == []
@@ -126,7 +126,7 @@ def test_a_disabled_endpoint_is_told_of_nothing(sql: Sql) -> None:
     assert sql("select enabled, disabled_reason from webhook_endpoint_state") == [(True, None)]
 
 
-def test_who_was_told_that_an_address_is_gone_does_not_shut_the_next_one(sql: Sql) -> None:
+def test_a_stale_410_does_not_disable_a_new_address(sql: Sql) -> None:
     endpoint = add(sql, url="https://example.org/old")
     sql("select change_endpoint(%s, %s)", [endpoint, json.dumps({"url": "https://example.org/new"})])
     assert sql("select disable_endpoint(%s, 'gone', 'https://example.org/old')", [endpoint]) == [(False,)]
@@ -281,7 +281,7 @@ def test_an_endpoint_is_changed_in_what_is_named(sql: Sql) -> None:
 
 @pytest.mark.parametrize("call", ["change_endpoint(%s, '{}')", "enable_endpoint(%s)", "rotate_secret(%s, 'plain:x')",
                                   "remove_endpoint(%s)", "disable_endpoint(%s)"])  # fmt: skip
-def test_an_endpoint_that_is_not_there_is_told_as_such(sql: Sql, call: str) -> None:
+def test_an_endpoint_that_is_not_there_is_reported_as_such(sql: Sql, call: str) -> None:
     assert sql(f"select {call}", [uuid.uuid4()]) == [(False,)]
     assert sql("select test_endpoint(%s, '{}')", [uuid.uuid4()]) == [(None,)]
     assert sql("select * from read_endpoint(%s)", [uuid.uuid4()]) == []
@@ -476,7 +476,7 @@ def test_an_events_body_is_stored_once_however_many_endpoints_there_are(sql: Sql
     assert {shown(sql, each)["body"] for each in deliveries} == {body}
 
 
-def test_an_event_that_nobody_wants_and_one_that_is_published_again_store_no_body(sql: Sql) -> None:
+def test_an_event_without_subscribers_and_one_that_is_published_again_store_no_body(sql: Sql) -> None:
     publish(sql, tenant="acme")
     assert bodies(sql) == 0
     add(sql, "acme")

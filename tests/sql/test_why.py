@@ -36,7 +36,7 @@ def only(report: dict[str, Any]) -> dict[str, Any]:
 # -- ended, and nowhere
 
 
-def test_a_job_that_nobody_knows(each_sql: Sql) -> None:
+def test_an_unknown_job(each_sql: Sql) -> None:
     report = why(each_sql, uuid.uuid4())
     assert report["status"] is None
     assert only(report)["kind"] == "unknown"
@@ -172,7 +172,7 @@ def test_a_paused_key_of_any_kind(sql: Sql, clock: Clock, key: str) -> None:
     assert kinds(why(sql, id_)) == ["soon"]
 
 
-def test_a_key_at_its_limit_tells_which_jobs_hold_it(sql: Sql, clock: Clock) -> None:
+def test_a_key_at_its_limit_names_the_jobs_that_hold_it(sql: Sql, clock: Clock) -> None:
     flow.serve(sql, "w1")
     first = flow.hold(sql, "domain:a", worker="w1", ago=12)
     second = flow.hold(sql, "domain:a", worker="w2", ago=3)
@@ -196,7 +196,7 @@ def test_a_key_at_its_limit_tells_which_jobs_hold_it(sql: Sql, clock: Clock) -> 
     assert why(sql, id_)["sentence"] == "domain:a has a concurrency of 0: nothing starts under it"
 
 
-def test_a_holder_whose_lease_has_run_out_is_told_as_such(sql: Sql, clock: Clock) -> None:
+def test_a_holder_whose_lease_has_run_out_is_reported_as_such(sql: Sql, clock: Clock) -> None:
     holder = flow.hold(sql, "domain:a", worker="w1")
     flow.change(sql, "domain:a", concurrency=1)
     id_ = flow.wait(sql, "domain:a")
@@ -209,7 +209,7 @@ def test_a_holder_whose_lease_has_run_out_is_told_as_such(sql: Sql, clock: Clock
     assert only(report)["holders"][0]["lost"] is True
 
 
-def test_a_rate_tells_when_the_next_start_is_free(sql: Sql, clock: Clock) -> None:
+def test_a_rate_shows_when_the_next_start_is_free(sql: Sql, clock: Clock) -> None:
     flow.serve(sql)
     flow.change(sql, "source:x", rate=30, per=60, burst=5)
     flow.fold(sql)
@@ -306,7 +306,7 @@ def test_the_only_slot_is_taken_by_another_queue(sql: Sql, clock: Clock) -> None
     )
 
 
-def test_a_worker_is_alive_while_it_is_heard_of_or_its_lease_is_good(sql: Sql, clock: Clock) -> None:
+def test_a_worker_is_alive_while_it_has_heartbeats_or_a_valid_lease(sql: Sql, clock: Clock) -> None:
     flow.serve(sql, "w")
     id_ = core.put(sql)
     clock.advance(89)
@@ -319,7 +319,7 @@ def test_a_worker_is_alive_while_it_is_heard_of_or_its_lease_is_good(sql: Sql, c
     assert kinds(why(sql, id_)) == ["no_worker"]
 
 
-def test_others_that_take_turns_are_no_news_where_something_else_blocks(sql: Sql, clock: Clock) -> None:
+def test_lanes_that_take_turns_are_left_out_where_something_else_blocks(sql: Sql, clock: Clock) -> None:
     flow.serve(sql)
     id_ = flow.wait(sql, tenant="acme")
     flow.wait(sql, tenant="bree")

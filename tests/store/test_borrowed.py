@@ -157,7 +157,7 @@ def test_text_arrives_as_it_was_given(lent: Lent, task: Any, sql: Sql) -> None:
     assert sql("select payload, tenant from jobs") == [({"n": 1, "text": NASTY}, NASTY)] * 4
 
 
-def test_a_held_dedupe_key_answers_with_its_holder(lent: Lent, task: Any, sql: Sql) -> None:
+def test_a_held_dedupe_key_returns_its_holder(lent: Lent, task: Any, sql: Sql) -> None:
     with lent.transaction():
         first = lent.enqueue(task.using(dedupe="k"), 1)
     with lent.transaction():
@@ -269,7 +269,7 @@ def test_a_closed_connection_fails_as_its_library_says(lent: Lent, task: Any, sq
         assert counts(sql) == (0, 1)
 
 
-def test_an_aborted_transaction_is_told_as_its_library_does(lent: Lent, task: Any) -> None:
+def test_an_aborted_transaction_raises_the_librarys_own_error(lent: Lent, task: Any) -> None:
     with undone(lent.transaction()):
         with pytest.raises(Exception, match="division by zero"):
             lent.execute("select 1 / 0")
@@ -278,12 +278,12 @@ def test_an_aborted_transaction_is_told_as_its_library_does(lent: Lent, task: An
     assert type(exc_info.value).__module__.split(".")[0] in ("psycopg", "asyncpg", "sqlalchemy", "django")
 
 
-def test_what_is_wrong_with_the_job_is_told_in_our_words(lent: Lent, task: Any) -> None:
+def test_an_invalid_job_raises_our_own_error(lent: Lent, task: Any) -> None:
     with pytest.raises(UsageError, match="run_at is a time from the year 1970"), lent.transaction():
         lent.enqueue(task.using(run_at=datetime(1960, 1, 1, tzinfo=UTC)), 1)
 
 
-def test_a_missing_schema_or_right_is_told_in_our_words(lent: Lent, dsn: str, task: Any) -> None:
+def test_a_missing_schema_or_right_raises_our_own_error(lent: Lent, dsn: str, task: Any) -> None:
     with Holdfast(dsn, schema="nowhere") as elsewhere:
 
         @elsewhere.task(name="t")

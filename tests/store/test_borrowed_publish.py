@@ -41,7 +41,9 @@ def test_an_event_is_there_when_the_callers_transaction_commits(lent: Lent, hf: 
     assert (again.event, again.deliveries, again.existing) == (published.event, published.deliveries, True)
 
 
-def test_an_event_is_never_told_when_the_callers_transaction_rolls_back(lent: Lent, hf: Holdfast, sql: Sql) -> None:
+def test_an_event_is_never_delivered_when_the_callers_transaction_rolls_back(
+    lent: Lent, hf: Holdfast, sql: Sql
+) -> None:
     with undone(lent.transaction()):
         publish(hf, lent, Event("a", {}, tenant=NASTY, key="k"))
     assert hf.webhooks.deliveries() == []

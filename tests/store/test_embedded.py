@@ -147,7 +147,7 @@ def test_another_dsn_cannot_be_opened_as_an_embedded_one() -> None:
         open_embedded("postgresql:///jobs")
 
 
-def test_an_application_tells_the_address_that_other_libraries_connect_with(server: EmbeddedPostgres) -> None:
+def test_an_application_returns_the_address_that_other_libraries_connect_with(server: EmbeddedPostgres) -> None:
     other = "postgresql://ada@db.example.org/shop"
     assert Holdfast(f"embedded:{server.path}").url == server.start()
     assert Holdfast(other).url == other
@@ -341,7 +341,7 @@ def reads(user: str, file: Path) -> bool:
 
 
 @pytest.mark.skipif(not IS_ROOT, reason="needs root")
-def test_root_lets_the_servers_account_search_the_parents_and_nobody_else(tmp_path: Path) -> None:
+def test_root_lets_only_the_servers_account_search_the_parents(tmp_path: Path) -> None:
     private, project = tmp_path / "private", tmp_path / "private" / "project"
     project.mkdir(parents=True)
     (project / "notes").write_text("secret")
@@ -375,7 +375,7 @@ def test_root_refuses_a_folder_that_it_could_open_to_everybody_alone(
 
 
 @pytest.mark.skipif(not IS_ROOT, reason="needs root")
-def test_what_an_access_control_list_said_before_it_still_says(tmp_path: Path) -> None:
+def test_an_access_control_list_keeps_its_earlier_entries(tmp_path: Path) -> None:
     folder = tmp_path / "shared"
     folder.mkdir()
     folder.chmod(0o750)

@@ -104,7 +104,7 @@ def test_what_cannot_come_back_stops_a_migration_before_it_is_lost(empty: str) -
         assert conn.execute("select count(*) from daily").fetchall() == [(0,)]
 
 
-def test_jobs_live_in_the_schema_that_was_asked_for(empty: str) -> None:
+def test_jobs_live_in_the_given_schema(empty: str) -> None:
     with Holdfast(empty, schema="other_jobs") as hf:
         hf.migrate()
 
@@ -173,7 +173,7 @@ def test_an_older_schema_asks_for_migrate(empty: str) -> None:
         hf.list_jobs()
 
 
-def test_a_user_who_may_not_create_the_schema_is_told_what_to_grant(empty: str) -> None:
+def test_a_user_who_may_not_create_the_schema_learns_what_to_grant(empty: str) -> None:
     with psycopg.connect(empty, autocommit=True) as conn:
         conn.execute("drop role if exists hf_nobody")
         conn.execute("create role hf_nobody login")

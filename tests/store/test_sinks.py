@@ -135,7 +135,7 @@ def test_a_constraint_of_the_tables_own_is_the_callers_to_handle(own: psycopg.Co
 @pytest.mark.parametrize(
     "name", ['a"b', "a b", "a;b", "1a", "", "a.b.c", "a%s", "a-b", "x" * 64, "漢" * 22, None, 5, "a\x00"]
 )
-def test_a_name_that_is_none_is_refused_before_the_database_is_asked(name: Any) -> None:
+def test_a_name_that_is_none_is_refused_before_a_query(name: Any) -> None:
     conn = object()  # never looked at
     with pytest.raises(UsageError, match="a table"):
         insert_once(conn, name, {"a": 1}, "a")

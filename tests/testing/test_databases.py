@@ -67,7 +67,7 @@ def test_connections_are_closed_with_the_block(pg18: str) -> None:
         wait_until(lambda: admin.execute(mine, [name]).fetchone() == (0,))  # a server process takes a moment to end
 
 
-def test_async_connections_are_closed_too_whoever_runs_the_loop(kit_dsn: str, opened: Databases) -> None:
+def test_async_connections_are_closed_too_on_any_loop(kit_dsn: str, opened: Databases) -> None:
     loop = asyncio.new_event_loop()
     with bind(Holdfast(), kit_dsn, opened) as kit:
         assert loop.run_until_complete(kit.hf.aget("00000000-0000-7000-8000-000000000001")) is None

@@ -33,7 +33,7 @@ from holdfast.testing.watched import WatchedWorker
 HOUR = 3600.0
 
 
-def test_everything_due_runs_in_order_and_each_attempt_is_told(kit: Kit) -> None:
+def test_everything_due_runs_in_order_and_each_attempt_is_reported(kit: Kit) -> None:
     @kit.hf.task(name="add", queue="sums")
     async def add(a: int, b: int = 2) -> int:
         return a + b
@@ -150,7 +150,7 @@ def test_an_error_is_raised_as_the_handler_raised_it_and_the_rest_stays_queued(k
     ]
 
 
-def test_without_raise_errors_every_job_is_run_and_errors_are_told(kit: Kit) -> None:
+def test_without_raise_errors_every_job_is_run_and_errors_are_returned(kit: Kit) -> None:
     @kit.hf.task(retry=Retry.none())
     async def divide(n: int) -> float:
         return 1 / n
@@ -383,7 +383,7 @@ def test_run_makes_one_attempt_at_one_job_and_leaves_all_others(kit: Kit) -> Non
     assert [job.payload["n"] for job in kit.waiting()] == [0, 1, 2, 4, 100]
 
 
-def test_run_tells_why_a_job_cannot_be_run(kit: Kit) -> None:
+def test_run_reports_why_a_job_cannot_be_run(kit: Kit) -> None:
     @kit.hf.task()
     async def once() -> None: ...
 
@@ -423,7 +423,7 @@ def test_a_drain_takes_milliseconds(kit: Kit) -> None:
     assert min(once() for _ in range(10)) < 0.15 * slower()
 
 
-def test_a_job_that_is_canceled_while_it_runs_is_told_as_canceled(kit: Kit) -> None:
+def test_a_job_that_is_canceled_while_it_runs_is_reported_as_canceled(kit: Kit) -> None:
     @kit.hf.task()
     async def gives_up(*, ctx: Context = CONTEXT) -> None:
         await kit.hf.acancel(ctx.job_id)

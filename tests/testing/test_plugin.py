@@ -129,7 +129,7 @@ def test_without_a_server_one_is_embedded_in_the_cache_folder_and_stopped(projec
     assert not (folder / "data18" / "postmaster.pid").exists()
 
 
-def test_it_is_inert_where_nobody_asks_for_it(project: Run) -> None:
+def test_it_is_inert_where_it_is_not_requested(project: Run) -> None:
     test = """
 import sys
 

@@ -37,7 +37,7 @@ def test_a_row_is_shown_as_soon_as_its_workload_has_ended(capsys: pytest.Capture
     assert capsys.readouterr().out.startswith("drain              200,000")
 
 
-def test_without_a_terminal_a_line_tells_now_and_then_how_far_it_is(
+def test_without_a_terminal_a_line_shows_progress_now_and_then(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = itertools.count(step=10)

@@ -255,6 +255,6 @@ def test_neither_pydantic_nor_attrs_is_needed() -> None:
 
 
 @pytest.mark.parametrize(("kind", "stored"), [(typed.Order, {"id": 1}), (typed.Point, {"x": "a"}), (int, "x")])
-def test_a_result_of_another_shape_is_told_as_such(kind: Any, stored: Any) -> None:
+def test_a_result_of_another_shape_is_reported_as_such(kind: Any, stored: Any) -> None:
     with pytest.raises(InvalidPayload, match="the result of task 't' is not the"):
         Signature("t", handler_of(int, kind)).read_result(stored)

@@ -52,7 +52,7 @@ def test_an_error_without_details_has_none() -> None:
     assert "details" not in describe(ValueError("x"), 1000)
 
 
-def test_what_cannot_be_read_is_told_as_such() -> None:
+def test_what_cannot_be_read_is_reported_as_such() -> None:
     assert describe(Broken(), 1000)["details"] == {"left_out": "they cannot be shown: RuntimeError"}
     assert details({"a": Odd()}) == {"left_out": "they cannot be shown: RuntimeError"}
 
@@ -76,5 +76,5 @@ json_like = st.recursive(
 
 
 @given(st.dictionaries(st.text(st.characters()), json_like, max_size=3))
-def test_whatever_is_told_can_be_stored(value: dict[str, Any]) -> None:
+def test_all_details_can_be_stored(value: dict[str, Any]) -> None:
     details(value)

@@ -96,7 +96,7 @@ def test_a_huge_text_is_cut_in_the_middle(text: str) -> None:
 )
 @example(text="\x00" * 100, longest=100)
 @example(text="\ud800" * 300, longest=300)
-def test_cleaned_text_is_never_longer_than_asked_for(text: str, longest: int) -> None:
+def test_cleaned_text_is_never_longer_than_its_limit(text: str, longest: int) -> None:
     result = clean(text, longest)
     assert len(result) <= longest
     assert "\x00" not in result

@@ -191,7 +191,7 @@ class Colour(enum.StrEnum):
     RED = "red"
 
 
-def test_values_are_told_as_the_handler_gets_them(hf: Holdfast) -> None:
+def test_keys_are_formatted_with_the_values_the_handler_gets(hf: Holdfast) -> None:
     @hf.task(limits=[Limit("all:{n},{x},{ok},{id},{colour},{words}", rate=1)])
     async def show(n: int, x: float, ok: bool, id: uuid.UUID, colour: Colour, words: list[str]) -> None: ...
 
@@ -346,14 +346,14 @@ def test_a_key_counts_when_one_of_its_limits_does(hf: Holdfast) -> None:
     assert counts(copy, OSError(), '{"a":"x","b":"y"}') == ["d:x", "task:copy", "queue:default"]
 
 
-def test_nothing_is_said_where_every_error_counts(hf: Holdfast) -> None:
+def test_nothing_is_reported_where_every_error_counts(hf: Holdfast) -> None:
     @hf.task(limits=[Limit("domain:{domain}", breaker=Breaker()), Limit("x", concurrency=1)])
     async def crawl(domain: str) -> None: ...
 
     assert counts(crawl, ValueError()) is None
 
 
-def test_what_cannot_be_told_does_not_break_the_attempts_end(hf: Holdfast) -> None:
+def test_a_value_without_text_does_not_break_the_attempts_end(hf: Holdfast) -> None:
     class Odd(msgspec.Struct):
         def __str__(self) -> str:
             raise RuntimeError("broken")

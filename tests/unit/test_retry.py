@@ -54,7 +54,7 @@ def test_the_default_is_the_documented_one() -> None:
 
 
 @given(base=st.floats(0, 1e6), factor=st.floats(1, 100), cap=st.floats(0, 315_360_000), attempt=st.integers(0, 32_000))
-def test_no_attempt_is_too_high_for_python_to_tell_its_delay(
+def test_no_attempt_is_too_high_for_python_to_compute_its_delay(
     base: float, factor: float, cap: float, attempt: int
 ) -> None:
     assert 0 <= Retry.exponential(base, factor=factor, cap=cap).delay(attempt) <= cap

@@ -216,7 +216,7 @@ def test_a_parameter_is_the_context_by_its_type_not_by_its_name() -> None:
     assert by_name(handler, 5) == {"ctx": 5}
 
 
-def test_a_task_without_parentheses_or_with_a_number_for_a_policy_is_told_how_to_write_it() -> None:
+def test_a_task_without_parentheses_or_with_a_number_for_a_policy_raises_how_to_write_it() -> None:
     hf = Holdfast("postgresql://nowhere/none")
 
     async def handler() -> None: ...

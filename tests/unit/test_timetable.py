@@ -224,7 +224,7 @@ def test_what_is_fired_lies_between_and_what_follows_comes_after(
         assert found.slots == (missed_slots[-1:] if missed == "once" else in_time)
 
 
-def test_moments_in_a_zone_with_summer_time_are_told_apart_in_the_repeated_hour() -> None:
+def test_moments_in_a_zone_with_summer_time_are_distinguished_in_the_repeated_hour() -> None:
     """A connection's zone may be any; Python would count by what clocks show."""
     since = datetime(2026, 10, 25, 2, 59, 59, tzinfo=BERLIN)
     now = datetime(2026, 10, 25, 2, 0, 0, fold=1, tzinfo=BERLIN)
@@ -283,7 +283,7 @@ def test_a_zone_mistyped_gets_a_suggestion(typed: str, meant: str) -> None:
         Cron("* * * * *", typed)
 
 
-def test_a_machine_without_zones_is_told_to_install_them_and_still_has_utc() -> None:
+def test_a_machine_without_zones_is_asked_to_install_them_and_still_has_utc() -> None:
     before = zoneinfo.TZPATH
     zoneinfo.reset_tzpath(to=())
     zoneinfo.ZoneInfo.clear_cache()

@@ -55,7 +55,7 @@ WAYS: dict[str, Callable[[Holdfast], Any]] = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_every_way_to_make_a_job_tells_of_it(app: Holdfast, messages: Messages, way: str) -> None:
+def test_every_way_to_make_a_job_publishes_a_message(app: Holdfast, messages: Messages, way: str) -> None:
     app.webhooks.add("https://example.org/hook", tenant="acme")
     messages.clear()
     job = WAYS[way](app)
@@ -77,7 +77,7 @@ async def test_so_do_the_async_ones_and_what_is_in_a_transaction_says_so(
     await app.aclose()
 
 
-def test_what_makes_no_job_tells_nothing(app: Holdfast, messages: Messages) -> None:
+def test_what_makes_no_job_publishes_nothing(app: Holdfast, messages: Messages) -> None:
     keyed = app.tasks["note"].using(dedupe="k")
     job = keyed.enqueue(1)
     app.emit(None, "mail", {}, key="k")
@@ -89,7 +89,7 @@ def test_what_makes_no_job_tells_nothing(app: Holdfast, messages: Messages) -> N
     assert messages == []
 
 
-async def test_what_is_put_back_redelivered_or_fired_is_told_of(app: Holdfast, messages: Messages) -> None:
+async def test_retries_redeliveries_and_fired_schedules_publish_a_message(app: Holdfast, messages: Messages) -> None:
     note = app.tasks["note"]
     note.schedule("often", Cron("* * * * * *"), 1)
     async with working(app):

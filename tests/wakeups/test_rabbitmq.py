@@ -103,7 +103,7 @@ async def test_an_enqueue_wakes_a_worker_that_does_not_listen_to_the_database(
         assert {await soon(ran), await soon(ran)} == {3, 4}
 
 
-async def test_an_enqueue_in_a_transaction_is_told_of_a_moment_later(
+async def test_an_enqueue_in_a_transaction_is_published_a_moment_later(
     wired: Holdfast, dsn: str, broker: aio_pika.abc.AbstractExchange
 ) -> None:
     note, ran = runs(wired)
@@ -265,7 +265,7 @@ async def test_a_worker_is_woken_again_when_the_broker_is_back(
             assert await soon(ran) == 3
 
 
-async def test_a_port_that_is_no_broker_disturbs_nobody(dsn: str, exchange: str) -> None:
+async def test_a_port_that_is_no_broker_does_no_harm(dsn: str, exchange: str) -> None:
     async def babble(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n" + bytes(range(256)))
         await writer.drain()
@@ -302,7 +302,7 @@ async def test_a_try_that_fails_leaves_no_connection_behind(
     assert all(each.is_closed for each in made)
 
 
-async def test_who_is_told_to_stop_stops_though_the_library_makes_an_error_of_it(
+async def test_a_cancellation_stops_it_though_the_library_makes_an_error_of_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     begun = asyncio.Event()
@@ -323,7 +323,7 @@ async def test_who_is_told_to_stop_stops_though_the_library_makes_an_error_of_it
     assert hearing.cancelled()
 
 
-async def test_an_outage_is_told_of_once_and_without_the_password(
+async def test_an_outage_is_logged_once_and_without_the_password(
     relay: Relay, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, "holdfast")
@@ -356,7 +356,7 @@ async def test_whether_a_broker_can_be_used_is_found_out_and_no_connection_stays
     [("amqp://ann:s3cr3t@broker", "broker:5672"), ("amqps://ann:s3cr3t@broker/v", "broker:5671"),
      ("amqp://ann:s3/cr3t@broker/", "?"), ("amqp://ann:99/s3cr3t@broker", "?"), ("amqp://[::1", "?")],
 )  # fmt: skip
-def test_the_address_that_is_told_has_no_password(url: str, shown: str) -> None:
+def test_the_logged_address_has_no_password(url: str, shown: str) -> None:
     assert rabbitmq.address(Settings(amqp_url=url)) == shown
 
 

@@ -148,7 +148,7 @@ def test_what_does_not_end_is_ended(head: bytes, piece: bytes) -> None:
         eventually(lambda: not served.owner._all)
 
 
-def test_a_header_that_is_too_large_is_told() -> None:
+def test_a_header_that_is_too_large_is_reported() -> None:
     with serving() as served, served.connect(HALF + b"a" * (HEADER_BYTES + 1)) as sock:
         assert served.status(sock) == 431
 

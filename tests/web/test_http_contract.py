@@ -71,7 +71,7 @@ def known(shop: Holdfast) -> dict[str, list[str]]:
 
 
 @pytest.mark.timeout(180)
-def test_whatever_is_sent_the_answer_is_one_that_the_document_describes(shop: Holdfast, url: str) -> None:
+def test_whatever_is_sent_the_response_is_one_that_the_document_describes(shop: Holdfast, url: str) -> None:
     ids, tried = known(shop), 0
     schema = schemathesis.openapi.from_url(f"{url}/v1/openapi.json", wait_for_schema=10)
     schema.config.update(base_url=url)

@@ -23,7 +23,7 @@ from holdfast.web import app
         ("/jobs", {"task": "t" * 2000}, "body.task: "),
     ],
 )
-async def test_what_is_wrong_is_said_with_the_value(
+async def test_an_error_is_reported_with_the_value(
     http: httpx.AsyncClient, path: str, body: Any, expected: str
 ) -> None:
     found = await (http.get(path) if body is None else http.post(path, json=body))
@@ -31,7 +31,7 @@ async def test_what_is_wrong_is_said_with_the_value(
     assert expected in detail and "Value error" not in detail and len(detail) < 500
 
 
-async def test_a_secret_is_not_said_again(http: httpx.AsyncClient) -> None:
+async def test_a_secret_is_not_repeated(http: httpx.AsyncClient) -> None:
     body = {"url": "http://127.0.0.1:1/x", "secret": "whsec_short"}
     assert "whsec_short" not in problem(await http.post("/webhooks/endpoints", json=body), 422, "invalid")["detail"]
 
@@ -68,7 +68,7 @@ async def test_a_parameter_that_is_not_known_is_not_passed_over(
     assert problem(await http.get(path, params=query), 422, "invalid")["detail"] == expected
 
 
-async def test_what_is_wrong_with_a_body_is_said_in_full(http: httpx.AsyncClient) -> None:
+async def test_all_errors_of_a_body_are_reported(http: httpx.AsyncClient) -> None:
     async def detail_of(path: str, content: str, kind: str = "application/json") -> str:
         response = await http.post(path, content=content, headers={"Content-Type": kind})
         return str(problem(response, 422, "invalid")["detail"])

@@ -46,7 +46,7 @@ async def test_a_job_is_made_for_the_tokens_tenant_and_looked_at(http: httpx.Asy
     assert job["args"] == {"to": "ada", "copies": 2} and "dedupe_key" not in job and "locked_by" not in job
 
 
-async def test_a_job_is_under_its_tasks_limits_whoever_makes_it(http: httpx.AsyncClient, sql: Sql) -> None:
+async def test_a_job_is_under_its_tasks_limits_whatever_creates_it(http: httpx.AsyncClient, sql: Sql) -> None:
     await made(http, args={"to": "ada", "host": "example.org"})
     assert sql("select keys from live") == [(["host:example.org"],)]
 
@@ -120,7 +120,7 @@ async def test_a_dedupe_key_is_held_as_the_request_says(http: httpx.AsyncClient)
     problem(await http.post("/jobs", json=keyed), 409, "duplicate")
 
 
-async def test_the_answer_to_a_repeated_request_is_the_first_one(http: httpx.AsyncClient, sql: Sql) -> None:
+async def test_the_response_to_a_repeated_request_is_the_first_one(http: httpx.AsyncClient, sql: Sql) -> None:
     key = {"Idempotency-Key": "order-7"}
     body = {"task": "shop.send", "args": {"to": "ada"}}
     first = await http.post("/jobs", json=body, headers=key)
@@ -198,7 +198,9 @@ async def test_a_list_is_filtered_by_everything_it_names(http: httpx.AsyncClient
         problem(await http.get("/jobs", params=wrong), 422, "invalid")
 
 
-async def test_whoever_waits_for_a_job_is_answered_when_it_has_ended(shop: Holdfast, http: httpx.AsyncClient) -> None:
+async def test_a_request_that_waits_for_a_job_gets_a_response_when_it_has_ended(
+    shop: Holdfast, http: httpx.AsyncClient
+) -> None:
     id_ = await made(http)
     assert (await http.get(f"/jobs/{id_}", params={"wait": 0.05})).json()["status"] == "queued"
     waiting = asyncio.create_task(http.get(f"/jobs/{id_}", params={"wait": 50}))
@@ -228,7 +230,7 @@ async def test_those_who_wait_are_not_more_than_so_many(
     problem(await http.get(f"/jobs/{id_}/events"), 429, "too-many")
 
 
-async def test_one_tenant_cannot_take_the_places_of_the_others(
+async def test_one_tenant_cannot_take_the_places_of_other_tenants(
     shop: Holdfast, http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(jobs, "MOST_OF_ONE", 1)
@@ -239,7 +241,7 @@ async def test_one_tenant_cannot_take_the_places_of_the_others(
     streaming.cancel()
 
 
-async def test_a_revoked_token_is_told_nothing_more_while_it_waits(hf: Holdfast, dsn: str) -> None:
+async def test_a_revoked_token_gets_nothing_more_while_it_waits(hf: Holdfast, dsn: str) -> None:
     with Holdfast(dsn, token_cache=0.0) as strict:
         bearer, info = strict.tokens.create("x", tenant="acme", scopes=["jobs:read", "jobs:write"])
         async with serving.client(serving.with_tasks(strict), bearer) as http:
@@ -296,7 +298,7 @@ async def test_a_dead_job_is_put_back_and_another_is_not(http: httpx.AsyncClient
     problem(await http.post(f"/jobs/{uuid.uuid4()}/retry"), 404, "not-found")
 
 
-async def test_without_a_valid_token_nothing_is_told(shop: Holdfast, http: httpx.AsyncClient) -> None:
+async def test_without_a_valid_token_nothing_is_returned(shop: Holdfast, http: httpx.AsyncClient) -> None:
     for header in ({}, {"Authorization": "Bearer hf_nonsense"}, {"Authorization": "Basic aGY6"},
                    {"Authorization": "Bearer "}, {"Authorization": b"Bearer hf_\xff"}):  # fmt: skip
         async with serving.client(shop) as anybody:
@@ -348,7 +350,7 @@ async def test_a_body_that_is_too_large_is_refused_whatever_length_it_claims(hf:
         await small.aclose()
 
 
-async def test_every_answer_says_that_it_is_not_to_be_stored(http: httpx.AsyncClient) -> None:
+async def test_every_response_forbids_storing_it(http: httpx.AsyncClient) -> None:
     for path in ("/jobs", f"/jobs/{uuid.uuid4()}", "/nothing"):
         assert (await http.get(path)).headers["cache-control"] == "no-store"
     problem(await http.get("/nothing"), 404, "not-found")
@@ -401,7 +403,7 @@ async def test_the_tick_endpoint_is_off_unless_it_is_wanted_and_then_needs_a_sec
             app(Holdfast(dsn, tick_secrets=weak), tick_endpoint=True)
 
 
-async def test_a_tick_runs_jobs_for_whoever_knows_one_of_two_secrets(dsn: str, hf: Holdfast) -> None:
+async def test_a_tick_runs_jobs_for_a_caller_with_one_of_two_secrets(dsn: str, hf: Holdfast) -> None:
     old, new = "an old secret of cron", "ein neuer Schlüssel für cron"
     with Holdfast(dsn, tick_secrets=f"{old}, {new}") as ticking:
         serving.with_tasks(ticking)
@@ -454,7 +456,7 @@ async def test_since_takes_a_length_of_time(http: httpx.AsyncClient, sql: Sql) -
     problem(await http.get("/jobs", params={"since": "2026-01-01T00:00:00"}), 422, "invalid")
 
 
-async def test_a_caller_without_a_token_is_told_which_part_is_wrong(shop: Holdfast) -> None:
+async def test_a_caller_without_a_token_learns_which_part_is_wrong(shop: Holdfast) -> None:
     revoked, info = shop.tokens.create("x", tenant="acme", scopes=["jobs:read"])
     shop.tokens.revoke(info.id)
     details = []
@@ -469,7 +471,7 @@ async def test_a_caller_without_a_token_is_told_which_part_is_wrong(shop: Holdfa
         assert detail.endswith("holdfast tokens create NAME --scopes operate --all-tenants")
 
 
-async def test_where_there_is_nothing_it_is_said_where_to_look(shop: Holdfast) -> None:
+async def test_a_404_says_where_to_look(shop: Holdfast) -> None:
     async with serving.client(shop) as http:
         for path in ("http://service/", "http://service/docs"):
             assert "/v1/openapi.json says" in problem(await http.get(path), 404, "not-found")["detail"]

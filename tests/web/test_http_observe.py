@@ -62,7 +62,7 @@ async def test_a_scraper_needs_a_token_that_is_good_for_nothing_else(shop: Holdf
             assert ((await scraper.get("/queues")).status_code == 403) == (scopes == ["metrics"])
 
 
-async def test_however_many_scrape_the_database_is_asked_once_in_a_while(
+async def test_however_many_scrape_the_database_is_queried_once_in_a_while(
     shop: Holdfast, operator: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     queries, under_way, most = 0, 0, 0
@@ -100,7 +100,7 @@ async def test_queues_that_anybody_may_name_are_a_bounded_number_of_labels(
     assert sum(queues.values()) == MOST_LABELS + 50
 
 
-async def test_the_levels_are_told_with_what_was_measured_and_the_thresholds(
+async def test_the_levels_are_returned_with_what_was_measured_and_the_thresholds(
     operator: httpx.AsyncClient, sql: Sql
 ) -> None:
     assert json_body(await operator.get("/levels"))["level"] is None
@@ -122,7 +122,7 @@ def use(sql: Sql, *rows: Sequence[Any]) -> None:
         sql(f"insert into usage_counts values ({minute}, %s, %s, 1, %s, 1, 2.5, 0.5)", row)
 
 
-async def test_usage_is_told_by_tenant_task_and_time_and_a_tenant_sees_its_own(
+async def test_usage_is_returned_by_tenant_task_and_time_and_a_tenant_sees_its_own(
     http: httpx.AsyncClient, operator: httpx.AsyncClient, sql: Sql
 ) -> None:
     use(sql, ["1 min", "acme", "a", 3], ["2 min", "acme", "b", 5], ["1 min", "other", "a", 7], ["1 min", "", "a", 9],

@@ -21,7 +21,7 @@ def die(sql: Sql, error: str = '{"type": "app.Broken", "message": "no"}') -> Non
     sql("select fail(c.id, c.token, %s::jsonb, p_outcome => 'dead') from claim('w', '{default}', 100) c", [error])
 
 
-async def test_a_batch_is_made_with_its_jobs_and_tells_its_end(
+async def test_a_batch_is_made_with_its_jobs_and_shows_its_end(
     shop: Holdfast, http: httpx.AsyncClient, sql: Sql
 ) -> None:
     jobs = [{"task": "shop.fail"}, {"task": "shop.send", "args": {"to": "a"}}, {"task": "shop.fail"}]
@@ -109,7 +109,7 @@ async def test_operators_see_queues_workers_and_why_a_job_waits(operator: httpx.
     json_body(await operator.get(f"/jobs/{uuid.uuid4()}/why"), 404)
 
 
-async def test_paused_queues_are_shown_and_a_name_that_nobody_knows_is_doubted(operator: httpx.AsyncClient) -> None:
+async def test_paused_queues_are_shown_and_an_unknown_name_is_doubted(operator: httpx.AsyncClient) -> None:
     body = json_body(await operator.post("/queues/doen/pause", json={"reason": "first"}))
     assert body == {"changed": 1, "warning": "nothing is known of queue:doen yet; did you mean queue:done?"}
     assert json_body(await operator.post("/queues/doen/pause", json={"reason": "second", "seconds": 60})) == {
@@ -134,7 +134,7 @@ async def test_a_key_that_fits_no_rule_is_changed_with_a_warning(operator: httpx
     assert json_body(await operator.post("/keys/pause", json={"key": "host:b"})) == {"changed": 1}
 
 
-async def test_all_dead_jobs_are_meant_only_if_that_is_said(http: httpx.AsyncClient, sql: Sql) -> None:
+async def test_all_dead_jobs_are_meant_only_on_request(http: httpx.AsyncClient, sql: Sql) -> None:
     json_body(await http.post("/jobs", json={"task": "shop.fail"}), 201)
     die(sql)
     for verb in ("retry", "discard"):
@@ -165,7 +165,7 @@ async def test_messages_are_emitted_once_and_sent_again_when_they_died(http: htt
 HOOK = {"url": "https://hooks.example.org/in", "events": ["order.*"]}
 
 
-async def test_an_endpoint_is_made_changed_and_removed_and_its_secret_is_told_once(http: httpx.AsyncClient) -> None:
+async def test_an_endpoint_is_made_changed_and_removed_and_its_secret_is_shown_once(http: httpx.AsyncClient) -> None:
     made = json_body(await http.post("/webhooks/endpoints", json=HOOK), 201)
     path = f"/webhooks/endpoints/{made['id']}"
     assert made["secret"].startswith("whsec_") and made["tenant"] == "acme"
@@ -184,7 +184,7 @@ async def test_an_endpoint_is_made_changed_and_removed_and_its_secret_is_told_on
     json_body(await http.get(path), 404)
 
 
-async def test_the_record_of_an_answer_holds_no_secret(http: httpx.AsyncClient, sql: Sql) -> None:
+async def test_the_record_of_a_response_holds_no_secret(http: httpx.AsyncClient, sql: Sql) -> None:
     key = {"Idempotency-Key": "k"}
     first = json_body(await http.post("/webhooks/endpoints", json=HOOK, headers=key), 201)
     again = json_body(await http.post("/webhooks/endpoints", json=HOOK, headers=key), 201)
@@ -197,7 +197,7 @@ async def test_the_record_of_an_answer_holds_no_secret(http: httpx.AsyncClient, 
     assert sql("select count(*) from webhook_endpoints") == [(1,)]
 
 
-async def test_an_answer_that_could_not_be_recorded_leaves_nothing_done(
+async def test_a_response_that_could_not_be_recorded_leaves_nothing_done(
     http: httpx.AsyncClient, sql: Sql, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = f"/webhooks/endpoints/{json_body(await http.post('/webhooks/endpoints', json=HOOK), 201)['id']}"

@@ -91,7 +91,7 @@ def test_every_endpoint_with_a_body_is_tried_below(shop: Holdfast) -> None:
     assert needs == set(BODIES)
 
 
-async def test_no_endpoint_tells_or_changes_anything_of_another_tenant(
+async def test_no_endpoint_shows_or_changes_anything_of_another_tenant(
     shop: Holdfast, sql: Sql, seeded: random.Random
 ) -> None:
     world = World(shop, sql)
@@ -148,7 +148,7 @@ def check(response: httpx.Response, request: dict[str, Any], hidden: set[str]) -
         assert response.json()["type"].endswith(":not-found")
 
 
-async def test_a_foreign_id_and_one_that_nobody_has_are_answered_alike(shop: Holdfast, sql: Sql) -> None:
+async def test_a_foreign_id_and_an_unknown_one_get_the_same_response(shop: Holdfast, sql: Sql) -> None:
     world = World(shop, sql)
     nobodys = "00000000-0000-7000-8000-000000000000"
     async with serving.client(shop, serving.token(shop, "ada")) as http:
@@ -176,7 +176,7 @@ async def test_each_tenant_finds_all_that_is_its_own(shop: Holdfast, sql: Sql) -
             assert world.canary(tenant) in (await http.get("/usage")).text
 
 
-async def test_without_a_token_no_endpoint_but_health_answers(shop: Holdfast) -> None:
+async def test_without_a_token_only_health_endpoints_respond(shop: Holdfast) -> None:
     async with serving.client(shop) as http:
         for method, path in endpoints(shop):
             url = re.sub(r"{\w+}", "00000000-0000-7000-8000-000000000000", path).removeprefix("/v1")

@@ -55,7 +55,7 @@ def same(quick: httpx.Response, long: httpx.Response) -> None:
     )  # fmt: skip
 
 
-async def test_a_look_is_answered_past_the_framework_as_it_would_be_by_it(
+async def test_the_fast_path_responds_to_a_read_as_the_framework_would(
     long_ways: list[str], http: httpx.AsyncClient
 ) -> None:
     id_ = await ready(http, long_ways)

@@ -56,7 +56,7 @@ async def test_a_wish_that_fails_a_call_fails_alone() -> None:
     assert calls < 30  # halves of the rest, not each by itself
 
 
-async def test_an_unreachable_database_fails_all_wishes_of_a_call_and_is_not_asked_again_for_each() -> None:
+async def test_an_unreachable_database_fails_all_requests_of_a_call_and_is_not_tried_again_for_each() -> None:
     calls = 0
 
     async def act(wishes: Sequence[int]) -> list[int]:
@@ -83,7 +83,7 @@ async def test_what_is_large_goes_into_a_call_of_its_own() -> None:
     assert all(sum(each) <= MOST_BYTES or len(each) == 1 for each in calls) and len(calls) == 5
 
 
-async def test_whoever_goes_away_leaves_the_others_their_answers() -> None:
+async def test_a_request_that_goes_away_leaves_the_results_of_other_requests() -> None:
     go = asyncio.Event()
 
     async def act(wishes: Sequence[int]) -> list[int]:
@@ -110,7 +110,7 @@ async def test_a_job_that_the_database_refuses_spoils_no_other(hf: Holdfast) -> 
     await hf.aclose()
 
 
-async def test_whoever_asks_again_the_moment_it_is_answered_is_answered_again() -> None:
+async def test_a_request_right_after_a_result_gets_its_own_result() -> None:
     """A call that is just ending brings no more results, so it must not count as one that is under way."""
     together: Together[int, int] = Together(doubled, at_once=1)
     async with asyncio.timeout(20):
@@ -148,7 +148,7 @@ async def test_one_slow_call_holds_up_neither_those_who_wait_nor_those_who_come_
         assert await asyncio.gather(*map(together.ask, range(5, 9))) == [10, 12, 14, 16]
 
 
-async def test_the_slow_call_leaves_what_waits_to_the_one_beside_it_and_nobody_is_forgotten() -> None:
+async def test_a_slow_call_leaves_waiting_requests_to_the_one_beside_it_and_none_is_forgotten() -> None:
     gates, begun = [asyncio.Event() for _ in range(3)], [asyncio.Event() for _ in range(3)]
 
     async def act(wishes: list[int]) -> list[int]:
@@ -168,7 +168,7 @@ async def test_the_slow_call_leaves_what_waits_to_the_one_beside_it_and_nobody_i
         assert await asyncio.gather(*asking) == [0, 1, 2]
 
 
-async def test_beside_a_slow_call_whoever_comes_alone_is_answered_at_once() -> None:
+async def test_beside_a_slow_call_a_single_request_gets_its_result_at_once() -> None:
     go, begun = asyncio.Event(), asyncio.Event()
 
     async def act(wishes: list[int]) -> list[int]:

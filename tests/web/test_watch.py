@@ -66,7 +66,7 @@ async def test_a_change_of_any_kind_is_a_new_mark(shop: Holdfast, sql: Sql) -> N
     assert len(set(marks)) == 6
 
 
-async def test_whoever_waits_hears_at_once_that_the_database_is_away() -> None:
+async def test_a_waiting_request_fails_at_once_when_the_database_is_away() -> None:
     async def broken(ids: Any) -> list[str]:
         raise OSError("away")
 

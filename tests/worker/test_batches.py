@@ -150,7 +150,7 @@ async def test_a_block_that_raises_cancels_its_batch(hf: Holdfast) -> None:
     assert counts(batch.info()) == ("canceled", 10, 10, 0, 0, 10)
 
 
-async def test_a_block_that_raises_is_heard_even_if_its_batch_cannot_be_canceled(hf: Holdfast, dsn: str) -> None:
+async def test_a_block_that_raises_propagates_even_if_its_batch_cannot_be_canceled(hf: Holdfast, dsn: str) -> None:
     """A role that may only enqueue cannot cancel; the block's own error is still raised."""
     enqueuer = Holdfast(psycopg.conninfo.make_conninfo(dsn, options="-c role=holdfast_enqueue"))
     batch, other = enqueuer.batch("import"), enqueuer.batch("import")

@@ -183,7 +183,7 @@ def test_a_handler_that_runs_in_a_task_of_its_own_is_found_by_its_code(monkeypat
     assert made._find_job(frames) is None, "which of two is not known"
 
 
-def test_while_the_machine_sleeps_nobody_blocks_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_while_the_machine_sleeps_the_loop_is_not_reported_as_blocked(monkeypatch: pytest.MonkeyPatch) -> None:
     clock, blocked = [1000.0], list[float]()
     made: Any = monitor(Holdfast("postgresql://nowhere"), clock, monkeypatch)
     steps = iter([0.25, 0.25, 3600.0, 0.25])

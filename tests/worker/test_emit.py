@@ -32,7 +32,7 @@ def connected(hf: Holdfast) -> Iterator[psycopg.Connection[Any]]:
         yield conn
 
 
-def test_a_second_emit_answers_the_first(hf: Holdfast) -> None:
+def test_a_second_emit_returns_the_first(hf: Holdfast) -> None:
     first = hf.emit(None, "email", {"n": 1}, key="k")
     assert hf.emit(None, "email", {"n": 2}, key="k") == type(first)(first.id, existing=True)
     assert not hf.emit(None, "email", {"n": 1}, key="k", tenant="acme").existing
@@ -75,7 +75,7 @@ def test_what_the_caller_rolls_back_was_never_emitted(hf: Holdfast) -> None:
         ({"payload": json.loads("[" * 150 + "]" * 150)}, "levels deep"),
     ],
 )
-def test_what_cannot_be_a_message_is_refused_before_the_database_is_asked(given: dict[str, Any], expected: str) -> None:
+def test_what_cannot_be_a_message_is_refused_before_a_query(given: dict[str, Any], expected: str) -> None:
     hf = Holdfast("postgresql://nowhere.invalid/x")
     call = {"channel": "email", "payload": 1, "key": "k"} | given
     with pytest.raises(UsageError, match=expected):

@@ -73,7 +73,7 @@ async def test_a_worker_at_work_is_live_and_ready(hf: Holdfast, port: int) -> No
     assert ask(port) == (0, {}), "the port is closed when the worker has stopped"
 
 
-def test_a_blocked_loop_is_told_of_within_two_intervals(hf: Holdfast, port: int) -> None:
+def test_a_blocked_loop_is_reported_within_two_intervals(hf: Holdfast, port: int) -> None:
     blocked_at: list[float] = []
     results: list[tuple[float, dict[str, Any]]] = []
     noticed = threading.Event()
@@ -150,7 +150,7 @@ def gate(dsn: str, folder: str) -> tuple[Gate, str]:
     return made, psycopg.conninfo.make_conninfo(dsn, host=folder, port=5432)
 
 
-async def test_a_database_that_goes_is_told_of_within_two_intervals_and_so_is_its_return(
+async def test_a_lost_database_is_reported_within_two_intervals_and_so_is_its_return(
     gate: tuple[Gate, str], port: int
 ) -> None:
     way, dsn = gate
@@ -304,7 +304,7 @@ async def test_ports_that_cannot_be_opened_are_an_error_at_once(hf: Holdfast) ->
         await Worker(hf, health_port=8000, health_host="192.0.2.1").run()
 
 
-async def test_whoever_talks_nonsense_is_hung_up_on(hf: Holdfast, port: int) -> None:
+async def test_a_client_that_sends_nonsense_is_disconnected(hf: Holdfast, port: int) -> None:
     async with working(hf, health_port=port):
         await until_says(port, "/ready", 200)
         for noise in (b"\x00" * 5000, b"GET /live HTTP/1.1\r\n" + b"x" * 5000, b"\r\n\r\n", os.urandom(300) + b"\n\n"):

@@ -295,7 +295,7 @@ async def test_a_block_whose_text_cannot_be_made_fails_the_attempt_only(hf: Hold
 # -- results after the fact
 
 
-async def test_a_result_that_cannot_be_kept_after_a_transaction_harms_nobody(hf: Holdfast) -> None:
+async def test_a_result_that_cannot_be_kept_after_a_transaction_does_no_harm(hf: Holdfast) -> None:
     """1e999999 is JSON, and no number of PostgreSQL's."""
     entered = threading.Event()
 

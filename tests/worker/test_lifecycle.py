@@ -143,7 +143,7 @@ async def test_a_claimed_job_that_has_not_started_is_canceled_unrun(hf: Holdfast
     assert ran == [1]
 
 
-async def test_nobody_cancels_a_job_by_a_notification_alone(hf: Holdfast, sql: Sql) -> None:
+async def test_a_notification_alone_cancels_no_job(hf: Holdfast, sql: Sql) -> None:
     """Every user of the database may notify; only those with the right to call cancel() may cancel."""
     entered, go = asyncio.Event(), asyncio.Event()
 
@@ -206,7 +206,7 @@ async def test_a_job_past_its_deadline_is_never_started(hf: Holdfast, sql: Sql) 
     assert ran == [2]
 
 
-async def test_a_retry_that_its_deadline_prevents_leaves_the_error_that_asked_for_it(hf: Holdfast, sql: Sql) -> None:
+async def test_a_retry_that_its_deadline_prevents_leaves_the_error_that_requested_it(hf: Holdfast, sql: Sql) -> None:
     @hf.task(retry=Retry.fixed(60))
     async def each() -> None:
         raise ValueError("the reason")

@@ -156,7 +156,7 @@ def test_what_succeeds_is_counted_before_and_after_it_is_settled() -> None:
     assert not stats.succeeded["u"] and stats.read()["u"][0] == {"succeeded": FOLD + 1}
 
 
-def test_nothing_is_lost_or_counted_twice_while_somebody_reads() -> None:
+def test_nothing_is_lost_or_counted_twice_during_a_read() -> None:
     stats, over, read = Stats({"t": None}), threading.Event(), []
 
     def reads() -> None:
@@ -176,7 +176,7 @@ def test_nothing_is_lost_or_counted_twice_while_somebody_reads() -> None:
     assert read == sorted(read) and all(counted == timed <= FOLD * 50 for counted, timed in read)
 
 
-def test_tasks_may_succeed_for_the_first_time_while_somebody_reads(request: pytest.FixtureRequest) -> None:
+def test_tasks_may_succeed_for_the_first_time_during_a_read(request: pytest.FixtureRequest) -> None:
     """Making the pairs of a dictionary's items may start the collector, and with that another thread may run."""
     stats, reader, others = Stats({}), threading.current_thread(), []
     for n in range(100):

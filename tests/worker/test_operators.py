@@ -89,7 +89,7 @@ async def test_a_breaker_that_is_reset_lets_what_waits_start(
     assert (await ended(hf, id_)).status is Status.SUCCEEDED
 
 
-async def test_a_job_at_a_full_key_is_told_who_holds_it(hf: Holdfast) -> None:
+async def test_a_job_at_a_full_key_names_the_holders(hf: Holdfast) -> None:
     go = asyncio.Event()
 
     @hf.task(limits=[Limit("domain:{domain}", concurrency=2)])

@@ -297,7 +297,7 @@ async def test_jobs_that_run_at_once_keep_their_contexts_apart(hf: Holdfast, spa
     assert inside == made and len(set(made.values())) == 20
 
 
-async def test_what_is_around_a_trace_is_seen_by_the_handler_too(hf: Holdfast) -> None:
+async def test_what_is_around_a_trace_is_visible_to_the_handler_too(hf: Holdfast) -> None:
     inside: list[Any] = []
 
     @hf.around_attempt

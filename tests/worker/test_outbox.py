@@ -191,7 +191,7 @@ async def _takes_loose(delivery: Delivery[Loose]) -> None: ...
 # -- what may have been sent
 
 
-async def test_a_retry_is_told_that_it_may_have_been_sent(hf: Holdfast) -> None:
+async def test_a_retry_learns_that_it_may_have_been_sent(hf: Holdfast) -> None:
     calls: list[Any] = []
 
     @hf.channel("email", retry=QUICK)
@@ -306,7 +306,7 @@ async def test_a_delivery_that_was_claimed_and_not_begun_is_refunded(hf: Holdfas
     assert sorted(calls[1:]) == [("0", True), ("1", False), ("2", False), ("3", False), ("4", False)]
 
 
-async def test_a_delivery_that_somebody_cancels_is_canceled(hf: Holdfast) -> None:
+async def test_a_delivery_canceled_while_it_runs_ends_as_canceled(hf: Holdfast) -> None:
     started = asyncio.Event()
 
     @hf.channel("slow")

@@ -139,7 +139,7 @@ async def test_a_lost_lease_kills_the_process_at_once(
 
 
 @pytest.mark.parametrize(("stubborn", "grace"), [(False, 3600.0), (True, 2.0)])
-async def test_a_canceled_attempt_frees_its_slot_at_once_and_its_process_is_asked_then_killed(
+async def test_a_canceled_attempt_frees_its_slot_at_once_and_its_process_is_terminated_then_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stubborn: bool, grace: float
 ) -> None:
     monkeypatch.setattr("holdfast.worker.processes.CANCEL_GRACE", grace)
@@ -267,7 +267,7 @@ async def test_running_out_of_memory_reads_so_and_the_next_job_has_a_fresh_proce
 
 
 @pytest.mark.parametrize("fail", [False, True])
-async def test_huge_output_holds_up_nobody_and_only_its_end_is_kept(
+async def test_huge_output_delays_no_other_job_and_only_its_end_is_kept(
     app: Holdfast, capfd: pytest.CaptureFixture[str], fail: bool
 ) -> None:
     async with working(app):
@@ -387,7 +387,7 @@ async def test_a_handler_that_breaks_the_line_to_its_worker_fails_alone(app: Hol
     assert shut["message"] == babbled["message"].replace("babble", "shut_down")
 
 
-async def test_a_handler_that_forks_answers_once(app: Holdfast) -> None:
+async def test_a_handler_that_forks_returns_once(app: Holdfast) -> None:
     async with working(app, child_processes=1):
         info = await ended(app, (await crunch.fork_and_return.aenqueue()).id)
         assert (await ended(app, (await crunch.add.aenqueue(1)).id)).status is Status.SUCCEEDED

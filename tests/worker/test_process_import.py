@@ -70,14 +70,14 @@ async def test_the_timeout_does_not_count_the_import(broken: Any) -> None:
         assert (await ended(module.hf, (await module.work.aenqueue()).id)).status is Status.SUCCEEDED
 
 
-async def test_a_memory_limit_too_low_to_start_with_is_told(broken: Any) -> None:
+async def test_a_memory_limit_too_low_to_start_with_is_reported(broken: Any) -> None:
     module = broken("hungry_app", "hoard = bytearray(1 << 28)")
     async with working(module.hf, child_processes=1, process_memory=24):
         error = last_error(await ended(module.hf, (await module.work.aenqueue()).id))
     assert "'hungry_app'" in error["message"] and "may use 24 MB (process_memory)" in error["message"]
 
 
-async def test_a_module_that_starts_a_worker_when_imported_is_told_not_to(broken: Any) -> None:
+async def test_a_module_that_starts_a_worker_when_imported_is_refused(broken: Any) -> None:
     module = broken(
         "eager_app",
         "import asyncio; from holdfast.worker import Worker; asyncio.run(Worker(Holdfast('postgresql://x')).run())",

@@ -197,7 +197,7 @@ async def test_a_listener_that_breaks_is_no_concern_of_the_job(hf: Holdfast, cap
     assert "failure not reported" in caplog.text
 
 
-def test_what_happened_in_a_child_process_is_told_without_frames() -> None:
+def test_an_error_of_a_child_process_is_sent_without_frames() -> None:
     from holdfast.model.outcome import Outcome
     from holdfast.worker.execute import FailedInChild
 

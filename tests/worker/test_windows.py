@@ -55,7 +55,7 @@ async def test_a_worker_leaves_rows_while_it_works_and_none_while_it_is_idle(hf:
     assert sql("select distinct worker_id from worker_tick_metrics") == [(worker.id,)]
 
 
-async def test_what_was_done_before_a_stop_is_told_when_it_stops(hf: Holdfast, sql: Sql) -> None:
+async def test_what_was_done_before_a_stop_is_recorded_when_it_stops(hf: Holdfast, sql: Sql) -> None:
     noting(hf)
     async with working(hf, window=600.0) as worker:
         await built(worker)

@@ -88,7 +88,7 @@ async def test_threads_are_reused_and_end_with_the_worker(hf: Holdfast) -> None:
     await until(lambda: not [t for t in threading.enumerate() if t.name in names])
 
 
-async def test_the_context_tells_the_handler_about_its_job(hf: Holdfast) -> None:
+async def test_the_context_describes_the_job_to_the_handler(hf: Holdfast) -> None:
     @hf.task(queue="mail", priority=1, retry=Retry.fixed(1, max_attempts=3))
     async def by_keyword(n: int, *, ctx: Context = CONTEXT) -> list[Any]:
         return [
@@ -476,7 +476,9 @@ class Missing(LookupError):
         (RuntimeError("not named"), Status.FAILED),
     ],
 )
-async def test_a_policy_tells_errors_apart_by_type_and_by_code(hf: Holdfast, raised: Exception, status: Status) -> None:
+async def test_a_policy_distinguishes_errors_by_type_and_by_code(
+    hf: Holdfast, raised: Exception, status: Status
+) -> None:
     policy = Retry.fixed(60).on(retry=[OSError], fail=["SNAPSHOT_NOT_READY", LookupError], dead=["HTTP_403"])
 
     @hf.task(retry=policy)

@@ -54,7 +54,7 @@ async def test_a_delayed_job_starts_on_time_even_when_it_was_enqueued_while_the_
     assert timedelta(0) <= info.started_at - info.run_at < timedelta(seconds=10), "far below the intervals"
 
 
-async def test_a_worker_that_begins_to_listen_looks_for_what_it_was_not_told_of(
+async def test_a_worker_that_begins_to_listen_looks_for_jobs_it_got_no_notification_of(
     hf: Holdfast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is among the sleepers before it listens, and meanwhile notifications reach no worker."""
