@@ -72,7 +72,7 @@ def pg_local() -> str:
     try:
         psycopg.connect(LOCAL).close()
     except psycopg.OperationalError as error:
-        pytest.skip(f"NO LOCAL POSTGRESQL ANSWERS, so these tests run on the embedded ones only: {error}")
+        pytest.skip(f"NO LOCAL POSTGRESQL IS REACHABLE, so these tests run on the embedded ones only: {error}")
     return LOCAL
 
 

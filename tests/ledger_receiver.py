@@ -89,10 +89,10 @@ class _Server:
         writer.close()
 
     async def _respond(self, message: dict[str, Any]) -> str:
-        if message.pop("asks", False):
+        if message.pop("lookup", False):
             known = message["key"] in self._keys
-            self._write("asked", message | {"seen": known})
-            return "seen" if known else "new"
+            self._write("lookup", message | {"known": known})
+            return "known" if known else "new"
         if self._rng.random() < 0.03:
             self._write("busy", message)
             return "busy"

@@ -136,7 +136,7 @@ def look_again(stage: Stage, markets: dict[str, Market]) -> None:
     requests = sum(market.count() for market in markets.values()) - before
     hits = len(stage.rows("select 1 from scrape_jobs where id = any(%s::uuid[]) and (result -> 'cached')::bool", again))
     measured = f"{hits} of 16 from the cache, {requests} requests"
-    stage.check("an answer is used again for CACHE_TTL_SECONDS", measured, (hits, requests) == (16, 0))
+    stage.check("a response is used again for CACHE_TTL_SECONDS", measured, (hits, requests) == (16, 0))
 
 
 def sum_up(stage: Stage) -> None:

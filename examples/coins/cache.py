@@ -28,7 +28,7 @@ class Cache:
             return None
         with self._opened() as db:
             found: tuple[str, str] | None = db.execute(
-                "select kind, body from answers where key = ? and stored_at > ?", [key, time.time() - self._ttl]
+                "select kind, body from responses where key = ? and stored_at > ?", [key, time.time() - self._ttl]
             ).fetchone()
             return found
 
@@ -37,13 +37,13 @@ class Cache:
         if not self._enabled:
             return
         with self._opened() as db:
-            db.execute("insert or replace into answers values (?, ?, ?, ?)", [key, kind, body, time.time()])
-            db.execute("delete from answers where stored_at <= ?", [time.time() - self._ttl])
+            db.execute("insert or replace into responses values (?, ?, ?, ?)", [key, kind, body, time.time()])
+            db.execute("delete from responses where stored_at <= ?", [time.time() - self._ttl])
 
     @contextmanager
     def _opened(self) -> Iterator[sqlite3.Connection]:
         with closing(sqlite3.connect(self._path, timeout=10)) as db, db:
             db.execute(
-                "create table if not exists answers (key text primary key, kind text, body text, stored_at real)"
+                "create table if not exists responses (key text primary key, kind text, body text, stored_at real)"
             )
             yield db

@@ -46,7 +46,7 @@ def send_work(stage: Stage, web: httpx.Client) -> set[str]:
     wanted += wanted[::3]
     app.outages.update({"team-1": 2, "team-2": 99})  # one heals after two attempts, one never does
     ids = {web.post("/api/jobs", json=each).raise_for_status().json()["id"] for each in wanted}
-    stage.say(f"{len(wanted)} jobs asked for, {len(ids)} accepted; the others were there already")
+    stage.say(f"{len(wanted)} jobs requested, {len(ids)} accepted; the rest were there already")
     return ids
 
 
@@ -65,7 +65,7 @@ def tick_until_done(stage: Stage, web: httpx.Client, headers: dict[str, str]) ->
 
 
 def check(stage: Stage, ids: set[str], responses: list[Any]) -> None:
-    stage.check('every tick answers {"ok": true}', len(responses), all(each == {"ok": True} for each in responses))
+    stage.check('every tick returns {"ok": true}', len(responses), all(each == {"ok": True} for each in responses))
     biggest, used = stage.rows("select max(jobs_claimed), sum(jobs_claimed) from holdfast.worker_tick_metrics")[0]
     stage.check(f"a tick runs at most N = {app.JOBS_PER_TICK}", biggest, biggest <= app.JOBS_PER_TICK)
     counts = dict(stage.rows(COUNTS))

@@ -42,7 +42,7 @@ async def sync_calendar(calendar: str) -> int:
     left = outages.get(calendar, 0)
     if left:
         outages[calendar] = left - 1
-        raise CalendarDown(f"calendar {calendar} does not answer")
+        raise CalendarDown(f"calendar {calendar} does not respond")
     return 12
 
 

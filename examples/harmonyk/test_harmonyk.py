@@ -200,7 +200,7 @@ async def test_the_tick_marks_failures_with_backoff(web: httpx.AsyncClient, kit:
     await web.post("/api/jobs/tick", headers={"x-internal-secret": "s3cret"})
     row = shown(kit, id_)
     assert (row["status"], row["attempts"]) == ("queued", 1)
-    assert row["last_error"] == "calendar team does not answer"
+    assert row["last_error"] == "calendar team does not respond"
     assert row["next_run_at"] > row["created_at"]
     kit.clock.travel(1.5)
     await web.post("/api/jobs/tick", headers={"x-internal-secret": "s3cret"})

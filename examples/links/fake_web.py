@@ -40,7 +40,7 @@ ROBOTS = "User-agent: *\nDisallow: /private\n\nUser-agent: OtherBot\nDisallow: /
 PAGE = """<!doctype html><html><head><meta charset="{charset}">{title}
 <meta name="description" content="About {path} &amp; more"><link rel="shortcut icon" href="/icon.png">
 <meta property="og:image" content="https://img.example{path}.jpg"></head><body>{body}</body></html>"""
-BODY = "<p>A secret recipe that nobody may keep.</p>" * 40
+BODY = "<p>A secret recipe that must not be kept.</p>" * 40
 
 
 class FakeWeb:

@@ -73,7 +73,7 @@ class Web:
             async with asyncio.timeout(self._timeout):
                 return await self._follow(url)
         except TimeoutError:
-            raise FetchError("TIMEOUT", f"{url} did not answer within {self._timeout:g} s") from None
+            raise FetchError("TIMEOUT", f"{url} did not respond within {self._timeout:g} s") from None
         except aiohttp.ClientError as error:
             raise FetchError("CONNECTION", f"{url} cannot be read: {type(error).__name__}") from error
 

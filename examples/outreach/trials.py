@@ -94,7 +94,7 @@ class Trials:
         self.stage.check("HS2: other workers continue", f"{others} sent meanwhile", others > 0)
         text = f"{locked} taken back, after {back - killed:.1f} s"
         self.stage.check("HS2: the dead worker's locks run out", text, bool(lookups))
-        self.stage.check("HS2: asked before sending again", f"{len(lookups)} times", len(lookups) >= in_doubt > 0)
+        self.stage.check("HS2: looked up before sending again", f"{len(lookups)} times", len(lookups) >= in_doubt > 0)
         self.once_each("HS2", "hs2", jobs)
 
     def load(self, each: int = 30, seconds: float = 3) -> None:

@@ -104,7 +104,7 @@ def check_kill(stage: Stage, killed: float) -> None:
 def check_dead_letter(stage: Stage, flaky: Receiver) -> None:
     """Five 503 responses, the dead letter, and the UPDATE to try again."""
     query = "select job_id, attempts, last_error ->> 'code' as code from jobs where status = 'DEAD_LETTER'"
-    (dead,) = stage.wait_for("an endpoint to answer 503 five times", lambda: stage.rows(query))
+    (dead,) = stage.wait_for("an endpoint to return 503 five times", lambda: stage.rows(query))
     gaps = [round(b - a, 1) for a, b in zip(flaky.times, flaky.times[1:], strict=False)]
     waited = len(gaps) == 4 and all(gap >= 0.2 * 2**n for n, gap in enumerate(gaps))
     stage.check("retries wait 0.2, 0.4, 0.8, 1.6 s, or a moment longer", gaps, waited)

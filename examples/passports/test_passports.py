@@ -572,7 +572,7 @@ def _broker() -> str:
     try:
         socket.create_connection(("127.0.0.1", 5672), 2).close()
     except OSError as error:
-        pytest.skip(f"NO RABBITMQ ANSWERS on 127.0.0.1:5672, so the trigger is NOT TESTED: {error}")
+        pytest.skip(f"NO RABBITMQ IS REACHABLE on 127.0.0.1:5672, so the trigger is NOT TESTED: {error}")
     return "amqp://guest:guest@127.0.0.1:5672/"
 
 

@@ -106,7 +106,7 @@ async def blind(it: Delivery[Order]) -> None:
 def asking(it: Delivery[Order]) -> None:
     """Asks the receiver whether it has the message, when there is a doubt and only then."""
     time.sleep(moment(it.payload.n, it.attempt, "send"))
-    if it.maybe_sent and ask({"asks": True, "key": it.idempotency_key}) == b"seen":
+    if it.maybe_sent and ask({"lookup": True, "key": it.idempotency_key}) == b"known":
         return
     response = ask(facts(it))
     if response == b"busy":

@@ -111,7 +111,7 @@ def test_dev_warns_when_the_code_names_another_database(dsn: str, pg18: str, tmp
         assert program.ended() == 0
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="hidden folders are told by their names")
+@pytest.mark.skipif(sys.platform == "win32", reason="hidden folders are recognized by their names")
 def test_hidden_folders_and_environments_are_not_watched(tmp_path: Path) -> None:
     for name in (".holdfast", "src", "env", "__pycache__"):
         (tmp_path / name).mkdir()

@@ -139,7 +139,7 @@ def test_a_channel_that_no_worker_has_ever_known_is_reported(dsn: str, hf: Holdf
     with psycopg.connect(dsn) as conn:
         hf.emit(conn, "mial", {"to": "ann"}, key="1")
     sql("SELECT enqueue('app.send', p_queue => 'mail')")
-    assert examined(dsn)["tasks"]["level"] == "ok", "no worker has told of its tasks yet"
+    assert examined(dsn)["tasks"]["level"] == "ok", "no worker has registered its tasks yet"
     assert "mail (1 job), outbox (1 job)" in examined(dsn)["queues"]["found"]
     hf.tick()
     found = examined(dsn)

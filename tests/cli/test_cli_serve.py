@@ -41,7 +41,7 @@ from serve_app import hf
 site = FastAPI()
 site.mount("/holdfast", web.app(hf))
 """
-SECRET = "for cron and nobody else"
+SECRET = "for cron and no one else"
 
 
 @pytest.fixture

@@ -50,7 +50,7 @@ def test_jobs_are_canceled_while_their_workers_are_killed(
         wait_until(lambda: sql("select count(*) from history") == [(60,)], 60)
     for id_, (outcome, attempts) in outcomes.items():
         ((status, last),) = sql("select status::text, attempts from jobs where id = %s", [id_])
-        assert (status, last) == ("canceled", attempts), f"{id_} was told {outcome} at attempt {attempts}"
+        assert (status, last) == ("canceled", attempts), f"{id_} returned {outcome} at attempt {attempts}"
     assert {outcome for outcome, _ in outcomes.values()} >= {"canceling"}
     assert killed.kills == 6
     assert sql("select count(*) from live") == [(0,)] and sql("select count(*) from cancels") == [(0,)]

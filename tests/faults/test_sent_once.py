@@ -251,13 +251,13 @@ def test_every_message_is_there_once_and_no_repeat_is_unmarked_while_workers_are
         check(found)
     assert killed.kills >= KILLS, "too few workers were killed to prove anything"
     assert len(again(found.arrivals)) > KILLS // 2, "too few messages were sent again to prove anything"
-    assert [each for each in at.lines("asked") if each["seen"]], "no resend was avoided by asking"
+    assert [each for each in at.lines("lookup") if each["known"]], "no resend was avoided by a lookup"
     assert min(lost[False], lost[True]) > KILLS // 2, "too few jobs were lost to prove anything"
 
 
 def report(found: Found, at: Receiver, killed: dict[int, float], lost: dict[bool, int]) -> None:
     """`pytest -s` shows it."""
-    repeats, lookups = again(found.arrivals), at.lines("asked")
+    repeats, lookups = again(found.arrivals), at.lines("lookup")
     flagged = sum(each.maybe_sent for each in found.arrivals) - len(repeats)
     first = {each.key: each for each in reversed(found.arrivals)}
     print(
@@ -266,7 +266,7 @@ def report(found: Found, at: Receiver, killed: dict[int, float], lost: dict[bool
         f"{len(found.arrivals)} arrivals of {len(first)} keys: {len(repeats)} sent again, "
         f"{sum(not each.maybe_sent for each in repeats)} of them by one who did not know; "
         f"{sum(first[each.key].pid in killed for each in repeats)} after the sender was killed\n"
-        f"{flagged} flagged and not sent before; {len(lookups)} times asked, {sum(each['seen'] for each in lookups)} "
+        f"{flagged} flagged and not sent before; {len(lookups)} lookups, {sum(each['known'] for each in lookups)} "
         f"resends avoided; {len(at.lines('busy'))} times busy; {sum(each.acted for each in found.arrivals)} acted on "
         f"by key; {sum(each.order is not None for each in found.arrivals)} arrived in order"
     )

@@ -38,7 +38,7 @@ async def main():
     await hf.aclose()
 
 asyncio.run(main())
-with open("/proc/self/status") as file:  # not ru_maxrss: that remembers the size of whoever started us
+with open("/proc/self/status") as file:  # not ru_maxrss: that remembers the parent's size
     print(next(int(line.split()[1]) // 1024 for line in file if line.startswith("VmHWM")))
 """
 

@@ -184,7 +184,7 @@ def test_racing_cancels_and_promotes_never_call_a_waiting_job_unknown(dsn: str, 
             run = core.runner(conn)
             left = list(ids)
             while left:
-                assert all(mover.is_alive() for mover in movers), "nobody moves the jobs on that it holds"
+                assert all(mover.is_alive() for mover in movers), "no session moves on the jobs that it holds"
                 for id_ in list(left):
                     (outcome,) = core.cancel(run, id_)
                     outcomes[id_].append(outcome)
@@ -297,7 +297,7 @@ class Race:
         for id_, (outcome, attempts) in self.results.items():
             status, last = ends[id_]
             assert status == "canceled" or outcome != "canceled", f"{id_} was canceled and is {status}"
-            assert last == attempts, f"{id_} was told {outcome} at attempt {attempts} and had attempt {last} after that"
+            assert last == attempts, f"{id_} returned {outcome} at attempt {attempts} and had attempt {last} after that"
         print(f"{len(self.ids)} jobs, {self.outcomes()}, {self.deadlocks} deadlocks")
         assert self.enough(), "too little was canceled to prove anything"
         self.check_batch(sql)
@@ -317,7 +317,7 @@ def drain(sql: Sql) -> None:
         sql("update later set run_at = clock()")
         core.promote(sql)
         jobs = core.claim(sql, limit=500)
-        assert jobs, f"{left} jobs are left that nobody can claim: {sql(STRANDED)}"
+        assert jobs, f"{left} jobs are left that cannot be claimed: {sql(STRANDED)}"
         assert core.finish(sql, *jobs) == []
 
 

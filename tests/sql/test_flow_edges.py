@@ -28,7 +28,7 @@ def claim_while_more(sql: Sql, *, limit: int = 10) -> list[Any]:
         found += more
         if not info["more"]:
             return found
-    raise AssertionError("it is told to come again for ever")
+    raise AssertionError("every claim says that there is more")
 
 
 @pytest.fixture
@@ -234,7 +234,7 @@ def test_a_worker_sleeps_until_there_is_room_again_by_itself(sql: Sql) -> None:
     flow.limit(sql, "full", concurrency=1)
     flow.put(sql, keys=["full"], number=3)
     assert len(claim_while_more(sql)) == 1
-    assert sql("select sleep('w', '{default}')") == [(None,)], "only the end of a job can tell"
+    assert sql("select sleep('w', '{default}')") == [(None,)], "only the end of a job can wake it"
     flow.limit(sql, "rate", rate=1, per=10, burst=1)
     flow.limit(sql, "both", concurrency=5, rate=1, per=5, burst=1)
     flow.put(sql, keys=["rate"], number=3)

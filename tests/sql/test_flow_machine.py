@@ -230,7 +230,7 @@ class Machine(RuleBasedStateMachine):
             taken, info = self.take(limit, queues, free=limit)
         finally:
             self.holder(f"select {LOCK.format('unlock')}")
-        assert all(self.jobs[job.id].plain for job in taken), "the ring was not asked"
+        assert all(self.jobs[job.id].plain for job in taken), "the ring was not read"
         left = self.could_run(queues)
         assert not left or info["busy"] or info["more"] or len(taken) == limit, f"{left} could run, and nothing says so"
 

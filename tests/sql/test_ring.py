@@ -109,7 +109,7 @@ def test_a_new_tenant_is_served_by_the_next_claim_whatever_else_waits(sql: Sql) 
         began = time.monotonic()
         assert new in {job.id for job in flow.claim(sql, limit=10)}
         assert time.monotonic() - began < 1.0
-        assert len(flow.claim(sql, limit=10)) == 10, "and the others go on"
+        assert len(flow.claim(sql, limit=10)) == 10, "and other jobs go on"
 
 
 def test_a_new_tenant_waits_for_few_claims_behind_what_is_not_in_the_ring_yet(sql: Sql) -> None:

@@ -410,7 +410,7 @@ def test_a_leader_steps_back_from_a_schedule_that_another_is_firing(dsn: str, sq
     at = place(sql)
     with core.session(dsn, autocommit=False) as other:
         assert fire_next(core.runner(other))
-        assert fire(sql, at, [at], at + MINUTE) is None, "it would wait for somebody else's transaction"
+        assert fire(sql, at, [at], at + MINUTE) is None, "it would wait for another transaction"
         other.commit()
     assert fire(sql, at, [at], at + MINUTE) is None
     assert slots_fired(sql) == [at]

@@ -203,7 +203,7 @@ def test_an_adders_open_transaction_keeps_a_batch_from_ending(each_dsn: str, eac
         assert close(each_sql, batch), "closing does not wait for the adder"
         began = time.monotonic()
         assert complete(each_sql, batch) == [] and complete(each_sql) == []
-        assert time.monotonic() - began < 10, "nobody waits for it: the adder commits after this"
+        assert time.monotonic() - began < 10, "no call waits for it: the adder commits after this"
         adder.commit()
     assert complete(each_sql) == []
     assert counts(each_sql, batch) == ("running", 2, 1, 0, 0)
@@ -294,7 +294,7 @@ def test_a_callback_that_cannot_be_enqueued_stops_neither_upkeep_nor_other_batch
     assert each_sql("select reclaimed from upkeep('w', '10 seconds')") == [([{"worker": "gone", "jobs": 1}],)]
     assert core.status(each_sql, lost) == "retrying"
     assert counts(each_sql, good)[0] == "succeeded"
-    assert counts(each_sql, bad)[0] == "queued", "it waits for somebody to mend its callback"
+    assert counts(each_sql, bad)[0] == "queued", "it waits until its callback is repaired"
 
 
 def test_a_callback_whose_key_is_being_taken_waits_for_the_next_round(dsn: str, sql: Sql) -> None:

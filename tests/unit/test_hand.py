@@ -57,7 +57,7 @@ def test_the_turn_of_other_work_comes_across_claims(hand: Hand) -> None:
 def test_a_slot_that_is_kept_is_for_jobs_that_wait(hand: Hand) -> None:
     assert not hand.direct_waiting
     hand.keep_slot()
-    assert hand.direct_waiting, "the next slot is asked too"
+    assert hand.direct_waiting, "the next slot is checked too"
     hand.release_slots(direct_waiting=False)
     assert not hand.direct_waiting and hand.kept == 0
 

@@ -27,7 +27,7 @@ def real_broker() -> str:
         socket.create_connection((where.hostname or "", where.port or 5672), 2).close()
     except OSError as error:
         pytest.skip(
-            f"NO RABBITMQ ANSWERS on {where.hostname}:{where.port}, so wake-ups through it are NOT TESTED: {error}"
+            f"NO RABBITMQ IS REACHABLE on {where.hostname}:{where.port}, so wake-ups through it are NOT TESTED: {error}"
         )
     return URL
 

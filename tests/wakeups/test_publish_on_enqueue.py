@@ -97,7 +97,7 @@ async def test_retries_redeliveries_and_fired_schedules_publish_a_message(app: H
         await ended(app, dead.id)
         messages.clear()
         fired = await until(lambda: messages)
-        assert (await ended(app, fired[0][0])).task == "note", "the leader tells of what a schedule made"
+        assert (await ended(app, fired[0][0])).task == "note", "the leader publishes what a schedule made"
         ran = app.run_schedule("often")
         assert (ran, True) in messages
     messages.clear()

@@ -134,7 +134,7 @@ async def test_what_is_found_starts_before_the_worker_asks_for_more(
         worker.claimer.session.run = recording_run  # type: ignore[method-assign]
         await note.aenqueue()
         await until(lambda: "started" in order)
-    assert order[:2] == ["claim", "started"], "asking first would cost the job a third of a millisecond"
+    assert order[:2] == ["claim", "started"], "a claim before the start would cost the job a third of a millisecond"
 
 
 async def test_messages_are_as_documented(
@@ -192,7 +192,7 @@ async def test_hostile_messages_cost_no_look_no_line_of_log_and_no_memory(
         assert [line for line in caplog.records if line.name.startswith("holdfast")] == []
         await asleep(worker)
         await note.aenqueue(1)
-        assert await soon(ran) == 1, "the next true message is heard"
+        assert await soon(ran) == 1, "the next true message is received"
 
 
 def resident() -> int:

@@ -63,7 +63,7 @@ async def test_a_worker_shows_what_it_did(hf: Holdfast, sql: Sql) -> None:
 
     flow.put(sql, task="ok", tenant="acme", number=5)
     flow.put(sql, task="bad", number=2)
-    flow.put(sql, task="nobody knows it", number=1)
+    flow.put(sql, task="unknown", number=1)
     port = free_port()
     async with working(hf, metrics_port=port, concurrency=7) as worker:
         await until(

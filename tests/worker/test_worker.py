@@ -338,7 +338,7 @@ async def test_a_handler_in_a_thread_keeps_its_job_when_the_worker_stops_and_the
         await asyncio.to_thread(entered.wait, 40)
     info = await hf.aget(job.id)
     let_go.set()
-    assert info is not None and info.status is Status.RUNNING, "nobody else may start it while the thread runs"
+    assert info is not None and info.status is Status.RUNNING, "no other worker may start it while the thread runs"
 
 
 async def test_a_worker_stopped_while_it_waits_for_its_database_ends_quietly() -> None:
@@ -445,7 +445,7 @@ async def test_plain_successes_that_are_refused_are_sent_one_by_one_and_never_be
             assert {(await ended(hf, each)).status for each in good} == {Status.SUCCEEDED}
             expires = "select expires_at from claims where %s::uuid = any (ids)"
             before = sql(expires, [bad.id])
-            assert before, "its claim is closed, and nobody renews it"
+            assert before, "its claim is closed, and no worker renews it"
             await until(lambda: sql(expires, [bad.id]) > before)
             waits = await hf.aget(bad.id)
             assert waits is not None and waits.status is Status.RUNNING
