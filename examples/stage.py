@@ -36,7 +36,7 @@ P = TypeVar("P", bound="Process")
 
 
 def wait_for(what: str, look: Callable[[], T], seconds: float = 40, pause: float = 0.05) -> T:
-    """What there is to see, once there is something."""
+    """Wait until the look returns something, and return it."""
     ends = time.monotonic() + seconds
     while not (found := look()):
         if time.monotonic() > ends:
@@ -67,7 +67,7 @@ class Process:
         return self.started in self.log.read_text()
 
     def kill(self) -> None:
-        """`kill -9`: it cannot give anything back."""
+        """`kill -9`: it gives nothing back."""
         with self.process:
             self.process.kill()
 
@@ -92,7 +92,7 @@ class TickService(Process):
 
 @contextlib.contextmanager
 def at_work(*workers: P) -> Iterator[tuple[P, ...]]:
-    """Workers for the length of a block, all of them started. They are stopped in good order, or killed on an error."""
+    """Run workers for the length of a block, all of them started. Stop them in good order, or kill them on an error."""
     try:
         for each in workers:
             wait_for(f"{each.name} to start", each.has_started)
@@ -159,7 +159,7 @@ class Stage:
             return wait_for(what, look)
 
     def follow(self, what: str, look: Callable[[], dict[str, int]], ended: set[str], seconds: float = 120) -> None:
-        """Shows how many jobs are in which status until all have ended."""
+        """Show how many jobs are in which status until all have ended."""
         last = time.monotonic()
 
         def over() -> bool:
@@ -182,7 +182,7 @@ class Stage:
         self._checklist.add_row(promise, escape(str(measured)), "[green]PASS" if kept else "[bold red]FAIL")
 
     def end(self, look_at: str) -> int:
-        """The checklist, and a command for what the run leaves. The exit code: 1 if a promise was not kept."""
+        """Print the checklist, and how to remove the rest. Return the exit code: 1 if a promise was not kept."""
         self._console.print(self._checklist)
         dsn = self.hf.settings.dsn
         if dsn.startswith("embedded:"):
@@ -233,7 +233,7 @@ def _begin_anew(name: str, hf: Holdfast, conn: psycopg.Connection[Any]) -> None:
 
 
 def _cell(value: Any) -> str:
-    """Short enough for a terminal: the time of day, and of an id the end, which differs."""
+    """Shorten a value for a terminal: the time of day, and the end of an id, which differs."""
     if isinstance(value, datetime):
         return f"{value:%H:%M:%S}"
     return str(value)[-12:] if isinstance(value, UUID) else "" if value is None else escape(str(value))

@@ -190,7 +190,7 @@ def each_hf(each_dsn: str) -> Iterator[Holdfast]:
 
 @pytest.fixture
 def sql(dsn: str) -> Iterator[Callable[..., list[tuple[Any, ...]]]]:
-    """Runs SQL with Holdfast's schema on the search path: rows = sql("select ...", [params])."""
+    """Run SQL with Holdfast's schema on the search path: rows = sql("select ...", [params])."""
     yield from _runner(dsn)
 
 
@@ -234,7 +234,7 @@ def kit(kit_dsn: str, opened: Databases) -> Iterator[Kit]:
 
 @pytest.fixture
 def seeded() -> random.Random:
-    """Chance whose seed is shown when the test fails."""
+    """A random generator whose seed is shown when the test fails."""
     seed = int(os.environ.get("HOLDFAST_TEST_SEED") or random.randrange(2**32))
     print(f"seed {seed}: HOLDFAST_TEST_SEED={seed} repeats its choices")
     return random.Random(seed)

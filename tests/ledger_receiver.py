@@ -49,13 +49,13 @@ class Receiver:
 
     @property
     def arrivals(self) -> list[Arrival]:
-        """In the order in which they arrived."""
+        """Return the messages in the order in which they arrived."""
         return [Arrival(**entry) for entry in self.lines("took")]
 
 
 @contextmanager
 def receiver(folder: Path, seed: int = 0) -> Iterator[Receiver]:
-    """A receiver for the length of a block."""
+    """Run a receiver for the length of a block."""
     journal = folder / "journal"
     journal.touch()
     command = [sys.executable, __file__, str(journal), str(seed)]
@@ -78,7 +78,7 @@ class _Server:
         os.write(self._file, json.dumps([word, message]).encode() + b"\n")
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One request, one response. The sender may be killed at any moment; only a whole line counts."""
+        """Read one request, send one response. The sender may be killed at any moment; only a whole line counts."""
         try:
             line = await reader.readline()
             if line.endswith(b"\n"):

@@ -29,7 +29,7 @@ def _source(name: str) -> str:
 
 @contextmanager
 def mutant(dsn: str, changes: dict[str, list[tuple[str, str]]]) -> Iterator[Sql]:
-    """A schema of its own whose functions, or views ("views/NAME"), differ from the real ones by a change of their
+    """Make a schema of its own whose functions, or views ("views/NAME"), differ from the real ones by a change of their
     text."""
     with Holdfast(dsn, schema="mutant") as hf:
         hf.migrate()

@@ -14,7 +14,7 @@ from aiohttp import web
 
 
 def verify_signature(secret: str, body_bytes: bytes, signature_header: str) -> bool:
-    """Document 004's own, letter for letter."""
+    """Verify by document 004's own code, letter for letter."""
     expected = hmac.new(secret.encode(), body_bytes, hashlib.sha256).hexdigest()
     provided = signature_header.removeprefix("sha256=")
     return hmac.compare_digest(expected, provided)
@@ -52,7 +52,7 @@ class Receiver:
 
 @asynccontextmanager
 async def receiving(respond: Callable[[int], Any] | None = None) -> AsyncIterator[Receiver]:
-    """A receiver for the length of a block."""
+    """Run a receiver for the length of a block."""
     made = Receiver()
     if respond is not None:
         made.respond = respond

@@ -60,7 +60,7 @@ def share_twenty_jobs(stage: Stage, archive: Market) -> None:
 
 
 def lose_a_worker(stage: Stage, archive: Market, both: tuple[Worker, ...]) -> None:
-    """Kills the worker that holds a job; the other one notices when the lock has timed out."""
+    """Kill the worker that holds a job; the other one notices when the lock has timed out."""
     archive.held.add(COINS[3]["title"])
     job = scrape.enqueue(hand_in(stage.conn, COINS[3]), "archive", {})
     stage.wait_for("a job that runs", lambda: archive.requests[-1].job_id == job.id)
@@ -79,7 +79,7 @@ def lose_a_worker(stage: Stage, archive: Market, both: tuple[Worker, ...]) -> No
 
 
 def search_everywhere(stage: Stage, markets: dict[str, Market]) -> None:
-    """Four coins at four sources, of which one counts requests, and one fails until it has been paused twice."""
+    """Search four coins at four sources: one limits requests, and one fails until it has been paused twice."""
     intakes = [hand_in(stage.conn, coin) for coin in COINS[1:3]] + intakes_so_far(stage)
     stage.conn.execute("update sources set enabled = true")
     pauses: set[float] = set()  # when each was to end
@@ -109,7 +109,7 @@ def intakes_so_far(stage: Stage) -> list[Any]:
 
 
 def check_bucket(stage: Stage, auctions: Market, began: float) -> None:
-    """Whether it held, as the marketplace saw it."""
+    """Check that the rate limit held, by the marketplace's record."""
     took = auctions.requests[-1].at - began
     stage.check(
         f"a token bucket per source: {RATES['auctions']} a minute, 5 at once",
@@ -140,7 +140,7 @@ def look_again(stage: Stage, markets: dict[str, Market]) -> None:
 
 
 def sum_up(stage: Stage) -> None:
-    """The monitoring queries, what the coins are worth, and whether any price is there twice."""
+    """Show the monitoring queries and the values of the coins, and check that no price is there twice."""
     for name in ("Source status", "Jobs with no recent heartbeat"):
         stage.show(name, SQL[name])
     stage.show("Valuations", "select * from valued_coins")

@@ -43,14 +43,14 @@ SOURCE = Limit(
 
 @hf.resource
 async def pool() -> AsyncIterator[AsyncConnectionPool]:
-    """Connections for what handlers read before they ask a marketplace."""
+    """Yield the pool that handlers read from before they call a marketplace."""
     async with AsyncConnectionPool(hf.url, min_size=1, max_size=4, open=False) as opened:
         yield opened
 
 
 @hf.resource
 async def markets() -> AsyncIterator[Markets]:
-    """The way to all marketplaces, with the cache before it."""
+    """Yield a client of all marketplaces, behind the cache."""
     async with aiohttp.ClientSession(timeout=TIMEOUT) as session:
         yield Markets(session, Cache(config.cache_path, config.cache_ttl, enabled=config.cache_enabled))
 

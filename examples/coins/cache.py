@@ -12,7 +12,7 @@ from coins.listings import FIELDS, Query
 
 
 def cache_key(source_id: str, query: Query) -> str:
-    """source_id|year|mintmark|denomination|series|title"""
+    """Return source_id|year|mintmark|denomination|series|title."""
     return "|".join([source_id, *("" if query.get(name) is None else str(query[name]) for name in FIELDS)])
 
 

@@ -51,14 +51,14 @@ class Market:
     tokens: float | None = None
 
     def open_in(self, conn: Any, per_minute: float) -> None:
-        """Makes it a row of coins.sources: its jobs may run from now on, so many a minute."""
+        """Add it to coins.sources: its jobs may run from now on, this many a minute."""
         conn.execute(
             "insert into coins.sources (id, name, url, enabled, rate_limit_per_minute) values (%s, %s, %s, true, %s)",
             [self.id, self.name, self.url, per_minute],
         )
 
     def over_limit(self) -> bool:
-        """Takes a token of the bucket, if there is one left."""
+        """Take a token of the bucket; return whether there was none left."""
         if self.bucket is None:
             return False
         rate, burst = self.bucket
@@ -72,7 +72,7 @@ class Market:
         return sum(status in (None, each.status) for each in self.requests)
 
     async def search(self, request: web.Request) -> web.Response:
-        """`/search?year=1909&mintmark=S...`"""
+        """Handle `/search?year=1909&mintmark=S...`."""
         status, title = 200, request.query.get("title", "")
         if self.over_limit():
             status = 429
@@ -90,7 +90,7 @@ class Market:
         return self.html_page(request) if self.page else self.json_page(request)
 
     def json_page(self, request: web.Request) -> web.Response:
-        """Every lot with its id; the first one is shown twice, the first time with half of its title."""
+        """Return every lot with its id; the first one appears twice, the first time with half of its title."""
         lots = [
             {"id": f"{self.id}-{coin['year']}-{n}", "url": f"{self.url}/item/{coin['year']}-{n}?campaign={n}",
              "title": f"{coin['title']} graded {60 + n}", "price": price(coin, n), "type": "sold",
@@ -101,7 +101,7 @@ class Market:
         return web.json_response({"listings": short + lots})
 
     def html_page(self, request: web.Request) -> web.Response:
-        """What people see: no ids, tracking parameters in the links, odd spacing; the last lot is only offered."""
+        """Return a page for people: no ids, tracking parameters in links, odd spacing; the last lot is only offered."""
         rows = [
             f'<li class="lot" data-date="2026-02-{n + 10}" data-type="{"ask" if n == LOTS - 1 else "sold"}">'
             f'<a href="{self.url}/lot/{coin["year"]}/{n}?seen={len(self.requests)}#bids">'
@@ -119,7 +119,7 @@ def found(request: web.Request) -> list[tuple[dict[str, Any], int]]:
 
 
 def price(coin: dict[str, Any], n: int) -> str:
-    """Each lot has a price of its own, around what the coin is worth."""
+    """Return a lot's own price, around the value of the coin."""
     return f"${WORTH[coin['year']] * (90 + 5 * n) / 10_000:,.2f}"
 
 
@@ -135,7 +135,7 @@ def hand_in(conn: Any, coin: dict[str, Any]) -> UUID:
 
 
 def four_markets() -> dict[str, Market]:
-    """One that counts, one for people, one that is slow and one that fails."""
+    """Return one that limits requests, one for people, one that is slow and one that fails."""
     return {
         market.id: market
         for market in (
@@ -149,7 +149,7 @@ def four_markets() -> dict[str, Market]:
 
 @contextmanager
 def serving(*markets: Market) -> Iterator[None]:
-    """Serves them from a thread of their own for the length of a block."""
+    """Serve them from a thread of their own for the length of a block."""
     loop, ready = asyncio.new_event_loop(), threading.Event()
 
     async def start() -> list[web.AppRunner]:

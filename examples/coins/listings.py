@@ -36,7 +36,7 @@ class Listing:
 
     @property
     def dedupe_key(self) -> str:
-        """`ext_` and the marketplace's own id, else `hash_` and 16 hex digits of what the listing says."""
+        """Return `ext_` and the marketplace's own id, else `hash_` and 16 hex digits of the listing's text."""
         return price_point_key(
             external_id=self.external_id,
             url=self.url,
@@ -48,7 +48,7 @@ class Listing:
 
 
 def read_json(text: str) -> list[Listing]:
-    """A marketplace with an interface for programs: every listing has an id."""
+    """Parse the response of a marketplace with an API: every listing has an id."""
     return [
         Listing(str(lot["id"]), lot["url"], lot["title"], cents(lot["price"]), lot["type"], lot["sold_at"][:10])
         for lot in json.loads(text)["listings"]
@@ -56,7 +56,7 @@ def read_json(text: str) -> list[Listing]:
 
 
 def read_html(text: str) -> list[Listing]:
-    """A dealer's page: no ids, only what people see."""
+    """Parse a dealer's page, which has no ids."""
     if '<ul class="lots">' not in text:
         raise ValueError("this is no page of results")  # a captcha, a login: asking again would not help
     return [
@@ -67,7 +67,7 @@ def read_html(text: str) -> list[Listing]:
 
 
 def cents(price: str) -> int:
-    """`$1,250.00` is 125000."""
+    """Return cents: `$1,250.00` is 125000."""
     return int(Decimal(re.sub(r"[^0-9.]", "", price)) * 100)
 
 
@@ -96,7 +96,7 @@ class Valuation:
 
 
 def value(sold: Iterable[tuple[int, int]]) -> Valuation | None:
-    """The median of what good matches were sold for, (cents, match_strength) each, the surer ones counting more."""
+    """Return the weighted median of the prices of good matches, (cents, match_strength) each."""
     prices = sorted((cents, strength) for cents, strength in sold if strength >= _GOOD_MATCH)
     half, passed = sum(strength for _, strength in prices) / 2, 0
     for price, strength in prices:

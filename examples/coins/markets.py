@@ -29,7 +29,7 @@ class Markets:
         self._session, self._cache = session, cache
 
     async def search(self, source_id: str, url: str, query: Query, job_id: str) -> tuple[list[Listing], bool]:
-        """The listings for a coin, and whether they came from the cache."""
+        """Return the listings for a coin, and whether they came from the cache."""
         key = cache_key(source_id, query)
         if (kept := await asyncio.to_thread(self._cache.get, key)) is not None:
             return _read(*kept), True

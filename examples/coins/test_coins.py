@@ -65,7 +65,7 @@ class Shop:
         self.intake: UUID = hand_in(conn, COINS[0])
 
     def sell(self, source_id: str, per_minute: float = 6000) -> Market:
-        """Makes one of the marketplaces a source, forgetting what it did before."""
+        """Make one of the marketplaces a source, without its earlier requests."""
         market = self.markets[source_id]
         market.requests.clear()
         market.tokens, market.failing = None, source_id == "flaky"

@@ -51,7 +51,7 @@ def send_work(stage: Stage, web: httpx.Client) -> set[str]:
 
 
 def tick_until_done(stage: Stage, web: httpx.Client, headers: dict[str, str]) -> list[Any]:
-    """What cron does, faster: two ticks at a time until nothing is queued."""
+    """Do what cron does, faster: two ticks at a time until nothing is queued."""
     responses: list[Any] = []
     with ThreadPoolExecutor(AT_ONCE) as cron:
 

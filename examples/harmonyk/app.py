@@ -47,8 +47,8 @@ async def sync_calendar(calendar: str) -> int:
 
 
 async def run_jobs_tick_dev(max_jobs: int = JOBS_PER_TICK) -> Tick:
-    """Claims at most N jobs that are due, runs them in this process, and marks their success or failure. Any number of
-    these may run at the same time, here and elsewhere."""
+    """Claim at most N due jobs, run them in this process, and mark their success or failure. Any number of
+    ticks may run at the same time, here and elsewhere."""
     return await hf.atick(max_jobs=max_jobs)
 
 
@@ -85,7 +85,7 @@ async def enqueue(wanted: Wanted) -> dict[str, str]:
 
 @web.post("/api/jobs/tick")
 async def tick(x_internal_secret: Annotated[str, Header()] = "") -> dict[str, bool]:
-    """What cron calls, every minute or every second."""
+    """Run a tick; cron calls this every minute or every second."""
     secret = os.environ.get("INTERNAL_SECRET", "")
     if not secret or not hmac.compare_digest(secret.encode(), x_internal_secret.encode()):
         raise HTTPException(401, "send INTERNAL_SECRET in the header x-internal-secret")

@@ -18,7 +18,7 @@ RETRY = Retry.exponential(base=1, cap=60, max_attempts=DEFAULT_MAX_ATTEMPTS)  # 
 
 
 def get_backoff_delay_ms(attempts: int) -> int:
-    """1 s after none or one, then 2 s, 4 s, 8 s ..., never more than 60 s."""
+    """Return 1 s for zero or one attempt, then 2 s, 4 s, 8 s ..., at most 60 s."""
     return round(RETRY.delay(attempts) * 1000)
 
 
@@ -27,7 +27,7 @@ def can_retry(status: JobStatus, attempts: int, max_attempts: int = DEFAULT_MAX_
 
 
 def make_job_dedupe_key(type_: str, org_id: str | None, payload: dict[str, Any]) -> str:
-    """The key that Holdfast derives too: a test holds the two against each other."""
+    """Return the key that Holdfast derives too; a test compares the two."""
     document = json.dumps(payload, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return f"{type_}::{org_id or 'global'}::{document}"
 
@@ -80,7 +80,7 @@ class JobsRepository:
         return (await wanted.aenqueue(**job.payload)).id
 
     async def claim(self, most: int = 1) -> list[Job]:
-        """At most so many jobs that are due. Each is this repository's alone while the lease lasts."""
+        """Claim at most this many due jobs. No other worker has them while the lease lasts."""
         cursor = await self._conn.execute(
             "select id::text, token, task, tenant, payload, attempt "
             "from holdfast.claim('by hand', '{default}', %s, %s)",
@@ -97,7 +97,7 @@ class JobsRepository:
             raise NotClaimed(id_)
 
     async def mark_failure(self, id_: str, error: str) -> None:
-        """Queues the job again with the delay for its attempts, or fails it for good when its attempts are used up."""
+        """Queue the job again with the delay for its attempts, or fail it for good when its attempts are used up."""
         job = self._mine(id_)
         document = json.dumps({"type": "Error", "message": error})
         ended = await self._conn.execute(
@@ -108,7 +108,7 @@ class JobsRepository:
             raise NotClaimed(id_)
 
     async def insights(self) -> list[dict[str, Any]]:
-        """What background work cost, and how often it failed, by organisation and type."""
+        """Return what background work cost, and how often it failed, by organisation and type."""
         async with self._conn.cursor(row_factory=dict_row) as cursor:
             return await (await cursor.execute("select * from harmonyk.insights")).fetchall()
 

@@ -62,7 +62,7 @@ async def web(jobs: JobsRepository, monkeypatch: pytest.MonkeyPatch) -> AsyncIte
 
 
 def shown(kit: Kit, id_: str) -> dict[str, Any]:
-    """The job as the document's table has it."""
+    """Return the job as a row of the document's table."""
     with psycopg.connect(app.hf.url, row_factory=psycopg.rows.dict_row) as conn:
         row = conn.execute("select * from harmonyk.jobs where id = %s", [id_]).fetchone()
     assert row is not None

@@ -40,7 +40,7 @@ def main(stage: Stage) -> None:
 
 
 def cancel_an_import(stage: Stage, client: httpx.Client, outside: FakeWeb) -> str:
-    """Bora thinks better of it when the first of 2,000 bookmarks have been placed."""
+    """Cancel Bora's import when the first of 2,000 bookmarks have been placed."""
     key: str = client.post("/imports", content=make(2000, outside.port, seed=8, name="b"), headers=BORA).json()["id"]
     url = f"/imports/{key}"
     stage.wait_for("Bora's import to begin", lambda: client.get(url, headers=BORA).json()["processed_items"])
@@ -50,7 +50,7 @@ def cancel_an_import(stage: Stage, client: httpx.Client, outside: FakeWeb) -> st
 
 
 def import_all(stage: Stage, client: httpx.Client, outside: FakeWeb) -> str:
-    """Ann's bookmarks, and all links that are new, to the end."""
+    """Import Ann's bookmarks and enrich all new links, to the end."""
     key: str = client.post("/imports", content=make(LINKS, outside.port), headers=ANN).json()["id"]
 
     def look() -> dict[str, int]:

@@ -23,7 +23,7 @@ class Bookmark:
 
 
 def parse(text: str) -> list[Bookmark]:
-    """Every bookmark of a Netscape bookmark file, in its order."""
+    """Return every bookmark of a Netscape bookmark file, in its order."""
     reader = _Reader()
     reader.feed(text.replace("\0", ""))
     reader.close()
@@ -75,8 +75,8 @@ def _time(seconds: str | None) -> datetime | None:
 
 
 def canonical(url: str) -> str:
-    """The one spelling of a link. Fragment, login, default port, tracking parameters and the slash at the end of a
-    path make no difference. Raises ValueError for what is no link to a page."""
+    """Return the one spelling of a link. Fragment, login, default port, tracking parameters and a trailing slash
+    make no difference. Raise ValueError for what is no link to a page."""
     parts = urlsplit(url.strip())
     scheme = parts.scheme.lower()
     if scheme not in USUAL_PORT or not parts.hostname or len(url) > LONGEST_URL:
@@ -94,5 +94,5 @@ def _matters(parameter: str) -> bool:
 
 
 def domain(url: str) -> str:
-    """Whose page it is: the host, on which the limit of two at once is counted."""
+    """Return the host, on which the limit of two at once is counted."""
     return urlsplit(url).hostname or ""

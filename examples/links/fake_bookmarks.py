@@ -40,7 +40,7 @@ ODD = [
 
 
 def make(links: int, port: int, seed: int = 7, name: str = "") -> str:
-    """A file with so many links; `name` keeps one person's pages apart from another's."""
+    """Return a file with this many links; `name` keeps one person's pages apart from another's."""
     rng = random.Random(seed)
     urls = list(_urls(links, port, rng, name))
     folders: dict[tuple[str, ...], list[str]] = {}

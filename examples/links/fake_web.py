@@ -75,7 +75,7 @@ class FakeWeb:
         return f"http://public@{SENTRY}:{self.port}/1"
 
     def enriched(self) -> Counter[tuple[str, str]]:
-        """How often each page was given in full."""
+        """Return how often each page was sent in full."""
         given = {(host, path): n for (host, path, status), n in self.responses.items() if status == 200}
         return Counter({page: n for page, n in given.items() if page[0] in SITES and page[1] != "/robots.txt"})
 
@@ -97,7 +97,7 @@ class FakeWeb:
         return app
 
     async def _start(self, runner: web.AppRunner) -> None:
-        """The same port on every address; another one when a stranger has it somewhere."""
+        """Bind the same port on every address; try another one if it is taken anywhere."""
         await runner.setup()
         for _ in range(20):
             sockets: list[socket.socket] = []
@@ -142,7 +142,7 @@ class FakeWeb:
         return await self._page(request, kind, path)
 
     def _location(self, kind: str, host: str, path: str) -> str:
-        """moved: to another path here; away: to another host; circle: for ever, there and back."""
+        """Return the target of moved (another path here), away (another host) or circle (there and back for ever)."""
         if kind == "moved":
             return path.replace("/moved/", "/page/here-")
         if kind == "circle":

@@ -68,7 +68,7 @@ class Web:
         return socket.socket(family, kind, protocol)
 
     async def read(self, url: str) -> Head | Elsewhere:
-        """What the page says of itself, or where on another host it is. Redirects within the host are followed."""
+        """Return the head of the page, or its place on another host. Redirects within the host are followed."""
         try:
             async with asyncio.timeout(self._timeout):
                 return await self._follow(url)

@@ -26,7 +26,7 @@ class Head:
 
 
 def read_head(data: bytes, charset: str | None, url: str) -> Head:
-    """The head of a page of which the first bytes are given."""
+    """Return the head of a page from its first bytes."""
     reader = _Reader()
     reader.feed(decode(data, charset))
     meta = reader.meta
@@ -41,7 +41,7 @@ def read_head(data: bytes, charset: str | None, url: str) -> Head:
 
 
 def decode(data: bytes, charset: str | None) -> str:
-    """The text, by the first charset that fits: the header's, the page's own, UTF-8. The last character may be cut."""
+    """Return the text, by the first charset that fits: the header's, the page's own, UTF-8. The end may be cut."""
     own = _META_CHARSET.search(data[:2048])
     for name in filter(None, (charset, own and own[1].decode(), "utf-8")):
         try:
@@ -75,7 +75,7 @@ class _Reader(HTMLParser):
 
 
 def _short(text: str | None, most: int) -> str | None:
-    """Texts go into PostgreSQL, which takes no NUL."""
+    """Remove NUL, which PostgreSQL does not store, and cut the text."""
     return " ".join((text or "").replace("\0", "").split())[:most] or None
 
 

@@ -37,7 +37,7 @@ class Message:
 
 @hf.task(name="outreach.touch", retry=Retry.exponential(base=1, cap=60, max_attempts=5))
 async def touch(ctx: Context, contact: str, campaign: str, channel: str = "email") -> None:
-    """Row, message and the end of the job are one transaction: a worker that dies leaves all of them or none."""
+    """Write row, message and the end of the job in one transaction: a worker that dies leaves all of them or none."""
     async with ctx.transaction() as conn:
         await conn.execute(
             "insert into outreach.touches (tenant_id, campaign, contact, channel) values (%s, %s, %s, %s) "
@@ -49,7 +49,7 @@ async def touch(ctx: Context, contact: str, campaign: str, channel: str = "email
 
 @hf.resource
 async def provider() -> AsyncIterator[ClientSession]:
-    """Who sends e-mail and texts for us; one session for each worker."""
+    """Yield the session of the e-mail and text provider, one for each worker."""
     agent = {"User-Agent": f"outreach/{os.getpid()}"}
     async with ClientSession(os.environ["PROVIDER_URL"], headers=agent, timeout=ClientTimeout(30)) as session:
         yield session
@@ -67,7 +67,7 @@ async def sms(delivery: Delivery[Message], *, http: ClientSession = provider.val
 
 
 async def send(delivery: Delivery[Message], http: ClientSession) -> None:
-    """Sends, unless an attempt that was cut short has: a dead worker may have sent without being able to say so."""
+    """Send, unless an interrupted attempt has: a dead worker may have sent without being able to record it."""
     key = delivery.idempotency_key
     if delivery.maybe_sent:
         async with http.get("/sent", params={"key": key}) as response:
@@ -80,7 +80,7 @@ async def send(delivery: Delivery[Message], http: ClientSession) -> None:
 
 
 def enqueue(campaign: str, contacts: Mapping[str, int]) -> int:
-    """Touches so many contacts of each tenant, every fifth by text; all of them become due in one moment."""
+    """Touch this many contacts of each tenant, every fifth by text; all of them become due in one moment."""
     with psycopg.connect(hf.url) as conn:
         add_tenants(conn, contacts)
         for tenant, number in contacts.items():

@@ -52,11 +52,11 @@ class Provider:
         return self.open_of(pid) >= messages
 
     def count(self, campaign: str) -> int:
-        """How many messages of a campaign it has."""
+        """Return how many messages of a campaign it has."""
         return sum(f"/{campaign}:" in key for key in list(self.receipts))
 
     def rate(self, since: float, until: float) -> float:
-        """Messages a second in a window; those that cross its edges count in part."""
+        """Return the messages a second in a window; those that cross its edges count in part."""
         parts = (
             max(0.0, min(each.ends, until) - max(each.began, since)) / (each.ends - each.began)
             for each in list(self.receipts.values())
@@ -83,7 +83,7 @@ async def stop(runner: web.AppRunner) -> None:
 
 @contextlib.contextmanager
 def running(delay: float = 0.05) -> Iterator[Provider]:
-    """A provider in a thread of its own, for the length of a block."""
+    """Run a provider in a thread of its own, for the length of a block."""
     made, loop = Provider(delay), asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="provider", daemon=True)
     thread.start()

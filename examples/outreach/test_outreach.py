@@ -66,7 +66,7 @@ def trials(kit: Kit, provider: Provider, tmp_path: Path) -> Iterator[Trials]:
 
 
 def tick() -> str:
-    """What cron does for jobs, and who did it."""
+    """Run a tick as cron does, and return which service ran it."""
     return app.hf.tick(**app.TICKS[0]).worker
 
 

@@ -60,14 +60,14 @@ def main(stage: Stage) -> None:
 
 
 def order(stage: Stage, tenant: str) -> Issue:
-    """What is to be compiled, by rules that are published."""
+    """Return the issue to compile, by published rules."""
     (rules,) = stage.rows("insert into rule_packages (tenant_id, status, package) values (%s, 'PUBLISHED', %s)"
                           " returning rules_id", tenant, Jsonb(RULES))  # fmt: skip
     return Issue(uuid4(), rules.rules_id, "build-7", datetime.now(UTC))
 
 
 def kill_while_compiling(stage: Stage) -> float:
-    """Worker A is killed in the middle of COMPILE_PASSPORT: a lock on the table keeps it there until then."""
+    """Kill worker A in the middle of COMPILE_PASSPORT, where a lock on the table holds it."""
     with at_work(stage.worker("A", **SHORT)) as (worker,), psycopg.connect(hf.url) as holder:
         holder.execute("lock table passports.passport_versions in share mode")
         with stage.conn.transaction():
@@ -102,7 +102,7 @@ def check_kill(stage: Stage, killed: float) -> None:
 
 
 def check_dead_letter(stage: Stage, flaky: Receiver) -> None:
-    """Five 503 responses, the dead letter, and the UPDATE to try again."""
+    """Check the five 503 responses, the dead letter, and the UPDATE to try again."""
     query = "select job_id, attempts, last_error ->> 'code' as code from jobs where status = 'DEAD_LETTER'"
     (dead,) = stage.wait_for("an endpoint to return 503 five times", lambda: stage.rows(query))
     gaps = [round(b - a, 1) for a, b in zip(flaky.times, flaky.times[1:], strict=False)]
@@ -129,7 +129,7 @@ def check_webhooks(stage: Stage, accepted: list[tuple[bytes, dict[str, str]]]) -
 
 
 def check_passports(stage: Stage) -> None:
-    """Signatures are checked with the public key, labels are read back by zxing-cpp."""
+    """Check signatures with the public key, and read labels back with zxing-cpp."""
     versions = stage.rows("select * from passport_versions")
     LABELS.mkdir(parents=True, exist_ok=True)
     public, read = Ed25519PrivateKey.from_private_bytes(bytes.fromhex(KEY)).public_key(), 0

@@ -32,7 +32,7 @@ hf.webhooks.retry = backoff(os.environ)
 
 @hf.task(name="PARSE_FACTS", priority=NORMAL, retry=retry)
 def parse_facts(document_version_id: UUID, issue: Issue | None = None, *, ctx: Context = CONTEXT) -> None:
-    """With an issue, the snapshot is complete once this document is read: it is sealed and compiled."""
+    """Parse a document. With an issue, the snapshot is complete after it, and is sealed and compiled."""
     with ctx.transaction() as conn:
         snapshot_id, facts = store_facts(conn, ctx.tenant, document_version_id)
         record_event(conn, ctx, "FACTS_PARSED", "DocumentVersion", document_version_id, {"facts": facts})

@@ -10,7 +10,7 @@ from typing import Any
 
 
 def canonical(value: Any) -> bytes:
-    """JSON with sorted names and no spaces."""
+    """Return JSON with sorted names and no spaces."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
 
 

@@ -94,7 +94,7 @@ def issue(
 
 
 def passport(jobs: Kit, db: psycopg.Connection[Any], kind: str = "csv", content: str = boms.CSV) -> dict[str, Any]:
-    """A passport that has gone the whole way."""
+    """Make a passport through all its jobs."""
     app.submit(db, TENANT, kind, content, issue(db))
     jobs.drain()
     return row(db, "select * from passport_versions")
@@ -262,7 +262,7 @@ def test_a_malformed_payload_is_a_validation_error(jobs: Kit, db: Any) -> None:
 
 @pytest.fixture
 def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[[Exception], None]:
-    """SIGN_PASSPORT raises this from now on."""
+    """Make SIGN_PASSPORT raise this from now on."""
 
     def fail_with(error: Exception) -> None:
         def fail(*_: Any) -> Any:

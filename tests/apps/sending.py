@@ -31,13 +31,13 @@ class Order:
 
 
 def moment(n: int, attempt: int, place: str) -> float:
-    """Long enough to be killed in; the run's seed decides."""
+    """Return a delay long enough for a kill; the run's seed decides."""
     longest = 0.15 if place == "sent" else 0.05
     return random.Random(f"{os.environ['SEED']} {n} {attempt} {place}").uniform(0, longest)
 
 
 def way(n: int) -> tuple[str, str | None]:
-    """Which channel, and in which order, if any."""
+    """Return the channel, and the order, if any."""
     return "asking" if n % 2 else "blind", f"stream-{n % 20}" if n % 3 == 0 else None
 
 
@@ -90,7 +90,7 @@ def facts(it: Delivery[Order]) -> dict[str, Any]:
 
 @hf.channel("blind", retry=AGAIN)
 async def blind(it: Delivery[Order]) -> None:
-    """Sends whatever it is given."""
+    """Send every message it is given."""
     await asyncio.sleep(moment(it.payload.n, it.attempt, "send"))
     reader, writer = await asyncio.open_connection("127.0.0.1", PORT)
     writer.write(json.dumps(facts(it)).encode() + b"\n")
@@ -104,7 +104,7 @@ async def blind(it: Delivery[Order]) -> None:
 
 @hf.channel("asking", retry=AGAIN)
 def asking(it: Delivery[Order]) -> None:
-    """Asks the receiver whether it has the message, when there is a doubt and only then."""
+    """Look the message up at the receiver if it may have been sent."""
     time.sleep(moment(it.payload.n, it.attempt, "send"))
     if it.maybe_sent and ask({"lookup": True, "key": it.idempotency_key}) == b"known":
         return
@@ -125,7 +125,7 @@ def ask(question: dict[str, Any]) -> bytes:
 
 
 def note(*words: object) -> None:
-    """One line, written at once."""
+    """Write one line at once."""
     file = os.open(os.environ["RECORD"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     os.write(file, (" ".join(map(str, words)) + "\n").encode())
     os.close(file)
@@ -133,7 +133,7 @@ def note(*words: object) -> None:
 
 @hf.task(name="emits_and_hangs", retry=AGAIN)
 async def emits_and_hangs(n: int, within: bool, *, ctx: Context = CONTEXT) -> None:
-    """The first attempt emits, and is killed before it ends: with a transaction of its own, or inside the job's."""
+    """Emit in the first attempt, which is killed before it ends: in a transaction of its own, or inside the job's."""
     async with ctx.transaction():
         if within:
             emitted = await ctx.aemit("blind", Order(n), key=f"order-{n}")

@@ -30,12 +30,12 @@ def as_json(result: Result) -> Any:
 
 
 def environment(dsn: str, **more: str) -> dict[str, str]:
-    """The environment of a program of its own."""
+    """Return the environment of a separate program."""
     return {**os.environ, "HOLDFAST_DSN": dsn, "PYTHONUNBUFFERED": "1", **more}
 
 
 def ran(dsn: str, *arguments: str, folder: Path | None = None, **env: str) -> subprocess.CompletedProcess[str]:
-    """One command as a process of its own, to its end."""
+    """Run one command as a process of its own, to its end."""
     return subprocess.run(
         [*COMMAND, *arguments], cwd=folder, env=environment(dsn, **env), capture_output=True, text=True,
         timeout=100, check=False,
@@ -44,7 +44,7 @@ def ran(dsn: str, *arguments: str, folder: Path | None = None, **env: str) -> su
 
 @contextmanager
 def started(dsn: str, *arguments: str, folder: Path, command: Sequence[str] = COMMAND, **env: str) -> Iterator[Program]:
-    """A command that runs on; killed at the end if it still does."""
+    """Start a command that runs on; kill it at the end if it still does."""
     with (folder / "output").open("w+") as output:
         process = subprocess.Popen(
             [*command, *arguments], cwd=folder, env=environment(dsn, **env), stdout=output,
@@ -69,5 +69,5 @@ class Program:
         return self._output.read_text()
 
     def ended(self, seconds: float = 60) -> int:
-        """Its exit code."""
+        """Wait for its exit code and return it."""
         return self.process.wait(seconds)

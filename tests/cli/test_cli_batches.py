@@ -30,7 +30,7 @@ def row(hf: Holdfast) -> Task[[int], None]:
 
 @pytest.fixture
 def make(hf: Holdfast, row: Task[[int], None]) -> Callable[..., Batch]:
-    """Makes a batch of so many jobs, none of which has ended."""
+    """Make a batch of this many jobs, none of which has ended."""
 
     def made(jobs: int, name: str = "import", tenant: str | None = "acme") -> Batch:
         with hf.batch(name, tenant=tenant) as batch:
@@ -44,7 +44,7 @@ Make = Callable[..., Batch]
 
 
 def end(sql: Sql, jobs: int, error: dict[str, str] | None = None) -> None:
-    """Ends jobs as a worker would: with success, or as dead."""
+    """End jobs as a worker would: with success, or as dead."""
     outcome = {"outcome": "dead", "error": error} if error else {"outcome": "succeeded"}
     held = sql("SELECT id::text, token FROM claim('me', p_limit => %s)", [jobs])
     results = [{"id": id_, "token": token, **outcome} for id_, token in held]

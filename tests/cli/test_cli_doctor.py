@@ -20,7 +20,7 @@ Sql = Callable[..., list[tuple[Any, ...]]]
 
 
 def examined(dsn: str, *arguments: str) -> dict[str, dict[str, str]]:
-    """The doctor's findings by name."""
+    """Return the doctor's findings by name."""
     return {each["name"]: each for each in json.loads(holdfast(dsn, "doctor", "--json", *arguments).stdout)["checks"]}
 
 

@@ -84,7 +84,7 @@ async def visit() -> None: ...
 
 
 def unknown_queues(dsn: str, folder: Path, *queues: str) -> list[tuple[str, str]]:
-    """The queues that a tick warns of, each with its hint."""
+    """Return the queues that a tick warns of, each with its hint."""
     (folder / "crawler.py").write_text(CRAWLER)
     done = ran(dsn, "tick", "crawler:hf", "--queues", ",".join(queues), "--log-format", "json", folder=folder)
     assert done.returncode == 0, done.stderr

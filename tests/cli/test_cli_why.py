@@ -31,7 +31,7 @@ def serve(sql: Sql, queue: str = "default") -> None:
 
 
 def end(sql: Sql, queue: str = "default", jobs: int = 1) -> None:
-    """Ends jobs as a worker would."""
+    """End jobs as a worker would."""
     held = sql("select id, token from claim('w', %s, %s)", [[queue], jobs])
     sql("select finish(%s, %s)", [[id_ for id_, _ in held], [token for _, token in held]])
 

@@ -34,17 +34,17 @@ def add(hf: Holdfast, to: Receiver, tenant: str | None = "acme", **options: Any)
 
 
 async def ended(hf: Holdfast, delivery: str) -> DeliveryInfo:
-    """A delivery once it has ended."""
+    """Return a delivery once it has ended."""
     return await until(lambda: (d := hf.webhooks.delivery(delivery)) and d.status != "PENDING" and d)
 
 
 async def tried(hf: Holdfast, delivery: str) -> DeliveryInfo:
-    """A delivery once an attempt has failed."""
+    """Return a delivery once an attempt has failed."""
     return await until(lambda: (d := hf.webhooks.delivery(delivery)) and d.error and d)
 
 
 async def sent(hf: Holdfast, event: Event = ORDER) -> DeliveryInfo:
-    """Publishes to one endpoint and waits for the end."""
+    """Publish to one endpoint and wait for the end."""
     (delivery,) = hf.webhooks.publish(None, event).deliveries
     async with delivering(hf):
         return await ended(hf, delivery)

@@ -75,7 +75,7 @@ async def inside() -> AsyncIterator[Receiver]:
 
 @contextmanager
 def flat(most: int = 3_000_000) -> Iterator[None]:
-    """Memory rises by no more than this meanwhile, and no file or socket stays open."""
+    """Check that memory rises by no more than this meanwhile, and that no file or socket stays open."""
     files = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
     tracemalloc.start()
     try:
@@ -95,7 +95,7 @@ def named(*addresses: str) -> Lookup:
 
 
 async def post_to(behave: Behaviour, timeout: float) -> tuple[Answer | DeliveryError, float, Receiver]:
-    """What comes of one post to such a receiver, and how long it took."""
+    """Return the result of one post to such a receiver, how long it took, and the receiver."""
     with flat():
         async with receiving(behave) as receiver, Sender(rule=rule) as sender:
             began = time.perf_counter()

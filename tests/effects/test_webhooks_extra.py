@@ -27,7 +27,7 @@ def test_neither_the_client_nor_a_worker_for_other_queues_needs_aiohttp(dsn: str
 
 
 def without_aiohttp(dsn: str, queues: str, rest: str = "pass") -> str:
-    """What a worker says that runs until it is idle, on a machine without the library."""
+    """Return the output of a worker that runs until it is idle, on a machine without the library."""
     code = (
         "import asyncio, sys; sys.modules['aiohttp'] = None; "
         "from holdfast import Holdfast; from holdfast.telemetry import logs; from holdfast.worker import Worker; "

@@ -34,7 +34,7 @@ def ledger(dsn: str) -> Iterator[Callable[[], int]]:
 
 
 def check_counts(sql: Sql, info: BatchInfo, total: int) -> None:
-    """What was counted is what is there."""
+    """Check that the counts match the jobs."""
     there = Counter(dict(sql("select status::text, count(*) from jobs where batch = %s group by 1", [info.id])))
     assert sum(there.values()) == total == info.total == info.processed, "jobs were lost, or counted twice"
     assert (info.succeeded, info.failed, info.canceled) == (
@@ -85,7 +85,7 @@ def through(dsn: str, request: pytest.FixtureRequest) -> Iterator[tuple[Holdfast
 
 
 async def cut_until_over(hf: Holdfast, proxy: CuttingProxy, over: Callable[[], bool]) -> None:
-    """Works while the connection is cut again and again, each time just before a reply."""
+    """Work while the connection is cut again and again, each time just before a reply."""
     worker = Worker(hf, concurrency=8, poll=0.1, upkeep=0.2)
     running = asyncio.create_task(worker.run())
     try:

@@ -44,7 +44,7 @@ async def destination() -> AsyncIterator[tuple[Destination, int]]:
 
 
 def breaker(sql: Sql) -> tuple[Any, ...]:
-    """How many run, failure_streak, opens, whether it is open at all."""
+    """Return how many run, failure_streak, opens, and whether it is open."""
     assert flow.drift(sql) == []
     rows = sql("select failure_streak, opens, open_until is not null from limits where key = 'site:bad'")
     return (flow.held(sql).get("site:bad", 0), *(rows[0] if rows else (0, 0, False)))

@@ -19,7 +19,7 @@ QUICK = {"lease": 2.0, "renew": 0.3, "upkeep": 0.2, "poll": 0.1}
 
 
 def tasks(hf: Holdfast) -> dict[str, Any]:
-    """The client's side of tests/apps/recorder.py."""
+    """Return the client's side of tests/apps/recorder.py."""
 
     async def record(n: int) -> None: ...
     async def slow(seconds: float) -> None: ...

@@ -25,7 +25,7 @@ PLACES = {"one": 1, "two": 2, "three": 3, "tenant:a": 4}
 
 
 def load(sql: Sql, number: int, rng: random.Random) -> None:
-    """Jobs of two tenants under one or two keys each."""
+    """Enqueue jobs of two tenants under one or two keys each."""
     for key, places in PLACES.items():
         flow.limit(sql, key, concurrency=places)
     for _ in range(number):
@@ -59,7 +59,7 @@ class Watch(threading.Thread):
 
 
 def ran(workers: Fleet) -> list[Interval]:
-    """When handlers really ran under each key: to their end, or to that of their process."""
+    """Return when handlers ran under each key: to their end, or to that of their process."""
     notes = workers.processes[0].notes()
     ends = {(job, pid, attempt): float(at) for word, job, attempt, _, pid, at in notes if word == "end"}
     found = []

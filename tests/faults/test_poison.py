@@ -30,7 +30,7 @@ FINAL = "select count(*) from jobs where status in ('succeeded', 'failed', 'dead
 
 
 def enqueue() -> tuple[dict[str, str], list[str]]:
-    """The poisonous jobs by name, and 100 healthy ones of every kind around them."""
+    """Enqueue the poisonous jobs by name, and 100 healthy ones of every kind around them."""
     healthy = [poison.healthy_async, poison.healthy_thread, poison.healthy_process]
     bad, good, names = {}, [], list(MESSAGES)
     for n in range(100):

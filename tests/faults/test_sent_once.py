@@ -76,7 +76,7 @@ def key_of(n: int) -> str:
 
 
 def check(found: Found) -> None:
-    """Everything that is promised of what was emitted, and how it was sent."""
+    """Check all guarantees for what was emitted, and how it was sent."""
     keys = [key_of(n) for n in range(found.jobs)]
     assert found.unfinished == [], "jobs have not succeeded"
     assert found.duplicates == [], "keys are in the outbox twice"
@@ -103,7 +103,7 @@ def check_repeats(arrivals: list[Arrival]) -> None:
 
 
 def check_orders(arrivals: list[Arrival]) -> None:
-    """1, 2, 3, ... in each order; only the last one sent may be sent again, by one who knows."""
+    """Check for 1, 2, 3, ... in each order; only the last one sent may be sent again, with `maybe_sent`."""
     last: dict[str, int] = defaultdict(int)
     for each in arrivals:
         if each.order:
@@ -125,7 +125,7 @@ def own_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedPos
 
 @contextmanager
 def tables(dsn: str) -> Iterator[None]:
-    """The application's own."""
+    """Create the application's tables for the length of a block."""
     with psycopg.connect(dsn, autocommit=True) as conn:
         conn.execute(TABLES)
         conn.execute("insert into public.streams select 'stream-' || n, 0 from generate_series(0, 19) n")
@@ -137,7 +137,7 @@ def tables(dsn: str) -> Iterator[None]:
 
 
 def load(dsn: str, schema: str, numbers: range) -> None:
-    """One job for each number, and for every fifth two: next to each other, or of different tasks. (HS1: "two workers
+    """Enqueue one job for each number, and for every fifth two: adjacent, or of different tasks. (HS1: "two workers
     claim same time window".)"""
 
     def stub(n: int) -> None: ...
@@ -154,7 +154,7 @@ def load(dsn: str, schema: str, numbers: range) -> None:
 
 
 def asker(dsn: str, schema: str) -> Query:
-    """Runs SQL on a connection of its own each time: the server may have been restarted."""
+    """Return a runner of SQL with a new connection each time: the server may have been restarted."""
     options = f"-c search_path={schema},pg_temp -c statement_timeout=60s"
 
     def sql(query: str, params: Any = None) -> list[tuple[Any, ...]]:
@@ -173,7 +173,7 @@ def ended(sql: Query) -> int:
 
 
 def kill(killed: Fleet, sql: Query, rng: random.Random, pace: tuple[int, int], over: Callable[[], Any]) -> None:
-    """One worker after the other, each when some more jobs have ended: as many on a slow machine as on a fast one."""
+    """Kill one worker after the other, each after some more jobs have ended: as many kills on a slow machine."""
     while not over():
         mark = ended(sql) + rng.randint(*pace)
         wait_until(lambda mark=mark: ended(sql) >= mark or over(), 60, every=0.05)
@@ -181,7 +181,7 @@ def kill(killed: Fleet, sql: Query, rng: random.Random, pace: tuple[int, int], o
 
 
 def drain(sql: Query) -> None:
-    """Nothing is broken any more, and everything comes to an end."""
+    """Let everything come to an end without further faults."""
     wait_until(lambda: sql("select not exists (table live) and not exists (table later)") == [(True,)], 90, every=0.1)
 
 
@@ -189,7 +189,7 @@ def drain(sql: Query) -> None:
 def listening(
     folder: Path, rng: random.Random, monkeypatch: pytest.MonkeyPatch, broken: str = ""
 ) -> Iterator[Receiver]:
-    """The receiver, and where the workers find it."""
+    """Run the receiver, and set where the workers find it."""
     seed = rng.randrange(2**32)
     with receiver(folder, seed) as at:
         for name, value in (("RECEIVER", at.port), ("SEED", seed), ("BROKEN", broken)):
@@ -198,7 +198,7 @@ def listening(
 
 
 def again(arrivals: list[Arrival]) -> list[Arrival]:
-    """Those that were not the first of their key."""
+    """Return the arrivals that were not the first of their key."""
     keys: set[str] = set()
     return [each for each in arrivals if each.key in keys or keys.add(each.key)]
 
@@ -224,7 +224,7 @@ class Storm:
         drain(self.sql)
 
     def _kill(self, upto: int) -> None:
-        """Until so many are delivered."""
+        """Kill workers until this many messages are delivered."""
         kill(self._killed, self.sql, self._rng, PACE, lambda: delivered(self.sql) >= upto)
 
     def _restart(self) -> None:
@@ -256,7 +256,7 @@ def test_every_message_is_there_once_and_no_repeat_is_unmarked_while_workers_are
 
 
 def report(found: Found, at: Receiver, killed: dict[int, float], lost: dict[bool, int]) -> None:
-    """`pytest -s` shows it."""
+    """Print the figures, for `pytest -s`."""
     repeats, lookups = again(found.arrivals), at.lines("lookup")
     flagged = sum(each.maybe_sent for each in found.arrivals) - len(repeats)
     first = {each.key: each for each in reversed(found.arrivals)}
@@ -332,7 +332,7 @@ def good() -> Found:
 
 
 def with_last(found: Found, **more: Any) -> Found:
-    """One more arrival, sent again."""
+    """Add one more arrival, sent again."""
     return replace(
         found, arrivals=[*found.arrivals, arrival(**{"attempt": 3, "maybe_sent": True, "acted": False} | more)]
     )

@@ -46,7 +46,7 @@ def project(folder: Path, database: dict[str, Any], tasks: dict[str, Any], *comm
 def manage(
     folder: Path, database: dict[str, Any], command: str, **environment: str
 ) -> subprocess.CompletedProcess[str]:
-    """A command of a project, run to its end."""
+    """Run a command of a project to its end."""
     tasks = {
         "default": {"BACKEND": django_site.BACKEND, "QUEUES": ["default", "mail"]},
         "immediate": {"BACKEND": f"{FRAMEWORK}.backends.immediate.ImmediateBackend"},

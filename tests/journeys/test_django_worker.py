@@ -206,7 +206,7 @@ def test_a_name_that_is_no_task_is_never_imported(shop: Any, sql: Sql, tmp_path:
 
 @contextmanager
 def record_signals() -> Iterator[list[tuple[str, str, str]]]:
-    """The signals of a block, in the order in which they were sent: which, of which task, at which status."""
+    """Record the signals of a block, in the order in which they were sent: signal, task, status."""
     signals: list[tuple[str, str, str]] = []
 
     def see(name: str) -> Callable[..., None]:

@@ -52,7 +52,7 @@ def address(dsn: str, sql: Sql, tmp_path: Path) -> Iterator[str]:
 
 
 def ask(url: str, method: str = "GET") -> tuple[int, Any]:
-    """A request's status and what came back."""
+    """Return a request's status and the body of its response."""
     request = urllib.request.Request(url, method=method)  # noqa: S310 - loopback, from the fixture
     try:
         with urllib.request.urlopen(request, timeout=10) as response:  # noqa: S310

@@ -28,7 +28,7 @@ TABLE = re.search(r"(create table price_points .*?);", (GUIDES / "sinks.md").rea
 
 
 def programs(page: str) -> list[tuple[str, str]]:
-    """The page's programs by name, in their order."""
+    """Return the page's programs by name, in their order."""
     return re.findall(r"<!-- run: ([\w-]+) -->\n```python\n(.*?)```", (GUIDES / page).read_text(), re.S)
 
 
@@ -126,7 +126,7 @@ async def objects(guide: Guide) -> None:
 
 @check
 async def runner(guide: Guide) -> None:
-    """Its run is tests/worker/test_process.py: a child cannot import what stands on a page."""
+    """Skip the run, which is in tests/worker/test_process.py: a child cannot import a program of a page."""
     assert (guide.draw.runner, guide.draw.timeout) == ("process", 600)
 
 

@@ -37,14 +37,14 @@ STATE = {
 
 @contextmanager
 def session(dsn: str, schema: str = "holdfast", *, autocommit: bool = True) -> Iterator[psycopg.Connection]:
-    """A session of its own with Holdfast's schema on the search path."""
+    """Open a session with Holdfast's schema on the search path."""
     options = f"-c search_path={schema},pg_temp -c statement_timeout={LONGEST_STATEMENT}s"
     with psycopg.connect(dsn, autocommit=autocommit, options=options) as conn:
         yield conn
 
 
 def runner(conn: psycopg.Connection) -> Sql:
-    """The same as the fixture `sql`, on a given connection."""
+    """Return the same as the fixture `sql`, on a given connection."""
 
     def run(query: str, params: Any = None) -> list[tuple[Any, ...]]:
         cursor = conn.execute(query, params)
@@ -127,12 +127,12 @@ def reclaim(sql: Sql) -> list[tuple[Any, ...]]:
 
 
 def expire(sql: Sql) -> None:
-    """Lets every lease run out, without a clock."""
+    """Let every lease run out, without a clock."""
     sql("update claims set expires_at = '2000-01-01'")
 
 
 def lose(sql: Sql) -> list[tuple[Any, ...]]:
-    """Lets every lease run out and takes the jobs back, as the leader does: until there are no more."""
+    """Let every lease run out and reclaim the jobs, as the leader does: until there are no more."""
     expire(sql)
     lost: list[tuple[Any, ...]] = []
     while some := reclaim(sql):
@@ -168,7 +168,7 @@ def one_job_in_every_place(sql: Sql) -> dict[str, uuid.UUID]:
 
 
 def look(sql: Sql, id_: uuid.UUID) -> Job:
-    """The one row of a job in the jobs view."""
+    """Return the one row of a job in the jobs view."""
     rows = sql("select * from jobs where id = %s", [id_])
     assert len(rows) == 1, f"job {id_} is in {len(rows)} places"
     return Job(*rows[0])
@@ -189,7 +189,7 @@ def count(sql: Sql, table: str) -> int:
 
 
 def state(sql: Sql) -> dict[str, Any]:
-    """Everything about jobs that an operation could change."""
+    """Return everything about jobs that an operation could change."""
     return {name: sql(query) for name, query in STATE.items()}
 
 

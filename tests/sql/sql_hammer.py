@@ -43,7 +43,7 @@ def hammer(
 
 
 def rounds(seconds: float = 50) -> Iterator[int]:
-    """Numbers for so long: how often a race is run that one day must go red."""
+    """Yield numbers for this long: how often to run a race that must go red."""
     begun, number = time.monotonic(), 0
     while time.monotonic() - begun < seconds:
         yield number

@@ -217,7 +217,7 @@ class Model:
         return id_ in self.jobs and self.jobs[id_].token == token
 
     def settle(self, id_: uuid.UUID, token: int, outcome: str, delay: float | None = None, error: bool = False) -> bool:
-        """One outcome; whether the token was the job's."""
+        """Apply one outcome; return whether the token was the job's."""
         if not self.holds(id_, token):
             return False
         job = self.jobs[id_]

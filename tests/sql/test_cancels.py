@@ -32,7 +32,7 @@ def threads() -> Iterator[ThreadPoolExecutor]:
 
 
 def waits_for_lock(sql: Sql, conn: psycopg.Connection) -> None:
-    """Returns once that session waits for a lock."""
+    """Return once that session waits for a lock."""
     query = "select 1 from pg_stat_activity where pid = %s and wait_event_type = 'Lock'"
     wait_until(lambda: sql(query, [conn.info.backend_pid]))
 
@@ -266,7 +266,7 @@ class Race:
         time.sleep(0.01)
 
     def retried(self, work: Work) -> Work:
-        """As clients do: a deadlock's victim tries again."""
+        """Retry a deadlock's victim, as clients do."""
 
         def run(sql: Sql, rng: random.Random) -> None:
             try:

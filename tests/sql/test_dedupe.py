@@ -437,7 +437,7 @@ def test_a_long_transaction_that_replaced_a_payload_does_not_hold_up_other_claim
 
 
 def waits(sql: Sql, conn: psycopg.Connection) -> bool:
-    """Whether a session waits for a lock."""
+    """Return whether a session waits for a lock."""
     query = "select 1 from pg_stat_activity where pid = %s and wait_event_type = 'Lock'"
     return bool(sql(query, [conn.info.backend_pid]))
 
@@ -445,7 +445,7 @@ def waits(sql: Sql, conn: psycopg.Connection) -> bool:
 def while_waiting(
     dsn: str, sql: Sql, first: Callable[[Sql], object], second: Callable[[Sql], tuple[uuid.UUID, str]]
 ) -> tuple[uuid.UUID, str]:
-    """The second call, made while the first one's transaction is open; that is committed once the second waits."""
+    """Make the second call while the first one's transaction is open, and commit that once the second waits."""
     results: list[tuple[uuid.UUID, str]] = []
     with core.session(dsn, autocommit=False) as one, core.session(dsn) as two:
         first(core.runner(one))

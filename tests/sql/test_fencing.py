@@ -20,7 +20,7 @@ from sql_core import Claimed, Sql
 
 
 def outcome(sql: Sql, job: Claimed, **word: Any) -> bool:
-    """One outcome through finish(), as workers send it; whether it was accepted."""
+    """Send one outcome through finish(), as workers do; return whether it was accepted."""
     outcomes = [{"id": str(job.id), "token": job.token, **word}]
     return not sql("select finish('{}', '{}', %s::jsonb, '{}')", [json.dumps(outcomes)])
 
@@ -45,7 +45,7 @@ every_end = pytest.mark.parametrize("end", ENDS.values(), ids=ENDS)
 
 
 def check_zombie(sql: Sql, end: Callable[[Sql, Claimed], bool]) -> None:
-    """A worker wakes up after its job was reclaimed and claimed by another: refused, and the other is untouched."""
+    """Wake a worker after its job was reclaimed and claimed by another: refused, and the other is untouched."""
     core.put(sql, max_attempts=5)
     zombie = core.claim_one(sql, "zombie")
     core.lose(sql)
@@ -60,7 +60,7 @@ def check_zombie(sql: Sql, end: Callable[[Sql, Claimed], bool]) -> None:
 
 
 def check_poison(sql: Sql) -> None:
-    """A job that kills its worker every time is dead after max_attempts, not one round later."""
+    """Check that a job that kills its worker every time is dead after max_attempts, not one round later."""
     job = core.put(sql, max_attempts=3)
     for attempt in (1, 2, 3):
         assert core.claim_one(sql, f"victim {attempt}").attempt == attempt

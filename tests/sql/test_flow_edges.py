@@ -14,14 +14,14 @@ from sql_core import Sql
 
 
 def look(sql: Sql, *, limit: int = 10, free: int = 10) -> tuple[list[Any], dict[str, Any]]:
-    """What a worker claims, and what the claim says beside it."""
+    """Return what a worker claims, and what the claim returns beside it."""
     rows = sql("select id, info from claim('w', '{default}', %s, '60s', null, false, %s)", [limit, free])
     assert [info is None for _, info in rows] == [False] + [True] * (len(rows) - 1), "on the first row"
     return [id_ for id_, _ in rows if id_ is not None], rows[0][1]
 
 
 def claim_while_more(sql: Sql, *, limit: int = 10) -> list[Any]:
-    """What a worker claims that comes again for as long as a claim says that there may be more."""
+    """Return what a worker claims that repeats while a claim says that there may be more."""
     found: list[Any] = []
     for _ in range(20):
         more, info = look(sql, limit=limit)

@@ -209,7 +209,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(rule=draw.rules, limit=st.sampled_from([5, 30]), free=st.sampled_from([None, 0, 1, 5]))
     def claim_from_a_queue_that_has_a_limit(self, rule: dict[str, Any], limit: int, free: int | None) -> None:
-        """Plain jobs and those of tenants share it."""
+        """Let plain jobs and those of tenants share it."""
         for tenant in (None, "a", "c"):
             self.enqueue(tenant, "t", [], 2, "default", 4)
         self.change_a_limit("queue:default", rule)
@@ -224,7 +224,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(limit=st.sampled_from([1, 50]), queues=draw.queue_lists)
     def claim_while_another_session_has_the_ring(self, limit: int, queues: list[str]) -> None:
-        """It finds plain jobs only, and knows that there may be others."""
+        """Find plain jobs only, and report that there may be more."""
         self.holder(f"select {LOCK.format('lock')}")
         try:
             taken, info = self.take(limit, queues, free=limit)
@@ -264,7 +264,7 @@ class Machine(RuleBasedStateMachine):
         assert running == {name: key.running for name, key in self.limits.items() if key.running}
 
     def take_up_ended(self) -> None:
-        """A claim takes into account what has ended, all of it or nothing: that is its own affair."""
+        """Let a claim fold in what has ended, all of it or nothing."""
         if self.sql("select not exists (table releases)") == [(True,)]:
             for key in self.limits.values():
                 key.take_up(self.now)
@@ -276,7 +276,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(limit=st.sampled_from([1, 3, 50]), queues=draw.queue_lists)
     def claim_until_there_is_nothing(self, limit: int, queues: list[str]) -> None:
-        """Never idle, nothing starved: claims that go on while there is more find all that may run, however it lies."""
+        """Check that claims that go on while there is more find all that may run: never idle, nothing starved."""
         waiting = sum(job.taken is None for job in self.jobs.values())
         for _ in range(3 * waiting + 6):
             taken, info = self.take(limit, queues, free=limit)
@@ -303,7 +303,7 @@ class Machine(RuleBasedStateMachine):
         return list({job.id: job for job in (running[pick % len(running)] for pick in chosen)}.values())
 
     def freed(self, jobs: Iterable[Job], verdict: int, counts: list[str] | None, call: int) -> None:
-        """What one call gives back."""
+        """Apply what one call releases."""
         ended: dict[str, list[tuple[Job, int]]] = defaultdict(list)
         for job in jobs:
             for name in job.counted:
@@ -352,7 +352,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(probes=st.lists(st.sampled_from(["error", "succeeded", "released"]), max_size=3))
     def a_destination_is_down_for_a_while(self, probes: list[str]) -> None:
-        """Jobs fail until the breaker opens; then one is tried after each pause, and ends as drawn."""
+        """Let jobs fail until the breaker opens; then one is tried after each pause, and ends as drawn."""
         self.enqueue(None, "t", ["breaker"], 2, "default", 4)
         for outcome in ["error", "error", *probes]:
             self.time_passes_until_a_probe_may_go()
@@ -375,7 +375,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(first=st.sampled_from(["default", "mail"]))
     def jobs_of_two_queues_wait_for_one_key(self, first: str) -> None:
-        """That no claim asks for one of them does not keep the other waiting."""
+        """Check that one queue without claims does not keep the other waiting."""
         for queue in (first, "mail" if first == "default" else "default"):
             self.enqueue("c", "u", ["k1"], 1, queue, 2)
             self.take(30, [queue])
@@ -429,7 +429,7 @@ class Machine(RuleBasedStateMachine):
 
 
 def explore(dsn: str, clock: Clock, *, schema: str = "holdfast", budget: float, phases: tuple[Phase, ...]) -> None:
-    """Rounds of a few runs each, every one with a seed of its own, until the time is used up."""
+    """Run rounds of a few runs each, every one with a seed of its own, until the time is used up."""
     given = os.environ.get("HOLDFAST_TEST_SEED")
     ends = time.monotonic() + budget
     with (

@@ -35,7 +35,7 @@ values = st.recursive(
 
 
 def same(one: Any, other: Any) -> bool:
-    """Equality as JSON has it: true is not 1, but there is only one kind of number."""
+    """Compare as JSON does: true is not 1, but there is only one kind of number."""
     if isinstance(one, list):
         return isinstance(other, list) and len(one) == len(other) and all(map(same, one, other))
     if isinstance(one, dict):
@@ -46,7 +46,7 @@ def same(one: Any, other: Any) -> bool:
 
 
 def claimed_payload(hf: Holdfast, sql: Sql) -> tuple[str, str]:
-    """The id and payload of the next job, as a worker gets them."""
+    """Return the id and payload of the next job, as a worker gets them."""
     call = Calls("holdfast").claim("w", ["default"], 1, 60, None, False, 1)
     ((id_, _, _, payload, *_),) = sql(call.sql, call.params)
     return id_, payload

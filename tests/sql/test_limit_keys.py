@@ -30,7 +30,7 @@ texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x0
 
 
 def found(sql: Sql, *ids: Any) -> list[tuple[str, list[str] | None, int]]:
-    """Place, keys and lane of the given jobs, or of all in the order of their ids."""
+    """Return place, keys and lane of the given jobs, or of all in the order of their ids."""
     rows = sql(f"{WHERE} order by id")
     return [row[1:] for row in (sorted(rows, key=lambda row: ids.index(row[0])) if ids else rows)]
 

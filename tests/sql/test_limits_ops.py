@@ -19,7 +19,7 @@ from holdfast import Holdfast, UsageError
 
 
 def in_force(sql: Sql, key: str) -> dict[str, Any]:
-    """What is in force for a key."""
+    """Return what is in force for a key."""
     names = ("concurrency", "rate", "per", "burst", "breaker_after", "breaker_pause", "breaker_cap", "weight")
     found = flow.use(sql, key)
     return {name: found[name] for name in names if found[name] is not None}

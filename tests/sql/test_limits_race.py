@@ -37,7 +37,7 @@ class Race:
     """Adders, workers that may crash, an operator, and two witnesses."""
 
     def __init__(self, sql: Sql, *, simple: bool = False) -> None:
-        """simple: one limit of concurrency for each job, or none, and nothing else: nothing starts when claimed."""
+        """With `simple`, a job has one limit of concurrency or none, and nothing starts when claimed."""
         self.simple = simple
         self.places = {key: places for key, places in PLACES.items() if not simple or ":" not in key}
         self.seed = random.randrange(2**32)
@@ -85,12 +85,12 @@ class Race:
             jobs = jobs[number:]
 
     def claim(self, sql: Sql, rng: random.Random) -> list[Taken]:
-        """As workers with some free slots, or as clients that know of none."""
+        """Claim as workers with some free slots, or as clients that know of none."""
         limit = rng.choice([1, 3, 20])
         return flow.claim(sql, f"w{rng.random()}", limit, free=rng.choice([None, 0, 1, limit]))
 
     def finish(self, sql: Sql, jobs: list[Taken], outcome: str) -> None:
-        """As workers do: an end that was a deadlock's victim is sent again."""
+        """End jobs as workers do: the end of a deadlock's victim is sent again."""
         self.counts[outcome] += len(jobs)
         more = {"delay": 0} if outcome in ("snoozed", "error") else {}
         while True:
@@ -125,7 +125,7 @@ class Race:
             sql("select prune_limits(100, clock())")
 
     def operate(self, sql: Sql, rng: random.Random) -> None:
-        """Limits that come and go, while claims count: the counters are the truth nevertheless."""
+        """Set and clear limits while claims count: the counters stay exact."""
         time.sleep(0.01)
         sql("begin")
         for key in ("free", "tenant:b", "queue:default"):
@@ -138,7 +138,7 @@ class Race:
         self.counts["change"] += 1
 
     def look(self, sql: Sql, rng: random.Random) -> None:
-        """The witness that reads the tables: a snapshot each."""
+        """Read the tables, one snapshot each."""
         time.sleep(0.003)
         self.counts["snapshot"] += 1
         self.above += [f"{n} hold {key}, whose places are {k}" for key, n, k in sql(flow.ABOVE)]
@@ -169,7 +169,7 @@ class Race:
             assert most <= BURST + RATE * (window + 0.05) + 1, f"{most} starts within {window} s"
 
     def was_worth_it(self) -> bool:
-        """There was something to go wrong."""
+        """Return whether enough happened to prove anything."""
         keys = ("one", "two", "three", *([] if self.simple else ["tenant:a"]))
         full = all(self.peaks[key] == self.places[key] for key in keys)
         rated = self.simple or len(self.starts) > RATE
@@ -193,7 +193,7 @@ class Retried:
 
 
 def drain(sql: Sql) -> None:
-    """Lets everything that is left succeed."""
+    """Let everything that is left succeed."""
     core.lose(sql)
     flow.limit(sql, "rate")
     for _ in range(10_000):
@@ -281,8 +281,8 @@ def test_plain_jobs_and_those_of_tenants_share_the_limit_of_their_queue(sql: Sql
 
 
 def rush(dsn: str, schema: str, sql: Sql, seconds: float) -> int:
-    """Claims that begin at the same moment, with nothing to take up before: only the ring's lock keeps them apart.
-    Returns how many jobs they started."""
+    """Start claims at the same moment, with nothing to fold before: only the ring's lock keeps them apart.
+    Return how many jobs they started."""
     for key, places in PLACES.items():
         flow.limit(sql, key, concurrency=places)
     for key, tenant in itertools.product(("one", "two", "three"), ("a", "b")):

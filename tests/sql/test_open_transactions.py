@@ -224,7 +224,7 @@ class Scene:
 
 @contextmanager
 def left_open(dsn: str, schema: str, case: str, names: dict[str, Any]) -> Iterator[psycopg.Connection[Any]]:
-    """The operation in a transaction that is committed at the end, unless the server has ended its session."""
+    """Run the operation in a transaction that is committed at the end, unless the server has ended its session."""
     statement = (CASES | BY_HAND)[case]
     with core.session(dsn, schema, autocommit=False) as conn:
         conn.execute(statement, names if "%(" in statement else None)
@@ -237,7 +237,7 @@ def left_open(dsn: str, schema: str, case: str, names: dict[str, Any]) -> Iterat
 
 
 def go_on(sql: Sql, scene: Scene, case: str) -> None:
-    """Everything that must work beside the open transaction, on jobs that it has nothing to do with."""
+    """Do everything that must work beside the open transaction, on unrelated jobs."""
     sql("set lock_timeout = '1s'")  # what waits for the transaction waits for ever
     if case not in RING:
         _work(sql, case)
@@ -249,7 +249,7 @@ def go_on(sql: Sql, scene: Scene, case: str) -> None:
 
 
 def _work_beside_a_claim(sql: Sql) -> None:
-    """Plain jobs are claimed at once, all others when the server has ended the claim's session."""
+    """Claim plain jobs at once, and all others when the server has ended the claim's session."""
     plain, tenants = core.put(sql, queue="busy"), core.put(sql, queue="busy", tenant="acme")
     limited = core.put(sql, queue="busy", keys=["domain:other"])
     began = time.monotonic()
@@ -274,7 +274,7 @@ def _work(sql: Sql, case: str) -> None:
 
 
 def _end(sql: Sql, scene: Scene) -> None:
-    """One call to finish() ends its other jobs, well or badly, though it holds the operation's job too."""
+    """End its other jobs in one call to finish(), as succeeded or failed, though it holds the operation's job too."""
     mine, well, badly, both, _ = scene.together
     results = [{"id": str(job.id), "token": job.token, "outcome": how} for job, how in
             ((badly, "error"), (both, "succeeded"), (mine, "error"))]  # fmt: skip
@@ -288,7 +288,7 @@ def _end(sql: Sql, scene: Scene) -> None:
 
 
 def _keep_up(sql: Sql, scene: Scene, case: str) -> None:
-    """One round of upkeep does all that is due."""
+    """Run one round of upkeep, which does all that is due."""
     lost = core.put(sql, queue="lost", retry=ONCE)
     (claim,) = core.claim(sql, "lost", queues=("lost",))
     sql("update claims set expires_at = '2000-01-01' where token = %s", [claim.token])
@@ -313,7 +313,7 @@ def _keep_up(sql: Sql, scene: Scene, case: str) -> None:
 
 
 def _start_worker(sql: Sql) -> None:
-    """A worker starts that knows of the same tasks, rules and schedules, and one more of each."""
+    """Start a worker that has the same tasks, rules and schedules, and one more of each."""
     tasks = [TASK, {**TASK, "name": "new"}, {**TASK, "name": "newer"}]
     schedules = [{"name": name, **MINUTELY} for name in ("mine", "new", "same", "newer")]
     sql("select register_worker('starts', 'h', 1, '1', '{default}', 1, %s)", [json.dumps(tasks)])
@@ -323,7 +323,7 @@ def _start_worker(sql: Sql) -> None:
 
 
 def settle_down(sql: Sql, scene: Scene) -> None:
-    """Once the transaction is over, what was left is ended by the same calls, once."""
+    """End the rest by the same calls, once, after the transaction is over."""
     mine = scene.together[0]
     results = json.dumps([{"id": str(mine.id), "token": mine.token, "outcome": "error"}])
     sql("select finish('{}', '{}', %s::jsonb, null, 'skip')", [results])
@@ -344,7 +344,7 @@ def check(dsn: str, sql: Sql, case: str, schema: str = "holdfast") -> None:
 
 
 def _all_cases() -> list[str]:
-    """Each group, and each case that is in none."""
+    """Return each group, and each case that is in none."""
     grouped = {case for group in GROUPS.values() for case in group}
     return [*GROUPS, *(case for case in (CASES | BY_HAND) if case not in grouped)]
 

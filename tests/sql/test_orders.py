@@ -41,7 +41,7 @@ def test_jobs_of_an_order_run_one_at_a_time_and_in_order(sql: Sql) -> None:
 
 
 def run_all(sql: Sql) -> list[int]:
-    """Claims and ends one job after the other; returns what their payloads say of their places."""
+    """Claim and end one job after the other; return the places in their payloads."""
     done = []
     while jobs := core.claim(sql, limit=1):
         done.append(jobs[0].payload["n"])
@@ -307,7 +307,7 @@ class Race:
         self.counts: Counter[str] = Counter()
 
     def add(self, sql: Sql, rng: random.Random) -> None:
-        """One after the other, so that their order is known."""
+        """Add one job after the other, so that their order is known."""
         with self.adding:
             if sql("select count(*) from live where token is null")[0][0] < 100:
                 order = f"order:{rng.randrange(6)}"
@@ -355,7 +355,7 @@ class Race:
                 self.running[order] = job.id
 
     def end(self, jobs: list[Taken], outcome: str) -> None:
-        """Before it is sent: the next may start as soon as it is committed."""
+        """Note the end before it is sent: the next may start as soon as it is committed."""
         with self.guard:
             self.counts[outcome] += len(jobs)
             for job in jobs:

@@ -42,7 +42,7 @@ def message(sql: Sql, id_: uuid.UUID) -> dict[str, Any]:
 
 
 def end(sql: Sql, how: str) -> None:
-    """Brings the one message to an end."""
+    """End the one message."""
     if how == "canceled":
         core.cancel(sql, *core.firsts(sql("select id from live")))
     elif how == "delivered":

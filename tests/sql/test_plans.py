@@ -38,7 +38,7 @@ FETCHES: dict[str, dict[str, tuple[str, Any]]] = {
 
 
 def inner_select(function: str) -> str:
-    """The select that finds jobs, as it stands in the function, its variables as parameters."""
+    """Return the select that finds jobs, as it stands in the function, its variables as parameters."""
     source = (FUNCTIONS / f"{function}.sql").read_text(encoding="utf-8")
     (text,) = re.findall(r"(select j\.ctid as place, j\.id, j\.dedupe_key.*?skip locked)", source, re.DOTALL)
     for place, (name, (kind, _)) in enumerate(FETCHES[function].items(), 1):
@@ -48,7 +48,7 @@ def inner_select(function: str) -> str:
 
 
 def plan(conn: psycopg.Connection, function: str) -> str:
-    """How the function finds jobs, under the settings that a claim carries."""
+    """Return how the function finds jobs, under the settings that a claim carries."""
     conn.execute("deallocate all")
     ((config,),) = conn.execute(
         "select proconfig from pg_proc where proname = 'claim' and pronamespace = 'holdfast'::regnamespace"
@@ -133,7 +133,7 @@ def test_the_plan_inside_the_function_is_the_one_explained_here(each_dsn: str) -
 
 
 def prepare(sql: Sql, rows: int) -> None:
-    """A backlog of waiting, delayed and dead jobs, one in ten with a dedupe key."""
+    """Insert a backlog of waiting, delayed and dead jobs, one in ten with a dedupe key."""
     columns = "queue, priority, lane, run_at, created_at, attempt, max_attempts, task, payload, dedupe_key"
     values = (
         "gen_random_uuid(), 'default', 2, 0, now() - i * interval '1 second', now(), 0, 5, 't', '{}', "
@@ -323,7 +323,7 @@ def test_claims_are_hot_updates(each_dsn: str, each_sql: Sql, of_a_batch: bool) 
 
 
 def flush(sql: Sql) -> None:
-    """Makes the server's counters say what this session has done so far."""
+    """Flush the server's counters of this session."""
     sql("select pg_stat_force_next_flush()")
     sql("select 1")
     sql("select pg_stat_clear_snapshot()")

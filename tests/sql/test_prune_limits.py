@@ -25,7 +25,7 @@ def register(sql: Sql, template: str, **code: float) -> None:
 
 
 def use(sql: Sql, key: str, outcome: str = "succeeded") -> None:
-    """One job that runs under the key."""
+    """Run one job under the key."""
     flow.put(sql, keys=[key])
     (job,) = flow.claim(sql)
     assert flow.end(sql, job, outcome=outcome) == []

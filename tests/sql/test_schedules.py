@@ -40,7 +40,7 @@ def fire(
 
 
 def fire_next(sql: Sql, name: str = "s") -> list[uuid.UUID] | None:
-    """Fires the slot that is due and moves on by a minute, as a leader would."""
+    """Fire the slot that is due and move on by a minute, as a leader would."""
     at = place(sql, name)
     return fire(sql, at, [at], at + MINUTE, name)
 
@@ -358,7 +358,7 @@ def test_a_key_that_a_transaction_holds_is_not_waited_for(dsn: str, sql: Sql) ->
 
 
 def check_each_slot_is_fired_once(dsn: str, sql: Sql, schema: str = "holdfast") -> None:
-    """Leaders that all saw the same slot due try to fire it at the same time, slot after slot."""
+    """Let leaders that all saw the same slot due try to fire it at the same time, slot after slot."""
     racers, slots = 6, 25
     register(sql)
     sql("update schedules set next_at = date_trunc('minute', clock()) - interval '1 hour'")

@@ -104,7 +104,7 @@ class Traffic:
                      [uuid.uuid4(), name, digest])  # fmt: skip
 
     def work(self, worker: str) -> None:
-        """Ends of every kind in turn. Of two jobs that are to be canceled one succeeds, one is lost with its worker."""
+        """End jobs in every way in turn. Of two jobs to be canceled one succeeds, one is lost with its worker."""
         ends = itertools.cycle(["succeeded", "succeeded", "error", "canceled", "dead", "released", "snoozed"])
         queues = [row[0] for row in self.sql("select distinct queue from live")]
         for _ in range(3):
@@ -122,7 +122,7 @@ class Traffic:
         assert flow.end(self.sql, ended) == []
 
     def after_the_last_claim(self, name: str) -> None:
-        """What claims take up, and there is none any more: the end of a job under a limit, a job of a tenant, and a
+        """Leave what only claims fold in, after the last one: the end of a job under a limit, a job of a tenant, and a
         rule that was changed."""
         core.put(self.sql, keys=[f"domain:last-{name}"], priority=0)
         (job,) = flow.claim(self.sql, "w", 1)
@@ -137,7 +137,7 @@ class Traffic:
             self.sql("select clear_limit(%s)", [f"domain:set-{name}"])
 
     def clean_up(self) -> None:
-        """What is a person's to remove."""
+        """Remove what only a person removes."""
         self.sql("select discard_dead(array(select id from dead))")
         self.sql("delete from blocks")
 
@@ -152,12 +152,12 @@ class Soak:
         self.used: set[str] = set()
 
     def run(self, steps: int) -> tuple[Level, Level]:
-        """How large everything was half way, and at the end."""
+        """Return how large everything was half way, and at the end."""
         half, end = self._go(range(steps // 2)), self._go(range(steps // 2, steps))
         return half, end
 
     def _go(self, numbers: range) -> Level:
-        """The largest that each table was after the last steps."""
+        """Return the largest size of each table after the last steps."""
         levels = []
         for number in numbers:
             self.traffic.step(number)
@@ -173,16 +173,16 @@ class Soak:
         return {name: tuple(max(each[name][n] for each in levels) for n in (0, 1)) for name in levels[-1]}
 
     async def keep_up(self) -> None:
-        """A round of a worker that has just become the leader."""
+        """Run a round of a worker that has just become the leader."""
         await Upkeep("soak", self.settings, self.session, Calls(self.settings.schema)).once()
 
     def vacuum(self) -> None:
-        """In place of autovacuum, which comes when it likes."""
+        """Vacuum at a known time, in place of autovacuum."""
         for name, _ in self.sql(TABLES):
             self.sql(f"vacuum {name}")
 
     def level(self) -> Level:
-        """History's partitions count as one table."""
+        """Return the sizes; history's partitions count as one table."""
         found: Level = {}
         names = self.sql(TABLES)
         each = (f"select count(*), pg_total_relation_size('{name}') from {name}" for name, _ in names)
@@ -193,8 +193,8 @@ class Soak:
 
 
 def grown(half: Level, end: Level) -> list[str]:
-    """The tables that are larger than they were. Rows are what counts; of bytes some pages of the heap and of each of
-    eight indexes are left to chance, because a snapshot elsewhere may keep dead rows from being removed."""
+    """Return the tables that have grown. Rows count exactly; for bytes some pages of the heap and of each of
+    eight indexes are tolerated, because a snapshot elsewhere may keep dead rows from being removed."""
     return [
         f"{name}: {half[name][0]} rows, {half[name][1]} bytes; then {rows} rows, {size} bytes"
         for name, (rows, size) in end.items()

@@ -44,7 +44,7 @@ def counts(sql: Sql, batch: uuid.UUID) -> Counts:
 
 
 def end(sql: Sql, outcome: str, limit: int = 1) -> list[uuid.UUID]:
-    """Claims and ends so many jobs."""
+    """Claim and end this many jobs."""
     jobs = core.claim(sql, limit=limit)
     results = [{"id": str(j.id), "token": j.token, "outcome": outcome, "error": {}} for j in jobs]
     assert sql("select finish('{}', '{}', %s::jsonb)", [json.dumps(results)]) == []
@@ -161,7 +161,7 @@ def test_many_jobs_added_at_once_are_counted_at_once(sql: Sql) -> None:
 
 
 def writes(sql: Sql, table: str) -> int:
-    """How often rows of a table were inserted or updated so far."""
+    """Return how often rows of a table were inserted or updated so far."""
     flush(sql)
     ((number,),) = sql(
         "select n_tup_ins + n_tup_upd from pg_stat_user_tables where schemaname = 'holdfast' and relname = %s", [table]
@@ -431,7 +431,7 @@ class Race:
         assert self.early == [], "a batch has ended before a job of it"
 
     def settle(self, sql: Sql) -> None:
-        """Lets everything end, and compares what the adders know with what was counted."""
+        """Let everything end, and compare what the adders know with the counts."""
         sql("update batches set open = false where finished_at is null")
         while jobs := core.claim(sql, limit=500):
             core.finish(sql, *jobs)

@@ -190,7 +190,7 @@ class Machine(RuleBasedStateMachine):
         self.adopt_chance()
 
     def adopt_chance(self) -> None:
-        """A job lost more than once waits for a random share of its delay: read how long. One whose deadline has passed
+        """Read the delay of a job lost more than once, a random share. One whose deadline has passed
         is no longer in later: upkeep cancels it in the same round."""
         for job in self.model.jobs.values():
             if job.run_at_until is not None:
@@ -203,7 +203,7 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: self.pairs)
     @rule(chosen=picks, keep_count=st.booleans())
     def finish(self, chosen: list[int], keep_count: bool) -> None:
-        """Plain successes of right and stale tokens together; a worker that keeps count names the claims it ends."""
+        """Finish right and stale tokens together as successes; a worker that keeps count names the claims it ends."""
         pairs = list(dict.fromkeys(self.pair(pick) for pick in chosen))
         refused = [i for i, token in pairs if not self.model.settle(i, token, "succeeded")]
         touched = {token for _, token in pairs}
@@ -317,7 +317,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(worker=st.sampled_from(WORKERS), gone=st.sampled_from([None, True, False]))
     def come_and_go(self, worker: str, gone: bool | None) -> None:
-        """Workers that register, sleep or leave touch no job; a registered task has a policy from then on."""
+        """Register, sleep and leave, which touches no job; a registered task has a policy from then on."""
         if gone is None:
             task = {"name": "known", "queue": "default", "max_attempts": 3, "retry": KNOWN_TASK.as_json(), "timeout": 1}
             args = [worker, "host", 1, "1", list(QUEUES), 1, json.dumps([task])]
@@ -338,7 +338,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(which=st.integers(0, 2))
     def time_passes_until_something_is_due(self, which: int) -> None:
-        """To the very moment at which a lease or a key expires or a job comes due: the edge of every comparison."""
+        """Advance to the moment when a lease or a key expires or a job comes due: the edge of every comparison."""
         moments = {lease.expires_at for lease in self.model.leases.values()}
         moments |= {job.run_at for job in self.model.jobs.values() if job.place == "later"}
         moments |= {key.expires_at for key in self.model.keys.values() if key.expires_at}
@@ -349,7 +349,7 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: self.model.leases)
     @rule(worker=st.sampled_from(WORKERS))
     def all_workers_vanish(self, worker: str) -> None:
-        """Every lease runs out and is reclaimed, and one worker takes over: their tokens are stale from then on."""
+        """Let every lease run out and be reclaimed, and one worker take over: older tokens are stale from then on."""
         self.model.now = self.clock.set(max(self.model.now, *(e.expires_at for e in self.model.leases.values())))
         self.reclaim(limit=20)
         self.claim(worker, list(QUEUES), 5, 60, "none", 0, False)
@@ -361,7 +361,7 @@ class Machine(RuleBasedStateMachine):
         return jobs[pick % len(jobs)]
 
     def pair(self, pick: int) -> tuple[uuid.UUID, int]:
-        """A job with one of its tokens: a current one, or a stale one of a job that another worker has, or any."""
+        """Return a job with one of its tokens: a current one, a stale one of a job that another worker has, or any."""
         current = [pair for pair in self.pairs if self.model.holds(*pair)]
         held = {id_ for id_, _ in current}
         stale = [pair for pair in self.pairs if pair[0] in held and pair not in current]
@@ -412,7 +412,7 @@ class Machine(RuleBasedStateMachine):
 
 
 def explore(dsn: str, clock: Clock, *, budget: float, phases: tuple[Phase, ...]) -> None:
-    """Rounds of a few runs each, every one with a seed of its own, until the time is used up."""
+    """Run rounds of a few runs each, every one with a seed of its own, until the time is used up."""
     given = os.environ.get("HOLDFAST_TEST_SEED")
     ends = time.monotonic() + budget
     with core.session(dsn) as conn:

@@ -38,7 +38,7 @@ def add(sql: Sql, tenant: str | None = None, events: list[str] | None = None, **
 def publish(
     sql: Sql, type_: str = "order.paid", tenant: str | None = None, **options: Any
 ) -> tuple[uuid.UUID, list[uuid.UUID], str]:
-    """publish_event(): the event's id, the deliveries' ids and the outcome."""
+    """Call publish_event(); return the event's id, the deliveries' ids and the outcome."""
     casts = {"event": "uuid"}
     names = "".join(f", p_{name} => %s::{casts.get(name, 'text')}" for name in options)
     query = f"select event, deliveries, outcome from publish_event(%s, %s, %s{names})"
@@ -46,7 +46,7 @@ def publish(
 
 
 def endpoints_of(sql: Sql, *events: uuid.UUID) -> set[uuid.UUID]:
-    """The endpoints that have deliveries of the events."""
+    """Return the endpoints that have deliveries of the events."""
     query = "select webhook_endpoint_id from webhook_deliveries where event_id = any (%s)"
     return set(core.firsts(sql(query, [list(events)])))
 
@@ -521,7 +521,7 @@ def test_a_body_goes_when_the_last_of_its_deliveries_is_gone(sql: Sql, clock: Cl
 
 @pytest.fixture
 def cap(each_sql: Sql) -> Iterator[Callable[[int], None]]:
-    """Sets how many endpoints a tenant may have, for one test."""
+    """Set how many endpoints a tenant may have, for one test."""
 
     def put(most: int) -> None:
         each_sql("update settings set value = %s where name = 'webhook_endpoints_per_tenant'", [str(most)])

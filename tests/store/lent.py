@@ -20,7 +20,7 @@ from sqlalchemy.orm import Session
 
 
 def url(dsn: str, driver: str = "") -> str:
-    """A libpq string as a URL, for the libraries that take nothing else."""
+    """Return a libpq string as a URL, for the libraries that take nothing else."""
     given = conninfo_to_dict(dsn)
     return f"postgresql{driver}://{given['user']}@/{given['dbname']}?host={given['host']}&port={given['port']}"
 
@@ -31,7 +31,7 @@ class Undo(Exception):
 
 @contextmanager
 def undone(block: AbstractContextManager[Any]) -> Iterator[None]:
-    """A block that is rolled back at its end."""
+    """Roll a block back at its end."""
     with suppress(Undo), block:
         yield
         raise Undo
@@ -51,10 +51,10 @@ class Lent(ABC):
 
     @abstractmethod
     def open(self, **options: Any) -> None:
-        """Connects, and sets `conn` to what is lent to enqueue."""
+        """Connect, and set `conn` to what is lent to enqueue."""
 
     def do(self, call: Callable[..., Any], *args: Any, **options: Any) -> Any:
-        """What a call of the library comes to."""
+        """Return the result of a call of the library."""
         return self.runner.run(_awaited(call, args, options)) if self.runner is not None else call(*args, **options)
 
     def enqueue(self, task: Any, *args: Any) -> Any:
@@ -92,7 +92,7 @@ class Lent(ABC):
         self.do(self.conn.close)
 
     def clear_away(self) -> None:
-        """Leaves nothing behind."""
+        """Remove everything it made."""
         self.close()
         if self.runner is not None:
             self.runner.close()

@@ -57,7 +57,7 @@ def task(hf: Holdfast) -> Task[Any, None]:
 
 
 def counts(sql: Sql) -> tuple[int, int]:
-    """How many orders and how many jobs others can see."""
+    """Return how many orders and how many jobs other sessions can see."""
     return sql("select (select count(*) from public.purchases), (select count(*) from jobs)")[0]
 
 

@@ -75,7 +75,7 @@ def server(tmp_path: Path) -> Iterator[EmbeddedPostgres]:
 
 @contextmanager
 def another_process(path: Path) -> Iterator[subprocess.Popen[str]]:
-    """A process that uses the server of a folder until its standard input is closed."""
+    """Start a process that uses the server of a folder until its standard input is closed."""
     command = [sys.executable, "-c", USER, str(path)]
     with subprocess.Popen(
         command,

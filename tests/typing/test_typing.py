@@ -15,7 +15,7 @@ Found = dict[int, set[str]]
 
 
 def expected(checker: int) -> Found:
-    """What the lines of usage.py ask for: mypy's codes are the first part, pyright's rules the second."""
+    """Return the errors that usage.py marks: mypy's codes are the first part, pyright's rules the second."""
     marks: Found = {}
     for number, line in enumerate(USAGE.read_text().splitlines(), 1):
         if ")  # error: " in line:

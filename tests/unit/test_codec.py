@@ -83,7 +83,7 @@ def handler_of(kind: Any, returns: Any = None) -> Callable[..., None]:
 
 
 def carried(kind: Any, value: Any) -> Any:
-    """A value after its way through JSON."""
+    """Return a value after a round trip through JSON."""
     signature = Signature("t", handler_of(kind))
     return signature.decode(signature.encode((value,), {}, **LIMITS))[0][0]
 

@@ -26,7 +26,7 @@ def place(run_at: float, number: int) -> list[Any]:
 
 
 def learned(*jobs: Job, enough: bool = True, now: float = 0.0, took: float = 0.0) -> Cursor:
-    """A cursor after one scan from the start."""
+    """Return a cursor after one scan from the start."""
     cursor = Cursor()
     assert cursor.hint(now) is None
     cursor.learn(jobs, enough=enough, began=now - took, now=now)

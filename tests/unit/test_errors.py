@@ -40,7 +40,7 @@ def caught(error: BaseException) -> BaseException:
 
 
 def check_storable(details: dict[str, Any]) -> None:
-    """jsonb takes it: no NUL, no lone surrogate, not too long."""
+    """Check that jsonb accepts it: no NUL, no lone surrogate, not too long."""
     text = json.dumps(details, ensure_ascii=False)
     text.encode("utf-8")
     assert {"type", "message"} <= details.keys()

@@ -35,7 +35,7 @@ values = st.recursive(
 
 
 def there_and_back(value: Any) -> Any:
-    """What the handler gets of a value, or InvalidPayload."""
+    """Return what the handler gets of a value, or raise InvalidPayload."""
     data = ANY.encode((value,), {}, **LIMITS)
     assert len(data) <= LIMITS["max_size"]
     json.loads(data)

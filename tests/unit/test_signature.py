@@ -41,13 +41,13 @@ def context_middle(a: int, ctx: Context, b: int = 2) -> None: ...
 
 
 def carried(handler: Callable[..., Any], *args: Any, **kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments of a call after their way through JSON."""
+    """Return the arguments of a call after a round trip through JSON."""
     signature = Signature("t", handler)
     return signature.decode(signature.encode(args, kwargs, **LIMITS))
 
 
 def by_name(handler: Callable[..., Any], *args: Any, **kwargs: Any) -> dict[str, Any]:
-    """The same by parameter name, without those left to their defaults."""
+    """Return the same by parameter name, without those left to their defaults."""
     args, kwargs = carried(handler, *args, **kwargs)
     signature = Signature("t", handler)
     if signature.context_first:

@@ -24,7 +24,7 @@ SECOND = timedelta(seconds=1)
 
 
 def shown(cron: Cron, since: datetime, number: int) -> list[str]:
-    """The first slots as the zone's clocks show them."""
+    """Return the first slots as the zone's clocks show them."""
     zone = ZoneInfo(cron.zone)
     return [f"{slot.astimezone(zone):%d %H:%M:%S%z}"[:-2] for slot in islice(cron.slots(since), number)]
 

@@ -46,7 +46,7 @@ class Relay:
         self._server = await asyncio.start_server(self._relay, "127.0.0.1", self.port)
 
     async def down(self) -> None:
-        """Like a broker that is killed: connections end at once, and new ones are refused."""
+        """Act like a killed broker: connections end at once, and new ones are refused."""
         if self._server is not None:
             self._server.close()
             for writer in list(self._open):
@@ -55,7 +55,7 @@ class Relay:
 
     @property
     def open(self) -> int:
-        """Connections that there are."""
+        """Return the number of open connections."""
         return len(self._open) // 2
 
     async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -69,7 +69,7 @@ class Relay:
 
 @contextlib.asynccontextmanager
 async def channel(exchange: str) -> AsyncIterator[aio_pika.abc.AbstractExchange]:
-    """The exchange, as another program of the broker's has it; gone at the end."""
+    """Declare the exchange as another program would, and delete it at the end."""
     async with await aio_pika.connect(URL) as connection:
         opened = await connection.channel(publisher_confirms=False)
         declared = await opened.declare_exchange(exchange, "topic", durable=True)
@@ -96,7 +96,7 @@ class Node:
         await until(self._is_up, 120)
 
     async def down(self) -> None:
-        """Killed, as by the kernel when memory runs out; whatever it held is lost."""
+        """Kill it, as the kernel does when memory runs out; whatever it held is lost."""
         while self._running:
             process = self._running.pop()
             os.killpg(process.pid, signal.SIGKILL)
@@ -132,7 +132,7 @@ class Node:
 
 
 def _programs() -> tuple[str, str]:
-    """The server's script and epmd. Debian's command on the path wants to be root, the script behind it does not."""
+    """Return the server's script and epmd. Debian's command requires root, the script behind it does not."""
     behind = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
     server = str(behind) if behind.exists() else shutil.which("rabbitmq-server")
     epmd = shutil.which("epmd")

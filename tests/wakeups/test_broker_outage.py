@@ -53,7 +53,7 @@ class Record:
 
 
 def problems(it: Record) -> list[str]:
-    """What must not be, of all that was recorded."""
+    """Return every violation in the record."""
     found = [f"an enqueue raised {error}" for error in it.errors]
     found += [f"job {n} was accepted and started {len(it.starts[n])} times" for n in it.sent if len(it.starts[n]) != 1]
     if it.ends != {"succeeded": len(it.sent)}:
@@ -183,7 +183,7 @@ async def test_so_does_a_real_one_that_is_killed_for_ten_seconds(dsn: str, sql: 
 
 
 def sound() -> Record:
-    """A record without fault: 50 jobs before, in and after an outage from 10 to 20."""
+    """Return a record without fault: 50 jobs before, in and after an outage from 10 to 20."""
     record = Record(begun=0.0, cut=10.0, back=20.0, ends={"succeeded": 150})
     for n in range(150):
         called = 1.0 + n / 10 if n < 50 else 11 + (n - 50) / 10 if n < 100 else 21 + (n - 100) / 10

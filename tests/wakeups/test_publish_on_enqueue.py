@@ -19,7 +19,7 @@ Messages = list[tuple[str, bool]]
 
 @pytest.fixture
 def messages(monkeypatch: pytest.MonkeyPatch) -> Messages:
-    """What would be sent: the job's id, and whether it is committed."""
+    """The messages that would be sent: the job's id, and whether it is committed."""
     sent: Messages = []
     monkeypatch.setattr(Publisher, "publish", lambda _, job_id, *, committed=True: sent.append((job_id, committed)))
     return sent

@@ -53,12 +53,12 @@ async def relay() -> AsyncIterator[Relay]:
 
 
 async def connected_to_broker(worker: Any) -> None:
-    """Until the worker is connected to the broker."""
+    """Wait until the worker is connected to the broker."""
     await until(lambda: getattr(worker, "hears", None) and worker.hears.connected)
 
 
 async def asleep(worker: Any) -> None:
-    """Until the worker hears messages and sleeps for long: its first looks are short."""
+    """Wait until the worker receives messages and sleeps for long: its first looks are short."""
     await connected_to_broker(worker)
     claimer, naps = worker.claimer, [0.0]
     wait = type(claimer)._wait
@@ -196,7 +196,7 @@ async def test_hostile_messages_cost_no_look_no_line_of_log_and_no_memory(
 
 
 def resident() -> int:
-    """Bytes of this process in memory."""
+    """Return the resident memory of this process in bytes."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
@@ -205,7 +205,7 @@ def hint(**more: str) -> bytes:
 
 
 def counted(worker: Any) -> list[float]:
-    """When the worker claims, from now on."""
+    """Record when the worker claims, from now on."""
     looks: list[float] = []
     claim = worker.claimer._claim
 

@@ -17,7 +17,7 @@ ALL = ("jobs:read", "jobs:write", "webhooks:read", "webhooks:write")
 
 
 def with_tasks(hf: Holdfast) -> Holdfast:
-    """The application of these tests."""
+    """Return the application of these tests."""
 
     @hf.task(name="shop.send", limits=[Limit("host:{host}", concurrency=100)])
     async def send(to: str, copies: int = 1, at: datetime | None = None, host: str = "h") -> str:
@@ -40,7 +40,7 @@ def token(hf: Holdfast, tenant: str | None = "acme", scopes: Sequence[str] | Non
 
 
 def client(hf: Holdfast, bearer: str | None = None, **options: Any) -> httpx.AsyncClient:
-    """Requests through ASGI, with this token."""
+    """Return a client through ASGI, with this token."""
     headers = {} if bearer is None else {"Authorization": f"Bearer {bearer}"}
     return httpx.AsyncClient(
         transport=httpx.ASGITransport(app(hf, **options)), base_url="http://service/v1", headers=headers, timeout=60

@@ -59,7 +59,7 @@ def url(shop: Holdfast) -> Iterator[str]:
 
 
 def known(shop: Holdfast) -> dict[str, list[str]]:
-    """Ids of each kind that exist, so that not every request is for nothing."""
+    """Return ids of each kind that exist, so that some requests find something."""
     jobs = [shop.tasks["shop.fail"].using(tenant=tenant).enqueue().id for tenant in ("acme", None)]
     with shop.batch("b", tenant="acme") as batch:
         shop.tasks["shop.fail"].using(batch=batch).enqueue()
@@ -92,7 +92,7 @@ def test_whatever_is_sent_the_response_is_one_that_the_document_describes(shop: 
 
 
 def _try(operation: Any, session: requests.Session, ids: dict[str, list[str]]) -> int:
-    """Sends what the document allows and what it does not, some of each."""
+    """Send what the document allows and what it does not, some of each."""
     tried = 0
     mode = schemathesis.GenerationMode
     cases = st.one_of(*(operation.as_strategy(generation_mode=each) for each in (mode.POSITIVE, mode.NEGATIVE)))

@@ -26,7 +26,7 @@ async def made(http: httpx.AsyncClient, **job: Any) -> str:
 
 
 async def streamed(http: httpx.AsyncClient, id_: str) -> asyncio.Task[httpx.Response]:
-    """A stream of a job's changes that has begun."""
+    """Return a stream of a job's changes that has begun."""
     streaming = asyncio.create_task(http.get(f"/jobs/{id_}/events"))
     await until(jobs.waiting)
     return streaming

@@ -14,13 +14,13 @@ from holdfast.web import service
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A list looks at seven jobs, and then its time is over."""
+    """Limit a list to seven jobs, as when its time is over."""
     monkeypatch.setattr(service, "FIRST_STEP", 7)
     monkeypatch.setattr(service, "LONGEST_LOOK", -1.0)
 
 
 async def all_pages(http: httpx.AsyncClient, path: str, **params: Any) -> list[list[str]]:
-    """The ids on each page, to the end."""
+    """Return the ids on each page, to the end."""
     pages: list[list[str]] = []
     cursor: dict[str, str] = {}
     while True:
@@ -33,7 +33,7 @@ async def all_pages(http: httpx.AsyncClient, path: str, **params: Any) -> list[l
 
 
 def spread(sql: Sql) -> None:
-    """A hundred jobs, every eleventh of acme, in turn in each of the places where a job can be."""
+    """Insert a hundred jobs, every eleventh of acme, in turn in each of the places where a job can be."""
     sql("select enqueue('shop.fail', '{}', p_queue => 'q' || n % 5, "
         "p_tenant => case when n % 11 = 0 then 'acme' else 'x' end) from generate_series(0, 99) n")  # fmt: skip
     sql("select finish(array_agg(id), array_agg(token)) from claim('w', '{q1}', 100)")

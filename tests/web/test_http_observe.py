@@ -22,7 +22,7 @@ from holdfast.web import app, observe
 
 
 def samples(response: httpx.Response) -> dict[tuple[str, ...], float]:
-    """By name and values of labels, in the order of the labels' names."""
+    """Return samples by name and label values, in the order of the labels' names."""
     assert response.status_code == 200, response.text
     assert response.headers["content-type"].startswith("text/plain")
     return {

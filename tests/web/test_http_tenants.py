@@ -76,7 +76,7 @@ class World:
 
 
 def endpoints(shop: Holdfast) -> list[tuple[str, str]]:
-    """Every method and path that the service has."""
+    """Return every method and path of the service."""
     paths = app(shop).openapi()["paths"]
     return [(method.upper(), path) for path, ways in sorted(paths.items()) for method in sorted(ways)]
 
@@ -112,7 +112,7 @@ async def test_no_endpoint_shows_or_changes_anything_of_another_tenant(
 
 
 def requests(method: str, path: str, world: World, victim: str) -> list[dict[str, Any]]:
-    """Requests that name another tenant's things in every place there is."""
+    """Return requests that name another tenant's things in every possible place."""
     foreign = world.ids[victim]
     name = next(iter(re.findall(r"{(\w+)}", path)), None)
     body = BODIES.get(f"{method} {path}")

@@ -27,7 +27,7 @@ DEEP = b'{"task":"shop.send","args":{"to":' + b"[" * 100_000 + b"]" * 100_000 + 
 
 @pytest.fixture(name="long_ways")
 def long_ways_fixture(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Paths of the requests that the framework saw."""
+    """Paths of the requests that reached the framework."""
     calls: list[str] = []
     begin = Quick.__init__
 

@@ -20,7 +20,7 @@ SPAN = 5.0  # seconds for which a worker is watched
 
 
 def calls_of(monkeypatch: pytest.MonkeyPatch, owner: type, name: str) -> list[float]:
-    """When a method was called, from now on."""
+    """Record when a method is called, from now on."""
     made: list[float] = []
     method = getattr(owner, name)
 

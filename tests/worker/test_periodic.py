@@ -30,7 +30,7 @@ SECOND = timedelta(seconds=1)
 
 
 def fired(sql: Sql) -> list[datetime]:
-    """The slots of all jobs, in UTC."""
+    """Return the slots of all jobs, in UTC."""
     return [row[0].astimezone(UTC) for row in sql("select run_at from jobs order by run_at")]
 
 

@@ -70,7 +70,7 @@ def failure(
 
 
 def event_text(event: dict[str, Any]) -> str:
-    """An event as text, but for ids that are drawn, times and the places of this machine: those may hold any digits."""
+    """Return an event as text, without random ids, times and local paths, which may hold any digits."""
     drawn = ("event_id", "timestamp", "release", "server_name")
     kept = {name: value for name, value in event.items() if name not in drawn}
     kept["contexts"] = {name: value for name, value in event["contexts"].items() if name != "trace"}

@@ -209,7 +209,7 @@ async def test_a_worker_that_waits_for_limits_rests(hf: Holdfast, sql: Sql, clos
 
 
 def count_claims(worker: Worker) -> Callable[[], int]:
-    """Counts the claims of a worker from now on."""
+    """Count the claims of a worker from now on."""
     calls, claim = [], worker.claimer._calls.claim
 
     def counted(*args: Any, **more: Any) -> Any:
