@@ -1,6 +1,6 @@
-"""What the runs of the examples share: a fresh database, worker processes, tables and a checklist.
+"""Shared by the runs of the examples: a fresh database, worker processes, tables and a checklist.
 
-Applications do not import this. Copy one's folder without `__main__.py` and the tests, and nothing is missing.
+Applications do not import this. Copy a folder without `__main__.py` and the tests, and nothing is missing.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def serving(app: Any) -> Iterator[httpx.Client]:
 
 
 class Stage:
-    """One run: where it says what happens, looks into the database, and notes which promises were kept."""
+    """One run: it prints what happens, queries the database, and records which promises were kept."""
 
     def __init__(self, name: str, hf: Holdfast, conn: psycopg.Connection[Any], folder: Path) -> None:
         self.hf, self.conn, self.folder = hf, conn, folder

@@ -1,4 +1,4 @@
-"""What every run of an example relies on: it spares other people's jobs, and says when a promise was not kept."""
+"""What every run of an example relies on: it leaves other jobs alone, and reports a promise that was not kept."""
 
 from __future__ import annotations
 

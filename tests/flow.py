@@ -1,4 +1,4 @@
-"""Short words for flow control in SQL, and what must be true of limits at every moment."""
+"""Helpers for flow control in SQL, and the invariants of limits."""
 
 from __future__ import annotations
 

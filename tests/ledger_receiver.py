@@ -1,7 +1,7 @@
 """A receiver in a process of its own, which no fault reaches: it records what arrives before it responds.
 
-It is two kinds of receivers at once. One that does not know of idempotency keys acts on every arrival; one that honours
-them acts on the first of each key (`acted`). Now and then it is busy and takes nothing, and says so.
+It acts as two kinds of receivers at once. One without idempotency keys acts on every arrival; one that honours
+them acts on the first of each key (`acted`). Now and then it is busy, takes nothing and responds so.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Arrival:
 
 
 class Receiver:
-    """The test's side: where it listens, and what it wrote down."""
+    """The test's side: its address and its record."""
 
     def __init__(self, port: int, journal: Path) -> None:
         self.port = port

@@ -1,4 +1,4 @@
-"""Schemas that are broken on purpose: a check that stays green there would be worth nothing."""
+"""Schemas that are broken on purpose: a check that passes there proves nothing."""
 
 from __future__ import annotations
 

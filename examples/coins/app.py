@@ -1,4 +1,4 @@
-"""The worker: one job asks one source for one coin, keeps the prices it finds and values the coin anew.
+"""The worker: one job searches one source for one coin, stores the prices it finds and values the coin again.
 
 WORKER_ID=worker-1 holdfast worker coins.app:hf
 """

@@ -36,7 +36,7 @@ class Request:
 
 @dataclass
 class Market:
-    """What one marketplace does; a test may change it while it serves."""
+    """One marketplace; a test may change its behaviour while it serves."""
 
     id: str
     name: str

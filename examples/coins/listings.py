@@ -87,7 +87,7 @@ def _words(text: str) -> set[str]:
 
 @dataclass(frozen=True)
 class Valuation:
-    """What a coin is worth, and between which prices it was sold."""
+    """The value of a coin, and the range of its sale prices."""
 
     value_cents: int
     low_cents: int

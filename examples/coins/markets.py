@@ -1,4 +1,4 @@
-"""Asks a marketplace, or the cache."""
+"""Search a marketplace, or the cache."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When to run again, the dedupe key, and a repository of jobs."""
+"""The backoff, the dedupe key, and a repository of jobs."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class EnqueueJobInput:
 
 @dataclass(frozen=True)
 class Job:
-    """A job that this repository has claimed. Only with the token can it be ended: the id alone ends nothing."""
+    """A job that this repository has claimed. Ending it takes the token; the id alone ends nothing."""
 
     id: str
     token: int
@@ -57,8 +57,8 @@ class NotClaimed(Exception):
 
 
 class JobsRepository:
-    """enqueue() for everybody. claim(), mark_success() and mark_failure() are for code that runs jobs by its own hand;
-    the tick endpoint has Holdfast do that."""
+    """enqueue() is for all callers. claim(), mark_success() and mark_failure() are for code that runs jobs itself;
+    the tick endpoint leaves that to Holdfast."""
 
     def __init__(self, hf: Holdfast, lease: str = "60 seconds") -> None:
         self._hf = hf

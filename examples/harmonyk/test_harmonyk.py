@@ -146,7 +146,7 @@ async def test_a_failed_job_is_queued_again_with_the_documents_delay(jobs: JobsR
 
 
 async def test_only_who_claimed_a_job_can_end_it(jobs: JobsRepository, kit: Kit) -> None:
-    """The document ends jobs by id alone; a second hand, or one whose lease ran out, would end another's attempt."""
+    """The document ends jobs by id alone; a repeated call, or one with an expired lease, would end another attempt."""
     id_ = await jobs.enqueue(SYNC)
     with pytest.raises(NotClaimed):
         await jobs.mark_success(id_)

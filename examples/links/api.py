@@ -1,4 +1,4 @@
-"""The web tier: takes in a file, makes the import's jobs, shows how far they are. It never claims one."""
+"""The web tier: accepts a file, creates the import's jobs, shows their progress. It never claims one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads the file that Chrome's "Export bookmarks" writes, and says which links are the same link."""
+"""Read the file that Chrome's "Export bookmarks" writes, and normalize links."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The outside world on 127.0.0.x: sites with good and bad manners, and a Sentry that keeps what it is sent.
+"""The outside world on 127.0.0.x: well and badly behaved sites, and a Sentry that records what it is sent.
 
 Each address is a domain. The first part of a path selects what its page does; each site has the same parts, and the
 bookmarks (fake_bookmarks.py) use some more often. It counts requests, and how many are open at once.

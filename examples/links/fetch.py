@@ -1,4 +1,4 @@
-"""The worker's way to the web: polite (robots.txt), in small bites (reading is capped), to public addresses only."""
+"""HTTP for the worker: it respects robots.txt, caps what it reads, and dials public addresses only."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Elsewhere:
 
 
 class Web:
-    """One worker's session; robots.txt of a site is read once a day. `private`: may dial addresses inside the house."""
+    """One worker's session; robots.txt of a site is read once a day. `private` allows internal addresses."""
 
     def __init__(self, timeout: float = 15.0, private: bool = False) -> None:
         self._timeout, self._private = timeout, private

@@ -1,4 +1,4 @@
-"""What a page says of itself in its head; nothing else of it is kept."""
+"""Read a page's metadata from its head; nothing else of it is kept."""
 
 from __future__ import annotations
 

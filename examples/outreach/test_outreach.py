@@ -113,7 +113,7 @@ def test_one_key_makes_one_message_however_many_jobs_ask_for_it(trials: Trials, 
 
 @pytest.mark.parametrize(("there", "maybe_sent"), [(True, True), (False, True), (True, False), (False, False)])
 async def test_an_attempt_in_doubt_asks_before_it_sends(provider: Provider, there: bool, maybe_sent: bool) -> None:
-    """Where it does not know of the doubt, the provider's own check of the key is the net."""
+    """When the send does not know of an earlier one, the provider's own check of the key prevents a repeat."""
     delivery = Delivery(app.Message("ada@acme.example", "hi"), "k", "email", "acme", maybe_sent=maybe_sent)
     if there:
         provider.receipts[delivery.idempotency_key] = Receipt(0, 0, 1)
@@ -155,7 +155,7 @@ def test_the_documents_update_unlocks_what_a_dead_worker_held(trials: Trials, ki
 
 
 def test_a_living_workers_job_cannot_be_unlocked(trials: Trials, kit: Kit) -> None:
-    """The document's UPDATE leaves it alone; one that asks for it is refused, since it would run twice."""
+    """The document's UPDATE leaves it alone; an UPDATE that includes it is refused, since it would run twice."""
     app.enqueue("spring", {"acme": 1})
     claimed(trials.stage.conn)
     assert trials.stage.conn.execute(UNLOCK).rowcount == 0

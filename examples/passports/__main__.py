@@ -1,4 +1,4 @@
-"""Two tenants' bills of materials become passports, and much goes wrong on the way: python -m passports"""
+"""Two tenants' bills of materials become passports despite many faults: python -m passports"""
 
 from __future__ import annotations
 

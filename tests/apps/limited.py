@@ -1,4 +1,4 @@
-"""Handlers that stay a moment under their limit and write down when, for tests that kill their workers."""
+"""Handlers that stay a moment under their limit and record when, for tests that kill their workers."""
 
 from __future__ import annotations
 

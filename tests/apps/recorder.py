@@ -1,4 +1,4 @@
-"""What worker processes run in the tests. Each start of a handler is one line in the file that RECORD names."""
+"""Handlers for worker processes in the tests. Each start of a handler is one line in the file that RECORD names."""
 
 from __future__ import annotations
 

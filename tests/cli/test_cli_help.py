@@ -1,4 +1,4 @@
-"""What the program says about itself."""
+"""`holdfast --help` and `--version`."""
 
 from __future__ import annotations
 

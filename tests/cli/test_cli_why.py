@@ -266,7 +266,7 @@ def test_on_a_terminal_it_goes_on_until_ctrl_c(dsn: str, busy: None, tmp_path: P
 
 
 def test_a_long_queue_is_estimated_and_marked_as_such(dsn: str, sql: Sql) -> None:
-    """Of a table of more than 16 MB a part is read; here two jobs fill a page."""
+    """A table of more than 16 MB is sampled; here two jobs fill a page."""
     sql("insert into live (id, task, payload) select uuid7(), 't', json_build_object('x', repeat('x', 1700)) "
         "from generate_series(1, 6000)")  # fmt: skip
     (queue,) = as_json(holdfast(dsn, "top", "--json"))["queues"]

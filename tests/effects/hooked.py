@@ -1,4 +1,4 @@
-"""What tests of webhooks share: an endpoint at a receiver on this machine, and deliveries that are waited for."""
+"""Shared by tests of webhooks: an endpoint at a receiver on this machine, and deliveries that are waited for."""
 
 from __future__ import annotations
 

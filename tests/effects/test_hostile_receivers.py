@@ -340,7 +340,7 @@ async def test_no_spelling_of_an_address_inside_is_dialled(host: str, inside: Re
 
 
 async def test_the_listener_inside_would_see_what_the_rule_lets_through(inside: Receiver) -> None:
-    """Else the tests above would prove nothing."""
+    """Otherwise the tests above would prove nothing."""
 
     def anything(address: Address, dev: bool) -> str | None:
         return None

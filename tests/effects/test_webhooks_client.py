@@ -1,4 +1,4 @@
-"""hf.webhooks as callers use it: what it refuses and in which words, and what it does when a reply is lost."""
+"""hf.webhooks as callers use it: what it refuses, its messages, and what it does when a reply is lost."""
 
 from __future__ import annotations
 

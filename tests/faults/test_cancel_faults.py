@@ -78,7 +78,7 @@ def test_a_frozen_worker_that_comes_back_after_its_job_was_canceled_changes_noth
 
 
 def test_a_job_canceled_as_its_worker_stops_is_not_put_back(hf: Holdfast, dsn: str, sql: Sql, tmp_path: Path) -> None:
-    """The worker gives back what it could not finish, and one of those jobs is not wanted any more."""
+    """The worker releases what it could not finish, and one of those jobs has been canceled."""
     task = hf.task(name="endless", retry=AGAIN)(stub)
     ids = task.enqueue_many(range(20)).ids
     with worker(dsn, tmp_path, grace=0.5, notify="false", **QUICK) as process:

@@ -92,8 +92,8 @@ def test_a_restart_under_load_loses_nothing_and_runs_nothing_accepted_twice(
 
 
 class CuttingProxy:
-    """Stands between client and server; when `cut` is set, the next reply is swallowed and the connection dropped: the
-    next on a connection whose application's name ends like `only`, if that is given. With `keep_cutting` it is
+    """A relay between client and server; when `cut` is set, it drops the next reply and the connection. With `only`,
+    it cuts only connections whose application name ends like that. With `keep_cutting` it cuts
     one reply of so many, for ever."""
 
     def __init__(self, target: str, folder: Path, only: str = "") -> None:
@@ -384,7 +384,7 @@ class Waiter(threading.Thread):
 def test_who_waits_for_a_connection_while_the_server_is_away_gets_one_when_it_is_back(
     own_server: EmbeddedPostgres, caplog: pytest.LogCaptureFixture, is_async: bool
 ) -> None:
-    """The pool's pauses double while it cannot connect, and when it gives up it forgets those who wait."""
+    """The pool's pauses double while it cannot connect, and when it gives up it drops its waiters."""
     caplog.set_level(logging.DEBUG, "holdfast.pools")
     with Holdfast(own_server.dsn(), connect_timeout=0.5) as hf:
         waiter = Waiter(hf, is_async)

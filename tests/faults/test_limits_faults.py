@@ -36,7 +36,7 @@ def load(sql: Sql, number: int, rng: random.Random) -> None:
 
 
 class Watch(threading.Thread):
-    """Looks all the time, in snapshots of the database, at who holds what."""
+    """Check the holders continuously, in snapshots of the database."""
 
     def __init__(self, dsn: str) -> None:
         super().__init__()

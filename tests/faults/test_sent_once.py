@@ -45,7 +45,7 @@ Query = Callable[..., list[tuple[Any, ...]]]
 
 @dataclass(frozen=True)
 class Found:
-    """What there is when everything has come to rest."""
+    """The final state, when everything has ended."""
 
     jobs: int
     unfinished: list[Any]
@@ -430,7 +430,7 @@ def test_a_run_goes_red_when_something_is_broken(
     dsn: str, tmp_path: Path, seeded: random.Random, monkeypatch: pytest.MonkeyPatch,
     broken: str, changes: dict[str, list[tuple[str, str]]], enough: Enough, expected: str,
 ) -> None:  # fmt: skip
-    """Workers are killed until what must not happen has happened; then it must be found."""
+    """Workers are killed until the violation has happened; then the check must find it."""
     jobs, settings = 240, QUICK | {"lease": 1.0, "schema": "mutant", "concurrency": 10}
     with mutant(dsn, changes) as sql, listening(tmp_path, seeded, monkeypatch, broken) as at, tables(dsn):
         load(dsn, "mutant", range(jobs))

@@ -1,4 +1,4 @@
-"""`holdfast bench` runs: a workload that only people start would break unnoticed."""
+"""`holdfast bench` runs: without this a workload would break unnoticed."""
 
 from __future__ import annotations
 

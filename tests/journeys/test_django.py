@@ -1,4 +1,4 @@
-"""Django's tasks on Holdfast: what Django asks of a backend, and the request's transaction."""
+"""Django's tasks on Holdfast: the interface of a backend, and the request's transaction."""
 
 from __future__ import annotations
 

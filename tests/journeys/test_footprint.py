@@ -1,4 +1,4 @@
-"""What it costs to have Holdfast: import time, and a worker's memory with a thousand slots."""
+"""The footprint of Holdfast: import time, and a worker's memory with a thousand slots."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The programs of the guides run as they are written, and do what the text around them says.
 
-A program is a python block below a line `<!-- run: NAME -->`; those above it on the page run first. What to look at
-afterwards, while a worker runs, is the check of that name here.
+A program is a python block below a line `<!-- run: NAME -->`; those above it on the page run first. The check of that
+name here runs afterwards, while a worker runs.
 """
 
 from __future__ import annotations

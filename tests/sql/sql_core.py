@@ -1,4 +1,4 @@
-"""Short words for Holdfast's SQL functions, for tests that drive the core without the Python client."""
+"""Helpers for Holdfast's SQL functions, for tests that drive the core without the Python client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Short words for the state of flow control: rules, limits, and jobs that run under them, written as a claim would."""
+"""Helpers for the state of flow control: rules, limits, and jobs that run under them, written as a claim would."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What limits promise, as plain Python, and what is drawn: test_flow_machine.py holds the database to it. It says which
-jobs may start, and where a key stands when what ended was taken into account, not how that is found out."""
+"""A model of limits in plain Python, and its random inputs: test_flow_machine.py compares the database with it. It
+defines which jobs may start, and the state of a key after ended jobs are folded in, not how that is computed."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Ended(NamedTuple):
 
 @dataclass
 class Key:
-    """What a limit allows, and where it stands."""
+    """What a limit allows, and its current state."""
 
     concurrency: int | None = None
     rate: float | None = None

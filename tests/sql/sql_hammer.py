@@ -1,4 +1,4 @@
-"""Everybody at once: works that threads repeat, each in a session of its own."""
+"""Concurrent load: functions that threads repeat, each in a session of its own."""
 
 from __future__ import annotations
 

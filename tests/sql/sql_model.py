@@ -1,5 +1,5 @@
-"""What the SQL functions promise of jobs, leases, keys and the leader, as plain Python: test_state_machine.py holds the
-database to it. It says what ought to happen, not how, so it is short where the SQL is long."""
+"""A model of jobs, leases, keys and the leader in plain Python: test_state_machine.py compares the database with it.
+It defines what must happen, not how, so it is short where the SQL is long."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FINAL = ("succeeded", "failed", "dead", "canceled")
 
 @dataclass(frozen=True)
 class Spec:
-    """What a caller asks for."""
+    """The parameters of an enqueue."""
 
     id: uuid.UUID
     task: str = "known"
@@ -114,7 +114,7 @@ class Duplicate(Exception):
 
 @dataclass
 class Model:
-    """The whole promise, in memory."""
+    """The whole model, in memory."""
 
     now: datetime
     jobs: dict[uuid.UUID, Job] = field(default_factory=dict)

@@ -49,7 +49,7 @@ PUT_BACK: dict[str, Callable[[Sql, Claimed], Any]] = {
 def test_a_cancel_that_commits_while_the_attempts_end_waits_for_it_is_not_lost(
     each_dsn: str, each_sql: Sql, threads: ThreadPoolExecutor, put_back: Callable[[Sql, Claimed], Any]
 ) -> None:
-    """The end has begun and waits for the row that cancel holds: it must see the request all the same."""
+    """The end has begun and waits for the row that cancel holds: it must still see the request."""
     id_ = core.put(each_sql, retry=OUT_OF_REACH)
     job = core.claim_one(each_sql)
     with core.session(each_dsn, autocommit=False) as operator, core.session(each_dsn) as worker:
@@ -89,7 +89,7 @@ def test_a_canceled_job_is_never_claimed(sql: Sql, clock: Clock) -> None:
 
 
 def test_cancel_meets_a_promote_under_way(dsn: str, sql: Sql, clock: Clock) -> None:
-    """The job is on its way from later to live: cancel waits for the move and then catches it."""
+    """The job is being moved from later to live: cancel waits for the move and then finds it."""
     id_ = core.put(sql, delay="5 seconds")
     clock.advance(5)
     results: list[list[str]] = []
@@ -158,7 +158,7 @@ def test_a_claim_steps_over_a_job_that_is_being_canceled(dsn: str, sql: Sql) -> 
 
 
 def test_racing_cancels_and_promotes_never_call_a_waiting_job_unknown(dsn: str, sql: Sql, clock: Clock) -> None:
-    """Jobs go round between live and later while they are canceled: each ends once, and none is 'unknown'."""
+    """Jobs move between live and later while they are canceled: each ends once, and none is 'unknown'."""
     ids = [core.put(sql, retry={"kind": "fixed", "delay": 1}, max_attempts=32_000) for _ in range(60)]
     stop = threading.Event()
 

@@ -1,4 +1,4 @@
-"""What counting costs: the same however large the tables are, also behind a transaction that stays open."""
+"""The cost of counting: the same however large the tables are, also behind a transaction that stays open."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dedupe keys: who holds one, for how long, and what a second job with the same key comes to (R9, I11)."""
+"""Dedupe keys: who holds one, for how long, and the result of a second job with the same key (R9, I11)."""
 
 from __future__ import annotations
 
@@ -289,7 +289,7 @@ def test_the_same_job_again_is_accepted_once_wherever_it_has_got_to(each_sql: Sq
 
 
 def test_the_same_job_again_does_not_take_back_a_key_it_gave_up_when_it_started(sql: Sql) -> None:
-    """Scope queued: the key is free once the job runs. A late repeat must not take it, or the next job is swallowed."""
+    """Scope queued: the key is free once the job runs. A late repeat must not take it, or the next job is dropped."""
     first = uuid.uuid4()
     keyed(sql, "queued", id=first)
     core.claim_one(sql)

@@ -1,7 +1,7 @@
-"""Fencing: a worker that lost its lease can change nothing any more, and a job that is lost every time ends.
+"""Fencing: a worker that lost its lease can change nothing, and a job that is lost every time ends.
 
 The checks are functions over a schema, so that the last tests can prove them on mutants: schemas whose functions have
-lost a predicate. A check that stays green there would be worth nothing.
+lost a predicate. A check that passes there proves nothing.
 """
 
 from __future__ import annotations
@@ -245,7 +245,7 @@ def test_a_renewed_lease_is_not_reclaimed(sql: Sql, clock: Clock) -> None:
 
 @every_end
 def test_a_worker_whose_claims_were_taken_back_changes_nothing(sql: Sql, end: Callable[[Sql, Claimed], bool]) -> None:
-    """A supervisor that were wrong about the end of a process would cost an attempt, and nothing else."""
+    """A supervisor that is wrong about the end of a process costs an attempt, and nothing else."""
     core.put(sql, max_attempts=5)
     zombie = core.claim_one(sql, "zombie")
     core.put(sql)
@@ -269,7 +269,7 @@ def test_a_worker_whose_claims_were_taken_back_is_forgotten(sql: Sql) -> None:
 
 
 def test_taking_back_a_workers_claims_waits_for_no_transaction(dsn: str, sql: Sql) -> None:
-    """What a transaction holds is left to the leader, who finds it expired."""
+    """Jobs that a transaction holds are left to the leader, which finds them expired."""
     core.put(sql)
     core.put(sql)
     held, free = core.claim_one(sql, "w"), core.claim_one(sql, "w")
@@ -375,7 +375,7 @@ def test_the_renewal_check_goes_red_when_expiry_is_ignored(dsn: str) -> None:
 
 
 def test_the_checks_are_green_on_an_unchanged_copy(dsn: str) -> None:
-    """So that the red above comes from the mutation, not from the copy."""
+    """This shows that the failures above come from the mutation, not from the copy."""
     with mutant(dsn, {}) as sql:
         for end in ENDS.values():
             sql("truncate live, later, dead, history, claims")

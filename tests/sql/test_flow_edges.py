@@ -1,4 +1,4 @@
-"""Where flow control could stumble: rows that another transaction holds, jobs in lanes where they do not belong,
+"""Edge cases of flow control: rows that another transaction holds, jobs in lanes where they do not belong,
 callers with a snapshot of their own, numbers at their bounds."""
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def test_tenants_beside_many_lanes_without_room_are_found_by_the_first_claim(eac
 
 
 def test_a_claim_locks_no_more_than_it_takes(sql: Sql, other: Any) -> None:
-    """Jobs under a rate are taken for free slots alone. To go on would lock all there is, and stop all others."""
+    """Jobs under a rate are taken for free slots alone. Going on would lock all of them, and block other claims."""
     sql("insert into limit_rules (template, pattern, code, updated_at) "
         """values ('r:{n}', 'r:%', '{"rate": 100, "per": 1, "burst": 100}', now())""")  # fmt: skip
     sql("insert into live (id, task, tenant, lane, keys) select gen_random_uuid(), 't', 't' || n, "
@@ -133,7 +133,7 @@ def test_a_job_behind_many_that_must_wait_is_found_at_once(sql: Sql, key: str) -
 
 
 def test_a_tenants_job_cannot_be_put_among_the_plain_ones(each_sql: Sql) -> None:
-    """Claims would not know of it: whether it is its turn, or whether its tenant is paused."""
+    """Claims could not know whether it is its turn, or whether its tenant is paused."""
     for columns, values in (("tenant", "'acme'"), ("keys", "'{k}'")):
         with pytest.raises(CheckViolation, match="live_has_a_lane"):
             each_sql(f"insert into live (id, task, {columns}) values (gen_random_uuid(), 't', {values})")

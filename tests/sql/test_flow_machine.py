@@ -1,8 +1,8 @@
-"""Limits, rates, breakers, pauses and tenants against a plain Python model of what they promise, in random order, under
+"""Limits, rates, breakers, pauses and tenants against a plain Python model, in random order, under
 a clock of the test's.
 
-The model does not say which jobs a claim takes, only which it may take: none whose key is full, spent, paused or
-open. After each step counters must be the truth, and a claim that finds nothing must have had nothing to find.
+The model does not define which jobs a claim takes, only which it may take: none whose key is full, spent, paused or
+open. After each step counters must be exact, and a claim that finds nothing must have had nothing to find.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ LOCK = "pg_advisory_{}(1215259732, hashtext('the ring of ' || current_schema()))
 
 
 class Machine(RuleBasedStateMachine):
-    """Draws calls, makes them on the database and on the model, and compares."""
+    """Draw calls, make them on the database and on the model, and compare."""
 
     def __init__(self, conn: psycopg.Connection, other: psycopg.Connection, holder: Any, clock: Clock) -> None:
         super().__init__()

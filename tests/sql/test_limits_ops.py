@@ -174,7 +174,7 @@ def test_pause_and_resume_of_any_key(each_sql: Sql, key: str) -> None:
 @pytest.mark.parametrize("met", [False, True], ids=["before a claim", "after a claim"])
 @pytest.mark.parametrize("key", ["queue:default", "task:t", "tenant:acme", "domain:a"])
 def test_a_pause_that_is_over_leaves_no_row_that_claims_have_to_look_at(each_sql: Sql, key: str, met: bool) -> None:
-    """A row of a queue lets every claim of the queue wait for the ring, though its jobs may be plain."""
+    """A row of a queue makes every claim of the queue wait for the ring, even for plain jobs."""
     each_sql("select pause(%s)", [key])
     if met:
         flow.fold(each_sql)

@@ -1,7 +1,7 @@
-"""No caller's open transaction can hold up another job's end, a claim or upkeep.
+"""No caller's open transaction can delay another job's end, a claim or upkeep.
 
-Each operation that any role may call is left open in a transaction. Beside it everything else must go on: jobs that
-have nothing to do with it, also those of the same claim and of the same call to finish(). A function that is granted
+Each operation that any role may call is left open in a transaction. Beside it everything else must go on: unrelated
+jobs, also those of the same claim and of the same call to finish(). A function that is granted
 and has no case here fails the test. The one exception is a claim that holds the ring's lock: other claims of tenants'
 jobs and of jobs under limits wait until the server has ended its session, for a second.
 """

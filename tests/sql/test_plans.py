@@ -1,5 +1,5 @@
-"""How PostgreSQL goes about it: the shape of plans, the rows they read and the share of HOT updates are promises too,
-for they decide whether a large backlog is as fast as a small one."""
+"""Query plans: their shape, the rows they read and the share of HOT updates are promises too,
+because they decide whether a large backlog is as fast as a small one."""
 
 from __future__ import annotations
 
@@ -259,7 +259,7 @@ def test_a_plan_made_for_an_idle_queue_does_not_read_the_backlog_to_find_a_batch
 
 
 def test_a_large_backlog_without_batch_or_deadline_costs_their_upkeep_nothing(sql: Sql) -> None:
-    """What the leader does every two seconds, and an operator now and then, beside 200,000 jobs it is not about."""
+    """The leader's queries every two seconds, and an operator's now and then, beside 200,000 unrelated jobs."""
     sql("insert into live (id, task) select gen_random_uuid(), 't' from generate_series(1, 200000)")
     batch = uuid.uuid4()
     sql("select open_batch(%s, 'b')", [batch])
@@ -330,7 +330,7 @@ def flush(sql: Sql) -> None:
 
 
 def test_a_function_without_sequential_scans_does_not_compile_them_either() -> None:
-    """A scan that cannot be avoided looks dear enough to be compiled, for 100 ms and more (decision 011)."""
+    """A scan that cannot be avoided has a cost high enough for jit, which takes 100 ms and more (decision 011)."""
     files = sorted((ROOT / "src/holdfast/sql/functions").glob("*.sql"))
     texts = {file.name: file.read_text() for file in files if "enable_seqscan = off" in file.read_text()}
     assert texts and [name for name, text in texts.items() if "set jit = off" not in text] == []

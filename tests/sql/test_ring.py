@@ -1,4 +1,4 @@
-"""The ring of lanes: tenants take turns, whatever stands beside them, and no job in it is ever overlooked."""
+"""The ring of lanes: tenants take turns, whatever else waits, and no job in it is ever overlooked."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_a_new_tenant_is_served_by_the_next_claim_whatever_else_waits(sql: Sql) 
 
 
 def test_a_new_tenant_waits_for_few_claims_behind_what_is_not_in_the_ring_yet(sql: Sql) -> None:
-    """One claim takes up a part of what has arrived; so do the next ones, and none of it is lost."""
+    """One claim folds in a part of what has arrived; so do the next ones, and none of it is lost."""
     flow.put(sql, tenant="large", number=7000)
     (new,) = flow.put(sql, tenant="new")
     served = [{job.id for job in flow.claim(sql, limit=100)} for _ in range(5)]

@@ -1,4 +1,4 @@
-"""Least rights: what each of the four roles may do, and what it may not."""
+"""Least privilege: what each of the four roles may do, and what it may not."""
 
 from __future__ import annotations
 
@@ -478,7 +478,7 @@ def test_a_stranger_may_do_nothing(each_dsn: str) -> None:
 
 
 def test_functions_with_the_owners_rights_look_names_up_in_the_schema_only(become: Become, each_sql: Sql) -> None:
-    """A caller's search path or temporary table must not lead a function with the owner's rights astray."""
+    """A caller's search path or temporary table must not redirect a function with the owner's rights."""
     rows = each_sql(
         "select proname from pg_proc where pronamespace = 'holdfast'::regnamespace and prosecdef "
         "and array_to_string(proconfig, ' ') !~ 'search_path=\"?holdfast\"?, pg_temp'"

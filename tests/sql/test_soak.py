@@ -143,7 +143,7 @@ class Traffic:
 
 
 class Soak:
-    """Steps through time, and looks how large everything is."""
+    """Step through time, and record the size of everything."""
 
     def __init__(self, settings: Settings, sql: Sql, clock: Clock, loop: asyncio.Runner) -> None:
         self.settings, self.sql, self.clock, self.loop = settings, sql, clock, loop

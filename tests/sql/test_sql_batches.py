@@ -151,7 +151,7 @@ def test_an_expired_job_counts_as_canceled(sql: Sql, clock: Clock) -> None:
 
 
 def test_many_jobs_added_at_once_are_counted_at_once(sql: Sql) -> None:
-    """A counter that is changed in one transaction many times becomes dearer each time: 10,000 took ten seconds."""
+    """A counter that is changed in one transaction many times costs more each time: 10,000 took ten seconds."""
     batch, other = open_batch(sql), open_batch(sql)
     jobs = [{"task": "t", "delay": 60, "batch": str(b)} for b in (batch, other) for _ in range(300)]
     before = writes(sql, "batch_counts")
@@ -318,7 +318,7 @@ def test_a_callback_with_an_id_that_was_used_before_is_not_accepted_twice(sql: S
 
 
 def test_batches_that_cannot_end_yet_are_looked_at_without_being_written(sql: Sql) -> None:
-    """The leader looks every two seconds at every batch under way: that must leave no trace."""
+    """The leader checks every batch under way every two seconds: that must write nothing."""
     for _ in range(20):
         batch = open_batch(sql)
         core.put(sql, batch=batch)

@@ -1,4 +1,4 @@
-"""What a job may meet on its way, function by function: deadlines, requests to cancel, progress, blocks, results,
+"""Features of a job, function by function: deadlines, requests to cancel, progress, blocks, results,
 and how all that is pruned."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Every SQL function against a plain Python model of what it promises, in random order, under a clock of the test's.
+"""Every SQL function against a plain Python model, in random order, under a clock of the test's.
 
 After each step the whole database must look like the model: each job in exactly one place, with the status, attempts,
 token and times the model (sql_model.py) says; the same leases; the same holders of dedupe keys (I1-I5, I11).
@@ -440,7 +440,7 @@ def explore(dsn: str, clock: Clock, *, budget: float, phases: tuple[Phase, ...])
 
 
 def test_a_job_lost_again_after_its_deadline_ends_in_the_round_that_reclaims_it(dsn: str, clock: Clock) -> None:
-    """Walked by hand, since chance seldom comes this way: lost, retried for a random share of a delay, and expired."""
+    """A fixed sequence, since random ones seldom reach it: lost, retried for a random share of a delay, and expired."""
     with core.session(dsn) as conn:
         machine = Machine(conn, clock)
         machine.empty()

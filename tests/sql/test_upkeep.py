@@ -1,4 +1,4 @@
-"""What is done behind workers' backs: reclaim, promote, the lead, wake-ups."""
+"""Upkeep: reclaim, promote, the lead, wake-ups."""
 
 from __future__ import annotations
 

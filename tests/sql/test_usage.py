@@ -1,4 +1,4 @@
-"""Usage: what ended attempts used, counted in the transaction that ends them; exact whatever workers do."""
+"""Usage of ended attempts, counted in the transaction that ends them; exact whatever workers do."""
 
 from __future__ import annotations
 

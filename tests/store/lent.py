@@ -1,4 +1,4 @@
-"""Connections of each real library, all driven in the same way: for jobs that are enqueued on them."""
+"""Connections of each real library behind one interface: for jobs that are enqueued on them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs enqueued on connections of the caller's, with each real library: they share the fate of its transaction."""
+"""Jobs enqueued on the caller's connections, with each real library: they commit or roll back with its transaction."""
 
 from __future__ import annotations
 

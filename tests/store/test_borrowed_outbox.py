@@ -1,4 +1,4 @@
-"""Messages emitted on connections of the caller's, with each real library: they share the fate of its transaction."""
+"""Messages emitted on the caller's connections, with each real library: they commit or roll back with it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Events published on connections of the caller's, with each real library: they share the fate of its transaction."""
+"""Events published on the caller's connections, with each real library: they commit or roll back with it."""
 
 from __future__ import annotations
 

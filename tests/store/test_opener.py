@@ -1,4 +1,4 @@
-"""Connections of our own work whatever a server, a database, a role or the environment has set; and there are few."""
+"""Our own connections work whatever a server, a database, a role or the environment has set; and there are few."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def test_nothing_due_is_nothing_run(kit: Kit) -> None:
 
 
 def test_a_drain_leaves_the_lead_to_workers_of_the_tests_own(kit: Kit) -> None:
-    """Else the jobs of one that is killed would wait for a minute until another may take them back."""
+    """Otherwise the jobs of a killed one would wait for a minute until they can be reclaimed."""
     kit.drain()
     with psycopg.connect(kit.dsn) as conn:
         assert conn.execute("select holdfast.take_lead('upkeep', 'another', '60 seconds')").fetchone() != (None,)

@@ -1,4 +1,4 @@
-"""Messages in tests of users': looked for as they were emitted, delivered by drain."""
+"""Messages in users' tests: found as they were emitted, delivered by drain."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""assert_enqueued and its family: jobs are looked for as they were enqueued, and what there is instead is shown."""
+"""assert_enqueued and its family: jobs are matched as they were enqueued, and a failure shows what there is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `holdfast bench` shows of its results, and while it measures."""
+"""The output of `holdfast bench`: results and progress."""
 
 from __future__ import annotations
 

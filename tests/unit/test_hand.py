@@ -1,4 +1,4 @@
-"""What a worker holds: slots kept for jobs under a rate or a breaker, what starts first, and leases."""
+"""The prefetch buffer: slots kept for jobs under a rate or a breaker, what starts first, and leases."""
 
 from __future__ import annotations
 

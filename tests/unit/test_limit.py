@@ -1,4 +1,4 @@
-"""Limits as values: what they say, what they refuse, and the keys they give to jobs."""
+"""Limits as values: what they mean, what they refuse, and the keys they give to jobs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Retry policies as values: what they say, what they refuse, and the form in which they travel."""
+"""Retry policies as values: what they mean, what they refuse, and their JSON form."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def test_no_text_makes_it_slow(hostile: str) -> None:
 
 @pytest.mark.parametrize("hostile", ["x://a", "x://a@", "a.-x://", "%40password", "://ssn-"])
 def test_it_is_cut_before_it_is_scrubbed(hostile: str) -> None:
-    """What is kept decides the cost, not what was given: a hundred times as much text takes less than ten times."""
+    """The cost depends on what is kept, not on the input: a hundred times as much text takes less than ten times."""
     short, long = hostile * (3000 // len(hostile)), hostile * (300_000 // len(hostile))
     costs = []
     for text in (short, long):

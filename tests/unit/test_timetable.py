@@ -98,7 +98,7 @@ def test_when_clocks_go_back(night: datetime, text: str, times: list[str]) -> No
      "*/15 3 * * *", "*/10 5 * * *", "0 0 5 * * *", "10 45 1 * * *", "0 */20 2,5 * * *", "30 15 * * * *"],
 )  # fmt: skip
 def test_what_repeats_loses_no_slot_where_clocks_change_by_half_an_hour(night: datetime, text: str) -> None:
-    """Against a look at the clock on the wall in every minute of that day."""
+    """Compared with a check of the local clock in every minute of that day."""
     zone, fields = "Australia/Lord_Howe", CronSim(text, NOON)
     minutes = [night + timedelta(minutes=n) for n in range(24 * 60)]
     local = [(each, each.astimezone(ZoneInfo(zone))) for each in minutes]

@@ -1,4 +1,4 @@
-"""The real RabbitMQ on this machine, a relay in front of it that tests take away and bring back, and one to kill."""
+"""The real RabbitMQ on this machine, a relay in front of it that tests can cut, and a node that tests can kill."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ async def channel(exchange: str) -> AsyncIterator[aio_pika.abc.AbstractExchange]
 
 
 class Node:
-    """A RabbitMQ of a test's own, which may be killed: its files in a folder, its ports and its epmd its own too."""
+    """A RabbitMQ of the test's own, which may be killed: it has its own files, ports and epmd."""
 
     def __init__(self, folder: Path) -> None:
         self._programs = _programs()

@@ -1,4 +1,4 @@
-"""A service that requires RabbitMQ is ready while it is connected, and asks over the one connection that it has."""
+"""A service that requires RabbitMQ is ready while it is connected, and checks over its one connection."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ HALF = b"GET / HTTP/1.1\r\nHost: x\r\nX: "
 
 
 class Application:
-    """Responds at once; /known as to a valid token, /held when it is let go, /large with 8 MB, others with nothing."""
+    """Respond at once; /known as to a valid token, /held when it is released, /large with 8 MB, others with nothing."""
 
     def __init__(self) -> None:
         self.begun = threading.Semaphore(0)

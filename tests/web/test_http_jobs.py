@@ -1,4 +1,4 @@
-"""Jobs over HTTP: made, looked at, listed, waited for, canceled, retried; who may, and what errors look like."""
+"""Jobs over HTTP: create, get, list, wait, cancel, retry; permissions, and what errors look like."""
 
 from __future__ import annotations
 

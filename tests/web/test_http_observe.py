@@ -1,4 +1,4 @@
-"""What to watch, over HTTP: figures for Prometheus, levels, usage, and whether the service is ready."""
+"""Monitoring over HTTP: metrics for Prometheus, levels, usage, and readiness."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""No tenant sees, changes or learns of what is another's: every endpoint, with canaries."""
+"""No tenant sees, changes or learns of another tenant's data: every endpoint, with canaries."""
 
 from __future__ import annotations
 

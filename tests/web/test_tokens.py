@@ -1,4 +1,4 @@
-"""Tokens of the service: what is kept of them, what they open, and for how long."""
+"""Tokens of the service: what is stored of them, what they permit, and for how long."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def job(**payload: object) -> Job:
     return Job(row, Lease(7, 1, 0.0, 60.0))
 
 
-def ignore_progress(job: Job, done: float, total: float | None, message: str | None) -> None:
+def discard(job: Job, done: float, total: float | None, message: str | None) -> None:
     """Ignore a report of progress."""
 
 

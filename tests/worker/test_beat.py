@@ -1,4 +1,4 @@
-"""A worker's event loop that a handler blocks: what the log says, and what becomes of its leases."""
+"""A worker's event loop that a handler blocks: what is logged, and what becomes of its leases."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ async def test_a_loop_that_is_not_blocked_is_not_logged(hf: Holdfast, caplog: py
 async def test_leases_of_a_stuck_loop_lapse_and_its_neighbours_run_elsewhere(
     hf: Holdfast, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The worker shares its process, so nothing can end it: all it can do is to let go."""
+    """The worker shares its process, so nothing can end it: all it can do is release its leases."""
     release, stuck = threading.Event(), Worker(hf, lease=2.0, renew=0.5, loop_timeout=2.0, poll=0.2, upkeep=0.2)
 
     def elsewhere() -> bool:

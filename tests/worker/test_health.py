@@ -1,4 +1,4 @@
-"""A worker's health port: what is well, what is not, and how soon it says so."""
+"""A worker's health port: what it checks, and how soon it reports a change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a handler may meet and do: cancel, deadline, progress, results, errors."""
+"""What a handler may do and what may happen to it: cancel, deadline, progress, results, errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Limits in a worker: it registers what its tasks declare, and says which keys a failure counts for."""
+"""Limits in a worker: it registers what its tasks declare, and reports which keys a failure counts for."""
 
 from __future__ import annotations
 

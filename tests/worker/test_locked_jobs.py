@@ -115,7 +115,7 @@ async def test_many_jobs_under_a_locked_block_hold_up_no_other_end(
 async def test_a_job_whose_end_cannot_be_stored_keeps_its_claim_when_other_jobs_have_ended(
     hf: Holdfast, sql: Sql
 ) -> None:
-    """Its lease runs out then. A running job without a claim is found by chance alone, in a large table after hours."""
+    """Its lease runs out then. A running job without a claim is found by chance, in a large table after hours."""
     go_on = asyncio.Event()
 
     @hf.task()

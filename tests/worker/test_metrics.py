@@ -1,4 +1,4 @@
-"""Prometheus: what a worker shows on its port, what the database holds, and labels that cannot run away."""
+"""Prometheus: what a worker exposes on its port, what the database holds, and labels that stay bounded."""
 
 from __future__ import annotations
 

@@ -190,7 +190,7 @@ async def test_handlers_that_enqueue_inside_their_transactions_do_not_wait_for_e
 
 
 async def test_a_restart_of_the_database_costs_no_attempt(hf: Holdfast, sql: Sql, ledger: Rows) -> None:
-    """The connections that lie idle in the pool are dead by now; the handler must not be the one to find out."""
+    """The idle connections of the pool are dead by now; the handler must not be the first to notice."""
 
     @hf.task(retry=Retry.none())
     async def on_loop(n: int, *, ctx: Context = CONTEXT) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from children import alive, app_fixture, children, gone, ignore_progress, job, last_error, pids, processes  # noqa: F401 - fixture
+from children import alive, app_fixture, children, discard, gone, job, last_error, pids, processes  # noqa: F401 - fixture
 from conftest import wait_until
 from running import ended, until, waiting, working
 from workers import APPS, worker
@@ -144,9 +144,7 @@ async def test_a_canceled_attempt_frees_its_slot_at_once_and_its_process_is_term
 ) -> None:
     monkeypatch.setattr("holdfast.worker.processes.CANCEL_GRACE", grace)
     async with processes() as pool:
-        running = asyncio.create_task(
-            pool.run(crunch.sit, job(file=str(tmp_path / "pid"), stubborn=stubborn), ignore_progress)
-        )
+        running = asyncio.create_task(pool.run(crunch.sit, job(file=str(tmp_path / "pid"), stubborn=stubborn), discard))
         (pid,) = await pids(tmp_path / "pid")
         running.cancel()
         await asyncio.wait({running}, timeout=min(grace / 2, 30))
@@ -156,9 +154,7 @@ async def test_a_canceled_attempt_frees_its_slot_at_once_and_its_process_is_term
 
 async def test_a_canceled_process_that_ends_its_job_in_good_order_is_replaced(tmp_path: Path) -> None:
     async with processes() as pool:
-        running = asyncio.create_task(
-            pool.run(crunch.sit_until_signaled, job(file=str(tmp_path / "pid")), ignore_progress)
-        )
+        running = asyncio.create_task(pool.run(crunch.sit_until_signaled, job(file=str(tmp_path / "pid")), discard))
         (pid,) = await pids(tmp_path / "pid")
         running.cancel()
         assert await pids(tmp_path / "pid.end") == [pid]
@@ -186,7 +182,7 @@ async def test_a_replaced_child_that_does_not_end_is_killed(monkeypatch: pytest.
 
 async def pid_of(pool: Processes, task: Any = crunch.whoami) -> int:
     """Return the process that a job ran in."""
-    outcome, _ = await pool.run(task, job(), ignore_progress)
+    outcome, _ = await pool.run(task, job(), discard)
     assert isinstance(outcome, Outcome) and outcome.result is not None, outcome
     return int(bytes(outcome.result))
 

@@ -1,4 +1,4 @@
-"""A database that is migrated under a running worker of an older release: no job pays for it."""
+"""A database that is migrated under a running worker of an older release: no job fails for it."""
 
 from __future__ import annotations
 

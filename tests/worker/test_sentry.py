@@ -28,7 +28,7 @@ NAME, URL = "Ada Lovelace", "https://a.example/x?key=1"
 
 
 class Kept(Transport):
-    """Keeps events in place of sending them."""
+    """A transport that keeps events in place of sending them."""
 
     def __init__(self) -> None:
         super().__init__()

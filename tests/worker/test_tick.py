@@ -1,4 +1,4 @@
-"""hf.tick(): a bounded pass that is fair to tenants, safe beside others, and says what it did."""
+"""hf.tick(): a bounded pass that is fair to tenants, safe beside other passes, and returns what it did."""
 
 from __future__ import annotations
 

@@ -204,7 +204,7 @@ async def test_a_worker_with_one_slot_does_not_wait_between_jobs(hf: Holdfast) -
 async def test_a_worker_of_plain_queues_sleeps_while_changed_rules_wait_for_other_queues(
     hf: Holdfast, sql: Any
 ) -> None:
-    """Only a claim that has lanes looks at closed ones again; others would ask in vain until one has."""
+    """Only a claim that has lanes checks closed ones again; other claims would find nothing until one has."""
     sql("insert into reopenings values ('')")
     assert sql("select sleep('w', '{default}')") == [(None,)]
     sql("select enqueue('t', p_keys => '{k}')")
