@@ -49,7 +49,7 @@ class Process:
     """A `holdfast` command of an application, its log in a file."""
 
     command: tuple[str, ...]
-    started: str  # what its log says then
+    started: str  # its log when it is ready
 
     def __init__(self, app: str, folder: Path, name: str, **env: object) -> None:
         self.name, self.log = name, folder / f"{name}.log"
@@ -199,7 +199,7 @@ def run(name: str, hf: Holdfast, play: Callable[[Stage], None], look_at: str) ->
     if sys.argv[1:]:
         print(f"error: this run takes no arguments; it was given: {' '.join(sys.argv[1:])}", file=sys.stderr)
         return 2
-    logging.getLogger("holdfast").setLevel("CRITICAL")  # what fails on the way belongs to the story
+    logging.getLogger("holdfast").setLevel("CRITICAL")  # an error of the run is part of its output
     try:
         with (
             hf,

@@ -29,11 +29,11 @@ from holdfast.testing import Databases, Kit, bind, scratch_database
 if TYPE_CHECKING:
     from holdfast.testing import Databases, Kit
 
-# A property that holds holds on a busy machine too, only later.
+# A property that holds also holds on a busy machine, only later.
 hypothesis.settings.register_profile("patient", deadline=None)
 hypothesis.settings.load_profile("patient")
 
-# Where tests run in the background Ctrl-C is ignored, and so it would be by the programs that they start.
+# Where tests run in the background Ctrl-C is ignored, also by the programs that they start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -47,7 +47,7 @@ TABLES = (
     "kept_orders, webhook_endpoints, webhook_bodies, api_tokens, answers, usage_counts"
 )
 
-# A pytest that starts closes its root of temporary folders to other accounts: to the servers of other tests, which
+# A starting pytest closes its root of temporary folders to other accounts: to the servers of other tests, which
 # do not run as root. So each checkout has a root of its own.
 if "PYTEST_DEBUG_TEMPROOT" not in os.environ:
     _root = Path(tempfile.gettempdir(), f"hf-{zlib.crc32(bytes(ROOT)):08x}")
@@ -131,7 +131,7 @@ END $$
 """
 
 
-# To connect, and to look up tables and compile functions anew on each connection, would take a third of a short test.
+# Connecting, and compiling functions anew on each connection, would take a third of a short test.
 _kept: dict[tuple[str, str], psycopg.Connection] = {}
 
 
@@ -146,7 +146,7 @@ def _connection(dsn: str, options: str) -> psycopg.Connection:
             kept.close()
         else:
             return kept
-    # Not prepared: what is prepared would not survive.
+    # Not prepared: prepared statements would not survive.
     options_ = f"-c search_path=holdfast {options}"
     made = _kept[dsn, options] = psycopg.connect(dsn, autocommit=True, options=options_, prepare_threshold=None)
     return made
@@ -208,7 +208,7 @@ def _runner(dsn: str) -> Iterator[Callable[..., list[tuple[Any, ...]]]]:
 
     yield run
     with suppress(psycopg.OperationalError):  # a test has ended it
-        conn.rollback()  # nothing that a test has locked holds up what follows
+        conn.rollback()  # locks that a test has left do not delay the next one
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 Sql = Callable[..., list[tuple[Any, ...]]]
-# One statement, so one snapshot: jobs and counters as some transaction left them, never between two.
+# One statement, so one snapshot: jobs and counters of one committed state.
 HELD = """
 select k.key, count(*)::int as held from live l cross join lateral unnest(l.keys || l.held) as k(key)
 where l.token is not null group by k.key

@@ -30,8 +30,8 @@ RETRY = Retry.exponential(
     base=config.base_delay_minutes * 60, cap=config.max_delay_minutes * 60, max_attempts=12
 ).on(retry=TRANSIENT)  # fmt: skip
 
-# Each source has a token bucket and a breaker of its own. The numbers of the bucket are what holds until the row in
-# coins.sources says something else; the breaker's cap keeps every pause at five minutes.
+# Each source has a token bucket and a breaker of its own. These numbers of the bucket hold until the row in
+# coins.sources changes them; the breaker's cap keeps every pause at five minutes.
 SOURCE = Limit(
     "source:{source_id}",
     rate=30,

@@ -43,7 +43,7 @@ class Market:
     address: str
     page: bool = False  # HTML without ids, in place of JSON with them
     delay: float = 0.0
-    bucket: tuple[float, float] | None = None  # starts in a second, and at once; who asks faster gets 429
+    bucket: tuple[float, float] | None = None  # starts in a second, and at once; a faster client gets 429
     failing: bool = False
     held: set[str] = field(default_factory=set)  # titles whose first request gets no response
     url: str = ""

@@ -16,7 +16,7 @@ FIELDS = ("year", "mintmark", "denomination", "series", "title")
 Query = dict[str, Any]  # the wanted value of each field, or None
 
 _WEIGHTS = {"year": 30, "mintmark": 20, "denomination": 15, "series": 20, "title": 15}
-_GOOD_MATCH = 50  # of 100; what is weaker does not count in a valuation
+_GOOD_MATCH = 50  # of 100; weaker matches do not count in a valuation
 _LOT = re.compile(
     r'<li class="lot" data-date="(?P<day>[^"]+)" data-type="(?P<kind>\w+)">\s*'
     r'<a href="(?P<url>[^"]+)">(?P<title>[^<]+)</a>\s*<b>(?P<price>[^<]+)</b>'
@@ -58,7 +58,7 @@ def read_json(text: str) -> list[Listing]:
 def read_html(text: str) -> list[Listing]:
     """Parse a dealer's page, which has no ids."""
     if '<ul class="lots">' not in text:
-        raise ValueError("this is no page of results")  # a captcha, a login: asking again would not help
+        raise ValueError("this is no page of results")  # a captcha, a login: a retry would not help
     return [
         Listing(None, html.unescape(lot["url"]), html.unescape(lot["title"]), cents(lot["price"]), lot["kind"],
                 lot["day"][:10])

@@ -38,7 +38,7 @@ class Markets:
             if response.status != 200:
                 raise Refused(source_id, response.status)
             kind, body = response.content_type, await response.text()
-        listings = _read(kind, body)  # what cannot be read is not kept
+        listings = _read(kind, body)  # unreadable responses are not kept
         await asyncio.to_thread(self._cache.put, key, kind, body)
         return listings, False
 

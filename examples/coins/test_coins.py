@@ -153,7 +153,7 @@ def test_a_permanent_error_is_failed_and_a_transient_one_retryable(shop: Shop) -
     shop.jobs.drain(raise_errors=False)
     assert (shop.job(gone.id)["status"], shop.job(gone.id)["error_message"]) == ("failed", "auctions answered 404")
     assert (shop.job(later.id)["status"], shop.job(later.id)["error_message"]) == ("retryable", "flaky answered 503")
-    assert shop.source("auctions")["failure_streak"] == 0  # the source works, the question was wrong
+    assert shop.source("auctions")["failure_streak"] == 0  # the source works, the query was wrong
 
 
 def test_a_source_that_is_away_or_silent_is_a_transient_error(shop: Shop) -> None:
@@ -199,7 +199,7 @@ def test_the_dedupe_key_is_the_external_id_or_a_hash_of_what_is_normalised() -> 
 
 def test_a_lot_that_appears_again_is_kept_once_at_its_best_match(shop: Shop) -> None:
     shop.sell("dealers")
-    for broad in (True, False, True):  # without mint mark and series less is sure
+    for broad in (True, False, True):  # without mint mark and series the match is weaker
         shop.scrape("dealers", **({"mintmark": None, "series": None} if broad else {}))
     drained = [shop.job(each.job_id)["result"] for each in shop.jobs.drain()]
     assert [(each.get("inserted"), each.get("updated"), each.get("kept")) for each in drained] == [
@@ -448,6 +448,6 @@ def test_what_cannot_be_a_job_is_not_inserted(shop: Shop) -> None:
         shop.rows(insert, shop.intake, "dealers", "running")
     with pytest.raises(psycopg.errors.ForeignKeyViolation, match="or no source auctions"):
         shop.rows(insert, shop.intake, "auctions", "pending")
-    nowhere = shop.scrape("auctions")  # Python does not look; the handler does
+    nowhere = shop.scrape("auctions")  # Python does not check it; the handler does
     shop.jobs.drain(raise_errors=False)
     assert shop.job(nowhere.id)["status"] == "failed"

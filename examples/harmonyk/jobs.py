@@ -14,7 +14,7 @@ from holdfast import Holdfast, Retry, UnknownTask
 
 JobStatus = Literal["queued", "running", "success", "failed"]
 DEFAULT_MAX_ATTEMPTS = 5
-RETRY = Retry.exponential(base=1, cap=60, max_attempts=DEFAULT_MAX_ATTEMPTS)  # what Holdfast itself retries by
+RETRY = Retry.exponential(base=1, cap=60, max_attempts=DEFAULT_MAX_ATTEMPTS)  # Holdfast's own retry policy
 
 
 def get_backoff_delay_ms(attempts: int) -> int:

@@ -15,7 +15,7 @@ N = int(os.environ.get("LINKS_CONCURRENCY", "10"))  # jobs at once in one worker
 K = int(os.environ.get("LINKS_PER_DOMAIN", "2"))  # of one domain at once, over all workers
 MAX_ATTEMPTS = 2
 BACKOFF = float(os.environ.get("LINKS_BACKOFF", "300"))  # seconds after the first failure
-LOCK_TTL = float(os.environ.get("LINKS_LOCK_TTL", "600"))  # seconds after which a dead worker's jobs are taken back
+LOCK_TTL = float(os.environ.get("LINKS_LOCK_TTL", "600"))  # seconds after which a dead worker's jobs are reclaimed
 AGAIN = Retry.fixed(BACKOFF, max_attempts=MAX_ATTEMPTS)
 
 # prefetch=0: a worker claims what it can start at once, so never more than N.

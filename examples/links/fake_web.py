@@ -154,7 +154,7 @@ class FakeWeb:
             return web.Response(body=b"%PDF-1.7 \x00\xff", content_type="application/pdf")
         if kind == "captcha":
             return _html("<title>Just a moment...</title>", path, '<div id="px-captcha"></div>')
-        if kind == "korean":  # says UTF-8 in its header, and is not
+        if kind == "korean":  # declares UTF-8 in its header, and is not
             title = "<title>한국어 제목</title>"
             return _html(title, path, BODY, "euc-kr", "utf-8")
         if kind == "huge":

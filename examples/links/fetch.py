@@ -22,7 +22,7 @@ from links.head import Head, read_head
 AGENT = "LinksBot"
 MOST_READ = 262_144  # bytes of a page: its head is at the beginning
 MOST_HOPS = 5
-MOST_WAIT = 3600.0  # seconds that a Retry-After may ask for
+MOST_WAIT = 3600.0  # longest Retry-After in seconds
 ROBOTS_KEPT = 86_400.0
 
 

@@ -130,7 +130,7 @@ def test_what_is_no_link_is_rejected(given: str) -> None:
 def test_a_page_is_read_by_the_charset_that_fits() -> None:
     page = '<meta http-equiv="Content-Type" content="text/html; charset=euc-kr"><title>한국어</title>'.encode("euc-kr")
     assert "한국어" in decode(page, "utf-8") == decode(page, None) == decode(page, "no-such-charset")
-    assert decode("é".encode()[:1], None) == ""  # what was cut off in a character is no error
+    assert decode("é".encode()[:1], None) == ""  # a character that was cut off is no error
 
 
 # 1 Tables: import_jobs, enrichment_jobs
@@ -331,7 +331,7 @@ def test_a_canceled_import_stops_and_leaves_others_alone(
     progress = client.get(f"/imports/{mine}").json()
     assert (progress["status"], progress["processed_items"], progress["total_items"]) == ("canceled", 50, 120)
     assert client.get(f"/imports/{other}", headers={"X-User-Id": "bora"}).json()["status"] == "succeeded"
-    assert len(jobs_of(db)) == 50  # what was placed is enriched: others may have kept it too
+    assert len(jobs_of(db)) == 50  # placed links are enriched: other users may have kept them too
 
 
 # 7 Observability
@@ -405,7 +405,7 @@ def test_a_job_of_a_killed_worker_is_taken_back_when_its_lock_is_too_old(
     with at_work(worker(holdfast_kit, tmp_path, "two")) as (second,):
         wait_for("the job's end", lambda: the_job(db)["status"] == "succeeded")
     assert the_job(db)["attempts"] == 2 and the_job(db)["locked_by"] != running["locked_by"]
-    assert running["locked_by"] in second.log.read_text()  # the log names who lost it
+    assert running["locked_by"] in second.log.read_text()  # the log names the worker that lost it
 
 
 def test_the_visible_run_shows_no_broken_promise(holdfast_server: str) -> None:

@@ -19,8 +19,8 @@ from holdfast import Context, Delivery, Holdfast, Retry
 # The document's numbers, under their names.
 MAX_JOBS_PER_TICK = int(os.environ.get("MAX_JOBS_PER_TICK", "200"))
 MAX_JOBS_PER_TENANT_PER_TICK = int(os.environ.get("MAX_JOBS_PER_TENANT_PER_TICK", "25"))
-LOCK_TIMEOUT = float(os.environ.get("LOCK_TIMEOUT", "300"))  # seconds; a dead worker's jobs are taken back then
-# What cron asks for: first the jobs of job_queue, then the messages of the outbox, both within these bounds.
+LOCK_TIMEOUT = float(os.environ.get("LOCK_TIMEOUT", "300"))  # seconds; a dead worker's jobs are reclaimed then
+# The ticks of cron: first the jobs of job_queue, then the messages of the outbox, both within these bounds.
 TICKS: list[dict[str, Any]] = [
     {"max_jobs": MAX_JOBS_PER_TICK, "per_tenant": MAX_JOBS_PER_TENANT_PER_TICK, "queues": [queue]}
     for queue in ("default", "outbox")
@@ -55,7 +55,7 @@ async def provider() -> AsyncIterator[ClientSession]:
         yield session
 
 
-# Priority 0: a worker sends what has been begun before it touches the next contact, so the outbox stays short.
+# Priority 0: a worker sends started messages before it touches the next contact, so the outbox stays short.
 @hf.channel("email", priority=0)
 async def email(delivery: Delivery[Message], *, http: ClientSession = provider.value) -> None:
     await send(delivery, http)

@@ -16,7 +16,7 @@ from aiohttp import web
 class Receipt:
     """One message. It counts as sent from `began` on; the response goes out at `ends`."""
 
-    worker: int  # the pid of who sent it
+    worker: int  # the sender's pid
     began: float
     ends: float
 

@@ -27,7 +27,7 @@ KEY = "07" * 32
 SHORT = {"BPC_JOBS_LEASE_SECONDS": 2, "BPC_JOBS_LEASE_RENEW_SECONDS": 0.5, "BPC_JOBS_POLL_INTERVAL_MS": 100,
          "BPC_JOBS_BACKOFF_SECONDS": 0.2, "BPC_SIGNING_KEY": KEY, "HOLDFAST_UPKEEP": 0.2}  # fmt: skip
 LABELS = Path(__file__).parents[2] / ".holdfast" / "examples" / "passports-labels"
-# In one label of some hundred the decoder would also see a bar code, where there is none.
+# In one label of some hundred the decoder would also report a bar code that is not there.
 QR_ONLY = zxingcpp.BarcodeFormats(zxingcpp.BarcodeFormat.QRCode)
 ACME, BIRCH = str(uuid4()), str(uuid4())
 

@@ -26,7 +26,7 @@ HIGH, NORMAL, LOW = 1, 2, 3  # 0 is for maintenance of the system
 hf = Holdfast(**holdfast_settings(os.environ))
 # As the document lists them: these errors are retried, these are not, and unlisted ones are not either.
 retry = backoff(os.environ).on(retry=RETRYABLE, fail=PERMANENT)
-# DELIVER_WEBHOOK is Holdfast's own. Whatever goes wrong with a delivery is tried again.
+# DELIVER_WEBHOOK is Holdfast's own. Every failed delivery is retried.
 hf.webhooks.retry = backoff(os.environ)
 
 

@@ -81,7 +81,7 @@ def test_dev_refuses_a_target_that_no_change_of_a_file_could_mend(tmp_path: Path
 
 def test_dev_runs_without_watchfiles_and_says_so(dsn: str, tmp_path: Path) -> None:
     (tmp_path / "dev_app.py").write_text(APP)
-    # A module that cannot be found, in the eyes of importlib.
+    # A module that importlib cannot find.
     (tmp_path / "sitecustomize.py").write_text("import sys; sys.modules['watchfiles'] = None")
     path = os.pathsep.join(filter(None, (str(tmp_path), os.environ.get("PYTHONPATH"))))
     with started(dsn, "dev", "dev_app:hf", folder=tmp_path, PYTHONPATH=path) as program:

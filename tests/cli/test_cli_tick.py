@@ -97,7 +97,7 @@ def test_a_queue_that_neither_the_code_nor_the_database_knows_is_warned_of_with_
     dsn: str, sql: Sql, tmp_path: Path
 ) -> None:
     flow.put(sql, queue="reports")
-    # A worker that has the same slip makes nothing known.
+    # A worker with the same typing error does not make the queue known.
     sql("select register_worker('w', 'h', 1, '1', '{crwl}', 1, '[]'::jsonb)")
     assert unknown_queues(dsn, tmp_path, "crwl", "reprots", "zzz", "reports", "crawl", "default") == [
         ("crwl", "did you mean crawl?"),

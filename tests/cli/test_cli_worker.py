@@ -78,7 +78,7 @@ def test_a_thread_that_never_ends_does_not_keep_the_process(dsn: str, folder: Pa
         program.process.send_signal(signal.SIGINT)
         assert program.ended() == 0
     assert '"event":"worker stopped"' in program.output
-    assert status(dsn, id_) == "queued"  # given back, its attempt not counted
+    assert status(dsn, id_) == "queued"  # released, its attempt not counted
 
 
 def test_all_queues_serves_what_the_tasks_name(dsn: str, folder: Path) -> None:

@@ -87,7 +87,7 @@ def repeating(head: bytes, piece: bytes, pause: float = 0.0) -> Behaviour:
             await writer.drain()
             with suppress(TimeoutError):
                 async with asyncio.timeout(pause):
-                    await reader.read()  # which ends when the other side has closed
+                    await reader.read()  # ends when the other side has closed
                     return
 
     return behave

@@ -284,5 +284,5 @@ def test_any_text_is_a_target_that_may_be_dialled_or_a_usage_error(text: str) ->
     if target.address is not None:
         assert refusal(target.address) is None
     else:  # no parser, however lax, may take the name for an address
-        with pytest.raises(OSError):  # noqa: PT011 - inet_aton says nothing more
+        with pytest.raises(OSError):  # noqa: PT011 - inet_aton gives no message
             socket.inet_aton(target.host)

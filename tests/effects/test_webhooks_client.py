@@ -22,11 +22,11 @@ def test_threads_that_ask_for_webhooks_at_once_get_the_same(monkeypatch: pytest.
 
     def slow(self: Webhooks) -> None:
         with suppress(threading.BrokenBarrierError):
-            both.wait(0.2)  # in vain, if one of them waits for the other
+            both.wait(0.2)  # without success, if one of them waits for the other
         register(self)
 
     monkeypatch.setattr(Webhooks, "_register", slow)
-    getter = type(hf).__dict__["webhooks"].func  # as it is from Python 3.12 on: without a lock of its own
+    getter = type(hf).__dict__["webhooks"].func  # as from Python 3.12 on: without its own lock
     with ThreadPoolExecutor(2) as threads:
         one, other = threads.map(getter, [hf, hf])
     assert one is other is hf.webhooks

@@ -166,7 +166,7 @@ def test_jobs_added_by_calls_whose_replies_were_lost_are_counted_once(
 
     task = app.task(name="row")(stub)
     task.enqueue(0)
-    # So seldom that the three tries of one call are never all cut: what the pool says to open and check counts too.
+    # So seldom that the three tries of one call are never all cut; replies to the pool's own checks count too.
     proxy.keep_cutting(lambda: seeded.randint(40, 80))
     batches = []
     for _ in range(40):

@@ -74,7 +74,7 @@ async def test_while_a_breaker_is_open_its_destination_gets_probes_only(hf: Hold
 
         fetch.enqueue_many([("bad",)] * 40 + [("good",)] * 40)
         async with working(hf, concurrency=8), working(hf, concurrency=8):
-            await until(opened)  # and what was under way has ended: from here on each request is a probe
+            await until(opened)  # and running jobs have ended: from here on each request is a probe
             began, opens = time.monotonic(), breaker(sql)[2]
             assert len([1 for path, *_ in there.requests if path == "/bad"]) >= 5
             await until(lambda: asyncio.sleep(0, breaker(sql)[2] >= opens + 3))

@@ -85,7 +85,7 @@ def test_a_restart_under_load_loses_nothing_and_runs_nothing_accepted_twice(
         ids = Counter(str(row[0]) for row in conn.execute("select id from holdfast.jobs").fetchall())
     assert set(ids.values()) == {1}
     assert set(accepted) <= set(ids), "every acknowledged job is there"
-    # An enqueue whose reply was lost may be there without having been acknowledged, and none else.
+    # Only an enqueue whose reply was lost may be there without having been acknowledged.
     assert len(set(ids) - set(accepted)) <= 4
     assert counts(dsn) == {"succeeded": len(ids)}
     hf.close()
@@ -132,10 +132,10 @@ class CuttingProxy:
     def _pump(self, source: socket.socket, sink: socket.socket, replies: bool) -> None:
         try:
             while data := source.recv(65536):
-                if not replies and self._only in data:  # among the first that a client says
+                if not replies and self._only in data:  # among the first bytes of a client
                     self._chosen.add(sink)
                 if self.stalled.is_set():
-                    continue  # taken, and never passed on: the worst kind of silence
+                    continue  # received and never passed on: the connection stays silent
                 if replies and source in self._chosen and self._cuts_now():
                     self.cuts += 1
                     break

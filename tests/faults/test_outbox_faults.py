@@ -37,7 +37,7 @@ def test_a_send_that_sigterm_interrupts_is_made_again_by_one_who_knows(
     finally:
         worker.kill()
     notes = [["begins", "1", "False"], ["begins", "2", "True"], ["ends", "2", "True"]]
-    if channel == "in_thread":  # a thread cannot be stopped: it did send, and only the second attempt can say so
+    if channel == "in_thread":  # a thread cannot be stopped: it did send, and only the second attempt can record that
         notes.insert(1, ["ends", "1", "False"])
     assert [[word, attempt, maybe] for word, _, attempt, maybe in worker.notes()] == notes
     assert {key for _, key, _, _ in worker.notes()} == {f"{channel}/acme/k"}

@@ -25,7 +25,7 @@ from holdfast.store.embedded import EmbeddedPostgres
 
 LONG = os.environ.get("HOLDFAST_TEST_LONG") == "1"
 JOBS = 5000 if LONG else 400
-PARTS = 10 if LONG else 2  # that the jobs come in, so that jobs and messages are under way at the same time
+PARTS = 10 if LONG else 2  # batches of jobs, so that jobs and messages are under way at the same time
 KILLS = 40 if LONG else 5  # at least
 PACE = (30, 200) if LONG else (20, 80)  # jobs that end between two kills
 QUICK = {"lease": 2.0, "renew": 0.3, "upkeep": 0.2, "poll": 0.1, "app": "sending", "queues": "default,outbox"}

@@ -28,7 +28,7 @@ def server(database: str) -> Iterator[str]:
         conn.execute("drop schema holdfast_bench cascade")
 
 
-# Some in one process each: to start it and to make its schema takes longer than most of them.
+# Some in one process each: starting it and making its schema takes longer than most of them.
 @pytest.mark.parametrize(
     "workloads",
     [
@@ -60,7 +60,7 @@ def test_every_workload_measures_something(server: str, workloads: tuple[str, ..
 
 def _read_all(terminal: int) -> str:
     data = b""
-    with contextlib.suppress(OSError):  # how a terminal says that its other end is closed
+    with contextlib.suppress(OSError):  # how a terminal reports that its other end is closed
         while part := os.read(terminal, 10_000):
             data += part
     os.close(terminal)

@@ -28,7 +28,7 @@ InvalidTask = getattr(tasks_exceptions, "InvalidTask", None) or tasks_exceptions
 TaskResultMismatch = tasks_exceptions.TaskResultMismatch
 
 
-# What Django asks of a backend
+# The interface of a backend
 
 
 def test_the_backend_is_the_one_in_the_settings(shop: Any) -> None:

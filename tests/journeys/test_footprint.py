@@ -53,7 +53,7 @@ def run(code: str, *args: str) -> float:
 def test_import_takes_at_most_200_ms() -> None:
     run(IMPORT)  # compiles, once
     most, taken = 0.2 * slower(), [run(IMPORT) for _ in range(5)]
-    while min(taken) > most and len(taken) < 30:  # what else runs here can only make it slower, for seconds at a time
+    while min(taken) > most and len(taken) < 30:  # other load here can only make it slower, for seconds at a time
         taken.append(run(IMPORT))
     assert min(taken) <= most
 

@@ -7,7 +7,7 @@ import re
 import uuid
 from typing import Any
 
-from flow import fold  # noqa: F401 - for those who import this
+from flow import fold  # noqa: F401 - re-exported
 from sql_core import Sql
 
 

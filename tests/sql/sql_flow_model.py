@@ -46,7 +46,7 @@ class Ended(NamedTuple):
     call: int  # its number
     good: int = 0
     bad: int = 0
-    probe: int | None = None  # how the job ended that was the key's probe
+    probe: int | None = None  # the outcome of the key's probe
     resets: bool = False
 
 
@@ -69,7 +69,7 @@ class Key:
     opens: int = 0
     open_until: datetime | None = None
     probe: uuid.UUID | None = None
-    ended: list[Ended] = field(default_factory=list)  # not taken into account yet
+    ended: list[Ended] = field(default_factory=list)  # not folded in yet
 
     @property
     def says(self) -> bool:

@@ -74,7 +74,7 @@ class Job:
     errors: bool = False
     wanted: bool = False  # canceled while it ran
     deadline: datetime | None = None
-    run_at_until: datetime | None = None  # set where chance decides: any time from run_at to this
+    run_at_until: datetime | None = None  # set where the time is random: any time from run_at to this
 
     @property
     def status(self) -> str:

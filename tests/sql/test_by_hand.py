@@ -32,7 +32,7 @@ select count(*) as refused from finish(array[:'claimed_id'::uuid], array[:claime
 def test_the_session_in_the_guide_does_what_it_says(each_sql: Sql) -> None:
     """Every statement of docs/guides/sql.md, with the ids and tokens that the claim returned."""
     session = re.findall(r"```sql\n(.*?)```", GUIDE.read_text(encoding="utf-8"), re.DOTALL)[0]
-    session = re.sub(r"--.*", "", session).replace("\\gset", ";")  # what psql does with its variables, filled() does
+    session = re.sub(r"--.*", "", session).replace("\\gset", ";")  # filled() substitutes variables as psql does
     enqueue, claim, renew, finish, fail = (text.strip() for text in session.split(";") if text.strip())
 
     def filled(statement: str, id_: uuid.UUID, token: int) -> str:

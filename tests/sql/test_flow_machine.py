@@ -64,7 +64,7 @@ class Machine(RuleBasedStateMachine):
         self.jobs: dict[uuid.UUID, Job] = {}
         self.limits: dict[str, Key] = {}
         self.rows: dict[str, Any] = {}  # when the database made its row of each key
-        self.uncommitted: list[Callable[[], None]] = []  # what the other transaction will have done
+        self.uncommitted: list[Callable[[], None]] = []  # the effects of the other transaction
         self.changing: set[str] = set()  # keys whose settings it has changed
         self.ending: set[uuid.UUID] = set()  # jobs that it has ended
         for key, given in {
@@ -437,7 +437,7 @@ def explore(dsn: str, clock: Clock, *, schema: str = "holdfast", budget: float, 
         core.session(dsn, schema, autocommit=False) as other,
         core.session(dsn, schema) as holder,
     ):
-        conn.execute("set statement_timeout = '5s'")  # nothing waits for what another session holds
+        conn.execute("set statement_timeout = '5s'")  # nothing waits for another session's locks
         rounds = itertools.count(1)
         while True:
             number = int(given) if given else next(rounds) if "CI" in os.environ else random.randrange(2**32)
@@ -454,7 +454,7 @@ def explore(dsn: str, clock: Clock, *, schema: str = "holdfast", budget: float, 
                 return
 
 
-@pytest.mark.timeout(400)  # a failure is shrunk, and that takes its time
+@pytest.mark.timeout(400)  # shrinking a failure takes time
 def test_limits_keep_the_promises_of_the_model(dsn: str, clock: Clock) -> None:
     explore(dsn, clock, budget=200 if LONG else 15, phases=(Phase.generate, Phase.shrink))
 

@@ -110,7 +110,7 @@ def test_what_can_be_no_key_is_refused_at_every_door(sql: Sql, keys: list[Any], 
         ("{NULL}", 5),
         ('{""}', 5),
         ("{a,NULL}", 5),
-        ("{a,b,a}", 5),  # it would be counted once and given back twice
+        ("{a,b,a}", 5),  # it would be counted once and released twice
         ("{{a}}", 5),
         ("{}", 5),
         ("{" + "a" * 301 + "}", 5),

@@ -164,7 +164,7 @@ class Race:
 
     def check_rate(self) -> None:
         for window in (0.5, 1.0, 2.0):
-            # A claim's time is that of its beginning: it may have waited for another's commit.
+            # A claim's time is that of its beginning: it may have waited for another commit.
             most = most_in_window(self.starts, window)
             assert most <= BURST + RATE * (window + 0.05) + 1, f"{most} starts within {window} s"
 
@@ -320,7 +320,7 @@ def test_it_goes_red_when_claims_do_not_lock_the_ring(dsn: str) -> None:
         rush(dsn, "mutant", sql, 50)
 
 
-# Each breaks what the race looks for.
+# Each breaks a property that the race checks.
 MUTANTS = {
     "claims are not counted": {"claim_lap": [("m.running + u.jobs", "m.running")]},
     "ends are counted twice": {"end_under_limits": [("m.running - e.jobs", "m.running - 2 * e.jobs")]},

@@ -32,7 +32,7 @@ TASK = {"name": "t", "queue": "default", "max_attempts": 5, "retry": {}, "timeou
 FIRE = """select jsonb_agg(jsonb_build_object('name', name, 'cron', cron, 'zone', zone, 'next_at', next_at,
     'slots', jsonb_build_array(next_at), 'then', next_at + interval '1 hour')) from schedules where name = any (%s)"""
 
-# What each operation does, to the jobs of the scene: %(running)s and so on.
+# The statement of each operation, on the jobs of the scene: %(running)s and so on.
 CASES: dict[str, str] = {
     # enqueue, in all its forms
     "enqueue": "select enqueue('t')",
@@ -130,7 +130,7 @@ CASES: dict[str, str] = {
     "revoke_token": "select revoke_token(%(api_token)s)",
     "begin_answer": "select begin_answer('acme', 'k', '1')",
     "keep_answer": "select keep_answer('acme', 'k', 200::smallint, '{}')",
-    # looks
+    # reads
     "clock": "select clock()",
     "rule_of": "select rule_of('domain:known')",
     "idempotency_key": "select idempotency_key('mail', null, 'k')",
@@ -238,7 +238,7 @@ def left_open(dsn: str, schema: str, case: str, names: dict[str, Any]) -> Iterat
 
 def go_on(sql: Sql, scene: Scene, case: str) -> None:
     """Do everything that must work beside the open transaction, on unrelated jobs."""
-    sql("set lock_timeout = '1s'")  # what waits for the transaction waits for ever
+    sql("set lock_timeout = '1s'")  # a wait for the transaction would never end
     if case not in RING:
         _work(sql, case)
     _end(sql, scene)
@@ -418,7 +418,7 @@ def test_every_function_that_a_role_may_call_has_a_case(sql: Sql) -> None:
     assert {case.partition(",")[0] for case in CASES} == granted
 
 
-# The waits that the trial found, put back, and others.
+# The waits that this test found, put back, and more.
 NEW_KEY, IN_LIMITS = (
     "    insert into limit_settings (key",
     "    insert into limits (key) values (p_key) on conflict do nothing;",

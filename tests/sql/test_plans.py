@@ -18,7 +18,7 @@ from sql_core import Claimed, Sql
 
 FUNCTIONS = resources.files("holdfast") / "sql" / "functions"
 CURSOR = ("2026-01-01 00:00:00+00", "00000000-0000-7000-8000-000000000000")
-# How a claim finds jobs: the function, its variables by name and type, and what they are here.
+# How a claim finds jobs: the function, its variables by name and type, and their values here.
 FETCHES: dict[str, dict[str, tuple[str, Any]]] = {
     "claim_plain": {
         "p_queue": ("text", "default"), "p_priority": ("integer", 2), "v_at": ("timestamptz", CURSOR[0]),
@@ -124,7 +124,7 @@ def test_the_plan_inside_the_function_is_the_one_explained_here(each_dsn: str) -
             assert re.search(
                 r"LockRows.*?-> +Index Scan using live_fetch on live j.*?ROW\(run_at, id\)", text, re.DOTALL
             ), text
-    for text in inner:  # all looks take the same way, or look at rows whose place is known
+    for text in inner:  # all reads use the same index, or rows whose place is known
         assert re.search(r"using live_fetch on live|Tid Scan on live", text), text
         assert "Seq Scan on live" not in text, text
 
@@ -158,7 +158,7 @@ def let_lease_lapse(sql: Sql, jobs: list[Claimed]) -> None:
     core.reclaim(sql)
 
 
-# What is done to claimed jobs, and to jobs in the three tables of those that are not claimed.
+# The writes to claimed jobs, and to jobs in the three tables of unclaimed ones.
 TO_CLAIMED: dict[str, Callable[[Sql, list[Claimed]], Any]] = {
     "finish": lambda sql, jobs: core.finish(sql, *jobs),
     "error": lambda sql, jobs: end_with(sql, jobs, "error"),

@@ -191,7 +191,7 @@ def test_a_key_that_is_forgotten_while_jobs_wait_for_another_of_their_keys_still
 # -- who comes while a row is being removed
 
 
-# Such a session would be ended before a test can look.
+# Such a session would be ended before a test can check.
 LEFT_OPEN = "select prune(), set_config('idle_in_transaction_session_timeout', '0', true)"
 
 
@@ -267,7 +267,7 @@ def test_limits_are_exact_while_their_rows_are_removed(dsn: str) -> None:
     with mutant(dsn, {"prune_limits": [AT_ONCE]}) as sql:
         race = PrunedRace(sql)
         race.run(dsn, "mutant", 3)
-        register(sql, "rate", rate=100_000, per=1, burst=100_000)  # what is left shall not wait for it
+        register(sql, "rate", rate=100_000, per=1, burst=100_000)  # the remaining work must not wait for it
         race.check(sql)
         assert race.was_worth_it(), f"too little happened to prove anything: {race.counts}"
 

@@ -383,7 +383,7 @@ def check_each_slot_is_fired_once(dsn: str, sql: Sql, schema: str = "holdfast") 
     expected = [start + n * MINUTE for n in range(slots)]
     assert sorted(fired) == expected, "a slot was fired twice or not at all"
     assert slots_fired(sql) == expected
-    # And one that was asleep all the while.
+    # And one that slept all the while.
     assert fire(sql, start, [start], start + MINUTE) is None, "a slot was fired twice"
     assert core.count(sql, "jobs") == slots
 

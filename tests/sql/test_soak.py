@@ -25,10 +25,10 @@ from holdfast.store.session import Session
 from holdfast.upkeep.chores import Upkeep
 
 LONG = os.environ.get("HOLDFAST_TEST_LONG") == "1"
-STEP = 12 * 86_400  # seconds; the longest that anything is kept for is 90 days, eight steps
+STEP = 12 * 86_400  # seconds; the longest retention is 90 days, eight steps
 STEPS = 100 if LONG else 20
 KEYS = 20 if LONG else 2  # new ones at each step, of each kind
-# What is written when the schema is made, and never again.
+# Written when the schema is made, and never again.
 FIXED = {"schema_info", "schema_files", "settings", "test_clock"}
 RULES = {
     "domain:{d}": {"concurrency": 2},
@@ -64,7 +64,7 @@ class Traffic:
         self.sql("commit")
 
     def workers(self, names: list[str]) -> None:
-        for name in names:  # none of them says good-bye
+        for name in names:  # none of them unregisters
             task = {"name": "t", "queue": "default", "max_attempts": 5, "retry": {}}
             self.sql("select register_worker(%s, 'h', 1, '1', '{default}', 1, %s::jsonb)", [name, json.dumps([task])])
             self.sql("select sleep(%s, '{default}')", [name])

@@ -292,7 +292,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule()
     def prune(self) -> None:
-        # Else it would be canceled as left open: see tests/sql/test_prune_limits.py.
+        # Otherwise it would be canceled as left open: see tests/sql/test_prune_limits.py.
         self.sql("update batches set created_at = clock()")
         self.sql("select prune()")
         self.model.prune()
@@ -418,7 +418,7 @@ def explore(dsn: str, clock: Clock, *, budget: float, phases: tuple[Phase, ...])
     with core.session(dsn) as conn:
         rounds = itertools.count(1)
         while True:
-            # CI walks the same seeds every time; everybody else explores.
+            # CI uses the same seeds every time; other runs explore.
             number = int(given) if given else next(rounds) if "CI" in os.environ else random.randrange(2**32)
             print(f"HOLDFAST_TEST_SEED={number} repeats this round")
             run_state_machine_as_test(
@@ -454,7 +454,7 @@ def test_a_job_lost_again_after_its_deadline_ends_in_the_round_that_reclaims_it(
         assert (job.status, job.attempts, job.place) == ("canceled", 2, "history")
 
 
-@pytest.mark.timeout(400)  # a failure is shrunk, and that takes its time
+@pytest.mark.timeout(400)  # shrinking a failure takes time
 def test_every_function_keeps_the_promises_of_the_model(dsn: str, clock: Clock) -> None:
     explore(dsn, clock, budget=22, phases=(Phase.generate, Phase.shrink))
 

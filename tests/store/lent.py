@@ -107,7 +107,7 @@ class Psycopg(Lent):
     closed_error = psycopg.OperationalError
 
     def open(self, **options: Any) -> None:
-        # Not tuples: what the caller reads his own rows with is no concern of ours.
+        # Not tuples: the row factory is the caller's choice.
         self.conn = psycopg.connect(self.dsn, row_factory=psycopg.rows.dict_row, **options)
 
 

@@ -347,7 +347,7 @@ def test_a_clock_moved_while_a_job_runs_takes_no_lease_away(kit: Kit) -> None:
     @kit.hf.task()
     def travel() -> str:
         kit.clock.travel(timedelta(days=365))
-        kit._database.promote()  # what a leader elsewhere would do now: take back the jobs of expired leases
+        kit._database.promote()  # a leader elsewhere would now reclaim the jobs of expired leases
         return "held"
 
     travel.enqueue()

@@ -59,9 +59,9 @@ def project(tmp_path: Path, installed: Path, pg18: str) -> Run:
         path = os.pathsep.join([str(ROOT / "src"), str(installed)])
         environment = os.environ | {
             "PYTHONPATH": path, "HOLDFAST_TEST_DSN": pg18, "PYTHONDONTWRITEBYTECODE": "1",
-            # A pytest that starts closes the temporary folder of root to other accounts, under running servers' feet.
+            # A starting pytest closes the temporary folder of root to other accounts, under running servers.
             "PYTEST_DEBUG_TEMPROOT": str(tmp_path),
-            # Plugins of ours that a user's project need not have: they take two thirds of a start.
+            # Our plugins that a user's project need not have: they take two thirds of a start.
             "PYTEST_ADDOPTS": "-p no:schemathesis -p no:hypothesispytest",
         } | env  # fmt: skip
         done = subprocess.run([sys.executable, "-m", "pytest", "-q", *args], cwd=tmp_path, env=environment, timeout=100,

@@ -138,7 +138,7 @@ def test_keys_come_from_arguments_by_name_or_place(hf: Holdfast) -> None:
 
     assert keys(crawl, "a.b") == ("domain:a.b", "page:a.b/1")
     assert keys(crawl, page=7, domain="c") == ("domain:c", "page:c/7")
-    assert keys(crawl, "{domain}") == ("domain:{domain}", "page:{domain}/1")  # what a value holds is no template
+    assert keys(crawl, "{domain}") == ("domain:{domain}", "page:{domain}/1")  # braces in a value are no template
 
 
 def test_a_task_with_two_orders_is_refused(hf: Holdfast) -> None:

@@ -149,7 +149,7 @@ def test_log_lines_of_errors_are_scrubbed(form: str, caplog: pytest.LogCaptureFi
             except ValueError:
                 logger.exception("broken", extra={"fields": {"job": "j"}})
     for record in caplog.records:
-        record.created = 0.0  # any digits may stand in the time of day, and in the way to this file
+        record.created = 0.0  # the time of day and the path of this file may hold any digits
     lines = [formatter.format(record).replace(str(CHECKOUT), "") for record in caplog.records]
     for number, (text, gone) in enumerate(PARTS):
         for line in lines[2 * number : 2 * number + 2]:

@@ -61,10 +61,10 @@ AUTUMN = [datetime(2026, 10, 25, tzinfo=BERLIN), datetime(2027, 10, 31, tzinfo=B
 @pytest.mark.parametrize(
     ("text", "times"),
     [
-        ("30 2 * * *", ["03:00+02", "02:30+02"]),  # a time of day that is left out comes right after the gap
+        ("30 2 * * *", ["03:00+02", "02:30+02"]),  # a skipped time of day comes right after the gap
         ("0,15,30 2 * * *", ["03:00+02", "02:00+02"]),  # and several of them once
         ("0 2,3 * * *", ["03:00+02", "02:00+02", "03:00+02"]),
-        ("30 * * * *", ["00:30+01", "01:30+01", "03:30+02", "04:30+02"]),  # what repeats goes by hours that there are
+        ("30 * * * *", ["00:30+01", "01:30+01", "03:30+02", "04:30+02"]),  # repeating slots follow the hours that exist
         ("30 */2 * * *", ["00:30+01", "04:30+02"]),
         ("0 30 2 * * *", ["02:30+02", "02:30+02"]),  # with seconds there is no slot in that night
     ],
@@ -80,7 +80,7 @@ def test_when_clocks_go_forward(night: datetime, text: str, times: list[str]) ->
     [
         ("30 2 * * *", ["02:30+02", "02:30+01"]),  # once in that night; the second is tomorrow's
         ("0 2,3 * * *", ["02:00+02", "03:00+01", "02:00+01"]),
-        ("30 * * * *", ["00:30+02", "01:30+02", "02:30+02", "02:30+01", "03:30+01"]),  # what repeats: in both hours
+        ("30 * * * *", ["00:30+02", "01:30+02", "02:30+02", "02:30+01", "03:30+01"]),  # repeating: in both hours
         ("0 30 2 * * *", ["02:30+02", "02:30+01", "02:30+01"]),  # with seconds: in both hours, then tomorrow's
     ],
 )

@@ -30,7 +30,7 @@ LONG = os.environ.get("HOLDFAST_TEST_LONG") == "1"
 EVERY = 0.025  # seconds between the enqueues of each of two callers
 POLL = 0.6
 LATE = 1.0  # seconds by which a busy machine may be late
-# Seconds that an enqueue may take: 99 of 100, and any, on a machine where others work. Who waits for a broker waits 5.
+# Seconds that an enqueue may take, 99 of 100 and any, on a busy machine. A wait for a broker would take 5.
 USUAL, SLOWEST = 0.5, 2.0
 EDGE = 0.3  # seconds around a cut and a return that count as the outage
 

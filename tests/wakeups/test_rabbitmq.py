@@ -181,7 +181,7 @@ async def test_hostile_messages_cost_no_look_no_line_of_log_and_no_memory(
             await asyncio.sleep(0.02)
         assert looks == []
         began, before = time.monotonic(), resident()
-        for n in range(10_000):  # a job that is unknown, one of another tenant's with more than we ask for, rubbish
+        for n in range(10_000):  # an unknown job, one of another tenant with extra fields, rubbish
             body = (hint(), hint(tenant="rival", task="os.system"), b"\x00")[n % 3]
             await broker.publish(aio_pika.Message(body), "jobs.trigger", mandatory=False)
         await until(lambda: looks and time.monotonic() - looks[-1] > 0.3)

@@ -52,7 +52,7 @@ async def test_without_a_token_no_byte_of_a_body_is_read_before_the_response(
     shop: Holdfast, monkeypatch: pytest.MonkeyPatch, bearer: str, path: str
 ) -> None:
     monkeypatch.setattr(guard, "LINGER", 0.01)
-    events: list[Any] = []  # looked at in the end: the framework handles what is raised while it reads a body
+    events: list[Any] = []  # checked at the end: the framework handles errors raised while it reads a body
 
     async def receive() -> Message:
         events.append("read")
@@ -519,7 +519,7 @@ async def test_some_requests_of_a_tenant_are_at_work_and_one_that_waits_gives_it
     checked = authenticate.Authenticated(inner, service, "/v1", {"jobs"}, [])
     bearers = [f"Bearer {serving.token(shop, tenant)}" for tenant in ("acme", "globex")]
     for each in bearers:
-        await service.caller(token_key(each))  # known from now on, so that nothing is waited for
+        await service.caller(token_key(each))  # known from now on, so that there is no wait
     scopes = [scope_of("GET", authorization=each) for each in (*bearers[:1] * 4, bearers[1])]
     requests = [asyncio.create_task(checked(scope, nothing, nothing)) for scope in scopes]
     for count in (3, 4, 5):

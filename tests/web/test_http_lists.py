@@ -104,7 +104,7 @@ async def test_a_payload_that_python_cannot_decode_breaks_no_list(
     """Inserted without the client, whose checks it never met."""
     sql("insert into live (id, task, tenant, lane, payload) values (uuid7(), 'shop.fail', 'acme', 5, %s)", [payload])
     ((id_,),) = sql("select id::text from live")
-    assert payload in shown(await http.get("/jobs"))  # handed on as it is stored
+    assert payload in shown(await http.get("/jobs"))  # returned as it is stored
     assert payload in shown(await http.get(f"/jobs/{id_}"))
     sql("select fail(c.id, c.token, '{}', p_outcome => 'dead') from claim('w') c")
     assert payload in shown(await http.get("/dead"))

@@ -125,7 +125,7 @@ def requests(method: str, path: str, world: World, victim: str) -> list[dict[str
         {"method": method, "url": re.sub(r"{\w+}", id_, path).removeprefix("/v1"), "json": body, "params": params}
         for id_ in (foreign.get(name, ["default"]) if name else [""])
     ]
-    if method == "GET" and name is None:  # lists also without a word of whose, and by the ids of others
+    if method == "GET" and name is None:  # lists also without an owner, and by the ids of other tenants
         made.append({**made[0], "params": {}})
         made.append({**made[0], "params": {"batch": foreign["batch_id"][0]}})
         made.append({**made[0], "params": {"endpoint": foreign["endpoint_id"][0]}})
@@ -139,7 +139,7 @@ def check(response: httpx.Response, request: dict[str, Any], hidden: set[str]) -
     sent = f"{request['url']} {request['json']} {request['params']}"
     assert response.status_code < 500, (request, response.text)
     text = response.text + str(response.headers)
-    # What the request itself named may be repeated in an error; nothing else.
+    # An error may repeat what the request itself named; nothing else.
     assert [word for word in hidden if word in text and word not in sent] == [], request
     if OPERATORS.search("/v1" + request["url"]):
         assert response.status_code == 403, request

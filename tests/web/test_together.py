@@ -180,7 +180,7 @@ async def test_beside_a_slow_call_a_single_request_gets_its_result_at_once() -> 
     together: Together[int, int] = Together(act)
     slow = asyncio.create_task(together.ask(0))
     await begun.wait()
-    assert await together.ask(1) == 1  # after some patience
+    assert await together.ask(1) == 1  # after a while
     loop = asyncio.get_running_loop()
     began = loop.time()
     for n in range(2, 22):

@@ -135,7 +135,7 @@ def monitor(hf: Holdfast, clock: list[float], monkeypatch: pytest.MonkeyPatch, *
         ({"lease": 60, "loop_timeout": 30}, 0, 60),
         ({"lease": 60, "loop_timeout": 30}, 20, 40),
         ({"lease": 60, "loop_timeout": 30}, 70, 0),
-        ({"lease": 60, "loop_timeout": 300}, 100, 60),  # its operator allows for that
+        ({"lease": 60, "loop_timeout": 300}, 100, 60),  # the operator allows it
         ({"lease": 60, "loop_timeout": 300}, 290, 10),
         ({"lease": 60, "loop_timeout": 0}, 1000, 60),
     ],

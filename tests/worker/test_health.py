@@ -81,7 +81,7 @@ def test_a_blocked_loop_is_reported_within_two_intervals(hf: Holdfast, port: int
     @hf.task()
     async def block() -> None:
         blocked_at.append(time.monotonic())
-        noticed.wait(PATIENCE)  # the mistake that this is about
+        noticed.wait(PATIENCE)  # the fault under test
 
     def look() -> None:
         with contextlib.suppress(AssertionError):
@@ -216,7 +216,7 @@ async def test_a_file_is_fresh_while_a_worker_is_ready_and_gone_within_two_inter
         assert time.monotonic() - began < 2 * 0.5 + beat + SLACK
         let_go.set()
         await until(file.exists)
-        time.sleep(4 * beat)  # noqa: ASYNC251 - the mistake that this is about
+        time.sleep(4 * beat)  # noqa: ASYNC251 - the fault under test
         assert not file.exists(), "a thread of its own sees that the loop is blocked"
         await until(file.exists)
     assert not file.exists()
@@ -323,7 +323,7 @@ async def test_a_flood_of_those_who_say_nothing_takes_few_of_its_files(hf: Holdf
         await until_says(port, "/ready", 200)
         silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(MOST_ASKING + 20)]
         assert (await aask(port))[0] == 200
-        async with asyncio.timeout(2):  # sooner than those who are only slow
+        async with asyncio.timeout(2):  # sooner than slow clients
             for reader, _ in silent[:20]:
                 with contextlib.suppress(ConnectionError):
                     assert await reader.read() == b""

@@ -186,7 +186,7 @@ def test_tasks_may_succeed_for_the_first_time_during_a_read(request: pytest.Fixt
         if phase == "start" and threading.current_thread() is reader and len(others) < 10:
             others.append(threading.Thread(target=lambda: stats.succeeded[f"new {len(others)}"].append(0.1)))
             others[-1].start()
-            others[-1].join(0.02)  # it may wait for what is being read
+            others[-1].join(0.02)  # it may wait for the read
 
     request.addfinalizer(partial(gc.set_threshold, *gc.get_threshold()))
     request.addfinalizer(partial(gc.callbacks.remove, another_succeeds))

@@ -107,7 +107,7 @@ async def test_a_transaction_whose_lease_was_lost_is_rolled_back(hf: Holdfast, s
         try:
             async with ctx.transaction() as conn:
                 await conn.execute("insert into public.ledger values (%s)", [ctx.attempt])
-                if ctx.attempt == 1:  # the lease expires and another takes the job back, while we still write
+                if ctx.attempt == 1:  # the lease expires and another worker reclaims the job, while we still write
                     sql("update claims set expires_at = now() - interval '1 s'")
                     sql("select reclaim()")
         except Exception as error:

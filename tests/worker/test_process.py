@@ -370,7 +370,7 @@ async def test_a_jobs_time_begins_when_a_child_has_it(app: Holdfast, sql: Sql) -
         infos = [await ended(app, each.id) for each in jobs]
     starts = sorted(info.started_at for info in infos if info.started_at)
     assert starts[-1] - starts[0] > timedelta(seconds=0.45)  # one after the other: 0.9 and more
-    # In all, what they ran for is less than half of what passed since they were claimed.
+    # In all, they ran for less than half of the time since they were claimed.
     passed = sum((info.finished_at - info.created_at).total_seconds() for info in infos if info.finished_at)
     ran, waited = sql("SELECT sum(run_seconds), sum(queue_seconds) FROM usage_counts")[0]
     assert float(ran) < 0.7 * passed and float(ran) + float(waited) < 1.1 * passed

@@ -35,7 +35,7 @@ class Kept(Transport):
         self.events: list[dict[str, Any]] = []
 
     def capture_envelope(self, envelope: Envelope) -> None:
-        # As bytes and back: what is looked at is what would be sent.
+        # As bytes and back, so that the test checks what would be sent.
         self.events.append(json.loads(envelope.items[0].payload.get_bytes()))
 
 

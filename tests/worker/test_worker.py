@@ -303,7 +303,7 @@ async def test_a_worker_registers_itself_and_leaves_nothing_behind(hf: Holdfast,
 
 
 async def test_an_outcome_the_database_refuses_holds_up_no_other(hf: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Nothing that describe() lets through is refused, so the cleaning is taken out to show what happens if it were.
+    # describe() lets nothing through that is refused, so the cleaning is removed to show the effect.
     monkeypatch.setattr("holdfast.worker.execute.describe", lambda error, longest: {"type": "X", "message": "\x00"})
 
     @hf.task(retry=Retry.none())
