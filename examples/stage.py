@@ -1,6 +1,6 @@
-"""What the runs of the examples share: a fresh database, worker processes, tables and a checklist.
+"""Shared by the runs of the examples: a fresh database, worker processes, tables and a checklist.
 
-Applications do not import this. Copy one's folder without `__main__.py` and the tests, and nothing is missing.
+Applications do not import this. Copy a folder without `__main__.py` and the tests, and nothing is missing.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ P = TypeVar("P", bound="Process")
 
 
 def wait_for(what: str, look: Callable[[], T], seconds: float = 40, pause: float = 0.05) -> T:
-    """What there is to see, once there is something."""
+    """Wait until the look returns something, and return it."""
     ends = time.monotonic() + seconds
-    while not (seen := look()):
+    while not (found := look()):
         if time.monotonic() > ends:
             raise TimeoutError(f"waited {seconds:g} s in vain for {what}")
         time.sleep(pause)
-    return seen
+    return found
 
 
 class Process:
     """A `holdfast` command of an application, its log in a file."""
 
     command: tuple[str, ...]
-    started: str  # what its log says then
+    started: str  # its log when it is ready
 
     def __init__(self, app: str, folder: Path, name: str, **env: object) -> None:
         self.name, self.log = name, folder / f"{name}.log"
@@ -67,7 +67,7 @@ class Process:
         return self.started in self.log.read_text()
 
     def kill(self) -> None:
-        """`kill -9`: it cannot give anything back."""
+        """`kill -9`: it gives nothing back."""
         with self.process:
             self.process.kill()
 
@@ -80,7 +80,7 @@ class Worker(Process):
 
 
 class TickService(Process):
-    """`holdfast serve --tick`, which runs jobs when it is told to."""
+    """`holdfast serve --tick`, which runs jobs at each tick request."""
 
     command = ("serve", "--tick", "--port", "0")
     started = "serving"
@@ -92,7 +92,7 @@ class TickService(Process):
 
 @contextlib.contextmanager
 def at_work(*workers: P) -> Iterator[tuple[P, ...]]:
-    """Workers for the length of a block, all of them started. They are stopped in good order, or killed on an error."""
+    """Run workers for the length of a block, all of them started. Stop them in good order, or kill them on an error."""
     try:
         for each in workers:
             wait_for(f"{each.name} to start", each.has_started)
@@ -112,7 +112,7 @@ def at_work(*workers: P) -> Iterator[tuple[P, ...]]:
 
 @contextlib.contextmanager
 def serving(app: Any) -> Iterator[httpx.Client]:
-    """A web tier on a free port, in a thread of this process; answers a client of it."""
+    """Serve a web tier on a free port, in a thread of this process, and yield a client."""
     server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="warning"))
     thread = threading.Thread(target=server.run)
     thread.start()
@@ -127,7 +127,7 @@ def serving(app: Any) -> Iterator[httpx.Client]:
 
 
 class Stage:
-    """One run: where it says what happens, looks into the database, and notes which promises were kept."""
+    """One run: it prints what happens, queries the database, and records which promises were kept."""
 
     def __init__(self, name: str, hf: Holdfast, conn: psycopg.Connection[Any], folder: Path) -> None:
         self.hf, self.conn, self.folder = hf, conn, folder
@@ -143,7 +143,7 @@ class Stage:
         return self.conn.execute(query.encode(), values or None).fetchall()
 
     def show(self, title: str, query: str, *values: object) -> None:
-        """What a query answers, as a table."""
+        """Print the rows of a query as a table."""
         cursor = self.conn.execute(query.encode(), values or None)
         columns = [Column(column.name, overflow="fold") for column in cursor.description or ()]
         table = Table(*columns, title=title, title_justify="left", min_width=len(title))
@@ -159,16 +159,16 @@ class Stage:
             return wait_for(what, look)
 
     def follow(self, what: str, look: Callable[[], dict[str, int]], ended: set[str], seconds: float = 120) -> None:
-        """Shows how many jobs are in which status until all have ended."""
-        told = time.monotonic()
+        """Show how many jobs are in which status until all have ended."""
+        last = time.monotonic()
 
         def over() -> bool:
-            nonlocal told
+            nonlocal last
             counts = look()
             text = f"{what}: {', '.join(f'{number} {name}' for name, number in sorted(counts.items()) if number)}"
             status.update(text)
-            if not self._console.is_terminal and time.monotonic() > told + 5:
-                told = time.monotonic()
+            if not self._console.is_terminal and time.monotonic() > last + 5:
+                last = time.monotonic()
                 self.say(text)
             return not any(number for name, number in counts.items() if name not in ended)
 
@@ -182,7 +182,7 @@ class Stage:
         self._checklist.add_row(promise, escape(str(measured)), "[green]PASS" if kept else "[bold red]FAIL")
 
     def end(self, look_at: str) -> int:
-        """The checklist, and a command for what the run leaves. The exit code: 1 if a promise was not kept."""
+        """Print the checklist, and how to remove the rest. Return the exit code: 1 if a promise was not kept."""
         self._console.print(self._checklist)
         dsn = self.hf.settings.dsn
         if dsn.startswith("embedded:"):
@@ -195,11 +195,11 @@ class Stage:
 
 
 def run(name: str, hf: Holdfast, play: Callable[[Stage], None], look_at: str) -> int:
-    """Plays it on a fresh database, and answers the exit code."""
+    """Run it on a fresh database and return the exit code."""
     if sys.argv[1:]:
         print(f"error: this run takes no arguments; it was given: {' '.join(sys.argv[1:])}", file=sys.stderr)
         return 2
-    logging.getLogger("holdfast").setLevel("CRITICAL")  # what fails on the way belongs to the story
+    logging.getLogger("holdfast").setLevel("CRITICAL")  # an error of the run is part of its output
     try:
         with (
             hf,
@@ -221,7 +221,7 @@ def run(name: str, hf: Holdfast, play: Callable[[Stage], None], look_at: str) ->
 
 
 def _begin_anew(name: str, hf: Holdfast, conn: psycopg.Connection[Any]) -> None:
-    """Drops what an earlier run left, so that the figures are this run's. Nobody else's jobs are dropped."""
+    """Drop what an earlier run left, so that the figures are this run's. Other jobs stay."""
     with contextlib.suppress(psycopg.errors.UndefinedTable):
         has_jobs = conn.execute("select 1 from holdfast.jobs limit 1").fetchone()
         if has_jobs and not hf.settings.dsn.startswith("embedded:"):
@@ -233,7 +233,7 @@ def _begin_anew(name: str, hf: Holdfast, conn: psycopg.Connection[Any]) -> None:
 
 
 def _cell(value: Any) -> str:
-    """Short enough for a terminal: the time of day, and of an id the end, which differs."""
+    """Shorten a value for a terminal: the time of day, and the end of an id, which differs."""
     if isinstance(value, datetime):
         return f"{value:%H:%M:%S}"
     return str(value)[-12:] if isinstance(value, UUID) else "" if value is None else escape(str(value))

@@ -1,4 +1,4 @@
-"""What every run of an example relies on: it spares other people's jobs, and says when a promise was not kept."""
+"""What every run of an example relies on: it leaves other jobs alone, and reports a promise that was not kept."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def hf(holdfast_server: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Holdfa
     level = log.level
     with scratch_database(holdfast_server) as dsn, Holdfast(dsn) as made:
         yield made
-    log.setLevel(level)  # a run is a process of its own, and has it silenced
+    log.setLevel(level)  # a run is a separate process that silences it
 
 
 def test_a_run_does_not_drop_the_jobs_of_a_database_that_it_was_given(hf: Holdfast) -> None:

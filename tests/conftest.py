@@ -1,7 +1,7 @@
 """Servers and databases for the tests: real PostgreSQL only.
 
 The embedded 18 carries every test. Tests that ask for `each_hf` also run on the embedded 16, and on a local PostgreSQL
-(HOLDFAST_TEST_LOCAL_DSN, default 127.0.0.1:5432) when one answers. Each test process has its own database on each
+(HOLDFAST_TEST_LOCAL_DSN, default 127.0.0.1:5432) when one is reachable. Each test process has its own database on each
 server; tables are emptied between tests.
 """
 
@@ -29,11 +29,11 @@ from holdfast.testing import Databases, Kit, bind, scratch_database
 if TYPE_CHECKING:
     from holdfast.testing import Databases, Kit
 
-# A property that holds holds on a busy machine too, only later.
+# A property that holds also holds on a busy machine, only later.
 hypothesis.settings.register_profile("patient", deadline=None)
 hypothesis.settings.load_profile("patient")
 
-# Where tests run in the background Ctrl-C is ignored, and so it would be by the programs that they start.
+# Where tests run in the background Ctrl-C is ignored, also by the programs that they start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -47,7 +47,7 @@ TABLES = (
     "kept_orders, webhook_endpoints, webhook_bodies, api_tokens, answers, usage_counts"
 )
 
-# A pytest that starts closes its root of temporary folders to other accounts: to the servers of other tests, which
+# A starting pytest closes its root of temporary folders to other accounts: to the servers of other tests, which
 # do not run as root. So each checkout has a root of its own.
 if "PYTEST_DEBUG_TEMPROOT" not in os.environ:
     _root = Path(tempfile.gettempdir(), f"hf-{zlib.crc32(bytes(ROOT)):08x}")
@@ -72,12 +72,12 @@ def pg_local() -> str:
     try:
         psycopg.connect(LOCAL).close()
     except psycopg.OperationalError as error:
-        pytest.skip(f"NO LOCAL POSTGRESQL ANSWERS, so these tests run on the embedded ones only: {error}")
+        pytest.skip(f"NO LOCAL POSTGRESQL IS REACHABLE, so these tests run on the embedded ones only: {error}")
     return LOCAL
 
 
 def make_database(admin: str, name: str) -> str:
-    """A fresh, migrated database; answers its DSN."""
+    """Create and migrate a fresh database and return its DSN."""
     with psycopg.connect(admin, autocommit=True) as conn:
         conn.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
         conn.execute(f"CREATE DATABASE {name}")
@@ -116,9 +116,9 @@ def each_database(request: pytest.FixtureRequest) -> Iterator[str]:
     drop_database(admin, DATABASE)
 
 
-# To truncate all of them takes 50 ms, three thousand times. So what was never written is left alone, and what holds a
-# few rows is deleted from; nothing a test can tell, unless it looks at pages. Locked as by TRUNCATE: a transaction that
-# a test left open is found here, and not by the next one as a row from nowhere.
+# Truncating all of them takes 50 ms, three thousand times. So tables without rows are skipped, and tables with few
+# rows are deleted from; a test sees no difference, unless it looks at pages. Locked as by TRUNCATE: a transaction that
+# a test left open fails here, and not as an unexpected row in the next test.
 EMPTY = f"""
 DO $$ DECLARE t regclass; BEGIN
     LOCK TABLE {TABLES} IN ACCESS EXCLUSIVE MODE;
@@ -131,7 +131,7 @@ END $$
 """
 
 
-# To connect, and to look up tables and compile functions anew on each connection, would take a third of a short test.
+# Connecting, and compiling functions anew on each connection, would take a third of a short test.
 _kept: dict[tuple[str, str], psycopg.Connection] = {}
 
 
@@ -146,7 +146,7 @@ def _connection(dsn: str, options: str) -> psycopg.Connection:
             kept.close()
         else:
             return kept
-    # Not prepared: what is prepared would not survive.
+    # Not prepared: prepared statements would not survive.
     options_ = f"-c search_path=holdfast {options}"
     made = _kept[dsn, options] = psycopg.connect(dsn, autocommit=True, options=options_, prepare_threshold=None)
     return made
@@ -190,7 +190,7 @@ def each_hf(each_dsn: str) -> Iterator[Holdfast]:
 
 @pytest.fixture
 def sql(dsn: str) -> Iterator[Callable[..., list[tuple[Any, ...]]]]:
-    """Runs SQL with Holdfast's schema on the search path: rows = sql("select ...", [params])."""
+    """Run SQL with Holdfast's schema on the search path: rows = sql("select ...", [params])."""
     yield from _runner(dsn)
 
 
@@ -208,7 +208,7 @@ def _runner(dsn: str) -> Iterator[Callable[..., list[tuple[Any, ...]]]]:
 
     yield run
     with suppress(psycopg.OperationalError):  # a test has ended it
-        conn.rollback()  # nothing that a test has locked holds up what follows
+        conn.rollback()  # locks that a test has left do not delay the next one
 
 
 @pytest.fixture(scope="session")
@@ -234,14 +234,14 @@ def kit(kit_dsn: str, opened: Databases) -> Iterator[Kit]:
 
 @pytest.fixture
 def seeded() -> random.Random:
-    """Chance whose seed is shown when the test fails."""
+    """A random generator whose seed is shown when the test fails."""
     seed = int(os.environ.get("HOLDFAST_TEST_SEED") or random.randrange(2**32))
     print(f"seed {seed}: HOLDFAST_TEST_SEED={seed} repeats its choices")
     return random.Random(seed)
 
 
 def wait_until(condition: Callable[[], Any], seconds: float = PATIENCE, every: float = 0.02) -> Any:
-    """Waits for a condition and answers its value; fails when it does not come true in time."""
+    """Wait for a condition and return its value; fail when it does not come true in time."""
     deadline = time.monotonic() + seconds
     while True:
         if value := condition():

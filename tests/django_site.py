@@ -13,7 +13,7 @@ BACKEND = "holdfast.django.HoldfastBackend"
 
 
 def set_up(dsn: str) -> None:
-    """Sets Django up; the second time it does nothing."""
+    """Set Django up; the second call does nothing."""
     if settings.configured:
         return
     from holdfast.django.framework import Task
@@ -41,7 +41,7 @@ def set_up(dsn: str) -> None:
 
 
 def database(dsn: str) -> dict[str, Any]:
-    """An entry of DATABASES for a DSN."""
+    """Return an entry of DATABASES for a DSN."""
     given = conninfo_to_dict(dsn)
     names = {"NAME": "dbname", "USER": "user", "PASSWORD": "password", "HOST": "host", "PORT": "port"}
     entry: dict[str, Any] = {ours: given.get(libpq, "") for ours, libpq in names.items()}

@@ -1,4 +1,4 @@
-"""Short words for flow control in SQL, and what must be true of limits at every moment."""
+"""Helpers for flow control in SQL, and the invariants of limits."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 Sql = Callable[..., list[tuple[Any, ...]]]
-# One statement, so one snapshot: jobs and counters as some transaction left them, never between two.
+# One statement, so one snapshot: jobs and counters of one committed state.
 HELD = """
 select k.key, count(*)::int as held from live l cross join lateral unnest(l.keys || l.held) as k(key)
 where l.token is not null group by k.key
@@ -44,7 +44,7 @@ class Taken(NamedTuple):
 
     @property
     def every_key(self) -> tuple[str, ...]:
-        """The keys it was enqueued under, and those of its queue, task and tenant, each once."""
+        """Return the keys it was enqueued under, and those of its queue, task and tenant, each once."""
         tenant = () if self.tenant is None else (f"tenant:{self.tenant}",)
         return tuple(dict.fromkeys((*self.keys, f"queue:{self.queue}", f"task:{self.task}", *tenant)))
 
@@ -63,7 +63,7 @@ def put(
     number: int = 1,
     ids: list[uuid.UUID] | None = None,
 ) -> list[uuid.UUID]:
-    """Jobs in live, as enqueue leaves them."""
+    """Insert jobs into live, as enqueue leaves them."""
     mine = sorted(set(keys)) or None
     ids = [uuid.uuid4() for _ in range(number)] if ids is None else ids
     sql(
@@ -89,7 +89,7 @@ def claim(
     per_tenant: int | None = None,
     served: dict[str, int] | None = None,
 ) -> list[Taken]:
-    """What a client without a memory claims."""
+    """Claim as a client without state."""
     rows = sql(
         "select id, token, tenant, queue, task, priority, attempt, keys from claim(%s, %s::text[], %s, "
         "make_interval(secs => %s), null, false, %s, %s, %s::jsonb) where id is not null",
@@ -99,7 +99,7 @@ def claim(
 
 
 def claim_on(sql: Sql, worker: str = "w", limit: int = 10) -> list[Taken]:
-    """What a worker claims, who goes on while a claim without jobs says that there is more."""
+    """Claim as a worker, which goes on while a claim without jobs says that there is more."""
     while True:
         rows = sql("select id, token, tenant, queue, task, priority, attempt, keys, info from claim(%s, p_limit => %s, "
                    "p_free => %s)", [worker, limit, limit])  # fmt: skip
@@ -110,21 +110,21 @@ def claim_on(sql: Sql, worker: str = "w", limit: int = 10) -> list[Taken]:
 
 
 def fold(sql: Sql) -> None:
-    """Takes what has ended, and what operators have changed, into account, as the next claim does."""
+    """Fold in what has ended, and what operators have changed, as the next claim does."""
     sql("select lock_ring(), fold_releases(next_token())")
 
 
 def end(sql: Sql, *jobs: Taken, outcome: str = "succeeded", **more: Any) -> list[uuid.UUID]:
-    """Ends jobs in one call; answers the refused ids."""
+    """End jobs in one call and return the refused ids."""
     if outcome == "succeeded" and not more:
         params = [[j.id for j in jobs], [j.token for j in jobs]]
         return [row[0] for row in sql("select finish(%s::uuid[], %s::bigint[])", params)]
-    told = [{"id": str(j.id), "token": j.token, "outcome": outcome, **more} for j in jobs]
-    return [row[0] for row in sql("select finish('{}', '{}', %s::jsonb)", [json.dumps(told)])]
+    results = [{"id": str(j.id), "token": j.token, "outcome": outcome, **more} for j in jobs]
+    return [row[0] for row in sql("select finish('{}', '{}', %s::jsonb)", [json.dumps(results)])]
 
 
 def limit(sql: Sql, key: str, **override: Any) -> None:
-    """Sets what is in force for a key, in place of what was."""
+    """Set what is in force for a key, in place of the earlier setting."""
     sql("insert into limit_settings (key, kind, override) values (%s, kind_of(%s), %s::jsonb) on conflict (key) "
         "do update set override = excluded.override", [key, key, json.dumps(override)])  # fmt: skip
     sql("select touch_limit(%s)", [key])
@@ -138,10 +138,10 @@ def pause(sql: Sql, key: str, paused: bool = True) -> None:
 
 
 def held(sql: Sql) -> dict[str, int]:
-    """How many claimed jobs there are under each key."""
+    """Return how many claimed jobs there are under each key."""
     return dict(sql(HELD))
 
 
 def drift(sql: Sql) -> list[tuple[Any, ...]]:
-    """Keys whose counter is not the truth: key, counted, given back and not yet taken up, really held."""
+    """Return keys with a wrong counter: key, counted, released and not yet folded, really held."""
     return sql(DRIFT)

@@ -1,7 +1,7 @@
-"""A receiver in a process of its own, which no fault reaches: it writes down what arrives before it answers.
+"""A receiver in a process of its own, which no fault reaches: it records what arrives before it responds.
 
-It is two kinds of receivers at once. One that does not know of idempotency keys acts on every arrival; one that honours
-them acts on the first of each key (`acted`). Now and then it is busy and takes nothing, and says so.
+It acts as two kinds of receivers at once. One without idempotency keys acts on every arrival; one that honours
+them acts on the first of each key (`acted`). Now and then it is busy, takes nothing and responds so.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Arrival:
 
 
 class Receiver:
-    """The test's side: where it listens, and what it wrote down."""
+    """The test's side: its address and its record."""
 
     def __init__(self, port: int, journal: Path) -> None:
         self.port = port
@@ -45,17 +45,17 @@ class Receiver:
 
     def lines(self, word: str) -> list[dict[str, Any]]:
         lines = map(json.loads, self._journal.read_text().splitlines())
-        return [told for what, told in lines if what == word]
+        return [entry for what, entry in lines if what == word]
 
     @property
     def arrivals(self) -> list[Arrival]:
-        """In the order in which they arrived."""
-        return [Arrival(**told) for told in self.lines("took")]
+        """Return the messages in the order in which they arrived."""
+        return [Arrival(**entry) for entry in self.lines("took")]
 
 
 @contextmanager
 def receiver(folder: Path, seed: int = 0) -> Iterator[Receiver]:
-    """A receiver for the length of a block."""
+    """Run a receiver for the length of a block."""
     journal = folder / "journal"
     journal.touch()
     command = [sys.executable, __file__, str(journal), str(seed)]
@@ -72,33 +72,33 @@ class _Server:
     def __init__(self, journal: str, seed: int) -> None:
         self._file = os.open(journal, os.O_WRONLY | os.O_APPEND)
         self._rng = random.Random(seed)
-        self._seen: set[str] = set()
+        self._keys: set[str] = set()
 
-    def _write(self, word: str, told: dict[str, Any]) -> None:
-        os.write(self._file, json.dumps([word, told]).encode() + b"\n")
+    def _write(self, word: str, message: dict[str, Any]) -> None:
+        os.write(self._file, json.dumps([word, message]).encode() + b"\n")
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One question, one answer. Who asks may be killed at any moment; only a whole line counts."""
+        """Read one request, send one response. The sender may be killed at any moment; only a whole line counts."""
         try:
             line = await reader.readline()
             if line.endswith(b"\n"):
-                writer.write((await self._answer(json.loads(line)) + "\n").encode())
+                writer.write((await self._respond(json.loads(line)) + "\n").encode())
                 await writer.drain()
         except ConnectionError:
             pass
         writer.close()
 
-    async def _answer(self, told: dict[str, Any]) -> str:
-        if told.pop("asks", False):
-            seen = told["key"] in self._seen
-            self._write("asked", told | {"seen": seen})
-            return "seen" if seen else "new"
+    async def _respond(self, message: dict[str, Any]) -> str:
+        if message.pop("lookup", False):
+            known = message["key"] in self._keys
+            self._write("lookup", message | {"known": known})
+            return "known" if known else "new"
         if self._rng.random() < 0.03:
-            self._write("busy", told)
+            self._write("busy", message)
             return "busy"
-        self._write("took", told | {"acted": told["key"] not in self._seen, "at": time.time()})
-        self._seen.add(told["key"])
-        await asyncio.sleep(self._rng.uniform(0, 0.03))  # long enough for the sender to be killed without an answer
+        self._write("took", message | {"acted": message["key"] not in self._keys, "at": time.time()})
+        self._keys.add(message["key"])
+        await asyncio.sleep(self._rng.uniform(0, 0.03))  # long enough for the sender to be killed without a response
         return "took"
 
 

@@ -1,4 +1,4 @@
-"""Schemas that are broken on purpose: a check that stays green there would be worth nothing."""
+"""Schemas that are broken on purpose: a check that passes there proves nothing."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ def _source(name: str) -> str:
 
 @contextmanager
 def mutant(dsn: str, changes: dict[str, list[tuple[str, str]]]) -> Iterator[Sql]:
-    """A schema of its own whose functions, or views ("views/NAME"), differ from the real ones by a change of their
+    """Make a schema of its own whose functions, or views ("views/NAME"), differ from the real ones by a change of their
     text."""
     with Holdfast(dsn, schema="mutant") as hf:
         hf.migrate()
-    # What waits for a lock for ever is told so, and where.
+    # A statement that waits for a lock for ever fails, and names the place.
     options = "-c search_path=mutant,pg_temp -c statement_timeout=30s"
     with psycopg.connect(dsn, autocommit=True, options=options) as conn:
 

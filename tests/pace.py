@@ -9,7 +9,7 @@ USUAL = 0.019  # CPU seconds of the yardstick on the machine where the bounds we
 
 
 def yardstick() -> float:
-    """CPU seconds of a fixed piece of work: what others on the machine do counts less than by the clock on the wall."""
+    """Return the CPU seconds of a fixed piece of work: other load on the machine matters less than in wall time."""
     began = time.process_time()
     sum(n * n % 7 for n in range(300_000))
     return time.process_time() - began
@@ -17,5 +17,5 @@ def yardstick() -> float:
 
 @functools.cache
 def slower() -> float:
-    """How many times slower this machine is than the one where the bounds were measured; at least 1."""
+    """Return how many times slower this machine is than the one where the bounds were measured; at least 1."""
     return max(1.0, min(yardstick() for _ in range(5)) / USUAL)

@@ -1,4 +1,4 @@
-"""A receiver of webhooks on this machine: notes what it gets, and answers as it is told."""
+"""A receiver of webhooks on this machine: it records requests and responds as configured."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from aiohttp import web
 
 
 def verify_signature(secret: str, body_bytes: bytes, signature_header: str) -> bool:
-    """Document 004's own, letter for letter."""
+    """Verify by document 004's own code, letter for letter."""
     expected = hmac.new(secret.encode(), body_bytes, hashlib.sha256).hexdigest()
     provided = signature_header.removeprefix("sha256=")
     return hmac.compare_digest(expected, provided)
@@ -38,24 +38,24 @@ class Got:
 
 @dataclass
 class Receiver:
-    """`answer` makes the answer to each request, of its number."""
+    """`respond` makes the response to each request from its number."""
 
     url: str = ""
     got: list[Got] = field(default_factory=list)
-    answer: Callable[[int], Any] = lambda _: web.Response(text="thanks")
+    respond: Callable[[int], Any] = lambda _: web.Response(text="thanks")
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         self.got.append(Got(dict(request.headers), await request.read()))
-        answer = self.answer(len(self.got))
-        return await answer if asyncio.iscoroutine(answer) else answer
+        respond = self.respond(len(self.got))
+        return await respond if asyncio.iscoroutine(respond) else respond
 
 
 @asynccontextmanager
-async def receiving(answer: Callable[[int], Any] | None = None) -> AsyncIterator[Receiver]:
-    """A receiver for the length of a block."""
+async def receiving(respond: Callable[[int], Any] | None = None) -> AsyncIterator[Receiver]:
+    """Run a receiver for the length of a block."""
     made = Receiver()
-    if answer is not None:
-        made.answer = answer
+    if respond is not None:
+        made.respond = respond
     app = web.Application()
     app.router.add_post("/hook", made.handle)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)

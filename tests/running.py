@@ -19,7 +19,7 @@ QUICK = {"poll": 0.2, "upkeep": 0.2, "grace": 5.0}
 
 @asynccontextmanager
 async def working(hf: Holdfast, **settings: Any) -> AsyncIterator[Worker]:
-    """A worker for the length of a block."""
+    """Run a worker for the length of a block."""
     worker = Worker(hf, **(QUICK | settings))
     running = asyncio.create_task(worker.run())
     try:
@@ -30,19 +30,19 @@ async def working(hf: Holdfast, **settings: Any) -> AsyncIterator[Worker]:
 
 
 async def until(condition: Callable[[], Any], seconds: float = PATIENCE) -> Any:
-    """Waits for a condition, a function or a coroutine function, and answers its value."""
+    """Wait for a condition, a function or a coroutine function, and return its value."""
     async with asyncio.timeout(seconds):
         while not (value := await _value(condition())):  # noqa: ASYNC110 - the database cannot set an Event
             await asyncio.sleep(0.01)
     return value
 
 
-async def _value(told: Any) -> Any:
-    return await told if inspect.isawaitable(told) else told
+async def _value(expected: Any) -> Any:
+    return await expected if inspect.isawaitable(expected) else expected
 
 
 async def ended(hf: Holdfast, job_id: str) -> JobInfo:
-    """The job once it is at a final status."""
+    """Return the job once it is at a final status."""
 
     async def final() -> JobInfo | None:
         info = await hf.aget(job_id)
@@ -53,7 +53,7 @@ async def ended(hf: Holdfast, job_id: str) -> JobInfo:
 
 
 async def waiting(hf: Holdfast, job_id: str) -> JobInfo:
-    """The job once it waits for another attempt or another time."""
+    """Return the job once it waits for another attempt or another time."""
 
     async def later() -> JobInfo | None:
         info = await hf.aget(job_id)
@@ -64,7 +64,7 @@ async def waiting(hf: Holdfast, job_id: str) -> JobInfo:
 
 
 async def pump(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
-    """Carries bytes from one connection to another until either ends: half of a relay."""
+    """Copy bytes from one connection to another until either ends: half of a relay."""
     with contextlib.suppress(OSError):
         while data := await source.read(65536):
             target.write(data)

@@ -1,4 +1,4 @@
-"""What must never be seen outside, in the sentences in which errors quote it: (text, the parts that must be gone)."""
+"""What must never leave the process, in the sentences in which errors quote it: (text, the parts that must be gone)."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ PARTS: list[tuple[str, list[str]]] = [
     ('answered {"inner": "{\\"password\\": \\"hunter2 x\\", \\"n\\": 1}"}', ["hunter2 x"]),
     ("<soap><password>hunter2</password></soap>", ["hunter2"]),
     ("password -> hunter2, secret := hunter3", ["hunter2", "hunter3"]),
-    # userinfo where no scheme tells of it
+    # userinfo without a scheme before it
     ("cannot reach svc:hunter2@cache:6379/0", ["hunter2"]),
     ("next=postgres%3A%2F%2Fsvc%3Ahunter2%40db%2Fshop&password%3Dhunter3", ["hunter2", "hunter3"]),
     # what PostgreSQL quotes of rows

@@ -48,19 +48,19 @@ class Process:
         self.popen.wait()
 
     def stop(self, timeout: float = 40) -> int:
-        """A graceful stop; answers the exit code."""
+        """Stop gracefully and return the exit code."""
         self.signal(signal.SIGTERM)
         return self.popen.wait(timeout)
 
     def notes(self, word: str = "") -> list[list[str]]:
-        """The lines of the record: word, job id, attempt, pid."""
+        """Return the lines of the record: word, job id, attempt, pid."""
         lines = self.record.read_text().splitlines() if self.record.exists() else []
         return [line.split() for line in lines if line.startswith(word)]
 
 
 @contextmanager
 def worker(dsn: str, folder: Path, app: str = "recorder", **settings: object) -> Iterator[Process]:
-    """A worker process for the length of a block."""
+    """Run a worker process for the length of a block."""
     process = Process(dsn, folder, app, **settings)
     try:
         yield process
@@ -81,7 +81,7 @@ class Fleet:
         self.killed: dict[int, float] = {}  # when, by the wall clock, for each process
 
     def rage(self, kills: int, pause: tuple[float, float], over: Callable[[], Any]) -> None:
-        """Kills so many that are at work, unless it is over before."""
+        """Kill this many that are at work, unless the run is over before."""
         ends = time.monotonic() + 80
         while self.kills < kills and not over():
             assert time.monotonic() < ends, f"{self.kills} of {kills} killed; see {self.processes[0].log}"
@@ -97,7 +97,7 @@ class Fleet:
 
 @contextmanager
 def fleet(dsn: str, folder: Path, number: int, rng: random.Random, **settings: Any) -> Iterator[Fleet]:
-    """A fleet for the length of a block."""
+    """Run a fleet for the length of a block."""
     made = Fleet(dsn, folder, number, rng, **settings)
     try:
         yield made

@@ -15,7 +15,7 @@ PAUSE = 1.5  # seconds of the breaker, in place of five minutes
 SHORT = {"JOB_LOCK_TIMEOUT_SECONDS": 3, "BREAKER_PAUSE_SECONDS": PAUSE, "BASE_DELAY_MINUTES": 0.01,
          "HOLDFAST_UPKEEP": 0.5, "HOLDFAST_POLL": 0.5, "HOLDFAST_CONCURRENCY": 2}  # fmt: skip
 RATES = {"auctions": 300, "dealers": 1200, "archive": 1200, "flaky": 240}
-# The same coin, asked for in more or fewer words: the answers overlap, and less is sure where less was asked.
+# The same coin, searched with more or fewer words: the results overlap, and fewer words match less surely.
 WORDINGS: list[dict[str, Any]] = [{}, {"mintmark": None, "series": None}, {"denomination": None}, {"series": None}]
 COUNTS = "select status, count(*) from scrape_jobs group by status"
 ENDED = {"succeeded", "failed"}
@@ -43,7 +43,7 @@ def workers(stage: Stage, *names: str, **env: object) -> list[Worker]:
 
 
 def share_twenty_jobs(stage: Stage, archive: Market) -> None:
-    """Nobody does a job that another has."""
+    """Check that no job runs on two workers."""
     hand_in(stage.conn, COINS[0])
     stage.conn.execute("update sources set enabled = (id = 'archive')")
     stage.conn.execute(SQL["Create 20 test jobs"].encode())
@@ -51,19 +51,19 @@ def share_twenty_jobs(stage: Stage, archive: Market) -> None:
     query = "Check that each job was processed exactly once"
     stage.show(query, SQL[query])
     shares = [row.count for row in stage.rows(SQL[query])]
-    asked = [each.job_id for each in archive.asked]
+    requests = [each.job_id for each in archive.requests]
     stage.check(
         "20 jobs, two workers: each processed exactly once",
-        f"{' + '.join(map(str, shares))} jobs, {len(asked)} requests",
-        len(shares) == 2 and sum(shares) == len(asked) == len(set(asked)) == 20,
+        f"{' + '.join(map(str, shares))} jobs, {len(requests)} requests",
+        len(shares) == 2 and sum(shares) == len(requests) == len(set(requests)) == 20,
     )
 
 
 def lose_a_worker(stage: Stage, archive: Market, both: tuple[Worker, ...]) -> None:
-    """Kills the worker that holds a job; the other one notices when the lock has timed out."""
+    """Kill the worker that holds a job; the other one notices when the lock has timed out."""
     archive.held.add(COINS[3]["title"])
     job = scrape.enqueue(hand_in(stage.conn, COINS[3]), "archive", {})
-    stage.wait_for("a job that runs", lambda: archive.asked[-1].job_id == job.id)
+    stage.wait_for("a job that runs", lambda: archive.requests[-1].job_id == job.id)
     (before,) = stage.rows(JOB, job.id)
     victim, other = both if before.locked_by.startswith(both[0].name) else reversed(both)
     victim.kill()
@@ -79,7 +79,7 @@ def lose_a_worker(stage: Stage, archive: Market, both: tuple[Worker, ...]) -> No
 
 
 def search_everywhere(stage: Stage, markets: dict[str, Market]) -> None:
-    """Four coins at four sources, of which one counts requests, and one fails until it has been paused twice."""
+    """Search four coins at four sources: one limits requests, and one fails until it has been paused twice."""
     intakes = [hand_in(stage.conn, coin) for coin in COINS[1:3]] + intakes_so_far(stage)
     stage.conn.execute("update sources set enabled = true")
     pauses: set[float] = set()  # when each was to end
@@ -109,8 +109,8 @@ def intakes_so_far(stage: Stage) -> list[Any]:
 
 
 def check_bucket(stage: Stage, auctions: Market, began: float) -> None:
-    """Whether it held, as the marketplace saw it."""
-    took = auctions.asked[-1].at - began
+    """Check that the rate limit held, by the marketplace's record."""
+    took = auctions.requests[-1].at - began
     stage.check(
         f"a token bucket per source: {RATES['auctions']} a minute, 5 at once",
         f"{auctions.count()} requests in {took:.1f} s, {auctions.count(429)} x 429",
@@ -119,7 +119,7 @@ def check_bucket(stage: Stage, auctions: Market, began: float) -> None:
 
 
 def check_breaker(stage: Stage, flaky: Market, pauses: set[float]) -> None:
-    early = [each for each in flaky.asked for until in pauses if until - PAUSE / 2 < each.at < until]
+    early = [each for each in flaky.requests for until in pauses if until - PAUSE / 2 < each.at < until]
     (source,) = stage.rows("select failure_streak, paused_until from sources where id = 'flaky'")
     stage.check(
         "5 failures pause a source; then a probe tries, and its success closes the breaker",
@@ -129,18 +129,18 @@ def check_breaker(stage: Stage, flaky: Market, pauses: set[float]) -> None:
 
 
 def look_again(stage: Stage, markets: dict[str, Market]) -> None:
-    """What was asked a moment ago is in the cache."""
+    """Repeat recent searches, which must come from the cache."""
     before = sum(market.count() for market in markets.values())
     again = scrape.enqueue_many([(coin, source, {}) for source in RATES for coin in intakes_so_far(stage)]).ids
     stage.follow("16 searches once more", lambda: dict(stage.rows(COUNTS)), ENDED)
-    asked = sum(market.count() for market in markets.values()) - before
+    requests = sum(market.count() for market in markets.values()) - before
     hits = len(stage.rows("select 1 from scrape_jobs where id = any(%s::uuid[]) and (result -> 'cached')::bool", again))
-    measured = f"{hits} of 16 from the cache, {asked} requests"
-    stage.check("an answer is used again for CACHE_TTL_SECONDS", measured, (hits, asked) == (16, 0))
+    measured = f"{hits} of 16 from the cache, {requests} requests"
+    stage.check("a response is used again for CACHE_TTL_SECONDS", measured, (hits, requests) == (16, 0))
 
 
 def sum_up(stage: Stage) -> None:
-    """The monitoring queries, what the coins are worth, and whether any price is there twice."""
+    """Show the monitoring queries and the values of the coins, and check that no price is there twice."""
     for name in ("Source status", "Jobs with no recent heartbeat"):
         stage.show(name, SQL[name])
     stage.show("Valuations", "select * from valued_coins")

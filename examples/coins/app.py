@@ -1,4 +1,4 @@
-"""The worker: one job asks one source for one coin, keeps the prices it finds and values the coin anew.
+"""The worker: one job searches one source for one coin, stores the prices it finds and values the coin again.
 
 WORKER_ID=worker-1 holdfast worker coins.app:hf
 """
@@ -30,8 +30,8 @@ RETRY = Retry.exponential(
     base=config.base_delay_minutes * 60, cap=config.max_delay_minutes * 60, max_attempts=12
 ).on(retry=TRANSIENT)  # fmt: skip
 
-# Each source has a token bucket and a breaker of its own. The numbers of the bucket are what holds until the row in
-# coins.sources says something else; the breaker's cap keeps every pause at five minutes.
+# Each source has a token bucket and a breaker of its own. These numbers of the bucket hold until the row in
+# coins.sources changes them; the breaker's cap keeps every pause at five minutes.
 SOURCE = Limit(
     "source:{source_id}",
     rate=30,
@@ -43,14 +43,14 @@ SOURCE = Limit(
 
 @hf.resource
 async def pool() -> AsyncIterator[AsyncConnectionPool]:
-    """Connections for what handlers read before they ask a marketplace."""
+    """Yield the pool that handlers read from before they call a marketplace."""
     async with AsyncConnectionPool(hf.url, min_size=1, max_size=4, open=False) as opened:
         yield opened
 
 
 @hf.resource
 async def markets() -> AsyncIterator[Markets]:
-    """The way to all marketplaces, with the cache before it."""
+    """Yield a client of all marketplaces, behind the cache."""
     async with aiohttp.ClientSession(timeout=TIMEOUT) as session:
         yield Markets(session, Cache(config.cache_path, config.cache_ttl, enabled=config.cache_enabled))
 
@@ -65,7 +65,7 @@ async def scrape(
     db: AsyncConnectionPool = pool.value,
     market: Markets = markets.value,
 ) -> None:
-    """Asks a source for a coin. query_params take the place of what the intake says; with null, nothing is said."""
+    """Search a source for a coin. `query_params` override the intake; a null removes the intake's value."""
     query, url = await _question(db, intake_id, source_id, query_params)
     listings, cached = await market.search(source_id, url, query, ctx.job_id)
     async with ctx.transaction() as conn:  # prices, valuation and the job's success: all or none
@@ -76,7 +76,7 @@ async def scrape(
         ctx.set_result({"cached": cached, **kept})
 
 
-async def _question(db: AsyncConnectionPool, intake_id: UUID, source_id: str, asked: Query) -> tuple[Query, str]:
+async def _question(db: AsyncConnectionPool, intake_id: UUID, source_id: str, requests: Query) -> tuple[Query, str]:
     async with db.connection() as conn, conn.cursor(row_factory=dict_row) as cursor:
         await cursor.execute(
             "select i.*, m.url from coins.coin_intakes i, coins.marketplaces m where i.id = %s and m.id = %s",
@@ -85,7 +85,7 @@ async def _question(db: AsyncConnectionPool, intake_id: UUID, source_id: str, as
         row = await cursor.fetchone()
     if row is None:
         raise Fail(f"no intake {intake_id}, or no source {source_id!r}", code="UNKNOWN")
-    return {name: asked.get(name, row[name]) for name in FIELDS}, row["url"]
+    return {name: requests.get(name, row[name]) for name in FIELDS}, row["url"]
 
 
 async def _keep(

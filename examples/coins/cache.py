@@ -1,4 +1,4 @@
-"""Answers of marketplaces, kept for a while in one SQLite file that all workers of a machine share."""
+"""Responses of marketplaces, kept for a while in one SQLite file that all workers of a machine share."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from coins.listings import FIELDS, Query
 
 
 def cache_key(source_id: str, query: Query) -> str:
-    """source_id|year|mintmark|denomination|series|title"""
+    """Return source_id|year|mintmark|denomination|series|title."""
     return "|".join([source_id, *("" if query.get(name) is None else str(query[name]) for name in FIELDS)])
 
 
@@ -23,27 +23,27 @@ class Cache:
         self._path, self._ttl, self._enabled = path, ttl, enabled
 
     def get(self, key: str) -> tuple[str, str] | None:
-        """The kind and the text of an answer that is not too old."""
+        """Return the kind and the text of a response that has not expired."""
         if not self._enabled:
             return None
         with self._opened() as db:
             found: tuple[str, str] | None = db.execute(
-                "select kind, body from answers where key = ? and stored_at > ?", [key, time.time() - self._ttl]
+                "select kind, body from responses where key = ? and stored_at > ?", [key, time.time() - self._ttl]
             ).fetchone()
             return found
 
     def put(self, key: str, kind: str, body: str) -> None:
-        """Keeps an answer in place of an older one; what is too old goes."""
+        """Store a response in place of an older one, and delete expired ones."""
         if not self._enabled:
             return
         with self._opened() as db:
-            db.execute("insert or replace into answers values (?, ?, ?, ?)", [key, kind, body, time.time()])
-            db.execute("delete from answers where stored_at <= ?", [time.time() - self._ttl])
+            db.execute("insert or replace into responses values (?, ?, ?, ?)", [key, kind, body, time.time()])
+            db.execute("delete from responses where stored_at <= ?", [time.time() - self._ttl])
 
     @contextmanager
     def _opened(self) -> Iterator[sqlite3.Connection]:
         with closing(sqlite3.connect(self._path, timeout=10)) as db, db:
             db.execute(
-                "create table if not exists answers (key text primary key, kind text, body text, stored_at real)"
+                "create table if not exists responses (key text primary key, kind text, body text, stored_at real)"
             )
             yield db

@@ -1,4 +1,4 @@
-"""What the environment says, by the names that were asked for and with those numbers as defaults."""
+"""Configuration from the environment: the document's names and default values."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Config:
 
     @classmethod
     def load(cls, environ: Mapping[str, str] = os.environ) -> Config:
-        """Reads it once, when the application is imported."""
+        """Read the environment once, when the application is imported."""
         lock_timeout = float(environ.get("JOB_LOCK_TIMEOUT_SECONDS", "300"))
         return cls(
             worker_id=environ.get("WORKER_ID", "worker"),

@@ -6,6 +6,6 @@ from pathlib import Path
 
 
 def document_sql() -> dict[str, str]:
-    """Word for word, by their first line."""
+    """Return the document's queries, word for word, by their first line."""
     blocks = Path(__file__).with_name("document.sql").read_text().strip().split("\n\n")
     return {block.partition("\n")[0].removeprefix("-- "): block for block in blocks}

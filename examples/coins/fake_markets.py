@@ -1,4 +1,4 @@
-"""Four marketplaces on loopback addresses, each with a temper of its own, that remember who asked what and when."""
+"""Four marketplaces on loopback addresses, each with its own behaviour, that record every request and its time."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LOTS = 5  # of each coin at each marketplace
 
 
 @dataclass
-class Asked:
+class Request:
     """One request, as the marketplace saw it."""
 
     at: float
@@ -36,43 +36,43 @@ class Asked:
 
 @dataclass
 class Market:
-    """What one marketplace does; a test may change it while it serves."""
+    """One marketplace; a test may change its behaviour while it serves."""
 
     id: str
     name: str
     address: str
     page: bool = False  # HTML without ids, in place of JSON with them
     delay: float = 0.0
-    bucket: tuple[float, float] | None = None  # starts in a second, and at once; who asks faster gets 429
+    bucket: tuple[float, float] | None = None  # starts in a second, and at once; a faster client gets 429
     failing: bool = False
-    held: set[str] = field(default_factory=set)  # titles whose first request is never answered
+    held: set[str] = field(default_factory=set)  # titles whose first request gets no response
     url: str = ""
-    asked: list[Asked] = field(default_factory=list)
+    requests: list[Request] = field(default_factory=list)
     tokens: float | None = None
 
     def open_in(self, conn: Any, per_minute: float) -> None:
-        """Makes it a row of coins.sources: its jobs may run from now on, so many a minute."""
+        """Add it to coins.sources: its jobs may run from now on, this many a minute."""
         conn.execute(
             "insert into coins.sources (id, name, url, enabled, rate_limit_per_minute) values (%s, %s, %s, true, %s)",
             [self.id, self.name, self.url, per_minute],
         )
 
     def over_limit(self) -> bool:
-        """Takes a token of the bucket, if there is one left."""
+        """Take a token of the bucket; return whether there was none left."""
         if self.bucket is None:
             return False
         rate, burst = self.bucket
-        since = self.asked[-1].at if self.asked else 0.0
+        since = self.requests[-1].at if self.requests else 0.0
         self.tokens = min(burst, burst if self.tokens is None else self.tokens + (time.time() - since) * rate)
         self.tokens -= 1
         return self.tokens < 0
 
     def count(self, status: int | None = None) -> int:
-        """How many requests it had, or answered so."""
-        return sum(status in (None, each.status) for each in self.asked)
+        """Return the number of requests, or of those with this status."""
+        return sum(status in (None, each.status) for each in self.requests)
 
     async def search(self, request: web.Request) -> web.Response:
-        """`/search?year=1909&mintmark=S...`"""
+        """Handle `/search?year=1909&mintmark=S...`."""
         status, title = 200, request.query.get("title", "")
         if self.over_limit():
             status = 429
@@ -80,17 +80,17 @@ class Market:
             status = 503
         elif title == "nothing of the kind":
             status = 404
-        self.asked.append(Asked(time.time(), request.headers.get("X-Job-Id", ""), status, title))
+        self.requests.append(Request(time.time(), request.headers.get("X-Job-Id", ""), status, title))
         if title in self.held:
             self.held.remove(title)
             await asyncio.sleep(3600)
         await asyncio.sleep(self.delay)
         if status != 200:
             return web.Response(status=status)
-        return self.html_answer(request) if self.page else self.json_answer(request)
+        return self.html_page(request) if self.page else self.json_page(request)
 
-    def json_answer(self, request: web.Request) -> web.Response:
-        """Every lot with its id; the first one is shown twice, the first time with half of its title."""
+    def json_page(self, request: web.Request) -> web.Response:
+        """Return every lot with its id; the first one appears twice, the first time with half of its title."""
         lots = [
             {"id": f"{self.id}-{coin['year']}-{n}", "url": f"{self.url}/item/{coin['year']}-{n}?campaign={n}",
              "title": f"{coin['title']} graded {60 + n}", "price": price(coin, n), "type": "sold",
@@ -100,11 +100,11 @@ class Market:
         short = [lots[0] | {"title": lots[0]["title"][:11]}] if lots else []
         return web.json_response({"listings": short + lots})
 
-    def html_answer(self, request: web.Request) -> web.Response:
-        """What people see: no ids, tracking parameters in the links, odd spacing; the last lot is only offered."""
+    def html_page(self, request: web.Request) -> web.Response:
+        """Return a page for people: no ids, tracking parameters in links, odd spacing; the last lot is only offered."""
         rows = [
             f'<li class="lot" data-date="2026-02-{n + 10}" data-type="{"ask" if n == LOTS - 1 else "sold"}">'
-            f'<a href="{self.url}/lot/{coin["year"]}/{n}?seen={len(self.asked)}#bids">'
+            f'<a href="{self.url}/lot/{coin["year"]}/{n}?seen={len(self.requests)}#bids">'
             f"{html.escape(coin['title'])}  {n}</a> <b>{price(coin, n)}</b></li>"
             for coin, n in found(request)
         ]
@@ -112,19 +112,19 @@ class Market:
 
 
 def found(request: web.Request) -> list[tuple[dict[str, Any], int]]:
-    """The lots of all coins that fit what was asked; what was not asked fits."""
+    """Return the lots of all coins that match the query; a missing field matches."""
     names = [name for name in ("year", "mintmark", "denomination", "series") if name in request.query]
     fitting = [coin for coin in COINS if all(str(coin[name]) == request.query[name] for name in names)]
     return [(coin, n) for coin in fitting for n in range(LOTS)]
 
 
 def price(coin: dict[str, Any], n: int) -> str:
-    """Each lot has a price of its own, around what the coin is worth."""
+    """Return a lot's own price, around the value of the coin."""
     return f"${WORTH[coin['year']] * (90 + 5 * n) / 10_000:,.2f}"
 
 
 def hand_in(conn: Any, coin: dict[str, Any]) -> UUID:
-    """Makes a coin an intake; answers its id."""
+    """Create an intake for a coin and return its id."""
     intake = uuid4()
     conn.execute(
         """insert into coins.coin_intakes (id, year, mintmark, denomination, series, title)
@@ -135,7 +135,7 @@ def hand_in(conn: Any, coin: dict[str, Any]) -> UUID:
 
 
 def four_markets() -> dict[str, Market]:
-    """One that counts, one for people, one that is slow and one that fails."""
+    """Return one that limits requests, one for people, one that is slow and one that fails."""
     return {
         market.id: market
         for market in (
@@ -149,7 +149,7 @@ def four_markets() -> dict[str, Market]:
 
 @contextmanager
 def serving(*markets: Market) -> Iterator[None]:
-    """Serves them from a thread of their own for the length of a block."""
+    """Serve them from a thread of their own for the length of a block."""
     loop, ready = asyncio.new_event_loop(), threading.Event()
 
     async def start() -> list[web.AppRunner]:

@@ -1,4 +1,4 @@
-"""What marketplaces answer, read into listings; how sure a listing is the coin; what prices come to. No I/O here."""
+"""Parse what marketplaces return into listings, match listings to coins, and value coins. No I/O here."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from typing import Any
 from holdfast.effects import price_point_key
 
 FIELDS = ("year", "mintmark", "denomination", "series", "title")
-Query = dict[str, Any]  # of each field what is asked for, or None
+Query = dict[str, Any]  # the wanted value of each field, or None
 
 _WEIGHTS = {"year": 30, "mintmark": 20, "denomination": 15, "series": 20, "title": 15}
-_GOOD_MATCH = 50  # of 100; what is weaker does not count in a valuation
+_GOOD_MATCH = 50  # of 100; weaker matches do not count in a valuation
 _LOT = re.compile(
     r'<li class="lot" data-date="(?P<day>[^"]+)" data-type="(?P<kind>\w+)">\s*'
     r'<a href="(?P<url>[^"]+)">(?P<title>[^<]+)</a>\s*<b>(?P<price>[^<]+)</b>'
@@ -36,7 +36,7 @@ class Listing:
 
     @property
     def dedupe_key(self) -> str:
-        """`ext_` and the marketplace's own id, else `hash_` and 16 hex digits of what the listing says."""
+        """Return `ext_` and the marketplace's own id, else `hash_` and 16 hex digits of the listing's text."""
         return price_point_key(
             external_id=self.external_id,
             url=self.url,
@@ -48,7 +48,7 @@ class Listing:
 
 
 def read_json(text: str) -> list[Listing]:
-    """A marketplace with an interface for programs: every listing has an id."""
+    """Parse the response of a marketplace with an API: every listing has an id."""
     return [
         Listing(str(lot["id"]), lot["url"], lot["title"], cents(lot["price"]), lot["type"], lot["sold_at"][:10])
         for lot in json.loads(text)["listings"]
@@ -56,9 +56,9 @@ def read_json(text: str) -> list[Listing]:
 
 
 def read_html(text: str) -> list[Listing]:
-    """A dealer's page: no ids, only what people see."""
+    """Parse a dealer's page, which has no ids."""
     if '<ul class="lots">' not in text:
-        raise ValueError("this is no page of results")  # a captcha, a login: asking again would not help
+        raise ValueError("this is no page of results")  # a captcha, a login: a retry would not help
     return [
         Listing(None, html.unescape(lot["url"]), html.unescape(lot["title"]), cents(lot["price"]), lot["kind"],
                 lot["day"][:10])
@@ -67,17 +67,17 @@ def read_html(text: str) -> list[Listing]:
 
 
 def cents(price: str) -> int:
-    """`$1,250.00` is 125000."""
+    """Return cents: `$1,250.00` is 125000."""
     return int(Decimal(re.sub(r"[^0-9.]", "", price)) * 100)
 
 
 def match_strength(query: Query, title: str) -> int:
-    """0 to 100: how sure it is that a title names the coin asked for. Who asks for less gets less sure answers."""
+    """Return 0 to 100: how surely a title names the wanted coin. A query with fewer fields gets less sure matches."""
     words = _words(title)
     strength = 0.0
     for field, weight in _WEIGHTS.items():
-        asked = _words(str(query.get(field) or ""))
-        strength += weight * len(asked & words) / len(asked) if asked else 0
+        requests = _words(str(query.get(field) or ""))
+        strength += weight * len(requests & words) / len(requests) if requests else 0
     return round(strength)
 
 
@@ -87,7 +87,7 @@ def _words(text: str) -> set[str]:
 
 @dataclass(frozen=True)
 class Valuation:
-    """What a coin is worth, and between which prices it was sold."""
+    """The value of a coin, and the range of its sale prices."""
 
     value_cents: int
     low_cents: int
@@ -96,7 +96,7 @@ class Valuation:
 
 
 def value(sold: Iterable[tuple[int, int]]) -> Valuation | None:
-    """The median of what good matches were sold for, (cents, match_strength) each, the surer ones counting more."""
+    """Return the weighted median of the prices of good matches, (cents, match_strength) each."""
     prices = sorted((cents, strength) for cents, strength in sold if strength >= _GOOD_MATCH)
     half, passed = sum(strength for _, strength in prices) / 2, 0
     for price, strength in prices:

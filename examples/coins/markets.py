@@ -1,4 +1,4 @@
-"""Asks a marketplace, or the cache."""
+"""Search a marketplace, or the cache."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TRANSIENT = (TimeoutError, ConnectionError, aiohttp.ClientConnectionError,
 
 
 class Refused(Exception):
-    """The marketplace answered, but with no listings. Its code says whether to ask again: HTTP_503 yes, HTTP_404 no."""
+    """The marketplace responded without listings. The code decides about a retry: HTTP_503 yes, HTTP_404 no."""
 
     def __init__(self, source_id: str, status: int) -> None:
         super().__init__(f"{source_id} answered {status}")
@@ -29,16 +29,16 @@ class Markets:
         self._session, self._cache = session, cache
 
     async def search(self, source_id: str, url: str, query: Query, job_id: str) -> tuple[list[Listing], bool]:
-        """The listings for a coin, and whether they came from the cache."""
+        """Return the listings for a coin, and whether they came from the cache."""
         key = cache_key(source_id, query)
         if (kept := await asyncio.to_thread(self._cache.get, key)) is not None:
             return _read(*kept), True
         params = {name: str(query[name]) for name in FIELDS if query.get(name) is not None}
-        async with self._session.get(f"{url}/search", params=params, headers={"X-Job-Id": job_id}) as answer:
-            if answer.status != 200:
-                raise Refused(source_id, answer.status)
-            kind, body = answer.content_type, await answer.text()
-        listings = _read(kind, body)  # what cannot be read is not kept
+        async with self._session.get(f"{url}/search", params=params, headers={"X-Job-Id": job_id}) as response:
+            if response.status != 200:
+                raise Refused(source_id, response.status)
+            kind, body = response.content_type, await response.text()
+        listings = _read(kind, body)  # unreadable responses are not kept
         await asyncio.to_thread(self._cache.put, key, kind, body)
         return listings, False
 

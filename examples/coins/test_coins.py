@@ -65,9 +65,9 @@ class Shop:
         self.intake: UUID = hand_in(conn, COINS[0])
 
     def sell(self, source_id: str, per_minute: float = 6000) -> Market:
-        """Makes one of the marketplaces a source, forgetting what it did before."""
+        """Make one of the marketplaces a source, without its earlier requests."""
         market = self.markets[source_id]
-        market.asked.clear()
+        market.requests.clear()
         market.tokens, market.failing = None, source_id == "flaky"
         market.open_in(self.conn, per_minute)
         return market
@@ -75,8 +75,8 @@ class Shop:
     def rows(self, statement: str, *values: Any) -> list[dict[str, Any]]:
         return self.conn.execute(statement, values or None).fetchall()
 
-    def told(self, name: str) -> list[dict[str, Any]]:
-        """What the document's own query answers."""
+    def query(self, name: str) -> list[dict[str, Any]]:
+        """Return the rows of a query of the document."""
         return self.rows(DOCUMENT[name])
 
     def job(self, job_id: Any) -> dict[str, Any]:
@@ -118,13 +118,13 @@ def test_the_defaults_are_the_document_s_numbers() -> None:
 
 
 def test_the_environment_changes_them_by_the_document_s_names() -> None:
-    said = {
+    env = {
         "WORKER_ID": "worker-1",
         "JOB_LOCK_TIMEOUT_SECONDS": "600",
         "CACHE_TTL_SECONDS": "5",
         "CACHE_ENABLED": "false",
     }
-    config = Config.load(said)
+    config = Config.load(env)
     assert (config.worker_id, config.lock_timeout, config.heartbeat) == ("worker-1", 600, 20)
     assert (config.cache_ttl, config.cache_enabled) == (5, False)
 
@@ -153,7 +153,7 @@ def test_a_permanent_error_is_failed_and_a_transient_one_retryable(shop: Shop) -
     shop.jobs.drain(raise_errors=False)
     assert (shop.job(gone.id)["status"], shop.job(gone.id)["error_message"]) == ("failed", "auctions answered 404")
     assert (shop.job(later.id)["status"], shop.job(later.id)["error_message"]) == ("retryable", "flaky answered 503")
-    assert shop.source("auctions")["failure_streak"] == 0  # the source works, the question was wrong
+    assert shop.source("auctions")["failure_streak"] == 0  # the source works, the query was wrong
 
 
 def test_a_source_that_is_away_or_silent_is_a_transient_error(shop: Shop) -> None:
@@ -197,16 +197,16 @@ def test_the_dedupe_key_is_the_external_id_or_a_hash_of_what_is_normalised() -> 
     assert len({key(), *others}) == 6
 
 
-def test_the_same_lot_seen_again_is_kept_once_at_its_best_match(shop: Shop) -> None:
+def test_a_lot_that_appears_again_is_kept_once_at_its_best_match(shop: Shop) -> None:
     shop.sell("dealers")
-    for broad in (True, False, True):  # without mint mark and series less is sure
+    for broad in (True, False, True):  # without mint mark and series the match is weaker
         shop.scrape("dealers", **({"mintmark": None, "series": None} if broad else {}))
     drained = [shop.job(each.job_id)["result"] for each in shop.jobs.drain()]
     assert [(each.get("inserted"), each.get("updated"), each.get("kept")) for each in drained] == [
         (LOTS, None, None), (None, LOTS, None), (None, None, LOTS),
     ]  # fmt: skip
     assert {row["match_strength"] for row in shop.rows("select match_strength from price_points")} == {100}
-    assert shop.told("Verify no duplicate price_points for same intake/source/dedupe_key") == []
+    assert shop.query("Verify no duplicate price_points for same intake/source/dedupe_key") == []
 
 
 def test_there_is_one_valuation_for_an_intake_and_it_follows_the_prices(shop: Shop) -> None:
@@ -219,7 +219,7 @@ def test_there_is_one_valuation_for_an_intake_and_it_follows_the_prices(shop: Sh
     shop.scrape("dealers")
     shop.jobs.drain()
     (second,) = shop.rows("select intake_id, points from valuations")
-    assert second == {"intake_id": shop.intake, "points": 2 * LOTS - 1}  # what is only asked for is no price
+    assert second == {"intake_id": shop.intake, "points": 2 * LOTS - 1}  # an offer is no price
 
 
 def test_a_valuation_waits_for_what_another_job_is_about_to_commit(shop: Shop) -> None:
@@ -253,17 +253,17 @@ def test_five_failures_in_a_row_pause_a_source_for_five_minutes_and_a_probe_ends
         shop.scrape("flaky")
     failed_at = shop.jobs.clock.freeze()
     shop.jobs.drain(raise_errors=False)
-    assert (len(flaky.asked), shop.source("flaky")["failure_streak"]) == (5, 5)
+    assert (len(flaky.requests), shop.source("flaky")["failure_streak"]) == (5, 5)
     assert shop.source("flaky")["paused_until"] == failed_at + timedelta(minutes=5)
 
     other = shop.scrape("auctions")
     shop.jobs.clock.travel(timedelta(minutes=4, seconds=59))
     shop.jobs.drain(raise_errors=False)
-    assert (len(flaky.asked), shop.job(other.id)["status"]) == (5, "succeeded")  # checked before each attempt
+    assert (len(flaky.requests), shop.job(other.id)["status"]) == (5, "succeeded")  # checked before each attempt
 
     shop.jobs.clock.travel(1)
     shop.jobs.drain(raise_errors=False)
-    assert len(flaky.asked) == 6  # the probe, and it failed: five more minutes
+    assert len(flaky.requests) == 6  # the probe, and it failed: five more minutes
     assert shop.source("flaky")["paused_until"] == failed_at + timedelta(minutes=10)
 
     flaky.failing = False
@@ -289,11 +289,11 @@ def test_the_rate_of_a_source_is_its_row_and_a_change_acts_at_once(shop: Shop) -
     assert {row["attempts"] for row in shop.rows("select attempts from scrape_jobs where status = 'pending'")} == {0}
 
 
-def test_a_source_that_is_not_enabled_is_asked_nothing(shop: Shop) -> None:
+def test_a_source_that_is_not_enabled_gets_no_request(shop: Shop) -> None:
     dealers = shop.sell("dealers")
     shop.rows("update sources set enabled = false where id = 'dealers' returning id")
     shop.scrape("dealers")
-    assert len(shop.jobs.drain()) == 0 and dealers.asked == [] and not shop.source("dealers")["enabled"]
+    assert len(shop.jobs.drain()) == 0 and dealers.requests == [] and not shop.source("dealers")["enabled"]
     shop.rows("update sources set enabled = true where id = 'dealers' returning id")
     assert len(shop.jobs.drain()) == 1 and shop.source("dealers")["enabled"]
 
@@ -306,7 +306,7 @@ def test_the_cache_key_names_the_source_and_the_coin() -> None:
     assert cache_key("ebay", COINS[2]) == "ebay|1921||dollar|Peace|1921 Peace Dollar"
 
 
-def test_an_answer_is_used_again_until_it_is_too_old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_response_is_used_again_until_it_expires(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cache, now = Cache(tmp_path / "cache.sqlite3", ttl=3600), 1_000_000.0
     monkeypatch.setattr("coins.cache.time.time", lambda: now)
     cache.put("key", "text/html", "<ul>")
@@ -316,14 +316,14 @@ def test_an_answer_is_used_again_until_it_is_too_old(tmp_path: Path, monkeypatch
     assert cache.get("key") is None
 
 
-@pytest.mark.parametrize(("enabled", "asked"), [(True, 1), (False, 3)])
-def test_the_cache_can_be_disabled(shop: Shop, monkeypatch: pytest.MonkeyPatch, enabled: bool, asked: int) -> None:
+@pytest.mark.parametrize(("enabled", "requests"), [(True, 1), (False, 3)])
+def test_the_cache_can_be_disabled(shop: Shop, monkeypatch: pytest.MonkeyPatch, enabled: bool, requests: int) -> None:
     monkeypatch.setattr(app, "config", dataclasses.replace(app.config, cache_enabled=enabled))
     dealers = shop.sell("dealers")
     for _ in range(3):
         shop.scrape("dealers")
     shop.jobs.drain()
-    assert len(dealers.asked) == asked
+    assert len(dealers.requests) == requests
 
 
 # Recovery
@@ -337,11 +337,11 @@ def test_a_stuck_job_is_shown_and_taken_back_with_its_attempt_counted(shop: Shop
     assert claimed["locked_at"] is not None and claimed["heartbeat_at"] is not None
     assert shop.rows("select * from claim_next_pending_job('worker-2')") == []  # only one worker can claim a job
     for query in ("Manually check for stuck jobs", "Jobs with no recent heartbeat"):
-        assert shop.told(query) == []
+        assert shop.query(query) == []
 
     shop.conn.execute("update holdfast.claims set heartbeat_at = now() - interval '301 s', expires_at = now()")
     for query in ("Manually check for stuck jobs", "Jobs with no recent heartbeat"):
-        (stuck,) = shop.told(query)
+        (stuck,) = shop.query(query)
         assert (stuck["id"], stuck["locked_by"]) == (UUID(job.id), "worker-1")
         assert stuck["time_since_heartbeat"] > timedelta(minutes=5)
 
@@ -393,20 +393,20 @@ def test_two_workers_process_twenty_jobs_each_exactly_once(shop: Shop, tmp_path:
     with at_work(shop.worker("worker-1", tmp_path), shop.worker("worker-2", tmp_path)):
         shop.conn.execute(DOCUMENT["Create 20 test jobs"])
         wait_for("20 jobs", lambda: shop.rows("select 1 from scrape_jobs where status = 'succeeded' offset 19"))
-    told = shop.told("Check that each job was processed exactly once")
-    assert {row["status"] for row in told} == {"succeeded"} and sum(row["count"] for row in told) == 20
-    assert sorted(row["locked_by"][:8] for row in told) == ["worker-1", "worker-2"]
-    assert len(archive.asked) == len({each.job_id for each in archive.asked}) == 20
-    assert shop.told("Verify no duplicate price_points for same intake/source/dedupe_key") == []
+    query = shop.query("Check that each job was processed exactly once")
+    assert {row["status"] for row in query} == {"succeeded"} and sum(row["count"] for row in query) == 20
+    assert sorted(row["locked_by"][:8] for row in query) == ["worker-1", "worker-2"]
+    assert len(archive.requests) == len({each.job_id for each in archive.requests}) == 20
+    assert shop.query("Verify no duplicate price_points for same intake/source/dedupe_key") == []
     assert len(shop.rows("select 1 from price_points")) == LOTS
 
 
 def test_a_dead_worker_s_job_is_taken_back_and_done_by_another(shop: Shop, tmp_path: Path) -> None:
     archive = shop.sell("archive")
-    archive.held.add(COINS[0]["title"])  # the first request is never answered
+    archive.held.add(COINS[0]["title"])  # the first request gets no response
     job = shop.scrape("archive")
     with at_work(shop.worker("worker-1", tmp_path)) as (first,):
-        wait_for("a job that runs", lambda: archive.asked)
+        wait_for("a job that runs", lambda: archive.requests)
         locked = shop.job(job.id)
         wait_for("a heartbeat", lambda: shop.job(job.id)["heartbeat_at"] > locked["heartbeat_at"])
         first.kill()
@@ -422,23 +422,23 @@ def test_a_dead_worker_s_job_is_taken_back_and_done_by_another(shop: Shop, tmp_p
 # Monitoring
 
 
-def test_the_three_monitoring_queries_answer_as_written(shop: Shop) -> None:
+def test_the_three_monitoring_queries_run_as_written(shop: Shop) -> None:
     shop.sell("dealers")
     shop.sell("flaky")
     done, waiting = shop.scrape("dealers"), shop.scrape("flaky")
     shop.jobs.drain(raise_errors=False)
-    newest, oldest = shop.told("Recent jobs")
+    newest, oldest = shop.query("Recent jobs")
     assert (newest["id"], newest["status"], newest["error_message"]) == (
         UUID(waiting.id),
         "retryable",
         "flaky answered 503",
     )
     assert (oldest["id"], oldest["status"], oldest["error_message"]) == (UUID(done.id), "succeeded", None)
-    flaky, dealers = shop.told("Source status")
+    flaky, dealers = shop.query("Source status")
     assert (flaky["name"], flaky["enabled"], flaky["failure_streak"]) == ("Flaky Coins", True, 1)
     assert (dealers["name"], dealers["failure_streak"]) == ("Main Street Dealers", 0)
     assert dealers["last_success_at"] <= datetime.now(UTC) and dealers["last_failure_at"] is None
-    assert shop.told("Jobs with no recent heartbeat") == []
+    assert shop.query("Jobs with no recent heartbeat") == []
 
 
 def test_what_cannot_be_a_job_is_not_inserted(shop: Shop) -> None:
@@ -448,6 +448,6 @@ def test_what_cannot_be_a_job_is_not_inserted(shop: Shop) -> None:
         shop.rows(insert, shop.intake, "dealers", "running")
     with pytest.raises(psycopg.errors.ForeignKeyViolation, match="or no source auctions"):
         shop.rows(insert, shop.intake, "auctions", "pending")
-    nowhere = shop.scrape("auctions")  # Python does not look; the handler does
+    nowhere = shop.scrape("auctions")  # Python does not check it; the handler does
     shop.jobs.drain(raise_errors=False)
     assert shop.job(nowhere.id)["status"] == "failed"

@@ -24,18 +24,18 @@ def main(stage: Stage) -> None:
     secret = os.environ["INTERNAL_SECRET"] = secrets.token_urlsafe()
     with serving(app.web) as web:
         ids = send_work(stage, web)
-        answers = tick_until_done(stage, web, {"x-internal-secret": secret})
+        responses = tick_until_done(stage, web, {"x-internal-secret": secret})
     stage.show("Insights: what background work cost",
                "select right(org_id, 4) as org, type, runs, failures, reliability_percent as ok, "
                "run_seconds as run_s, queue_seconds as queue_s from harmonyk.insights")  # fmt: skip
     stage.show("What took more than one attempt",
                "select right(org_id::text, 4) as org, type, status, attempts, last_error "
                "from harmonyk.jobs where attempts > 1 order by attempts")  # fmt: skip
-    check(stage, ids, answers)
+    check(stage, ids, responses)
 
 
 def send_work(stage: Stage, web: httpx.Client) -> set[str]:
-    """160 requests, of which 40 say what was said before."""
+    """Send 160 requests, 40 of them repeats."""
     wanted = [
         {"type": "document.index", "orgId": org, "payload": {"document_id": n, "pages": n % 7 + 1}}
         for org in ORGS
@@ -46,26 +46,26 @@ def send_work(stage: Stage, web: httpx.Client) -> set[str]:
     wanted += wanted[::3]
     app.outages.update({"team-1": 2, "team-2": 99})  # one heals after two attempts, one never does
     ids = {web.post("/api/jobs", json=each).raise_for_status().json()["id"] for each in wanted}
-    stage.say(f"{len(wanted)} jobs asked for, {len(ids)} accepted; the others were there already")
+    stage.say(f"{len(wanted)} jobs requested, {len(ids)} accepted; the rest were there already")
     return ids
 
 
 def tick_until_done(stage: Stage, web: httpx.Client, headers: dict[str, str]) -> list[Any]:
-    """What cron does, faster: two ticks at a time until nothing is queued."""
-    answers: list[Any] = []
+    """Do what cron does, faster: two ticks at a time until nothing is queued."""
+    responses: list[Any] = []
     with ThreadPoolExecutor(AT_ONCE) as cron:
 
         def tick() -> dict[str, int]:
             calls = [cron.submit(web.post, "/api/jobs/tick", headers=headers) for _ in range(AT_ONCE)]
-            answers.extend(call.result().json() for call in calls)
+            responses.extend(call.result().json() for call in calls)
             return dict(stage.rows(COUNTS))
 
         stage.follow(f"{AT_ONCE} ticks at a time", tick, ended={"success", "failed"})
-    return answers
+    return responses
 
 
-def check(stage: Stage, ids: set[str], answers: list[Any]) -> None:
-    stage.check('every tick answers {"ok": true}', len(answers), all(each == {"ok": True} for each in answers))
+def check(stage: Stage, ids: set[str], responses: list[Any]) -> None:
+    stage.check('every tick returns {"ok": true}', len(responses), all(each == {"ok": True} for each in responses))
     biggest, used = stage.rows("select max(jobs_claimed), sum(jobs_claimed) from holdfast.worker_tick_metrics")[0]
     stage.check(f"a tick runs at most N = {app.JOBS_PER_TICK}", biggest, biggest <= app.JOBS_PER_TICK)
     counts = dict(stage.rows(COUNTS))

@@ -31,10 +31,10 @@ async def send_digest(to: str, weekday: str = "monday") -> str:
 
 
 class CalendarDown(Exception):
-    """The calendar's provider does not answer."""
+    """The calendar's provider does not respond."""
 
 
-outages: dict[str, int] = {}  # how often a calendar will not answer; the run and the tests fill it
+outages: dict[str, int] = {}  # how many more times a calendar fails; the run and the tests fill it
 
 
 @hf.task(name="calendar.sync", retry=RETRY, dedupe=Dedupe())
@@ -42,13 +42,13 @@ async def sync_calendar(calendar: str) -> int:
     left = outages.get(calendar, 0)
     if left:
         outages[calendar] = left - 1
-        raise CalendarDown(f"calendar {calendar} does not answer")
+        raise CalendarDown(f"calendar {calendar} does not respond")
     return 12
 
 
 async def run_jobs_tick_dev(max_jobs: int = JOBS_PER_TICK) -> Tick:
-    """Claims at most N jobs that are due, runs them in this process, and marks their success or failure. Any number of
-    these may run at the same time, here and elsewhere."""
+    """Claim at most N due jobs, run them in this process, and mark their success or failure. Any number of
+    ticks may run at the same time, here and elsewhere."""
     return await hf.atick(max_jobs=max_jobs)
 
 
@@ -85,7 +85,7 @@ async def enqueue(wanted: Wanted) -> dict[str, str]:
 
 @web.post("/api/jobs/tick")
 async def tick(x_internal_secret: Annotated[str, Header()] = "") -> dict[str, bool]:
-    """What cron calls, every minute or every second."""
+    """Run a tick; cron calls this every minute or every second."""
     secret = os.environ.get("INTERNAL_SECRET", "")
     if not secret or not hmac.compare_digest(secret.encode(), x_internal_secret.encode()):
         raise HTTPException(401, "send INTERNAL_SECRET in the header x-internal-secret")

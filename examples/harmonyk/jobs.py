@@ -1,4 +1,4 @@
-"""When to run again, the dedupe key, and a repository of jobs."""
+"""The backoff, the dedupe key, and a repository of jobs."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from holdfast import Holdfast, Retry, UnknownTask
 
 JobStatus = Literal["queued", "running", "success", "failed"]
 DEFAULT_MAX_ATTEMPTS = 5
-RETRY = Retry.exponential(base=1, cap=60, max_attempts=DEFAULT_MAX_ATTEMPTS)  # what Holdfast itself retries by
+RETRY = Retry.exponential(base=1, cap=60, max_attempts=DEFAULT_MAX_ATTEMPTS)  # Holdfast's own retry policy
 
 
 def get_backoff_delay_ms(attempts: int) -> int:
-    """1 s after none or one, then 2 s, 4 s, 8 s ..., never more than 60 s."""
+    """Return 1 s for zero or one attempt, then 2 s, 4 s, 8 s ..., at most 60 s."""
     return round(RETRY.delay(attempts) * 1000)
 
 
@@ -27,9 +27,9 @@ def can_retry(status: JobStatus, attempts: int, max_attempts: int = DEFAULT_MAX_
 
 
 def make_job_dedupe_key(type_: str, org_id: str | None, payload: dict[str, Any]) -> str:
-    """The key that Holdfast derives too: a test holds the two against each other."""
-    told = json.dumps(payload, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    return f"{type_}::{org_id or 'global'}::{told}"
+    """Return the key that Holdfast derives too; a test compares the two."""
+    document = json.dumps(payload, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return f"{type_}::{org_id or 'global'}::{document}"
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class EnqueueJobInput:
 
 @dataclass(frozen=True)
 class Job:
-    """A job that this repository has claimed. Only with the token can it be ended: the id alone ends nothing."""
+    """A job that this repository has claimed. Ending it takes the token; the id alone ends nothing."""
 
     id: str
     token: int
@@ -53,12 +53,12 @@ class Job:
 
 
 class NotClaimed(Exception):
-    """The job is not this repository's to end: it never claimed it, or its lease ran out and somebody else has it."""
+    """The repository may not end the job: it never claimed it, or the lease expired and another worker has it."""
 
 
 class JobsRepository:
-    """enqueue() for everybody. claim(), mark_success() and mark_failure() are for code that runs jobs by its own hand;
-    the tick endpoint has Holdfast do that."""
+    """enqueue() is for all callers. claim(), mark_success() and mark_failure() are for code that runs jobs itself;
+    the tick endpoint leaves that to Holdfast."""
 
     def __init__(self, hf: Holdfast, lease: str = "60 seconds") -> None:
         self._hf = hf
@@ -73,14 +73,14 @@ class JobsRepository:
         await self._conn.close()
 
     async def enqueue(self, job: EnqueueJobInput) -> str:
-        """Accepts a job, and answers its id; for one that is queued or running already, with that one's."""
+        """Enqueue a job and return its id; return the id of the existing one if it is queued or running."""
         if job.type not in self._hf.tasks:
             raise UnknownTask(job.type, sorted(self._hf.tasks))
         wanted = self._hf.tasks[job.type].using(tenant=job.org_id, run_at=job.run_at)
         return (await wanted.aenqueue(**job.payload)).id
 
     async def claim(self, most: int = 1) -> list[Job]:
-        """At most so many jobs that are due. Each is this repository's alone while the lease lasts."""
+        """Claim at most this many due jobs. No other worker has them while the lease lasts."""
         cursor = await self._conn.execute(
             "select id::text, token, task, tenant, payload, attempt "
             "from holdfast.claim('by hand', '{default}', %s, %s)",
@@ -97,18 +97,18 @@ class JobsRepository:
             raise NotClaimed(id_)
 
     async def mark_failure(self, id_: str, error: str) -> None:
-        """Queues the job again with the delay for its attempts, or fails it for good when its attempts are used up."""
+        """Queue the job again with the delay for its attempts, or fail it for good when its attempts are used up."""
         job = self._mine(id_)
-        told = json.dumps({"type": "Error", "message": error})
+        document = json.dumps({"type": "Error", "message": error})
         ended = await self._conn.execute(
             "select holdfast.fail(%s, %s, %s, make_interval(secs => %s))",
-            [id_, job.token, told, get_backoff_delay_ms(job.attempts) / 1000],
+            [id_, job.token, document, get_backoff_delay_ms(job.attempts) / 1000],
         )
         if await ended.fetchone() != (True,):
             raise NotClaimed(id_)
 
     async def insights(self) -> list[dict[str, Any]]:
-        """What background work cost, and how often it failed, by organisation and type."""
+        """Return what background work cost, and how often it failed, by organisation and type."""
         async with self._conn.cursor(row_factory=dict_row) as cursor:
             return await (await cursor.execute("select * from harmonyk.insights")).fetchall()
 

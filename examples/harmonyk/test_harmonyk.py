@@ -62,7 +62,7 @@ async def web(jobs: JobsRepository, monkeypatch: pytest.MonkeyPatch) -> AsyncIte
 
 
 def shown(kit: Kit, id_: str) -> dict[str, Any]:
-    """The job as the document's table has it."""
+    """Return the job as a row of the document's table."""
     with psycopg.connect(app.hf.url, row_factory=psycopg.rows.dict_row) as conn:
         row = conn.execute("select * from harmonyk.jobs where id = %s", [id_]).fetchone()
     assert row is not None
@@ -146,7 +146,7 @@ async def test_a_failed_job_is_queued_again_with_the_documents_delay(jobs: JobsR
 
 
 async def test_only_who_claimed_a_job_can_end_it(jobs: JobsRepository, kit: Kit) -> None:
-    """The document ends jobs by id alone; a second hand, or one whose lease ran out, would end another's attempt."""
+    """The document ends jobs by id alone; a repeated call, or one with an expired lease, would end another attempt."""
     id_ = await jobs.enqueue(SYNC)
     with pytest.raises(NotClaimed):
         await jobs.mark_success(id_)
@@ -178,8 +178,8 @@ async def test_the_tick_endpoint_runs_at_most_n_jobs_and_says_ok(web: httpx.Asyn
     for n in range(app.JOBS_PER_TICK + 5):
         body = {"type": "document.index", "orgId": ORG, "payload": {"document_id": n}}
         assert (await web.post("/api/jobs", json=body)).status_code == 202
-    answer = await web.post("/api/jobs/tick", headers={"x-internal-secret": "s3cret"})
-    assert (answer.status_code, answer.json()) == (200, {"ok": True})
+    response = await web.post("/api/jobs/tick", headers={"x-internal-secret": "s3cret"})
+    assert (response.status_code, response.json()) == (200, {"ok": True})
     assert _counts() == {"success": app.JOBS_PER_TICK, "queued": 5}
 
 
@@ -187,8 +187,8 @@ async def test_many_ticks_at_once_run_each_job_once(web: httpx.AsyncClient, kit:
     for n in range(60):
         app.index_document.enqueue(n)
     secret = {"x-internal-secret": "s3cret"}
-    answers = await asyncio.gather(*(web.post("/api/jobs/tick", headers=secret) for _ in range(4)))
-    assert [answer.json() for answer in answers] == [{"ok": True}] * 4
+    responses = await asyncio.gather(*(web.post("/api/jobs/tick", headers=secret) for _ in range(4)))
+    assert [response.json() for response in responses] == [{"ok": True}] * 4
     with psycopg.connect(app.hf.url) as conn:
         assert conn.execute("select sum(runs)::int from holdfast.usage").fetchone() == (60,)
         assert conn.execute("select max(attempts)::int from harmonyk.jobs").fetchone() == (1,)
@@ -200,7 +200,7 @@ async def test_the_tick_marks_failures_with_backoff(web: httpx.AsyncClient, kit:
     await web.post("/api/jobs/tick", headers={"x-internal-secret": "s3cret"})
     row = shown(kit, id_)
     assert (row["status"], row["attempts"]) == ("queued", 1)
-    assert row["last_error"] == "calendar team does not answer"
+    assert row["last_error"] == "calendar team does not respond"
     assert row["next_run_at"] > row["created_at"]
     kit.clock.travel(1.5)
     await web.post("/api/jobs/tick", headers={"x-internal-secret": "s3cret"})
@@ -219,10 +219,10 @@ async def test_every_run_is_metered_for_insights(web: httpx.AsyncClient, kit: Ki
     for _ in range(2):
         await app.run_jobs_tick_dev()
         kit.clock.travel(2)
-    told = {(row["org_id"], row["type"]): row for row in (await web.get("/api/insights")).json()}
-    sync = told[ORG, "calendar.sync"]
+    insights = {(row["org_id"], row["type"]): row for row in (await web.get("/api/insights")).json()}
+    sync = insights[ORG, "calendar.sync"]
     assert (sync["runs"], sync["failures"], sync["reliability_percent"]) == (2, 1, 50.0)
-    assert (told[None, "digest.send"]["runs"], told[None, "digest.send"]["failures"]) == (1, 0)
+    assert (insights[None, "digest.send"]["runs"], insights[None, "digest.send"]["failures"]) == (1, 0)
     assert sync["run_seconds"] >= 0 and sync["queue_seconds"] > 0
 
 

@@ -30,7 +30,7 @@ def main(stage: Stage) -> None:
             began = time.monotonic()
             cut = cancel_an_import(stage, client, outside)
             whole = import_all(stage, client, outside)
-            stage.say(f"{outside.asked.total():,} requests in {time.monotonic() - began:.1f} s")
+            stage.say(f"{outside.requests.total():,} requests in {time.monotonic() - began:.1f} s")
         lines = [json.loads(line) for worker in both for line in worker.log.read_text().splitlines()]
     show(stage, outside)
     check_imports(stage, whole, cut)
@@ -40,7 +40,7 @@ def main(stage: Stage) -> None:
 
 
 def cancel_an_import(stage: Stage, client: httpx.Client, outside: FakeWeb) -> str:
-    """Bora thinks better of it when the first of 2,000 bookmarks have been placed."""
+    """Cancel Bora's import when the first of 2,000 bookmarks have been placed."""
     key: str = client.post("/imports", content=make(2000, outside.port, seed=8, name="b"), headers=BORA).json()["id"]
     url = f"/imports/{key}"
     stage.wait_for("Bora's import to begin", lambda: client.get(url, headers=BORA).json()["processed_items"])
@@ -50,7 +50,7 @@ def cancel_an_import(stage: Stage, client: httpx.Client, outside: FakeWeb) -> st
 
 
 def import_all(stage: Stage, client: httpx.Client, outside: FakeWeb) -> str:
-    """Ann's bookmarks, and all links that are new, to the end."""
+    """Import Ann's bookmarks and enrich all new links, to the end."""
     key: str = client.post("/imports", content=make(LINKS, outside.port), headers=ANN).json()["id"]
 
     def look() -> dict[str, int]:
@@ -92,8 +92,8 @@ def check_fetching(stage: Stage, outside: FakeWeb) -> None:
     stage.check("enriched once: no page fetched again", f"{len(pages)} once, {twice} twice", twice == 0)
     most = max(outside.most[host] for host in SITES)
     stage.check(f"k = {K} at once of a domain, over both workers", most, most <= K)
-    forbidden = sum(path.startswith("/private") for _, path in outside.asked)
-    stage.check("robots.txt is honoured", f"{forbidden} forbidden pages asked for", forbidden == 0)
+    forbidden = sum(path.startswith("/private") for _, path in outside.requests)
+    stage.check("robots.txt is honoured", f"{forbidden} forbidden pages requested", forbidden == 0)
     stored = stage.rows("select 1 from canonical_links link where to_jsonb(link)::text ~ 'recipe'")
     stage.check("no full text is stored", f"{len(stored)} rows with text", not stored)
 
@@ -115,9 +115,9 @@ def check_telemetry(stage: Stage, events: list[dict[str, Any]], lines: list[dict
     stage.check("log fields", f"{len(windows)} windows", {name for line in lines for name in line} >= FIELDS)
     ends = ["job dead" in json.dumps(event.get("breadcrumbs")) for event in events if event["level"] == "error"]
     stage.check("Sentry: a breadcrumb when a job goes dead", f"{sum(ends)} of {len(ends)}", all(ends) and bool(ends))
-    told = [*events, *lines, *(block.reason for block in hf.blocks())]
-    leaks = sum("s3cr3t" in json.dumps(each) for each in told)
-    stage.check("no URL query in Sentry, logs, reasons of blocks", f"{leaks} in {len(told)} of them", leaks == 0)
+    texts = [*events, *lines, *(block.reason for block in hf.blocks())]
+    leaks = sum("s3cr3t" in json.dumps(each) for each in texts)
+    stage.check("no URL query in Sentry, logs, reasons of blocks", f"{leaks} in {len(texts)} of them", leaks == 0)
 
 
 if __name__ == "__main__":

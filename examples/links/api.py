@@ -1,4 +1,4 @@
-"""The web tier: takes in a file, makes the import's jobs, shows how far they are. It never claims one."""
+"""The web tier: accepts a file, creates the import's jobs, shows their progress. It never claims one."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ api = FastAPI(title="links", lifespan=lifespan)
 
 
 async def import_job(request: Request, import_id: UUID, user: User) -> dict[str, Any]:
-    """The import that was asked for; somebody else's is as if it were not there."""
+    """Return the requested import; another user's import is not found."""
     async with request.app.state.pool.connection() as conn:
         sql = "select * from links.import_jobs where id = %s and user_id = %s"
         row: dict[str, Any] | None = await (await conn.execute(sql, [import_id, user])).fetchone()
@@ -71,5 +71,5 @@ async def show_import(row: Import) -> dict[str, Any]:
 
 @api.post("/imports/{import_id}/cancel")
 async def cancel_import(row: Import) -> dict[str, int]:
-    """What waits is canceled, what runs is told to stop. Links that were placed stay, and so do their jobs."""
+    """Cancel what waits and ask what runs to stop. Links that were placed stay, and so do their jobs."""
     return {"canceled_items": await hf.acancel_batch(str(row["id"]))}

@@ -15,7 +15,7 @@ N = int(os.environ.get("LINKS_CONCURRENCY", "10"))  # jobs at once in one worker
 K = int(os.environ.get("LINKS_PER_DOMAIN", "2"))  # of one domain at once, over all workers
 MAX_ATTEMPTS = 2
 BACKOFF = float(os.environ.get("LINKS_BACKOFF", "300"))  # seconds after the first failure
-LOCK_TTL = float(os.environ.get("LINKS_LOCK_TTL", "600"))  # seconds after which a dead worker's jobs are taken back
+LOCK_TTL = float(os.environ.get("LINKS_LOCK_TTL", "600"))  # seconds after which a dead worker's jobs are reclaimed
 AGAIN = Retry.fixed(BACKOFF, max_attempts=MAX_ATTEMPTS)
 
 # prefetch=0: a worker claims what it can start at once, so never more than N.
@@ -31,7 +31,7 @@ async def web() -> AsyncIterator[Web]:
 
 @hf.task(name="links.place", queue="imports", priority=1, retry=AGAIN)
 async def place(part: int, bookmarks: list[Bookmark], *, ctx: Context = CONTEXT) -> None:
-    """Some bookmarks of an import: puts them into the user's folders, and has links enriched that are new."""
+    """Put some bookmarks of an import into the user's folders, and have new links enriched."""
     links: list[tuple[str, str, str, datetime | None]] = []
     wrong: list[str] = []
     for each in bookmarks:
@@ -64,7 +64,7 @@ async def place(part: int, bookmarks: list[Bookmark], *, ctx: Context = CONTEXT)
     limits=[Limit("domain:{domain}", concurrency=K)],
 )
 async def enrich(link: str, url: str, domain: str, *, ctx: Context = CONTEXT, web: Web = web.value) -> None:
-    """Reads a link's page and keeps what its head says; the row and the job's success are committed together."""
+    """Read a link's page and store its head; the row and the job's success are committed together."""
     page = await web.read(url)
     async with ctx.transaction() as conn:
         if isinstance(page, Elsewhere):
@@ -84,8 +84,8 @@ async def enrich(link: str, url: str, domain: str, *, ctx: Context = CONTEXT, we
 
 
 async def enrich_new(conn: Any, urls: list[str]) -> None:
-    """Stores the canonical links that are not there yet, each with its enrichment job: one transaction, so there is one
-    job of a link, for ever. (In the order of the urls: two imports of the same links must not wait for each other.)"""
+    """Store the new canonical links, each with its enrichment job: one transaction, so a link has one job
+    for ever. They are in the order of the urls: two imports of the same links must not wait for each other."""
     cursor = await conn.execute(
         """insert into links.canonical_links (url, domain) select * from unnest(%s::text[], %s::text[])
            on conflict (url) do nothing returning id::text as link, url, domain""",
@@ -96,7 +96,7 @@ async def enrich_new(conn: Any, urls: list[str]) -> None:
 
 @hf.task(name="links.imported", queue="imports", priority=1)
 async def imported(import_id: str, *, ctx: Context = CONTEXT) -> None:
-    """The batch's callback, once, when its last bookmark has been dealt with. Here one would tell the user."""
+    """Handle the end of the batch, once, after the last bookmark. An application would notify the user here."""
     if (done := await hf.aget_batch(import_id)) is not None:
         ctx.log.info(
             "import ended", extra={"fields": {"import": import_id, "status": done.status, "total": done.total}}

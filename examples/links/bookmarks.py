@@ -1,4 +1,4 @@
-"""Reads the file that Chrome's "Export bookmarks" writes, and says which links are the same link."""
+"""Read the file that Chrome's "Export bookmarks" writes, and normalize links."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Bookmark:
 
 
 def parse(text: str) -> list[Bookmark]:
-    """Every bookmark of a Netscape bookmark file, in its order."""
+    """Return every bookmark of a Netscape bookmark file, in its order."""
     reader = _Reader()
     reader.feed(text.replace("\0", ""))
     reader.close()
@@ -63,7 +63,7 @@ class _Reader(HTMLParser):
             elif url := self._link.get("href"):
                 folder = "/".join(filter(None, self._folders))
                 added = _time(self._link.get("add_date"))
-                # What is too long to be a link stays too long, and harms nobody else's: it fails alone.
+                # A link that is too long stays too long, and fails alone.
                 self.found.append(Bookmark(url[: LONGEST_URL + 1], text[:1000], folder[:1000], added))
 
 
@@ -75,8 +75,8 @@ def _time(seconds: str | None) -> datetime | None:
 
 
 def canonical(url: str) -> str:
-    """The one spelling of a link. Fragment, login, default port, tracking parameters and the slash at the end of a
-    path make no difference. Raises ValueError for what is no link to a page."""
+    """Return the one spelling of a link. Fragment, login, default port, tracking parameters and a trailing slash
+    make no difference. Raise ValueError for what is no link to a page."""
     parts = urlsplit(url.strip())
     scheme = parts.scheme.lower()
     if scheme not in USUAL_PORT or not parts.hostname or len(url) > LONGEST_URL:
@@ -94,5 +94,5 @@ def _matters(parameter: str) -> bool:
 
 
 def domain(url: str) -> str:
-    """Whose page it is: the host, on which the limit of two at once is counted."""
+    """Return the host, on which the limit of two at once is counted."""
     return urlsplit(url).hostname or ""

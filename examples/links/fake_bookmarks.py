@@ -1,5 +1,5 @@
-"""Makes the file that Chrome would export for somebody who keeps links for years: nested folders, the same page again
-and again with other tracking parameters, and bookmarklets. The same seed makes the same file."""
+"""Make a bookmark file as Chrome exports it after years of use: nested folders, the same page again and again
+with other tracking parameters, and bookmarklets. The same seed makes the same file."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ ODD = [
 
 
 def make(links: int, port: int, seed: int = 7, name: str = "") -> str:
-    """A file with so many links; `name` keeps one person's pages apart from another's."""
+    """Return a file with this many links; `name` keeps one person's pages apart from another's."""
     rng = random.Random(seed)
     urls = list(_urls(links, port, rng, name))
     folders: dict[tuple[str, ...], list[str]] = {}
@@ -65,14 +65,14 @@ def _urls(links: int, port: int, rng: random.Random, name: str) -> Iterator[str]
             continue
         else:
             ((host, kind, _),) = rng.choices(KEPT, [share for *_, share in KEPT])
-        # Some links carry what is nobody's business.
+        # Some links carry private data.
         query = f"?session=s3cr3t-{number}" if kind in ("broken", "flaky", "forbidden") else ""
         made.append(f"http://{host}:{port}/{kind}/{name}{number}{query}")
         yield made[-1]
 
 
 def _again(url: str, rng: random.Random) -> str:
-    """The same page as somebody else would have kept it."""
+    """Return the same page as another user would have kept it."""
     if "?" in url:
         return f"{url}&utm_campaign=spring"
     return url.replace("http://", "HTTP://") + rng.choice(TRACKS)

@@ -1,7 +1,7 @@
-"""The outside world on 127.0.0.x: sites with good and bad manners, and a Sentry that keeps what it is sent.
+"""The outside world on 127.0.0.x: well and badly behaved sites, and a Sentry that records what it is sent.
 
-Each address is a domain. What a page does is said by the first part of its path; each site has the same parts, but the
-bookmarks (fake_bookmarks.py) ask each for what it is known for. It is noted what was asked for, and how many at once.
+Each address is a domain. The first part of a path selects what its page does; each site has the same parts, and the
+bookmarks (fake_bookmarks.py) use some more often. It counts requests, and how many are open at once.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ ROBOTS = "User-agent: *\nDisallow: /private\n\nUser-agent: OtherBot\nDisallow: /
 PAGE = """<!doctype html><html><head><meta charset="{charset}">{title}
 <meta name="description" content="About {path} &amp; more"><link rel="shortcut icon" href="/icon.png">
 <meta property="og:image" content="https://img.example{path}.jpg"></head><body>{body}</body></html>"""
-BODY = "<p>A secret recipe that nobody may keep.</p>" * 40
+BODY = "<p>A secret recipe that must not be kept.</p>" * 40
 
 
 class FakeWeb:
@@ -48,8 +48,8 @@ class FakeWeb:
 
     def __init__(self) -> None:
         self.port = 0
-        self.asked: Counter[tuple[str, str]] = Counter()  # requests by host and path with query
-        self.answered: Counter[tuple[str, str, int]] = Counter()  # the same, with the status
+        self.requests: Counter[tuple[str, str]] = Counter()  # requests by host and path with query
+        self.responses: Counter[tuple[str, str, int]] = Counter()  # the same, with the status
         self.at_once: Counter[str] = Counter()
         self.most: defaultdict[str, int] = defaultdict(int)  # requests at once, by host
         self.events: list[dict[str, Any]] = []  # what Sentry got
@@ -75,8 +75,8 @@ class FakeWeb:
         return f"http://public@{SENTRY}:{self.port}/1"
 
     def enriched(self) -> Counter[tuple[str, str]]:
-        """How often each page was given in full."""
-        given = {(host, path): n for (host, path, status), n in self.answered.items() if status == 200}
+        """Return how often each page was sent in full."""
+        given = {(host, path): n for (host, path, status), n in self.responses.items() if status == 200}
         return Counter({page: n for page, n in given.items() if page[0] in SITES and page[1] != "/robots.txt"})
 
     def _run(self) -> None:
@@ -97,7 +97,7 @@ class FakeWeb:
         return app
 
     async def _start(self, runner: web.AppRunner) -> None:
-        """The same port on every address; another one when a stranger has it somewhere."""
+        """Bind the same port on every address; try another one if it is taken anywhere."""
         await runner.setup()
         for _ in range(20):
             sockets: list[socket.socket] = []
@@ -116,20 +116,20 @@ class FakeWeb:
     @web.middleware
     async def _count(self, request: web.Request, handler: Any) -> web.StreamResponse:
         host = request.host.partition(":")[0]
-        self.asked[host, request.path_qs] += 1
+        self.requests[host, request.path_qs] += 1
         self.at_once[host] += 1
         self.most[host] = max(self.most[host], self.at_once[host])
         try:
-            answer: web.StreamResponse = await handler(request)
+            response: web.StreamResponse = await handler(request)
         finally:
             self.at_once[host] -= 1
-        self.answered[host, request.path_qs, answer.status] += 1
-        return answer
+        self.responses[host, request.path_qs, response.status] += 1
+        return response
 
     async def _site(self, request: web.Request) -> web.StreamResponse:
         host, path = request.host.partition(":")[0], request.path
         kind = path.split("/")[1]
-        first = self.asked[host, request.path_qs] == 1
+        first = self.requests[host, request.path_qs] == 1
         await asyncio.sleep({"slow": 0.15, "hang": 30.0 * first}.get(kind, 0.02))
         if path == "/robots.txt":
             return web.Response(text=ROBOTS) if SITES[host] != "blog" else web.Response(status=404)
@@ -142,7 +142,7 @@ class FakeWeb:
         return await self._page(request, kind, path)
 
     def _location(self, kind: str, host: str, path: str) -> str:
-        """moved: to another path here; away: to another host; circle: for ever, there and back."""
+        """Return the target of moved (another path here), away (another host) or circle (there and back for ever)."""
         if kind == "moved":
             return path.replace("/moved/", "/page/here-")
         if kind == "circle":
@@ -154,7 +154,7 @@ class FakeWeb:
             return web.Response(body=b"%PDF-1.7 \x00\xff", content_type="application/pdf")
         if kind == "captcha":
             return _html("<title>Just a moment...</title>", path, '<div id="px-captcha"></div>')
-        if kind == "korean":  # says UTF-8 in its header, and is not
+        if kind == "korean":  # declares UTF-8 in its header, and is not
             title = "<title>한국어 제목</title>"
             return _html(title, path, BODY, "euc-kr", "utf-8")
         if kind == "huge":
@@ -174,12 +174,12 @@ def _html(title: str, path: str, body: str, charset: str = "utf-8", claimed: str
 
 
 async def _huge(request: web.Request, path: str) -> web.StreamResponse:
-    """64 MB, for whoever reads to the end."""
-    answer = web.StreamResponse(headers={"Content-Type": "text/html"})
-    await answer.prepare(request)
+    """Send 64 MB to a client that reads to the end."""
+    response = web.StreamResponse(headers={"Content-Type": "text/html"})
+    await response.prepare(request)
     head = PAGE.format(title=f"<title>Page {path}</title>", path=path, body="", charset="utf-8")
-    await answer.write(head.encode())
+    await response.write(head.encode())
     with contextlib.suppress(ConnectionError):
         for _ in range(1024):
-            await answer.write(b"x" * 65536)
-    return answer
+            await response.write(b"x" * 65536)
+    return response

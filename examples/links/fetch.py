@@ -1,4 +1,4 @@
-"""The worker's way to the web: polite (robots.txt), in small bites (reading is capped), to public addresses only."""
+"""HTTP for the worker: it respects robots.txt, caps what it reads, and dials public addresses only."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from links.head import Head, read_head
 AGENT = "LinksBot"
 MOST_READ = 262_144  # bytes of a page: its head is at the beginning
 MOST_HOPS = 5
-MOST_WAIT = 3600.0  # seconds that a Retry-After may ask for
+MOST_WAIT = 3600.0  # longest Retry-After in seconds
 ROBOTS_KEPT = 86_400.0
 
 
@@ -42,7 +42,7 @@ class Elsewhere:
 
 
 class Web:
-    """One worker's session; robots.txt of a site is read once a day. `private`: may dial addresses inside the house."""
+    """One worker's session; robots.txt of a site is read once a day. `private` allows internal addresses."""
 
     def __init__(self, timeout: float = 15.0, private: bool = False) -> None:
         self._timeout, self._private = timeout, private
@@ -60,7 +60,7 @@ class Web:
         await self._session.close()
 
     def _socket(self, info: Any) -> socket.socket:
-        """Whoever imports a file chooses where we connect to. Each address is looked at when it is dialled, whatever
+        """The user who imports a file chooses where we connect to. Each address is checked when it is dialled, whatever
         name or redirect led to it."""
         family, kind, protocol, _, peer = info
         if reason := refusal(ipaddress.ip_address(peer[0]), self._private):
@@ -68,12 +68,12 @@ class Web:
         return socket.socket(family, kind, protocol)
 
     async def read(self, url: str) -> Head | Elsewhere:
-        """What the page says of itself, or where on another host it is. Redirects within the host are followed."""
+        """Return the head of the page, or its place on another host. Redirects within the host are followed."""
         try:
             async with asyncio.timeout(self._timeout):
                 return await self._follow(url)
         except TimeoutError:
-            raise FetchError("TIMEOUT", f"{url} did not answer within {self._timeout:g} s") from None
+            raise FetchError("TIMEOUT", f"{url} did not respond within {self._timeout:g} s") from None
         except aiohttp.ClientError as error:
             raise FetchError("CONNECTION", f"{url} cannot be read: {type(error).__name__}") from error
 
@@ -82,10 +82,10 @@ class Web:
         for _ in range(MOST_HOPS + 1):
             if not await self._allowed(url):
                 raise Dead(f"robots.txt forbids {_page(url)}", code="ROBOTS", block=host)
-            async with self._session.get(url, allow_redirects=False) as answer:
-                if not 300 <= answer.status < 400:
-                    return await _understand(answer, url)
-                url = urljoin(url, answer.headers.get("Location", ""))
+            async with self._session.get(url, allow_redirects=False) as response:
+                if not 300 <= response.status < 400:
+                    return await _understand(response, url)
+                url = urljoin(url, response.headers.get("Location", ""))
             if domain(url) != host:
                 return Elsewhere(url)
         raise FetchError("REDIRECTS", f"{url} leads round in circles")
@@ -100,41 +100,41 @@ class Web:
         return rules.can_fetch(AGENT, url)
 
     async def _robots_text(self, url: str) -> str:
-        """As RFC 9309 has it: what is not there forbids nothing, a server in trouble is asked again later. A redirect
-        counts as not there: the pages of such a site will lead to the other place too, and its rules hold there."""
-        async with self._session.get(url, allow_redirects=False) as answer:
-            if answer.status >= 500:
-                raise FetchError("ROBOTS_UNAVAILABLE", f"{url} answered {answer.status}")
-            return (await _some(answer)).decode("utf-8", "replace") if answer.status == 200 else ""
+        """Follow RFC 9309: a missing file forbids nothing, a server error is retried. A redirect counts as missing:
+        the pages of such a site redirect as well, and the rules of their target apply."""
+        async with self._session.get(url, allow_redirects=False) as response:
+            if response.status >= 500:
+                raise FetchError("ROBOTS_UNAVAILABLE", f"{url} answered {response.status}")
+            return (await _some(response)).decode("utf-8", "replace") if response.status == 200 else ""
 
 
-async def _understand(answer: aiohttp.ClientResponse, url: str) -> Head:
-    """The head of the page, or the error that the answer is."""
-    status = answer.status
+async def _understand(response: aiohttp.ClientResponse, url: str) -> Head:
+    """Return the head of the page, or raise the error for the response."""
+    status = response.status
     if status == 403:
         raise Dead(f"{_page(url)} answered 403", code="HTTP_403", block=domain(url))
-    wait = answer.headers.get("Retry-After", "")
+    wait = response.headers.get("Retry-After", "")
     if status in (429, 503) and wait.isdigit():
         raise RetryLater(min(float(wait), MOST_WAIT), f"{url} answered {status}", code=f"HTTP_{status}")
     if status >= 400:
         raise FetchError(f"HTTP_{status}", f"{url} answered {status}")
     head = Head()
-    if answer.content_type in ("text/html", "application/xhtml+xml"):
-        head = read_head(await _some(answer), answer.charset, url)
+    if response.content_type in ("text/html", "application/xhtml+xml"):
+        head = read_head(await _some(response), response.charset, url)
     if head.captcha:
         raise Dead(f"{_page(url)} wants a human", code="CAPTCHA", block=domain(url))
-    head.content_type = answer.content_type
+    head.content_type = response.content_type
     return head
 
 
 def _page(url: str) -> str:
-    """As operators may read it beside the domain: a query is the business of whoever kept the link."""
+    """Return the URL as operators may read it: without the query, which is private to the user."""
     return url.partition("?")[0]
 
 
-async def _some(answer: aiohttp.ClientResponse) -> bytes:
-    """The first bytes. What is not read is not waited for: leaving the answer's block closes the connection."""
+async def _some(response: aiohttp.ClientResponse) -> bytes:
+    """Return the first bytes. Leaving the response's block closes the connection, so the rest is not read."""
     data = bytearray()
-    while len(data) < MOST_READ and (more := await answer.content.readany()):
+    while len(data) < MOST_READ and (more := await response.content.readany()):
         data += more
     return bytes(data[:MOST_READ])

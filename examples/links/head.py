@@ -1,4 +1,4 @@
-"""What a page says of itself in its head; nothing else of it is kept."""
+"""Read a page's metadata from its head; nothing else of it is kept."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ class Head:
 
 
 def read_head(data: bytes, charset: str | None, url: str) -> Head:
-    """The head of a page of which the first bytes are given."""
+    """Return the head of a page from its first bytes."""
     reader = _Reader()
     reader.feed(decode(data, charset))
-    said = reader.said
-    title = _short(said.get("title") or said.get("og:title"), 300)
+    meta = reader.meta
+    title = _short(meta.get("title") or meta.get("og:title"), 300)
     return Head(
         title=title,
-        description=_short(said.get("description") or said.get("og:description"), 500),
-        icon=_link(url, said.get("icon", "/favicon.ico")),
-        og_image=_link(url, said.get("og:image")),
+        description=_short(meta.get("description") or meta.get("og:description"), 500),
+        icon=_link(url, meta.get("icon", "/favicon.ico")),
+        og_image=_link(url, meta.get("og:image")),
         captcha=bool(_CHALLENGE.search(data) or (title and _ASKS_FOR_A_HUMAN.search(title))),
     )
 
 
 def decode(data: bytes, charset: str | None) -> str:
-    """The text, by the first charset that fits: the header's, the page's own, UTF-8. The last character may be cut."""
+    """Return the text, by the first charset that fits: the header's, the page's own, UTF-8. The end may be cut."""
     own = _META_CHARSET.search(data[:2048])
     for name in filter(None, (charset, own and own[1].decode(), "utf-8")):
         try:
@@ -55,27 +55,27 @@ def decode(data: bytes, charset: str | None) -> str:
 class _Reader(HTMLParser):
     def __init__(self) -> None:
         super().__init__()
-        self.said: dict[str, str] = {}
+        self.meta: dict[str, str] = {}
         self._in_title = False
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         given = {name: value or "" for name, value in attrs}
-        self._in_title = tag == "title" and "title" not in self.said
+        self._in_title = tag == "title" and "title" not in self.meta
         if tag == "meta":
-            self.said.setdefault((given.get("property") or given.get("name", "")).lower(), given.get("content", ""))
+            self.meta.setdefault((given.get("property") or given.get("name", "")).lower(), given.get("content", ""))
         elif tag == "link" and "icon" in given.get("rel", "").lower().split():
-            self.said.setdefault("icon", given.get("href", ""))
+            self.meta.setdefault("icon", given.get("href", ""))
 
     def handle_data(self, data: str) -> None:
         if self._in_title:
-            self.said["title"] = self.said.get("title", "") + data
+            self.meta["title"] = self.meta.get("title", "") + data
 
     def handle_endtag(self, tag: str) -> None:
         self._in_title = False
 
 
 def _short(text: str | None, most: int) -> str | None:
-    """Texts go into PostgreSQL, which takes no NUL."""
+    """Remove NUL, which PostgreSQL does not store, and cut the text."""
     return " ".join((text or "").replace("\0", "").split())[:most] or None
 
 

@@ -52,7 +52,7 @@ def outside(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeWeb]:
 
 @pytest.fixture
 def client(holdfast_kit: Kit) -> Iterator[httpx.Client]:
-    """The API on a port of its own, asked by ann."""
+    """The API on its own port, called by user ann."""
     with serving(api) as made:
         made.headers["X-User-Id"] = "ann"
         yield made
@@ -70,9 +70,9 @@ def a_file(*urls: str) -> bytes:
 
 
 def imported(client: httpx.Client, *urls: str, user: str = "ann") -> str:
-    answer = client.post("/imports", content=a_file(*urls), headers={"X-User-Id": user})
-    assert answer.status_code == 202, answer.text
-    return str(answer.json()["id"])
+    response = client.post("/imports", content=a_file(*urls), headers={"X-User-Id": user})
+    assert response.status_code == 202, response.text
+    return str(response.json()["id"])
 
 
 def jobs_of(db: psycopg.Connection[Any]) -> list[dict[str, Any]]:
@@ -122,7 +122,7 @@ def test_a_link_has_one_spelling(given: str, one: str) -> None:
 @pytest.mark.parametrize(
     "given", ["javascript:alert(1)", "chrome://x/", "https://", "http://a:b/", "http://[x/", "x" * 3000]
 )
-def test_what_is_no_link_is_told(given: str) -> None:
+def test_what_is_no_link_is_rejected(given: str) -> None:
     with pytest.raises(ValueError, match=r"not a link|[Pp]ort|IPv6"):
         canonical(given)
 
@@ -130,7 +130,7 @@ def test_what_is_no_link_is_told(given: str) -> None:
 def test_a_page_is_read_by_the_charset_that_fits() -> None:
     page = '<meta http-equiv="Content-Type" content="text/html; charset=euc-kr"><title>한국어</title>'.encode("euc-kr")
     assert "한국어" in decode(page, "utf-8") == decode(page, None) == decode(page, "no-such-charset")
-    assert decode("é".encode()[:1], None) == ""  # what was cut off in a character is no error
+    assert decode("é".encode()[:1], None) == ""  # a character that was cut off is no error
 
 
 # 1 Tables: import_jobs, enrichment_jobs
@@ -246,10 +246,10 @@ def test_403_robots_and_captcha_are_dead_at_once_and_block_candidates(
     assert (the_job(db)["status"], the_job(db)["attempts"]) == ("dead", 1)
     (block,) = db.execute("select * from links.block_candidates").fetchall()
     assert block["domain"] == SHOP and block["reason"].startswith(code)
-    assert outside.asked[SHOP, path] == (0 if code == "ROBOTS" else 1)
+    assert outside.requests[SHOP, path] == (0 if code == "ROBOTS" else 1)
 
 
-def test_a_site_that_is_busy_is_asked_again_when_it_said(
+def test_a_busy_site_is_requested_again_after_its_retry_after(
     holdfast_kit: Kit, client: httpx.Client, db: psycopg.Connection[Any], outside: FakeWeb
 ) -> None:
     imported(client, outside.url(SHOP, "/busy/1"))
@@ -289,7 +289,7 @@ def test_title_description_icon_and_image_are_kept_and_nothing_else(
     assert found["/page/1"]["og_image"] == "https://img.example/page/1.jpg"
     assert found["/file/1.pdf"]["content_type"] == "application/pdf"
     assert not any("recipe" in row["whole"] for row in rows)  # what the pages' bodies say
-    assert outside.asked[NEWS, "/hang/1"] == 2  # it took too long at first
+    assert outside.requests[NEWS, "/hang/1"] == 2  # it took too long at first
 
 
 def test_a_link_that_leads_to_another_host_is_enriched_there_under_that_hosts_limit(
@@ -313,7 +313,7 @@ def test_only_public_addresses_are_dialled(
     imported(client, outside.url(NEWS, "/page/1"))
     holdfast_kit.drain(raise_errors=False)
     assert the_job(db)["last_error"].startswith("ADDRESS_REFUSED: 127.0.0.11 is a loopback address")
-    assert not outside.asked
+    assert not outside.requests
 
 
 # Cancel
@@ -328,10 +328,10 @@ def test_a_canceled_import_stops_and_leaves_others_alone(
     assert client.get(f"/imports/{mine}").json()["status"] == "running"
     assert client.post(f"/imports/{mine}/cancel").json() == {"canceled_items": 2}
     holdfast_kit.drain(queue="imports")
-    seen = client.get(f"/imports/{mine}").json()
-    assert (seen["status"], seen["processed_items"], seen["total_items"]) == ("canceled", 50, 120)
+    progress = client.get(f"/imports/{mine}").json()
+    assert (progress["status"], progress["processed_items"], progress["total_items"]) == ("canceled", 50, 120)
     assert client.get(f"/imports/{other}", headers={"X-User-Id": "bora"}).json()["status"] == "succeeded"
-    assert len(jobs_of(db)) == 50  # what was placed is enriched: others may have kept it too
+    assert len(jobs_of(db)) == 50  # placed links are enriched: other users may have kept them too
 
 
 # 7 Observability
@@ -398,14 +398,14 @@ def test_a_job_of_a_killed_worker_is_taken_back_when_its_lock_is_too_old(
 ) -> None:
     imported(client, outside.url(NEWS, "/hang/1"))
     with at_work(worker(holdfast_kit, tmp_path, "one")) as (first,):
-        wait_for("a page that hangs", lambda: outside.asked[NEWS, "/hang/1"])
+        wait_for("a page that hangs", lambda: outside.requests[NEWS, "/hang/1"])
         running = the_job(db)
         assert running["status"] == "running" and running["locked_at"] and running["attempts"] == 1
         first.kill()
     with at_work(worker(holdfast_kit, tmp_path, "two")) as (second,):
         wait_for("the job's end", lambda: the_job(db)["status"] == "succeeded")
     assert the_job(db)["attempts"] == 2 and the_job(db)["locked_by"] != running["locked_by"]
-    assert running["locked_by"] in second.log.read_text()  # the log names who lost it
+    assert running["locked_by"] in second.log.read_text()  # the log names the worker that lost it
 
 
 def test_the_visible_run_shows_no_broken_promise(holdfast_server: str) -> None:

@@ -35,7 +35,7 @@ def main(stage: Stage) -> None:
 
 @contextmanager
 def ticking(trials: Trials) -> Iterator[Callable[[], object]]:
-    """A service for ticks, and a function that does what cron does."""
+    """Yield a function that calls a tick service as cron would."""
     secret = secrets.token_urlsafe()
     env = trials.env | {"HOLDFAST_DSN": hf.url, "HOLDFAST_TICK_SECRETS": secret}
     with (

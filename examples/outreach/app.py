@@ -16,11 +16,11 @@ from aiohttp import ClientSession, ClientTimeout
 
 from holdfast import Context, Delivery, Holdfast, Retry
 
-# The numbers that were asked for, under their names.
+# The document's numbers, under their names.
 MAX_JOBS_PER_TICK = int(os.environ.get("MAX_JOBS_PER_TICK", "200"))
 MAX_JOBS_PER_TENANT_PER_TICK = int(os.environ.get("MAX_JOBS_PER_TENANT_PER_TICK", "25"))
-LOCK_TIMEOUT = float(os.environ.get("LOCK_TIMEOUT", "300"))  # seconds; a dead worker's jobs are taken back then
-# What cron asks for: first the jobs of job_queue, then the messages of the outbox, both within these bounds.
+LOCK_TIMEOUT = float(os.environ.get("LOCK_TIMEOUT", "300"))  # seconds; a dead worker's jobs are reclaimed then
+# The ticks of cron: first the jobs of job_queue, then the messages of the outbox, both within these bounds.
 TICKS: list[dict[str, Any]] = [
     {"max_jobs": MAX_JOBS_PER_TICK, "per_tenant": MAX_JOBS_PER_TENANT_PER_TICK, "queues": [queue]}
     for queue in ("default", "outbox")
@@ -37,7 +37,7 @@ class Message:
 
 @hf.task(name="outreach.touch", retry=Retry.exponential(base=1, cap=60, max_attempts=5))
 async def touch(ctx: Context, contact: str, campaign: str, channel: str = "email") -> None:
-    """Row, message and the end of the job are one transaction: a worker that dies leaves all of them or none."""
+    """Write row, message and the end of the job in one transaction: a worker that dies leaves all of them or none."""
     async with ctx.transaction() as conn:
         await conn.execute(
             "insert into outreach.touches (tenant_id, campaign, contact, channel) values (%s, %s, %s, %s) "
@@ -49,13 +49,13 @@ async def touch(ctx: Context, contact: str, campaign: str, channel: str = "email
 
 @hf.resource
 async def provider() -> AsyncIterator[ClientSession]:
-    """Who sends e-mail and texts for us; one session for each worker."""
+    """Yield the session of the e-mail and text provider, one for each worker."""
     agent = {"User-Agent": f"outreach/{os.getpid()}"}
     async with ClientSession(os.environ["PROVIDER_URL"], headers=agent, timeout=ClientTimeout(30)) as session:
         yield session
 
 
-# Priority 0: a worker sends what has been begun before it touches the next contact, so the outbox stays short.
+# Priority 0: a worker sends started messages before it touches the next contact, so the outbox stays short.
 @hf.channel("email", priority=0)
 async def email(delivery: Delivery[Message], *, http: ClientSession = provider.value) -> None:
     await send(delivery, http)
@@ -67,20 +67,20 @@ async def sms(delivery: Delivery[Message], *, http: ClientSession = provider.val
 
 
 async def send(delivery: Delivery[Message], http: ClientSession) -> None:
-    """Sends, unless an attempt that was cut short has: a dead worker may have sent without being able to say so."""
+    """Send, unless an interrupted attempt has: a dead worker may have sent without being able to record it."""
     key = delivery.idempotency_key
     if delivery.maybe_sent:
-        async with http.get("/sent", params={"key": key}) as answer:
-            if answer.status == 200:
+        async with http.get("/sent", params={"key": key}) as response:
+            if response.status == 200:
                 return
     body = asdict(delivery.payload)
-    async with http.post(f"/{delivery.channel}", json=body, headers={"Idempotency-Key": key}) as answer:
-        if answer.status != 409:  # it has this key: sent before, so there is nothing left to do
-            answer.raise_for_status()
+    async with http.post(f"/{delivery.channel}", json=body, headers={"Idempotency-Key": key}) as response:
+        if response.status != 409:  # it has this key: sent before, so there is nothing left to do
+            response.raise_for_status()
 
 
 def enqueue(campaign: str, contacts: Mapping[str, int]) -> int:
-    """Touches so many contacts of each tenant, every fifth by text; all of them become due in one moment."""
+    """Touch this many contacts of each tenant, every fifth by text; all of them become due in one moment."""
     with psycopg.connect(hf.url) as conn:
         add_tenants(conn, contacts)
         for tenant, number in contacts.items():

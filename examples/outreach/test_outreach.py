@@ -66,7 +66,7 @@ def trials(kit: Kit, provider: Provider, tmp_path: Path) -> Iterator[Trials]:
 
 
 def tick() -> str:
-    """What cron does for jobs, and who did it."""
+    """Run a tick as cron does, and return which service ran it."""
     return app.hf.tick(**app.TICKS[0]).worker
 
 
@@ -77,9 +77,9 @@ def test_the_defaults_are_the_documents_numbers() -> None:
     """200 a tick, 25 of a tenant, locks of 5 minutes; in a process that has none of this file's settings."""
     show = "from outreach import app; print(app.TICKS[0], app.hf.settings.lease, app.hf.settings.renew)"
     env = {name: value for name, value in os.environ.items() if not name.startswith(("MAX_JOBS", "LOCK_TIMEOUT"))}
-    said = subprocess.run([sys.executable, "-c", show], env=env, cwd=Path(__file__).parents[1], capture_output=True,
+    output = subprocess.run([sys.executable, "-c", show], env=env, cwd=Path(__file__).parents[1], capture_output=True,
                           check=True, text=True)  # fmt: skip
-    assert said.stdout.split("\n")[0] == "{'max_jobs': 200, 'per_tenant': 25, 'queues': ['default']} 300.0 20.0"
+    assert output.stdout.split("\n")[0] == "{'max_jobs': 200, 'per_tenant': 25, 'queues': ['default']} 300.0 20.0"
 
 
 def test_every_worker_has_an_id_of_its_own(kit: Kit, provider: Provider) -> None:
@@ -113,14 +113,14 @@ def test_one_key_makes_one_message_however_many_jobs_ask_for_it(trials: Trials, 
 
 @pytest.mark.parametrize(("there", "maybe_sent"), [(True, True), (False, True), (True, False), (False, False)])
 async def test_an_attempt_in_doubt_asks_before_it_sends(provider: Provider, there: bool, maybe_sent: bool) -> None:
-    """Where it does not know of the doubt, the provider's own check of the key is the net."""
+    """When the send does not know of an earlier one, the provider's own check of the key prevents a repeat."""
     delivery = Delivery(app.Message("ada@acme.example", "hi"), "k", "email", "acme", maybe_sent=maybe_sent)
     if there:
         provider.receipts[delivery.idempotency_key] = Receipt(0, 0, 1)
     async with AsyncExitStack() as stack:
         await app.email(delivery, http=await app.provider.open(stack))
     assert list(provider.receipts) == ["email/acme/k"]
-    assert (len(provider.asked), provider.refused) == (int(maybe_sent), int(there and not maybe_sent))
+    assert (len(provider.lookups), provider.refused) == (int(maybe_sent), int(there and not maybe_sent))
 
 
 # --- the table, and its remedy --------------------------------------------------------------------------------------
@@ -143,7 +143,7 @@ def test_a_job_is_queued_then_locked_then_completed(trials: Trials, kit: Kit) ->
 
 
 def test_the_documents_update_unlocks_what_a_dead_worker_held(trials: Trials, kit: Kit) -> None:
-    """Six minutes after it was last heard of."""
+    """Six minutes after its last heartbeat."""
     kit.clock.travel(timedelta(minutes=-6))
     app.enqueue("spring", {"acme": 2})
     claimed(trials.stage.conn, 2)
@@ -155,7 +155,7 @@ def test_the_documents_update_unlocks_what_a_dead_worker_held(trials: Trials, ki
 
 
 def test_a_living_workers_job_cannot_be_unlocked(trials: Trials, kit: Kit) -> None:
-    """The document's UPDATE leaves it alone; one that asks for it is refused, since it would run twice."""
+    """The document's UPDATE leaves it alone; an UPDATE that includes it is refused, since it would run twice."""
     app.enqueue("spring", {"acme": 1})
     claimed(trials.stage.conn)
     assert trials.stage.conn.execute(UNLOCK).rowcount == 0
@@ -213,11 +213,11 @@ def test_hs1_two_workers_do_each_job_once_and_hs2_a_crash_resends_nothing(trials
 def test_hs3_throughput_scales_and_four_workers_are_stable_under_load(trials: Trials) -> None:
     with at_work(*trials.workers("one", "two", "three", "four")) as four:
         trials.load(each=20, seconds=1)
-        told = trials.stage.rows("select window_count, total_jobs_succeeded from worker_health_summary")
+        summary = trials.stage.rows("select window_count, total_jobs_succeeded from worker_health_summary")
         trials.hs3(four, delay=0.5)
         assert [each.process.poll() for each in four] == [None, 0, 0, 0], "down again, without a word to the one left"
     assert trials.stage.broken == []
-    assert len(told) == 4 and all(windows and jobs for windows, jobs in told)
+    assert len(summary) == 4 and all(windows and jobs for windows, jobs in summary)
 
 
 # --- metrics --------------------------------------------------------------------------------------------------------
@@ -235,10 +235,10 @@ def test_hs3_throughput_scales_and_four_workers_are_stable_under_load(trials: Tr
 def test_the_metrics_have_the_documents_columns(trials: Trials, view: str, columns: str) -> None:
     app.enqueue("spring", {"acme": 3, "birch": 1})
     app.hf.tick(max_jobs=4)
-    told = trials.stage.conn.execute(f"select * from {view}")
-    names = [column.name for column in told.description or ()]
+    rows = trials.stage.conn.execute(f"select * from {view}")
+    names = [column.name for column in rows.description or ()]
     assert set(columns.split()) <= set(names)
-    row = dict(zip(names, told.fetchone() or (), strict=True))
+    row = dict(zip(names, rows.fetchone() or (), strict=True))
     if view == "worker_tick_metrics":
         assert (row["jobs_claimed"], row["jobs_succeeded"], row["queue_depth_at_start"]) == (4, 4, 4)
         assert row["tenant_jobs"] == {"acme": 3, "birch": 1}

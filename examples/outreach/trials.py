@@ -35,21 +35,21 @@ class Trials:
         stage.conn.execute("set search_path = outreach, holdfast")
 
     def workers(self, *names: str) -> list[Worker]:
-        """More of the same: there is nothing else to scaling up."""
+        """Start more workers; scaling up takes nothing else."""
         return [self.stage.worker(name, **self.env) for name in names]
 
     def value(self, query: str, *values: object) -> Any:
         return self.stage.rows(query, *values)[0][0]
 
     def unsent(self) -> int:
-        """Jobs and messages that have not ended."""
+        """Return the number of jobs and messages that have not ended."""
         return int(self.value("select coalesce(sum(ready + running + later), 0) from queue_depth"))
 
     def drain(self) -> None:
         self.stage.wait_for("an empty queue", lambda: self.unsent() == 0)
 
     def once_each(self, name: str, campaign: str, jobs: int) -> None:
-        """Every job of a campaign had its effect once: in the table, in the outbox and at the provider."""
+        """Check that every job of a campaign had its effect once: in the table, in the outbox and at the provider."""
         check, provider = self.stage.check, self.provider
         rows = self.value("select count(*) from touches where campaign = %s", campaign)
         check(f"{name}: each job's row is there once", f"{rows} of {jobs}", rows == jobs)
@@ -76,7 +76,7 @@ class Trials:
         self.once_each("HS1", "hs1", jobs)
 
     def hs2(self, victim: Worker, each: int = 10) -> None:
-        """The victim's messages have been sent, and not answered yet."""
+        """Kill a worker whose messages have been sent while the provider has not responded yet."""
         self.stage.say("[bold]HS2[/] kill -9 of a worker that has messages on their way")
         pid, provider = victim.process.pid, self.provider
         name = self.value("select id from workers where pid = %s order by started_at desc limit 1", pid)
@@ -88,17 +88,17 @@ class Trials:
         locked = self.value("select count(*) from jobs where status = 'running' and locked_by = %s", name)
         self.stage.say(f"  killed {name}: {locked} locked, {in_doubt} sent, unanswered")
         self.drain()
-        asked = [at for at in provider.asked if at > killed]
-        back = min(asked, default=killed)
+        lookups = [at for at in provider.lookups if at > killed]
+        back = min(lookups, default=killed)
         others = sum(killed < receipt.began < back for receipt in list(provider.receipts.values()))
         self.stage.check("HS2: other workers continue", f"{others} sent meanwhile", others > 0)
-        told = f"{locked} taken back, after {back - killed:.1f} s"
-        self.stage.check("HS2: the dead worker's locks run out", told, bool(asked))
-        self.stage.check("HS2: asked before sending again", f"{len(asked)} times", len(asked) >= in_doubt > 0)
+        text = f"{locked} taken back, after {back - killed:.1f} s"
+        self.stage.check("HS2: the dead worker's locks run out", text, bool(lookups))
+        self.stage.check("HS2: looked up before sending again", f"{len(lookups)} times", len(lookups) >= in_doubt > 0)
         self.once_each("HS2", "hs2", jobs)
 
     def load(self, each: int = 30, seconds: float = 3) -> None:
-        """The exit criteria: a flood of one tenant beside eleven others, and jobs that go on arriving for a while."""
+        """Load for the exit criteria: a flood of one tenant beside eleven others, and jobs that go on arriving."""
         self.stage.say("[bold]Load[/] four workers: a flood, eleven other tenants, more all the time")
         self.provider.delay = 0.1
         began, depths, late = time.monotonic(), list[int](), 0
@@ -115,7 +115,7 @@ class Trials:
         self.exit_criteria(depths, late, shares)
 
     def shares(self, first: int) -> list[int]:
-        """How many of the first so many jobs of the load each tenant got, while all had work."""
+        """Return each tenant's part of the first jobs of the load, while all had work."""
         rows = self.stage.rows(
             "select count(*) from (select tenant from jobs where payload ->> 'campaign' = 'load' "
             "order by started_at, id limit %s) started group by tenant order by 1 desc", first
@@ -126,19 +126,19 @@ class Trials:
         check, again = self.stage.check, self.provider.refused
         twice, stuck = len(self.stage.rows(DUPLICATES)), len(self.stage.rows(STUCK))
         check("Load: no duplicate outbox entries", f"{twice}; sent twice: {again}", twice == again == 0)
-        told = f"{stuck}; {late} past the {self.lock_timeout:g} s of this run"
-        check("Load: no stuck jobs (locked > 5 min)", told, stuck == late == 0)
-        told = f"{depths[0]} at first, {max(depths)} at most, then 0"
-        check("Load: queue depth stays bounded", told, max(depths) <= depths[0] * 1.1)
+        text = f"{stuck}; {late} past the {self.lock_timeout:g} s of this run"
+        check("Load: no stuck jobs (locked > 5 min)", text, stuck == late == 0)
+        text = f"{depths[0]} at first, {max(depths)} at most, then 0"
+        check("Load: queue depth stays bounded", text, max(depths) <= depths[0] * 1.1)
         seconds = float(self.value("select avg(tick_duration_ms) from worker_tick_metrics")) / 1000
         check("Load: tick duration < 30 s average", f"{seconds:.1f} s", seconds < 30)
         jain = sum(shares) ** 2 / (12 * sum(each**2 for each in shares))
-        told = f"{min(shares)} to {max(shares)} of the first {sum(shares)}; Jain's index {jain:.3f}"
-        check("Load: all tenants get a fair share", told, jain > 0.9)
+        text = f"{min(shares)} to {max(shares)} of the first {sum(shares)}; Jain's index {jain:.3f}"
+        check("Load: all tenants get a fair share", text, jain > 0.9)
 
     def hs3(self, workers: Sequence[Worker], delay: float = 1.2) -> None:
-        """Throughput with 4, 2 and 1 workers that spend their time waiting for the provider. It takes 1.2 s to answer:
-        50 jobs a minute, for each slot of a worker."""
+        """Measure throughput of 4, 2 and 1 workers that wait for the provider. A response takes 1.2 s: 50 jobs a minute
+        for each slot of a worker."""
         self.stage.say(f"[bold]HS3[/] throughput: {delay:g} s for each message, {SLOTS} at once in each worker")
         rates = {}
         for size in (4, 2, 1):
@@ -153,15 +153,15 @@ class Trials:
         self.stage.check("HS3: 4 workers: at least 3.6 times that", f"{four:.2f} times", four >= 3.6)
 
     def stop(self, *workers: Worker) -> None:
-        """Scaling down: they finish what they have begun, and nobody has to be told."""
+        """Scale down: workers finish the jobs they have begun."""
         for each in workers:
             each.process.terminate()
         for each in workers:
             each.process.wait(30)
 
     def rate(self, workers: Sequence[Worker], delay: float) -> float:
-        """Messages a second, from when all slots have one. The best of up to four windows, since whatever else the
-        machine does can only take away from it; no more of them once it is near what so many slots can do at most."""
+        """Return messages a second, from when all slots have one. Take the best of up to four windows, since other load
+        on the machine can only lower it; stop once it is near the most that the slots can do."""
         self.provider.delay = delay
         slots = len(workers) * SLOTS
         enqueue(f"hs3-{len(workers)}", dict.fromkeys(SIX, slots))
@@ -179,19 +179,19 @@ class Trials:
         return best
 
     def cancel(self) -> None:
-        """What has not begun is not wanted any more."""
+        """Cancel the jobs that have not begun."""
         hf.cancel(*(str(row.id) for row in self.stage.rows("select id from jobs where status = 'queued'")))
         self.drain()
 
     def fair1(self, tick: Callable[[], object], ticks: int = 3) -> None:
-        """What is over the share of a tenant waits, without a loss of attempts."""
+        """Check that jobs over a tenant's share wait, without a loss of attempts."""
         self.stage.say("[bold]FAIR1[/] one tenant has 1,000 jobs beside seven with 10, then alone")
         self.provider.delay = 0.01
         enqueue("fair1", {"flood": 1000} | {f"tenant-{n}": 10 for n in range(1, 8)})
-        seen = [self.tick(tick) for _ in range(ticks)]
-        most = max(max(row.tenant_jobs.values()) for row in seen)
+        reports = [self.tick(tick) for _ in range(ticks)]
+        most = max(max(row.tenant_jobs.values()) for row in reports)
         self.stage.check("FAIR1: 1,000 queued, at most 25 a tick", most, most == MAX_JOBS_PER_TENANT_PER_TICK)
-        throttled = [row.jobs_throttled for row in seen]
+        throttled = [row.jobs_throttled for row in reports]
         self.stage.check("FAIR1: jobs_throttled says so", throttled, all(throttled))
         (waits,) = self.stage.rows(
             "select count(*) filter (where attempts > 0) as burnt, "
@@ -205,14 +205,14 @@ class Trials:
     def fair2(self, tick: Callable[[], object], ticks: int = 3) -> None:
         self.stage.say(f"[bold]FAIR2[/] forty tenants, the flood among them, in ticks of {MAX_JOBS_PER_TICK}")
         enqueue("fair2", {f"tenant-{n}": 5 * ticks for n in range(1, 40)})
-        seen = [self.tick(tick) for _ in range(ticks)]
-        fewest = min(len(row.tenant_jobs) for row in seen)
+        reports = [self.tick(tick) for _ in range(ticks)]
+        fewest = min(len(row.tenant_jobs) for row in reports)
         self.stage.check("FAIR2: 40 tenants, all advance in every tick", f"{fewest} of 40", fewest == 40)
-        largest = max(row.jobs_claimed for row in seen)
+        largest = max(row.jobs_claimed for row in reports)
         self.stage.check("FAIR2: a tick takes at most 200", largest, largest == MAX_JOBS_PER_TICK)
 
     def tick(self, tick: Callable[[], object]) -> Any:
-        """What a tick took of each tenant, and how many tenants' jobs it stepped over. A second one is for messages."""
+        """Return what a tick took of each tenant, and how many tenants it stepped over. Then tick for messages."""
         began = self.value("select clock_timestamp()")
         tick()
         (row,) = self.stage.rows(
@@ -221,6 +221,6 @@ class Trials:
         )  # fmt: skip
         flood = row.tenant_jobs.get("flood", 0)
         others = [jobs for tenant, jobs in row.tenant_jobs.items() if tenant != "flood"]
-        told = f"flood {flood}, others {max(others, default=0)}; throttled {row.jobs_throttled}"
-        self.stage.say(f"  {row.jobs_claimed:>3} jobs {sparkline([flood, *others])} {told}")
+        text = f"flood {flood}, others {max(others, default=0)}; throttled {row.jobs_throttled}"
+        self.stage.say(f"  {row.jobs_claimed:>3} jobs {sparkline([flood, *others])} {text}")
         return row

@@ -1,1 +1,1 @@
-"""Digital product passports: parsed, compiled, signed and told of by a chain of jobs."""
+"""Digital product passports: parsed, compiled, signed and announced by a chain of jobs."""

@@ -1,4 +1,4 @@
-"""Two tenants' bills of materials become passports, and much goes wrong on the way: python -m passports"""
+"""Two tenants' bills of materials become passports despite many faults: python -m passports"""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ KEY = "07" * 32
 SHORT = {"BPC_JOBS_LEASE_SECONDS": 2, "BPC_JOBS_LEASE_RENEW_SECONDS": 0.5, "BPC_JOBS_POLL_INTERVAL_MS": 100,
          "BPC_JOBS_BACKOFF_SECONDS": 0.2, "BPC_SIGNING_KEY": KEY, "HOLDFAST_UPKEEP": 0.2}  # fmt: skip
 LABELS = Path(__file__).parents[2] / ".holdfast" / "examples" / "passports-labels"
-# In one label of some hundred the decoder would also see a bar code, where there is none.
+# In one label of some hundred the decoder would also report a bar code that is not there.
 QR_ONLY = zxingcpp.BarcodeFormats(zxingcpp.BarcodeFormat.QRCode)
 ACME, BIRCH = str(uuid4()), str(uuid4())
 
@@ -35,7 +35,7 @@ ACME, BIRCH = str(uuid4()), str(uuid4())
 def main(stage: Stage) -> None:
     stage.say("RabbitMQ wakes workers" if hf.settings.queue_enabled else "No BPC_QUEUE_ENABLED=true, so workers poll")
     with receiver() as customer, receiver() as flaky:
-        flaky.answers = [503] * 5
+        flaky.statuses = [503] * 5
         for tenant, server in ((ACME, customer), (BIRCH, customer), (BIRCH, flaky)):
             hf.webhooks.add(
                 server.url, tenant=tenant, events=["PASSPORT_SIGNED"], prefix="BPC", secret=SECRET, dev=True
@@ -60,14 +60,14 @@ def main(stage: Stage) -> None:
 
 
 def order(stage: Stage, tenant: str) -> Issue:
-    """What is to be compiled, by rules that are published."""
+    """Return the issue to compile, by published rules."""
     (rules,) = stage.rows("insert into rule_packages (tenant_id, status, package) values (%s, 'PUBLISHED', %s)"
                           " returning rules_id", tenant, Jsonb(RULES))  # fmt: skip
     return Issue(uuid4(), rules.rules_id, "build-7", datetime.now(UTC))
 
 
 def kill_while_compiling(stage: Stage) -> float:
-    """Worker A is killed in the middle of COMPILE_PASSPORT: a lock on the table keeps it there until then."""
+    """Kill worker A in the middle of COMPILE_PASSPORT, where a lock on the table holds it."""
     with at_work(stage.worker("A", **SHORT)) as (worker,), psycopg.connect(hf.url) as holder:
         holder.execute("lock table passports.passport_versions in share mode")
         with stage.conn.transaction():
@@ -81,7 +81,7 @@ def kill_while_compiling(stage: Stage) -> float:
 
 
 def compile_too_early(stage: Stage) -> None:
-    """A passport of a snapshot that nobody has sealed."""
+    """Order a passport of a snapshot that is not sealed."""
     (made,) = stage.rows("insert into snapshots (tenant_id) values (%s) returning snapshot_id", ACME)
     job = compile_passport.using(tenant=ACME).enqueue(made.snapshot_id, order(stage, ACME))
     query = "select attempts, last_error ->> 'code' as code from jobs where job_id = %s and status = 'FAILED'"
@@ -102,9 +102,9 @@ def check_kill(stage: Stage, killed: float) -> None:
 
 
 def check_dead_letter(stage: Stage, flaky: Receiver) -> None:
-    """Five answers of 503, the dead letter, and the UPDATE to try again."""
+    """Check the five 503 responses, the dead letter, and the UPDATE to try again."""
     query = "select job_id, attempts, last_error ->> 'code' as code from jobs where status = 'DEAD_LETTER'"
-    (dead,) = stage.wait_for("an endpoint to answer 503 five times", lambda: stage.rows(query))
+    (dead,) = stage.wait_for("an endpoint to return 503 five times", lambda: stage.rows(query))
     gaps = [round(b - a, 1) for a, b in zip(flaky.times, flaky.times[1:], strict=False)]
     waited = len(gaps) == 4 and all(gap >= 0.2 * 2**n for n, gap in enumerate(gaps))
     stage.check("retries wait 0.2, 0.4, 0.8, 1.6 s, or a moment longer", gaps, waited)
@@ -129,7 +129,7 @@ def check_webhooks(stage: Stage, accepted: list[tuple[bytes, dict[str, str]]]) -
 
 
 def check_passports(stage: Stage) -> None:
-    """Signatures are checked with the public key, labels are read back by zxing-cpp."""
+    """Check signatures with the public key, and read labels back with zxing-cpp."""
     versions = stage.rows("select * from passport_versions")
     LABELS.mkdir(parents=True, exist_ok=True)
     public, read = Ed25519PrivateKey.from_private_bytes(bytes.fromhex(KEY)).public_key(), 0

@@ -1,6 +1,6 @@
 """The worker of the passport compiler: five types of job, each with a handler module of its own.
 
-A job's rows, its audit event, the webhooks that tell of it and the next job are one transaction, which also ends the
+A job's rows, its audit event, the webhooks about it and the next job are one transaction, which also ends the
 job. A worker that dies at any moment leaves either all of them or none, and another starts over.
 """
 
@@ -24,18 +24,18 @@ from passports.settings import backoff, holdfast_settings
 HIGH, NORMAL, LOW = 1, 2, 3  # 0 is for maintenance of the system
 
 hf = Holdfast(**holdfast_settings(os.environ))
-# As was asked for: these are retried, these are not, and what nobody thought of is not either.
+# As the document lists them: these errors are retried, these are not, and unlisted ones are not either.
 retry = backoff(os.environ).on(retry=RETRYABLE, fail=PERMANENT)
-# DELIVER_WEBHOOK is Holdfast's own. Whatever goes wrong with a delivery is tried again.
+# DELIVER_WEBHOOK is Holdfast's own. Every failed delivery is retried.
 hf.webhooks.retry = backoff(os.environ)
 
 
 @hf.task(name="PARSE_FACTS", priority=NORMAL, retry=retry)
 def parse_facts(document_version_id: UUID, issue: Issue | None = None, *, ctx: Context = CONTEXT) -> None:
-    """With an issue, the snapshot is complete once this document is read: it is sealed and compiled."""
+    """Parse a document. With an issue, the snapshot is complete after it, and is sealed and compiled."""
     with ctx.transaction() as conn:
         snapshot_id, facts = store_facts(conn, ctx.tenant, document_version_id)
-        tell(conn, ctx, "FACTS_PARSED", "DocumentVersion", document_version_id, {"facts": facts})
+        record_event(conn, ctx, "FACTS_PARSED", "DocumentVersion", document_version_id, {"facts": facts})
         if issue is not None:
             seal(conn, ctx.tenant, snapshot_id)
             compile_passport.using(tenant=ctx.tenant, conn=conn).enqueue(snapshot_id, issue)
@@ -47,7 +47,7 @@ def compile_passport(snapshot_id: UUID, issue: Issue, *, ctx: Context = CONTEXT)
         version_id, new = compile_version(conn, ctx.tenant, snapshot_id, issue)
         if new:
             compiled = {"passport_version_id": str(version_id)}
-            tell(conn, ctx, "PASSPORT_COMPILED", "PassportVersion", version_id, compiled)
+            record_event(conn, ctx, "PASSPORT_COMPILED", "PassportVersion", version_id, compiled)
             sign_passport.using(tenant=ctx.tenant, conn=conn).enqueue(version_id)
 
 
@@ -57,7 +57,7 @@ def sign_passport(passport_version_id: UUID, *, ctx: Context = CONTEXT) -> None:
         key_id, new = sign_version(conn, ctx.tenant, passport_version_id)
         if new:
             signed = {"passport_version_id": str(passport_version_id), "key_id": key_id}
-            tell(conn, ctx, "PASSPORT_SIGNED", "PassportVersion", passport_version_id, signed)
+            record_event(conn, ctx, "PASSPORT_SIGNED", "PassportVersion", passport_version_id, signed)
             generate_qr.using(tenant=ctx.tenant, conn=conn).enqueue(passport_version_id)
 
 
@@ -66,13 +66,13 @@ def generate_qr(passport_version_id: UUID, *, ctx: Context = CONTEXT) -> None:
     with ctx.transaction() as conn:
         if draw_version(conn, ctx.tenant, passport_version_id):
             drawn = {"passport_version_id": str(passport_version_id)}
-            tell(conn, ctx, "QR_GENERATED", "PassportVersion", passport_version_id, drawn)
+            record_event(conn, ctx, "QR_GENERATED", "PassportVersion", passport_version_id, drawn)
 
 
-def tell(
+def record_event(
     conn: psycopg.Connection[Any], ctx: Context, event_type: str, kind: str, about: UUID, payload: dict[str, Any]
 ) -> None:
-    """Appends an event to the audit log, and tells the tenant's endpoints of it."""
+    """Append an event to the audit log, and publish it to the tenant's endpoints."""
     event: Any = conn.execute(
         "insert into passports.events (tenant_id, event_type, aggregate_type, aggregate_id, payload)"
         " values (%s, %s, %s, %s, %s)"
@@ -101,7 +101,7 @@ def seal(conn: psycopg.Connection[Any], tenant: str | None, snapshot_id: UUID) -
 def submit(
     conn: psycopg.Connection[Any], tenant: str, kind: str, content: str, issue: Issue | None = None
 ) -> tuple[UUID, Handle[None]]:
-    """Takes in a bill of materials, and with an issue orders the passport. Answers its snapshot and the first job."""
+    """Store a bill of materials, and with an issue order the passport. Return the snapshot and the first job."""
     made: Any = conn.execute(
         "with made as (insert into passports.snapshots (tenant_id) values (%s) returning tenant_id, snapshot_id)"
         " insert into passports.document_versions (tenant_id, snapshot_id, format, content)"

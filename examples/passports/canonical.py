@@ -10,7 +10,7 @@ from typing import Any
 
 
 def canonical(value: Any) -> bytes:
-    """JSON with sorted names and no spaces."""
+    """Return JSON with sorted names and no spaces."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
 
 
@@ -19,7 +19,7 @@ def digest(data: bytes) -> bytes:
 
 
 def merkle_root(hashes: Iterable[bytes]) -> bytes:
-    """The root over fact hashes, in whatever order they come. Leaves and nodes are told apart by their first byte."""
+    """Return the root over fact hashes, in whatever order they come. The first byte distinguishes leaves from nodes."""
     level = [digest(b"\x00" + each) for each in sorted(hashes)]
     while len(level) > 1:
         pairs = [level[n : n + 2] for n in range(0, len(level), 2)]

@@ -12,7 +12,7 @@ RETRYABLE: list[type[BaseException] | str] = [
     "HttpException",
     "WebhookTimeout",
     "WebhookNon2xx",
-    DatabaseUnavailable,  # DB_UNAVAILABLE, as Holdfast says it ...
+    DatabaseUnavailable,  # DB_UNAVAILABLE, as Holdfast raises it ...
     psycopg.OperationalError,  # ... and as the driver does in a handler's own statements
 ]
 PERMANENT: list[type[BaseException] | str] = [

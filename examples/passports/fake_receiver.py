@@ -20,13 +20,13 @@ def verify_signature(secret: str, body_bytes: bytes, signature_header: str) -> b
 
 
 class Receiver(ThreadingHTTPServer):
-    """Keeps what it was sent; `answers` are its next statuses, and 200 follows when they are used up."""
+    """Keep each request. `statuses` are the next responses; after them every response is 200."""
 
     daemon_threads = True
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Request)
-        self.answers: list[int] = []
+        self.statuses: list[int] = []
         self.got: list[tuple[bytes, dict[str, str], int]] = []
         self.times: list[float] = []
 
@@ -44,7 +44,7 @@ class _Request(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"]))
-        status = self.server.answers.pop(0) if self.server.answers else 200
+        status = self.server.statuses.pop(0) if self.server.statuses else 200
         if not verify_signature(SECRET, body, self.headers["X-BPC-Signature"]):
             status = 401
         self.server.times.append(time.monotonic())

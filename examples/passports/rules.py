@@ -20,7 +20,7 @@ OPS: dict[str, tuple[Callable[[Any, Any], bool], tuple[str, ...]]] = {
 
 
 def evaluate(package: dict[str, Any], rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Each rule with whether it holds for all rows. Types are checked before anything is compared."""
+    """Return each rule with whether it holds for all rows. Types are checked before anything is compared."""
     types, kept = package.get("types", {}), list(rows)
     return [_checked(rule, types, kept) for rule in package.get("rules", [])]
 

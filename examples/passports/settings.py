@@ -9,7 +9,7 @@ from holdfast import Retry
 
 
 def holdfast_settings(env: Mapping[str, str]) -> dict[str, Any]:
-    """What `Holdfast(...)` is given."""
+    """Return the arguments for `Holdfast(...)`."""
     return {
         "poll": int(env.get("BPC_JOBS_POLL_INTERVAL_MS", "1000")) / 1000,
         "lease": float(env.get("BPC_JOBS_LEASE_SECONDS", "60")),
@@ -23,7 +23,7 @@ def holdfast_settings(env: Mapping[str, str]) -> dict[str, Any]:
 
 
 def backoff(env: Mapping[str, str]) -> Retry:
-    """min(1024, 2^attempts) seconds, five attempts: 2, 4, 8, 16 s, and then the dead letter."""
+    """Return min(1024, 2^attempts) seconds for five attempts: 2, 4, 8, 16 s, and then the dead letter."""
     return Retry.exponential(
         base=float(env.get("BPC_JOBS_BACKOFF_SECONDS", "2")),
         cap=1024,

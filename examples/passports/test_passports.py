@@ -94,7 +94,7 @@ def issue(
 
 
 def passport(jobs: Kit, db: psycopg.Connection[Any], kind: str = "csv", content: str = boms.CSV) -> dict[str, Any]:
-    """A passport that has gone the whole way."""
+    """Make a passport through all its jobs."""
     app.submit(db, TENANT, kind, content, issue(db))
     jobs.drain()
     return row(db, "select * from passport_versions")
@@ -117,8 +117,8 @@ def test_a_bill_of_materials_becomes_a_signed_passport_with_a_label_by_a_chain_o
     assert {each["status"] for each in rows(db, "select status from jobs")} == {"SUCCEEDED"}
     version = row(db, "select * from passport_versions")
     assert version["status"] == "SIGNED" and version["qr_png"] is not None
-    told = [each["event_type"] for each in rows(db, "select event_type from events order by occurred_at")]
-    assert told == ["FACTS_PARSED", "PASSPORT_COMPILED", "PASSPORT_SIGNED", "QR_GENERATED"]
+    event_types = [each["event_type"] for each in rows(db, "select event_type from events order by occurred_at")]
+    assert event_types == ["FACTS_PARSED", "PASSPORT_COMPILED", "PASSPORT_SIGNED", "QR_GENERATED"]
 
 
 def test_priorities_are_the_documents_and_lower_numbers_go_first(jobs: Kit, db: Any) -> None:
@@ -262,7 +262,7 @@ def test_a_malformed_payload_is_a_validation_error(jobs: Kit, db: Any) -> None:
 
 @pytest.fixture
 def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[[Exception], None]:
-    """SIGN_PASSPORT raises this from now on."""
+    """Make SIGN_PASSPORT raise this from now on."""
 
     def fail_with(error: Exception) -> None:
         def fail(*_: Any) -> Any:
@@ -361,8 +361,8 @@ def test_a_label_is_read_by_a_real_decoder_also_at_two_centimetres(jobs: Kit, db
         picture.format is None and picture.size == (570, 570) and picture.getpixel((0, 0)) == 0
     )  # 57 modules, no border
     on_paper = ImageOps.expand(picture.resize((236, 236)), 40, 255)  # 2 cm at 300 dpi, on a white label
-    for seen in (picture, on_paper):
-        (read,) = zxingcpp.read_barcodes(seen, zxingcpp.BarcodeFormats(zxingcpp.BarcodeFormat.QRCode))
+    for image in (picture, on_paper):
+        (read,) = zxingcpp.read_barcodes(image, zxingcpp.BarcodeFormats(zxingcpp.BarcodeFormat.QRCode))
         assert read.text == text and read.ec_level == "M"
 
 
@@ -401,8 +401,8 @@ def test_a_webhook_has_the_documents_headers_and_body(jobs: Kit, db: Any, custom
 def test_a_delivery_that_fails_is_retried_like_other_jobs_and_can_be_sent_again(
     jobs: Kit, db: Any, customer: Receiver
 ) -> None:
-    """Non-2xx responses: retry. Max 5 attempts: DEAD_LETTER. The id stays: recipients tell repeats by it."""
-    customer.answers = [500, 502, 503, 404, 500]
+    """Non-2xx responses: retry. Max 5 attempts: DEAD_LETTER. The id stays, so recipients recognize repeats."""
+    customer.statuses = [500, 502, 503, 404, 500]
     app.submit(db, TENANT, "csv", boms.CSV, issue(db))
     jobs.drain(raise_errors=False)
     pending = row(db, "select j.*, scheduled_at - created_at as waits from jobs j join webhook_deliveries"
@@ -550,7 +550,7 @@ def closed_port() -> int:
     return port
 
 
-async def test_an_enqueue_is_told_of_on_the_documents_exchange(jobs: Kit) -> None:
+async def test_an_enqueue_is_published_to_the_documents_exchange(jobs: Kit) -> None:
     """Exchange bpc, routing key jobs.trigger, {"job_id": "<uuid>"}."""
     url = _broker()
     with Holdfast(jobs.dsn, **holdfast_settings({**BROKER, "BPC_QUEUE_URL": url})) as wired:
@@ -572,7 +572,7 @@ def _broker() -> str:
     try:
         socket.create_connection(("127.0.0.1", 5672), 2).close()
     except OSError as error:
-        pytest.skip(f"NO RABBITMQ ANSWERS on 127.0.0.1:5672, so the trigger is NOT TESTED: {error}")
+        pytest.skip(f"NO RABBITMQ IS REACHABLE on 127.0.0.1:5672, so the trigger is NOT TESTED: {error}")
     return "amqp://guest:guest@127.0.0.1:5672/"
 
 
@@ -581,9 +581,9 @@ async def test_readiness_can_require_the_queue(jobs: Kit) -> None:
         env = {**env, "BPC_QUEUE_URL": f"amqp://guest:guest@127.0.0.1:{closed_port()}/"}
         hf = Holdfast(jobs.dsn, **holdfast_settings(env))
         async with httpx.AsyncClient(transport=httpx.ASGITransport(service(hf)), base_url="http://service") as client:
-            answer = await client.get("/v1/health/ready", timeout=30)
+            response = await client.get("/v1/health/ready", timeout=30)
         await hf.aclose()
-        return answer.status_code
+        return response.status_code
 
     assert await status({}) == 200
     assert await status({"BPC_QUEUE_ENABLED": "true"}) == 200

@@ -111,25 +111,25 @@ def sit(file: str, stubborn: bool = False) -> None:
 
 
 @hf.task(runner="process", retry=ONCE)
-def sit_until_told(file: str) -> None:
-    """Ends its work in good order when it is asked to."""
-    told = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: told.set())
+def sit_until_signaled(file: str) -> None:
+    """Finish in good order on SIGTERM."""
+    stop = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stop.set())
     note(file)
-    told.wait(60)
+    stop.wait(60)
     note(file + ".end")
 
 
 @hf.task(runner="process", retry=ONCE)
 def leave_a_thread() -> int:
-    """Its thread would keep the process from ending."""
+    """Leave a thread that would keep the process from ending."""
     threading.Thread(target=time.sleep, args=(60,)).start()
     return os.getpid()
 
 
 @hf.task(runner="process", retry=ONCE)
 def sit_without_the_kernels_help(file: str) -> None:
-    """Undoes what makes Linux kill the child when its worker dies."""
+    """Undo what makes Linux kill the child when its worker dies."""
     ctypes.CDLL(None).prctl(1, 0)
     note(file)
     time.sleep(60)
@@ -137,7 +137,7 @@ def sit_without_the_kernels_help(file: str) -> None:
 
 @hf.task(runner="process", retry=ONCE)
 def sit_on_the_lock(file: str) -> None:
-    """Holds the interpreter's lock, so that no thread of the child can do anything."""
+    """Hold the interpreter's lock, so that no thread of the child can run."""
     note(file)
     ctypes.PyDLL(None).sleep(60)
 
@@ -154,7 +154,7 @@ def nap_briefly(seconds: float) -> None:
 
 @hf.task(runner="process", retry=ONCE)
 def with_company(file: str) -> None:
-    """Starts a program of its own and waits for it."""
+    """Start another program and wait for it."""
     company = subprocess.Popen(["sleep", "60"])
     note(file, company.pid)
     company.wait()
@@ -250,7 +250,7 @@ def close_everything() -> None:
 
 @hf.task(runner="process", retry=ONCE)
 def babble() -> None:
-    """Writes to every descriptor it has not opened, as a mistaken program may."""
+    """Write to every descriptor it has not opened, as a faulty program may."""
     for number in range(3, 256):
         try:
             os.write(number, b"hello, hello, hello")
@@ -292,7 +292,7 @@ def enqueues(n: int) -> str:
 
 
 def note(file: str, *more: int) -> None:
-    """Writes down who runs, in one go."""
+    """Record the process in one write."""
     with open(file + ".part", "w") as out:
         out.write(" ".join(map(str, (os.getpid(), *more))))
     os.rename(file + ".part", file)
@@ -311,7 +311,7 @@ def with_model(n: int, *, weights: dict[str, int] = model.value) -> int:
 
 @hf.resource
 def notes() -> Iterator[list[str]]:
-    """Files to be written when it is closed."""
+    """Yield files to be written when it is closed."""
     files: list[str] = []
     yield files
     for file in files:
@@ -375,7 +375,7 @@ def talks(*, ctx: Context = CONTEXT) -> None:
 
 @hf.task(runner="process", retry=ONCE)
 def write_for_ever(text: str) -> None:
-    """Leaves a thread behind that writes on."""
+    """Leave a thread behind that writes on."""
 
     def write() -> None:
         while True:

@@ -19,7 +19,7 @@ AGAIN = Retry.fixed(0, max_attempts=1000)
 
 
 def moment() -> float:
-    """Long enough to be killed in, on either side of the row."""
+    """Return a delay long enough for a kill, before and after the row."""
     return random.uniform(0, 0.1)
 
 
@@ -48,7 +48,7 @@ def in_process(n: int, *, ctx: Context = CONTEXT) -> None:
 
 @hf.task(name="outside", retry=AGAIN)
 async def outside(n: int, *, ctx: Context = CONTEXT) -> None:
-    """The mistake that ctx.transaction() is there for: the row is committed, and then the job."""
+    """Make the mistake that ctx.transaction() prevents: commit the row, and then end the job."""
     async with await psycopg.AsyncConnection.connect(hf.settings.dsn, autocommit=True) as conn:
         await conn.execute(ROW, [ctx.job_id, ctx.attempt])
     await asyncio.sleep(moment() * 2)
@@ -56,7 +56,7 @@ async def outside(n: int, *, ctx: Context = CONTEXT) -> None:
 
 @hf.task(name="frozen", retry=AGAIN)
 def frozen(*, ctx: Context = CONTEXT) -> None:
-    """The first attempt is frozen by the test where it says so; the second holds the job until it is told to go on."""
+    """Let the test freeze the first attempt where it says so; the second holds the job until the test releases it."""
     try:
         with ctx.transaction() as conn:
             conn.execute(ROW, [ctx.job_id, ctx.attempt])
@@ -72,7 +72,7 @@ def frozen(*, ctx: Context = CONTEXT) -> None:
 
 @hf.task(name="row", retry=Retry.fixed(0.05, max_attempts=4))
 async def row(n: int, *, ctx: Context = CONTEXT) -> str | None:
-    """One of a batch: most succeed, every tenth fails, is dead, is canceled, or succeeds at its second try."""
+    """Run one job of a batch: most succeed, every tenth fails, is dead, is canceled, or succeeds at its second try."""
     await asyncio.sleep(moment() / 10)
     if n % 10 == 1:
         raise Fail("bad row")
@@ -91,7 +91,7 @@ async def batch_done(batch: str, *, ctx: Context = CONTEXT) -> None:
 
 @hf.task(name="endless", retry=AGAIN)
 async def endless(n: int, *, ctx: Context = CONTEXT) -> None:
-    """Runs until it is canceled."""
+    """Run until canceled."""
     note("endless", ctx)
     await asyncio.sleep(3600)
 

@@ -37,7 +37,7 @@ def spins() -> None:
 
 @hf.task(runner="process", retry=TWICE, timeout=7)
 def holds_the_lock() -> None:
-    """PyDLL calls without letting go of the interpreter's lock: nothing else in this process moves."""
+    """Keep the interpreter's lock, as PyDLL calls do: no other thread of this process runs."""
     ctypes.PyDLL(None).sleep(600)
 
 

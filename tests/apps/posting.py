@@ -14,7 +14,7 @@ AGAIN = Retry.fixed(0, max_attempts=1000)
 
 
 def note(word: str, it: Delivery[float]) -> None:
-    """One line, written at once."""
+    """Write one line at once."""
     file = os.open(os.environ["RECORD"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     os.write(file, f"{word} {it.idempotency_key} {it.attempt} {it.maybe_sent}\n".encode())
     os.close(file)

@@ -1,4 +1,4 @@
-"""What worker processes run in the tests. Each start of a handler is one line in the file that RECORD names."""
+"""Handlers for worker processes in the tests. Each start of a handler is one line in the file that RECORD names."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ hf = Holdfast()
 
 
 def note(word: str, ctx: Context) -> None:
-    """One line, written at once: what, which job, which attempt, which process."""
+    """Write one line at once: word, job, attempt, process."""
     line = f"{word} {ctx.job_id} {ctx.attempt} {os.getpid()}\n"
     file = os.open(os.environ["RECORD"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     os.write(file, line.encode())
@@ -37,7 +37,7 @@ async def slow(seconds: float, *, ctx: Context = CONTEXT) -> str:
 
 @hf.task(name="slow_at_first", retry=Retry.fixed(0.1, max_attempts=5))
 async def slow_at_first(seconds: float, *, ctx: Context = CONTEXT) -> None:
-    """The first attempt lasts long enough for its worker to be killed or frozen meanwhile."""
+    """Let the first attempt last long enough for its worker to be killed or frozen meanwhile."""
     note("slow", ctx)
     await asyncio.sleep(seconds if ctx.attempt == 1 else 0)
 

@@ -31,18 +31,18 @@ class Order:
 
 
 def moment(n: int, attempt: int, place: str) -> float:
-    """Long enough to be killed in; the run's seed decides."""
+    """Return a delay long enough for a kill; the run's seed decides."""
     longest = 0.15 if place == "sent" else 0.05
     return random.Random(f"{os.environ['SEED']} {n} {attempt} {place}").uniform(0, longest)
 
 
 def way(n: int) -> tuple[str, str | None]:
-    """Which channel, and in which order, if any."""
+    """Return the channel, and the order, if any."""
     return "asking" if n % 2 else "blind", f"stream-{n % 20}" if n % 3 == 0 else None
 
 
-# -- the jobs. Whoever emits in order holds the order's row, so that the numbers are those of the emits. A job whose
-#    message somebody else has emitted writes no row.
+# -- the jobs. An emitter in order holds the order's row, so that the numbers are those of the emits. A job whose
+#    message was emitted before writes no row.
 
 
 @hf.task(name="on_loop", retry=AGAIN)
@@ -54,11 +54,11 @@ async def on_loop(n: int, *, ctx: Context = CONTEXT) -> None:
         if stream:
             (number,) = await (await conn.execute(NUMBER, [stream])).fetchone()
         if BROKEN == "beside":
-            told = await hf.aemit(None, channel, Order(n, number), key=f"order-{n}", tenant=ctx.tenant, order=stream)
+            message = await hf.aemit(None, channel, Order(n, number), key=f"order-{n}", tenant=ctx.tenant, order=stream)
         else:
-            told = await ctx.aemit(channel, Order(n, number), key=f"order-{n}", order=stream)
+            message = await ctx.aemit(channel, Order(n, number), key=f"order-{n}", order=stream)
         await asyncio.sleep(moment(n, ctx.attempt, "after"))
-        if not told.existing:
+        if not message.existing:
             await conn.execute(ROW, [n])
             if stream:
                 await conn.execute(COUNT, [number, stream])
@@ -70,9 +70,9 @@ def in_thread(n: int, *, ctx: Context = CONTEXT) -> None:
     with ctx.transaction() as conn:
         time.sleep(moment(n, ctx.attempt, "before"))
         number = conn.execute(NUMBER, [stream]).fetchone()[0] if stream else 0
-        told = ctx.emit(channel, Order(n, number), key=f"order-{n}", order=stream)
+        message = ctx.emit(channel, Order(n, number), key=f"order-{n}", order=stream)
         time.sleep(moment(n, ctx.attempt, "after"))
-        if not told.existing:
+        if not message.existing:
             conn.execute(ROW, [n])
             if stream:
                 conn.execute(COUNT, [number, stream])
@@ -90,42 +90,42 @@ def facts(it: Delivery[Order]) -> dict[str, Any]:
 
 @hf.channel("blind", retry=AGAIN)
 async def blind(it: Delivery[Order]) -> None:
-    """Sends whatever it is given."""
+    """Send every message it is given."""
     await asyncio.sleep(moment(it.payload.n, it.attempt, "send"))
     reader, writer = await asyncio.open_connection("127.0.0.1", PORT)
     writer.write(json.dumps(facts(it)).encode() + b"\n")
-    answer = (await reader.readline()).strip()
+    response = (await reader.readline()).strip()
     writer.close()
-    if answer == b"busy":
+    if response == b"busy":
         raise Snooze(0.05)
-    assert answer == b"took", answer
+    assert response == b"took", response
     await asyncio.sleep(moment(it.payload.n, it.attempt, "sent"))
 
 
 @hf.channel("asking", retry=AGAIN)
 def asking(it: Delivery[Order]) -> None:
-    """Asks the receiver whether it has the message, when there is a doubt and only then."""
+    """Look the message up at the receiver if it may have been sent."""
     time.sleep(moment(it.payload.n, it.attempt, "send"))
-    if it.maybe_sent and ask({"asks": True, "key": it.idempotency_key}) == b"seen":
+    if it.maybe_sent and ask({"lookup": True, "key": it.idempotency_key}) == b"known":
         return
-    answer = ask(facts(it))
-    if answer == b"busy":
+    response = ask(facts(it))
+    if response == b"busy":
         raise Snooze(0.05)
-    assert answer == b"took", answer
+    assert response == b"took", response
     time.sleep(moment(it.payload.n, it.attempt, "sent"))
 
 
 def ask(question: dict[str, Any]) -> bytes:
-    with socket.create_connection(("127.0.0.1", PORT)) as link, link.makefile("rb") as answers:
+    with socket.create_connection(("127.0.0.1", PORT)) as link, link.makefile("rb") as responses:
         link.sendall(json.dumps(question).encode() + b"\n")
-        return answers.readline().strip()
+        return responses.readline().strip()
 
 
-# -- a job that tells of its message before it has ended
+# -- a job that emits before it has ended
 
 
 def note(*words: object) -> None:
-    """One line, written at once."""
+    """Write one line at once."""
     file = os.open(os.environ["RECORD"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     os.write(file, (" ".join(map(str, words)) + "\n").encode())
     os.close(file)
@@ -133,7 +133,7 @@ def note(*words: object) -> None:
 
 @hf.task(name="emits_and_hangs", retry=AGAIN)
 async def emits_and_hangs(n: int, within: bool, *, ctx: Context = CONTEXT) -> None:
-    """The first attempt emits, and is killed before it ends: with a transaction of its own, or inside the job's."""
+    """Emit in the first attempt, which is killed before it ends: in a transaction of its own, or inside the job's."""
     async with ctx.transaction():
         if within:
             emitted = await ctx.aemit("blind", Order(n), key=f"order-{n}")

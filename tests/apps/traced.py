@@ -1,4 +1,4 @@
-"""An application with traces whose handlers run in child processes and tell what they find there."""
+"""An application with traces whose handlers run in child processes and return the trace context they find."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ trace(hf, provider)
 
 
 def found() -> list[int]:
-    """The trace, the span that is current, and the parent of one that begins here."""
+    """Return the trace, the current span, and the parent of a span that begins here."""
     current = traces.get_current_span().get_span_context()
     with provider.get_tracer("app").start_as_current_span("inside") as span:
         parent = getattr(span, "parent", None)

@@ -1,4 +1,4 @@
-"""Runs the `holdfast` program: in this process for quick answers, as a process of its own from end to end."""
+"""Run the `holdfast` program: in this process for speed, or as a process of its own from end to end."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from holdfast.cli.app import app
 COMMAND = [sys.executable, "-m", "holdfast.cli"]
 
 
-def holdfast(dsn: str, *arguments: str, answer: str | None = None) -> Result:
-    """One command in this process; `answer` is typed by the user."""
-    return CliRunner().invoke(app, list(arguments), env={"HOLDFAST_DSN": dsn}, input=answer)
+def holdfast(dsn: str, *arguments: str, stdin: str | None = None) -> Result:
+    """Run one command in this process; `stdin` is what the user types."""
+    return CliRunner().invoke(app, list(arguments), env={"HOLDFAST_DSN": dsn}, input=stdin)
 
 
-def told(result: Result) -> Any:
-    """What a command said as JSON; it must have succeeded and said nothing else on stdout."""
+def as_json(result: Result) -> Any:
+    """Return a command's stdout parsed as JSON; the command must have succeeded."""
     assert result.exit_code == 0, result.output
     return json.loads(result.stdout)
 
 
 def environment(dsn: str, **more: str) -> dict[str, str]:
-    """The environment of a program of its own."""
+    """Return the environment of a separate program."""
     return {**os.environ, "HOLDFAST_DSN": dsn, "PYTHONUNBUFFERED": "1", **more}
 
 
 def ran(dsn: str, *arguments: str, folder: Path | None = None, **env: str) -> subprocess.CompletedProcess[str]:
-    """One command as a process of its own, to its end."""
+    """Run one command as a process of its own, to its end."""
     return subprocess.run(
         [*COMMAND, *arguments], cwd=folder, env=environment(dsn, **env), capture_output=True, text=True,
         timeout=100, check=False,
@@ -44,7 +44,7 @@ def ran(dsn: str, *arguments: str, folder: Path | None = None, **env: str) -> su
 
 @contextmanager
 def started(dsn: str, *arguments: str, folder: Path, command: Sequence[str] = COMMAND, **env: str) -> Iterator[Program]:
-    """A command that runs on; killed at the end if it still does."""
+    """Start a command that runs on; kill it at the end if it still does."""
     with (folder / "output").open("w+") as output:
         process = subprocess.Popen(
             [*command, *arguments], cwd=folder, env=environment(dsn, **env), stdout=output,
@@ -58,16 +58,16 @@ def started(dsn: str, *arguments: str, folder: Path, command: Sequence[str] = CO
 
 
 class Program:
-    """A program that runs, and what it has said."""
+    """A running program and its output so far."""
 
     def __init__(self, process: subprocess.Popen[bytes], output: Path) -> None:
         self.process = process
         self._output = output
 
     @property
-    def said(self) -> str:
+    def output(self) -> str:
         return self._output.read_text()
 
     def ended(self, seconds: float = 60) -> int:
-        """Its exit code."""
+        """Wait for its exit code and return it."""
         return self.process.wait(seconds)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from conftest import wait_until
-from program import holdfast, ran, started, told
+from program import as_json, holdfast, ran, started
 
 from holdfast import Batch, Holdfast, Task
 from holdfast.cli import batches
@@ -30,7 +30,7 @@ def row(hf: Holdfast) -> Task[[int], None]:
 
 @pytest.fixture
 def make(hf: Holdfast, row: Task[[int], None]) -> Callable[..., Batch]:
-    """Makes a batch of so many jobs, none of which has ended."""
+    """Make a batch of this many jobs, none of which has ended."""
 
     def made(jobs: int, name: str = "import", tenant: str | None = "acme") -> Batch:
         with hf.batch(name, tenant=tenant) as batch:
@@ -44,11 +44,11 @@ Make = Callable[..., Batch]
 
 
 def end(sql: Sql, jobs: int, error: dict[str, str] | None = None) -> None:
-    """Ends jobs as a worker would: with success, or as dead."""
+    """End jobs as a worker would: with success, or as dead."""
     outcome = {"outcome": "dead", "error": error} if error else {"outcome": "succeeded"}
     held = sql("SELECT id::text, token FROM claim('me', p_limit => %s)", [jobs])
-    told = [{"id": id_, "token": token, **outcome} for id_, token in held]
-    sql("SELECT finish('{}', '{}', %s::jsonb)", [json.dumps(told)])
+    results = [{"id": id_, "token": token, **outcome} for id_, token in held]
+    sql("SELECT finish('{}', '{}', %s::jsonb)", [json.dumps(results)])
     sql("SELECT complete_batches()")
 
 
@@ -56,7 +56,8 @@ def test_batches_are_listed_the_newest_first(dsn: str, hf: Holdfast, make: Make,
     first = make(8)
     end(sql, 5)
     second = make(0, "nothing", None)
-    assert [(b["id"], b["status"], b["total"], b["processed"]) for b in told(holdfast(dsn, "batches", "--json"))] == [
+    listed = as_json(holdfast(dsn, "batches", "--json"))
+    assert [(b["id"], b["status"], b["total"], b["processed"]) for b in listed] == [
         (second.id, "succeeded", 0, 0), (first.id, "running", 8, 5),
     ]  # fmt: skip
     header, one, two = holdfast(dsn, "batches").stdout.splitlines()
@@ -77,11 +78,11 @@ def test_a_narrow_terminal_gets_two_lines_for_each_batch(dsn: str, make: Make, s
     assert second.startswith("    tenant acme  total 1,000  processed 1  failed 1  created ")
 
 
-def test_no_batches_are_told_in_words(dsn: str) -> None:
+def test_an_empty_list_of_batches_says_so(dsn: str) -> None:
     assert holdfast(dsn, "batches").stdout.startswith("no batches; make one with")
 
 
-def test_show_tells_everything_and_why_jobs_failed(dsn: str, make: Make, sql: Sql) -> None:
+def test_show_prints_everything_and_why_jobs_failed(dsn: str, make: Make, sql: Sql) -> None:
     batch = make(7)
     end(sql, 6, {"type": "app.Refused", "message": "no \x1b[31mentry"})
     result = holdfast(dsn, "batches", "show", batch.id)
@@ -93,9 +94,9 @@ def test_show_tells_everything_and_why_jobs_failed(dsn: str, make: Make, sql: Sq
         assert part in result.stdout
     assert result.stdout.count("Refused: no \\x1b[31mentry") == 5
     assert f"holdfast dead retry --all --batch {batch.id}" in result.stderr
-    answer = told(holdfast(dsn, "batches", "show", batch.id, "--json"))
-    assert (answer["failed"], len(answer["last_errors"])) == (6, 5)
-    assert answer["last_errors"][0]["last_error"]["type"] == "app.Refused"
+    document = as_json(holdfast(dsn, "batches", "show", batch.id, "--json"))
+    assert (document["failed"], len(document["last_errors"])) == (6, 5)
+    assert document["last_errors"][0]["last_error"]["type"] == "app.Refused"
 
 
 def test_an_open_batch_says_so(dsn: str, hf: Holdfast) -> None:
@@ -112,13 +113,13 @@ def test_cancel_says_how_many_jobs_it_canceled(dsn: str, make: Make, sql: Sql) -
     assert sql("SELECT status, canceled FROM batch_progress ORDER BY id") == [("canceled", 1500), ("canceled", 3)]
 
 
-def test_cancel_tells_of_jobs_that_still_run(dsn: str, make: Make, sql: Sql) -> None:
+def test_cancel_reports_jobs_that_still_run(dsn: str, make: Make, sql: Sql) -> None:
     batch = make(5)
     sql("SELECT claim('me', p_limit => 2)")
     result = holdfast(dsn, "batches", "cancel", batch.id)
     assert (result.exit_code, result.stdout) == (0, f"canceled 5 jobs of batch {batch.id}\n")
     assert "told to stop, still running: 2 jobs" in result.stderr
-    assert told(holdfast(dsn, "batches", "cancel", batch.id, "--json")) == {
+    assert as_json(holdfast(dsn, "batches", "cancel", batch.id, "--json")) == {
         batch.id: {"id": batch.id, "outcome": "canceling", "jobs": 0, "running": 2, "status": "running"},
     }  # fmt: skip
 
@@ -143,7 +144,7 @@ def test_a_cancel_that_takes_long_shows_how_far_it_is(dsn: str, make: Make, monk
     assert "canceling import" in holdfast(dsn, "batches", "cancel", make(3).id).stderr
 
 
-def test_watch_of_a_batch_that_has_ended_tells_how(dsn: str, make: Make, sql: Sql) -> None:
+def test_watch_of_a_batch_that_has_ended_prints_how_it_ended(dsn: str, make: Make, sql: Sql) -> None:
     batch = make(3)
     end(sql, 3)
     result = holdfast(dsn, "batches", "watch", batch.id)
@@ -164,32 +165,32 @@ def test_watch_of_a_batch_that_has_ended_tells_how(dsn: str, make: Make, sql: Sq
 def test_watch_follows_a_batch_to_its_end(dsn: str, make: Make, sql: Sql, tmp_path: Path) -> None:
     batch = make(4)
     with started(dsn, "batches", "watch", batch.id, folder=tmp_path, FORCE_COLOR="1") as program:
-        wait_until(lambda: "0 of 4" in program.said)
+        wait_until(lambda: "0 of 4" in program.output)
         end(sql, 3)
-        wait_until(lambda: "3 of 4" in program.said)
+        wait_until(lambda: "3 of 4" in program.output)
         assert program.process.poll() is None
         end(sql, 1)
         assert program.ended() == 0
-        assert "batch import has succeeded after" in program.said
+        assert "batch import has succeeded after" in program.output
 
 
 def test_no_time_is_left_when_every_job_has_ended(make: Make, sql: Sql, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batches, "SLOW", -1)
-    batch, pace, told = make(4), batches.Pace(), []
+    batch, pace, lines = make(4), batches.Pace(), []
     for jobs in (1, 2, 1):
         end(sql, jobs)
         info = batch.info()
         assert info is not None
-        told.append(pace.left(info) is not None)
-    assert told == [False, True, False]
+        lines.append(pace.left(info) is not None)
+    assert lines == [False, True, False]
 
 
 def test_ctrl_c_ends_the_watching_and_leaves_the_batch_alone(dsn: str, make: Make, tmp_path: Path) -> None:
     batch = make(4)
     with started(dsn, "batches", "watch", batch.id, folder=tmp_path) as program:
-        wait_until(lambda: "0 of 4" in program.said)
+        wait_until(lambda: "0 of 4" in program.output)
         program.process.send_signal(signal.SIGINT)
         assert program.ended() == 130
-        assert f"no longer watching; batch {batch.id} goes on" in program.said
+        assert f"no longer watching; batch {batch.id} goes on" in program.output
     info = batch.info()
     assert info is not None and (info.status, info.canceled) == ("queued", 0)

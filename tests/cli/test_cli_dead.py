@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from program import holdfast, told
+from program import as_json, holdfast
 
 from holdfast import Holdfast
 from holdfast.model.job import ids
@@ -19,7 +19,7 @@ Bury = Callable[..., list[str]]
 
 @pytest.fixture
 def bury(sql: Sql) -> Bury:
-    """Puts jobs among the dead; answers with their ids."""
+    """Put jobs among the dead and return their ids."""
 
     def put(number: int, task: str = "app.send", status: str = "dead", code: str = "TIMEOUT") -> list[str]:
         made = ids.make_many(number)
@@ -41,12 +41,12 @@ def count(sql: Sql, table: str) -> int:
 
 def test_dead_lists_failed_and_dead_jobs_with_their_errors(dsn: str, bury: Bury) -> None:
     (dead,), (failed,) = bury(1), bury(1, "app.pack", "failed", "BAD")
-    listed = told(holdfast(dsn, "dead", "--json"))
+    listed = as_json(holdfast(dsn, "dead", "--json"))
     assert {job["id"]: (job["status"], job["task"], job["last_error"]["code"]) for job in listed} == {
         dead: ("dead", "app.send", "TIMEOUT"), failed: ("failed", "app.pack", "BAD"),
     }  # fmt: skip
     for option, value in (("--status", "failed"), ("--task", "app.pack"), ("--error", "BAD")):
-        assert [job["id"] for job in told(holdfast(dsn, "dead", "--json", option, value))] == [failed]
+        assert [job["id"] for job in as_json(holdfast(dsn, "dead", "--json", option, value))] == [failed]
     assert "Refused: no entry" in holdfast(dsn, "dead").stdout
     assert "2" in holdfast(dsn, "dead", "--limit", "1").stderr
 
@@ -54,14 +54,14 @@ def test_dead_lists_failed_and_dead_jobs_with_their_errors(dsn: str, bury: Bury)
 def test_an_error_is_found_by_the_name_that_the_list_shows(dsn: str, bury: Bury) -> None:
     (id_,) = bury(1)
     for name in ("Refused", "app.Refused"):
-        assert [job["id"] for job in told(holdfast(dsn, "dead", "--error", name, "--json"))] == [id_]
-        assert [job["id"] for job in told(holdfast(dsn, "jobs", "--error", name, "--json"))] == [id_]
+        assert [job["id"] for job in as_json(holdfast(dsn, "dead", "--error", name, "--json"))] == [id_]
+        assert [job["id"] for job in as_json(holdfast(dsn, "jobs", "--error", name, "--json"))] == [id_]
     for other in ("efused", "app", "%", ""):
-        assert told(holdfast(dsn, "dead", "--error", other, "--json")) == []
+        assert as_json(holdfast(dsn, "dead", "--error", other, "--json")) == []
 
 
 @pytest.mark.parametrize("verb", ["retry", "discard"])
-def test_nothing_to_act_on_is_said_as_the_list_says_it(
+def test_nothing_to_act_on_is_reported_as_the_list_reports_it(
     dsn: str, bury: Bury, monkeypatch: pytest.MonkeyPatch, verb: str
 ) -> None:
     bury(1)
@@ -72,9 +72,9 @@ def test_nothing_to_act_on_is_said_as_the_list_says_it(
 
 def test_a_discarded_job_is_shown_as_one_and_not_retried(dsn: str, bury: Bury) -> None:
     (id_,) = bury(1)
-    assert told(holdfast(dsn, "jobs", "show", id_, "--json"))["discarded"] is False
-    told(holdfast(dsn, "dead", "discard", id_, "--json"))
-    assert told(holdfast(dsn, "jobs", "show", id_, "--json"))["discarded"] is True
+    assert as_json(holdfast(dsn, "jobs", "show", id_, "--json"))["discarded"] is False
+    as_json(holdfast(dsn, "dead", "discard", id_, "--json"))
+    assert as_json(holdfast(dsn, "jobs", "show", id_, "--json"))["discarded"] is True
     assert re.search("discarded +yes", holdfast(dsn, "jobs", "show", id_).stdout)
     assert "discarded, or a newer job" in holdfast(dsn, "dead", "retry", id_).stderr
 
@@ -82,8 +82,8 @@ def test_a_discarded_job_is_shown_as_one_and_not_retried(dsn: str, bury: Bury) -
 def test_show_gives_the_traceback_and_refuses_jobs_that_are_not_dead(dsn: str, bury: Bury) -> None:
     (id_,) = bury(1)
     assert "Traceback\n  x" in holdfast(dsn, "dead", "show", id_).stdout
-    assert told(holdfast(dsn, "dead", "show", id_, "--json"))["status"] == "dead"
-    alive = told(holdfast(dsn, "jobs", "enqueue", "app.send", "--json"))["id"]
+    assert as_json(holdfast(dsn, "dead", "show", id_, "--json"))["status"] == "dead"
+    alive = as_json(holdfast(dsn, "jobs", "enqueue", "app.send", "--json"))["id"]
     result = holdfast(dsn, "dead", "show", alive)
     assert result.exit_code == 1
     assert "is queued, neither failed nor dead" in result.stderr
@@ -109,25 +109,25 @@ def test_retry_of_a_job_that_is_not_dead_says_so(dsn: str, bury: Bury) -> None:
 def test_retry_all_goes_page_by_page_through_all_that_match(dsn: str, bury: Bury, sql: Sql) -> None:
     bury(1203)
     bury(7, "app.pack")
-    answer = told(holdfast(dsn, "dead", "retry", "--all", "--task", "app.send", "--yes", "--json"))
-    assert (answer["retried"], answer["left"], len(set(answer["ids"]))) == (1203, 0, 1203)
+    document = as_json(holdfast(dsn, "dead", "retry", "--all", "--task", "app.send", "--yes", "--json"))
+    assert (document["retried"], document["left"], len(set(document["ids"]))) == (1203, 0, 1203)
     assert (count(sql, "live"), count(sql, "dead")) == (1203, 7)
 
 
 def test_all_asks_first(dsn: str, bury: Bury, sql: Sql) -> None:
     bury(3)
-    refused = holdfast(dsn, "dead", "retry", "--all", answer="n\n")
+    refused = holdfast(dsn, "dead", "retry", "--all", stdin="n\n")
     assert refused.exit_code == 1
     assert "retry 3 jobs?" in refused.stderr
-    assert holdfast(dsn, "dead", "discard", "--all").exit_code == 1  # nobody there to answer
+    assert holdfast(dsn, "dead", "discard", "--all").exit_code == 1  # no terminal to confirm on
     assert count(sql, "dead") == 3
-    assert "retried 3 jobs\n" in holdfast(dsn, "dead", "retry", "--all", answer="y\n").stdout
+    assert "retried 3 jobs\n" in holdfast(dsn, "dead", "retry", "--all", stdin="y\n").stdout
 
 
 def test_discard_moves_jobs_to_history_where_they_keep_their_status(dsn: str, bury: Bury, sql: Sql) -> None:
     first, _ = bury(2)
     assert holdfast(dsn, "dead", "discard", first).stdout == "discarded 1 job\n"
-    assert told(holdfast(dsn, "dead", "discard", "--all", "--yes", "--json"))["discarded"] == 1
+    assert as_json(holdfast(dsn, "dead", "discard", "--all", "--yes", "--json"))["discarded"] == 1
     assert sql("SELECT status::text, count(*) FROM history GROUP BY 1") == [("dead", 2)]
     assert holdfast(dsn, "dead").stdout == "no failed or dead jobs match\n"
 
@@ -142,13 +142,13 @@ def test_it_must_be_clear_which_jobs_are_meant(dsn: str, arguments: list[str]) -
 def test_jobs_of_one_batch_are_retried(dsn: str, bury: Bury, sql: Sql) -> None:
     (id_, _), batch = bury(2), ids.make()
     sql("UPDATE dead SET batch = %s WHERE id = %s", [batch, id_])
-    assert [job["id"] for job in told(holdfast(dsn, "dead", "--batch", batch, "--json"))] == [id_]
-    assert told(holdfast(dsn, "dead", "retry", "--all", "--batch", batch, "--yes", "--json"))["ids"] == [id_]
+    assert [job["id"] for job in as_json(holdfast(dsn, "dead", "--batch", batch, "--json"))] == [id_]
+    assert as_json(holdfast(dsn, "dead", "retry", "--all", "--batch", batch, "--yes", "--json"))["ids"] == [id_]
 
 
 @pytest.fixture
 def blocked(sql: Sql) -> str:
-    """Two keys that handlers found blocked; answers the id of the last job that did."""
+    """Block two keys through handlers, and return the id of the last job that did so."""
     id_ = ids.make()
     for key in ("shop.example", "forum.example", "shop.example"):
         sql("SELECT note_block(%s, 'ROBOTS: refused', %s)", [key, id_])
@@ -156,7 +156,7 @@ def blocked(sql: Sql) -> str:
 
 
 def test_blocks_are_listed_with_their_reasons(dsn: str, blocked: str) -> None:
-    listed = told(holdfast(dsn, "dead", "blocks", "--json"))
+    listed = as_json(holdfast(dsn, "dead", "blocks", "--json"))
     assert [(b["key"], b["count"], b["reason"], b["last_job"]) for b in listed] == [
         ("shop.example", 2, "ROBOTS: refused", blocked), ("forum.example", 1, "ROBOTS: refused", blocked),
     ]  # fmt: skip
@@ -171,11 +171,11 @@ def test_unblock_takes_keys_off_the_list_and_says_which_were_not_on_it(dsn: str,
         "unblocked": 1, "left": 1, "keys": ["shop.example"], "left_keys": ["elsewhere.example"],
     }  # fmt: skip
     assert "not on the list: elsewhere.example" in result.stderr
-    assert [b["key"] for b in told(holdfast(dsn, "dead", "blocks", "--json"))] == ["forum.example"]
+    assert [b["key"] for b in as_json(holdfast(dsn, "dead", "blocks", "--json"))] == ["forum.example"]
 
 
 def test_unblock_all_asks_first(dsn: str, blocked: str, sql: Sql) -> None:
-    refused = holdfast(dsn, "dead", "unblock", "--all", answer="n\n")
+    refused = holdfast(dsn, "dead", "unblock", "--all", stdin="n\n")
     assert refused.exit_code == 1 and "unblock 2 keys?" in refused.stderr
     assert count(sql, "blocks") == 2
     assert holdfast(dsn, "dead", "unblock", "--all", "--yes").stdout == "unblocked 2 keys\n"

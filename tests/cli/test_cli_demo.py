@@ -36,10 +36,10 @@ def test_the_demo_runs_every_job_to_one_final_status(dsn: str, sql: Sql) -> None
 
 def test_an_interrupted_demo_leaves_nothing_that_waits(dsn: str, tmp_path: Path, sql: Sql) -> None:
     with started("", "demo", "--jobs", "4000", "--dsn", dsn, folder=tmp_path) as program:
-        wait_until(lambda: re.search("accepted 4,000 jobs", program.said))
+        wait_until(lambda: re.search("accepted 4,000 jobs", program.output))
         os.killpg(program.process.pid, signal.SIGINT)
         assert program.ended() == 130
-    assert "Traceback" not in program.said
+    assert "Traceback" not in program.output
     assert sql("SELECT count(*) FROM live") == sql("SELECT count(*) FROM later") == [(0,)]
     assert sql("SELECT count(*) FROM jobs WHERE status = 'canceled'")[0][0] > 0
 

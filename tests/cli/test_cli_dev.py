@@ -45,23 +45,23 @@ def test_dev_starts_a_database_runs_jobs_and_follows_the_code(tmp_path: Path, em
     code, written = tmp_path / "dev_app.py", tmp_path / "written"
     code.write_text(APP.replace("VERSION", "one"))
     with started("", "dev", "dev_app:hf", folder=tmp_path) as program:
-        wait_until(lambda: "worker started" in program.said)
-        assert f"export HOLDFAST_DSN=embedded:{tmp_path}/.holdfast" in program.said
-        assert re.search(r"url +postgresql://postgres@/holdfast\S+ \(for other libraries and psql, ", program.said)
-        assert "psql 'postgresql://postgres@/holdfast" in program.said
+        wait_until(lambda: "worker started" in program.output)
+        assert f"export HOLDFAST_DSN=embedded:{tmp_path}/.holdfast" in program.output
+        assert re.search(r"url +postgresql://postgres@/holdfast\S+ \(for other libraries and psql, ", program.output)
+        assert "psql 'postgresql://postgres@/holdfast" in program.output
         dsn = f"embedded:{tmp_path}/.holdfast"
         assert ran(dsn, "jobs", "enqueue", "app.write").returncode == 0
         wait_until(lambda: written.exists() and written.read_text() == "one")
 
         assert ran(dsn, "jobs", "enqueue", "app.stumble").returncode == 0
-        wait_until(lambda: "ZeroDivisionError: division by zero\n" in program.said)
-        assert '  Traceback (most recent call last):\n    File "' in program.said
-        assert 'dev_app.py", line 12, in stumble\n      1 / 0\n' in program.said
+        wait_until(lambda: "ZeroDivisionError: division by zero\n" in program.output)
+        assert '  Traceback (most recent call last):\n    File "' in program.output
+        assert 'dev_app.py", line 12, in stumble\n      1 / 0\n' in program.output
 
         code.write_text("this is not Python")
-        wait_until(lambda: "importing 'dev_app' failed" in program.said)
+        wait_until(lambda: "importing 'dev_app' failed" in program.output)
         code.write_text(APP.replace("VERSION", "two"))
-        wait_until(lambda: program.said.count("worker started") == 2)
+        wait_until(lambda: program.output.count("worker started") == 2)
         assert ran(dsn, "jobs", "enqueue", "app.write").returncode == 0
         wait_until(lambda: written.read_text() == "two")
 
@@ -71,22 +71,22 @@ def test_dev_starts_a_database_runs_jobs_and_follows_the_code(tmp_path: Path, em
 
 
 @pytest.mark.parametrize(
-    ("target", "told"), [("app", "names no attribute; write .*app:hf"), (":hf", "names no module")]
+    ("target", "expected"), [("app", "names no attribute; write .*app:hf"), (":hf", "names no module")]
 )
-def test_dev_refuses_a_target_that_no_change_of_a_file_could_mend(tmp_path: Path, target: str, told: str) -> None:
+def test_dev_refuses_a_target_that_no_change_of_a_file_could_mend(tmp_path: Path, target: str, expected: str) -> None:
     done = ran("", "dev", target, folder=tmp_path)
-    assert done.returncode == 2 and re.search(told, done.stderr)
+    assert done.returncode == 2 and re.search(expected, done.stderr)
     assert not (tmp_path / ".holdfast").exists(), "no database was started for it"
 
 
 def test_dev_runs_without_watchfiles_and_says_so(dsn: str, tmp_path: Path) -> None:
     (tmp_path / "dev_app.py").write_text(APP)
-    # A module that cannot be found, in the eyes of importlib.
+    # A module that importlib cannot find.
     (tmp_path / "sitecustomize.py").write_text("import sys; sys.modules['watchfiles'] = None")
     path = os.pathsep.join(filter(None, (str(tmp_path), os.environ.get("PYTHONPATH"))))
     with started(dsn, "dev", "dev_app:hf", folder=tmp_path, PYTHONPATH=path) as program:
-        wait_until(lambda: "worker started" in program.said)
-        assert "reload is off: watchfiles is not installed" in program.said
+        wait_until(lambda: "worker started" in program.output)
+        assert "reload is off: watchfiles is not installed" in program.output
         program.process.send_signal(signal.SIGTERM)
         assert program.ended() == 0
 
@@ -104,14 +104,14 @@ def test_dev_warns_when_the_code_names_another_database(dsn: str, pg18: str, tmp
         program = stack.enter_context(
             started(environment, "dev", "dev_app:hf", "--no-reload", *arguments, folder=tmp_path)
         )
-        wait_until(lambda: "worker started" in program.said)
-        (line,) = [line for line in program.said.splitlines() if "the code names another database" in line]
-        assert expected in line and "secret" not in program.said
+        wait_until(lambda: "worker started" in program.output)
+        (line,) = [line for line in program.output.splitlines() if "the code names another database" in line]
+        assert expected in line and "secret" not in program.output
         program.process.send_signal(signal.SIGTERM)
         assert program.ended() == 0
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="hidden folders are told by their names")
+@pytest.mark.skipif(sys.platform == "win32", reason="hidden folders are recognized by their names")
 def test_hidden_folders_and_environments_are_not_watched(tmp_path: Path) -> None:
     for name in (".holdfast", "src", "env", "__pycache__"):
         (tmp_path / name).mkdir()

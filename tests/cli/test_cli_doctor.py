@@ -10,7 +10,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from program import holdfast, ran, told
+from program import as_json, holdfast, ran
 
 from holdfast import Holdfast
 from holdfast.cli import checks
@@ -20,7 +20,7 @@ Sql = Callable[..., list[tuple[Any, ...]]]
 
 
 def examined(dsn: str, *arguments: str) -> dict[str, dict[str, str]]:
-    """The doctor's findings by name."""
+    """Return the doctor's findings by name."""
     return {each["name"]: each for each in json.loads(holdfast(dsn, "doctor", "--json", *arguments).stdout)["checks"]}
 
 
@@ -28,15 +28,15 @@ def test_a_sound_database_gets_only_oks(dsn: str) -> None:
     result = holdfast(dsn, "doctor")
     assert result.exit_code == 0, result.stdout
     assert result.stdout.endswith("all is well\n")
-    answer = told(holdfast(dsn, "doctor", "--json"))
-    assert answer["ok"] is True
-    assert [each["name"] for each in answer["checks"]] == [
+    document = as_json(holdfast(dsn, "doctor", "--json"))
+    assert document["ok"] is True
+    assert [each["name"] for each in document["checks"]] == [
         "versions", "database", "server", "clock", "durability", "settings", "connections", "pooler", "vacuum",
         "schema",
         "rights", "bloat", "history", "workers", "queues", "tasks", "levels", "schedules", "batches", "limits", "dead",
     ]  # fmt: skip
-    assert {each["level"] for each in answer["checks"]} == {"ok"}
-    assert {"name": "pooler", "level": "ok", "found": "none", "advice": ""} in answer["checks"]
+    assert {each["level"] for each in document["checks"]} == {"ok"}
+    assert {"name": "pooler", "level": "ok", "found": "none", "advice": ""} in document["checks"]
 
 
 def test_on_a_narrow_terminal_lines_break_between_words_and_below_the_text(dsn: str) -> None:
@@ -117,7 +117,7 @@ def test_what_waits_and_what_is_dead_is_counted_up_to_a_bound(dsn: str, sql: Sql
     assert "newest 50 of 10,000+" in holdfast(dsn, "dead").stderr
 
 
-def test_jobs_that_nobody_serves_and_leases_that_nobody_takes_back_are_told(dsn: str, hf: Holdfast, sql: Sql) -> None:
+def test_queues_without_workers_and_expired_leases_are_reported(dsn: str, hf: Holdfast, sql: Sql) -> None:
     for queue in ("default", "mail", "mail"):
         sql("SELECT enqueue('app.send', p_queue => %s)", [queue])
     assert "default (1 job), mail (2 jobs)" in examined(dsn)["queues"]["found"]
@@ -132,14 +132,14 @@ def test_jobs_that_nobody_serves_and_leases_that_nobody_takes_back_are_told(dsn:
     assert "no worker is alive" in found["advice"]
 
 
-def test_a_channel_that_no_worker_has_ever_known_is_told(dsn: str, hf: Holdfast, sql: Sql) -> None:
+def test_a_channel_that_no_worker_has_ever_known_is_reported(dsn: str, hf: Holdfast, sql: Sql) -> None:
     @hf.task(name="app.send")
     async def send() -> None: ...
 
     with psycopg.connect(dsn) as conn:
         hf.emit(conn, "mial", {"to": "ann"}, key="1")
     sql("SELECT enqueue('app.send', p_queue => 'mail')")
-    assert examined(dsn)["tasks"]["level"] == "ok", "no worker has told of its tasks yet"
+    assert examined(dsn)["tasks"]["level"] == "ok", "no worker has registered its tasks yet"
     assert "mail (1 job), outbox (1 job)" in examined(dsn)["queues"]["found"]
     hf.tick()
     found = examined(dsn)
@@ -149,7 +149,7 @@ def test_a_channel_that_no_worker_has_ever_known_is_told(dsn: str, hf: Holdfast,
     assert "channel 'mial' (1 job)" in examined(dsn)["tasks"]["found"]
 
 
-def test_dead_jobs_rows_without_partition_and_missing_partitions_are_told(dsn: str, sql: Sql) -> None:
+def test_dead_jobs_rows_without_partition_and_missing_partitions_are_reported(dsn: str, sql: Sql) -> None:
     sql("SELECT enqueue('app.send')")
     ((id_, token, *_),) = sql("SELECT * FROM claim('w1')")
     sql("SELECT fail(%s, %s, p_outcome => 'failed')", [id_, token])
@@ -162,7 +162,7 @@ def test_dead_jobs_rows_without_partition_and_missing_partitions_are_told(dsn: s
     assert "1 rows lie in history_default" in examined(dsn)["history"]["found"]
 
 
-def test_a_user_without_rights_is_told_which_role_to_ask_for(dsn: str, sql: Sql) -> None:
+def test_a_user_without_rights_learns_which_role_to_request(dsn: str, sql: Sql) -> None:
     user = f"cli_weak_{os.getpid()}"  # roles belong to the whole server, which other test runs share
     sql(f"CREATE ROLE {user} LOGIN IN ROLE holdfast_reader")
     try:
@@ -211,7 +211,7 @@ def test_a_broker_is_looked_at_where_one_is_to_be_used(dsn: str, monkeypatch: py
     assert "s3cr3t" not in str(found)
 
 
-def test_a_schedule_that_nobody_fires_is_told(dsn: str, sql: Sql) -> None:
+def test_a_schedule_that_does_not_fire_is_reported(dsn: str, sql: Sql) -> None:
     insert = (
         "insert into schedules (name, task, cron, zone, missed, payload, options, paused, next_at, registered_at) "
         "values (%s, 't', '0 3 * * *', 'UTC', 'once', '{}', '{}', %s, now() - make_interval(secs => %s), now())"
@@ -226,7 +226,7 @@ def test_a_schedule_that_nobody_fires_is_told(dsn: str, sql: Sql) -> None:
     assert "2 schedules not fired" in examined(dsn)["schedules"]["found"]
 
 
-def test_batches_that_are_left_open_or_cannot_end_are_told(dsn: str, hf: Holdfast, sql: Sql) -> None:
+def test_batches_that_are_left_open_or_cannot_end_are_reported(dsn: str, hf: Holdfast, sql: Sql) -> None:
     @hf.task()
     async def report(batch: str) -> None: ...
 
@@ -246,7 +246,7 @@ def test_batches_that_are_left_open_or_cannot_end_are_told(dsn: str, hf: Holdfas
     assert (found["level"], found["found"]) == ("warning", "1 batch cannot end, 'second' the first")
 
 
-def test_deliveries_that_nobody_takes_call_for_a_worker_with_the_extra(dsn: str, hf: Holdfast) -> None:
+def test_waiting_deliveries_call_for_a_worker_with_the_extra(dsn: str, hf: Holdfast) -> None:
     hf.webhooks.test(hf.webhooks.add("https://example.org/hook").id)
     found = examined(dsn)["queues"]
     assert (found["level"], found["found"]) == ("warning", "no live worker serves webhooks (1 job)")

@@ -1,4 +1,4 @@
-"""How the program fails: one line that says what to do, an exit code a script can tell apart, no traceback."""
+"""How the program fails: one line that says what to do, an exit code for scripts, no traceback."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_a_schema_that_is_not_there_is_exit_code_2(dsn: str, command: list[str])
     assert "run: holdfast migrate" in result.stderr
 
 
-def test_a_misspelt_setting_is_warned_of_and_the_answer_stays_clean(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_misspelt_setting_is_warned_of_and_stdout_stays_clean(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOLDFAST_POL", "3")
     result = holdfast(dsn, "jobs", "--json")
     assert (result.exit_code, result.stdout) == (0, "[]\n")

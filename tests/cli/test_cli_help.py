@@ -1,4 +1,4 @@
-"""What the program says about itself."""
+"""`holdfast --help` and `--version`."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_every_command_has_a_purpose_and_an_example(command: list[str]) -> None:
     assert "<bool>" not in result.stdout and "--help" in result.stdout
 
 
-def test_the_version_is_told() -> None:
+def test_the_version_is_printed() -> None:
     assert holdfast("", "--version").stdout == f"holdfast {package.__version__}\n"
 
 

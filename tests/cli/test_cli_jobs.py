@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from program import holdfast, ran, told
+from program import as_json, holdfast, ran
 
 from holdfast import Holdfast
 from holdfast.cli import render
@@ -17,26 +17,26 @@ Sql = Callable[..., list[tuple[Any, ...]]]
 
 
 def enqueue(dsn: str, *arguments: str) -> str:
-    return str(told(holdfast(dsn, "jobs", "enqueue", *arguments, "--json"))["id"])
+    return str(as_json(holdfast(dsn, "jobs", "enqueue", *arguments, "--json"))["id"])
 
 
 def test_jobs_lists_the_newest_first_and_filters(dsn: str) -> None:
     first = enqueue(dsn, "app.send", '{"to": "a@b.c"}', "--tenant", "acme")
     second = enqueue(dsn, "app.pack", "--queue", "parcels")
-    assert [job["id"] for job in told(holdfast(dsn, "jobs", "--json"))] == [second, first]
-    assert [job["id"] for job in told(holdfast(dsn, "jobs", "--json", "--limit", "1"))] == [second]
+    assert [job["id"] for job in as_json(holdfast(dsn, "jobs", "--json"))] == [second, first]
+    assert [job["id"] for job in as_json(holdfast(dsn, "jobs", "--json", "--limit", "1"))] == [second]
     for option, value, found in (
         ("--task", "app.send", first),
         ("--queue", "parcels", second),
         ("--tenant", "acme", first),
     ):
-        assert [job["id"] for job in told(holdfast(dsn, "jobs", "--json", option, value))] == [found]
-    assert told(holdfast(dsn, "jobs", "--json", "--status", "running")) == []
+        assert [job["id"] for job in as_json(holdfast(dsn, "jobs", "--json", option, value))] == [found]
+    assert as_json(holdfast(dsn, "jobs", "--json", "--status", "running")) == []
 
 
 def test_a_listed_job_as_json_has_every_field(dsn: str) -> None:
     id_ = enqueue(dsn, "app.send", '{"to": "a@b.c"}', "--tenant", "acme", "--priority", "1")
-    (job,) = told(holdfast(dsn, "jobs", "--json"))
+    (job,) = as_json(holdfast(dsn, "jobs", "--json"))
     assert {k: job[k] for k in ("id", "task", "tenant", "queue", "priority", "payload", "status", "attempts")} == {
         "id": id_, "task": "app.send", "tenant": "acme", "queue": "default", "priority": 1,
         "payload": {"to": "a@b.c"}, "status": "queued", "attempts": 0,
@@ -54,7 +54,7 @@ def test_the_table_shows_whole_ids_in_a_pipe_and_no_colour_codes(dsn: str) -> No
     assert "\x1b" not in result.stdout
 
 
-def test_no_jobs_are_told_in_words(dsn: str) -> None:
+def test_an_empty_list_of_jobs_says_so(dsn: str) -> None:
     assert holdfast(dsn, "jobs").stdout == "no jobs match\n"
     assert holdfast(dsn, "jobs", "queues").stdout == "no jobs wait, run or are dead, and no queue is paused\n"
     assert "holdfast worker" in holdfast(dsn, "jobs", "workers").stdout
@@ -72,7 +72,7 @@ def test_a_queue_that_is_not_known_gets_a_suggestion(dsn: str, sql: Sql) -> None
         assert "warning" not in holdfast(dsn, *command).stderr
 
 
-def test_show_tells_how_long_a_job_waited_and_took(dsn: str, sql: Sql) -> None:
+def test_show_prints_how_long_a_job_waited_and_took(dsn: str, sql: Sql) -> None:
     id_ = enqueue(dsn, "app.send", "--priority", "1")
     ((token,),) = sql("select token from claim('w')")
     sql("select finish(array[%s::uuid], array[%s::bigint])", [id_, token])
@@ -81,7 +81,7 @@ def test_show_tells_how_long_a_job_waited_and_took(dsn: str, sql: Sql) -> None:
     assert ["waited", "12 s"] in shown and ["took", "1.9 s"] in shown and ["priority", "1 (high)"] in shown
 
 
-def test_show_tells_everything_and_terminal_codes_in_errors_are_harmless(dsn: str, sql: Sql) -> None:
+def test_show_prints_everything_and_terminal_codes_in_errors_are_harmless(dsn: str, sql: Sql) -> None:
     id_ = enqueue(dsn, "app.send", '{"to": "a@b.c"}', "--delay", "3600")
     error = {
         "type": "app.Refused",
@@ -103,11 +103,11 @@ def test_show_tells_everything_and_terminal_codes_in_errors_are_harmless(dsn: st
     ):
         assert part in shown
     assert "\x1b" not in shown
-    assert told(holdfast(dsn, "jobs", "show", id_, "--json"))["last_error"] == error
-    assert [j["id"] for j in told(holdfast(dsn, "jobs", "--json", "--error", "E17"))] == [id_]
+    assert as_json(holdfast(dsn, "jobs", "show", id_, "--json"))["last_error"] == error
+    assert [j["id"] for j in as_json(holdfast(dsn, "jobs", "--json", "--error", "E17"))] == [id_]
 
 
-def test_show_tells_of_batch_deadline_progress_and_a_process_s_output(dsn: str, hf: Holdfast, sql: Sql) -> None:
+def test_show_prints_batch_deadline_progress_and_a_process_s_output(dsn: str, hf: Holdfast, sql: Sql) -> None:
     @hf.task(name="app.send")
     def send() -> None: ...
 
@@ -119,7 +119,7 @@ def test_show_tells_of_batch_deadline_progress_and_a_process_s_output(dsn: str, 
     shown = holdfast(dsn, "jobs", "show", job.id).stdout
     assert f"batch        {batch.id}\n" in shown and "deadline     20" in shown
     assert "progress     [########............]  42 %  420 of 1,000  row 420\n" in shown
-    assert told(holdfast(dsn, "jobs", "show", job.id, "--json"))["progress"]["done"] == 420
+    assert as_json(holdfast(dsn, "jobs", "show", job.id, "--json"))["progress"]["done"] == 420
     sql("SELECT report_progress(%s::jsonb)", [json.dumps([{"id": job.id, "token": token, "done": 0.5}])])
     sql("SELECT fail(%s, %s, %s::jsonb)", [job.id, token, json.dumps({"type": "Crash", "output": "line\n\x1b[2J"})])
     shown = holdfast(dsn, "jobs", "show", job.id).stdout
@@ -134,7 +134,7 @@ def test_jobs_of_one_batch_are_listed(dsn: str, hf: Holdfast) -> None:
     send.enqueue()
     with hf.batch("import") as batch:
         job = send.using(batch=batch).enqueue()
-    assert [j["id"] for j in told(holdfast(dsn, "jobs", "--batch", batch.id, "--json"))] == [job.id]
+    assert [j["id"] for j in as_json(holdfast(dsn, "jobs", "--batch", batch.id, "--json"))] == [job.id]
     assert [j.id for j in hf.list_jobs(batch=batch.id)] == [job.id]
     refused = holdfast(dsn, "jobs", "--batch", "import")
     assert refused.exit_code == 2 and "'import' is not a batch id" in refused.stderr
@@ -162,16 +162,16 @@ def test_enqueue_takes_a_deadline(dsn: str, sql: Sql) -> None:
     assert "CONTEXT" not in refused.stderr
 
 
-def test_canceling_a_job_that_runs_tells_it_to_stop_which_is_no_failure(dsn: str, sql: Sql) -> None:
+def test_canceling_a_job_that_runs_asks_it_to_stop_which_is_no_failure(dsn: str, sql: Sql) -> None:
     id_ = enqueue(dsn, "app.send")
     sql("SELECT claim('me')")
-    assert told(holdfast(dsn, "jobs", "cancel", id_, "--json")) == {id_: "canceling"}
+    assert as_json(holdfast(dsn, "jobs", "cancel", id_, "--json")) == {id_: "canceling"}
     assert sql("SELECT id::text FROM cancels") == [(id_,)]
 
 
 def test_cancel_says_what_became_of_each_job(dsn: str, sql: Sql) -> None:
     waiting, later = enqueue(dsn, "app.send"), enqueue(dsn, "app.send", "--delay", "60")
-    assert told(holdfast(dsn, "jobs", "cancel", waiting, later, "--json")) == {
+    assert as_json(holdfast(dsn, "jobs", "cancel", waiting, later, "--json")) == {
         waiting: "canceled",
         later: "canceled",
     }
@@ -188,10 +188,10 @@ def test_enqueue_goes_to_the_queue_its_task_is_known_for(dsn: str, hf: Holdfast)
 
     hf.sync_pool.run(hf.calls.register_worker("w1", "host", 1, "0", ["mail"], 1, hf.registered()))
     result = holdfast(dsn, "jobs", "enqueue", "app.send", '{"to": "x"}', "--json")
-    assert told(result)["queue"] == "mail"
+    assert as_json(result)["queue"] == "mail"
     assert result.stderr == ""
     mistyped = holdfast(dsn, "jobs", "enqueue", "app.sned", "--json")
-    assert told(mistyped)["queue"] == "default"
+    assert as_json(mistyped)["queue"] == "default"
     assert "did you mean app.send?" in mistyped.stderr
 
 
@@ -200,9 +200,9 @@ def test_enqueue_keeps_to_the_dedupe_key_as_clients_do(dsn: str, hf: Holdfast) -
     def send(to: str) -> None: ...
 
     job = send.using(dedupe="order-42", tenant="acme").enqueue("x")
-    again = told(holdfast(dsn, "jobs", "enqueue", "app.send", "--dedupe", "order-42", "--tenant", "acme", "--json"))
+    again = as_json(holdfast(dsn, "jobs", "enqueue", "app.send", "--dedupe", "order-42", "--tenant", "acme", "--json"))
     assert again == {"id": job.id, "outcome": "existing", "queue": "default"}
-    other = told(holdfast(dsn, "jobs", "enqueue", "app.send", "--dedupe", "order-42", "--json"))
+    other = as_json(holdfast(dsn, "jobs", "enqueue", "app.send", "--dedupe", "order-42", "--json"))
     assert other["outcome"] == "created"
 
 
@@ -213,10 +213,10 @@ def test_enqueue_refuses_a_payload_that_is_not_a_json_object(dsn: str) -> None:
         assert why in result.stderr
 
 
-def test_queues_tells_how_much_waits_and_for_how_long(dsn: str) -> None:
+def test_queues_prints_how_much_waits_and_for_how_long(dsn: str) -> None:
     enqueue(dsn, "app.send")
     enqueue(dsn, "app.send", "--delay", "60")
-    (queue,) = told(holdfast(dsn, "jobs", "queues", "--json"))
+    (queue,) = as_json(holdfast(dsn, "jobs", "queues", "--json"))
     assert {k: queue[k] for k in ("queue", "ready", "running", "later", "dead")} == {
         "queue": "default", "ready": 1, "running": 0, "later": 1, "dead": 0,
     }  # fmt: skip
@@ -226,14 +226,14 @@ def test_queues_tells_how_much_waits_and_for_how_long(dsn: str) -> None:
 
 def test_paused_queues_are_shown_though_nothing_is_in_them(dsn: str) -> None:
     holdfast(dsn, "pause", "queue:mail", "--reason", "provider down", "--by", "ann", "--for", "1h")
-    (queue,) = told(holdfast(dsn, "jobs", "queues", "--json"))
+    (queue,) = as_json(holdfast(dsn, "jobs", "queues", "--json"))
     assert (queue["queue"], queue["ready"], queue["paused"]["reason"]) == ("mail", 0, "provider down")
     assert "by ann: provider down" in holdfast(dsn, "jobs", "queues").stdout
 
 
-def test_workers_are_listed_with_the_time_since_they_were_heard_of(dsn: str, hf: Holdfast) -> None:
+def test_workers_are_listed_with_the_time_since_their_last_heartbeat(dsn: str, hf: Holdfast) -> None:
     hf.sync_pool.run(hf.calls.register_worker("w1", "myhost", 77, "0.1", ["default", "mail"], 5, []))
-    (worker,) = told(holdfast(dsn, "jobs", "workers", "--json"))
+    (worker,) = as_json(holdfast(dsn, "jobs", "workers", "--json"))
     assert (worker["id"], worker["pid"], worker["queues"], worker["stopping"]) == (
         "w1",
         77,
@@ -265,8 +265,8 @@ def test_json_holds_no_character_that_a_terminal_obeys(capsys: pytest.CaptureFix
 
 
 @pytest.mark.parametrize(
-    ("seconds", "told"),
+    ("seconds", "expected"),
     [(0.02, "20 ms"), (0.4, "0.4 s"), (12, "12 s"), (180, "3 min"), (9000, "2.5 h"), (86_400 * 12_345, "12,345 d")],
 )
-def test_lengths_of_time_read_as_people_say_them(seconds: float, told: str) -> None:
-    assert render.duration(seconds) == told
+def test_lengths_of_time_read_as_people_say_them(seconds: float, expected: str) -> None:
+    assert render.duration(seconds) == expected

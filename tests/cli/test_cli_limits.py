@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from program import holdfast, ran, told
+from program import as_json, holdfast, ran
 
 from holdfast import Holdfast, LimitInfo, UsageError
 from holdfast.cli import options
@@ -41,7 +41,7 @@ def test_limits_are_listed_with_how_much_is_in_use(dsn: str, domains: None) -> N
 
 def test_filters_and_a_limit(dsn: str, domains: None) -> None:
     def keys(*arguments: str) -> list[str]:
-        return [each["key"] for each in told(holdfast(dsn, "limits", "--json", *arguments))]
+        return [each["key"] for each in as_json(holdfast(dsn, "limits", "--json", *arguments))]
 
     assert keys("--prefix", "domain:") == ["domain:full", "domain:rests"]
     assert keys("--prefix", "domain_") == []
@@ -51,9 +51,9 @@ def test_filters_and_a_limit(dsn: str, domains: None) -> None:
     assert holdfast(dsn, "limits", "--prefix", "x").stdout == "no key matches\n"
 
 
-def test_no_limits_are_told_in_words(dsn: str) -> None:
+def test_an_empty_list_of_limits_says_so(dsn: str) -> None:
     assert "@hf.task(limits=[Limit(KEY, ...)])" in holdfast(dsn, "limits").stdout
-    assert told(holdfast(dsn, "limits", "--json")) == []
+    assert as_json(holdfast(dsn, "limits", "--json")) == []
 
 
 def test_a_narrow_terminal_shows_everything_of_a_limit(dsn: str, sql: Sql, domains: None) -> None:
@@ -77,11 +77,13 @@ def test_set_changes_a_key_and_clear_takes_it_back(dsn: str, hf: Holdfast, domai
     assert "2 of 4" in shown and "30/min" in shown and "set by ann" in shown
     (now,) = hf.limits("domain:full")
     assert (now.concurrency, now.rate, now.per, now.burst, now.changed_by) == (4, 30, 60, 1, "ann")
-    answer = told(holdfast(dsn, "limits", "set", "domain:full", "--burst", "5", "--json"))
-    assert (answer["keys"], answer["change"], answer["now"]["burst"]) == (1, {"burst": 5}, 5)
-    assert "@" in answer["now"]["changed_by"]
+    document = as_json(holdfast(dsn, "limits", "set", "domain:full", "--burst", "5", "--json"))
+    assert (document["keys"], document["change"], document["now"]["burst"]) == (1, {"burst": 5}, 5)
+    assert "@" in document["now"]["changed_by"]
     assert (
-        told(holdfast(dsn, "limits", "clear", "domain:full", "--only", "concurrency", "--json"))["now"]["concurrency"]
+        as_json(holdfast(dsn, "limits", "clear", "domain:full", "--only", "concurrency", "--json"))["now"][
+            "concurrency"
+        ]
         == 2
     )
     assert holdfast(dsn, "limits", "clear", "domain:full").stdout == "domain:full: cleared\n"
@@ -92,10 +94,10 @@ def test_set_changes_a_key_and_clear_takes_it_back(dsn: str, hf: Holdfast, domai
 
 
 def test_set_changes_all_keys_of_a_rule(dsn: str, hf: Holdfast, domains: None) -> None:
-    answer = holdfast(dsn, "limits", "set", "domain:{domain}", "--concurrency", "7")
-    assert answer.stdout == "set for 2 keys of domain:{domain} and those to come\n"
+    result = holdfast(dsn, "limits", "set", "domain:{domain}", "--concurrency", "7")
+    assert result.stdout == "set for 2 keys of domain:{domain} and those to come\n"
     assert [each.concurrency for each in hf.limits("domain:")] == [7, 7]
-    (rule,) = told(holdfast(dsn, "limits", "rules", "--json"))
+    (rule,) = as_json(holdfast(dsn, "limits", "rules", "--json"))
     assert (rule["code"], rule["override"], rule["keys"]) == ({"concurrency": 2, "rate": None}, {"concurrency": 7}, 2)
     _, line = holdfast(dsn, "limits", "rules").stdout.splitlines()
     assert line.split()[:6] == ["domain:{domain}", "2", "concurrency", "2", "concurrency", "7"]
@@ -106,7 +108,7 @@ def test_set_changes_all_keys_of_a_rule(dsn: str, hf: Holdfast, domains: None) -
     [("per", "rate", "rate"), ("burst", "rate", "rate"), ("breaker-pause", "breaker_after", "breaker-after"),
      ("breaker-cap", "breaker_after", "breaker-after")],
 )  # fmt: skip
-def test_a_value_that_changes_nothing_is_told(
+def test_a_value_that_changes_nothing_is_reported(
     dsn: str, sql: Sql, domains: None, option: str, needed: str, other: str
 ) -> None:
     words = f"warning: --{option} changes nothing while there is no {needed}; set one with --{other}"
@@ -156,15 +158,15 @@ def test_a_breaker_is_reset_by_hand(dsn: str, hf: Holdfast, domains: None) -> No
     assert (result.exit_code, json.loads(result.stdout)["outcome"]) == (1, "was not open")
 
 
-def test_wrong_counts_are_told_and_repaired(dsn: str, domains: None) -> None:
+def test_wrong_counts_are_reported_and_repaired(dsn: str, domains: None) -> None:
     result = holdfast(dsn, "limits", "reconcile")
     assert result.exit_code == 1
     assert result.stdout.splitlines()[1].split() == ["domain:full", "2", "0"]
-    found = {each["name"]: each for each in told(holdfast(dsn, "doctor", "--json"))["checks"]}["limits"]
+    found = {each["name"]: each for each in as_json(holdfast(dsn, "doctor", "--json"))["checks"]}["limits"]
     assert (found["level"], found["found"]) == (
         "warning", "1 key with a wrong count, 'domain:full' the first: 2 counted, 0 running")  # fmt: skip
     assert found["advice"] == "set it right with: holdfast limits reconcile --repair"
-    assert told(holdfast(dsn, "limits", "reconcile", "--repair", "--json")) == [
+    assert as_json(holdfast(dsn, "limits", "reconcile", "--repair", "--json")) == [
         {"key": "domain:full", "counted": 2, "actual": 0}]  # fmt: skip
     assert holdfast(dsn, "limits", "reconcile").stdout == "every key counts as many jobs as run under it\n"
 
@@ -185,14 +187,14 @@ def test_pause_and_resume(dsn: str, hf: Holdfast) -> None:
     assert (found.paused_until - found.paused_at).total_seconds() == 600
     assert holdfast(dsn, "resume", "domain:x").stdout == "domain:x goes on\n"
     assert hf.limits("domain:x") == [], "no job was claimed under it, and nothing is said of it any more"
-    assert told(holdfast(dsn, "pause", "domain:x", "--json")) == {
+    assert as_json(holdfast(dsn, "pause", "domain:x", "--json")) == {
         "key": "domain:x",
         "outcome": "paused",
         "seconds": None,
     }
 
 
-def test_what_is_not_paused_is_exit_code_1_and_tells_what_is(dsn: str) -> None:
+def test_what_is_not_paused_is_exit_code_1_and_lists_what_is(dsn: str) -> None:
     holdfast(dsn, "pause", "tenant:acme")
     result = holdfast(dsn, "resume", "tenant:acm")
     assert (result.exit_code, result.stdout) == (1, "")
@@ -201,7 +203,7 @@ def test_what_is_not_paused_is_exit_code_1_and_tells_what_is(dsn: str) -> None:
     assert (result.exit_code, json.loads(result.stdout)["outcome"]) == (1, "not paused")
 
 
-def test_a_queue_or_a_task_that_nobody_knows_is_paused_with_a_warning(dsn: str, sql: Sql) -> None:
+def test_an_unknown_queue_or_task_is_paused_with_a_warning(dsn: str, sql: Sql) -> None:
     sql("select register_worker('w', 'h', 1, '1', '{mail}', 1, "
         """'[{"name": "app.send", "queue": "mail", "max_attempts": 5, "retry": {}}]')""")  # fmt: skip
     assert "warning: no worker has made queue:mial known yet; did you mean queue:mail?" in (

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from program import holdfast, told
+from program import as_json, holdfast
 
 Sql = Callable[..., list[tuple[Any, ...]]]
 
@@ -26,7 +26,7 @@ def test_migrate_sets_up_a_schema_and_then_has_nothing_to_do(dsn: str, schema: s
     missing = holdfast(dsn, "migrate", "--check", "--schema", schema)
     assert missing.exit_code == 1
     assert "0001_engine.sql" in missing.stdout
-    first = told(holdfast(dsn, "migrate", "--json", "--schema", schema))
+    first = as_json(holdfast(dsn, "migrate", "--json", "--schema", schema))
     assert first["schema"] == schema
     assert first["migrations"][0] == "0001_engine.sql"
     assert "functions/claim.sql" in first["functions"]
@@ -43,10 +43,10 @@ def test_check_names_what_is_missing_and_changes_nothing(dsn: str, schema: str, 
 
 
 def test_check_of_a_schema_that_is_up_to_date_succeeds(dsn: str) -> None:
-    answer = told(holdfast(dsn, "migrate", "--check", "--json"))
-    assert answer["up_to_date"] is True
-    assert answer["version"] == answer["expected"]
-    assert (answer["migrations"], answer["functions"]) == ([], [])
+    document = as_json(holdfast(dsn, "migrate", "--check", "--json"))
+    assert document["up_to_date"] is True
+    assert document["version"] == document["expected"]
+    assert (document["migrations"], document["functions"]) == ([], [])
 
 
 def test_check_notices_a_function_of_another_release(dsn: str, schema: str, sql: Sql) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from program import holdfast, told
+from program import as_json, holdfast
 
 from holdfast import Holdfast
 
@@ -15,7 +15,7 @@ Sql = Callable[..., list[tuple[Any, ...]]]
 
 @pytest.fixture
 def die(hf: Holdfast, sql: Sql) -> Callable[..., str]:
-    """Emits a message and lets it end; answers its id."""
+    """Emit a message, let it end and return its id."""
 
     def make(key: str, channel: str = "email", tenant: str | None = None, outcome: str = "dead") -> str:
         emitted = hf.emit(None, channel, {"to": "a@b.c"}, key=key, tenant=tenant)
@@ -29,13 +29,13 @@ def die(hf: Holdfast, sql: Sql) -> Callable[..., str]:
 def test_the_list_shows_messages_and_can_be_narrowed(hf: Holdfast, dsn: str, die: Callable[..., str]) -> None:
     dead = die("invoice-1", tenant="acme")
     waiting = hf.emit(None, "sms", "hello", key="k", order="o").id
-    listed = told(holdfast(dsn, "outbox", "--json"))
+    listed = as_json(holdfast(dsn, "outbox", "--json"))
     assert {it["id"]: (it["status"], it["channel"], it["idempotency_key"]) for it in listed} == {
         dead: ("dead", "email", "email/acme/invoice-1"), waiting: ("pending", "sms", "sms//k"),
     }  # fmt: skip
     for option, value in (("--channel", "sms"), ("--status", "pending"), ("--key", "k"), ("--order", "o")):
-        assert [it["id"] for it in told(holdfast(dsn, "outbox", "--json", option, value))] == [waiting]
-    assert [it["id"] for it in told(holdfast(dsn, "outbox", "--json", "--tenant", "acme"))] == [dead]
+        assert [it["id"] for it in as_json(holdfast(dsn, "outbox", "--json", option, value))] == [waiting]
+    assert [it["id"] for it in as_json(holdfast(dsn, "outbox", "--json", "--tenant", "acme"))] == [dead]
     result = holdfast(dsn, "outbox")
     assert "Refused: no entry" in result.stdout
     assert "invoice-1" in result.stdout
@@ -47,7 +47,7 @@ def test_the_list_shows_messages_and_can_be_narrowed(hf: Holdfast, dsn: str, die
 def test_one_message_is_shown_by_id_or_key(dsn: str, die: Callable[..., str], by: str) -> None:
     id_ = die("invoice/1", tenant="acme")
     name = {"id": id_, "idempotency key": "email/acme/invoice/1", "key": "invoice/1"}[by]
-    assert told(holdfast(dsn, "outbox", "show", name, "--json"))["id"] == id_
+    assert as_json(holdfast(dsn, "outbox", "show", name, "--json"))["id"] == id_
     shown = holdfast(dsn, "outbox", "show", name).stdout
     for part in (id_, "dead", "email/acme/invoice/1", "1 of 10", "a@b.c", "Refused: no entry", "Traceback"):
         assert part in shown
@@ -66,7 +66,7 @@ def test_a_key_that_several_have_must_be_named_in_full(hf: Holdfast, dsn: str) -
 def test_dead_messages_are_retried_by_id(hf: Holdfast, dsn: str, die: Callable[..., str]) -> None:
     one, two = die("1"), die("2", outcome="failed")
     assert "retried 1 message" in holdfast(dsn, "outbox", "retry", one).stdout
-    assert told(holdfast(dsn, "outbox", "retry", two, "--json")) == {"retried": 1, "left": 0, "ids": [two]}
+    assert as_json(holdfast(dsn, "outbox", "retry", two, "--json")) == {"retried": 1, "left": 0, "ids": [two]}
     again = holdfast(dsn, "outbox", "retry", one)
     assert (again.exit_code, "left 1 message alone" in again.stderr) == (1, True)
     assert {it.status for it in hf.list_messages()} == {"pending"}
@@ -83,30 +83,30 @@ def test_a_retry_of_what_is_no_message_says_so(hf: Holdfast, dsn: str, sql: Sql,
 
 
 def test_whether_it_may_have_been_sent_is_shown(hf: Holdfast, dsn: str, sql: Sql, die: Callable[..., str]) -> None:
-    def seen(id_: str) -> tuple[bool, bool]:
-        it = told(holdfast(dsn, "outbox", "show", id_, "--json"))
+    def maybe_sent(id_: str) -> tuple[bool, bool]:
+        it = as_json(holdfast(dsn, "outbox", "show", id_, "--json"))
         return it["maybe_sent"], "maybe sent" in holdfast(dsn, "outbox", "show", id_).stdout
 
     id_ = hf.emit(None, "email", {}, key="1").id
-    assert seen(id_) == (False, True)
+    assert maybe_sent(id_) == (False, True)
     sql("select claim('w', '{outbox}', 1)")
-    assert seen(id_) == (False, True)
+    assert maybe_sent(id_) == (False, True)
     sql("select finish(array_agg(id), array_agg(token)) from live")
-    assert seen(id_) == (False, False)
+    assert maybe_sent(id_) == (False, False)
     dead = die("2")
-    assert seen(dead) == (True, True)
+    assert maybe_sent(dead) == (True, True)
     holdfast(dsn, "outbox", "retry", dead)
     assert hf.get_message(dead).attempts == 0  # type: ignore[union-attr]
-    assert seen(dead) == (True, True)
+    assert maybe_sent(dead) == (True, True)
 
 
 def test_all_that_match_are_retried_after_a_question(hf: Holdfast, dsn: str, die: Callable[..., str]) -> None:
     die("1"), die("2", "sms"), die("3", tenant="acme")
-    assert holdfast(dsn, "outbox", "retry", "--all", answer="n").exit_code == 1
+    assert holdfast(dsn, "outbox", "retry", "--all", stdin="n").exit_code == 1
     assert {it.status for it in hf.list_messages()} == {"dead"}
-    assert told(holdfast(dsn, "outbox", "retry", "--all", "--channel", "sms", "--yes", "--json"))["retried"] == 1
-    assert told(holdfast(dsn, "outbox", "retry", "--all", "--tenant", "acme", "-y", "--json"))["retried"] == 1
-    assert "retried 1 message" in holdfast(dsn, "outbox", "retry", "--all", answer="y").stdout
+    assert as_json(holdfast(dsn, "outbox", "retry", "--all", "--channel", "sms", "--yes", "--json"))["retried"] == 1
+    assert as_json(holdfast(dsn, "outbox", "retry", "--all", "--tenant", "acme", "-y", "--json"))["retried"] == 1
+    assert "retried 1 message" in holdfast(dsn, "outbox", "retry", "--all", stdin="y").stdout
     assert "no failed or dead messages match" in holdfast(dsn, "outbox", "retry", "--all").stdout
 
 
@@ -118,5 +118,5 @@ def test_which_messages_to_retry_must_be_clear(dsn: str, arguments: list[str]) -
 def test_other_dead_jobs_are_left_alone(dsn: str, sql: Sql) -> None:
     sql("select enqueue('channels')")
     sql("select fail(id, token, '{}', null, 'dead') from claim('w')")
-    assert told(holdfast(dsn, "outbox", "retry", "--all", "--yes", "--json"))["retried"] == 0
-    assert told(holdfast(dsn, "outbox", "--json")) == []
+    assert as_json(holdfast(dsn, "outbox", "retry", "--all", "--yes", "--json"))["retried"] == 0
+    assert as_json(holdfast(dsn, "outbox", "--json")) == []

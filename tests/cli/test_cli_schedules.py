@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from program import holdfast, ran, told
+from program import as_json, holdfast, ran
 
 from holdfast import Cron, Holdfast
 
@@ -30,7 +30,7 @@ def nightly(hf: Holdfast, sql: Sql) -> str:
     return "nightly"
 
 
-def test_the_table_tells_the_next_slot_in_the_schedules_own_zone(dsn: str, nightly: str) -> None:
+def test_the_table_shows_the_next_slot_in_the_schedules_own_zone(dsn: str, nightly: str) -> None:
     for command in (["schedules"], ["schedules", "list"]):
         header, line = ran(dsn, *command).stdout.splitlines()
         assert header.split()[:5] == ["name", "task", "cron", "zone", "missed"]
@@ -51,8 +51,8 @@ def test_a_narrow_terminal_shows_everything_of_a_schedule(dsn: str, sql: Sql, ni
 
 
 def test_a_listed_schedule_as_json_has_every_field(dsn: str, sql: Sql, nightly: str) -> None:
-    (found,) = told(holdfast(dsn, "schedules", "--json"))
-    assert told(holdfast(dsn, "schedules", "list", "--json"))[0]["name"] == nightly
+    (found,) = as_json(holdfast(dsn, "schedules", "--json"))
+    assert as_json(holdfast(dsn, "schedules", "list", "--json"))[0]["name"] == nightly
     expected = {
         "name": "nightly", "task": "app.report", "cron": "0 3 * * *", "zone": "Europe/Berlin", "missed": "all",
         "payload": {"kind": "full"}, "paused": False, "note": "", "last_job": None, "last_slot": "2030-05-31T01:00:00Z",
@@ -69,30 +69,30 @@ def test_a_listed_schedule_as_json_has_every_field(dsn: str, sql: Sql, nightly: 
 
 def test_right_after_registration_the_slot_to_come_is_worked_out(dsn: str, sql: Sql, nightly: str) -> None:
     sql("update schedules set next_at = '2030-06-01 12:34:56+00'")
-    (found,) = told(holdfast(dsn, "schedules", "--json"))
+    (found,) = as_json(holdfast(dsn, "schedules", "--json"))
     assert found["next_slot"] == "2030-06-02T01:00:00Z"
 
 
-def test_no_schedules_are_told_in_words(dsn: str) -> None:
+def test_an_empty_list_of_schedules_says_so(dsn: str) -> None:
     assert "task.schedule(NAME, CRON)" in holdfast(dsn, "schedules").stdout
-    assert told(holdfast(dsn, "schedules", "--json")) == []
+    assert as_json(holdfast(dsn, "schedules", "--json")) == []
 
 
 def test_pause_and_resume(dsn: str, sql: Sql, nightly: str) -> None:
     assert holdfast(dsn, "schedules", "pause", nightly).stdout == "paused nightly\n"
     assert sql("select paused from schedules") == [(True,)]
-    (found,) = told(holdfast(dsn, "schedules", "--json"))
+    (found,) = as_json(holdfast(dsn, "schedules", "--json"))
     assert (found["paused"], found["note"], found["next_slot"]) == (True, "paused", None)
-    answer = told(holdfast(dsn, "schedules", "resume", nightly, "--json"))
-    assert answer == {"name": nightly, "outcome": "resumed"}
+    document = as_json(holdfast(dsn, "schedules", "resume", nightly, "--json"))
+    assert document == {"name": nightly, "outcome": "resumed"}
     assert sql("select paused from schedules") == [(False,)]
 
 
-def test_run_enqueues_one_job_now_and_tells_its_id(dsn: str, sql: Sql, nightly: str) -> None:
+def test_run_enqueues_one_job_now_and_prints_its_id(dsn: str, sql: Sql, nightly: str) -> None:
     id_ = holdfast(dsn, "schedules", "run", nightly).stdout.strip()
     assert sql("select id::text, task, tenant, payload from jobs") == [(id_, "app.report", "acme", {"kind": "full"})]
-    assert told(holdfast(dsn, "schedules", "--json"))[0]["last_job"] == id_
-    assert told(holdfast(dsn, "schedules", "run", nightly, "--json"))["job"] != id_
+    assert as_json(holdfast(dsn, "schedules", "--json"))[0]["last_job"] == id_
+    assert as_json(holdfast(dsn, "schedules", "run", nightly, "--json"))["job"] != id_
 
 
 def test_remove(dsn: str, sql: Sql, nightly: str) -> None:
@@ -111,7 +111,7 @@ def test_what_cannot_be_fired_or_read_here_is_noted(dsn: str, sql: Sql, nightly:
     sql("select flag_schedule('nightly', 'the leader has no zones')")
     assert "the leader has no zones" in holdfast(dsn, "schedules").stdout
     sql("update schedules set problem = null, cron = '@dawn', zone = 'Mars/Base'")
-    (found,) = told(holdfast(dsn, "schedules", "--json"))
+    (found,) = as_json(holdfast(dsn, "schedules", "--json"))
     assert "'Mars/Base'" in found["note"]
     assert holdfast(dsn, "schedules").exit_code == 0
 

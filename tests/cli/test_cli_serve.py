@@ -41,7 +41,7 @@ from serve_app import hf
 site = FastAPI()
 site.mount("/holdfast", web.app(hf))
 """
-SECRET = "for cron and nobody else"
+SECRET = "for cron and no one else"
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def test_jobs_are_made_waited_for_and_run_by_ticks_alone(hf: Holdfast, dsn: str,
     with started(
         dsn, "serve", "serve_app:hf", "--port", "0", "--tick", folder=folder, HOLDFAST_TICK_SECRETS=secret
     ) as program:
-        url = wait_until(lambda: re.search(r"http://127\.0\.0\.1:\d+/v1", program.said))[0]
+        url = wait_until(lambda: re.search(r"http://127\.0\.0\.1:\d+/v1", program.output))[0]
         with httpx.Client(base_url=url, headers={"Authorization": f"Bearer {token}"}, timeout=60) as http:
             assert http.post("/jobs", json={"task": "app.add", "args": {"a": 1, "b": -1}}).status_code == 500
             id_ = http.post("/jobs", json={"task": "app.add", "args": {"a": 1, "b": 2}}).json()["id"]
@@ -65,38 +65,38 @@ def test_jobs_are_made_waited_for_and_run_by_ticks_alone(hf: Holdfast, dsn: str,
                 assert '"result":3' in "".join(events.iter_text())
             assert http.get(f"/jobs/{id_}", params={"wait": 10}).json()["status"] == "succeeded"
             id_ = http.post("/jobs", json={"task": "app.add", "args": {"a": 1, "b": 2}}).json()["id"]
-            with http.stream("GET", f"/jobs/{id_}/events") as events:  # whoever still waits does not hold it up
-                assert '"queued"' in next(told := events.iter_text())
+            with http.stream("GET", f"/jobs/{id_}/events") as events:  # a waiting request does not delay the shutdown
+                assert '"queued"' in next(stream := events.iter_text())
                 program.process.send_signal(signal.SIGTERM)
                 assert program.ended() in (0, -signal.SIGTERM)
-                assert "".join(told) == ""
-    assert token not in program.said and secret not in program.said
-    assert "no such thing" in program.said and "hunter2" not in program.said
-    assert re.search("queues not served here +queues=mail", program.said)
+                assert "".join(stream) == ""
+    assert token not in program.output and secret not in program.output
+    assert "no such thing" in program.output and "hunter2" not in program.output
+    assert re.search("queues not served here +queues=mail", program.output)
 
 
 def test_ticks_serve_the_queues_of_the_options(hf: Holdfast, dsn: str, folder: Path) -> None:
     options = ["--port", "0", "--tick", "--all-queues"]
     with started(dsn, "serve", "serve_app:hf", *options, folder=folder, HOLDFAST_TICK_SECRETS=SECRET) as program:
-        url = wait_until(lambda: re.search(r"http://127\.0\.0\.1:\d+/v1", program.said))[0]
+        url = wait_until(lambda: re.search(r"http://127\.0\.0\.1:\d+/v1", program.output))[0]
         hf.task(name="app.mail", queue="mail")(lambda: None).enqueue()
         assert httpx.post(f"{url}/tick", headers={"x-internal-secret": SECRET}, timeout=60).json()["succeeded"] == 1
-    assert "not served here" not in program.said
+    assert "not served here" not in program.output
 
 
-def test_mounted_elsewhere_whoever_waits_does_not_hold_the_server_up(hf: Holdfast, dsn: str, folder: Path) -> None:
+def test_a_mounted_service_shuts_down_while_a_request_waits(hf: Holdfast, dsn: str, folder: Path) -> None:
     (folder / "site_app.py").write_text(SITE)
     token, _ = hf.tokens.create("web", tenant="acme", scopes=["jobs:read", "jobs:write"])
     command = [sys.executable, "-m", "uvicorn", "site_app:site", "--port", "0"]
     with started(dsn, folder=folder, command=command) as program:
-        url = wait_until(lambda: re.search(r"http://127\.0\.0\.1:\d+", program.said))[0]
+        url = wait_until(lambda: re.search(r"http://127\.0\.0\.1:\d+", program.output))[0]
         with httpx.Client(base_url=f"{url}/holdfast/v1", headers={"Authorization": f"Bearer {token}"}) as http:
             id_ = http.post("/jobs", json={"task": "app.add", "args": {"a": 1, "b": 2}}).json()["id"]
             with http.stream("GET", f"/jobs/{id_}/events", timeout=60) as events:
-                assert '"queued"' in next(told := events.iter_text())
+                assert '"queued"' in next(stream := events.iter_text())
                 program.process.send_signal(signal.SIGTERM)
                 assert program.ended(30) in (0, -signal.SIGTERM)
-                assert "".join(told) == ""
+                assert "".join(stream) == ""
 
 
 def test_a_port_that_is_taken_is_named(hf: Holdfast, dsn: str, folder: Path) -> None:
@@ -114,7 +114,7 @@ def test_a_port_that_is_taken_is_named(hf: Holdfast, dsn: str, folder: Path) -> 
         ("holdfast_enqueue", [], "may not serve: GRANT holdfast_service TO <user>"),
     ],
 )
-def test_rights_that_are_missing_are_told_at_once(
+def test_missing_rights_are_reported_at_startup(
     hf: Holdfast, dsn: str, folder: Path, role: str, options: list[str], why: str
 ) -> None:
     least = f"{dsn} options='-c role={role}'"
@@ -130,14 +130,14 @@ def test_rights_that_are_missing_are_told_at_once(
         (["serve_app:nothing"], "has no 'nothing'"),
     ],
 )
-def test_what_cannot_be_served_is_told_at_once(
+def test_what_cannot_be_served_is_reported_at_startup(
     hf: Holdfast, dsn: str, folder: Path, arguments: list[str], why: str
 ) -> None:
     done = ran(dsn, "serve", *arguments, "--port", "0", folder=folder)
     assert done.returncode == 2 and why in done.stderr
 
 
-def test_without_the_extra_its_name_is_told() -> None:
+def test_without_the_extra_the_error_names_it() -> None:
     program = "import sys; sys.modules['fastapi'] = None; from holdfast import web"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=100, check=False)
     assert "ConfigurationError: the service needs: pip install 'holdfast[web]'" in done.stderr

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from conftest import wait_until
 from pace import slower
-from program import holdfast, started, told
+from program import as_json, holdfast, started
 
 Sql = Callable[..., list[tuple[Any, ...]]]
 
@@ -51,7 +51,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def enqueue(dsn: str, task: str) -> str:
-    return str(told(holdfast(dsn, "jobs", "enqueue", task, "--json"))["id"])
+    return str(as_json(holdfast(dsn, "jobs", "enqueue", task, "--json"))["id"])
 
 
 def show(sql: Sql, id_: str) -> Any:
@@ -79,15 +79,15 @@ def test_the_jobs_of_a_killed_process_run_again_at_once(dsn: str, folder: Path, 
             wait_until(lambda each=each: show(sql, each) == ("succeeded", 2, "LEASE_LOST"))
         assert time.monotonic() - began < 2 * max(slower(), 5)  # the lease is 60 s
         assert sql("SELECT count(*) FROM workers WHERE id = %s", [killed[1]]) == [(0,)]
-        assert "leases given back" in program.said
+        assert "leases given back" in program.output
 
 
 @pytest.mark.parametrize(
-    ("task", "said"),
+    ("task", "expected"),
     [("app.spin", "event loop is stuck"), ("app.hold_the_lock", "process ended: its event loop is stuck")],
 )
 def test_a_process_whose_loop_is_stuck_is_replaced_and_its_jobs_run_again(
-    dsn: str, folder: Path, sql: Sql, task: str, said: str
+    dsn: str, folder: Path, sql: Sql, task: str, expected: str
 ) -> None:
     settings = {"HOLDFAST_LOOP_TIMEOUT": "1.5", "HOLDFAST_LOOP_WARNING": "0.5", "HOLDFAST_POLL": "0.2"}
     with started(dsn, "worker", "app:hf", "--processes", "1", folder=folder, **settings) as program:
@@ -99,19 +99,19 @@ def test_a_process_whose_loop_is_stuck_is_replaced_and_its_jobs_run_again(
             wait_until(lambda each=each: show(sql, each) == ("succeeded", 2, "LEASE_LOST"))
         assert show(sql, stuck) == ("dead", 1, "LEASE_LOST")
         wait_until(lambda: pids(sql).isdisjoint(first))
-        assert said in program.said
+        assert expected in program.output
         if task == "app.spin":
-            assert f"task={task} job={stuck}" in program.said
-            assert re.search(r"app\.py:\d+ spin", program.said)
+            assert f"task={task} job={stuck}" in program.output
+            assert re.search(r"app\.py:\d+ spin", program.output)
         else:
-            assert re.search(r'app\.py", line \d+ in hold_the_lock', program.said)
+            assert re.search(r'app\.py", line \d+ in hold_the_lock', program.output)
 
 
 def test_a_worker_without_a_supervisor_ends_its_process_when_its_loop_is_stuck(dsn: str, folder: Path) -> None:
     with started(dsn, "worker", "app:hf", folder=folder, HOLDFAST_LOOP_TIMEOUT="1") as program:
         enqueue(dsn, "app.spin")
         assert program.ended() == 75
-    assert "event loop is stuck" in program.said and "task=app.spin" in program.said
+    assert "event loop is stuck" in program.output and "task=app.spin" in program.output
 
 
 def test_a_schema_that_moved_on_ends_the_supervisor_with_2_and_fails_no_job(dsn: str, folder: Path, sql: Sql) -> None:
@@ -124,5 +124,5 @@ def test_a_schema_that_moved_on_ends_the_supervisor_with_2_and_fails_no_job(dsn:
         finally:
             sql("DELETE FROM schema_info WHERE version = 9999")
     assert show(sql, id_) == ("queued", 0, None)
-    assert "worker stops: the schema does not fit" in program.said
-    assert "at version 9999, newer than" in program.said and "upgrade holdfast" in program.said
+    assert "worker stops: the schema does not fit" in program.output
+    assert "at version 9999, newer than" in program.output and "upgrade holdfast" in program.output

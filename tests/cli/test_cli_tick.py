@@ -44,8 +44,13 @@ def test_a_tick_says_what_it_did_in_a_table_and_as_json(dsn: str, sql: Sql, fold
     assert lines[1] == ["27", "27", "27", "0", "1", "0", "5"], "acme had its 25, so its lane was stepped over"
     assert ["acme", "25"] in lines and ["(none)", "2"] in lines
     done = ran(dsn, "tick", "tick_app:hf", "--max-jobs", "4", "--json", folder=folder)
-    told = json.loads(done.stdout)
-    assert (told["claimed"], told["succeeded"], told["depth"], told["tenants"]) == (4, 4, 1, {"acme": 4})
+    document = json.loads(done.stdout)
+    assert (document["claimed"], document["succeeded"], document["depth"], document["tenants"]) == (
+        4,
+        4,
+        1,
+        {"acme": 4},
+    )
     assert sql("select claimed from ticks order by started_at") == [(27,), (4,)]
 
 
@@ -61,11 +66,11 @@ def test_ticks_of_many_processes_at_once_run_nothing_twice(dsn: str, sql: Sql, f
     options = ("--max-jobs", "60", "--per-tenant", "7", "--json")
     with ThreadPoolExecutor(4) as pool:
         every = list(pool.map(lambda _: ran(dsn, "tick", "tick_app:hf", *options, folder=folder), range(4)))
-    told = [json.loads(done.stdout) for done in every]
-    assert all(each["claimed"] <= 60 and max(each["tenants"].values()) <= 7 for each in told)
+    documents = [json.loads(done.stdout) for done in every]
+    assert all(each["claimed"] <= 60 and max(each["tenants"].values()) <= 7 for each in documents)
     notes = Counter((folder / "notes").read_text().split())
     assert set(notes.values()) == {1}
-    assert len(notes) == sum(each["succeeded"] for each in told) >= 200
+    assert len(notes) == sum(each["succeeded"] for each in documents) >= 200
 
 
 CRAWLER = """
@@ -79,7 +84,7 @@ async def visit() -> None: ...
 
 
 def unknown_queues(dsn: str, folder: Path, *queues: str) -> list[tuple[str, str]]:
-    """The queues that a tick warns of, each with its hint."""
+    """Return the queues that a tick warns of, each with its hint."""
     (folder / "crawler.py").write_text(CRAWLER)
     done = ran(dsn, "tick", "crawler:hf", "--queues", ",".join(queues), "--log-format", "json", folder=folder)
     assert done.returncode == 0, done.stderr
@@ -92,7 +97,7 @@ def test_a_queue_that_neither_the_code_nor_the_database_knows_is_warned_of_with_
     dsn: str, sql: Sql, tmp_path: Path
 ) -> None:
     flow.put(sql, queue="reports")
-    # A worker that has the same slip makes nothing known.
+    # A worker with the same typing error does not make the queue known.
     sql("select register_worker('w', 'h', 1, '1', '{crwl}', 1, '[]'::jsonb)")
     assert unknown_queues(dsn, tmp_path, "crwl", "reprots", "zzz", "reports", "crawl", "default") == [
         ("crwl", "did you mean crawl?"),

@@ -8,7 +8,7 @@ import re
 import flow
 import pytest
 from flow import Sql
-from program import holdfast, told
+from program import as_json, holdfast
 
 from holdfast import Fail, Holdfast
 
@@ -37,26 +37,26 @@ def test_runs_and_failures_of_each_tenant_and_task(dsn: str, busy: None) -> None
     ]  # fmt: skip
 
 
-def test_as_json_summed_as_asked(dsn: str, busy: None) -> None:
-    (acme,) = told(holdfast(dsn, "usage", "--by", "tenant", "--tenant", "acme", "--json"))
+def test_as_json_with_the_chosen_sums(dsn: str, busy: None) -> None:
+    (acme,) = as_json(holdfast(dsn, "usage", "--by", "tenant", "--tenant", "acme", "--json"))
     assert (acme["tenant"], acme["runs"], acme["failures"]) == ("acme", 5, 2)
     assert acme["queue_seconds"] >= 30 and acme["run_seconds"] > 0
-    rows = told(holdfast(dsn, "usage", "--by", "minute,task", "--task", "ok", "--json"))
+    rows = as_json(holdfast(dsn, "usage", "--by", "minute,task", "--task", "ok", "--json"))
     assert sum(row["runs"] for row in rows) == 4 and all(row["minute"].endswith(("00Z", "+00:00")) for row in rows)
-    (every,) = told(holdfast(dsn, "usage", "--by", "", "--json"))
+    (every,) = as_json(holdfast(dsn, "usage", "--by", "", "--json"))
     assert every["runs"] == 6
 
 
 def test_times_are_shown_with_their_date(dsn: str, busy: None) -> None:
-    (told_,) = told(holdfast(dsn, "usage", "--by", "day", "--json"))
-    day = told_["day"][:10]
+    (row,) = as_json(holdfast(dsn, "usage", "--by", "day", "--json"))
+    day = row["day"][:10]
     (line,) = holdfast(dsn, "usage", "--by", "day").stdout.splitlines()[1:]
     assert line.split()[:2] == [day, "6"]
     for by in ("hour", "minute"):
         assert re.search(rf"^{day} \d\d:\d\d +\d", holdfast(dsn, "usage", "--by", by).stdout, re.MULTILINE), by
 
 
-def test_nothing_used_is_said_so_and_nonsense_is_refused(dsn: str) -> None:
+def test_no_usage_is_reported_as_such_and_nonsense_is_refused(dsn: str) -> None:
     assert "nothing was run in the last 24h" in holdfast(dsn, "usage").output
     assert json.loads(holdfast(dsn, "usage", "--by", "", "--json").stdout) == []
     refused = holdfast(dsn, "usage", "--by", "colour")
@@ -64,13 +64,13 @@ def test_nothing_used_is_said_so_and_nonsense_is_refused(dsn: str) -> None:
     assert holdfast(dsn, "usage", "--since", "soon").exit_code == 2
 
 
-def test_the_doctor_tells_levels(dsn: str, busy: None, sql: Sql) -> None:
+def test_the_doctor_reports_levels(dsn: str, busy: None, sql: Sql) -> None:
     def found() -> dict[str, str]:
         checks = json.loads(holdfast(dsn, "doctor", "--json").stdout)["checks"]
         return next(each for each in checks if each["name"] == "levels")
 
     assert found()["level"] == "ok" and "queue depth 0 (good)" in found()["found"]
     sql("select record_tick('w', '{q}', 51, 1, 1, 1, 1, 1, 2, '{}')")
-    told = found()
-    assert told["level"] == "warning"
-    assert "tick duration 51 s (critical)" in told["found"] and "lock contentions 2 (warning)" in told["found"]
+    checks = found()
+    assert checks["level"] == "warning"
+    assert "tick duration 51 s (critical)" in checks["found"] and "lock contentions 2 (warning)" in checks["found"]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from cryptography.fernet import Fernet
-from program import holdfast, started, told
+from program import as_json, holdfast, started
 
 from holdfast import DeliveryInfo, Endpoint, Event, Holdfast
 from holdfast.cli import render
@@ -30,8 +30,8 @@ def publish(hf: Holdfast, number: int = 1) -> list[str]:
 
 
 def fail_all(sql: Sql, outcome: str = "dead") -> None:
-    answer = {"http_status": 500, "response_headers": {"x": "y"}, "response_body": "bm8="}
-    error = {"type": "NotDelivered", "message": "it said no", "details": {"response": answer}}
+    response = {"http_status": 500, "response_headers": {"x": "y"}, "response_body": "bm8="}
+    error = {"type": "NotDelivered", "message": "it said no", "details": {"response": response}}
     sql("select fail(id, token, %s::jsonb, null, %s) from claim('w', '{webhooks}', 100)", [json.dumps(error), outcome])
 
 
@@ -56,18 +56,18 @@ def test_an_endpoint_is_added_and_its_secret_shown_once(dsn: str, hf: Holdfast) 
 
 
 def test_a_secret_of_ones_own_comes_from_standard_input(dsn: str, sql: Sql) -> None:
-    made = told(
+    made = as_json(
         holdfast(
-            dsn, "webhooks", "add", "https://example.org", "--secret-stdin", "--json", answer="my own, long enough\n"
+            dsn, "webhooks", "add", "https://example.org", "--secret-stdin", "--json", stdin="my own, long enough\n"
         )
     )
     assert made["secret"] == "my own, long enough"
     assert sql("select secrets #>> '{0,secret}' from webhook_endpoints") == [("plain:my own, long enough",)]
-    rotated = told(
-        holdfast(dsn, "webhooks", "rotate", made["id"], "--secret-stdin", "--json", answer="newer and as long\n")
+    rotated = as_json(
+        holdfast(dsn, "webhooks", "rotate", made["id"], "--secret-stdin", "--json", stdin="newer and as long\n")
     )
     assert rotated["secret"] == "newer and as long"
-    refused = holdfast(dsn, "webhooks", "rotate", made["id"], "--secret-stdin", answer="\n")
+    refused = holdfast(dsn, "webhooks", "rotate", made["id"], "--secret-stdin", stdin="\n")
     assert refused.exit_code == 2 and "a secret" in refused.stderr
 
 
@@ -90,7 +90,7 @@ def test_an_endpoint_that_could_not_work_is_refused(dsn: str, hf: Holdfast, argu
 
 def test_endpoints_are_listed_and_shown(dsn: str, hf: Holdfast, endpoint: Endpoint) -> None:
     assert "there are no endpoints" in holdfast(dsn, "webhooks", "--tenant", "other").stdout
-    (listed,) = told(holdfast(dsn, "webhooks", "--tenant", "acme", "--json"))
+    (listed,) = as_json(holdfast(dsn, "webhooks", "--tenant", "acme", "--json"))
     assert (listed["id"], listed["secrets"], "secret" in listed) == (endpoint.id, 1, False)
     assert "order.*" in holdfast(dsn, "webhooks").stdout
     hf.webhooks.disable(endpoint.id, "too slow")
@@ -101,7 +101,7 @@ def test_endpoints_are_listed_and_shown(dsn: str, hf: Holdfast, endpoint: Endpoi
 
 def test_an_endpoint_is_changed_and_keeps_the_rest(dsn: str, hf: Holdfast, endpoint: Endpoint) -> None:
     def change(*options: str) -> Any:
-        return told(holdfast(dsn, "webhooks", "update", endpoint.id, "--json", *options))
+        return as_json(holdfast(dsn, "webhooks", "update", endpoint.id, "--json", *options))
 
     changed = change("--url", "http://127.0.0.1:9/x", "--dev", "--prefix", "BPC", "--timeout", "10s",
                      "--event", "a", "--event", "b.*", "--description", "shop")  # fmt: skip
@@ -139,7 +139,7 @@ def test_a_secret_is_rotated(dsn: str, hf: Holdfast, endpoint: Endpoint, sql: Sq
 
 
 @pytest.mark.parametrize("command", ["show", "rotate", "test", "enable", "disable", "remove"])
-def test_an_endpoint_that_is_not_there_is_told_as_such(dsn: str, hf: Holdfast, command: str) -> None:
+def test_an_endpoint_that_is_not_there_is_reported_as_such(dsn: str, hf: Holdfast, command: str) -> None:
     result = holdfast(dsn, "webhooks", command, UNKNOWN)
     assert result.exit_code == 2 and f"there is no endpoint {UNKNOWN}" in result.stderr
     assert "is not an id" in holdfast(dsn, "webhooks", command, "x").stderr
@@ -150,7 +150,7 @@ def test_endpoints_are_disabled_enabled_and_removed(dsn: str, hf: Holdfast, endp
     assert hf.webhooks.get(endpoint.id).disabled_reason == "moves"
     assert "enabled" in holdfast(dsn, "webhooks", "enable", endpoint.id).stdout
     assert hf.webhooks.get(endpoint.id).enabled
-    assert holdfast(dsn, "webhooks", "remove", endpoint.id, answer="n\n").exit_code == 1
+    assert holdfast(dsn, "webhooks", "remove", endpoint.id, stdin="n\n").exit_code == 1
     assert len(hf.webhooks.list()) == 1
     assert holdfast(dsn, "webhooks", "remove", endpoint.id, "--yes").exit_code == 0
     assert hf.webhooks.list() == []
@@ -162,7 +162,7 @@ def test_deliveries_are_listed_and_shown(dsn: str, hf: Holdfast, endpoint: Endpo
     (waiting,) = publish(hf)
 
     def ids(*options: str) -> list[str]:
-        return [it["id"] for it in told(holdfast(dsn, "webhooks", "deliveries", "--json", *options))]
+        return [it["id"] for it in as_json(holdfast(dsn, "webhooks", "deliveries", "--json", *options))]
 
     assert ids() == [waiting, failed]
     assert (
@@ -179,35 +179,33 @@ def test_deliveries_are_listed_and_shown(dsn: str, hf: Holdfast, endpoint: Endpo
     assert "no deliveries match" in holdfast(dsn, "webhooks", "deliveries", "--tenant", "other").stdout
     shown = holdfast(dsn, "webhooks", "delivery", failed).stdout
     assert all(text in shown for text in ("500", '{"n":0}', '{"x":"y"}', "it said no", "1 of 10"))
-    assert told(holdfast(dsn, "webhooks", "delivery", failed, "--json"))["http_status"] == 500
+    assert as_json(holdfast(dsn, "webhooks", "delivery", failed, "--json"))["http_status"] == 500
     unknown = holdfast(dsn, "webhooks", "delivery", UNKNOWN)
     assert unknown.exit_code == 1 and "there is no delivery" in unknown.stderr
     odd = holdfast(dsn, "webhooks", "deliveries", "--since", "yesterday")
     assert odd.exit_code == 2 and "2h (ago)" in odd.stderr
 
 
-def test_why_names_the_status_and_leaves_out_what_was_answered(
-    dsn: str, hf: Holdfast, endpoint: Endpoint, sql: Sql
-) -> None:
+def test_why_names_the_status_and_leaves_out_the_response(dsn: str, hf: Holdfast, endpoint: Endpoint, sql: Sql) -> None:
     (id_,) = publish(hf)
     fail_all(sql)
     result = holdfast(dsn, "why", id_)
     assert result.exit_code == 0 and "it said no" in result.stdout and "500" in result.stdout
     assert f"holdfast webhooks delivery {id_}" in " ".join(result.stdout.split())
     assert "bm8=" not in result.stdout and "x y" not in result.stdout
-    (reason,) = told(holdfast(dsn, "why", id_, "--json"))["reasons"]
+    (reason,) = as_json(holdfast(dsn, "why", id_, "--json"))["reasons"]
     assert reason["facts"]["error"]["details"]["response"]["response_body"] == "bm8="
 
 
 def test_deliveries_go_again(dsn: str, hf: Holdfast, endpoint: Endpoint, sql: Sql) -> None:
     failed = publish(hf, 3)
     fail_all(sql)
-    (told_of,) = told(holdfast(dsn, "webhooks", "redeliver", failed[0], "--json"))
-    assert told_of == {"id": failed[0], "outcome": "retried", "delivery": failed[0]}
+    (report,) = as_json(holdfast(dsn, "webhooks", "redeliver", failed[0], "--json"))
+    assert report == {"id": failed[0], "outcome": "retried", "delivery": failed[0]}
     result = holdfast(dsn, "webhooks", "redeliver", UNKNOWN)
     assert result.exit_code == 1 and "there is no such delivery" in result.stderr
     every = ["webhooks", "redeliver", "--all", "--endpoint", endpoint.id, "--since", "1h"]
-    assert holdfast(dsn, *every, answer="n\n").exit_code == 1
+    assert holdfast(dsn, *every, stdin="n\n").exit_code == 1
     assert holdfast(dsn, *every, "--yes").stdout == "2 deliveries will be sent\n"
     assert [it.status for it in hf.webhooks.deliveries()] == ["PENDING"] * 3
     assert holdfast(dsn, *every, "--yes").stdout == "0 deliveries will be sent\n"
@@ -229,18 +227,18 @@ def test_deliveries_to_a_disabled_endpoint_are_left_alone(dsn: str, hf: Holdfast
 @pytest.mark.parametrize(
     "arguments", [[], ["--all", "--yes"], [UNKNOWN, "--all"], [UNKNOWN, "--tenant", "acme"], ["x"]]
 )  # fmt: skip
-def test_which_deliveries_go_again_must_be_said(dsn: str, hf: Holdfast, arguments: list[str]) -> None:
+def test_which_deliveries_go_again_must_be_given(dsn: str, hf: Holdfast, arguments: list[str]) -> None:
     assert holdfast(dsn, "webhooks", "redeliver", *arguments).exit_code == 2
 
 
 def test_an_endpoint_is_tested_through_a_worker_for_all_queues(dsn: str, hf: Holdfast, tmp_path: Path) -> None:
-    nobody = hf.webhooks.add("http://127.0.0.1:9/", dev=True)
+    unreachable = hf.webhooks.add("http://127.0.0.1:9/", dev=True)
     (tmp_path / "plain_app.py").write_text("from holdfast import Holdfast\nhf = Holdfast()\n")
     with started(dsn, "worker", "plain_app:hf", "--all-queues", folder=tmp_path) as program:
-        result = holdfast(dsn, "webhooks", "test", nobody.id)
-    assert result.exit_code == 1, program.said
+        result = holdfast(dsn, "webhooks", "test", unreachable.id)
+    assert result.exit_code == 1, program.output
     assert result.stdout.startswith("failed: no connection to 127.0.0.1:9")
-    assert "no tasks are registered" in program.said
+    assert "no tasks are registered" in program.output
 
 
 def test_without_a_worker_a_test_says_what_it_waits_for(dsn: str, hf: Holdfast, endpoint: Endpoint) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from conftest import wait_until
-from program import holdfast, ran, started, told
+from program import as_json, holdfast, ran, started
 
 from holdfast import Holdfast, Reason, UsageError, Why
 
@@ -31,7 +31,7 @@ def serve(sql: Sql, queue: str = "default") -> None:
 
 
 def end(sql: Sql, queue: str = "default", jobs: int = 1) -> None:
-    """Ends jobs as a worker would."""
+    """End jobs as a worker would."""
     held = sql("select id, token from claim('w', %s, %s)", [[queue], jobs])
     sql("select finish(%s, %s)", [[id_ for id_, _ in held], [token for _, token in held]])
 
@@ -55,16 +55,16 @@ def test_one_sentence_and_then_the_details(dsn: str, sql: Sql) -> None:
 
 async def test_the_same_as_json_and_from_python(dsn: str, hf: Holdfast, sql: Sql) -> None:
     id_ = put(sql)
-    answer = told(holdfast(dsn, "why", id_, "--json"))
-    assert answer["sentence"] == "no live worker serves queue default"
-    assert answer["reasons"] == [
-        {"kind": "no_worker", "text": answer["sentence"], "facts": {"queue": "default"}}]  # fmt: skip
-    expected = Why(id_, "queued", answer["sentence"], [Reason(**answer["reasons"][0])], [])
+    document = as_json(holdfast(dsn, "why", id_, "--json"))
+    assert document["sentence"] == "no live worker serves queue default"
+    assert document["reasons"] == [
+        {"kind": "no_worker", "text": document["sentence"], "facts": {"queue": "default"}}]  # fmt: skip
+    expected = Why(id_, "queued", document["sentence"], [Reason(**document["reasons"][0])], [])
     assert (hf.why(id_), await hf.awhy(id_)) == (expected, expected)
     await hf.aclose()
 
 
-def test_a_job_that_nobody_knows_is_exit_code_1_and_what_is_no_id_2(dsn: str, hf: Holdfast) -> None:
+def test_an_unknown_job_is_exit_code_1_and_an_invalid_id_2(dsn: str, hf: Holdfast) -> None:
     result = holdfast(dsn, "why", UNKNOWN)
     assert (result.exit_code, result.stdout.splitlines()[0]) == (
         1, f"job {UNKNOWN}: there is no such job: it was never accepted, or history has dropped it since")  # fmt: skip
@@ -105,7 +105,7 @@ def test_a_queue_with_nothing_in_it_is_drained(dsn: str, sql: Sql) -> None:
     assert re.fullmatch(r"queue mail is drained: 0 jobs ended in \S+ m?s\n", holdfast(dsn, "drain", "mail").stdout)
 
 
-def test_a_queue_that_nobody_knows_is_exit_code_2_and_not_drained(dsn: str, sql: Sql) -> None:
+def test_an_unknown_queue_is_exit_code_2_and_not_drained(dsn: str, sql: Sql) -> None:
     assert holdfast(dsn, "drain", "mail").exit_code == 2
     serve(sql, "visits")
     result = holdfast(dsn, "drain", "queue:vists")
@@ -125,7 +125,7 @@ def test_it_waits_for_what_was_there_and_for_nothing_else(dsn: str, sql: Sql, tm
     put(sql, "mail", delay="1 h")
     put(sql)
     with started(dsn, "drain", "mail", folder=tmp_path) as program:
-        wait_until(lambda: "0 of 3" in program.said)
+        wait_until(lambda: "0 of 3" in program.output)
         put(sql, "mail")
         end(sql, "mail", 2)
         ((id_, token),) = sql("select id, token from claim('w', '{mail}', 1)")
@@ -135,12 +135,12 @@ def test_it_waits_for_what_was_there_and_for_nothing_else(dsn: str, sql: Sql, tm
         assert program.process.poll() is None, "a retry of what was there counts"
         sql("select cancel(%s)", [[id_]])
         assert program.ended() == 0
-        assert "queue mail is drained: 3 jobs ended in" in program.said
-        assert "not waited for: 1 delayed job; --later waits for them too" in program.said
+        assert "queue mail is drained: 3 jobs ended in" in program.output
+        assert "not waited for: 1 delayed job; --later waits for them too" in program.output
     assert sql("select count(*) from live where queue = 'mail'") == [(1,)]
 
 
-def test_when_time_is_up_it_tells_what_is_left(dsn: str, sql: Sql) -> None:
+def test_when_time_is_up_it_reports_what_is_left(dsn: str, sql: Sql) -> None:
     serve(sql)
     first = put(sql)
     put(sql)
@@ -153,28 +153,28 @@ def test_when_time_is_up_it_tells_what_is_left(dsn: str, sql: Sql) -> None:
     ), result.stdout
     assert "see what holds one up: holdfast why " in result.stderr
     result = holdfast(dsn, "drain", "default", "--timeout", "0", "--later", "--json")
-    answer = json.loads(result.stdout)
+    document = json.loads(result.stdout)
     assert result.exit_code == 1
-    assert answer["outcome"] == "timed out" and answer["ids"][1] == first
-    assert {name: answer[name] for name in ("jobs", "left", "waiting", "running", "retrying", "delayed")} == {
+    assert document["outcome"] == "timed out" and document["ids"][1] == first
+    assert {name: document[name] for name in ("jobs", "left", "waiting", "running", "retrying", "delayed")} == {
         "jobs": 3, "left": 3, "waiting": 1, "running": 1, "retrying": 0, "delayed": 1}  # fmt: skip
 
 
-def test_what_would_let_it_wait_for_ever_is_told_first(dsn: str, sql: Sql) -> None:
+def test_what_would_let_it_wait_for_ever_is_reported_first(dsn: str, sql: Sql) -> None:
     put(sql, "mail")
     sql("select pause('queue:mail')")
-    told_ = holdfast(dsn, "drain", "mail", "--timeout", "0").stderr
-    assert "warning: queue:mail is paused; to go on: holdfast resume queue:mail" in told_
-    assert "warning: no live worker serves queue mail" in told_
+    output = holdfast(dsn, "drain", "mail", "--timeout", "0").stderr
+    assert "warning: queue:mail is paused; to go on: holdfast resume queue:mail" in output
+    assert "warning: no live worker serves queue mail" in output
 
 
 def test_ctrl_c_leaves_the_queue_alone(dsn: str, sql: Sql, tmp_path: Path) -> None:
     put(sql)
     with started(dsn, "drain", "default", folder=tmp_path) as program:
-        wait_until(lambda: "0 of 1" in program.said)
+        wait_until(lambda: "0 of 1" in program.output)
         program.process.send_signal(signal.SIGINT)
         assert program.ended() == 130
-        assert "no longer watching; queue default goes on" in program.said
+        assert "no longer watching; queue default goes on" in program.output
     assert sql("select count(*) from live") == [(1,)]
 
 
@@ -209,7 +209,7 @@ def test_one_picture_of_everything(dsn: str, busy: None) -> None:
 
 
 def test_the_picture_as_json(dsn: str, busy: None) -> None:
-    now = told(holdfast(dsn, "top", "--json"))
+    now = as_json(holdfast(dsn, "top", "--json"))
     assert now["queues"] == [
         {"queue": "mail", "ready": 3, "running": 0, "estimated": False, "paused": False, "served": False},
         {"queue": "default", "ready": 0, "running": 4, "estimated": False, "paused": False, "served": True},
@@ -259,17 +259,17 @@ def test_a_narrow_terminal_shows_it_within_its_width(dsn: str, busy: None) -> No
 
 def test_on_a_terminal_it_goes_on_until_ctrl_c(dsn: str, busy: None, tmp_path: Path) -> None:
     with started(dsn, "top", "--every", "0.1", folder=tmp_path, FORCE_COLOR="1", COLUMNS="80", LINES="40") as program:
-        wait_until(lambda: "ended a second" in program.said)
+        wait_until(lambda: "ended a second" in program.output)
         program.process.send_signal(signal.SIGINT)
         assert program.ended() == 0
-        assert "\x1b[?1049l" in program.said, "the screen before it comes back"
+        assert "\x1b[?1049l" in program.output, "the screen before it comes back"
 
 
 def test_a_long_queue_is_estimated_and_marked_as_such(dsn: str, sql: Sql) -> None:
-    """Of a table of more than 16 MB a part is read; here two jobs fill a page."""
+    """A table of more than 16 MB is sampled; here two jobs fill a page."""
     sql("insert into live (id, task, payload) select uuid7(), 't', json_build_object('x', repeat('x', 1700)) "
         "from generate_series(1, 6000)")  # fmt: skip
-    (queue,) = told(holdfast(dsn, "top", "--json"))["queues"]
+    (queue,) = as_json(holdfast(dsn, "top", "--json"))["queues"]
     assert queue.pop("ready") == pytest.approx(6000, rel=0.1)
     assert queue == {"queue": "default", "running": 0, "estimated": True, "paused": False, "served": False}
     assert re.search(r"^default +~[56],\d{3} +0 ", holdfast(dsn, "top").stdout, re.M)

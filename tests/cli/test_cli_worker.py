@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from conftest import wait_until
-from program import holdfast, ran, started, told
+from program import as_json, holdfast, ran, started
 
 Sql = Callable[..., list[tuple[Any, ...]]]
 
@@ -47,11 +47,11 @@ def folder(tmp_path: Path) -> Path:
 
 
 def enqueue(dsn: str, *arguments: str) -> str:
-    return str(told(holdfast(dsn, "jobs", "enqueue", *arguments, "--json"))["id"])
+    return str(as_json(holdfast(dsn, "jobs", "enqueue", *arguments, "--json"))["id"])
 
 
 def status(dsn: str, id_: str) -> str:
-    return str(told(holdfast(dsn, "jobs", "show", id_, "--json"))["status"])
+    return str(as_json(holdfast(dsn, "jobs", "show", id_, "--json"))["status"])
 
 
 def pids(sql: Sql) -> set[int]:
@@ -63,10 +63,10 @@ def test_a_worker_runs_jobs_and_on_sigterm_finishes_them_and_exits_with_0(dsn: s
         id_ = enqueue(dsn, "app.until", '{"name": "go"}')
         wait_until(lambda: status(dsn, id_) == "running")
         program.process.send_signal(signal.SIGTERM)
-        wait_until(lambda: "worker stopping" in program.said)
+        wait_until(lambda: "worker stopping" in program.output)
         (folder / "go").touch()
         assert program.ended() == 0
-    assert "queues not served here" in program.said
+    assert "queues not served here" in program.output
     assert status(dsn, id_) == "succeeded"
     assert sql("SELECT count(*) FROM workers") == [(0,)]
 
@@ -77,8 +77,8 @@ def test_a_thread_that_never_ends_does_not_keep_the_process(dsn: str, folder: Pa
         wait_until(lambda: status(dsn, id_) == "running")
         program.process.send_signal(signal.SIGINT)
         assert program.ended() == 0
-    assert '"event":"worker stopped"' in program.said
-    assert status(dsn, id_) == "queued"  # given back, its attempt not counted
+    assert '"event":"worker stopped"' in program.output
+    assert status(dsn, id_) == "queued"  # released, its attempt not counted
 
 
 def test_all_queues_serves_what_the_tasks_name(dsn: str, folder: Path) -> None:
@@ -111,8 +111,8 @@ def test_a_supervisor_replaces_a_killed_process_and_stops_all_on_sigterm(dsn: st
         killed = first.pop()
         os.kill(killed, signal.SIGKILL)
         wait_until(lambda: pids(sql) - {killed, *first})
-        assert "process ended by itself" in program.said
-        assert "code=-9" in program.said
+        assert "process ended by itself" in program.output
+        assert "code=-9" in program.output
         program.process.send_signal(signal.SIGTERM)
         assert program.ended() == 0
     assert sql("SELECT count(*) FROM workers") == [(0,)]  # the one that was killed too
@@ -123,7 +123,7 @@ def test_processes_of_a_killed_supervisor_stop_by_themselves(dsn: str, folder: P
         wait_until(lambda: len(pids(sql)) == 2)
         program.process.kill()
         program.ended()
-        wait_until(lambda: program.said.count("worker stopped") == 2)  # said last, after the row is gone
+        wait_until(lambda: program.output.count("worker stopped") == 2)  # logged last, after the row is gone
     assert sql("SELECT count(*) FROM workers") == [(0,)]
 
 
@@ -132,7 +132,7 @@ def test_a_second_signal_to_the_supervisor_reaches_the_processes(dsn: str, folde
         id_ = enqueue(dsn, "app.until", '{"name": "never"}')
         wait_until(lambda: status(dsn, id_) == "running")
         program.process.send_signal(signal.SIGINT)
-        wait_until(lambda: "worker stopping" in program.said)
+        wait_until(lambda: "worker stopping" in program.output)
         assert program.process.poll() is None
         program.process.send_signal(signal.SIGINT)
         assert program.ended() == 0

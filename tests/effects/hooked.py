@@ -1,4 +1,4 @@
-"""What tests of webhooks share: an endpoint at a receiver on this machine, and deliveries that are waited for."""
+"""Shared by tests of webhooks: an endpoint at a receiver on this machine, and deliveries that are waited for."""
 
 from __future__ import annotations
 
@@ -34,21 +34,21 @@ def add(hf: Holdfast, to: Receiver, tenant: str | None = "acme", **options: Any)
 
 
 async def ended(hf: Holdfast, delivery: str) -> DeliveryInfo:
-    """A delivery once it has ended."""
+    """Return a delivery once it has ended."""
     return await until(lambda: (d := hf.webhooks.delivery(delivery)) and d.status != "PENDING" and d)
 
 
 async def tried(hf: Holdfast, delivery: str) -> DeliveryInfo:
-    """A delivery once an attempt has failed."""
+    """Return a delivery once an attempt has failed."""
     return await until(lambda: (d := hf.webhooks.delivery(delivery)) and d.error and d)
 
 
 async def sent(hf: Holdfast, event: Event = ORDER) -> DeliveryInfo:
-    """Publishes to one endpoint and waits for the end."""
+    """Publish to one endpoint and wait for the end."""
     (delivery,) = hf.webhooks.publish(None, event).deliveries
     async with delivering(hf):
         return await ended(hf, delivery)
 
 
-def answering(status: int, headers: dict[str, str] | None = None, body: bytes = b"") -> Any:
+def respond_with(status: int, headers: dict[str, str] | None = None, body: bytes = b"") -> Any:
     return lambda _: web.Response(status=status, headers=headers, body=body)

@@ -1,4 +1,4 @@
-"""Receivers of webhooks that behave as they are told, on loopback addresses that stand for public and inner ones.
+"""Receivers of webhooks with scripted behaviour, on loopback addresses that stand for public and inner ones.
 
 Nothing but loopback is dialled in tests: 127.0.0.2 stands for a public address, 127.0.0.1 for one inside.
 """
@@ -27,7 +27,7 @@ OK = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 4\r\n\r\nf
 
 
 def rule(address: Address, dev: bool) -> str | None:
-    """The real rule, for which 127.0.0.2 is public; what is inside stays refused for development too."""
+    """Apply the real rule, except that 127.0.0.2 is public; inner addresses stay refused in development too."""
     return None if str(address) == PUBLIC else refusal(address)
 
 
@@ -53,31 +53,31 @@ Behaviour = Callable[[asyncio.StreamReader, asyncio.StreamWriter, Receiver], Awa
 
 
 async def request(reader: asyncio.StreamReader, receiver: Receiver) -> None:
-    """Reads one request."""
+    """Read one request."""
     head = (await reader.readuntil(b"\r\n\r\n")).decode()
     length = next(int(line[15:]) for line in head.lower().split("\r\n") if line.startswith("content-length:"))
     receiver.requests.append((head, await reader.readexactly(length)))
 
 
-def answering(*answers: bytes) -> Behaviour:
-    """Gives these answers in turn on each connection, the last again and again."""
+def respond_with(*responses: bytes) -> Behaviour:
+    """Send these responses in turn on each connection; the last one repeats."""
 
     async def behave(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, receiver: Receiver) -> None:
         turn = 0
         while True:
             await request(reader, receiver)
-            answer = answers[min(turn, len(answers) - 1)]
+            response = responses[min(turn, len(responses) - 1)]
             turn += 1
-            if not answer:
+            if not response:
                 return
-            writer.write(answer)
+            writer.write(response)
             await writer.drain()
 
     return behave
 
 
 def repeating(head: bytes, piece: bytes, pause: float = 0.0) -> Behaviour:
-    """After one request sends the head, then the piece for ever."""
+    """Send the head after one request, then the piece for ever."""
 
     async def behave(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, receiver: Receiver) -> None:
         await request(reader, receiver)
@@ -87,7 +87,7 @@ def repeating(head: bytes, piece: bytes, pause: float = 0.0) -> Behaviour:
             await writer.drain()
             with suppress(TimeoutError):
                 async with asyncio.timeout(pause):
-                    await reader.read()  # which ends when the other side has closed
+                    await reader.read()  # ends when the other side has closed
                     return
 
     return behave
@@ -97,7 +97,7 @@ def repeating(head: bytes, piece: bytes, pause: float = 0.0) -> Behaviour:
 async def receiving(
     behave: Behaviour, host: str = PUBLIC, tls: ssl.SSLContext | None = None
 ) -> AsyncIterator[Receiver]:
-    """A receiver that listens until the block ends."""
+    """Run a receiver that listens until the block ends."""
     receiver = Receiver(host, scheme="http" if tls is None else "https")
     running: set[asyncio.Task[None]] = set()
 
@@ -128,7 +128,7 @@ async def receiving(
 
 
 def certificate(folder: Path, *names: str) -> tuple[ssl.SSLContext, ssl.SSLContext]:
-    """TLS for a receiver of these names, and for a sender that trusts it."""
+    """Return TLS contexts for a receiver of these names, and for a sender that trusts it."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "receiver")])
     now = datetime.datetime.now(datetime.UTC)

@@ -1,4 +1,4 @@
-"""Receivers that mean harm: they reach nothing inside, cost no memory, keep nobody longer than the deadline."""
+"""Receivers that mean harm: they reach nothing inside, cost no memory, delay no sender beyond the deadline."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from receivers import (
     PUBLIC,
     Behaviour,
     Receiver,
-    answering,
     certificate,
     receiving,
     repeating,
     request,
+    respond_with,
     rule,
 )
 
@@ -68,14 +68,14 @@ SPELLINGS = [
 
 @pytest.fixture
 async def inside() -> AsyncIterator[Receiver]:
-    """What must not be reached: it answers whoever comes, and counts them."""
-    async with receiving(answering(OK), host=INSIDE) as receiver:
+    """A server that must not be reached: it responds to every connection, and counts them."""
+    async with receiving(respond_with(OK), host=INSIDE) as receiver:
         yield receiver
 
 
 @contextmanager
 def flat(most: int = 3_000_000) -> Iterator[None]:
-    """Memory rises by no more than this meanwhile, and no file or socket stays open."""
+    """Check that memory rises by no more than this meanwhile, and that no file or socket stays open."""
     files = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
     tracemalloc.start()
     try:
@@ -94,8 +94,8 @@ def named(*addresses: str) -> Lookup:
     return lookup
 
 
-async def told(behave: Behaviour, timeout: float) -> tuple[Answer | DeliveryError, float, Receiver]:
-    """What comes of one post to such a receiver, and how long it took."""
+async def post_to(behave: Behaviour, timeout: float) -> tuple[Answer | DeliveryError, float, Receiver]:
+    """Return the result of one post to such a receiver, how long it took, and the receiver."""
     with flat():
         async with receiving(behave) as receiver, Sender(rule=rule) as sender:
             began = time.perf_counter()
@@ -123,7 +123,7 @@ async def told(behave: Behaviour, timeout: float) -> tuple[Answer | DeliveryErro
     ],
 )
 async def test_a_drip_ends_at_the_deadline(behave: Behaviour, deadline: float, came: bool) -> None:
-    end, took, receiver = await told(behave, deadline)
+    end, took, receiver = await post_to(behave, deadline)
     assert isinstance(end, DeliveryError)
     assert end.code == "TIMEOUT"
     assert deadline <= took < deadline + 0.5 * slower()
@@ -148,7 +148,7 @@ async def test_a_drip_ends_at_the_deadline(behave: Behaviour, deadline: float, c
     ],
 )
 async def test_a_body_without_end_is_cut_and_its_connection_closed(head: bytes, piece: bytes) -> None:
-    end, took, receiver = await told(repeating(HEAD + head, piece), 10)
+    end, took, receiver = await post_to(repeating(HEAD + head, piece), 10)
     assert isinstance(end, Answer)
     assert (end.status, end.body, end.cut) == (200, b"x" * MOST_BODY, True)
     assert took < 2 * slower()
@@ -164,8 +164,8 @@ async def test_after_a_cut_body_the_next_post_has_a_connection_of_its_own() -> N
 
 @pytest.mark.parametrize("size", [MOST_BODY - 1, MOST_BODY, MOST_BODY + 1])
 async def test_a_body_at_the_edge_of_the_cap_is_kept_whole_and_one_byte_more_is_cut(size: int) -> None:
-    answer = HEAD + b"Content-Length: %d\r\n\r\n" % size + b"x" * size
-    async with receiving(answering(answer)) as receiver, Sender(rule=rule) as sender:
+    response = HEAD + b"Content-Length: %d\r\n\r\n" % size + b"x" * size
+    async with receiving(respond_with(response)) as receiver, Sender(rule=rule) as sender:
         end = await sender.post(receiver.url, b"{}", {}, 5, dev=True)
     assert (len(end.body), end.cut) == (min(size, MOST_BODY), size > MOST_BODY)
 
@@ -176,8 +176,8 @@ async def test_a_body_at_the_edge_of_the_cap_is_kept_whole_and_one_byte_more_is_
 async def test_a_gzip_bomb_stays_compressed(coding: bytes) -> None:
     bomb = gzip.compress(bytes(10_000_000))
     assert len(bomb) < MOST_BODY
-    end, _, receiver = await told(
-        answering(HEAD + coding + b"\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(bomb) + bomb, b""), 10
+    end, _, receiver = await post_to(
+        respond_with(HEAD + coding + b"\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(bomb) + bomb, b""), 10
     )
     assert isinstance(end, Answer)
     assert end.body == bomb
@@ -197,7 +197,7 @@ async def test_a_gzip_bomb_stays_compressed(coding: bytes) -> None:
     ],
 )
 async def test_what_goes_before_a_body_is_cut_where_it_has_no_end(behave: Behaviour) -> None:
-    end, took, receiver = await told(behave, 20)
+    end, took, receiver = await post_to(behave, 20)
     assert isinstance(end, DeliveryError)
     assert end.code == "BAD_ANSWER"
     assert len(str(end)) < 500
@@ -229,7 +229,7 @@ async def test_a_flood_on_a_kept_connection_is_an_error_and_not_repeated() -> No
 
 
 @pytest.mark.parametrize(
-    "answer",
+    "response",
     [
         b"SSH-2.0-OpenSSH_9.6\r\n",
         b"\x00\xff\x16\x03\x01" * 50 + b"\r\n\r\n",
@@ -241,15 +241,15 @@ async def test_a_flood_on_a_kept_connection_is_an_error_and_not_repeated() -> No
         b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf",
     ],
 )
-async def test_an_answer_that_is_not_http_is_an_error_that_can_be_read(answer: bytes) -> None:
+async def test_a_response_that_is_not_http_is_a_readable_error(response: bytes) -> None:
     async def behave(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, receiver: Receiver) -> None:
         await request(reader, receiver)
-        writer.write(answer)
+        writer.write(response)
         await writer.drain()
         writer.write_eof()
         await reader.read()
 
-    end, took, _ = await told(behave, 5)
+    end, took, _ = await post_to(behave, 5)
     assert isinstance(end, DeliveryError)
     assert end.code in ("BAD_ANSWER", "DISCONNECTED")
     assert str(end).isprintable()
@@ -269,11 +269,11 @@ async def test_a_receiver_that_never_reads_ends_at_the_deadline() -> None:
     assert error.value.code == "TIMEOUT"
 
 
-async def test_headers_of_the_answer_are_capped_and_fit_into_json() -> None:
+async def test_headers_of_the_response_are_capped_and_fit_into_json() -> None:
     lines = b"X-Bad: \xff\xfe\r\nSet-Cookie: a=1\r\nSet-Cookie: b=2\r\n"
     lines += b"".join(b"X-%d: %s\r\n" % (n, b"v" * 200) for n in range(100))
     async with (
-        receiving(answering(HEAD + lines + b"Content-Length: 0\r\n\r\n")) as receiver,
+        receiving(respond_with(HEAD + lines + b"Content-Length: 0\r\n\r\n")) as receiver,
         Sender(rule=rule) as sender,
     ):
         end = await sender.post(receiver.url, b"{}", {}, 5, dev=True)
@@ -285,8 +285,8 @@ async def test_headers_of_the_answer_are_capped_and_fit_into_json() -> None:
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 async def test_a_redirect_inward_is_not_followed(status: int, inside: Receiver) -> None:
-    answer = f"HTTP/1.1 {status} X\r\nLocation: {inside.url}?secret=1\r\nContent-Length: 0\r\n\r\n".encode()
-    async with receiving(answering(answer)) as receiver, Sender(rule=rule) as sender:
+    response = f"HTTP/1.1 {status} X\r\nLocation: {inside.url}?secret=1\r\nContent-Length: 0\r\n\r\n".encode()
+    async with receiving(respond_with(response)) as receiver, Sender(rule=rule) as sender:
         with pytest.raises(DeliveryError) as error:
             await sender.post(receiver.url, b"{}", {}, 5, dev=True)
     assert error.value.code == "REDIRECT"
@@ -305,7 +305,7 @@ async def test_a_refresh_or_an_upgrade_leads_nowhere(inside: Receiver) -> None:
         b"HTTP/1.1 407 Proxy Authentication Required\r\nProxy-Authenticate: Basic\r\n" + length,
         b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n",
     ]
-    async with receiving(answering(*leading)) as receiver, Sender(rule=rule) as sender:
+    async with receiving(respond_with(*leading)) as receiver, Sender(rule=rule) as sender:
         for _ in range(2):
             assert (await sender.post(receiver.url, b"{}", {}, 5, dev=True)).status == 200
         for code in ("HTTP_407", "HTTP_101"):
@@ -340,7 +340,7 @@ async def test_no_spelling_of_an_address_inside_is_dialled(host: str, inside: Re
 
 
 async def test_the_listener_inside_would_see_what_the_rule_lets_through(inside: Receiver) -> None:
-    """Else the tests above would prove nothing."""
+    """Otherwise the tests above would prove nothing."""
 
     def anything(address: Address, dev: bool) -> str | None:
         return None
@@ -359,18 +359,18 @@ async def test_a_name_that_turns_private_between_check_and_dial_is_dialled_as_it
     tmp_path: Path, inside: Receiver
 ) -> None:
     server, client = certificate(tmp_path, NAME)
-    asked = 0
+    lookups = 0
 
     async def rebinding(host: str, port: int) -> list[Address]:
-        nonlocal asked
-        asked += 1
-        return [ipaddress.ip_address(PUBLIC if asked == 1 else INSIDE)]
+        nonlocal lookups
+        lookups += 1
+        return [ipaddress.ip_address(PUBLIC if lookups == 1 else INSIDE)]
 
-    async with receiving(answering(OK), tls=server) as receiver:
+    async with receiving(respond_with(OK), tls=server) as receiver:
         async with Sender(rule=rule, lookup=rebinding, tls=client) as sender:
             for _ in range(3):
                 await sender.post(receiver.at(NAME), b"{}", {}, 5)
-        assert (asked, len(receiver.requests)) == (1, 3)
+        assert (lookups, len(receiver.requests)) == (1, 3)
         async with Sender(rule=rule, lookup=rebinding, tls=client) as sender:
             with pytest.raises(DeliveryError) as error:
                 await sender.post(f"https://{NAME}:{inside.port}/", b"{}", {}, 5)
@@ -395,11 +395,11 @@ async def test_the_address_is_looked_at_once_more_when_the_socket_is_made(inside
 
 
 async def test_of_several_addresses_only_those_that_are_public_are_dialled(inside: Receiver) -> None:
-    async with receiving(answering(OK)) as receiver:
+    async with receiving(respond_with(OK)) as receiver:
         for addresses in (["127.0.0.1", "::1", PUBLIC, "10.0.0.1"], [PUBLIC, "127.0.0.1"]):
             async with Sender(rule=rule, lookup=named(*addresses)) as sender:
                 assert (await sender.post(receiver.at(NAME), b"{}", {}, 5, dev=True)).status == 200
-                with pytest.raises(DeliveryError) as error:  # nobody listens at the public one
+                with pytest.raises(DeliveryError) as error:  # no server listens at the public one
                     await sender.post(inside.at(NAME), b"{}", {}, 5, dev=True)
                 assert error.value.code == "CONNECT"
     assert inside.connections == 0
@@ -408,7 +408,7 @@ async def test_of_several_addresses_only_those_that_are_public_are_dialled(insid
 async def test_a_connection_made_for_development_serves_no_other_endpoint(tmp_path: Path) -> None:
     server, client = certificate(tmp_path, NAME)
     sender = Sender(lookup=named(INSIDE), tls=client)
-    async with receiving(answering(OK), host=INSIDE, tls=server) as receiver, sender:
+    async with receiving(respond_with(OK), host=INSIDE, tls=server) as receiver, sender:
         await sender.post(receiver.at(NAME), b"{}", {}, 5, dev=True)
         with pytest.raises(DeliveryError) as error:
             await sender.post(receiver.at(NAME), b"{}", {}, 5, dev=False)
@@ -421,14 +421,14 @@ async def test_proxies_of_the_environment_are_not_used(monkeypatch: pytest.Monke
         monkeypatch.setenv(name, f"http://{INSIDE}:{inside.port}")
     for name in ("no_proxy", "NO_PROXY"):
         monkeypatch.delenv(name, raising=False)
-    async with receiving(answering(OK)) as receiver, Sender(rule=rule) as sender:
+    async with receiving(respond_with(OK)) as receiver, Sender(rule=rule) as sender:
         assert (await sender.post(receiver.url, b"{}", {}, 5, dev=True)).status == 200
     assert (receiver.connections, inside.connections) == (1, 0)
 
 
 async def test_cookies_are_not_kept() -> None:
     cookie = HEAD + b"Set-Cookie: session=1; Path=/\r\nContent-Length: 0\r\n\r\n"
-    async with receiving(answering(cookie)) as receiver, Sender(rule=rule) as sender:
+    async with receiving(respond_with(cookie)) as receiver, Sender(rule=rule) as sender:
         for _ in range(2):
             await sender.post(receiver.url, b"{}", {}, 5, dev=True)
     assert len(receiver.requests) == 2
@@ -445,7 +445,7 @@ async def test_many_hostile_receivers_at_once_keep_memory_flat_and_honest_ones_s
     with flat(10_000_000):
         async with (
             Sender(rule=rule) as sender,
-            receiving(answering(OK)) as honest,
+            receiving(respond_with(OK)) as honest,
             receiving(kinds[0]) as a,
             receiving(kinds[1]) as b,
             receiving(kinds[2]) as c,

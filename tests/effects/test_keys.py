@@ -37,9 +37,9 @@ def test_an_external_id_is_the_key() -> None:
 
 
 @pytest.mark.parametrize("none", [None, "", "  "])
-def test_without_an_external_id_it_is_a_hash_of_what_was_seen(none: str | None) -> None:
-    seen = ["https://example.org/item/7", "1909-s vdb lincoln cent", 125_000, "2026-01-31", "sold"]
-    expected = "hash_" + hashlib.sha256(json.dumps(seen).encode()).hexdigest()[:16]
+def test_without_an_external_id_it_is_a_hash_of_the_facts(none: str | None) -> None:
+    facts = ["https://example.org/item/7", "1909-s vdb lincoln cent", 125_000, "2026-01-31", "sold"]
+    expected = "hash_" + hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
     assert price_point_key(external_id=none, **POINT) == expected
 
 
@@ -74,7 +74,7 @@ def test_a_part_that_cannot_be_read_is_refused(odd: dict[str, Any]) -> None:
 @given(st.lists(words, min_size=1, max_size=5), st.sampled_from([" ", "  ", "\n", " \t "]), st.booleans())
 def test_a_titles_spacing_and_case_never_matter(title: list[str], gap: str, upper: bool) -> None:
     one = " ".join(title)
-    # Characters whose upper case folds to something else than they do are another letter, not another case.
+    # Characters whose upper case folds differently are another letter, not another case.
     other = one.upper() if upper and one.upper().casefold() == one.casefold() else one
     key = price_point_key(**{**POINT, "title": one})
     assert price_point_key(**{**POINT, "title": gap + gap.join(other.split(" ")) + gap}) == key

@@ -119,7 +119,7 @@ def test_no_ipv4_address_passes_inside_an_ipv6_one(inner: ipaddress.IPv4Address)
 
 
 @pytest.mark.parametrize(
-    ("url", "told"),
+    ("url", "expected"),
     [
         ("https://example.com", "https://example.com/"),
         ("HTTPS://Example.COM:443/Hook?a=1&b=%2F", "https://example.com/Hook?a=1&b=%2F"),
@@ -133,9 +133,9 @@ def test_no_ipv4_address_passes_inside_an_ipv6_one(inner: ipaddress.IPv4Address)
         ("https://example.com/{id}|<x>", "https://example.com/%7Bid%7D%7C%3Cx%3E"),
     ],
 )
-def test_a_url_is_brought_to_the_spelling_that_is_sent(url: str, told: str) -> None:
-    assert check_url(url).url == told
-    assert check_url(told).url == told
+def test_a_url_is_brought_to_the_spelling_that_is_sent(url: str, expected: str) -> None:
+    assert check_url(url).url == expected
+    assert check_url(expected).url == expected
 
 
 @pytest.mark.parametrize(
@@ -284,5 +284,5 @@ def test_any_text_is_a_target_that_may_be_dialled_or_a_usage_error(text: str) ->
     if target.address is not None:
         assert refusal(target.address) is None
     else:  # no parser, however lax, may take the name for an address
-        with pytest.raises(OSError):  # noqa: PT011 - inet_aton says nothing more
+        with pytest.raises(OSError):  # noqa: PT011 - inet_aton gives no message
             socket.inet_aton(target.host)

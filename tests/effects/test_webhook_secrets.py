@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from hooked import HUSH, ORDER, add, answering, delivering, ended, quick_fixture, sent, tried  # noqa: F401 - a fixture
+from hooked import HUSH, ORDER, add, delivering, ended, quick_fixture, respond_with, sent, tried  # noqa: F401 - a fixture
 from receiver import receiving
 from running import until
 
@@ -70,7 +70,7 @@ async def test_secrets_are_in_no_log_no_error_and_no_result(
         endpoint = add(hf, receiver)
         new = hf.webhooks.rotate(endpoint.id)
         info = await sent(hf)
-        receiver.answer = answering(200)
+        receiver.respond = respond_with(200)
         hf.webhooks.redeliver(info.id)
         await until(lambda: hf.webhooks.delivery(info.id))
         async with delivering(hf):

@@ -111,7 +111,7 @@ def test_we_accept_what_the_package_standardwebhooks_signs(text: str, message: s
 
 
 @given(body=st.binary(), secrets=st.lists(SECRETS, min_size=1, max_size=4, unique=True), data=st.data())
-def test_whoever_has_any_of_the_valid_secrets_accepts_by_both_schemes(
+def test_a_receiver_with_any_of_the_valid_secrets_accepts_by_both_schemes(
     body: bytes, secrets: list[str], data: st.DataObject
 ) -> None:
     headers, held = signed(body, secrets), data.draw(st.sampled_from(secrets))
@@ -223,7 +223,7 @@ def test_malformed_headers_are_refused_in_words(name: str, value: str, expected:
 
 
 @given(headers=st.dictionaries(st.sampled_from(list(signed(b""))) | st.text(), st.text()), body=st.binary())
-def test_whatever_the_headers_are_the_answer_is_a_refusal(headers: dict[str, str], body: bytes) -> None:
+def test_whatever_the_headers_are_the_result_is_a_refusal(headers: dict[str, str], body: bytes) -> None:
     assert reason(body, headers, prefix="BPC") in ("missing", "malformed", "old", "early", "mismatch")
 
 

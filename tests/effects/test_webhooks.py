@@ -11,7 +11,7 @@ from typing import Any
 import psycopg
 import pytest
 from aiohttp import web
-from hooked import HUSH, ORDER, add, answering, delivering, ended, quick_fixture, sent, tried  # noqa: F401 - a fixture
+from hooked import HUSH, ORDER, add, delivering, ended, quick_fixture, respond_with, sent, tried  # noqa: F401 - a fixture
 from psycopg.conninfo import make_conninfo
 from receiver import receiving, verify_signature
 from running import until
@@ -48,10 +48,10 @@ async def test_a_delivery_is_accepted_by_the_documents_verifier_and_by_ours(hf: 
 
 
 @pytest.mark.parametrize(("most", "status"), [(500, 200), (2, None)])
-async def test_what_was_delivered_is_whatever_the_size_of_the_answer(
+async def test_a_delivery_succeeds_whatever_the_size_of_the_response(
     hf: Holdfast, most: int, status: int | None
 ) -> None:
-    async with receiving(answering(200, body=b"x" * 5000)) as receiver:
+    async with receiving(respond_with(200, body=b"x" * 5000)) as receiver:
         add(hf, receiver)
         (delivery,) = hf.webhooks.publish(None, ORDER).deliveries
         async with delivering(hf, max_result=most):
@@ -118,8 +118,8 @@ async def test_a_failed_delivery_is_tried_again_under_the_same_ids(hf: Holdfast)
 
 
 @pytest.mark.parametrize("status", [301, 400, 404, 500, 599])
-async def test_what_is_refused_every_time_ends_as_failed_with_the_answer(hf: Holdfast, status: int) -> None:
-    async with receiving(answering(status, {"X-Why": "no"}, b"\x00\xff sorry")) as receiver:
+async def test_what_is_refused_every_time_ends_as_failed_with_the_response(hf: Holdfast, status: int) -> None:
+    async with receiving(respond_with(status, {"X-Why": "no"}, b"\x00\xff sorry")) as receiver:
         add(hf, receiver)
         info = await sent(hf)
     assert len(receiver.got) == 3
@@ -128,7 +128,7 @@ async def test_what_is_refused_every_time_ends_as_failed_with_the_answer(hf: Hol
     assert info.response_body == b"\x00\xff sorry" and str(status) in str(info.error)
 
 
-async def test_nobody_listens(hf: Holdfast) -> None:
+async def test_a_refused_connection_is_retried_and_then_fails(hf: Holdfast) -> None:
     async with receiving() as receiver:
         add(hf, receiver)
     info = await sent(hf)
@@ -137,7 +137,7 @@ async def test_nobody_listens(hf: Holdfast) -> None:
     assert job is not None and job.last_error is not None and job.last_error["code"] == "CONNECT"
 
 
-async def test_a_receiver_that_does_not_answer_is_given_up(hf: Holdfast) -> None:
+async def test_a_receiver_that_does_not_respond_is_given_up(hf: Holdfast) -> None:
     hf.webhooks.retry = Retry.none()
     async with receiving(lambda _: asyncio.sleep(60)) as receiver:
         add(hf, receiver, timeout=0.3)
@@ -146,7 +146,7 @@ async def test_a_receiver_that_does_not_answer_is_given_up(hf: Holdfast) -> None
 
 
 async def test_gone_disables_the_endpoint(hf: Holdfast) -> None:
-    async with receiving(answering(410, body=b"bye")) as receiver:
+    async with receiving(respond_with(410, body=b"bye")) as receiver:
         endpoint = add(hf, receiver)
         first, second = (hf.webhooks.publish(None, ORDER).deliveries[0] for _ in range(2))
         async with delivering(hf, concurrency=1):
@@ -167,7 +167,7 @@ async def test_gone_disables_the_endpoint(hf: Holdfast) -> None:
 async def test_a_receiver_that_asks_for_time_gets_it(hf: Holdfast, status: int, form: str) -> None:
     at = datetime.now(UTC) + timedelta(minutes=30)
     header = "1800" if form == "seconds" else format_datetime(at, usegmt=True)
-    async with receiving(answering(status, {"Retry-After": header})) as receiver:
+    async with receiving(respond_with(status, {"Retry-After": header})) as receiver:
         add(hf, receiver)
         (delivery,) = hf.webhooks.publish(None, ORDER).deliveries
         async with delivering(hf):
@@ -179,7 +179,7 @@ async def test_a_receiver_that_asks_for_time_gets_it(hf: Holdfast, status: int, 
 
 async def test_a_receiver_that_asks_for_little_time_does_not_use_up_the_attempts(hf: Holdfast) -> None:
     hf.webhooks.retry = Retry.fixed(3600, max_attempts=3)
-    async with receiving(answering(503, {"Retry-After": "1"})) as receiver:
+    async with receiving(respond_with(503, {"Retry-After": "1"})) as receiver:
         add(hf, receiver)
         (delivery,) = hf.webhooks.publish(None, ORDER).deliveries
         async with delivering(hf):
@@ -189,8 +189,8 @@ async def test_a_receiver_that_asks_for_little_time_does_not_use_up_the_attempts
 
 
 @pytest.mark.parametrize(("status", "header"), [(500, "1800"), (503, "soon"), (429, "")])
-async def test_other_answers_are_retried_by_the_policy(hf: Holdfast, status: int, header: str) -> None:
-    async with receiving(answering(status, {"Retry-After": header})) as receiver:
+async def test_other_responses_are_retried_by_the_policy(hf: Holdfast, status: int, header: str) -> None:
+    async with receiving(respond_with(status, {"Retry-After": header})) as receiver:
         add(hf, receiver)
         assert (await sent(hf)).attempts == 3
 
@@ -211,7 +211,7 @@ def test_retry_after_is_read_in_all_its_forms(header: str, seconds: float | None
 
 async def test_an_endpoint_that_fails_time_after_time_is_left_alone_for_a_while(hf: Holdfast) -> None:
     hf.webhooks.retry = Retry.fixed(3600, max_attempts=2)
-    async with receiving(answering(500)) as receiver, receiving() as well:
+    async with receiving(respond_with(500)) as receiver, receiving() as well:
         endpoint, other = add(hf, receiver), add(hf, well)
         for _ in range(20):
             hf.webhooks.publish(None, ORDER)
@@ -225,7 +225,7 @@ async def test_an_endpoint_that_fails_time_after_time_is_left_alone_for_a_while(
     waiting = [d for d in hf.webhooks.deliveries(endpoint=endpoint.id) if d.attempts == 0]
     assert len(waiting) == 20 - tries
     assert "breaker" in hf.why(waiting[0].id).sentence
-    hf.webhooks.enable(endpoint.id)  # somebody has repaired it
+    hf.webhooks.enable(endpoint.id)  # the endpoint is repaired
     assert hf.webhooks.get(endpoint.id).breaker_open_until is None
 
 
@@ -281,15 +281,15 @@ async def test_an_inward_address_is_refused_in_words(hf: Holdfast, sql: Any) -> 
 
 
 @pytest.mark.parametrize("status", [b"200 OK", b"500 \xff\x01"])
-async def test_an_answer_meant_to_harm_is_stored_in_words_that_can_be_read(hf: Holdfast, status: bytes) -> None:
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def test_a_hostile_response_is_stored_as_readable_text(hf: Holdfast, status: bytes) -> None:
+    async def respond(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         head = b"".join(b"X-%d: \xff\xfe \xc3\x28 %s\r\n" % (n, b"y" * 500) for n in range(60))
         body = b"\x00\xff\xed\xa0\x80" * 20_000
         writer.write(b"HTTP/1.1 %s\r\n%sContent-Length: %d\r\n\r\n" % (status, head, len(body)) + body)
         await writer.drain()
 
-    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    server = await asyncio.start_server(respond, "127.0.0.1", 0)
     async with server:
         port = server.sockets[0].getsockname()[1]
         hf.webhooks.add(f"http://127.0.0.1:{port}/", tenant="acme", dev=True)
@@ -333,9 +333,9 @@ async def test_a_range_of_failed_deliveries_goes_again(hf: Holdfast, monkeypatch
             down = False
             began = datetime.now(UTC) - timedelta(minutes=5)
             assert list(hf.webhooks.redeliver_all(endpoint=endpoint.id, until=began)) == []
-            told = list(hf.webhooks.redeliver_all(endpoint=endpoint.id, since=began))
-            assert sorted(each.id for each in told) == sorted(failed)
-            assert {each.outcome for each in told} == {"retried"}
+            redeliveries = list(hf.webhooks.redeliver_all(endpoint=endpoint.id, since=began))
+            assert sorted(each.id for each in redeliveries) == sorted(failed)
+            assert {each.outcome for each in redeliveries} == {"retried"}
             for each in failed:
                 await until(lambda each=each: hf.webhooks.delivery(each).status == "DELIVERED")  # type: ignore[union-attr]
             copies = []

@@ -1,4 +1,4 @@
-"""hf.webhooks as callers use it: what it refuses and in which words, and what it does when a reply is lost."""
+"""hf.webhooks as callers use it: what it refuses, its messages, and what it does when a reply is lost."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ def test_threads_that_ask_for_webhooks_at_once_get_the_same(monkeypatch: pytest.
 
     def slow(self: Webhooks) -> None:
         with suppress(threading.BrokenBarrierError):
-            both.wait(0.2)  # in vain, if one of them waits for the other
+            both.wait(0.2)  # without success, if one of them waits for the other
         register(self)
 
     monkeypatch.setattr(Webhooks, "_register", slow)
-    getter = type(hf).__dict__["webhooks"].func  # as it is from Python 3.12 on: without a lock of its own
+    getter = type(hf).__dict__["webhooks"].func  # as from Python 3.12 on: without its own lock
     with ThreadPoolExecutor(2) as threads:
         one, other = threads.map(getter, [hf, hf])
     assert one is other is hf.webhooks
@@ -88,7 +88,7 @@ def test_an_endpoint_for_development_must_be_fit_for_more_before_it_is_no_longer
     assert hf.webhooks.update(made.id, dev=False, url=URL).dev is False
 
 
-def test_an_endpoint_that_is_not_there_is_told_as_such(hf: Holdfast) -> None:
+def test_an_endpoint_that_is_not_there_is_reported_as_such(hf: Holdfast) -> None:
     calls = hf.webhooks
     for call in (calls.get, calls.rotate, calls.enable, calls.disable, calls.remove, calls.test,
                  lambda id_: calls.update(id_, timeout=1), lambda id_: calls.update(id_, url=URL)):  # fmt: skip
@@ -172,7 +172,7 @@ def test_a_publish_whose_reply_was_lost_is_repeated_safely(hf: Holdfast, key: st
         ({"color": "red"}, "told apart by"),
     ],
 )  # fmt: skip
-def test_deliveries_are_asked_for_in_words_that_exist(hf: Holdfast, which: dict[str, Any], words: str) -> None:
+def test_deliveries_are_filtered_by_values_that_exist(hf: Holdfast, which: dict[str, Any], words: str) -> None:
     with pytest.raises(UsageError, match=words):
         hf.webhooks.deliveries(**which)
 

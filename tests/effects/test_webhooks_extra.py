@@ -1,4 +1,4 @@
-"""Webhooks are an extra: without aiohttp everything else works, and who wants them is told (R22)."""
+"""Webhooks are an extra: without aiohttp everything else works, and a worker that needs them says so (R22)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_neither_the_client_nor_a_worker_for_other_queues_needs_aiohttp(dsn: str
 
 
 def without_aiohttp(dsn: str, queues: str, rest: str = "pass") -> str:
-    """What a worker says that runs until it is idle, on a machine without the library."""
+    """Return the output of a worker that runs until it is idle, on a machine without the library."""
     code = (
         "import asyncio, sys; sys.modules['aiohttp'] = None; "
         "from holdfast import Holdfast; from holdfast.telemetry import logs; from holdfast.worker import Worker; "
@@ -45,25 +45,25 @@ def test_a_worker_without_aiohttp_says_so_once_and_leaves_deliveries_alone(
     hf.webhooks.add("https://example.org/hook")
     hf.webhooks.publish(None, Event("a", {}))
     before = sql("select id, run_at, xmin::text from live")
-    said = without_aiohttp(dsn, queues)
-    assert said.count("webhooks are not delivered here") == 1, said
-    assert "worker started" in said
+    output = without_aiohttp(dsn, queues)
+    assert output.count("webhooks are not delivered here") == 1, output
+    assert "worker started" in output
     assert sql("select id, run_at, xmin::text from live") == before
 
 
-def test_a_worker_without_aiohttp_says_nothing_where_nobody_wants_webhooks(dsn: str, hf: Holdfast) -> None:
-    said = without_aiohttp(dsn, "")
-    assert "worker started" in said and "webhooks" not in said
+def test_a_worker_without_aiohttp_logs_nothing_where_webhooks_are_not_used(dsn: str, hf: Holdfast) -> None:
+    output = without_aiohttp(dsn, "")
+    assert "worker started" in output and "webhooks" not in output
 
 
 def test_a_worker_for_webhooks_alone_needs_aiohttp(dsn: str, hf: Holdfast) -> None:
-    said = without_aiohttp(dsn, "webhooks")
-    assert "ConfigurationError" in said and "pip install 'holdfast[webhooks]'" in said
+    output = without_aiohttp(dsn, "webhooks")
+    assert "ConfigurationError" in output and "pip install 'holdfast[webhooks]'" in output
 
 
 def test_tasks_of_ones_own_in_the_queue_of_webhooks_need_no_aiohttp(dsn: str, hf: Holdfast) -> None:
-    said = without_aiohttp(
+    output = without_aiohttp(
         dsn, "webhooks", "mine = hf.task(name='mine', queue='webhooks')(lambda: None); mine.enqueue()"
     )
-    assert "worker started" in said, said
+    assert "worker started" in output, output
     assert [job.status for job in hf.list_jobs(task="mine")] == [Status.SUCCEEDED]

@@ -26,7 +26,7 @@ QUICK = {"lease": 2.0, "renew": 0.3, "upkeep": 0.2, "poll": 0.1}
 
 @pytest.fixture
 def ledger(dsn: str) -> Iterator[Callable[[], int]]:
-    """The application's table; answers how many rows it has."""
+    """Create the application's table and return a function that counts its rows."""
     with psycopg.connect(dsn, autocommit=True) as conn:
         conn.execute("create table if not exists public.ledger (job uuid not null, attempt int not null)")
         yield lambda: conn.execute("select count(*) from public.ledger").fetchone()[0]
@@ -34,7 +34,7 @@ def ledger(dsn: str) -> Iterator[Callable[[], int]]:
 
 
 def check_counts(sql: Sql, info: BatchInfo, total: int) -> None:
-    """What was counted is what is there."""
+    """Check that the counts match the jobs."""
     there = Counter(dict(sql("select status::text, count(*) from jobs where batch = %s group by 1", [info.id])))
     assert sum(there.values()) == total == info.total == info.processed, "jobs were lost, or counted twice"
     assert (info.succeeded, info.failed, info.canceled) == (
@@ -59,12 +59,12 @@ def test_two_thousand_jobs_are_counted_exactly_while_their_workers_are_killed(
     later = [str(i) for (i,) in sql("select id from later where run_at > now() + interval '1 minute'")]
     with fleet(dsn, tmp_path, 3, seeded, app="ledger", concurrency=8, **QUICK) as killed:
         wait_until(lambda: sql("select 1 from history limit 1"), 60)
-        told = hf.cancel(*later, *seeded.sample(ids, 200))
+        outcomes = hf.cancel(*later, *seeded.sample(ids, 200))
         killed.rage(7, (0.05, 0.4), lambda: batch.info().ended)
         info = batch.join(90)
         wait_until(lambda: sql("select 1 from history where task = 'batch_done'"))
-    print(f"{killed.kills} workers killed, {Counter(told.values())}")
-    assert {told[i] for i in later} == {"canceled"}
+    print(f"{killed.kills} workers killed, {Counter(outcomes.values())}")
+    assert {outcomes[i] for i in later} == {"canceled"}
     check_counts(sql, info, 2000)
     assert sql("select task, status::text from jobs where batch is null") == [("batch_done", "succeeded")]
     assert ledger() == 1
@@ -85,7 +85,7 @@ def through(dsn: str, request: pytest.FixtureRequest) -> Iterator[tuple[Holdfast
 
 
 async def cut_until_over(hf: Holdfast, proxy: CuttingProxy, over: Callable[[], bool]) -> None:
-    """Works while the connection is cut again and again, each time just before a reply."""
+    """Work while the connection is cut again and again, each time just before a reply."""
     worker = Worker(hf, concurrency=8, poll=0.1, upkeep=0.2)
     running = asyncio.create_task(worker.run())
     try:
@@ -166,7 +166,7 @@ def test_jobs_added_by_calls_whose_replies_were_lost_are_counted_once(
 
     task = app.task(name="row")(stub)
     task.enqueue(0)
-    # So seldom that the three tries of one call are never all cut: what the pool says to open and check counts too.
+    # So seldom that the three tries of one call are never all cut; replies to the pool's own checks count too.
     proxy.keep_cutting(lambda: seeded.randint(40, 80))
     batches = []
     for _ in range(40):

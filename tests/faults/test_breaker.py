@@ -1,4 +1,4 @@
-"""A destination that fails, then heals: while its breaker is open it gets probes only, and nobody else notices."""
+"""A destination that fails, then heals: while its breaker is open it gets probes only, and others are unaffected."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ PAUSE = 0.5
 
 
 class Destination:
-    """An HTTP server on the loopback device that can be broken, and knows when it was asked for what."""
+    """An HTTP server on the loopback device that can be broken, and records its requests."""
 
     def __init__(self) -> None:
         self.broken = True
-        self.asked: list[tuple[str, float, bool]] = []  # path, when, whether it failed
+        self.requests: list[tuple[str, float, bool]] = []  # path, when, whether it failed
 
-    async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def respond(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         path = (await reader.readline()).split()[1].decode()
         failed = self.broken and path == "/bad"
-        self.asked.append((path, time.monotonic(), failed))
+        self.requests.append((path, time.monotonic(), failed))
         writer.write(b"HTTP/1.1 503 Down\r\n\r\n" if failed else b"HTTP/1.1 200 OK\r\n\r\n")
         writer.close()
 
     def since(self, moment: float) -> list[float]:
-        return [at for path, at, _ in self.asked if path == "/bad" and at >= moment]
+        return [at for path, at, _ in self.requests if path == "/bad" and at >= moment]
 
 
 @asynccontextmanager
 async def destination() -> AsyncIterator[tuple[Destination, int]]:
     it = Destination()
-    async with await asyncio.start_server(it.answer, "127.0.0.1", 0) as server:
+    async with await asyncio.start_server(it.respond, "127.0.0.1", 0) as server:
         yield it, server.sockets[0].getsockname()[1]
 
 
 def breaker(sql: Sql) -> tuple[Any, ...]:
-    """How many run, failure_streak, opens, whether it is open at all."""
+    """Return how many run, failure_streak, opens, and whether it is open."""
     assert flow.drift(sql) == []
     rows = sql("select failure_streak, opens, open_until is not null from limits where key = 'site:bad'")
     return (flow.held(sql).get("site:bad", 0), *(rows[0] if rows else (0, 0, False)))
@@ -74,15 +74,15 @@ async def test_while_a_breaker_is_open_its_destination_gets_probes_only(hf: Hold
 
         fetch.enqueue_many([("bad",)] * 40 + [("good",)] * 40)
         async with working(hf, concurrency=8), working(hf, concurrency=8):
-            await until(opened)  # and what was under way has ended: from here on each request is a probe
+            await until(opened)  # and running jobs have ended: from here on each request is a probe
             began, opens = time.monotonic(), breaker(sql)[2]
-            assert len([1 for path, *_ in there.asked if path == "/bad"]) >= 5
+            assert len([1 for path, *_ in there.requests if path == "/bad"]) >= 5
             await until(lambda: asyncio.sleep(0, breaker(sql)[2] >= opens + 3))
             probes = there.since(began)
             assert breaker(sql)[2] - opens <= len(probes) <= breaker(sql)[2] - opens + 1
             gaps = [b - a for a, b in itertools.pairwise(probes)]
             assert min(gaps) > PAUSE * 0.9 and gaps[-1] > 2 * PAUSE * 0.9, "each failed probe doubles the pause"
-            assert len([1 for path, *_ in there.asked if path == "/good"]) == 40, "others were not held up"
+            assert len([1 for path, *_ in there.requests if path == "/good"]) == 40, "others were not held up"
             there.broken = False
             await until(all_ended)
         flow.fold(sql)

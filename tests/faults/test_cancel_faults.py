@@ -1,4 +1,4 @@
-"""Cancel while workers are killed or frozen: whoever was told "canceling" sees the job end, and no other attempt."""
+"""Cancel while workers are killed or frozen: after "canceling" the job ends, and has no other attempt."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def stub(n: int) -> None: ...
 
 
 def cancel(sql: Sql, id_: str) -> tuple[str, int]:
-    """What cancel answered, and which attempt the job was at, both at the moment of the commit."""
+    """Return the outcome of cancel and the job's attempt, both as of the commit."""
     sql("begin")
     ((_, outcome),) = sql("select id, outcome from cancel(array[%s::uuid])", [id_])
     ((attempts,),) = sql("select attempts from jobs where id = %s", [id_])
@@ -39,19 +39,19 @@ def test_jobs_are_canceled_while_their_workers_are_killed(
     ids = [*hf.task(name="endless", retry=AGAIN)(stub).enqueue_many(range(30)).ids,
            *hf.task(name="endless_thread", retry=AGAIN)(stub).enqueue_many(range(30)).ids]  # fmt: skip
     seeded.shuffle(ids)
-    told: dict[str, tuple[str, int]] = {}
+    outcomes: dict[str, tuple[str, int]] = {}
     with fleet(dsn, tmp_path, 3, seeded, concurrency=30, **QUICK) as killed:
         wait_until(lambda: sql("select 1 from live where token is not null having count(*) > 40"), 60)
         for id_ in ids:
-            told[id_] = cancel(sql, id_)
+            outcomes[id_] = cancel(sql, id_)
             time.sleep(seeded.uniform(0, 0.03))
-            if len(told) % 10 == 0:
+            if len(outcomes) % 10 == 0:
                 killed.rage(killed.kills + 1, (0.0, 0.1), lambda: False)
         wait_until(lambda: sql("select count(*) from history") == [(60,)], 60)
-    for id_, (outcome, attempts) in told.items():
+    for id_, (outcome, attempts) in outcomes.items():
         ((status, last),) = sql("select status::text, attempts from jobs where id = %s", [id_])
-        assert (status, last) == ("canceled", attempts), f"{id_} was told {outcome} at attempt {attempts}"
-    assert {outcome for outcome, _ in told.values()} >= {"canceling"}
+        assert (status, last) == ("canceled", attempts), f"{id_} returned {outcome} at attempt {attempts}"
+    assert {outcome for outcome, _ in outcomes.values()} >= {"canceling"}
     assert killed.kills == 6
     assert sql("select count(*) from live") == [(0,)] and sql("select count(*) from cancels") == [(0,)]
 
@@ -78,15 +78,15 @@ def test_a_frozen_worker_that_comes_back_after_its_job_was_canceled_changes_noth
 
 
 def test_a_job_canceled_as_its_worker_stops_is_not_put_back(hf: Holdfast, dsn: str, sql: Sql, tmp_path: Path) -> None:
-    """The worker gives back what it could not finish, and one of those jobs is not wanted any more."""
+    """The worker releases what it could not finish, and one of those jobs has been canceled."""
     task = hf.task(name="endless", retry=AGAIN)(stub)
     ids = task.enqueue_many(range(20)).ids
     with worker(dsn, tmp_path, grace=0.5, notify="false", **QUICK) as process:
         wait_until(lambda: len(process.notes("endless")) == 20)
         process.signal(signal.SIGTERM)
-        told = {id_: cancel(sql, id_)[0] for id_ in ids[:10]}
+        outcomes = {id_: cancel(sql, id_)[0] for id_ in ids[:10]}
         assert process.popen.wait(60) == 0
-    assert set(told.values()) <= {"canceling", "canceled"}
+    assert set(outcomes.values()) <= {"canceling", "canceled"}
     statuses = {str(id_): status for id_, status in sql("select id, status::text from jobs")}
     assert {statuses[id_] for id_ in ids[:10]} == {"canceled"}
     assert {statuses[id_] for id_ in ids[10:]} == {"queued"}

@@ -19,7 +19,7 @@ QUICK = {"lease": 2.0, "renew": 0.3, "upkeep": 0.2, "poll": 0.1}
 
 
 def tasks(hf: Holdfast) -> dict[str, Any]:
-    """The client's side of tests/apps/recorder.py."""
+    """Return the client's side of tests/apps/recorder.py."""
 
     async def record(n: int) -> None: ...
     async def slow(seconds: float) -> None: ...
@@ -88,7 +88,7 @@ def test_a_frozen_workers_late_finish_is_refused(hf: Holdfast, dsn: str, sql: Sq
     assert finals(sql) == {"succeeded": 1}
 
 
-def test_a_job_that_kills_its_worker_dies_after_max_attempts_and_takes_nobody_along(
+def test_a_job_that_kills_its_worker_dies_after_max_attempts_and_no_other_job_does(
     hf: Holdfast, dsn: str, sql: Sql, tmp_path: Path
 ) -> None:
     mine = tasks(hf)

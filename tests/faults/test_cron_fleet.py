@@ -37,7 +37,7 @@ def fleet(request: pytest.FixtureRequest, dsn: str, sql: Sql, tmp_path: Path) ->
 
 
 def leader(sql: Sql) -> tuple[str, int]:
-    """The id and the process of the worker that leads."""
+    """Return the id and the process of the worker that leads."""
     ((found, pid),) = sql("select w.id, w.pid from leader l join workers w on w.id = l.worker")
     return found, pid
 
@@ -47,13 +47,13 @@ def slots(sql: Sql) -> list[datetime]:
 
 
 def wait_for(sql: Sql, moment: datetime) -> None:
-    """Waits for a moment when no job runs: one that is lost with its worker gets another run_at, and we count those."""
+    """Wait for a moment when no job runs: one that is lost with its worker gets another run_at, and we count those."""
     query = "select clock_timestamp() >= %s and not exists (select 1 from live where token is not null)"
     wait_until(lambda: sql(query, [moment]) == [(True,)], SECONDS + 40, every=0.005)
 
 
 def check(sql: Sql, first: datetime, seconds: int) -> list[datetime]:
-    """Each slot of so many seconds was fired exactly once; answers the slots."""
+    """Check that each slot of this many seconds was fired exactly once, and return the slots."""
     expected = [first + timedelta(seconds=n) for n in range(seconds)]
     wait_until(lambda: slots(sql)[-1] >= expected[-1], seconds + 60)
     counted = Counter(slot for slot in slots(sql) if slot <= expected[-1])
@@ -92,7 +92,7 @@ def test_a_leader_that_freezes_and_wakes_up_beside_the_next_fires_nothing_twice(
 
 
 def report(sql: Sql, expected: list[datetime]) -> None:
-    """How late the slots were fired; `pytest -s` shows it."""
+    """Print how late the slots were fired, for `pytest -s`."""
     late = "extract(epoch from created_at - run_at)::float8"
     query = f"select percentile_disc(array[0.5, 0.9, 1]) within group (order by {late}) from jobs where run_at <= %s"
     ((found,),) = sql(query, [expected[-1]])

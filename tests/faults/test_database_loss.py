@@ -85,15 +85,15 @@ def test_a_restart_under_load_loses_nothing_and_runs_nothing_accepted_twice(
         ids = Counter(str(row[0]) for row in conn.execute("select id from holdfast.jobs").fetchall())
     assert set(ids.values()) == {1}
     assert set(accepted) <= set(ids), "every acknowledged job is there"
-    # An enqueue whose reply was lost may be there without having been acknowledged, and none else.
+    # Only an enqueue whose reply was lost may be there without having been acknowledged.
     assert len(set(ids) - set(accepted)) <= 4
     assert counts(dsn) == {"succeeded": len(ids)}
     hf.close()
 
 
 class CuttingProxy:
-    """Stands between client and server; when `cut` is set, the next reply is swallowed and the connection dropped: the
-    next on a connection whose application's name ends like `only`, if that is given. With `keep_cutting` it is
+    """A relay between client and server; when `cut` is set, it drops the next reply and the connection. With `only`,
+    it cuts only connections whose application name ends like that. With `keep_cutting` it cuts
     one reply of so many, for ever."""
 
     def __init__(self, target: str, folder: Path, only: str = "") -> None:
@@ -132,10 +132,10 @@ class CuttingProxy:
     def _pump(self, source: socket.socket, sink: socket.socket, replies: bool) -> None:
         try:
             while data := source.recv(65536):
-                if not replies and self._only in data:  # among the first that a client says
+                if not replies and self._only in data:  # among the first bytes of a client
                     self._chosen.add(sink)
                 if self.stalled.is_set():
-                    continue  # taken, and never passed on: the worst kind of silence
+                    continue  # received and never passed on: the connection stays silent
                 if replies and source in self._chosen and self._cuts_now():
                     self.cuts += 1
                     break
@@ -148,7 +148,7 @@ class CuttingProxy:
         source.close()  # the other direction's thread closes the other one
 
     def keep_cutting(self, every: Callable[[], int] | None) -> None:
-        """After so many replies that pass, asked anew each time; None to stop it."""
+        """Cut after this many replies, a new number each time; None stops it."""
         with self._guard:
             self._every, self._passing = every, every() if every else 0
 
@@ -158,9 +158,9 @@ class CuttingProxy:
             if self._every and self._passing < 0:
                 self._passing = self._every()
                 return True
-            asked = self.cut.is_set()
+            cut_requested = self.cut.is_set()
             self.cut.clear()
-            return asked
+            return cut_requested
 
     def close(self) -> None:
         self._listener.shutdown(socket.SHUT_RDWR)
@@ -250,7 +250,7 @@ def test_a_worker_that_starts_before_its_database_waits_for_it(tmp_path: Path) -
     server.release()
 
 
-async def test_an_outage_is_warned_of_once_and_its_end_is_told(
+async def test_an_outage_is_warned_of_once_and_its_end_is_logged(
     proxied: tuple[Holdfast, CuttingProxy], caplog: pytest.LogCaptureFixture
 ) -> None:
     hf, proxy = proxied
@@ -384,7 +384,7 @@ class Waiter(threading.Thread):
 def test_who_waits_for_a_connection_while_the_server_is_away_gets_one_when_it_is_back(
     own_server: EmbeddedPostgres, caplog: pytest.LogCaptureFixture, is_async: bool
 ) -> None:
-    """The pool's pauses double while it cannot connect, and when it gives up it forgets those who wait."""
+    """The pool's pauses double while it cannot connect, and when it gives up it drops its waiters."""
     caplog.set_level(logging.DEBUG, "holdfast.pools")
     with Holdfast(own_server.dsn(), connect_timeout=0.5) as hf:
         waiter = Waiter(hf, is_async)
@@ -426,7 +426,7 @@ def test_a_call_waits_for_a_server_that_is_away_once_and_not_three_times(
         runner.run(hf.aclose())
 
 
-def test_a_sync_call_that_gets_no_answer_fails_at_its_deadline(proxied: tuple[Holdfast, CuttingProxy]) -> None:
+def test_a_sync_call_without_a_response_fails_at_its_deadline(proxied: tuple[Holdfast, CuttingProxy]) -> None:
     through, proxy = proxied
     impatient = Holdfast(through.settings.dsn, call_timeout=0.5, connect_timeout=1)
     task = impatient.task(name="noop")(_noop)
@@ -440,7 +440,7 @@ def test_a_sync_call_that_gets_no_answer_fails_at_its_deadline(proxied: tuple[Ho
     impatient.close()
 
 
-def test_an_async_call_that_gets_no_answer_fails_at_its_deadline(proxied: tuple[Holdfast, CuttingProxy]) -> None:
+def test_an_async_call_without_a_response_fails_at_its_deadline(proxied: tuple[Holdfast, CuttingProxy]) -> None:
     through, proxy = proxied
     impatient = Holdfast(through.settings.dsn, call_timeout=0.5, connect_timeout=1)
     task = impatient.task(name="noop")(_noop)
@@ -457,8 +457,8 @@ def test_an_async_call_that_gets_no_answer_fails_at_its_deadline(proxied: tuple[
     asyncio.run(main())
 
 
-async def test_a_workers_call_that_gets_no_answer_fails_at_its_deadline(proxied: tuple[Holdfast, CuttingProxy]) -> None:
-    """psycopg answers a cancellation by waiting for the server's word, so asyncio's timeout alone takes its time."""
+async def test_a_workers_call_without_a_response_fails_at_its_deadline(proxied: tuple[Holdfast, CuttingProxy]) -> None:
+    """psycopg handles a cancellation by waiting for the server, so asyncio's timeout alone takes longer."""
     through, proxy = proxied
     settings = through.settings.with_(call_timeout=0.5, connect_timeout=1.0)
     session, calls = Session(settings, "test"), Calls(settings.schema)

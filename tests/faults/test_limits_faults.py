@@ -1,4 +1,4 @@
-"""Holders of limits that are killed: nobody is ever above a limit, and every counter is the truth afterwards."""
+"""Holders of limits that are killed: no limit is ever exceeded, and every counter is exact afterwards."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ PLACES = {"one": 1, "two": 2, "three": 3, "tenant:a": 4}
 
 
 def load(sql: Sql, number: int, rng: random.Random) -> None:
-    """Jobs of two tenants under one or two keys each."""
+    """Enqueue jobs of two tenants under one or two keys each."""
     for key, places in PLACES.items():
         flow.limit(sql, key, concurrency=places)
     for _ in range(number):
         keys = rng.sample(["one", "two", "three"], rng.choice([1, 1, 2]))
         tenant = rng.choice(["a", "b"])
-        told = {"keys": ",".join([*keys, f"tenant:{tenant}"]), "seconds": rng.uniform(0, 0.1)}
-        flow.put(sql, task="stay", tenant=tenant, keys=keys, payload=told)
+        arguments = {"keys": ",".join([*keys, f"tenant:{tenant}"]), "seconds": rng.uniform(0, 0.1)}
+        flow.put(sql, task="stay", tenant=tenant, keys=keys, payload=arguments)
 
 
 class Watch(threading.Thread):
-    """Looks all the time, in snapshots of the database, at who holds what."""
+    """Check the holders continuously, in snapshots of the database."""
 
     def __init__(self, dsn: str) -> None:
         super().__init__()
@@ -59,7 +59,7 @@ class Watch(threading.Thread):
 
 
 def ran(workers: Fleet) -> list[Interval]:
-    """When handlers really ran under each key: to their end, or to that of their process."""
+    """Return when handlers ran under each key: to their end, or to that of their process."""
     notes = workers.processes[0].notes()
     ends = {(job, pid, attempt): float(at) for word, job, attempt, _, pid, at in notes if word == "end"}
     found = []

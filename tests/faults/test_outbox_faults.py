@@ -1,4 +1,4 @@
-"""Deliveries whose worker is stopped or killed in the middle: nothing is lost, and whoever sends again is told."""
+"""Deliveries whose worker is stopped or killed midway: nothing is lost, and the next attempt knows of the first."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def finished(hf: Holdfast, count: int) -> Any:
 def test_a_send_that_sigterm_interrupts_is_made_again_by_one_who_knows(
     hf: Holdfast, dsn: str, tmp_path: Path, channel: str
 ) -> None:
-    told = hf.emit(None, channel, 3.0, key="k", tenant="acme")
+    message = hf.emit(None, channel, 3.0, key="k", tenant="acme")
     worker = Process(dsn, tmp_path, "posting", grace=0.2, **SERVED)
     try:
         wait_until(lambda: worker.notes("begins"))
         assert worker.stop() == 0, worker.log.read_text()
-        info = hf.get_message(told.id)
+        info = hf.get_message(message.id)
         assert info is not None
         assert (info.status, info.attempts, info.error and info.error["code"]) == ("pending", 1, "INTERRUPTED")
         other = Process(dsn, tmp_path, "posting", **SERVED)
@@ -37,7 +37,7 @@ def test_a_send_that_sigterm_interrupts_is_made_again_by_one_who_knows(
     finally:
         worker.kill()
     notes = [["begins", "1", "False"], ["begins", "2", "True"], ["ends", "2", "True"]]
-    if channel == "in_thread":  # which nobody can stop: it did send, and only the second attempt can say so
+    if channel == "in_thread":  # a thread cannot be stopped: it did send, and only the second attempt can record that
         notes.insert(1, ["ends", "1", "False"])
     assert [[word, attempt, maybe] for word, _, attempt, maybe in worker.notes()] == notes
     assert {key for _, key, _, _ in worker.notes()} == {f"{channel}/acme/k"}
@@ -47,7 +47,7 @@ def test_a_send_that_sigterm_interrupts_is_made_again_by_one_who_knows(
 def test_a_send_whose_worker_is_killed_is_made_again_by_one_who_knows(
     hf: Holdfast, dsn: str, tmp_path: Path, channel: str
 ) -> None:
-    told = hf.emit(None, channel, 30.0, key="k")
+    message = hf.emit(None, channel, 30.0, key="k")
     worker = Process(dsn, tmp_path, "posting", lease=2, renew=0.5, **SERVED)
     wait_until(lambda: worker.notes("begins"))
     worker.kill()
@@ -57,7 +57,7 @@ def test_a_send_whose_worker_is_killed_is_made_again_by_one_who_knows(
     finally:
         other.stop()
     assert [note[3] for note in worker.notes("begins")] == ["False", "True"]
-    info = hf.get_message(told.id)
+    info = hf.get_message(message.id)
     assert info is not None
     assert (info.attempts, info.error and info.error["code"]) == (2, "LEASE_LOST")
 

@@ -1,4 +1,4 @@
-"""Poison beside healthy work in one worker: each poisonous attempt fails by itself, and nobody else notices."""
+"""Poison beside healthy work in one worker: each poisonous attempt fails alone, and other jobs are unaffected."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import poison
 
 Sql = Callable[..., list[tuple[Any, ...]]]
 LEASE = 3.0
-SAID = {
+MESSAGES = {
     "exits": ("PROCESS_DIED", "exited with code 1 while running the job (the process of task 'poison.exits')"),
     "segfaults": ("PROCESS_DIED", "killed by SIGSEGV (Segmentation fault) while running the job"),
     "allocates": (None, "out of memory; its process may use 512 MB (process_memory)"),
@@ -30,9 +30,9 @@ FINAL = "select count(*) from jobs where status in ('succeeded', 'failed', 'dead
 
 
 def enqueue() -> tuple[dict[str, str], list[str]]:
-    """The poisonous jobs by name, and 100 healthy ones of every kind around them."""
+    """Enqueue the poisonous jobs by name, and 100 healthy ones of every kind around them."""
     healthy = [poison.healthy_async, poison.healthy_thread, poison.healthy_process]
-    bad, good, names = {}, [], list(SAID)
+    bad, good, names = {}, [], list(MESSAGES)
     for n in range(100):
         if n % 20 == 5:
             name = names[n // 20]
@@ -51,7 +51,7 @@ def test_poison_kills_its_own_attempts_and_nothing_else(dsn: str, sql: Sql, tmp_
         assert process.popen.poll() is None, "the worker lives"
         assert process.stop() == 0
         log = process.log.read_text()
-        for name, (code, message) in SAID.items():
+        for name, (code, message) in MESSAGES.items():
             info = hf.get(bad[name])
             assert info is not None and (info.status, info.attempts) == (Status.DEAD, 2), name
             assert info.last_error is not None and info.last_error.get("code") == code

@@ -1,5 +1,5 @@
 """HS1, HS2: jobs that emit in their transaction and workers that deliver, while workers are killed and the database is
-restarted. Each message is there once, is sent at least once, and nobody sends again without knowing."""
+restarted. Each message is there once, is sent at least once, and no repeat is unmarked."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from holdfast.store.embedded import EmbeddedPostgres
 
 LONG = os.environ.get("HOLDFAST_TEST_LONG") == "1"
 JOBS = 5000 if LONG else 400
-PARTS = 10 if LONG else 2  # that the jobs come in, so that jobs and messages are under way at the same time
+PARTS = 10 if LONG else 2  # batches of jobs, so that jobs and messages are under way at the same time
 KILLS = 40 if LONG else 5  # at least
 PACE = (30, 200) if LONG else (20, 80)  # jobs that end between two kills
 QUICK = {"lease": 2.0, "renew": 0.3, "upkeep": 0.2, "poll": 0.1, "app": "sending", "queues": "default,outbox"}
@@ -45,7 +45,7 @@ Query = Callable[..., list[tuple[Any, ...]]]
 
 @dataclass(frozen=True)
 class Found:
-    """What there is when everything has come to rest."""
+    """The final state, when everything has ended."""
 
     jobs: int
     unfinished: list[Any]
@@ -76,7 +76,7 @@ def key_of(n: int) -> str:
 
 
 def check(found: Found) -> None:
-    """Everything that is promised of what was emitted, and how it was sent."""
+    """Check all guarantees for what was emitted, and how it was sent."""
     keys = [key_of(n) for n in range(found.jobs)]
     assert found.unfinished == [], "jobs have not succeeded"
     assert found.duplicates == [], "keys are in the outbox twice"
@@ -92,18 +92,18 @@ def check(found: Found) -> None:
 
 
 def check_repeats(arrivals: list[Arrival]) -> None:
-    """Who sends again has been told; who asks when told has never sent again."""
-    seen: set[str] = set()
+    """Check that each repeat had `maybe_sent`, and that a sender that looked its key up first never sent twice."""
+    keys: set[str] = set()
     for each in arrivals:
-        assert each.key not in seen or each.maybe_sent, f"sent again by one who did not know: {each}"
-        assert each.key not in seen or each.channel != "asking", f"sent again by one who asks: {each}"
-        seen.add(each.key)
+        assert each.key not in keys or each.maybe_sent, f"sent again by one who did not know: {each}"
+        assert each.key not in keys or each.channel != "asking", f"sent again by one who asks: {each}"
+        keys.add(each.key)
     attempts = Counter((each.key, each.attempt) for each in arrivals)
     assert set(attempts.values()) <= {1}, "an attempt has sent twice"
 
 
 def check_orders(arrivals: list[Arrival]) -> None:
-    """1, 2, 3, ... in each order; only the last one sent may be sent again, by one who knows."""
+    """Check for 1, 2, 3, ... in each order; only the last one sent may be sent again, with `maybe_sent`."""
     last: dict[str, int] = defaultdict(int)
     for each in arrivals:
         if each.order:
@@ -125,7 +125,7 @@ def own_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedPos
 
 @contextmanager
 def tables(dsn: str) -> Iterator[None]:
-    """The application's own."""
+    """Create the application's tables for the length of a block."""
     with psycopg.connect(dsn, autocommit=True) as conn:
         conn.execute(TABLES)
         conn.execute("insert into public.streams select 'stream-' || n, 0 from generate_series(0, 19) n")
@@ -137,7 +137,7 @@ def tables(dsn: str) -> Iterator[None]:
 
 
 def load(dsn: str, schema: str, numbers: range) -> None:
-    """One job for each number, and for every fifth two: next to each other, or of different tasks. (HS1: "two workers
+    """Enqueue one job for each number, and for every fifth two: adjacent, or of different tasks. (HS1: "two workers
     claim same time window".)"""
 
     def stub(n: int) -> None: ...
@@ -154,7 +154,7 @@ def load(dsn: str, schema: str, numbers: range) -> None:
 
 
 def asker(dsn: str, schema: str) -> Query:
-    """Runs SQL on a connection of its own each time: the server may have been restarted."""
+    """Return a runner of SQL with a new connection each time: the server may have been restarted."""
     options = f"-c search_path={schema},pg_temp -c statement_timeout=60s"
 
     def sql(query: str, params: Any = None) -> list[tuple[Any, ...]]:
@@ -173,7 +173,7 @@ def ended(sql: Query) -> int:
 
 
 def kill(killed: Fleet, sql: Query, rng: random.Random, pace: tuple[int, int], over: Callable[[], Any]) -> None:
-    """One worker after the other, each when some more jobs have ended: as many on a slow machine as on a fast one."""
+    """Kill one worker after the other, each after some more jobs have ended: as many kills on a slow machine."""
     while not over():
         mark = ended(sql) + rng.randint(*pace)
         wait_until(lambda mark=mark: ended(sql) >= mark or over(), 60, every=0.05)
@@ -181,7 +181,7 @@ def kill(killed: Fleet, sql: Query, rng: random.Random, pace: tuple[int, int], o
 
 
 def drain(sql: Query) -> None:
-    """Nothing is broken any more, and everything comes to an end."""
+    """Let everything come to an end without further faults."""
     wait_until(lambda: sql("select not exists (table live) and not exists (table later)") == [(True,)], 90, every=0.1)
 
 
@@ -189,7 +189,7 @@ def drain(sql: Query) -> None:
 def listening(
     folder: Path, rng: random.Random, monkeypatch: pytest.MonkeyPatch, broken: str = ""
 ) -> Iterator[Receiver]:
-    """The receiver, and where the workers find it."""
+    """Run the receiver, and set where the workers find it."""
     seed = rng.randrange(2**32)
     with receiver(folder, seed) as at:
         for name, value in (("RECEIVER", at.port), ("SEED", seed), ("BROKEN", broken)):
@@ -198,9 +198,9 @@ def listening(
 
 
 def again(arrivals: list[Arrival]) -> list[Arrival]:
-    """Those that were not the first of their key."""
-    seen: set[str] = set()
-    return [each for each in arrivals if each.key in seen or seen.add(each.key)]
+    """Return the arrivals that were not the first of their key."""
+    keys: set[str] = set()
+    return [each for each in arrivals if each.key in keys or keys.add(each.key)]
 
 
 class Storm:
@@ -224,7 +224,7 @@ class Storm:
         drain(self.sql)
 
     def _kill(self, upto: int) -> None:
-        """Until so many are delivered."""
+        """Kill workers until this many messages are delivered."""
         kill(self._killed, self.sql, self._rng, PACE, lambda: delivered(self.sql) >= upto)
 
     def _restart(self) -> None:
@@ -236,7 +236,7 @@ class Storm:
 
 
 @pytest.mark.timeout(480 if LONG else 240)
-def test_every_message_is_there_once_and_nobody_sends_again_unknowingly_while_workers_are_killed_and_postgres_restarts(
+def test_every_message_is_there_once_and_no_repeat_is_unmarked_while_workers_are_killed_and_postgres_restarts(
     own_server: EmbeddedPostgres, tmp_path: Path, seeded: random.Random, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dsn, began = own_server.dsn(), time.monotonic()
@@ -251,13 +251,13 @@ def test_every_message_is_there_once_and_nobody_sends_again_unknowingly_while_wo
         check(found)
     assert killed.kills >= KILLS, "too few workers were killed to prove anything"
     assert len(again(found.arrivals)) > KILLS // 2, "too few messages were sent again to prove anything"
-    assert [each for each in at.lines("asked") if each["seen"]], "no resend was avoided by asking"
+    assert [each for each in at.lines("lookup") if each["known"]], "no resend was avoided by a lookup"
     assert min(lost[False], lost[True]) > KILLS // 2, "too few jobs were lost to prove anything"
 
 
 def report(found: Found, at: Receiver, killed: dict[int, float], lost: dict[bool, int]) -> None:
-    """`pytest -s` shows it."""
-    repeats, asked = again(found.arrivals), at.lines("asked")
+    """Print the figures, for `pytest -s`."""
+    repeats, lookups = again(found.arrivals), at.lines("lookup")
     flagged = sum(each.maybe_sent for each in found.arrivals) - len(repeats)
     first = {each.key: each for each in reversed(found.arrivals)}
     print(
@@ -266,7 +266,7 @@ def report(found: Found, at: Receiver, killed: dict[int, float], lost: dict[bool
         f"{len(found.arrivals)} arrivals of {len(first)} keys: {len(repeats)} sent again, "
         f"{sum(not each.maybe_sent for each in repeats)} of them by one who did not know; "
         f"{sum(first[each.key].pid in killed for each in repeats)} after the sender was killed\n"
-        f"{flagged} flagged and not sent before; {len(asked)} times asked, {sum(each['seen'] for each in asked)} "
+        f"{flagged} flagged and not sent before; {len(lookups)} lookups, {sum(each['known'] for each in lookups)} "
         f"resends avoided; {len(at.lines('busy'))} times busy; {sum(each.acted for each in found.arrivals)} acted on "
         f"by key; {sum(each.order is not None for each in found.arrivals)} arrived in order"
     )
@@ -319,12 +319,12 @@ def test_what_a_killed_job_emitted_in_its_transaction_was_never_there(
 
 def arrival(n: int, **more: Any) -> Arrival:
     number = {0: 1, 60: 2, 120: 3}.get(n, 0)
-    told = Arrival(key_of(n), n, key_of(n).partition("/")[0], "stream-0" if number else None, number, 1, False)
-    return replace(told, **more)
+    base = Arrival(key_of(n), n, key_of(n).partition("/")[0], "stream-0" if number else None, number, 1, False)
+    return replace(base, **more)
 
 
 def good() -> Found:
-    """What a run may leave behind: 0, 60 and 120 are in order, and 4 and 60 were sent again by somebody who knew."""
+    """Return what a run may leave: 0, 60 and 120 are in order, and 4 and 60 were sent again with `maybe_sent`."""
     arrivals = [arrival(n) for n in range(121)]
     arrivals[61:61] = [arrival(n, attempt=2, maybe_sent=True, acted=False) for n in (60, 4)]
     outbox = [(key_of(n), "delivered") for n in range(121)]
@@ -332,7 +332,7 @@ def good() -> Found:
 
 
 def with_last(found: Found, **more: Any) -> Found:
-    """One more arrival, sent again."""
+    """Add one more arrival, sent again."""
     return replace(
         found, arrivals=[*found.arrivals, arrival(**{"attempt": 3, "maybe_sent": True, "acted": False} | more)]
     )
@@ -367,9 +367,9 @@ TAMPERED: dict[str, tuple[str, Tampers]] = {
 
 @pytest.mark.parametrize("what", TAMPERED)
 def test_the_check_goes_red_when(what: str) -> None:
-    told, tampers = TAMPERED[what]
+    message, tampers = TAMPERED[what]
     check(good())
-    with pytest.raises(AssertionError, match=told):
+    with pytest.raises(AssertionError, match=message):
         check(tampers(good()))
 
 
@@ -425,17 +425,17 @@ MUTANTS = [
 
 
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize(("broken", "changes", "enough", "told"), MUTANTS)
+@pytest.mark.parametrize(("broken", "changes", "enough", "expected"), MUTANTS)
 def test_a_run_goes_red_when_something_is_broken(
     dsn: str, tmp_path: Path, seeded: random.Random, monkeypatch: pytest.MonkeyPatch,
-    broken: str, changes: dict[str, list[tuple[str, str]]], enough: Enough, told: str,
+    broken: str, changes: dict[str, list[tuple[str, str]]], enough: Enough, expected: str,
 ) -> None:  # fmt: skip
-    """Workers are killed until what must not happen has happened; then it must be found."""
+    """Workers are killed until the violation has happened; then the check must find it."""
     jobs, settings = 240, QUICK | {"lease": 1.0, "schema": "mutant", "concurrency": 10}
     with mutant(dsn, changes) as sql, listening(tmp_path, seeded, monkeypatch, broken) as at, tables(dsn):
         load(dsn, "mutant", range(jobs))
         with fleet(dsn, tmp_path, 2, seeded, **settings) as killed:
             kill(killed, sql, seeded, (5, 30), lambda: enough(sql, at))
             drain(sql)
-        with pytest.raises(AssertionError, match=told):
+        with pytest.raises(AssertionError, match=expected):
             check(find(sql, at.arrivals, jobs))

@@ -23,7 +23,7 @@ JOBS = 500
 
 @pytest.fixture
 def ledger(dsn: str) -> Iterator[Callable[[], list[tuple[str, int]]]]:
-    """The application's table; answers its rows: which job, which attempt."""
+    """Create the application's table and return a function for its rows: which job, which attempt."""
     with psycopg.connect(dsn, autocommit=True) as conn:
         conn.execute("create table if not exists public.ledger (job uuid not null, attempt int not null)")
         yield lambda: conn.execute("select job::text, attempt from public.ledger order by 1, 2").fetchall()
@@ -37,7 +37,7 @@ def enqueue(hf: Holdfast, task: str, number: int) -> list[str]:
 
 
 def check_once(sql: Sql, rows: list[tuple[str, int]], ids: list[str]) -> None:
-    """I4: one row for each job, written by the attempt that succeeded."""
+    """Check I4: one row for each job, written by the attempt that succeeded."""
     jobs = sql("select id::text, attempts from jobs where status = 'succeeded' order by 1")
     assert sorted(ids) == [id_ for id_, _ in jobs], "a job is lost, or has not succeeded"
     assert rows == jobs, "the rows are not those of the jobs' last attempts, one each"
@@ -89,13 +89,13 @@ def test_the_check_goes_red_for_rows_written_beside_the_transaction(
 
 # -- a worker that freezes inside its transaction and comes back
 
-TELLS_REFUSALS = "        return query\n            (select unnest(p_ids)"
-SILENT = {"finish": [(TELLS_REFUSALS, f"        return;\n{TELLS_REFUSALS}")]}
+RETURNS_REFUSALS = "        return query\n            (select unnest(p_ids)"
+SILENT = {"finish": [(RETURNS_REFUSALS, f"        return;\n{RETURNS_REFUSALS}")]}
 
 
 @contextmanager
 def zombie_and_owner(dsn: str, sql: Sql, folder: Path, schema: str) -> Iterator[tuple[Any, Any]]:
-    """A worker frozen in its transaction for longer than its lease, and another that has the job by now: both have
+    """Yield a worker frozen in its transaction for longer than its lease, and another that has the job now: both have
     written, and neither has committed."""
     sql('select enqueue(\'frozen\', p_max_attempts => 9, p_retry => \'{"kind": "fixed", "delay": 0}\')')
     with worker(dsn, folder, schema=schema, **QUICK) as zombie:
@@ -107,7 +107,7 @@ def zombie_and_owner(dsn: str, sql: Sql, folder: Path, schema: str) -> Iterator[
 
 
 def come_back(zombie: Any, folder: Path) -> None:
-    """The zombie goes on, and has either committed or been told that it may not."""
+    """Let the zombie go on until it has committed or is refused."""
     (folder / "go-1").touch()
     zombie.signal(signal.SIGCONT)
     wait_until(lambda: [note for note in (*zombie.notes("committed"), *zombie.notes("refused")) if note[2] == "1"])

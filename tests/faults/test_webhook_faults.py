@@ -18,7 +18,7 @@ from holdfast.effects import verify
 EVENTS = 400
 
 
-async def answer_in_a_while() -> web.Response:
+async def respond_slowly() -> web.Response:
     await asyncio.sleep(random.uniform(0.005, 0.05))
     return web.Response(status=204)
 
@@ -26,7 +26,7 @@ async def answer_in_a_while() -> web.Response:
 async def test_every_event_arrives_while_workers_are_killed(
     dsn: str, hf: Holdfast, sql: Any, tmp_path: Path, seeded: random.Random
 ) -> None:
-    async with receiving(lambda _: answer_in_a_while()) as receiver:
+    async with receiving(lambda _: respond_slowly()) as receiver:
         secrets = {}
         for tenant in ("a", "b"):
             secrets[tenant] = hf.webhooks.add(receiver.url, tenant=tenant, dev=True).secret

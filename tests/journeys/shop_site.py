@@ -41,7 +41,7 @@ def shop_fixture(dsn: str, sql: Sql) -> Iterator[Any]:
 
 @contextmanager
 def working(backend: str = "default", **options: Any) -> Iterator[Holdfast]:
-    """A worker of the project for the length of a block, on a loop of its own."""
+    """Run a worker of the project for the length of a block, on a loop of its own."""
     hf = app(backend)
     worker = Worker(hf, **({"poll": 0.1, "upkeep": 0.2, "grace": 5.0} | options))
     loop: list[asyncio.AbstractEventLoop] = []
@@ -61,7 +61,7 @@ def working(backend: str = "default", **options: Any) -> Iterator[Holdfast]:
 
 
 def finished(result: TaskResult) -> TaskResult:
-    """The result once its task has ended."""
+    """Return the result once its task has ended."""
 
     def ended() -> bool:
         result.refresh()

@@ -1,4 +1,4 @@
-"""`holdfast bench` runs: a workload that only people start would break unnoticed."""
+"""`holdfast bench` runs: without this a workload would break unnoticed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def server(database: str) -> Iterator[str]:
         conn.execute("drop schema holdfast_bench cascade")
 
 
-# Some in one process each: to start it and to make its schema takes longer than most of them.
+# Some in one process each: starting it and making its schema takes longer than most of them.
 @pytest.mark.parametrize(
     "workloads",
     [
@@ -47,10 +47,10 @@ def test_every_workload_measures_something(server: str, workloads: tuple[str, ..
         command, env=os.environ | {"HOLDFAST_DSN": server}, capture_output=True, text=True, timeout=200, check=False
     )
     assert done.returncode == 0, done.stderr
-    told = [json.loads(line) for line in done.stdout.splitlines()]
-    assert [each["name"] for each in told] == list(workloads)
-    missing = [each["note"] for each in told if each["note"].startswith("NOT MEASURED")]
-    for each in told:
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [each["name"] for each in lines] == list(workloads)
+    missing = [each["note"] for each in lines if each["note"].startswith("NOT MEASURED")]
+    for each in lines:
         if each["note"] not in missing:
             assert each["jobs"] >= 20 and each["jobs_per_s"] > 0 and each["ratio"] > 0, each
             assert each["problems"] == []
@@ -60,7 +60,7 @@ def test_every_workload_measures_something(server: str, workloads: tuple[str, ..
 
 def _read_all(terminal: int) -> str:
     data = b""
-    with contextlib.suppress(OSError):  # how a terminal says that its other end is closed
+    with contextlib.suppress(OSError):  # how a terminal reports that its other end is closed
         while part := os.read(terminal, 10_000):
             data += part
     os.close(terminal)
@@ -72,13 +72,13 @@ def test_a_terminal_shows_what_is_measured_while_rows_go_to_standard_output(serv
     command = [sys.executable, "-m", "holdfast.cli", "bench", "-w", "enqueue_one", "--scale", "0.001"]
     env = os.environ | {"HOLDFAST_DSN": server, "TERM": "xterm", "COLUMNS": "80"}
     with ThreadPoolExecutor() as threads:
-        reading = threads.submit(_read_all, ours)  # a terminal that nobody reads fills up
+        reading = threads.submit(_read_all, ours)  # a terminal that is not read fills up
         done = subprocess.run(command, env=env, stdout=subprocess.PIPE, stderr=theirs, timeout=100, check=False)
         os.close(theirs)
-        seen = reading.result()
+        screen = reading.result()
     head, row, note = done.stdout.decode().splitlines()
     assert head.startswith("workload") and row.startswith("enqueue_one") and note.startswith("    bare p50")
-    assert "enqueue_one (1 of 1)" in seen and "0:00:0" in seen
+    assert "enqueue_one (1 of 1)" in screen and "0:00:0" in screen
 
 
 def test_what_must_never_be_fails_the_bench(
@@ -89,6 +89,6 @@ def test_what_must_never_be_fails_the_bench(
 
     monkeypatch.setitem(flow.ALL, "rate", broken)
     assert bench.run(Settings.load(dsn=server), workloads=["rate"], json=True) == 1
-    told = capsys.readouterr()
-    assert json.loads(told.out)["problems"] == ["11 starts within 3 s: above 10"]
-    assert "rate FAILED: 11 starts within 3 s: above 10" in told.err
+    output = capsys.readouterr()
+    assert json.loads(output.out)["problems"] == ["11 starts within 3 s: above 10"]
+    assert "rate FAILED: 11 starts within 3 s: above 10" in output.err

@@ -1,4 +1,4 @@
-"""Django's tasks on Holdfast: what Django asks of a backend, and the request's transaction."""
+"""Django's tasks on Holdfast: the interface of a backend, and the request's transaction."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ InvalidTask = getattr(tasks_exceptions, "InvalidTask", None) or tasks_exceptions
 TaskResultMismatch = tasks_exceptions.TaskResultMismatch
 
 
-# What Django asks of a backend
+# The interface of a backend
 
 
 def test_the_backend_is_the_one_in_the_settings(shop: Any) -> None:

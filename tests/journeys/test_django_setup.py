@@ -31,7 +31,7 @@ SQLITE = {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}
 
 
 def project(folder: Path, database: dict[str, Any], tasks: dict[str, Any], *command: str) -> list[str]:
-    """Writes a project of its own, and answers how a command of it is run."""
+    """Write a new project and return a function that runs its commands."""
     (folder / "site_settings.py").write_text(
         f"DATABASES = {{'default': {database!r}}}\nTASKS = {tasks!r}\nUSE_TZ = True\nSECRET_KEY = 'x'\n"
         "INSTALLED_APPS = ['shop', 'holdfast.django']\n"
@@ -46,7 +46,7 @@ def project(folder: Path, database: dict[str, Any], tasks: dict[str, Any], *comm
 def manage(
     folder: Path, database: dict[str, Any], command: str, **environment: str
 ) -> subprocess.CompletedProcess[str]:
-    """A command of a project, run to its end."""
+    """Run a command of a project to its end."""
     tasks = {
         "default": {"BACKEND": django_site.BACKEND, "QUEUES": ["default", "mail"]},
         "immediate": {"BACKEND": f"{FRAMEWORK}.backends.immediate.ImmediateBackend"},
@@ -131,9 +131,9 @@ def test_the_management_commands_migrate_and_run_a_project(shop: Any, dsn: str, 
         assert finished(shop.greet.enqueue("Ada")).return_value == "hello Ada"
     finally:
         worker.terminate()
-        told = worker.communicate(timeout=30)[1].decode()
-    assert worker.returncode == 0, told
-    assert "concurrency=3" in told
+        output = worker.communicate(timeout=30)[1].decode()
+    assert worker.returncode == 0, output
+    assert "concurrency=3" in output
 
 
 SET_UP = """
@@ -162,8 +162,8 @@ def test_django_sets_the_schema_up_with_migrate_and_in_test_databases(pg18: str,
         admin.execute(f"CREATE DATABASE {DATABASE}_site")
         dsn = make_conninfo(pg18, dbname=f"{DATABASE}_site")
         try:
-            told = manage(tmp_path, django_site.database(dsn), "migrate")
-            assert told.returncode == 0, told.stderr
+            process = manage(tmp_path, django_site.database(dsn), "migrate")
+            assert process.returncode == 0, process.stderr
             with psycopg.connect(dsn) as conn:
                 assert conn.execute("SELECT count(*) > 0 FROM holdfast.schema_info").fetchone() == (True,)
             environment = os.environ | {"PYTHONPATH": PATH, "DJANGO_SETTINGS_MODULE": "site_settings"}
@@ -177,37 +177,37 @@ def test_django_sets_the_schema_up_with_migrate_and_in_test_databases(pg18: str,
 
 
 def test_migrate_leaves_other_databases_alone_and_says_why_it_cannot(tmp_path: Path, dsn: str, sql: Sql) -> None:
-    told = manage(tmp_path, SQLITE, "migrate", HOLDFAST_DSN="postgresql://127.0.0.1:1/x")
-    assert told.returncode == 0, told.stderr
+    process = manage(tmp_path, SQLITE, "migrate", HOLDFAST_DSN="postgresql://127.0.0.1:1/x")
+    assert process.returncode == 0, process.stderr
     sql("drop role if exists hf_webuser")
     sql("create role hf_webuser login")
     try:
         sql("grant holdfast_reader to hf_webuser")
         sql("update schema_files set checksum = 'old' where name = 'functions/fail.sql'")
         entry = django_site.database(make_conninfo(dsn, user="hf_webuser"))
-        told = manage(tmp_path, entry, "migrate")
-        assert told.returncode == 1
-        assert "may not set up schema 'holdfast'" in told.stderr
-        assert "['OPTIONS']['MIGRATE'] to False" in told.stderr
+        process = manage(tmp_path, entry, "migrate")
+        assert process.returncode == 1
+        assert "may not set up schema 'holdfast'" in process.stderr
+        assert "['OPTIONS']['MIGRATE'] to False" in process.stderr
     finally:
         sql("drop role hf_webuser")
         Holdfast(dsn).migrate()
 
 
-def test_a_new_projects_sqlite_is_told_of_although_nothing_else_is_installed(tmp_path: Path) -> None:
-    told = manage(tmp_path, SQLITE, "check", HOLDFAST_DSN="postgresql://127.0.0.1:1/x")
-    assert told.returncode == 0
-    assert "(holdfast.W001) TASKS['default']: database 'default' is not PostgreSQL" in told.stderr
-    told = manage(tmp_path, SQLITE, "check", HOLDFAST_DSN="")
-    assert told.returncode == 1
-    assert "(holdfast.E002) TASKS['default'] has no PostgreSQL database" in told.stderr
+def test_a_new_projects_sqlite_is_reported_although_nothing_else_is_installed(tmp_path: Path) -> None:
+    process = manage(tmp_path, SQLITE, "check", HOLDFAST_DSN="postgresql://127.0.0.1:1/x")
+    assert process.returncode == 0
+    assert "(holdfast.W001) TASKS['default']: database 'default' is not PostgreSQL" in process.stderr
+    process = manage(tmp_path, SQLITE, "check", HOLDFAST_DSN="")
+    assert process.returncode == 1
+    assert "(holdfast.E002) TASKS['default'] has no PostgreSQL database" in process.stderr
 
 
 AWAY = django_site.database("host=127.0.0.1 port=1 dbname=x user=u")
 
 
 @pytest.mark.parametrize(
-    ("command", "database", "said"),
+    ("command", "database", "expected"),
     [
         ("holdfast_migrate", SQLITE, "has no PostgreSQL database"),
         ("holdfast_worker", SQLITE, "has no PostgreSQL database"),
@@ -215,12 +215,12 @@ AWAY = django_site.database("host=127.0.0.1 port=1 dbname=x user=u")
     ],
 )
 def test_a_command_without_its_database_says_so_in_a_line(
-    tmp_path: Path, command: str, database: dict[str, Any], said: str
+    tmp_path: Path, command: str, database: dict[str, Any], expected: str
 ) -> None:
-    told = manage(tmp_path, database, command, HOLDFAST_DSN="")
-    assert told.returncode == 1
-    assert said in told.stderr
-    assert "Traceback" not in told.stderr
+    process = manage(tmp_path, database, command, HOLDFAST_DSN="")
+    assert process.returncode == 1
+    assert expected in process.stderr
+    assert "Traceback" not in process.stderr
 
 
 def test_the_framework_is_djangos_own_where_there_is_one() -> None:

@@ -192,10 +192,10 @@ def test_a_name_that_is_no_task_is_never_imported(shop: Any, sql: Sql, tmp_path:
     payload = json.dumps({"args": [["touch", str(witness)]], "kwargs": {}})
     for name in ("subprocess.check_output", "shop.tasks.not_a_task", "antigravity"):
         sql("select enqueue(%s, %s)", [name, payload])
-    told = "select last_error ->> 'message' from jobs where last_error is not null"
+    query = "select last_error ->> 'message' from jobs where last_error is not null"
     with working() as hf:
-        wait_until(lambda: len(sql(told)) == 3)
-        assert all("no task named" in message for (message,) in sql(told))
+        wait_until(lambda: len(sql(query)) == 3)
+        assert all("no task named" in message for (message,) in sql(query))
         assert all(info.status is Status.RETRYING for info in hf.list_jobs())
     assert not witness.exists()
     assert "antigravity" not in sys.modules
@@ -205,29 +205,29 @@ def test_a_name_that_is_no_task_is_never_imported(shop: Any, sql: Sql, tmp_path:
 
 
 @contextmanager
-def signals_seen() -> Iterator[list[tuple[str, str, str]]]:
-    """The signals of a block, in the order in which they were sent: which, of which task, at which status."""
-    seen: list[tuple[str, str, str]] = []
+def record_signals() -> Iterator[list[tuple[str, str, str]]]:
+    """Record the signals of a block, in the order in which they were sent: signal, task, status."""
+    signals: list[tuple[str, str, str]] = []
 
     def see(name: str) -> Callable[..., None]:
-        return lambda sender, task_result, **_: seen.append((name, task_result.id, str(task_result.status)))
+        return lambda sender, task_result, **_: signals.append((name, task_result.id, str(task_result.status)))
 
     receivers = {signal: see(name) for name, signal in
                  [("enqueued", task_enqueued), ("started", task_started), ("finished", task_finished)]}  # fmt: skip
     for signal, receiver in receivers.items():
         signal.connect(receiver, sender=HoldfastBackend)
     try:
-        yield seen
+        yield signals
     finally:
         for signal, receiver in receivers.items():
             signal.disconnect(receiver, sender=HoldfastBackend)
 
 
-def steps(told: list[Any], enqueued: Any) -> list[Any]:
-    """What was told of a task without its "enqueued", which is told once. Nobody promises when: by then the task is
+def steps(signals: list[Any], enqueued: Any) -> list[Any]:
+    """Return the signals of a task except "enqueued", which is sent once. Its order is not defined: by then the task is
     committed, and a worker may have started it, or even ended it."""
-    assert told.count(enqueued) == 1
-    return [each for each in told if each != enqueued]
+    assert signals.count(enqueued) == 1
+    return [each for each in signals if each != enqueued]
 
 
 @pytest.mark.parametrize(
@@ -235,12 +235,12 @@ def steps(told: list[Any], enqueued: Any) -> list[Any]:
     [("add", (1,), "SUCCESSFUL"), ("greet", ("Ada",), "SUCCESSFUL"), ("fail", ("no",), "FAILED"),
      ("fail_async", (), "FAILED")],
 )  # fmt: skip
-def test_signals_tell_of_every_step_and_the_log_has_them(
+def test_signals_are_sent_for_every_step_and_the_log_has_them(
     shop: Any, caplog: pytest.LogCaptureFixture, name: str, args: tuple[Any, ...], end: str
 ) -> None:
-    with signals_seen() as seen, caplog.at_level(logging.DEBUG, FRAMEWORK), working():
+    with record_signals() as calls, caplog.at_level(logging.DEBUG, FRAMEWORK), working():
         id_ = finished(getattr(shop, name).enqueue(*args)).id
-    assert steps(seen, ("enqueued", id_, "READY")) == [("started", id_, "RUNNING"), ("finished", id_, end)]
+    assert steps(calls, ("enqueued", id_, "READY")) == [("started", id_, "RUNNING"), ("finished", id_, end)]
     records = [r for r in caplog.records if r.name.startswith(FRAMEWORK) and id_ in r.getMessage()]
     states = [r.getMessage().rpartition(" ")[2] for r in records]
     assert steps(states, "backend=default") == ["state=RUNNING", f"state={end}"]
@@ -249,16 +249,16 @@ def test_signals_tell_of_every_step_and_the_log_has_them(
     )
 
 
-def test_a_worker_may_have_ended_a_task_before_its_sender_is_told_that_it_is_enqueued(shop: Any) -> None:
+def test_a_worker_may_have_ended_a_task_before_its_sender_gets_the_enqueued_signal(shop: Any) -> None:
     """The order that a slow sender sees: the tests above must hold in it too."""
 
     def wait(sender: Any, task_result: TaskResult, **_: Any) -> None:
-        wait_until(lambda: len(seen) == 2)
+        wait_until(lambda: len(calls) == 2)
 
     task_enqueued.connect(wait, sender=HoldfastBackend)
     try:
-        with signals_seen() as seen, working():
+        with record_signals() as calls, working():
             id_ = finished(shop.add.enqueue(1)).id
     finally:
         task_enqueued.disconnect(wait, sender=HoldfastBackend)
-    assert seen == [("started", id_, "RUNNING"), ("finished", id_, "SUCCESSFUL"), ("enqueued", id_, "READY")]
+    assert calls == [("started", id_, "RUNNING"), ("finished", id_, "SUCCESSFUL"), ("enqueued", id_, "READY")]

@@ -1,4 +1,4 @@
-"""The documents tell the truth: what they show runs, what they name exists, nothing is left out."""
+"""The documents are true: what they show runs, what they name exists, nothing is left out."""
 
 from __future__ import annotations
 

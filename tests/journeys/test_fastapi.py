@@ -26,7 +26,7 @@ EXAMPLE = ROOT / "examples/web_fastapi"
 
 @contextmanager
 def running(dsn: str, log: Path, *command: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A program of the example's folder, for the length of a block; it must end well when asked to."""
+    """Run a program of the example's folder for the length of a block; it must exit cleanly on SIGTERM."""
     with log.open("wb") as out:
         process = subprocess.Popen(command, cwd=EXAMPLE, env=os.environ | {"DATABASE_URL": dsn}, stdout=out, stderr=out)
     try:
@@ -39,7 +39,7 @@ def running(dsn: str, log: Path, *command: str) -> Iterator[subprocess.Popen[byt
 
 @pytest.fixture
 def address(dsn: str, sql: Sql, tmp_path: Path) -> Iterator[str]:
-    """Where the service answers."""
+    """The service's URL."""
     sql("drop table if exists public.orders, public.stock")
     sql("set search_path = public")
     sql((EXAMPLE / "tables.sql").read_text())
@@ -52,11 +52,11 @@ def address(dsn: str, sql: Sql, tmp_path: Path) -> Iterator[str]:
 
 
 def ask(url: str, method: str = "GET") -> tuple[int, Any]:
-    """A request's status and what came back."""
+    """Return a request's status and the body of its response."""
     request = urllib.request.Request(url, method=method)  # noqa: S310 - loopback, from the fixture
     try:
-        with urllib.request.urlopen(request, timeout=10) as answer:  # noqa: S310
-            return answer.status, json.load(answer)
+        with urllib.request.urlopen(request, timeout=10) as response:  # noqa: S310
+            return response.status, json.load(response)
     except urllib.error.HTTPError as error:
         with error:
             return error.code, json.load(error)

@@ -1,4 +1,4 @@
-"""What it costs to have Holdfast: import time, and a worker's memory with a thousand slots."""
+"""The footprint of Holdfast: import time, and a worker's memory with a thousand slots."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def main():
     await hf.aclose()
 
 asyncio.run(main())
-with open("/proc/self/status") as file:  # not ru_maxrss: that remembers the size of whoever started us
+with open("/proc/self/status") as file:  # not ru_maxrss: that remembers the parent's size
     print(next(int(line.split()[1]) // 1024 for line in file if line.startswith("VmHWM")))
 """
 
@@ -53,7 +53,7 @@ def run(code: str, *args: str) -> float:
 def test_import_takes_at_most_200_ms() -> None:
     run(IMPORT)  # compiles, once
     most, taken = 0.2 * slower(), [run(IMPORT) for _ in range(5)]
-    while min(taken) > most and len(taken) < 30:  # what else runs here can only make it slower, for seconds at a time
+    while min(taken) > most and len(taken) < 30:  # other load here can only make it slower, for seconds at a time
         taken.append(run(IMPORT))
     assert min(taken) <= most
 

@@ -1,7 +1,7 @@
 """The programs of the guides run as they are written, and do what the text around them says.
 
-A program is a python block below a line `<!-- run: NAME -->`; those above it on the page run first. What to look at
-afterwards, while a worker runs, is the check of that name here.
+A program is a python block below a line `<!-- run: NAME -->`; those above it on the page run first. The check of that
+name here runs afterwards, while a worker runs.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ TABLE = re.search(r"(create table price_points .*?);", (GUIDES / "sinks.md").rea
 
 
 def programs(page: str) -> list[tuple[str, str]]:
-    """The page's programs by name, in their order."""
+    """Return the page's programs by name, in their order."""
     return re.findall(r"<!-- run: ([\w-]+) -->\n```python\n(.*?)```", (GUIDES / page).read_text(), re.S)
 
 
@@ -38,7 +38,7 @@ class Guide:
 
     names: dict[str, Any]
     sql: Sql
-    said: str = ""
+    output: str = ""
 
     @property
     def hf(self) -> Holdfast:
@@ -96,7 +96,7 @@ async def test_a_program_of_the_guide_does_what_it_says(
             await until(lambda: sql("select 1 from workers"))
             for other in others:
                 await asyncio.to_thread(run, page, *other, guide)
-        guide.said = capsys.readouterr().out
+        guide.output = capsys.readouterr().out
         async with working(guide.hf, queues=QUEUES):  # with the resources that they have registered
             await CHECKS[name](guide)
     finally:
@@ -126,7 +126,7 @@ async def objects(guide: Guide) -> None:
 
 @check
 async def runner(guide: Guide) -> None:
-    """Its run is tests/worker/test_process.py: a child cannot import what stands on a page."""
+    """Skip the run, which is in tests/worker/test_process.py: a child cannot import a program of a page."""
     assert (guide.draw.runner, guide.draw.timeout) == ("process", 600)
 
 
@@ -236,7 +236,7 @@ async def batch(guide: Guide) -> None:
 
 @check
 async def join(guide: Guide) -> None:
-    assert guide.said == "succeeded: 2 of 2, 0 failed, 0 canceled\n"
+    assert guide.output == "succeeded: 2 of 2, 0 failed, 0 canceled\n"
 
 
 @check
@@ -264,7 +264,7 @@ async def fair(guide: Guide) -> None:
 
 @check
 async def operate(guide: Guide) -> None:
-    assert re.fullmatch(r"domain:shop.example: [01] running, \d+ stepped over\n", guide.said), guide.said
+    assert re.fullmatch(r"domain:shop.example: [01] running, \d+ stepped over\n", guide.output), guide.output
     assert all(limit.override == {} for limit in guide.hf.limits())
 
 
@@ -286,7 +286,7 @@ async def pauses(guide: Guide) -> None:
 
 @check
 async def asking(guide: Guide) -> None:
-    first, second, *_ = guide.said.splitlines()[1:]
+    first, second, *_ = guide.output.splitlines()[1:]
     assert re.fullmatch(r"tenant:acme was paused \d+ ms ago by ann \(unpaid\), for another 10 min.*", first), first
     assert second.startswith("paused {")
     assert (await ended(guide.hf, guide.waiting.id)).status is Status.SUCCEEDED
@@ -306,7 +306,7 @@ async def channel(guide: Guide) -> None:
 async def emitting(guide: Guide) -> None:
     assert guide.sql("select amount from public.ledger") == [(40,)]
     await until(lambda: [it.status for it in guide.hf.list_messages(key="invoice-7")] == ["delivered"])
-    assert "existing: True" in guide.said
+    assert "existing: True" in guide.output
 
 
 @check
@@ -335,12 +335,12 @@ async def ordering(guide: Guide) -> None:
 async def endpoint(guide: Guide) -> None:
     made = guide.hf.webhooks.get(guide.names["endpoint"].id)
     assert (made.tenant, made.events, made.secret) == ("acme", ["order.*", "refund.made"], None)
-    assert guide.said.splitlines()[0] == guide.names["endpoint"].secret
+    assert guide.output.splitlines()[0] == guide.names["endpoint"].secret
 
 
 @check
 async def publishing(guide: Guide) -> None:
-    assert "deliveries: 1" in guide.said
+    assert "deliveries: 1" in guide.output
     (delivery,) = guide.hf.webhooks.deliveries()
     assert (delivery.event_type, delivery.body) == ("order.paid", '{"order":7}')
     assert guide.sql("select * from public.ledger") == [(7, 40)]
@@ -385,10 +385,10 @@ async def rotating(guide: Guide) -> None:
 
 @check
 async def sinks(guide: Guide) -> None:
-    told = [
+    result = [
         (await ended(guide.hf, (await guide.scrape.aenqueue(7, strength)).id)).result for strength in (3, 3, 2, 5)
     ]  # fmt: skip
-    assert told == ["inserted", "kept", "kept", "updated"]
+    assert result == ["inserted", "kept", "kept", "updated"]
     assert guide.sql("select intake_id, match_strength, details from public.price_points") == [
         (7, 5, {"grade": "MS-65", "seen": [1, 2]})
     ]
@@ -413,8 +413,8 @@ async def figures(guide: Guide) -> None:
 
 @check
 async def sentry(guide: Guide) -> None:
-    (told,) = guide.hf.on_failure
-    assert callable(told)
+    (result,) = guide.hf.on_failure
+    assert callable(result)
 
 
 @check
@@ -425,5 +425,5 @@ async def spans(guide: Guide) -> None:
     guide.provider.add_span_processor(guide.SimpleSpanProcessor(memory))
     assert await (await guide.greet.aenqueue("Bob")).aresult(40) == "hello Bob"
     await until(lambda: len(memory.get_finished_spans()) >= 2)
-    seen = {each.name: each.context.trace_id for each in memory.get_finished_spans()}
-    assert set(seen) == {"enqueue default", "run default"} and len(set(seen.values())) == 1
+    trace_ids = {each.name: each.context.trace_id for each in memory.get_finished_spans()}
+    assert set(trace_ids) == {"enqueue default", "run default"} and len(set(trace_ids.values())) == 1

@@ -30,7 +30,7 @@ def orders(dsn: str, sql: Sql) -> Iterator[None]:
 
 
 async def run(code: str, names: dict[str, Any]) -> None:
-    """Runs a program that may await at its top level, as in a notebook."""
+    """Run a program that may await at its top level, as in a notebook."""
     program = compile(code, str(GUIDE), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
     if (waiting := eval(program, names)) is not None:  # noqa: S307 - our own guide
         await waiting

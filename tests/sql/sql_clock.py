@@ -1,6 +1,6 @@
 """A clock that tests set: the database's clock() is replaced by one that stands still until it is moved.
 
-It is a table that every session sees, so pooled connections and plans that were made before follow at once. The real
+It is a table that every session sees, so pooled connections and cached plans follow at once. The real
 function comes back at the end of the test.
 """
 
@@ -35,7 +35,7 @@ class Clock:
         return self._conn.execute("select clock()").fetchone()[0]
 
     def advance(self, seconds: float) -> datetime:
-        """Moves the clock, also back; answers the new time."""
+        """Move the clock, also back, and return the new time."""
         return self.set(self.now + timedelta(seconds=seconds))
 
     def set(self, at: datetime) -> datetime:

@@ -1,4 +1,4 @@
-"""Short words for Holdfast's SQL functions, for tests that drive the core without the Python client."""
+"""Helpers for Holdfast's SQL functions, for tests that drive the core without the Python client."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Job = namedtuple(
     "id task tenant queue priority payload status attempts max_attempts run_at last_error created_at started_at "
     "finished_at result dedupe_key locked_by locked_at heartbeat_at lease_expires_at token batch deadline progress",
 )
-LONGEST_STATEMENT = 30  # seconds: whoever waits for a lock for ever is told so, and where
+LONGEST_STATEMENT = 30  # seconds: a statement that waits for a lock for ever fails, and names the place
 PLACES = (
     "select 'live' as place, id from live union all select 'later', id from later "
     "union all select 'dead', id from dead union all select 'history', id from history"
@@ -37,14 +37,14 @@ STATE = {
 
 @contextmanager
 def session(dsn: str, schema: str = "holdfast", *, autocommit: bool = True) -> Iterator[psycopg.Connection]:
-    """A session of its own with Holdfast's schema on the search path."""
+    """Open a session with Holdfast's schema on the search path."""
     options = f"-c search_path={schema},pg_temp -c statement_timeout={LONGEST_STATEMENT}s"
     with psycopg.connect(dsn, autocommit=autocommit, options=options) as conn:
         yield conn
 
 
 def runner(conn: psycopg.Connection) -> Sql:
-    """The same as the fixture `sql`, on a given connection."""
+    """Return the same as the fixture `sql`, on a given connection."""
 
     def run(query: str, params: Any = None) -> list[tuple[Any, ...]]:
         cursor = conn.execute(query, params)
@@ -54,7 +54,7 @@ def runner(conn: psycopg.Connection) -> Sql:
 
 
 def enqueue(sql: Sql, task: str = "t", **options: Any) -> tuple[uuid.UUID, str]:
-    """enqueue() by named parameters; payload and retry are Python values. Answers id and outcome."""
+    """Call enqueue() by named parameters; payload and retry are Python values. Return id and outcome."""
     casts = {
         "payload": "jsonb",
         "retry": "jsonb",
@@ -71,7 +71,7 @@ def enqueue(sql: Sql, task: str = "t", **options: Any) -> tuple[uuid.UUID, str]:
 
 
 def put(sql: Sql, task: str = "t", **options: Any) -> uuid.UUID:
-    """Enqueues a job that must be new; answers its id."""
+    """Enqueue a job that must be new and return its id."""
     id_, outcome = enqueue(sql, task, **options)
     assert outcome == "created"
     return id_
@@ -100,7 +100,7 @@ def claim_one(sql: Sql, worker: str = "w", **options: Any) -> Claimed:
 
 
 def finish(sql: Sql, *jobs: Claimed) -> list[uuid.UUID]:
-    """Ends jobs as succeeded; answers the refused ids."""
+    """End jobs as succeeded and return the refused ids."""
     return firsts(sql("select finish(%s::uuid[], %s::bigint[])", [[j.id for j in jobs], [j.token for j in jobs]]))
 
 
@@ -127,12 +127,12 @@ def reclaim(sql: Sql) -> list[tuple[Any, ...]]:
 
 
 def expire(sql: Sql) -> None:
-    """Lets every lease run out, without a clock."""
+    """Let every lease run out, without a clock."""
     sql("update claims set expires_at = '2000-01-01'")
 
 
 def lose(sql: Sql) -> list[tuple[Any, ...]]:
-    """Lets every lease run out and takes the jobs back, as the leader does: until there are no more."""
+    """Let every lease run out and reclaim the jobs, as the leader does: until there are no more."""
     expire(sql)
     lost: list[tuple[Any, ...]] = []
     while some := reclaim(sql):
@@ -168,7 +168,7 @@ def one_job_in_every_place(sql: Sql) -> dict[str, uuid.UUID]:
 
 
 def look(sql: Sql, id_: uuid.UUID) -> Job:
-    """The one row of a job in the jobs view."""
+    """Return the one row of a job in the jobs view."""
     rows = sql("select * from jobs where id = %s", [id_])
     assert len(rows) == 1, f"job {id_} is in {len(rows)} places"
     return Job(*rows[0])
@@ -189,7 +189,7 @@ def count(sql: Sql, table: str) -> int:
 
 
 def state(sql: Sql) -> dict[str, Any]:
-    """Everything about jobs that an operation could change."""
+    """Return everything about jobs that an operation could change."""
     return {name: sql(query) for name, query in STATE.items()}
 
 

@@ -1,4 +1,4 @@
-"""Short words for the state of flow control: rules, limits, and jobs that run under them, written as a claim would."""
+"""Helpers for the state of flow control: rules, limits, and jobs that run under them, written as a claim would."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import re
 import uuid
 from typing import Any
 
-from flow import fold  # noqa: F401 - for those who import this
+from flow import fold  # noqa: F401 - re-exported
 from sql_core import Sql
 
 
 def rule(sql: Sql, template: str, **code: float) -> None:
-    """A rule as a worker registers it."""
+    """Add a rule as a worker registers it."""
     sql(
         "insert into limit_rules (template, pattern, code, updated_at) values (%s, %s, %s::jsonb, clock())",
         [template, re.sub(r"\{\w+\}", "%", template), json.dumps(code)],
@@ -20,30 +20,30 @@ def rule(sql: Sql, template: str, **code: float) -> None:
 
 
 def change(sql: Sql, key: str, by: str | None = None, **names: float | None) -> int:
-    """set_limit(); answers how many keys it was about."""
+    """Call set_limit() and return the number of keys it changed."""
     return sql("select set_limit(%s, %s::jsonb, %s)", [key, json.dumps(names), by])[0][0]
 
 
 def arrive(sql: Sql, queue: str = "default") -> None:
-    """Puts the lanes of new jobs into the ring, as the next claim does."""
+    """Put the lanes of new jobs into the ring, as the next claim does."""
     sql("select lock_ring(), fold_arrivals(%s, next_token())", [queue])
 
 
 def meet(sql: Sql, *keys: str) -> None:
-    """Keys that jobs were enqueued under, and of which the ring knows."""
+    """Make keys that jobs were enqueued under, and that the ring knows."""
     ids = [wait(sql, key) for key in keys]
     arrive(sql)
     sql("delete from live where id = any(%s)", [ids])
 
 
 def use(sql: Sql, key: str) -> dict[str, Any]:
-    """A key's row of limit_use."""
+    """Return a key's row of limit_use."""
     ((found,),) = sql("select to_jsonb(u) from limit_use u where key = %s", [key])
     return found
 
 
 def wait(sql: Sql, *keys: str, queue: str = "default", tenant: str | None = None, priority: int = 2) -> uuid.UUID:
-    """A job that waits under keys."""
+    """Insert a job that waits under keys."""
     id_ = uuid.uuid4()
     sql(
         "insert into live (id, task, queue, tenant, priority, keys, lane, run_at, created_at) "
@@ -54,7 +54,7 @@ def wait(sql: Sql, *keys: str, queue: str = "default", tenant: str | None = None
 
 
 def hold(sql: Sql, *keys: str, worker: str = "w", tenant: str | None = None, ago: float = 0) -> uuid.UUID:
-    """A job that was claimed `ago` seconds ago and is counted under its keys."""
+    """Insert a job that was claimed `ago` seconds ago and is counted under its keys."""
     id_, ((token,),) = uuid.uuid4(), sql("select next_token()")
     sql(
         "insert into live (id, task, tenant, keys, lane, token, claimed_at, attempt) "
@@ -73,18 +73,15 @@ def hold(sql: Sql, *keys: str, worker: str = "w", tenant: str | None = None, ago
 
 
 def end(sql: Sql, id_: uuid.UUID) -> None:
-    """The job ends well, and no claim has taken up what it gives back."""
-    sql(
-        "insert into releases (ended) "
-        "select array[(k, 1, 1, 0, null)::released] from live, unnest(keys) k where id = %s",
-        [id_],
-    )
+    """End the job as succeeded, before a claim folds in what it released."""
+    sql("insert into releases (ended) "
+        "select array[(k, 1, 1, 0, null)::released] from live, unnest(keys) k where id = %s", [id_])  # fmt: skip
     sql("delete from live where id = %s", [id_])
 
 
 def serve(
     sql: Sql, worker: str = "w", queues: str = "{default}", tasks: tuple[str, ...] = ("t",), slots: int = 50
 ) -> None:
-    """A live worker."""
-    told = [{"name": name, "queue": "default", "max_attempts": 5, "retry": {}} for name in tasks]
-    sql("select register_worker(%s, 'h', 1, '1', %s, %s, %s::jsonb)", [worker, queues, slots, json.dumps(told)])
+    """Register a live worker."""
+    handlers = [{"name": name, "queue": "default", "max_attempts": 5, "retry": {}} for name in tasks]
+    sql("select register_worker(%s, 'h', 1, '1', %s, %s, %s::jsonb)", [worker, queues, slots, json.dumps(handlers)])

@@ -1,5 +1,5 @@
-"""What limits promise, as plain Python, and what is drawn: test_flow_machine.py holds the database to it. It says which
-jobs may start, and where a key stands when what ended was taken into account, not how that is found out."""
+"""A model of limits in plain Python, and its random inputs: test_flow_machine.py compares the database with it. It
+defines which jobs may start, and the state of a key after ended jobs are folded in, not how that is computed."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ class Ended(NamedTuple):
     call: int  # its number
     good: int = 0
     bad: int = 0
-    probe: int | None = None  # how the job ended that was the key's probe
+    probe: int | None = None  # the outcome of the key's probe
     resets: bool = False
 
 
 @dataclass
 class Key:
-    """What a limit allows, and where it stands."""
+    """What a limit allows, and its current state."""
 
     concurrency: int | None = None
     rate: float | None = None
@@ -69,20 +69,20 @@ class Key:
     opens: int = 0
     open_until: datetime | None = None
     probe: uuid.UUID | None = None
-    ended: list[Ended] = field(default_factory=list)  # not taken into account yet
+    ended: list[Ended] = field(default_factory=list)  # not folded in yet
 
     @property
     def says(self) -> bool:
-        """Whether there is anything to count for."""
+        """Return whether there is anything to count."""
         return self.concurrency is not None or bool(self.rate or self.after or self.paused)
 
     @property
     def strict(self) -> bool:
-        """Whether a claim is a start: nothing is claimed ahead under a rate or a breaker."""
+        """Return whether a claim is a start: nothing is claimed ahead under a rate or a breaker."""
         return bool(self.rate or self.after)
 
     def allow(self, rule: dict[str, Any]) -> None:
-        """Time since the last start counts at the new rate."""
+        """Count the time since the last start at the new rate."""
         self.concurrency, self.rate = rule.get("concurrency"), rule.get("rate")
         self.per, self.burst = rule.get("per", 1), rule.get("burst", 0)
         self.after, self.pause, self.cap = (rule.get(f"breaker_{name}", 0) for name in ("after", "pause", "cap"))
@@ -93,7 +93,7 @@ class Key:
         return min(self.burst, self.tokens + (now - self.tokens_at).total_seconds() * (self.rate or 0) / self.per)
 
     def why_not(self, now: datetime) -> str | None:
-        """Why nothing more may start now."""
+        """Return why nothing more may start now."""
         if self.paused:
             return "paused"
         if self.concurrency is not None and self.running >= self.concurrency:
@@ -111,7 +111,7 @@ class Key:
             self.probe = id_
 
     def take_up(self, now: datetime) -> None:
-        """The calls count in their order, where there is a breaker; within one call, and without a breaker, successes
+        """Count the calls in their order, if there is a breaker; within one call, and without a breaker, successes
         count before failures."""
         ended = sorted(self.ended)
         if ended and not self.after:

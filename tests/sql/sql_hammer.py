@@ -1,4 +1,4 @@
-"""Everybody at once: works that threads repeat, each in a session of its own."""
+"""Concurrent load: functions that threads repeat, each in a session of its own."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Work = Callable[[Sql, random.Random], Any]
 def hammer(
     dsn: str, schema: str, seed: int, seconds: float, works: list[Work], enough: Callable[[], bool], longest: float = 20
 ) -> list[BaseException]:
-    """Runs each work over and over, for so long and on a slow machine until there is enough; answers what they
+    """Repeat each function for this long, and on a slow machine until there is enough; return what they
     raised. It ends: no statement of a session may take longer than core.LONGEST_STATEMENT."""
     begun, errors = time.monotonic(), []
 
@@ -43,7 +43,7 @@ def hammer(
 
 
 def rounds(seconds: float = 50) -> Iterator[int]:
-    """Numbers for so long: how often a race is run that one day must go red."""
+    """Yield numbers for this long: how often to run a race that must go red."""
     begun, number = time.monotonic(), 0
     while time.monotonic() - begun < seconds:
         yield number

@@ -1,5 +1,5 @@
-"""What the SQL functions promise of jobs, leases, keys and the leader, as plain Python: test_state_machine.py holds the
-database to it. It says what ought to happen, not how, so it is short where the SQL is long."""
+"""A model of jobs, leases, keys and the leader in plain Python: test_state_machine.py compares the database with it.
+It defines what must happen, not how, so it is short where the SQL is long."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FINAL = ("succeeded", "failed", "dead", "canceled")
 
 @dataclass(frozen=True)
 class Spec:
-    """What a caller asks for."""
+    """The parameters of an enqueue."""
 
     id: uuid.UUID
     task: str = "known"
@@ -41,13 +41,13 @@ class Spec:
         return {"note": self.note}
 
     def as_json(self) -> dict[str, Any]:
-        told = {
+        result = {
             "id": str(self.id), "task": self.task, "queue": self.queue, "priority": self.priority, "delay": self.delay,
             "max_attempts": self.max_attempts, "retry": self.policy and self.policy.as_json(), "dedupe_key": self.key,
             "dedupe_scope": self.scope, "dedupe_keep": KEEP.total_seconds() if self.keep else None,
             "payload": self.payload, "deadline": self.deadline, "batch": str(BATCH) if self.batched else None,
         }  # fmt: skip
-        return {k: v for k, v in told.items() if v is not None}
+        return {k: v for k, v in result.items() if v is not None}
 
     def as_parameters(self) -> dict[str, Any]:
         given = {k: v for k, v in self.as_json().items() if k != "task"}
@@ -72,9 +72,9 @@ class Job:
     final: str | None = None
     finished_at: datetime | None = None
     errors: bool = False
-    wanted: bool = False  # somebody has asked to cancel it while it ran
+    wanted: bool = False  # canceled while it ran
     deadline: datetime | None = None
-    run_at_until: datetime | None = None  # set where chance decides: any time from run_at to this
+    run_at_until: datetime | None = None  # set where the time is random: any time from run_at to this
 
     @property
     def status(self) -> str:
@@ -114,7 +114,7 @@ class Duplicate(Exception):
 
 @dataclass
 class Model:
-    """The whole promise, in memory."""
+    """The whole model, in memory."""
 
     now: datetime
     jobs: dict[uuid.UUID, Job] = field(default_factory=dict)
@@ -174,7 +174,7 @@ class Model:
     def claim(
         self, worker: str, queues: list[str], limit: int, ttl: float, after: dict[str, Any], token: int
     ) -> list[Job]:
-        """What the claim must have taken; `token` is the one it told, checked by the caller."""
+        """Return what the claim must have taken; `token` is the one it returned, checked by the caller."""
         taken: list[Job] = []
         # A claim looks only at what became due just now; the leader finds what has been due for longer.
         promoted = self.promote(100, JUST_NOW)
@@ -217,7 +217,7 @@ class Model:
         return id_ in self.jobs and self.jobs[id_].token == token
 
     def settle(self, id_: uuid.UUID, token: int, outcome: str, delay: float | None = None, error: bool = False) -> bool:
-        """One outcome; whether the token was the job's."""
+        """Apply one outcome; return whether the token was the job's."""
         if not self.holds(id_, token):
             return False
         job = self.jobs[id_]
@@ -265,12 +265,12 @@ class Model:
                 del self.leases[token]
 
     def reclaim(self, limit: int) -> dict[int, tuple[str, set[uuid.UUID]]]:
-        told = {}
+        values = {}
         expired = sorted(t for t, lease in self.leases.items() if lease.expires_at <= self.now)
         for token in expired[:limit]:
             lease = self.leases.pop(token)
-            told[token] = lease.worker, {i for i in lease.ids if self.settle(i, token, "lost", error=True)}
-        return told
+            values[token] = lease.worker, {i for i in lease.ids if self.settle(i, token, "lost", error=True)}
+        return values
 
     def cancel(self, id_: uuid.UUID) -> str:
         job = self.jobs.get(id_)

@@ -30,9 +30,9 @@ select count(*) as refused from finish(array[:'claimed_id'::uuid], array[:claime
 
 
 def test_the_session_in_the_guide_does_what_it_says(each_sql: Sql) -> None:
-    """Every statement of docs/guides/sql.md, with the ids and tokens that the claim really gave."""
+    """Every statement of docs/guides/sql.md, with the ids and tokens that the claim returned."""
     session = re.findall(r"```sql\n(.*?)```", GUIDE.read_text(encoding="utf-8"), re.DOTALL)[0]
-    session = re.sub(r"--.*", "", session).replace("\\gset", ";")  # what psql does with its variables, filled() does
+    session = re.sub(r"--.*", "", session).replace("\\gset", ";")  # filled() substitutes variables as psql does
     enqueue, claim, renew, finish, fail = (text.strip() for text in session.split(";") if text.strip())
 
     def filled(statement: str, id_: uuid.UUID, token: int) -> str:
@@ -125,7 +125,7 @@ def test_every_parameter_of_enqueue_is_kept(each_sql: Sql) -> None:
     assert (claimed.id, claimed.tenant, claimed.priority, claimed.dedupe_key) == (id_, "acme", 0, "k")
 
 
-def test_many_jobs_by_hand_are_answered_in_the_order_given(each_sql: Sql) -> None:
+def test_results_of_many_jobs_by_hand_are_in_the_order_given(each_sql: Sql) -> None:
     given = """[{"task": "a", "dedupe_key": "z"}, {"task": "b", "delay": 60}, {"task": "c", "dedupe_key": "y"},
                 {"task": "d", "priority": 0, "tenant": "acme", "payload": {"n": 1}, "max_attempts": 2,
                  "retry": {"kind": "none"}, "queue": "q", "run_at": "2020-01-01T00:00:00Z"}]"""

@@ -1,4 +1,4 @@
-"""Cancel that meets a promote, a claim or an attempt's end: whoever was told "canceling" sees no other attempt."""
+"""Cancel that meets a promote, a claim or an attempt's end: after "canceling" there is no other attempt."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from sql_core import Claimed, Sql
 from sql_hammer import Work, hammer, rounds
 
 STRANDED = "select l.id, l.token, c.expires_at from live l left join claims c using (token) order by 1 limit 5"
-NEVER_SEEN = {"kind": "fixed", "delay": 60}
+OUT_OF_REACH = {"kind": "fixed", "delay": 60}
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def threads() -> Iterator[ThreadPoolExecutor]:
 
 
 def waits_for_lock(sql: Sql, conn: psycopg.Connection) -> None:
-    """Returns once that session waits for a lock."""
+    """Return once that session waits for a lock."""
     query = "select 1 from pg_stat_activity where pid = %s and wait_event_type = 'Lock'"
     wait_until(lambda: sql(query, [conn.info.backend_pid]))
 
@@ -49,8 +49,8 @@ PUT_BACK: dict[str, Callable[[Sql, Claimed], Any]] = {
 def test_a_cancel_that_commits_while_the_attempts_end_waits_for_it_is_not_lost(
     each_dsn: str, each_sql: Sql, threads: ThreadPoolExecutor, put_back: Callable[[Sql, Claimed], Any]
 ) -> None:
-    """The end has begun and waits for the row that cancel holds: it must see the request all the same."""
-    id_ = core.put(each_sql, retry=NEVER_SEEN)
+    """The end has begun and waits for the row that cancel holds: it must still see the request."""
+    id_ = core.put(each_sql, retry=OUT_OF_REACH)
     job = core.claim_one(each_sql)
     with core.session(each_dsn, autocommit=False) as operator, core.session(each_dsn) as worker:
         assert core.cancel(core.runner(operator), id_) == ["canceling"]
@@ -65,7 +65,7 @@ def test_a_cancel_that_commits_while_the_attempts_end_waits_for_it_is_not_lost(
 # -- jobs that wait, wherever they are on their way
 
 
-def test_cancel_tells_what_it_did_for_each_job(each_sql: Sql, each_clock: Clock) -> None:
+def test_cancel_returns_what_it_did_for_each_job(each_sql: Sql, each_clock: Clock) -> None:
     made = core.one_job_in_every_place(each_sql)
     retrying = core.put(each_sql, priority=0, retry={"kind": "fixed", "delay": 0})
     core.fail(each_sql, core.claim_one(each_sql))
@@ -75,8 +75,8 @@ def test_cancel_tells_what_it_did_for_each_job(each_sql: Sql, each_clock: Clock)
     assert core.cancel(each_sql, *ids) == expected
     expected[:3] = ["finished"] * 3
     assert core.cancel(each_sql, *ids) == expected
-    told = core.look(each_sql, made["later"])
-    assert (told.status, told.finished_at) == ("canceled", each_clock.now)
+    job = core.look(each_sql, made["later"])
+    assert (job.status, job.finished_at) == ("canceled", each_clock.now)
     assert core.cancel(each_sql) == []
 
 
@@ -89,13 +89,13 @@ def test_a_canceled_job_is_never_claimed(sql: Sql, clock: Clock) -> None:
 
 
 def test_cancel_meets_a_promote_under_way(dsn: str, sql: Sql, clock: Clock) -> None:
-    """The job is on its way from later to live: cancel waits for the move and then catches it."""
+    """The job is being moved from later to live: cancel waits for the move and then finds it."""
     id_ = core.put(sql, delay="5 seconds")
     clock.advance(5)
-    told: list[list[str]] = []
+    results: list[list[str]] = []
     with core.session(dsn, autocommit=False) as leader, core.session(dsn) as operator:
         assert core.promote(core.runner(leader)) == [id_]
-        waiting = threading.Thread(target=lambda: told.append(core.cancel(core.runner(operator), id_)))
+        waiting = threading.Thread(target=lambda: results.append(core.cancel(core.runner(operator), id_)))
         waiting.start()
         wait_until(
             lambda: sql(
@@ -105,17 +105,17 @@ def test_cancel_meets_a_promote_under_way(dsn: str, sql: Sql, clock: Clock) -> N
         )
         leader.commit()
         waiting.join()
-    assert told == [["canceled"]]
+    assert results == [["canceled"]]
     assert core.status(sql, id_) == "canceled"
 
 
 def test_cancel_meets_a_promote_that_is_rolled_back(dsn: str, sql: Sql, clock: Clock) -> None:
     id_ = core.put(sql, delay="5 seconds")
     clock.advance(5)
-    told: list[list[str]] = []
+    results: list[list[str]] = []
     with core.session(dsn, autocommit=False) as leader, core.session(dsn) as operator:
         core.promote(core.runner(leader))
-        waiting = threading.Thread(target=lambda: told.append(core.cancel(core.runner(operator), id_)))
+        waiting = threading.Thread(target=lambda: results.append(core.cancel(core.runner(operator), id_)))
         waiting.start()
         wait_until(
             lambda: sql(
@@ -125,16 +125,16 @@ def test_cancel_meets_a_promote_that_is_rolled_back(dsn: str, sql: Sql, clock: C
         )
         leader.rollback()
         waiting.join()
-    assert told == [["canceled"]]
+    assert results == [["canceled"]]
     assert core.count(sql, "jobs") == 1
 
 
 def test_cancel_meets_a_claim_under_way(dsn: str, sql: Sql) -> None:
     id_ = core.put(sql)
-    told: list[list[str]] = []
+    results: list[list[str]] = []
     with core.session(dsn, autocommit=False) as worker, core.session(dsn) as operator:
         job = core.claim_one(core.runner(worker))
-        waiting = threading.Thread(target=lambda: told.append(core.cancel(core.runner(operator), id_)))
+        waiting = threading.Thread(target=lambda: results.append(core.cancel(core.runner(operator), id_)))
         waiting.start()
         wait_until(
             lambda: sql(
@@ -144,7 +144,7 @@ def test_cancel_meets_a_claim_under_way(dsn: str, sql: Sql) -> None:
         )
         worker.commit()
         waiting.join()
-    assert told == [["canceling"]]
+    assert results == [["canceling"]]
     assert core.finish(sql, job) == []
 
 
@@ -158,7 +158,7 @@ def test_a_claim_steps_over_a_job_that_is_being_canceled(dsn: str, sql: Sql) -> 
 
 
 def test_racing_cancels_and_promotes_never_call_a_waiting_job_unknown(dsn: str, sql: Sql, clock: Clock) -> None:
-    """Jobs go round between live and later while they are canceled: each ends once, and none is 'unknown'."""
+    """Jobs move between live and later while they are canceled: each ends once, and none is 'unknown'."""
     ids = [core.put(sql, retry={"kind": "fixed", "delay": 1}, max_attempts=32_000) for _ in range(60)]
     stop = threading.Event()
 
@@ -167,8 +167,8 @@ def test_racing_cancels_and_promotes_never_call_a_waiting_job_unknown(dsn: str, 
             run = core.runner(conn)
             while not stop.is_set():
                 jobs = core.claim(run, limit=9)
-                told = [{"id": str(j.id), "token": j.token, "outcome": "snoozed", "delay": 1} for j in jobs]
-                run("select finish('{}', '{}', %s::jsonb)", [json.dumps(told)])
+                results = [{"id": str(j.id), "token": j.token, "outcome": "snoozed", "delay": 1} for j in jobs]
+                run("select finish('{}', '{}', %s::jsonb)", [json.dumps(results)])
                 run(
                     "update later set run_at = clock() "
                     "where id in (select id from later limit 9 for update skip locked)"
@@ -184,7 +184,7 @@ def test_racing_cancels_and_promotes_never_call_a_waiting_job_unknown(dsn: str, 
             run = core.runner(conn)
             left = list(ids)
             while left:
-                assert all(mover.is_alive() for mover in movers), "nobody moves the jobs on that it holds"
+                assert all(mover.is_alive() for mover in movers), "no session moves on the jobs that it holds"
                 for id_ in list(left):
                     (outcome,) = core.cancel(run, id_)
                     outcomes[id_].append(outcome)
@@ -203,8 +203,8 @@ def test_racing_cancels_and_promotes_never_call_a_waiting_job_unknown(dsn: str, 
 # -- everybody at once
 
 
-class Told(NamedTuple):
-    """What cancel answered for a job, and how many attempts it had had by then."""
+class CancelResult(NamedTuple):
+    """The outcome of cancel for a job, and its attempts by then."""
 
     outcome: str
     attempts: int
@@ -220,7 +220,7 @@ class Race:
         self.batch = uuid.uuid4()
         sql("select open_batch(%s, 'b')", [self.batch])
         self.ids: list[uuid.UUID] = []
-        self.told: dict[uuid.UUID, Told] = {}
+        self.results: dict[uuid.UUID, CancelResult] = {}
         self.guard = threading.Lock()
         self.deadlocks = 0
 
@@ -239,12 +239,12 @@ class Race:
         time.sleep(rng.random() * 0.01)
         half = len(jobs) // 2
         words = ["error", "snoozed", "released", "succeeded", "error", "failed", "dead"]
-        told = [{"id": str(j.id), "token": j.token, "outcome": rng.choice(words),
+        results = [{"id": str(j.id), "token": j.token, "outcome": rng.choice(words),
                  "delay": rng.choice([None, 0, 0.01])} for j in jobs[half:]]  # fmt: skip
         if rng.random() < 0.8:  # else the worker is gone
             plain = jobs[:half] if rng.random() < 0.3 else []
             sql("select finish(%s::uuid[], %s::bigint[], %s::jsonb)",
-                [[j.id for j in plain], [j.token for j in plain], json.dumps(told)])  # fmt: skip
+                [[j.id for j in plain], [j.token for j in plain], json.dumps(results)])  # fmt: skip
 
     def lose(self, sql: Sql, rng: random.Random) -> None:
         time.sleep(0.01)
@@ -258,15 +258,15 @@ class Race:
         chosen = rng.sample(self.ids[-200:], rng.choice([1, 1, 2, 10]))
         sql("begin")
         rows = sql("select id, outcome from cancel(%s::uuid[])", [chosen])
-        seen = dict(sql("select id, attempts from jobs where id = any (%s)", [chosen]))
+        attempts = dict(sql("select id, attempts from jobs where id = any (%s)", [chosen]))
         sql("commit")
         with self.guard:
             for id_, outcome in rows:
-                self.told.setdefault(id_, Told(outcome, seen[id_]))
+                self.results.setdefault(id_, CancelResult(outcome, attempts[id_]))
         time.sleep(0.01)
 
     def retried(self, work: Work) -> Work:
-        """As clients do: a deadlock's victim tries again."""
+        """Retry a deadlock's victim, as clients do."""
 
         def run(sql: Sql, rng: random.Random) -> None:
             try:
@@ -282,23 +282,23 @@ class Race:
         works = [self.add] * 2 + [self.work] * 3 + [self.lose] + [self.cancel] * 2
         assert hammer(dsn, schema, self.seed, seconds, [self.retried(work) for work in works], self.enough) == []
 
-    def answers(self) -> Counter[str]:
+    def outcomes(self) -> Counter[str]:
         with self.guard:
-            return Counter(told.outcome for told in self.told.values())
+            return Counter(each.outcome for each in self.results.values())
 
     def enough(self) -> bool:
-        return self.answers()["canceling"] > 50 and self.answers()["canceled"] > 20
+        return self.outcomes()["canceling"] > 50 and self.outcomes()["canceled"] > 20
 
     def check(self, sql: Sql) -> None:
         drain(sql)
         rows = sql("select id, status::text, attempts from jobs")
         assert sorted(row[0] for row in rows) == sorted(self.ids), "a job is lost, or in two places"
         ends = {id_: (status, attempts) for id_, status, attempts in rows}
-        for id_, (outcome, attempts) in self.told.items():
+        for id_, (outcome, attempts) in self.results.items():
             status, last = ends[id_]
             assert status == "canceled" or outcome != "canceled", f"{id_} was canceled and is {status}"
-            assert last == attempts, f"{id_} was told {outcome} at attempt {attempts} and had attempt {last} after that"
-        print(f"{len(self.ids)} jobs, {self.answers()}, {self.deadlocks} deadlocks")
+            assert last == attempts, f"{id_} returned {outcome} at attempt {attempts} and had attempt {last} after that"
+        print(f"{len(self.ids)} jobs, {self.outcomes()}, {self.deadlocks} deadlocks")
         assert self.enough(), "too little was canceled to prove anything"
         self.check_batch(sql)
 
@@ -311,26 +311,26 @@ class Race:
 
 
 def drain(sql: Sql) -> None:
-    """Lets everything that is left succeed. Nobody else is there any more, so each round must end something."""
+    """Let everything that is left succeed. No other session is left, so each round must end something."""
     core.lose(sql)
     while left := core.count(sql, "live") + core.count(sql, "later"):
         sql("update later set run_at = clock()")
         core.promote(sql)
         jobs = core.claim(sql, limit=500)
-        assert jobs, f"{left} jobs are left that nobody can claim: {sql(STRANDED)}"
+        assert jobs, f"{left} jobs are left that cannot be claimed: {sql(STRANDED)}"
         assert core.finish(sql, *jobs) == []
 
 
 def test_however_many_leases_a_race_leaves_behind_all_of_its_jobs_are_drained(sql: Sql) -> None:
     """reclaim takes back a number of claims at a time; what is left for its next call is not stranded."""
     for _ in range(25):
-        core.put(sql, retry=NEVER_SEEN)
+        core.put(sql, retry=OUT_OF_REACH)
         core.claim_one(sql)
     drain(sql)
     assert core.count(sql, "history") == 25
 
 
-def test_whoever_was_told_canceling_sees_no_other_attempt_whatever_happens_at_the_same_time(dsn: str, sql: Sql) -> None:
+def test_after_canceling_there_is_no_other_attempt_whatever_happens_at_the_same_time(dsn: str, sql: Sql) -> None:
     race = Race(sql)
     race.run(dsn, "holdfast", 5)
     race.check(sql)

@@ -49,7 +49,7 @@ def test_order_is_the_same_on_each_server(each_sql: Sql) -> None:
     assert [j.id for j in core.claim(each_sql, limit=99)] == [id_ for *_, id_ in sorted(jobs)]
 
 
-def test_queues_that_were_not_asked_for_are_left_alone(sql: Sql) -> None:
+def test_other_queues_are_left_alone(sql: Sql) -> None:
     mail, other = core.put(sql, queue="mail"), core.put(sql, queue="other", priority=0)
     assert [j.id for j in core.claim(sql, queues=["mail", "default"])] == [mail]
     assert core.status(sql, other) == "queued"

@@ -1,4 +1,4 @@
-"""What counting costs: the same however large the tables are, also behind a transaction that stays open."""
+"""The cost of counting: the same however large the tables are, also behind a transaction that stays open."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def flush(sql: Sql) -> None:
 def pages_read(sql: Sql, statement: str) -> int:
     """Return how many pages a statement visits, in memory or not, on its second run."""
     sql(statement)
-    ((told,),) = sql(f"explain (analyze, buffers, costs off, timing off, summary off, format json) {statement}")
-    plan = told[0]["Plan"]
+    ((plan,),) = sql(f"explain (analyze, buffers, costs off, timing off, summary off, format json) {statement}")
+    plan = plan[0]["Plan"]
     return int(plan["Shared Hit Blocks"] + plan["Shared Read Blocks"])
 
 
@@ -104,7 +104,7 @@ def test_waiting_jobs_are_counted_past_the_rows_that_an_open_transaction_keeps(s
     assert read < 3000, f"{read:,} pages were read behind 60,000 dead rows"
 
 
-def test_a_long_queue_is_estimated_for_the_queues_that_were_asked_for(sql: Sql) -> None:
+def test_a_long_queue_is_estimated_for_the_given_queues(sql: Sql) -> None:
     for queue in ("a", "b"):
         sql("insert into live (id, task, queue) select uuid7(), 't', %s from generate_series(1, 12000)", [queue])
     assert sql("select count_waiting('{a}'), count_waiting('{a,b}'), count_waiting('{c}')") == [(12000, 24000, 0)]
@@ -166,7 +166,7 @@ def test_where_a_look_is_quick_every_round_looks_at_all(sql: Sql) -> None:
 
 
 def begun(sql: Sql, number: int) -> list[uuid.UUID]:
-    """Closed batches whose only job has ended, and that nobody has ended yet, in the order of their ids."""
+    """Return closed batches whose only job has ended, and that are not ended yet, in the order of their ids."""
     sql("insert into batches (id, name, open, created_at) select uuid7(), 'b', false, clock() "
         "from generate_series(1, %s)", [number])  # fmt: skip
     sql("insert into batch_counts (batch, backend, added, succeeded) select id, 1, 1, 1 from batches")

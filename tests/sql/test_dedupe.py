@@ -1,4 +1,4 @@
-"""Dedupe keys: who holds one, for how long, and what a second job with the same key comes to (R9, I11)."""
+"""Dedupe keys: who holds one, for how long, and the result of a second job with the same key (R9, I11)."""
 
 from __future__ import annotations
 
@@ -131,11 +131,11 @@ def test_a_kept_key_is_free_again_after_its_period_and_not_before(sql: Sql, cloc
     first, _ = keyed(sql, "success", dedupe_keep="1 hour")
     clock.advance(7200)  # the period begins with the success
     job = core.claim_one(sql)
-    told = json.dumps([{"id": str(job.id), "token": job.token, "outcome": "succeeded", "result": result}])
+    results = json.dumps([{"id": str(job.id), "token": job.token, "outcome": "succeeded", "result": result}])
     if result is None:
         core.finish(sql, job)
     else:
-        assert sql("select finish('{}', '{}', %s::jsonb)", [told]) == []
+        assert sql("select finish('{}', '{}', %s::jsonb)", [results]) == []
     clock.advance(3599)
     assert keyed(sql, "success") == (first, "existing")
     clock.advance(1)
@@ -289,7 +289,7 @@ def test_the_same_job_again_is_accepted_once_wherever_it_has_got_to(each_sql: Sq
 
 
 def test_the_same_job_again_does_not_take_back_a_key_it_gave_up_when_it_started(sql: Sql) -> None:
-    """Scope queued: the key is free once the job runs. A late repeat must not take it, or the next job is swallowed."""
+    """Scope queued: the key is free once the job runs. A late repeat must not take it, or the next job is dropped."""
     first = uuid.uuid4()
     keyed(sql, "queued", id=first)
     core.claim_one(sql)
@@ -307,16 +307,16 @@ def test_the_same_job_again_leaves_a_newer_holder_of_its_key_alone(sql: Sql, on_
     keyed(sql, id=first, payload={"n": 1})
     core.finish(sql, core.claim_one(sql))
     second, _ = keyed(sql, payload={"n": 2})
-    told = keyed(sql, id=first, payload={"n": 1}, on_conflict=on_conflict)
+    result = keyed(sql, id=first, payload={"n": 1}, on_conflict=on_conflict)
     assert core.look(sql, second).payload == {"n": 2}
-    assert told == (first, "existing")
+    assert result == (first, "existing")
 
 
 # -- races and transactions
 
 
 def test_twenty_threads_with_one_key_make_one_job(each_dsn: str, each_sql: Sql) -> None:
-    told: list[tuple[uuid.UUID, str]] = []
+    results: list[tuple[uuid.UUID, str]] = []
     start = threading.Barrier(20)
 
     def work() -> None:
@@ -324,16 +324,16 @@ def test_twenty_threads_with_one_key_make_one_job(each_dsn: str, each_sql: Sql) 
             run = core.runner(conn)
             start.wait(40)
             for _ in range(3):
-                told.append(keyed(run))
+                results.append(keyed(run))
 
     threads = [threading.Thread(target=work) for _ in range(20)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(told) == 60
-    assert len({id_ for id_, _ in told}) == 1
-    assert [outcome for _, outcome in told].count("created") == 1
+    assert len(results) == 60
+    assert len({id_ for id_, _ in results}) == 1
+    assert [outcome for _, outcome in results].count("created") == 1
     assert core.count(each_sql, "jobs") == 1
 
 
@@ -376,10 +376,10 @@ def test_threads_that_enqueue_claim_and_finish_one_key_never_hold_it_twice(dsn: 
 
 
 def test_a_holder_that_is_rolled_back_frees_the_key(dsn: str, sql: Sql) -> None:
-    told: list[tuple[uuid.UUID, str]] = []
+    results: list[tuple[uuid.UUID, str]] = []
     with core.session(dsn, autocommit=False) as one, core.session(dsn) as two:
         first, _ = keyed(core.runner(one))
-        waiting = threading.Thread(target=lambda: told.append(keyed(core.runner(two))))
+        waiting = threading.Thread(target=lambda: results.append(keyed(core.runner(two))))
         waiting.start()
         wait_until(
             lambda: sql(
@@ -388,17 +388,17 @@ def test_a_holder_that_is_rolled_back_frees_the_key(dsn: str, sql: Sql) -> None:
         )
         one.rollback()
         waiting.join()
-    ((second, outcome),) = told
+    ((second, outcome),) = results
     assert outcome == "created"
     assert second != first
     assert sql("select id from jobs") == [(second,)]
 
 
-def test_a_holder_that_commits_meanwhile_is_answered_with(dsn: str, sql: Sql) -> None:
-    told: list[tuple[uuid.UUID, str]] = []
+def test_a_holder_that_commits_meanwhile_is_returned(dsn: str, sql: Sql) -> None:
+    results: list[tuple[uuid.UUID, str]] = []
     with core.session(dsn, autocommit=False) as one, core.session(dsn) as two:
         first, _ = keyed(core.runner(one))
-        waiting = threading.Thread(target=lambda: told.append(keyed(core.runner(two))))
+        waiting = threading.Thread(target=lambda: results.append(keyed(core.runner(two))))
         waiting.start()
         wait_until(
             lambda: sql(
@@ -407,7 +407,7 @@ def test_a_holder_that_commits_meanwhile_is_answered_with(dsn: str, sql: Sql) ->
         )
         one.commit()
         waiting.join()
-    assert told == [(first, "existing")]
+    assert results == [(first, "existing")]
 
 
 @pytest.mark.parametrize("on_conflict", ["existing", "replace"])
@@ -437,7 +437,7 @@ def test_a_long_transaction_that_replaced_a_payload_does_not_hold_up_other_claim
 
 
 def waits(sql: Sql, conn: psycopg.Connection) -> bool:
-    """Whether a session waits for a lock."""
+    """Return whether a session waits for a lock."""
     query = "select 1 from pg_stat_activity where pid = %s and wait_event_type = 'Lock'"
     return bool(sql(query, [conn.info.backend_pid]))
 
@@ -445,49 +445,49 @@ def waits(sql: Sql, conn: psycopg.Connection) -> bool:
 def while_waiting(
     dsn: str, sql: Sql, first: Callable[[Sql], object], second: Callable[[Sql], tuple[uuid.UUID, str]]
 ) -> tuple[uuid.UUID, str]:
-    """The second call, made while the first one's transaction is open; that is committed once the second waits."""
-    told: list[tuple[uuid.UUID, str]] = []
+    """Make the second call while the first one's transaction is open, and commit that once the second waits."""
+    results: list[tuple[uuid.UUID, str]] = []
     with core.session(dsn, autocommit=False) as one, core.session(dsn) as two:
         first(core.runner(one))
-        calling = threading.Thread(target=lambda: told.append(second(core.runner(two))))
+        calling = threading.Thread(target=lambda: results.append(second(core.runner(two))))
         calling.start()
         wait_until(lambda: waits(sql, two) or not calling.is_alive())
         one.commit()
         calling.join()
-    assert len(told) == 1, "the second call failed"
-    return told[0]
+    assert len(results) == 1, "the second call failed"
+    return results[0]
 
 
 @pytest.mark.parametrize("delay", [None, "1 hour"])
 def test_of_two_payloads_that_replace_the_later_stays(dsn: str, sql: Sql, delay: str | None) -> None:
     first, _ = keyed(sql, payload={"n": 1}, delay=delay)
-    told = while_waiting(
+    result = while_waiting(
         dsn,
         sql,
         lambda run: keyed(run, payload={"n": 2}, on_conflict="replace"),
         lambda run: keyed(run, payload={"n": 3}, on_conflict="replace"),
     )
-    assert told == (first, "replaced")
+    assert result == (first, "replaced")
     assert core.look(sql, first).payload == {"n": 3}
 
 
 def test_a_payload_that_replaces_finds_a_holder_that_has_just_come_due(dsn: str, sql: Sql) -> None:
     first, _ = keyed(sql, payload={"n": 1}, delay="1 hour")
     sql("update later set run_at = clock()")
-    told = while_waiting(dsn, sql, core.promote, lambda run: keyed(run, payload={"n": 2}, on_conflict="replace"))
-    assert told == (first, "replaced")
+    result = while_waiting(dsn, sql, core.promote, lambda run: keyed(run, payload={"n": 2}, on_conflict="replace"))
+    assert result == (first, "replaced")
     assert (core.place(sql, first), core.look(sql, first).payload) == ("live", {"n": 2})
 
 
 def test_a_payload_that_came_while_the_holder_started_makes_a_job_of_its_own(dsn: str, sql: Sql) -> None:
     """Scope queued: the key is free when the job starts, so the payload has a job to go to."""
     first, _ = keyed(sql, "queued", payload={"n": 1})
-    told = while_waiting(
+    result = while_waiting(
         dsn, sql, core.claim_one, lambda run: keyed(run, "queued", payload={"n": 2}, on_conflict="replace")
     )
-    assert told[1] == "created"
-    assert told[0] != first
-    assert core.look(sql, told[0]).payload == {"n": 2}
+    assert result[1] == "created"
+    assert result[0] != first
+    assert core.look(sql, result[0]).payload == {"n": 2}
 
 
 def test_a_payload_that_cannot_replace_in_time_is_refused_and_not_dropped(dsn: str, sql: Sql) -> None:
@@ -515,15 +515,15 @@ def test_an_id_is_accepted_once_although_one_call_finds_it_delayed_and_another_d
 
 
 def test_an_id_whose_delayed_call_is_rolled_back_is_accepted_by_the_one_that_waited(dsn: str, sql: Sql) -> None:
-    id_, told = uuid.uuid4(), []
+    id_, results = uuid.uuid4(), []
     with core.session(dsn, autocommit=False) as one, core.session(dsn) as two:
         core.enqueue(core.runner(one), id=id_, delay="1 hour")
-        calling = threading.Thread(target=lambda: told.append(core.enqueue(core.runner(two), id=id_)))
+        calling = threading.Thread(target=lambda: results.append(core.enqueue(core.runner(two), id=id_)))
         calling.start()
         wait_until(lambda: waits(sql, two) or not calling.is_alive())
         one.rollback()
         calling.join()
-    assert told == [(id_, "created")]
+    assert results == [(id_, "created")]
     assert core.place(sql, id_) == "live"
 
 

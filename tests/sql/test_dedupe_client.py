@@ -55,9 +55,9 @@ def test_tenants_and_tasks_never_meet(tasks: tuple[Any, Any]) -> None:
 
 def test_a_tenant_named_global_does_not_meet_the_jobs_of_no_tenant(tasks: tuple[Any, Any]) -> None:
     mail, _ = tasks
-    nobody = mail.enqueue("a")
+    without_tenant = mail.enqueue("a")
     someone = mail.using(tenant="global").enqueue("a")
-    assert someone.id != nobody.id
+    assert someone.id != without_tenant.id
 
 
 def test_colons_in_names_cannot_make_two_tenants_meet(hf: Holdfast) -> None:

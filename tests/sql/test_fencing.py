@@ -1,7 +1,7 @@
-"""Fencing: a worker that lost its lease can change nothing any more, and a job that is lost every time ends.
+"""Fencing: a worker that lost its lease can change nothing, and a job that is lost every time ends.
 
 The checks are functions over a schema, so that the last tests can prove them on mutants: schemas whose functions have
-lost a predicate. A check that stays green there would be worth nothing.
+lost a predicate. A check that passes there proves nothing.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from sql_clock import Clock, clock_fixture  # noqa: F401 - fixture
 from sql_core import Claimed, Sql
 
 
-def outcome(sql: Sql, job: Claimed, **told: Any) -> bool:
-    """One outcome through finish(), as workers send it; whether it was accepted."""
-    outcomes = [{"id": str(job.id), "token": job.token, **told}]
+def outcome(sql: Sql, job: Claimed, **word: Any) -> bool:
+    """Send one outcome through finish(), as workers do; return whether it was accepted."""
+    outcomes = [{"id": str(job.id), "token": job.token, **word}]
     return not sql("select finish('{}', '{}', %s::jsonb, '{}')", [json.dumps(outcomes)])
 
 
-# Every way in which an attempt can end; each answers whether it was accepted.
+# Every way in which an attempt can end; each returns whether it was accepted.
 ENDS: dict[str, Callable[[Sql, Claimed], bool]] = {
     "finish": lambda sql, job: not core.finish(sql, job),
     "finish keeping count": lambda sql, job: (
@@ -45,7 +45,7 @@ every_end = pytest.mark.parametrize("end", ENDS.values(), ids=ENDS)
 
 
 def check_zombie(sql: Sql, end: Callable[[Sql, Claimed], bool]) -> None:
-    """A worker wakes up after its job was reclaimed and claimed by another: refused, and the other is untouched."""
+    """Wake a worker after its job was reclaimed and claimed by another: refused, and the other is untouched."""
     core.put(sql, max_attempts=5)
     zombie = core.claim_one(sql, "zombie")
     core.lose(sql)
@@ -60,7 +60,7 @@ def check_zombie(sql: Sql, end: Callable[[Sql, Claimed], bool]) -> None:
 
 
 def check_poison(sql: Sql) -> None:
-    """A job that kills its worker every time is dead after max_attempts, not one round later."""
+    """Check that a job that kills its worker every time is dead after max_attempts, not one round later."""
     job = core.put(sql, max_attempts=3)
     for attempt in (1, 2, 3):
         assert core.claim_one(sql, f"victim {attempt}").attempt == attempt
@@ -165,7 +165,7 @@ def test_every_end_is_refused_on_each_server(each_sql: Sql, end: Callable[[Sql, 
     check_zombie(each_sql, end)
 
 
-def test_stale_and_right_results_in_one_batch_are_told_apart(sql: Sql) -> None:
+def test_stale_and_right_results_in_one_batch_are_distinguished(sql: Sql) -> None:
     ids = [core.put(sql) for _ in range(4)]
     first = core.claim(sql, "a", 2)
     core.lose(sql)
@@ -193,8 +193,8 @@ def test_a_stale_outcome_is_reported_whatever_else_is_left_out(sql: Sql) -> None
     core.put(sql)
     stale = core.claim_one(sql)
     core.lose(sql)
-    told = "jsonb_build_array(jsonb_build_object('id', %s::uuid, 'token', %s::bigint, 'outcome', 'failed'))"
-    refused = sql(f"select finish(null, null, {told})", [stale.id, stale.token])
+    outcomes = "jsonb_build_array(jsonb_build_object('id', %s::uuid, 'token', %s::bigint, 'outcome', 'failed'))"
+    refused = sql(f"select finish(null, null, {outcomes})", [stale.id, stale.token])
     assert refused == [(stale.id,)]
 
 
@@ -245,7 +245,7 @@ def test_a_renewed_lease_is_not_reclaimed(sql: Sql, clock: Clock) -> None:
 
 @every_end
 def test_a_worker_whose_claims_were_taken_back_changes_nothing(sql: Sql, end: Callable[[Sql, Claimed], bool]) -> None:
-    """A supervisor that were wrong about the end of a process would cost an attempt, and nothing else."""
+    """A supervisor that is wrong about the end of a process costs an attempt, and nothing else."""
     core.put(sql, max_attempts=5)
     zombie = core.claim_one(sql, "zombie")
     core.put(sql)
@@ -269,7 +269,7 @@ def test_a_worker_whose_claims_were_taken_back_is_forgotten(sql: Sql) -> None:
 
 
 def test_taking_back_a_workers_claims_waits_for_no_transaction(dsn: str, sql: Sql) -> None:
-    """What a transaction holds is left to the leader, who finds it expired."""
+    """Jobs that a transaction holds are left to the leader, which finds them expired."""
     core.put(sql)
     core.put(sql)
     held, free = core.claim_one(sql, "w"), core.claim_one(sql, "w")
@@ -283,7 +283,7 @@ def test_taking_back_a_workers_claims_waits_for_no_transaction(dsn: str, sql: Sq
     assert core.status(sql, held.id) == "retrying"
 
 
-def test_a_start_is_marked_by_the_tokens_owner_alone_and_waits_for_nobody(dsn: str, sql: Sql) -> None:
+def test_a_start_is_marked_by_the_tokens_owner_alone_and_waits_for_no_lock(dsn: str, sql: Sql) -> None:
     core.put(sql)
     job = core.claim_one(sql, "w")
     sql("update live set claimed_at = claimed_at - interval '1 hour'")
@@ -375,7 +375,7 @@ def test_the_renewal_check_goes_red_when_expiry_is_ignored(dsn: str) -> None:
 
 
 def test_the_checks_are_green_on_an_unchanged_copy(dsn: str) -> None:
-    """So that the red above comes from the mutation, not from the copy."""
+    """This shows that the failures above come from the mutation, not from the copy."""
     with mutant(dsn, {}) as sql:
         for end in ENDS.values():
             sql("truncate live, later, dead, history, claims")

@@ -1,4 +1,4 @@
-"""Where flow control could stumble: rows that another transaction holds, jobs in lanes where they do not belong,
+"""Edge cases of flow control: rows that another transaction holds, jobs in lanes where they do not belong,
 callers with a snapshot of their own, numbers at their bounds."""
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from sql_core import Sql
 
 
 def look(sql: Sql, *, limit: int = 10, free: int = 10) -> tuple[list[Any], dict[str, Any]]:
-    """What a worker claims, and what the claim says beside it."""
+    """Return what a worker claims, and what the claim returns beside it."""
     rows = sql("select id, info from claim('w', '{default}', %s, '60s', null, false, %s)", [limit, free])
     assert [info is None for _, info in rows] == [False] + [True] * (len(rows) - 1), "on the first row"
     return [id_ for id_, _ in rows if id_ is not None], rows[0][1]
 
 
-def look_while_told(sql: Sql, *, limit: int = 10) -> list[Any]:
-    """What a worker claims that comes again for as long as a claim says that there may be more."""
+def claim_while_more(sql: Sql, *, limit: int = 10) -> list[Any]:
+    """Return what a worker claims that repeats while a claim says that there may be more."""
     found: list[Any] = []
     for _ in range(20):
         more, info = look(sql, limit=limit)
         found += more
         if not info["more"]:
             return found
-    raise AssertionError("it is told to come again for ever")
+    raise AssertionError("every claim says that there is more")
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def test_a_lane_whose_job_must_wait_for_a_slot_is_not_taken_for_empty(sql: Sql) 
         assert (found, info["waiting"]) == ([], 1)
     found, info = look(sql, free=1)
     assert (len(found), info["started"]) == (1, [str(id_) for id_ in found])
-    assert look_while_told(sql) == []
+    assert claim_while_more(sql) == []
     assert look(sql, free=0)[1]["waiting"] == 0
 
 
@@ -71,13 +71,13 @@ def test_tenants_beside_many_lanes_without_room_are_found_by_the_first_claim(eac
     for n in range(3):
         flow.put(sql, tenant=f"t{n}", number=2)
     assert len(look(sql)[0]) == 6
-    assert look_while_told(sql) == []
+    assert claim_while_more(sql) == []
     assert sql("select count(*), count(distinct closed_by) from lanes where closed_by like 'k:%%'") == [(600, 600)]
     assert sql("select ring_has_work('{default}')") == [(False,)], "no claim looks at them again"
 
 
 def test_a_claim_locks_no_more_than_it_takes(sql: Sql, other: Any) -> None:
-    """Jobs under a rate are taken for free slots alone. To go on would lock all there is, and stop all others."""
+    """Jobs under a rate are taken for free slots alone. Going on would lock all of them, and block other claims."""
     sql("insert into limit_rules (template, pattern, code, updated_at) "
         """values ('r:{n}', 'r:%', '{"rate": 100, "per": 1, "burst": 100}', now())""")  # fmt: skip
     sql("insert into live (id, task, tenant, lane, keys) select gen_random_uuid(), 't', 't' || n, "
@@ -110,7 +110,7 @@ def test_jobs_in_one_lane_that_wait_for_other_limits_are_moved_apart(sql: Sql) -
     sql("update live set lane = 7")
     done: set[Any] = set()
     for _ in range(5):
-        found = look_while_told(sql)
+        found = claim_while_more(sql)
         assert len(set(full) & set(found)) <= 1
         assert flow.drift(sql) == []
         sql("select finish(array_agg(id), array_agg(token)) from live where token is not null")
@@ -126,14 +126,14 @@ def test_a_job_behind_many_that_must_wait_is_found_at_once(sql: Sql, key: str) -
         "select gen_random_uuid(), 'slow', t, lane_of(t, null), now() - interval '1 minute' "
         "from generate_series(1, 300), (values (%s)) as v(t)", ["acme" if key == "tenant:acme" else None])  # fmt: skip
     sql("insert into live (id, task) values (gen_random_uuid(), 'quick')")
-    assert len(look_while_told(sql, limit=5)) == 1
+    assert len(claim_while_more(sql, limit=5)) == 1
     assert sql("select count(*) filter (where lane <> 0), count(*) filter (where token is null) from live") == [
         (300, 300)
     ]
 
 
 def test_a_tenants_job_cannot_be_put_among_the_plain_ones(each_sql: Sql) -> None:
-    """Claims would not know of it: whether it is its turn, or whether its tenant is paused."""
+    """Claims could not know whether it is its turn, or whether its tenant is paused."""
     for columns, values in (("tenant", "'acme'"), ("keys", "'{k}'")):
         with pytest.raises(CheckViolation, match="live_has_a_lane"):
             each_sql(f"insert into live (id, task, {columns}) values (gen_random_uuid(), 't', {values})")
@@ -152,7 +152,7 @@ def test_limits_of_a_tenant_hold_whatever_lane_a_client_has_chosen(each_sql: Sql
     assert flow.drift(each_sql) == []
 
 
-def test_a_worker_from_before_there_were_lanes_is_told_nothing_it_cannot_read(sql: Sql) -> None:
+def test_a_worker_from_before_there_were_lanes_gets_no_payload_it_cannot_read(sql: Sql) -> None:
     flow.limit(sql, "queue:default", concurrency=1)
     flow.put(sql, number=2)
     after = json.dumps({"default/2": [0, "00000000-0000-0000-0000-000000000000"]})
@@ -226,30 +226,30 @@ def test_sleepers_are_woken_in_every_queue_where_a_lane_waits_for_the_key(dsn: s
         listener.execute("listen holdfast_wake")
         flow.end(sql, job)
         sql("select pg_notify('holdfast_wake', 'last')")
-        heard = [notice.payload for notice in listener.notifies(timeout=5, stop_after=3)]
-    assert sorted(heard) == ["far", "last", "same"]
+        payloads = [notice.payload for notice in listener.notifies(timeout=5, stop_after=3)]
+    assert sorted(payloads) == ["far", "last", "same"]
 
 
 def test_a_worker_sleeps_until_there_is_room_again_by_itself(sql: Sql) -> None:
     flow.limit(sql, "full", concurrency=1)
     flow.put(sql, keys=["full"], number=3)
-    assert len(look_while_told(sql)) == 1
-    assert sql("select sleep('w', '{default}')") == [(None,)], "only the end of a job can tell"
+    assert len(claim_while_more(sql)) == 1
+    assert sql("select sleep('w', '{default}')") == [(None,)], "only the end of a job can wake it"
     flow.limit(sql, "rate", rate=1, per=10, burst=1)
     flow.limit(sql, "both", concurrency=5, rate=1, per=5, burst=1)
     flow.put(sql, keys=["rate"], number=3)
-    assert len(look_while_told(sql)) == 1
+    assert len(claim_while_more(sql)) == 1
     assert sql("select sleep('w', '{default}')") == [(pytest.approx(10, abs=0.5),)]
     assert sql("select sleep('w', '{elsewhere}')") == [(None,)], "no lane of that queue waits for it"
     flow.put(sql, keys=["both"], number=3)
-    assert len(look_while_told(sql)) == 1
+    assert len(claim_while_more(sql)) == 1
     assert sql("select sleep('w', '{default}')") == [(pytest.approx(5, abs=0.5),)]
     assert sql("select ring_has_work('{default}')") == [(False,)], "until then no claim looks at them"
 
 
 @pytest.mark.parametrize("number", [1, 10])
 def test_jobs_that_another_transaction_holds_keep_no_others_from_being_found(sql: Sql, other: Any, number: int) -> None:
-    """With one slot only one flow is visited in a lap, and it may be the one whose jobs are held."""
+    """With one slot only one flow is visited in a round, and it may be the one whose jobs are locked."""
     for n in range(number):
         flow.put(sql, tenant="held", keys=[f"k{n}"], number=2)
     flow.put(sql, tenant="free", number=100)

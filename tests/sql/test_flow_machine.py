@@ -1,8 +1,8 @@
-"""Limits, rates, breakers, pauses and tenants against a plain Python model of what they promise, in random order, under
+"""Limits, rates, breakers, pauses and tenants against a plain Python model, in random order, under
 a clock of the test's.
 
-The model does not say which jobs a claim takes, only which it may take: none whose key is full, spent, paused or
-open. After each step counters must be the truth, and a claim that finds nothing must have had nothing to find.
+The model does not define which jobs a claim takes, only which it may take: none whose key is full, spent, paused or
+open. After each step counters must be exact, and a claim that finds nothing must have had nothing to find.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ LOCK = "pg_advisory_{}(1215259732, hashtext('the ring of ' || current_schema()))
 
 
 class Machine(RuleBasedStateMachine):
-    """Draws calls, makes them on the database and on the model, and compares."""
+    """Draw calls, make them on the database and on the model, and compare."""
 
     def __init__(self, conn: psycopg.Connection, other: psycopg.Connection, holder: Any, clock: Clock) -> None:
         super().__init__()
@@ -64,7 +64,7 @@ class Machine(RuleBasedStateMachine):
         self.jobs: dict[uuid.UUID, Job] = {}
         self.limits: dict[str, Key] = {}
         self.rows: dict[str, Any] = {}  # when the database made its row of each key
-        self.uncommitted: list[Callable[[], None]] = []  # what the other transaction will have done
+        self.uncommitted: list[Callable[[], None]] = []  # the effects of the other transaction
         self.changing: set[str] = set()  # keys whose settings it has changed
         self.ending: set[uuid.UUID] = set()  # jobs that it has ended
         for key, given in {
@@ -163,7 +163,7 @@ class Machine(RuleBasedStateMachine):
     @rule(pick=st.integers(0, 1000), outcome=st.sampled_from(["succeeded", "error", "released"]))
     def an_end_does_not_commit(self, pick: int, outcome: str) -> None:
         (job,) = self.chosen([pick])
-        self.tell(core.runner(self.other), job, outcome, None)
+        self.report(core.runner(self.other), job, outcome, None)
         call = next(self.calls)
         self.ending.add(job.id)
         self.uncommitted.append(lambda: self.ended(job, outcome, None, call))
@@ -182,7 +182,7 @@ class Machine(RuleBasedStateMachine):
     # -- claims
 
     def take(self, limit: int, queues: list[str], **more: Any) -> tuple[list[Taken], dict[str, Any]]:
-        """Jobs, and what the claim tells beside them."""
+        """Return the jobs, and what the claim returns beside them."""
         given = {"free": None, "cap": None, "served": None, "direct": False} | more
         rows = self.sql(
             "select id, token, tenant, queue, task, priority, attempt, keys, info from claim('w', %(queues)s::text[], "
@@ -209,7 +209,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(rule=draw.rules, limit=st.sampled_from([5, 30]), free=st.sampled_from([None, 0, 1, 5]))
     def claim_from_a_queue_that_has_a_limit(self, rule: dict[str, Any], limit: int, free: int | None) -> None:
-        """Plain jobs and those of tenants share it."""
+        """Let plain jobs and those of tenants share it."""
         for tenant in (None, "a", "c"):
             self.enqueue(tenant, "t", [], 2, "default", 4)
         self.change_a_limit("queue:default", rule)
@@ -224,13 +224,13 @@ class Machine(RuleBasedStateMachine):
 
     @rule(limit=st.sampled_from([1, 50]), queues=draw.queue_lists)
     def claim_while_another_session_has_the_ring(self, limit: int, queues: list[str]) -> None:
-        """It finds plain jobs only, and knows that there may be others."""
+        """Find plain jobs only, and report that there may be more."""
         self.holder(f"select {LOCK.format('lock')}")
         try:
             taken, info = self.take(limit, queues, free=limit)
         finally:
             self.holder(f"select {LOCK.format('unlock')}")
-        assert all(self.jobs[job.id].plain for job in taken), "the ring was not asked"
+        assert all(self.jobs[job.id].plain for job in taken), "the ring was not read"
         left = self.could_run(queues)
         assert not left or info["busy"] or info["more"] or len(taken) == limit, f"{left} could run, and nothing says so"
 
@@ -264,7 +264,7 @@ class Machine(RuleBasedStateMachine):
         assert running == {name: key.running for name, key in self.limits.items() if key.running}
 
     def take_up_ended(self) -> None:
-        """A claim takes into account what has ended, all of it or nothing: that is its own affair."""
+        """Let a claim fold in what has ended, all of it or nothing."""
         if self.sql("select not exists (table releases)") == [(True,)]:
             for key in self.limits.values():
                 key.take_up(self.now)
@@ -276,7 +276,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(limit=st.sampled_from([1, 3, 50]), queues=draw.queue_lists)
     def claim_until_there_is_nothing(self, limit: int, queues: list[str]) -> None:
-        """Never idle, nothing starved: claims that go on while there is more find all that may run, however it lies."""
+        """Check that claims that go on while there is more find all that may run: never idle, nothing starved."""
         waiting = sum(job.taken is None for job in self.jobs.values())
         for _ in range(3 * waiting + 6):
             taken, info = self.take(limit, queues, free=limit)
@@ -303,18 +303,18 @@ class Machine(RuleBasedStateMachine):
         return list({job.id: job for job in (running[pick % len(running)] for pick in chosen)}.values())
 
     def freed(self, jobs: Iterable[Job], verdict: int, counts: list[str] | None, call: int) -> None:
-        """What one call gives back."""
+        """Apply what one call releases."""
         ended: dict[str, list[tuple[Job, int]]] = defaultdict(list)
         for job in jobs:
             for name in job.counted:
                 counted = verdict if verdict != BAD or counts is None or name in counts else NEITHER
                 ended[name].append((job, counted))
             job.taken, job.expires_at, job.counted = None, None, ()
-        for name, told in ended.items():
+        for name, outcome in ended.items():
             key = self.limits[name]
-            key.running -= len(told)
-            verdicts = [went for _, went in told]
-            probe = next((went for job, went in told if job.id == key.probe), None)
+            key.running -= len(outcome)
+            verdicts = [went for _, went in outcome]
+            probe = next((went for job, went in outcome if job.id == key.probe), None)
             key.ended.append(Ended(call, verdicts.count(GOOD), verdicts.count(BAD), probe))
 
     @precondition(lambda self: self.running())
@@ -334,10 +334,10 @@ class Machine(RuleBasedStateMachine):
         self.end_one(job, outcome, counts)
 
     def end_one(self, job: Job, outcome: str, counts: list[str] | None) -> None:
-        self.tell(self.sql, job, outcome, counts)
+        self.report(self.sql, job, outcome, counts)
         self.ended(job, outcome, counts, next(self.calls))
 
-    def tell(self, sql: flow.Sql, job: Job, outcome: str, counts: list[str] | None) -> None:
+    def report(self, sql: flow.Sql, job: Job, outcome: str, counts: list[str] | None) -> None:
         more = {"delay": 0} if outcome in ("error", "snoozed") else {}
         if counts is not None:
             more["counts"] = counts
@@ -352,7 +352,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(probes=st.lists(st.sampled_from(["error", "succeeded", "released"]), max_size=3))
     def a_destination_is_down_for_a_while(self, probes: list[str]) -> None:
-        """Jobs fail until the breaker opens; then one is tried after each pause, and ends as drawn."""
+        """Let jobs fail until the breaker opens; then one is tried after each pause, and ends as drawn."""
         self.enqueue(None, "t", ["breaker"], 2, "default", 4)
         for outcome in ["error", "error", *probes]:
             self.time_passes_until_a_probe_may_go()
@@ -375,7 +375,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(first=st.sampled_from(["default", "mail"]))
     def jobs_of_two_queues_wait_for_one_key(self, first: str) -> None:
-        """That no claim asks for one of them does not keep the other waiting."""
+        """Check that one queue without claims does not keep the other waiting."""
         for queue in (first, "mail" if first == "default" else "default"):
             self.enqueue("c", "u", ["k1"], 1, queue, 2)
             self.take(30, [queue])
@@ -429,7 +429,7 @@ class Machine(RuleBasedStateMachine):
 
 
 def explore(dsn: str, clock: Clock, *, schema: str = "holdfast", budget: float, phases: tuple[Phase, ...]) -> None:
-    """Rounds of a few runs each, every one with a seed of its own, until the time is used up."""
+    """Run rounds of a few runs each, every one with a seed of its own, until the time is used up."""
     given = os.environ.get("HOLDFAST_TEST_SEED")
     ends = time.monotonic() + budget
     with (
@@ -437,7 +437,7 @@ def explore(dsn: str, clock: Clock, *, schema: str = "holdfast", budget: float, 
         core.session(dsn, schema, autocommit=False) as other,
         core.session(dsn, schema) as holder,
     ):
-        conn.execute("set statement_timeout = '5s'")  # nothing waits for what another session holds
+        conn.execute("set statement_timeout = '5s'")  # nothing waits for another session's locks
         rounds = itertools.count(1)
         while True:
             number = int(given) if given else next(rounds) if "CI" in os.environ else random.randrange(2**32)
@@ -454,7 +454,7 @@ def explore(dsn: str, clock: Clock, *, schema: str = "holdfast", budget: float, 
                 return
 
 
-@pytest.mark.timeout(400)  # a failure is shrunk, and that takes its time
+@pytest.mark.timeout(400)  # shrinking a failure takes time
 def test_limits_keep_the_promises_of_the_model(dsn: str, clock: Clock) -> None:
     explore(dsn, clock, budget=200 if LONG else 15, phases=(Phase.generate, Phase.shrink))
 

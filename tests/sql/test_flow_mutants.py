@@ -1,4 +1,4 @@
-"""The machine of test_flow_machine.py notices each promise that is broken on purpose."""
+"""The machine of test_flow_machine.py detects each deliberate fault."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ async def test_a_worker_starts_although_an_open_transaction_keeps_partitions_fro
 
 
 def drop_partitions(sql: Any) -> None:
-    """As after more days without a worker than partitions are made ahead."""
+    """Drop partitions, as after more days without a worker than partitions are made ahead."""
     for name in partitions(sql):
         sql(f"drop table {name}")
 

@@ -35,7 +35,7 @@ values = st.recursive(
 
 
 def same(one: Any, other: Any) -> bool:
-    """Equality as JSON has it: true is not 1, but there is only one kind of number."""
+    """Compare as JSON does: true is not 1, but there is only one kind of number."""
     if isinstance(one, list):
         return isinstance(other, list) and len(one) == len(other) and all(map(same, one, other))
     if isinstance(one, dict):
@@ -46,7 +46,7 @@ def same(one: Any, other: Any) -> bool:
 
 
 def claimed_payload(hf: Holdfast, sql: Sql) -> tuple[str, str]:
-    """The id and payload of the next job, as a worker gets them."""
+    """Return the id and payload of the next job, as a worker gets them."""
     call = Calls("holdfast").claim("w", ["default"], 1, 60, None, False, 1)
     ((id_, _, _, payload, *_),) = sql(call.sql, call.params)
     return id_, payload
@@ -123,7 +123,7 @@ REFUSED: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("options", REFUSED.values(), ids=REFUSED)
 @pytest.mark.parametrize("way", ["plain", "delayed", "many"])
 def test_what_sql_refuses_is_refused_on_every_way_in(hf: Holdfast, sql: Sql, options: dict[str, Any], way: str) -> None:
-    """R2 and R29: a job that enqueue() would refuse must not come in by another door."""
+    """R2 and R29: a job that enqueue() would refuse must not be accepted by another way."""
 
     @hf.task(name="t")
     def handler() -> None: ...
@@ -178,7 +178,7 @@ def test_json_that_readers_can_decode_is_stored_as_it_came(sql: Sql, text: str) 
 
 
 def test_a_job_that_allows_no_attempt_cannot_be_stored(dsn: str, sql: Sql) -> None:
-    """Copied in by a client of its own making, it would make every claim of its queue fail for ever."""
+    """Copied in by a custom client, it would make every claim of its queue fail for ever."""
     with core.session(dsn) as conn:
         conn.execute("set role holdfast_enqueue")
         with pytest.raises(psycopg.errors.CheckViolation):
@@ -191,7 +191,7 @@ def test_a_job_that_allows_no_attempt_cannot_be_stored(dsn: str, sql: Sql) -> No
 def test_a_time_that_python_cannot_read_stops_no_worker_and_no_list(
     each_hf: Holdfast, each_sql: Sql, run_at: str
 ) -> None:
-    """Either enqueue refuses it, or everything that meets the job can live with it."""
+    """Either enqueue refuses it, or every function that meets the job can handle it."""
     try:
         core.enqueue(each_sql, run_at=run_at)
     except psycopg.errors.InvalidParameterValue:
@@ -213,11 +213,11 @@ def test_a_time_that_python_cannot_read_stops_no_worker_and_no_list(
 def test_a_handlers_absurd_delay_is_stored_and_can_be_listed(
     hf: Holdfast, sql: Sql, outcome: str, delay: float
 ) -> None:
-    """Retry-After is the word of a stranger's server: a huge one must not fail the job or hide all others from view."""
+    """Retry-After comes from an external server: a huge value must not fail the job or hide other jobs."""
     id_ = core.put(sql)
     job = core.claim_one(sql)
-    told = json.dumps([{"id": str(job.id), "token": job.token, "outcome": outcome, "delay": delay}])
-    assert sql("select finish('{}', '{}', %s::jsonb)", [told]) == []
+    results = json.dumps([{"id": str(job.id), "token": job.token, "outcome": outcome, "delay": delay}])
+    assert sql("select finish('{}', '{}', %s::jsonb)", [results]) == []
     found = hf.get(str(id_))
     assert found is not None
     assert str(found.status) in ("retrying", "queued")
@@ -250,8 +250,8 @@ def test_a_huge_error_is_stored_whatever_it_holds(sql: Sql) -> None:
 
     id_ = core.put(sql)
     job = core.claim_one(sql)
-    told = describe(ValueError("\x00\ud800" + "x" * 10_000_000), 16_384)
-    assert core.fail(sql, job, error=told)
+    details = describe(ValueError("\x00\ud800" + "x" * 10_000_000), 16_384)
+    assert core.fail(sql, job, error=details)
     assert core.look(sql, id_).last_error["type"] == "ValueError"
 
 

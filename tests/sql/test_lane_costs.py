@@ -12,7 +12,7 @@ CLAIM = "select id, token from claim('w', '{default}', 50, '1 minute', null, fal
 
 
 def work(sql: Sql, until: int) -> None:
-    """Claims and finishes as a worker does."""
+    """Claim and finish as a worker does."""
     while sql("select count(*) from history")[0][0] < until:
         rows = [row for row in sql(CLAIM) if row[0] is not None]
         assert rows
@@ -20,7 +20,7 @@ def work(sql: Sql, until: int) -> None:
 
 
 def pages_read(sql: Sql) -> int:
-    """How many pages the next claim looks at."""
+    """Return how many pages the next claim reads."""
     ((explained,),) = sql(f"explain (analyze, buffers, format json) {CLAIM}")
     plan = explained[0]["Plan"]
     return plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]

@@ -38,7 +38,7 @@ def test_the_views_have_every_column_operators_ask_for(sql: Sql) -> None:
     assert columns(sql, "worker_health_summary") >= SUMMARY
 
 
-def test_a_row_tells_what_was_recorded(sql: Sql) -> None:
+def test_a_row_shows_what_was_recorded(sql: Sql) -> None:
     record(sql, seconds=2.5, claimed=9, contention=5)
     assert sql(
         "select worker_id, tick_duration_ms, jobs_claimed, jobs_processed, jobs_succeeded, jobs_failed, "
@@ -52,12 +52,12 @@ def test_the_summary_is_of_the_last_five_minutes_for_each_worker(sql: Sql, clock
     clock.advance(290)
     record(sql, "a", seconds=1, claimed=10, contention=1)
     record(sql, "a", seconds=3, claimed=20, contention=1)
-    told = "select worker_id, tick_count, avg_tick_duration_ms, total_jobs_claimed, total_jobs_succeeded, " \
+    query = "select worker_id, tick_count, avg_tick_duration_ms, total_jobs_claimed, total_jobs_succeeded, " \
            "total_lock_contentions, last_tick_at from worker_health_summary order by 1"  # fmt: skip
-    assert sql(told)[0] == ("a", 2, 2000, 30, 4, 2, clock.now)
-    assert [row[0] for row in sql(told)] == ["a", "old"]
+    assert sql(query)[0] == ("a", 2, 2000, 30, 4, 2, clock.now)
+    assert [row[0] for row in sql(query)] == ["a", "old"]
     clock.advance(10)
-    assert [row[0] for row in sql(told)] == ["a"]
+    assert [row[0] for row in sql(query)] == ["a"]
 
 
 def test_a_pass_that_took_longer_than_the_window_is_in_it_when_it_ends(sql: Sql, clock: Clock) -> None:
@@ -88,8 +88,8 @@ def test_the_worst_of_each_figure_counts(sql: Sql) -> None:
     record(sql, "b", seconds=1, claimed=5, contention=6)
     assert levels(sql) == {"tick_duration": "warning", "lock_contentions": "warning", "jobs_per_tick": "warning",
                            "queue_depth": "good"}  # fmt: skip
-    told = "tick_duration_level, lock_contentions_level, jobs_per_tick_level"
-    assert sql(f"select {told} from worker_health_summary order by worker_id") == [
+    columns = "tick_duration_level, lock_contentions_level, jobs_per_tick_level"
+    assert sql(f"select {columns} from worker_health_summary order by worker_id") == [
         ("warning", "good", "warning"),
         ("good", "warning", "good"),
     ]
@@ -103,16 +103,16 @@ def test_a_window_is_not_judged_as_a_tick(sql: Sql) -> None:
         "jobs_per_tick": None,
         "queue_depth": "good",
     }
-    told = "tick_duration_level, lock_contentions_level, jobs_per_tick_level"
-    assert sql(f"select {told} from worker_health_summary") == [(None, None, None)]
+    columns = "tick_duration_level, lock_contentions_level, jobs_per_tick_level"
+    assert sql(f"select {columns} from worker_health_summary") == [(None, None, None)]
 
 
 def test_windows_and_ticks_are_counted_apart_and_their_jobs_together(sql: Sql, clock: Clock) -> None:
     record(sql, seconds=60, claimed=100, kind="window")
     clock.advance(5)
     record(sql, seconds=2, claimed=10)
-    told = "tick_count, window_count, avg_tick_duration_ms, total_jobs_claimed, last_tick_at - last_window_at"
-    assert sql(f"select {told} from worker_health_summary") == [(1, 1, 2000, 110, timedelta(seconds=5))]
+    columns = "tick_count, window_count, avg_tick_duration_ms, total_jobs_claimed, last_tick_at - last_window_at"
+    assert sql(f"select {columns} from worker_health_summary") == [(1, 1, 2000, 110, timedelta(seconds=5))]
 
 
 def test_the_depth_is_what_workers_saw_last(sql: Sql) -> None:

@@ -30,7 +30,7 @@ texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x0
 
 
 def found(sql: Sql, *ids: Any) -> list[tuple[str, list[str] | None, int]]:
-    """Place, keys and lane of the given jobs, or of all in the order of their ids."""
+    """Return place, keys and lane of the given jobs, or of all in the order of their ids."""
     rows = sql(f"{WHERE} order by id")
     return [row[1:] for row in (sorted(rows, key=lambda row: ids.index(row[0])) if ids else rows)]
 
@@ -110,7 +110,7 @@ def test_what_can_be_no_key_is_refused_at_every_door(sql: Sql, keys: list[Any], 
         ("{NULL}", 5),
         ('{""}', 5),
         ("{a,NULL}", 5),
-        ("{a,b,a}", 5),  # it would be counted once and given back twice
+        ("{a,b,a}", 5),  # it would be counted once and released twice
         ("{{a}}", 5),
         ("{}", 5),
         ("{" + "a" * 301 + "}", 5),
@@ -242,10 +242,10 @@ def test_slots_of_a_schedule_are_under_its_limits(hf: Holdfast, sql: Sql) -> Non
 
 def test_a_batchs_callback_is_under_its_limits(hf: Holdfast, sql: Sql) -> None:
     @hf.task(name="t", limits=[Limit("d:{tenant}", concurrency=1)])
-    def told(batch: str) -> None: ...
+    def on_end(batch: str) -> None: ...
 
     ids = []
-    for on_done in (told, told.using(tenant="own")):
+    for on_done in (on_end, on_end.using(tenant="own")):
         with hf.batch("b", tenant="acme", on_done=on_done) as batch:
             pass
         ids.append(uuid.UUID(batch.info().callback))
@@ -319,35 +319,35 @@ def in_force(sql: Sql) -> dict[str, tuple[Any, ...]]:
 
 @contextmanager
 def listening(dsn: str, sql: Sql) -> Iterator[Any]:
-    """Two workers are known; answers what they have been told since the last time."""
+    """Register two workers; yield a function that returns the payloads since its last call."""
     for name in ("w1", "w2"):
         sql("select register_worker(%s, 'h', 1, '1', '{}', 1, '[]')", [name])
     with psycopg.connect(dsn, autocommit=True) as ears:
         ears.execute("listen holdfast_wake")
 
-        def heard() -> list[str]:
+        def received_payloads() -> list[str]:
             sql("notify holdfast_wake, 'end'")
-            told: list[str] = []
+            payloads: list[str] = []
             for notice in ears.notifies(timeout=10):
                 if notice.payload == "end":
                     break
-                told.append(notice.payload)
-            return sorted(told)
+                payloads.append(notice.payload)
+            return sorted(payloads)
 
-        yield heard
+        yield received_payloads
 
 
-def test_workers_are_told_by_name(sql: Sql, dsn: str) -> None:
-    with listening(dsn, sql) as heard:
+def test_workers_are_notified_by_name(sql: Sql, dsn: str) -> None:
+    with listening(dsn, sql) as payloads:
         sql("select tell_workers('limits')")
-        assert heard() == ["w1 limits", "w2 limits"]
+        assert payloads() == ["w1 limits", "w2 limits"]
 
 
-def test_rules_are_kept_and_told_only_when_they_change(each_sql: Sql, each_dsn: str) -> None:
+def test_rules_are_kept_and_notify_only_when_they_change(each_sql: Sql, each_dsn: str) -> None:
     first = Limit("d_m:{domain}", concurrency=2), Limit("smtp", rate=30, breaker=Breaker())
-    with listening(each_dsn, each_sql) as heard:
+    with listening(each_dsn, each_sql) as payloads:
         register(each_sql, *first)
-        assert heard() == ["w1 limits", "w2 limits"]
+        assert payloads() == ["w1 limits", "w2 limits"]
         kept = each_sql("select * from limit_rules order by template")
         assert [row[:4] for row in kept] == [
             ("d_m:{domain}", "d\\_m:%", {"concurrency": 2}, {}),
@@ -356,10 +356,10 @@ def test_rules_are_kept_and_told_only_when_they_change(each_sql: Sql, each_dsn: 
         register(each_sql, *first)
         register(each_sql, first[0])  # a limit that code no longer has stays: jobs may still be under it
         register(each_sql)
-        assert heard() == []
+        assert payloads() == []
         assert each_sql("select * from limit_rules order by template") == kept
         register(each_sql, first[0], Limit("smtp", rate=31))
-        assert heard() == ["w1 limits", "w2 limits"]
+        assert payloads() == ["w1 limits", "w2 limits"]
     assert each_sql("select template, code from limit_rules order by template") == [
         ("d_m:{domain}", {"concurrency": 2}),
         ("smtp", {"rate": 31, "per": 60, "burst": 1}),
@@ -394,7 +394,7 @@ def test_the_longer_template_is_the_nearer_one(sql: Sql) -> None:
     assert in_force(sql) == {"d:a": ("d:{domain}", 2, None), "d:big:x": ("d:big:{page}", 20, None)}
 
 
-def test_what_operators_said_holds_over_new_code(sql: Sql) -> None:
+def test_operators_settings_hold_over_new_code(sql: Sql) -> None:
     register(sql, Limit("d:{domain}", concurrency=2))
     sql("update limit_rules set override = '{\"concurrency\": 5}'")
     flow.meet(sql, "d:a", "d:own")

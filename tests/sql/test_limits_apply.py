@@ -1,4 +1,4 @@
-"""What is in force for a key is what was last said, whatever else happens to the key; nothing is left of what was taken
+"""What is in force for a key is the last setting, whatever else happens to the key; nothing is left of what was taken
 back."""
 
 from __future__ import annotations

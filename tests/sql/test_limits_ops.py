@@ -19,7 +19,7 @@ from holdfast import Holdfast, UsageError
 
 
 def in_force(sql: Sql, key: str) -> dict[str, Any]:
-    """What is in force for a key."""
+    """Return what is in force for a key."""
     names = ("concurrency", "rate", "per", "burst", "breaker_after", "breaker_pause", "breaker_cap", "weight")
     found = flow.use(sql, key)
     return {name: found[name] for name in names if found[name] is not None}
@@ -64,15 +64,17 @@ def test_a_rate_or_a_breaker_that_is_new_gets_what_it_cannot_do_without(sql: Sql
 
 
 @pytest.mark.parametrize(
-    ("key", "change", "told"),
+    ("key", "change", "expected"),
     [
         ("order:a", {"concurrency": 2}, "concurrency of order:a cannot be set"),
         ("order:a", {"rate": 1, "per": 60}, "of order:a cannot be set"),
         ("k", {"breaker_after": 3, "breaker_pause": 100, "breaker_cap": 5}, "below breaker_pause, got 5 and 100"),
     ],
 )
-def test_what_code_may_not_say_an_operator_may_not_set(sql: Sql, key: str, change: dict[str, int], told: str) -> None:
-    with pytest.raises(InvalidParameterValue, match=re.escape(told)):
+def test_what_code_may_not_say_an_operator_may_not_set(
+    sql: Sql, key: str, change: dict[str, int], expected: str
+) -> None:
+    with pytest.raises(InvalidParameterValue, match=re.escape(expected)):
         sql("select set_limit(%s, %s::jsonb)", [key, json.dumps(change)])
     assert nothing_is_set(sql)
     sql("select set_limit('k', '{\"breaker_cap\": null, \"breaker_pause\": 100}')")
@@ -172,7 +174,7 @@ def test_pause_and_resume_of_any_key(each_sql: Sql, key: str) -> None:
 @pytest.mark.parametrize("met", [False, True], ids=["before a claim", "after a claim"])
 @pytest.mark.parametrize("key", ["queue:default", "task:t", "tenant:acme", "domain:a"])
 def test_a_pause_that_is_over_leaves_no_row_that_claims_have_to_look_at(each_sql: Sql, key: str, met: bool) -> None:
-    """A row of a queue lets every claim of the queue wait for the ring, though its jobs may be plain."""
+    """A row of a queue makes every claim of the queue wait for the ring, even for plain jobs."""
     each_sql("select pause(%s)", [key])
     if met:
         flow.fold(each_sql)
@@ -261,7 +263,7 @@ def test_a_breaker_that_is_taken_away_while_it_is_open_holds_nothing_back(each_s
         "select reconcile_limits(true)",
     ],
 )
-def test_every_worker_is_told_at_once(dsn: str, sql: Sql, statement: str) -> None:
+def test_every_worker_is_notified_at_once(dsn: str, sql: Sql, statement: str) -> None:
     flow.serve(sql, "w1")
     flow.serve(sql, "w2")
     flow.change(sql, "k", concurrency=3)
@@ -271,11 +273,11 @@ def test_every_worker_is_told_at_once(dsn: str, sql: Sql, statement: str) -> Non
     with core.session(dsn) as conn:
         conn.execute("listen holdfast_wake")
         sql(statement)
-        heard = [notice.payload for notice in conn.notifies(timeout=10, stop_after=2)]
-    assert sorted(heard) == ["w1 limits", "w2 limits"]
+        payloads = [notice.payload for notice in conn.notifies(timeout=10, stop_after=2)]
+    assert sorted(payloads) == ["w1 limits", "w2 limits"]
 
 
-def test_nobody_is_told_when_nothing_has_changed(dsn: str, sql: Sql) -> None:
+def test_no_notification_is_sent_when_nothing_has_changed(dsn: str, sql: Sql) -> None:
     flow.serve(sql, "w1")
     with core.session(dsn) as conn:
         conn.execute("listen holdfast_wake")
@@ -288,7 +290,7 @@ def test_nobody_is_told_when_nothing_has_changed(dsn: str, sql: Sql) -> None:
 # -- what can be read
 
 
-def test_limit_use_tells_how_much_of_a_limit_is_in_use(sql: Sql, clock: Clock) -> None:
+def test_limit_use_returns_how_much_of_a_limit_is_in_use(sql: Sql, clock: Clock) -> None:
     flow.rule(sql, "domain:{domain}", concurrency=2, rate=30, per=60, burst=5, breaker_after=5, breaker_pause=300)
     flow.hold(sql, "domain:a")
     over = flow.hold(sql, "domain:a")
@@ -335,7 +337,7 @@ def test_sources_has_the_fields_of_document_001(sql: Sql, clock: Clock) -> None:
     assert [name for (name,) in names] == columns.split(", ")
 
 
-def test_tenant_shares_tells_who_has_how_much_of_what_runs(sql: Sql) -> None:
+def test_tenant_shares_returns_each_tenants_part_of_what_runs(sql: Sql) -> None:
     for tenant in ("acme", "acme", "acme", None):
         flow.hold(sql, tenant=tenant)
     flow.wait(sql, tenant="waits")
@@ -379,7 +381,7 @@ def test_implicit_keys_that_a_claim_has_counted_are_true_too(sql: Sql) -> None:
     assert sql("select * from reconcile_limits()") == []
 
 
-def test_drift_is_told_and_with_repair_set_right(each_sql: Sql) -> None:
+def test_drift_is_reported_and_with_repair_set_right(each_sql: Sql) -> None:
     flow.rule(each_sql, "lost:{x}", concurrency=3)
     flow.hold(each_sql, "high")
     flow.hold(each_sql, "low")

@@ -1,6 +1,6 @@
 """Many claimers at once on the same keys, with random ends and crashes: limits are exact at every moment.
 
-Two witnesses. The ledger is kept by the threads themselves: a job is entered after its claim has answered and struck
+Two witnesses. The ledger is kept by the threads themselves: a job is entered after its claim has returned and struck
 out before its end is sent, so it can only show too few. The snapshots are single statements, so they see what is
 committed: jobs and counters must agree in every one of them.
 """
@@ -37,7 +37,7 @@ class Race:
     """Adders, workers that may crash, an operator, and two witnesses."""
 
     def __init__(self, sql: Sql, *, simple: bool = False) -> None:
-        """simple: one limit of concurrency for each job, or none, and nothing else: nothing starts when claimed."""
+        """With `simple`, a job has one limit of concurrency or none, and nothing starts when claimed."""
         self.simple = simple
         self.places = {key: places for key, places in PLACES.items() if not simple or ":" not in key}
         self.seed = random.randrange(2**32)
@@ -52,7 +52,7 @@ class Race:
         self.above: list[str] = []
         self.drift: list[object] = []
         self.starts: list[float] = []
-        self.seen: Counter[str] = Counter()
+        self.counts: Counter[str] = Counter()
         self.peaks: dict[str, int] = defaultdict(int)
 
     def add(self, sql: Sql, rng: random.Random) -> None:
@@ -76,7 +76,7 @@ class Race:
             rng.shuffle(jobs)
             self.strike_out(jobs)
             if rng.random() < 0.1:
-                self.seen["crashed"] += len(jobs)
+                self.counts["crashed"] += len(jobs)
                 sql("update claims set expires_at = '2000-01-01' where token = %s", [jobs[0].token])
                 return
         while jobs:
@@ -85,20 +85,20 @@ class Race:
             jobs = jobs[number:]
 
     def claim(self, sql: Sql, rng: random.Random) -> list[Taken]:
-        """As workers with some free slots, or as clients that know of none."""
+        """Claim as workers with some free slots, or as clients that know of none."""
         limit = rng.choice([1, 3, 20])
         return flow.claim(sql, f"w{rng.random()}", limit, free=rng.choice([None, 0, 1, limit]))
 
     def finish(self, sql: Sql, jobs: list[Taken], outcome: str) -> None:
-        """As workers do: an end that was a deadlock's victim is sent again."""
-        self.seen[outcome] += len(jobs)
+        """End jobs as workers do: the end of a deadlock's victim is sent again."""
+        self.counts[outcome] += len(jobs)
         more = {"delay": 0} if outcome in ("snoozed", "error") else {}
         while True:
             try:
                 assert flow.end(sql, *jobs, outcome=outcome, **more) == []
                 return
             except psycopg.errors.DeadlockDetected:
-                self.seen["deadlock of a finish"] += 1
+                self.counts["deadlock of a finish"] += 1
 
     def enter(self, jobs: list[Taken]) -> None:
         with self.guard:
@@ -125,7 +125,7 @@ class Race:
             sql("select prune_limits(100, clock())")
 
     def operate(self, sql: Sql, rng: random.Random) -> None:
-        """Limits that come and go, while claims count: the counters are the truth nevertheless."""
+        """Set and clear limits while claims count: the counters stay exact."""
         time.sleep(0.01)
         sql("begin")
         for key in ("free", "tenant:b", "queue:default"):
@@ -135,18 +135,18 @@ class Race:
                 sql("select clear_limit(%s)", [key])
         time.sleep(rng.random() * 0.01)
         sql(rng.choice(["commit", "commit", "rollback"]))
-        self.seen["change"] += 1
+        self.counts["change"] += 1
 
     def look(self, sql: Sql, rng: random.Random) -> None:
-        """The witness that reads the tables: a snapshot each."""
+        """Read the tables, one snapshot each."""
         time.sleep(0.003)
-        self.seen["snapshot"] += 1
+        self.counts["snapshot"] += 1
         self.above += [f"{n} hold {key}, whose places are {k}" for key, n, k in sql(flow.ABOVE)]
         self.drift += flow.drift(sql)
         assert not self.above and not self.drift
 
     def retried(self, what: str) -> Retried:
-        return Retried(self.seen, what)
+        return Retried(self.counts, what)
 
     def run(self, dsn: str, schema: str, seconds: float) -> None:
         works = [self.add] + [self.work] * 6 + [self.lose, self.look, *([] if self.simple else [self.operate])]
@@ -156,7 +156,7 @@ class Race:
         assert errors == []
 
     def check(self, sql: Sql) -> None:
-        print(dict(self.seen), dict(self.peaks))
+        print(dict(self.counts), dict(self.peaks))
         self.check_rate()
         drain(sql)
         assert flow.drift(sql) == [], "a counter is not the truth"
@@ -164,36 +164,36 @@ class Race:
 
     def check_rate(self) -> None:
         for window in (0.5, 1.0, 2.0):
-            # A claim's time is that of its beginning: it may have waited for another's commit.
+            # A claim's time is that of its beginning: it may have waited for another commit.
             most = most_in_window(self.starts, window)
             assert most <= BURST + RATE * (window + 0.05) + 1, f"{most} starts within {window} s"
 
     def was_worth_it(self) -> bool:
-        """There was something to go wrong."""
+        """Return whether enough happened to prove anything."""
         keys = ("one", "two", "three", *([] if self.simple else ["tenant:a"]))
         full = all(self.peaks[key] == self.places[key] for key in keys)
         rated = self.simple or len(self.starts) > RATE
-        changed = self.simple or self.seen["change"] > 50
-        return full and rated and changed and self.seen["crashed"] > 10 and self.seen["snapshot"] > 50
+        changed = self.simple or self.counts["change"] > 50
+        return full and rated and changed and self.counts["crashed"] > 10 and self.counts["snapshot"] > 50
 
 
 class Retried:
     """A deadlock's victim has changed nothing and may try again."""
 
-    def __init__(self, seen: Counter[str], what: str) -> None:
-        self._seen, self._what = seen, what
+    def __init__(self, counts: Counter[str], what: str) -> None:
+        self._counts, self._what = counts, what
 
     def __enter__(self) -> None: ...
 
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> bool:
         if kind is not psycopg.errors.DeadlockDetected:
             return False
-        self._seen[f"deadlock of a {self._what}"] += 1
+        self._counts[f"deadlock of a {self._what}"] += 1
         return True
 
 
 def drain(sql: Sql) -> None:
-    """Lets everything that is left succeed."""
+    """Let everything that is left succeed."""
     core.lose(sql)
     flow.limit(sql, "rate")
     for _ in range(10_000):
@@ -281,8 +281,8 @@ def test_plain_jobs_and_those_of_tenants_share_the_limit_of_their_queue(sql: Sql
 
 
 def rush(dsn: str, schema: str, sql: Sql, seconds: float) -> int:
-    """Claims that begin at the same moment, with nothing to take up before: only the ring's lock keeps them apart.
-    Returns how many jobs they started."""
+    """Start claims at the same moment, with nothing to fold before: only the ring's lock keeps them apart.
+    Return how many jobs they started."""
     for key, places in PLACES.items():
         flow.limit(sql, key, concurrency=places)
     for key, tenant in itertools.product(("one", "two", "three"), ("a", "b")):
@@ -320,7 +320,7 @@ def test_it_goes_red_when_claims_do_not_lock_the_ring(dsn: str) -> None:
         rush(dsn, "mutant", sql, 50)
 
 
-# Each breaks what the race looks for.
+# Each breaks a property that the race checks.
 MUTANTS = {
     "claims are not counted": {"claim_round": [("m.running + u.jobs", "m.running")]},
     "ends are counted twice": {"end_under_limits": [("m.running - e.jobs", "m.running - 2 * e.jobs")]},

@@ -1,7 +1,7 @@
-"""No caller's open transaction can hold up another job's end, a claim or upkeep.
+"""No caller's open transaction can delay another job's end, a claim or upkeep.
 
-Each operation that any role may call is left open in a transaction. Beside it everything else must go on: jobs that
-have nothing to do with it, also those of the same claim and of the same call to finish(). A function that is granted
+Each operation that any role may call is left open in a transaction. Beside it everything else must go on: unrelated
+jobs, also those of the same claim and of the same call to finish(). A function that is granted
 and has no case here fails the test. The one exception is a claim that holds the ring's lock: other claims of tenants'
 jobs and of jobs under limits wait until the server has ended its session, for a second.
 """
@@ -32,7 +32,7 @@ TASK = {"name": "t", "queue": "default", "max_attempts": 5, "retry": {}, "timeou
 FIRE = """select jsonb_agg(jsonb_build_object('name', name, 'cron', cron, 'zone', zone, 'next_at', next_at,
     'slots', jsonb_build_array(next_at), 'then', next_at + interval '1 hour')) from schedules where name = any (%s)"""
 
-# What each operation does, to the jobs of the scene: %(running)s and so on.
+# The statement of each operation, on the jobs of the scene: %(running)s and so on.
 CASES: dict[str, str] = {
     # enqueue, in all its forms
     "enqueue": "select enqueue('t')",
@@ -130,7 +130,7 @@ CASES: dict[str, str] = {
     "revoke_token": "select revoke_token(%(api_token)s)",
     "begin_answer": "select begin_answer('acme', 'k', '1')",
     "keep_answer": "select keep_answer('acme', 'k', 200::smallint, '{}')",
-    # looks
+    # reads
     "clock": "select clock()",
     "rule_of": "select rule_of('domain:known')",
     "idempotency_key": "select idempotency_key('mail', null, 'k')",
@@ -224,7 +224,7 @@ class Scene:
 
 @contextmanager
 def left_open(dsn: str, schema: str, case: str, names: dict[str, Any]) -> Iterator[psycopg.Connection[Any]]:
-    """The operation in a transaction that is committed at the end, unless the server has ended its session."""
+    """Run the operation in a transaction that is committed at the end, unless the server has ended its session."""
     statement = (CASES | BY_HAND)[case]
     with core.session(dsn, schema, autocommit=False) as conn:
         conn.execute(statement, names if "%(" in statement else None)
@@ -237,8 +237,8 @@ def left_open(dsn: str, schema: str, case: str, names: dict[str, Any]) -> Iterat
 
 
 def go_on(sql: Sql, scene: Scene, case: str) -> None:
-    """Everything that must work beside the open transaction, on jobs that it has nothing to do with."""
-    sql("set lock_timeout = '1s'")  # what waits for the transaction waits for ever
+    """Do everything that must work beside the open transaction, on unrelated jobs."""
+    sql("set lock_timeout = '1s'")  # a wait for the transaction would never end
     if case not in RING:
         _work(sql, case)
     _end(sql, scene)
@@ -249,7 +249,7 @@ def go_on(sql: Sql, scene: Scene, case: str) -> None:
 
 
 def _work_beside_a_claim(sql: Sql) -> None:
-    """Plain jobs are claimed at once, all others when the server has ended the claim's session."""
+    """Claim plain jobs at once, and all others when the server has ended the claim's session."""
     plain, tenants = core.put(sql, queue="busy"), core.put(sql, queue="busy", tenant="acme")
     limited = core.put(sql, queue="busy", keys=["domain:other"])
     began = time.monotonic()
@@ -274,13 +274,13 @@ def _work(sql: Sql, case: str) -> None:
 
 
 def _end(sql: Sql, scene: Scene) -> None:
-    """One call to finish() ends its other jobs, well or badly, though it holds the operation's job too."""
+    """End its other jobs in one call to finish(), as succeeded or failed, though it holds the operation's job too."""
     mine, well, badly, both, _ = scene.together
-    told = [{"id": str(job.id), "token": job.token, "outcome": how} for job, how in
+    results = [{"id": str(job.id), "token": job.token, "outcome": how} for job, how in
             ((badly, "error"), (both, "succeeded"), (mine, "error"))]  # fmt: skip
     reports = [{"id": str(job.id), "token": job.token, "done": 1} for job in (mine, well)]
     sql("select report_progress(%s::jsonb)", [json.dumps(reports)])
-    sql("select finish('{}', '{}', %s::jsonb, '{}', 'skip')", [json.dumps(told)])
+    sql("select finish('{}', '{}', %s::jsonb, '{}', 'skip')", [json.dumps(results)])
     sql("select finish(%s::uuid[], %s::bigint[], null, '{}', 'skip')",
         [[mine.id, well.id], [mine.token, well.token]])  # fmt: skip
     ended = {str(id_): status for id_, status in sql("select id, status::text from jobs where queue = 'together'")}
@@ -288,7 +288,7 @@ def _end(sql: Sql, scene: Scene) -> None:
 
 
 def _keep_up(sql: Sql, scene: Scene, case: str) -> None:
-    """One round of upkeep does all that is due."""
+    """Run one round of upkeep, which does all that is due."""
     lost = core.put(sql, queue="lost", retry=ONCE)
     (claim,) = core.claim(sql, "lost", queues=("lost",))
     sql("update claims set expires_at = '2000-01-01' where token = %s", [claim.token])
@@ -313,7 +313,7 @@ def _keep_up(sql: Sql, scene: Scene, case: str) -> None:
 
 
 def _start_worker(sql: Sql) -> None:
-    """A worker starts that knows of the same tasks, rules and schedules, and one more of each."""
+    """Start a worker that has the same tasks, rules and schedules, and one more of each."""
     tasks = [TASK, {**TASK, "name": "new"}, {**TASK, "name": "newer"}]
     schedules = [{"name": name, **MINUTELY} for name in ("mine", "new", "same", "newer")]
     sql("select register_worker('starts', 'h', 1, '1', '{default}', 1, %s)", [json.dumps(tasks)])
@@ -323,10 +323,10 @@ def _start_worker(sql: Sql) -> None:
 
 
 def settle_down(sql: Sql, scene: Scene) -> None:
-    """Once the transaction is over, what was left is ended by the same calls, once."""
+    """End the rest by the same calls, once, after the transaction is over."""
     mine = scene.together[0]
-    told = json.dumps([{"id": str(mine.id), "token": mine.token, "outcome": "error"}])
-    sql("select finish('{}', '{}', %s::jsonb, null, 'skip')", [told])
+    results = json.dumps([{"id": str(mine.id), "token": mine.token, "outcome": "error"}])
+    sql("select finish('{}', '{}', %s::jsonb, null, 'skip')", [results])
     core.lose(sql)
     assert core.count(sql, "live where token is not null") == 0, "nothing is left running"
     assert core.count(sql, "claims") == 0
@@ -344,7 +344,7 @@ def check(dsn: str, sql: Sql, case: str, schema: str = "holdfast") -> None:
 
 
 def _all_cases() -> list[str]:
-    """Each group, and each case that is in none."""
+    """Return each group, and each case that is in none."""
     grouped = {case for group in GROUPS.values() for case in group}
     return [*GROUPS, *(case for case in (CASES | BY_HAND) if case not in grouped)]
 
@@ -418,7 +418,7 @@ def test_every_function_that_a_role_may_call_has_a_case(sql: Sql) -> None:
     assert {case.partition(",")[0] for case in CASES} == granted
 
 
-# The waits that the trial found, put back, and others.
+# The waits that this test found, put back, and more.
 NEW_KEY, IN_LIMITS = (
     "    insert into limit_settings (key",
     "    insert into limits (key) values (p_key) on conflict do nothing;",

@@ -41,7 +41,7 @@ def test_jobs_of_an_order_run_one_at_a_time_and_in_order(sql: Sql) -> None:
 
 
 def run_all(sql: Sql) -> list[int]:
-    """Claims and ends one job after the other; returns what their payloads say of their places."""
+    """Claim and end one job after the other; return the places in their payloads."""
     done = []
     while jobs := core.claim(sql, limit=1):
         done.append(jobs[0].payload["n"])
@@ -50,7 +50,7 @@ def run_all(sql: Sql) -> list[int]:
 
 
 def test_jobs_of_one_transaction_run_as_they_were_enqueued(dsn: str, each_sql: Sql) -> None:
-    """Ids of one millisecond tell nothing unless they are made to."""
+    """Ids of one millisecond have no order unless they are made to."""
     each_sql("begin")
     for n in range(20):
         core.put(each_sql, keys=["order:a"], payload={"n": n})
@@ -120,8 +120,8 @@ def test_two_orders_on_one_job_are_refused(sql: Sql, door: str) -> None:
 def test_a_job_that_keeps_its_order_joins_no_other_when_its_payload_is_replaced(sql: Sql) -> None:
     job = core.put(sql, keys=["order:a"], dedupe_key="k")
     core.fail(sql, core.claim_one(sql), delay="1 hour")
-    told = core.enqueue(sql, keys=["order:b", "x"], dedupe_key="k", payload={"n": 2}, on_conflict="replace")
-    assert told == (job, "replaced")
+    result = core.enqueue(sql, keys=["order:b", "x"], dedupe_key="k", payload={"n": 2}, on_conflict="replace")
+    assert result == (job, "replaced")
     assert sql("select keys::text[], held from later") == [(["x"], ["order:a"])]
     sql("update later set run_at = clock()")
     core.promote(sql)
@@ -241,12 +241,12 @@ def test_what_a_late_commit_brings_comes_before_what_began_later(dsn: str, sql: 
 def test_the_reason_names_the_job_that_comes_first(sql: Sql) -> None:
     first, second = put(sql), put(sql)
     core.fail(sql, core.claim_one(sql), delay="1 hour")
-    ((told,),) = sql("select why(%s)::text", [second])
-    assert f"goes one at a time: job {first} comes first, and waits for another attempt" in told
-    assert "runs" not in told
+    ((explanation,),) = sql("select why(%s)::text", [second])
+    assert f"goes one at a time: job {first} comes first, and waits for another attempt" in explanation
+    assert "runs" not in explanation
 
 
-def test_an_order_nobody_used_for_an_hour_is_pruned_and_made_again(sql: Sql) -> None:
+def test_an_order_unused_for_an_hour_is_pruned_and_made_again(sql: Sql) -> None:
     put(sql)
     core.finish(sql, core.claim_one(sql))
     put(sql, "order:busy")
@@ -271,7 +271,7 @@ def test_an_order_that_has_used_up_its_rate_is_not_pruned(sql: Sql) -> None:
 
 
 @pytest.mark.parametrize("delay", ["0", "1 hour"])
-def test_a_job_that_keeps_its_order_gets_no_more_limits_than_a_claim_can_tell_of(sql: Sql, delay: str) -> None:
+def test_a_job_that_keeps_its_order_gets_no_more_limits_than_a_claim_can_return(sql: Sql, delay: str) -> None:
     put(sql, dedupe_key="k")
     core.fail(sql, core.claim_one(sql), delay=delay)
     with pytest.raises(psycopg.errors.InvalidParameterValue, match=r"including the order that job .* keeps; got 20"):
@@ -304,10 +304,10 @@ class Race:
         self.waiting: dict[str, list[uuid.UUID]] = defaultdict(list)
         self.running: dict[str, uuid.UUID] = {}
         self.wrong: list[str] = []
-        self.seen: Counter[str] = Counter()
+        self.counts: Counter[str] = Counter()
 
     def add(self, sql: Sql, rng: random.Random) -> None:
-        """One after the other, so that their order is known."""
+        """Add one job after the other, so that their order is known."""
         with self.adding:
             if sql("select count(*) from live where token is null")[0][0] < 100:
                 order = f"order:{rng.randrange(6)}"
@@ -323,7 +323,7 @@ class Race:
             limit = rng.choice([1, 3, 20])
             jobs = flow.claim(sql, f"w{rng.random()}", limit, free=rng.choice([None, limit]))
         except psycopg.errors.DeadlockDetected:
-            self.seen["deadlock"] += 1
+            self.counts["deadlock"] += 1
             return
         if not jobs:
             time.sleep(0.002)
@@ -341,13 +341,13 @@ class Race:
                 flow.end(sql, *jobs, outcome=outcome, **more)
                 return
             except psycopg.errors.DeadlockDetected:
-                self.seen["deadlock"] += 1
+                self.counts["deadlock"] += 1
 
     def start(self, jobs: list[Taken]) -> None:
         with self.guard:
             for job in jobs:
                 (order,) = (key for key in job.keys if key.startswith("order:"))
-                self.seen["start"] += 1
+                self.counts["start"] += 1
                 if order in self.running:
                     self.wrong.append(f"{job.id} runs beside {self.running[order]} of {order}")
                 if self.waiting[order][0] != job.id:
@@ -355,9 +355,9 @@ class Race:
                 self.running[order] = job.id
 
     def end(self, jobs: list[Taken], outcome: str) -> None:
-        """Before it is sent: the next may start as soon as it is committed."""
+        """Note the end before it is sent: the next may start as soon as it is committed."""
         with self.guard:
-            self.seen[outcome] += len(jobs)
+            self.counts[outcome] += len(jobs)
             for job in jobs:
                 (order,) = (key for key in job.keys if key.startswith("order:"))
                 self.running.pop(order, None)
@@ -371,7 +371,7 @@ class Race:
             core.reclaim(sql)
             core.promote(sql)
         except psycopg.errors.DeadlockDetected:
-            self.seen["deadlock"] += 1
+            self.counts["deadlock"] += 1
 
     def run(self, dsn: str, schema: str, seconds: float) -> None:
         works = [self.add] * 2 + [self.work] * 5 + [self.lose]
@@ -380,14 +380,14 @@ class Race:
         assert errors == []
 
     def was_worth_it(self) -> bool:
-        return all(self.seen[what] > 10 for what in ("start", "error", "crashed", "dead", "snoozed", "released"))
+        return all(self.counts[what] > 10 for what in ("start", "error", "crashed", "dead", "snoozed", "released"))
 
 
 def test_orders_hold_while_jobs_are_claimed_fail_and_crash(dsn: str, sql: Sql) -> None:
     flow.limit(sql, "shared", concurrency=2)
     race = Race()
     race.run(dsn, "holdfast", 5)
-    print(dict(race.seen))
+    print(dict(race.counts))
     assert race.was_worth_it(), "too little happened to prove anything"
     for _ in range(5000):
         core.lose(sql)

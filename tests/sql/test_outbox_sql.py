@@ -23,7 +23,7 @@ DAY = 86_400
 
 
 def emit(sql: Sql, key: str | None = "k", channel: str | None = "email", **options: Any) -> tuple[uuid.UUID, str]:
-    """emit() by named parameters. Answers id and outcome."""
+    """Call emit() by named parameters and return id and outcome."""
     casts = {"retry": "jsonb", "id": "uuid", "headers": "json", "keys": "text[]"}
     names, values = ["%s", "%s::jsonb", "%s"], [channel, json.dumps(options.pop("payload", {"to": "a@b.c"})), key]
     for name, value in options.items():
@@ -42,7 +42,7 @@ def message(sql: Sql, id_: uuid.UUID) -> dict[str, Any]:
 
 
 def end(sql: Sql, how: str) -> None:
-    """Brings the one message to an end."""
+    """End the one message."""
     if how == "canceled":
         core.cancel(sql, *core.firsts(sql("select id from live")))
     elif how == "delivered":
@@ -64,7 +64,7 @@ def test_a_message_is_a_job_of_its_channel(each_sql: Sql) -> None:
     assert job.payload == {"key": "invoice-42", "body": {"to": "a@b.c", "n": [1, 2.5, None]}}
 
 
-def test_what_is_not_said_is_as_the_channels_workers_have_registered_it(sql: Sql) -> None:
+def test_unset_options_are_as_the_channels_workers_have_registered_them(sql: Sql) -> None:
     sql("insert into tasks (name, queue, max_attempts, retry) values ('channel:email', 'mail', 3, '{}')")
     emit(sql, "a")
     emit(sql, "b", queue="fast", max_attempts=7, priority=0, retry='{"kind": "fixed", "delay": 5}')
@@ -92,7 +92,7 @@ def test_an_ordered_message_has_the_limit_of_its_order(sql: Sql) -> None:
     assert rows[2][1] == 0
 
 
-def test_orders_too_long_for_a_limit_are_told_apart_by_their_hash(sql: Sql) -> None:
+def test_orders_too_long_for_a_limit_are_distinguished_by_their_hash(sql: Sql) -> None:
     for key, order in (("a", "x" * 299), ("b", "x" * 299), ("c", "x" * 298 + "y")):
         emit(sql, key, order=order)
     one, same, other = core.firsts(sql("select keys[1] from live order by payload ->> 'key'"))
@@ -119,7 +119,7 @@ def test_messages_of_one_order_stand_as_they_were_emitted_however_long_their_tra
 # -- keys
 
 
-def test_a_second_emit_answers_the_first_and_changes_nothing(each_sql: Sql) -> None:
+def test_a_second_emit_returns_the_first_and_changes_nothing(each_sql: Sql) -> None:
     first, _ = emit(each_sql, payload={"n": 1})
     assert emit(each_sql, payload={"n": 2}) == (first, "existing")
     assert each_sql("select payload ->> 'body' from live") == [('{"n": 1}',)]
@@ -183,7 +183,7 @@ def test_a_name_that_no_channel_can_have_is_refused(sql: Sql, channel: str | Non
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "expected"),
     [
         ({"tenant": ""}, "a tenant has 1 to 200"),
         ({"tenant": "x" * 201}, "a tenant has 1 to 200"),
@@ -193,8 +193,8 @@ def test_a_name_that_no_channel_can_have_is_refused(sql: Sql, channel: str | Non
         ({"keys": ["x" * 301]}, "the key of a limit has"),
     ],
 )
-def test_what_no_worker_could_run_is_refused(sql: Sql, options: dict[str, Any], told: str) -> None:
-    with pytest.raises(InvalidParameterValue, match=told):
+def test_what_no_worker_could_run_is_refused(sql: Sql, options: dict[str, Any], expected: str) -> None:
+    with pytest.raises(InvalidParameterValue, match=expected):
         emit(sql, **options)
     assert core.count(sql, "live") == core.count(sql, "dedupe") == 0
 
@@ -217,36 +217,36 @@ def test_a_strange_key_is_a_key_like_any_other(sql: Sql, key: str) -> None:
 
 
 def test_two_that_emit_one_key_at_once_make_one_message(each_sql: Sql, each_dsn: str) -> None:
-    start, told = threading.Barrier(8), []
+    start, results = threading.Barrier(8), []
 
     def work() -> None:
         with core.session(each_dsn) as conn:
             start.wait()
-            told.extend(emit(core.runner(conn), f"k{n}") for n in range(20))
+            results.extend(emit(core.runner(conn), f"k{n}") for n in range(20))
 
     threads = [threading.Thread(target=work) for _ in range(8)]
     for each in threads:
         each.start()
     for each in threads:
         each.join()
-    assert len(told) == 160
-    assert sum(outcome == "created" for _, outcome in told) == 20 == core.count(each_sql, "live")
-    assert {id_ for id_, _ in told} == set(core.firsts(each_sql("select id from live")))
+    assert len(results) == 160
+    assert sum(outcome == "created" for _, outcome in results) == 20 == core.count(each_sql, "live")
+    assert {id_ for id_, _ in results} == set(core.firsts(each_sql("select id from live")))
     assert each_sql(DUPLICATES) == []
 
 
 @pytest.mark.parametrize("commits", [True, False])
 def test_the_second_waits_for_what_becomes_of_the_firsts_transaction(dsn: str, sql: Sql, commits: bool) -> None:
-    told: list[tuple[uuid.UUID, str]] = []
+    results: list[tuple[uuid.UUID, str]] = []
     with core.session(dsn, autocommit=False) as one, core.session(dsn) as two:
         first, _ = emit(core.runner(one))
-        waiting = threading.Thread(target=lambda: told.append(emit(core.runner(two))))
+        waiting = threading.Thread(target=lambda: results.append(emit(core.runner(two))))
         waiting.start()
         wait_until(lambda: sql("select 1 from pg_locks where pid = %s and not granted", [two.info.backend_pid]))
         one.commit() if commits else one.rollback()
         waiting.join()
-    assert told[0][1] == ("existing" if commits else "created")
-    assert (told[0][0] == first) is commits
+    assert results[0][1] == ("existing" if commits else "created")
+    assert (results[0][0] == first) is commits
     assert core.count(sql, "live") == 1
 
 
@@ -354,21 +354,21 @@ def test_prune_forgets_the_keys_of_messages_that_are_gone(sql: Sql, clock: Clock
 # -- views
 
 
-def test_the_view_tells_where_a_message_stands(each_sql: Sql) -> None:
+def test_the_view_shows_where_a_message_stands(each_sql: Sql) -> None:
     sql = each_sql
     id_, _ = emit(sql, "k", tenant="acme", order="o", max_attempts=2)
-    seen = message(sql, id_)
-    assert (seen["tenant"], seen["channel"], seen["key"], seen["order"], seen["idempotency_key"]) == (
+    row = message(sql, id_)
+    assert (row["tenant"], row["channel"], row["key"], row["order"], row["idempotency_key"]) == (
         "acme", "email", "k", "o", "email/acme/k",
     )  # fmt: skip
-    assert (seen["status"], seen["attempts"], seen["error"], seen["delivered_at"]) == ("pending", 0, None, None)
+    assert (row["status"], row["attempts"], row["error"], row["delivered_at"]) == ("pending", 0, None, None)
     job = claim(sql)
     assert (message(sql, id_)["status"], message(sql, id_)["attempts"]) == ("delivering", 1)
     core.fail(sql, job, {"type": "Oops", "message": "no"}, delay="0 seconds")
     assert (message(sql, id_)["status"], message(sql, id_)["error"]["message"]) == ("pending", "no")
     core.finish(sql, claim(sql))
-    seen = message(sql, id_)
-    assert (seen["status"], seen["attempts"], seen["delivered_at"] is not None) == ("delivered", 2, True)
+    row = message(sql, id_)
+    assert (row["status"], row["attempts"], row["delivered_at"] is not None) == ("delivered", 2, True)
 
 
 def test_the_view_for_other_systems_shows_the_same(sql: Sql) -> None:

@@ -1,5 +1,5 @@
-"""How PostgreSQL goes about it: the shape of plans, the rows they read and the share of HOT updates are promises too,
-for they decide whether a large backlog is as fast as a small one."""
+"""Query plans: their shape, the rows they read and the share of HOT updates are promises too,
+because they decide whether a large backlog is as fast as a small one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from holdfast.store.migrate import sql_files
 
 FUNCTIONS = dict(sql_files("functions"))
 CURSOR = ("2026-01-01 00:00:00+00", "00000000-0000-7000-8000-000000000000")
-# How a claim finds jobs: the function, its variables by name and type, and what they are here.
+# How a claim finds jobs: the function, its variables by name and type, and their values here.
 FETCHES: dict[str, dict[str, tuple[str, Any]]] = {
     "claim_plain": {
         "p_queue": ("text", "default"), "p_priority": ("integer", 2), "v_at": ("timestamptz", CURSOR[0]),
@@ -48,7 +48,7 @@ def inner_select(function: str) -> str:
 
 
 def plan(conn: psycopg.Connection, function: str) -> str:
-    """How the function finds jobs, under the settings that a claim carries."""
+    """Return how the function finds jobs, under the settings that a claim carries."""
     conn.execute("deallocate all")
     ((config,),) = conn.execute(
         "select proconfig from pg_proc where proname = 'claim' and pronamespace = 'holdfast'::regnamespace"
@@ -107,8 +107,8 @@ def test_the_plan_inside_the_function_is_the_one_explained_here(each_dsn: str) -
             conn.execute("load 'auto_explain'")
         except psycopg.errors.UndefinedFile:
             pytest.skip("this server has no auto_explain; the plan is checked by its text above")
-        heard: list[str] = []
-        conn.add_notice_handler(lambda notice: heard.append(notice.message_primary or ""))
+        payloads: list[str] = []
+        conn.add_notice_handler(lambda notice: payloads.append(notice.message_primary or ""))
         conn.execute("insert into live (id, task) values (gen_random_uuid(), 't')")
         for name, value in {"log_min_duration": "0", "log_nested_statements": "on", "log_level": "notice"}.items():
             conn.execute(f"set auto_explain.{name} = '{value}'")
@@ -116,7 +116,7 @@ def test_the_plan_inside_the_function_is_the_one_explained_here(each_dsn: str) -
         fill(conn, 2000)
         conn.execute("select * from claim('w', p_limit => 5)").fetchall()
         conn.execute("set auto_explain.log_min_duration = -1")
-    inner = [text for text in heard if "from live j" in text and "explain" not in text]
+    inner = [text for text in payloads if "from live j" in text and "explain" not in text]
     for lane in ("j.lane = 0", "j.lane = g.lane"):
         fetches = [text for text in inner if "skip locked" in text and lane in text]
         assert fetches
@@ -124,7 +124,7 @@ def test_the_plan_inside_the_function_is_the_one_explained_here(each_dsn: str) -
             assert re.search(
                 r"LockRows.*?-> +Index Scan using live_fetch on live j.*?ROW\(run_at, id\)", text, re.DOTALL
             ), text
-    for text in inner:  # all looks take the same way, or look at rows whose place is known
+    for text in inner:  # all reads use the same index, or rows whose place is known
         assert re.search(r"using live_fetch on live|Tid Scan on live", text), text
         assert "Seq Scan on live" not in text, text
 
@@ -133,7 +133,7 @@ def test_the_plan_inside_the_function_is_the_one_explained_here(each_dsn: str) -
 
 
 def prepare(sql: Sql, rows: int) -> None:
-    """A backlog of waiting, delayed and dead jobs, one in ten with a dedupe key."""
+    """Insert a backlog of waiting, delayed and dead jobs, one in ten with a dedupe key."""
     columns = "queue, priority, lane, run_at, created_at, attempt, max_attempts, task, payload, dedupe_key"
     values = (
         "gen_random_uuid(), 'default', 2, 0, now() - i * interval '1 second', now(), 0, 5, 't', '{}', "
@@ -147,8 +147,8 @@ def prepare(sql: Sql, rows: int) -> None:
 
 
 def end_with(sql: Sql, jobs: list[Claimed], outcome: str) -> None:
-    told = [{"id": str(j.id), "token": j.token, "outcome": outcome, "delay": 9} for j in jobs]
-    sql("select finish('{}', '{}', %s::jsonb)", [psycopg.types.json.Jsonb(told)])
+    results = [{"id": str(j.id), "token": j.token, "outcome": outcome, "delay": 9} for j in jobs]
+    sql("select finish('{}', '{}', %s::jsonb)", [psycopg.types.json.Jsonb(results)])
 
 
 def let_lease_lapse(sql: Sql, jobs: list[Claimed]) -> None:
@@ -158,7 +158,7 @@ def let_lease_lapse(sql: Sql, jobs: list[Claimed]) -> None:
     core.reclaim(sql)
 
 
-# What is done to claimed jobs, and to jobs in the three tables of those that are not claimed.
+# The writes to claimed jobs, and to jobs in the three tables of unclaimed ones.
 TO_CLAIMED: dict[str, Callable[[Sql, list[Claimed]], Any]] = {
     "finish": lambda sql, jobs: core.finish(sql, *jobs),
     "error": lambda sql, jobs: end_with(sql, jobs, "error"),
@@ -174,7 +174,7 @@ TO_CLAIMED: dict[str, Callable[[Sql, list[Claimed]], Any]] = {
         [{"id": str(j.id), "token": j.token, "done": 1} for j in jobs])]),
     "wanted_cancels": lambda sql, jobs: sql("select wanted_cancels(%s)", [[jobs[0].token]]),
 }  # fmt: skip
-TO_OTHERS: dict[str, tuple[str, Callable[[Sql, list[uuid.UUID]], Any]]] = {
+NOTIFICATIONS: dict[str, tuple[str, Callable[[Sql, list[uuid.UUID]], Any]]] = {
     "claim": ("live", lambda sql, ids: core.claim(sql, limit=len(ids))),
     "promote": ("later", lambda sql, ids: core.promote(sql, len(ids))),
     "cancel waiting": ("live", lambda sql, ids: core.cancel(sql, *ids)),
@@ -245,7 +245,7 @@ def test_a_plan_made_for_an_idle_queue_does_not_read_the_backlog_to_end_a_batch(
     check_rows_read(sql, worker, lambda: operation(worker, jobs))
 
 
-@pytest.mark.parametrize(("table", "operation"), TO_OTHERS.values(), ids=TO_OTHERS)
+@pytest.mark.parametrize(("table", "operation"), NOTIFICATIONS.values(), ids=NOTIFICATIONS)
 def test_a_plan_made_for_an_idle_queue_does_not_read_the_backlog_to_find_a_batch(
     sql: Sql, worker: Sql, table: str, operation: Callable[[Sql, list[uuid.UUID]], Any]
 ) -> None:
@@ -259,7 +259,7 @@ def test_a_plan_made_for_an_idle_queue_does_not_read_the_backlog_to_find_a_batch
 
 
 def test_a_large_backlog_without_batch_or_deadline_costs_their_upkeep_nothing(sql: Sql) -> None:
-    """What the leader does every two seconds, and an operator now and then, beside 200,000 jobs it is not about."""
+    """The leader's queries every two seconds, and an operator's now and then, beside 200,000 unrelated jobs."""
     sql("insert into live (id, task) select gen_random_uuid(), 't' from generate_series(1, 200000)")
     batch = uuid.uuid4()
     sql("select open_batch(%s, 'b')", [batch])
@@ -323,7 +323,7 @@ def test_claims_are_hot_updates(each_dsn: str, each_sql: Sql, of_a_batch: bool) 
 
 
 def flush(sql: Sql) -> None:
-    """Makes the server's counters say what this session has done so far."""
+    """Flush the server's counters of this session."""
     sql("select pg_stat_force_next_flush()")
     sql("select 1")
     sql("select pg_stat_clear_snapshot()")

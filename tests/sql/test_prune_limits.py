@@ -1,4 +1,4 @@
-"""Keys come and go: limits that nobody uses are forgotten, and nothing that matters is forgotten with them."""
+"""Keys come and go: unused limits are removed, and nothing that matters is removed with them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def register(sql: Sql, template: str, **code: float) -> None:
 
 
 def use(sql: Sql, key: str, outcome: str = "succeeded") -> None:
-    """One job that runs under the key."""
+    """Run one job under the key."""
     flow.put(sql, keys=[key])
     (job,) = flow.claim(sql)
     assert flow.end(sql, job, outcome=outcome) == []
@@ -37,7 +37,7 @@ def left(sql: Sql) -> list[str]:
     return core.firsts(sql("select key from limits order by 1"))
 
 
-def test_a_key_that_nobody_used_for_a_day_is_forgotten_and_made_again(sql: Sql, clock: Clock) -> None:
+def test_a_key_unused_for_a_day_is_forgotten_and_made_again(sql: Sql, clock: Clock) -> None:
     register(sql, "d:{d}", concurrency=1)
     use(sql, "d:a")
     clock.advance(DAY - 60)
@@ -49,7 +49,7 @@ def test_a_key_that_nobody_used_for_a_day_is_forgotten_and_made_again(sql: Sql, 
     assert flow.drift(sql) == []
 
 
-def test_what_runs_or_was_said_by_an_operator_is_not_forgotten(sql: Sql, clock: Clock) -> None:
+def test_what_runs_or_was_set_by_an_operator_is_not_forgotten(sql: Sql, clock: Clock) -> None:
     for key in ("runs", "set", "paused", "tenant:heavy", "idle"):
         use(sql, key)
     flow.put(sql, keys=["runs"])
@@ -131,10 +131,10 @@ def test_what_ended_before_counts_before_though_all_is_taken_up_at_once(sql: Sql
     assert found == [(streak, streak == 3, 0)]
 
 
-def test_an_open_batch_of_which_nothing_was_heard_is_canceled_and_tells_its_callback(sql: Sql, clock: Clock) -> None:
+def test_an_abandoned_open_batch_is_canceled_and_its_callback_is_enqueued(sql: Sql, clock: Clock) -> None:
     lost, waits, young = (uuid.uuid4() for _ in "123")
     for batch in (lost, waits, young):
-        sql("select open_batch(%s, 'b', null, %s::jsonb)", [batch, json.dumps({"task": "told"})])
+        sql("select open_batch(%s, 'b', null, %s::jsonb)", [batch, json.dumps({"task": "on_end"})])
     core.put(sql, batch=lost)
     core.finish(sql, core.claim_one(sql))
     core.put(sql, batch=waits, delay="100 days")
@@ -146,7 +146,7 @@ def test_an_open_batch_of_which_nothing_was_heard_is_canceled_and_tells_its_call
     assert sql("select id, status from batch_progress where status not in ('queued', 'running')") == [
         (lost, "canceled")
     ]
-    assert core.firsts(sql("select task from live")) == ["told"]
+    assert core.firsts(sql("select task from live")) == ["on_end"]
 
 
 def test_lanes_and_flows_that_were_empty_for_an_hour_are_removed_and_made_again(sql: Sql, clock: Clock) -> None:
@@ -191,7 +191,7 @@ def test_a_key_that_is_forgotten_while_jobs_wait_for_another_of_their_keys_still
 # -- who comes while a row is being removed
 
 
-# Such a session would be ended before a test can look.
+# Such a session would be ended before a test can check.
 LEFT_OPEN = "select prune(), set_config('idle_in_transaction_session_timeout', '0', true)"
 
 
@@ -202,7 +202,7 @@ def idle(sql: Sql, key: str) -> None:
 
 
 @pytest.mark.parametrize("change", ["pause('d:a')", """set_limit('d:a', '{"concurrency": 0}')"""], ids=["pause", "set"])
-def test_what_an_operator_says_while_the_row_is_removed_holds_and_is_said_at_once(
+def test_what_an_operator_sets_while_the_row_is_removed_holds_and_is_shown_at_once(
     sql: Sql, dsn: str, change: str
 ) -> None:
     idle(sql, "d:a")
@@ -239,7 +239,7 @@ def test_a_row_that_a_claim_has_is_not_removed(sql: Sql, dsn: str) -> None:
 
 
 class PrunedRace(Race):
-    """The race over limits, by rules of code alone, and somebody who removes every row the moment it is idle."""
+    """The race over limits, by rules of code alone, while a session removes every row the moment it is idle."""
 
     def __init__(self, sql: Sql) -> None:
         super().__init__(sql, simple=True)
@@ -253,11 +253,11 @@ class PrunedRace(Race):
         super().lose(sql, rng)
         for _ in range(5):
             time.sleep(0.001)
-            self.seen["removed"] += sql("select prune_limits(100, clock())")[0][0]
+            self.counts["removed"] += sql("select prune_limits(100, clock())")[0][0]
 
     def was_worth_it(self) -> bool:
         full = all(self.peaks[key] == self.places[key] for key in ("one", "two", "three"))
-        return full and len(self.starts) > RATE and self.seen["removed"] > 50 and self.seen["snapshot"] > 50
+        return full and len(self.starts) > RATE and self.counts["removed"] > 50 and self.counts["snapshot"] > 50
 
 
 AT_ONCE = ("interval '1 day' end", "interval '0' end")
@@ -267,9 +267,9 @@ def test_limits_are_exact_while_their_rows_are_removed(dsn: str) -> None:
     with mutant(dsn, {"prune_limits": [AT_ONCE]}) as sql:
         race = PrunedRace(sql)
         race.run(dsn, "mutant", 3)
-        register(sql, "rate", rate=100_000, per=1, burst=100_000)  # what is left shall not wait for it
+        register(sql, "rate", rate=100_000, per=1, burst=100_000)  # the remaining work must not wait for it
         race.check(sql)
-        assert race.was_worth_it(), f"too little happened to prove anything: {race.seen}"
+        assert race.was_worth_it(), f"too little happened to prove anything: {race.counts}"
 
 
 def test_that_race_goes_red_when_rows_are_removed_that_count_something(dsn: str) -> None:

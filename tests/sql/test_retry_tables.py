@@ -40,8 +40,8 @@ def examples(number: int) -> settings:
 
 
 def sql_delay(sql: Sql, policy: Any, attempt: int | None) -> float:
-    told = policy if isinstance(policy, str | None) else json.dumps(policy)
-    return float(sql("select extract(epoch from retry_delay(%s::jsonb, %s))", [told, attempt])[0][0])
+    document = policy if isinstance(policy, str | None) else json.dumps(policy)
+    return float(sql("select extract(epoch from retry_delay(%s::jsonb, %s))", [document, attempt])[0][0])
 
 
 @each_document
@@ -61,8 +61,8 @@ def test_the_documents_tables_hold_through_real_failures(
         job = core.claim_one(each_sql)
         assert job.attempt == attempt
         assert core.fail(each_sql, job)
-        told = core.look(each_sql, id_)
-        assert (told.status, told.run_at) == ("retrying", each_clock.now + timedelta(seconds=seconds))
+        row = core.look(each_sql, id_)
+        assert (row.status, row.run_at) == ("retrying", each_clock.now + timedelta(seconds=seconds))
         each_clock.advance(seconds - 1)
         assert core.claim(each_sql) == []
         each_clock.advance(1)
@@ -140,16 +140,16 @@ def test_jitter_takes_away_at_most_its_share_and_adds_nothing(
     sql: Sql, policy: Retry, jitter: float, attempt: int
 ) -> None:
     full = policy.delay(attempt)
-    told = sql_delay(sql, policy.as_json() | {"jitter": jitter}, attempt)
-    assert full * (1 - jitter) - 1e-6 <= told <= full + 1e-6
+    delay = sql_delay(sql, policy.as_json() | {"jitter": jitter}, attempt)
+    assert full * (1 - jitter) - 1e-6 <= delay <= full + 1e-6
 
 
 def test_jitter_spreads_over_its_whole_share(sql: Sql) -> None:
     policy = json.dumps(Retry.fixed(100, jitter=0.2).as_json())
     query = "select extract(epoch from retry_delay(%s::jsonb, 1)) from generate_series(1, 500)"
-    told = [float(each) for (each,) in sql(query, [policy])]
-    assert 80 <= min(told) < 84
-    assert 96 < max(told) <= 100
+    delays = [float(each) for (each,) in sql(query, [policy])]
+    assert 80 <= min(delays) < 84
+    assert 96 < max(delays) <= 100
 
 
 # -- what must never raise: a failure that cannot be stored would be a job lost

@@ -1,4 +1,4 @@
-"""The ring of lanes: tenants take turns, whatever stands beside them, and no job in it is ever overlooked."""
+"""The ring of lanes: tenants take turns, whatever else waits, and no job in it is ever overlooked."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def claim_all(sql: Sql, **options: Any) -> list[flow.Taken]:
 
 
 def settle(sql: Sql, *, limit: int = 1) -> list[flow.Taken]:
-    """Claims until all that has arrived is in the ring, and all lanes without room are closed."""
+    """Claim until all that has arrived is in the ring, and all lanes without room are closed."""
     found: list[flow.Taken] = []
     for _ in range(500):
         before = sql("select count(*) from lanes where closed_by is not null")
@@ -109,11 +109,11 @@ def test_a_new_tenant_is_served_by_the_next_claim_whatever_else_waits(sql: Sql) 
         began = time.monotonic()
         assert new in {job.id for job in flow.claim(sql, limit=10)}
         assert time.monotonic() - began < 1.0
-        assert len(flow.claim(sql, limit=10)) == 10, "and the others go on"
+        assert len(flow.claim(sql, limit=10)) == 10, "and other jobs go on"
 
 
 def test_a_new_tenant_waits_for_few_claims_behind_what_is_not_in_the_ring_yet(sql: Sql) -> None:
-    """One claim takes up a part of what has arrived; so do the next ones, and none of it is lost."""
+    """One claim folds in a part of what has arrived; so do the next ones, and none of it is lost."""
     flow.put(sql, tenant="large", number=7000)
     (new,) = flow.put(sql, tenant="new")
     served = [{job.id for job in flow.claim(sql, limit=100)} for _ in range(5)]
@@ -136,7 +136,7 @@ def test_a_rule_changed_over_fifty_thousand_keys_is_exact_for_the_next_claim(sql
         flow.put(sql, keys=[f"k:{n}"], number=6)
 
     def change(concurrency: int) -> None:
-        """The best of three: other programs may have the machine."""
+        """Take the best of three: other programs use the machine too."""
         took = []
         for _ in range(3):
             began = time.monotonic()
@@ -168,7 +168,7 @@ def test_a_rule_changed_over_fifty_thousand_keys_is_exact_for_the_next_claim(sql
 
 
 def late_commit(dsn: str, sql: Sql, schema: str = "holdfast") -> None:
-    """A job is committed after claims have gone far beyond it, in a lane that they know and in one that they do not."""
+    """Commit a job after claims have gone far beyond it, in a lane that they know and in one that they do not."""
     with core.session(dsn, schema, autocommit=False) as other:
         late = core.runner(other)
         ids = [*flow.put(late, tenant="known", age=60), *flow.put(late, tenant="unknown", keys=["k"], age=60)]
@@ -181,7 +181,7 @@ def late_commit(dsn: str, sql: Sql, schema: str = "holdfast") -> None:
 
 
 def held_by_another(dsn: str, sql: Sql, schema: str = "holdfast") -> None:
-    """Another transaction has locked the only job of a lane: the lane is not taken for empty."""
+    """Lock the only job of a lane in another transaction: the lane is not taken for empty."""
     (id_,) = flow.put(sql, tenant="a")
     with core.session(dsn, schema, autocommit=False) as other:
         other.execute("select 1 from live for update")
@@ -192,7 +192,7 @@ def held_by_another(dsn: str, sql: Sql, schema: str = "holdfast") -> None:
 
 
 def restored(dsn: str, sql: Sql, schema: str = "holdfast") -> None:
-    """The tables come from a server that was far ahead; transactions of this one have small numbers."""
+    """Restore tables from a server that was far ahead; transactions of this one have small numbers."""
     flow.limit(sql, "k", concurrency=1)
     waiting = flow.put(sql, tenant="a", keys=["k"], number=3)
     taken = claim_all(sql)
@@ -211,7 +211,7 @@ def restored(dsn: str, sql: Sql, schema: str = "holdfast") -> None:
 
 
 def clock_back(dsn: str, sql: Sql, schema: str = "holdfast") -> None:
-    """All that the ring says is an hour ahead of the tokens that are given out now."""
+    """Set the ring an hour ahead of the tokens that are given out now."""
     put_for_tenants(sql, 5, 40)
     flow.claim(sql, limit=10)
     move_on(sql, HOUR, flows="tag", rings="front", lanes="closed_at", folds="token")
@@ -228,7 +228,7 @@ def clock_back(dsn: str, sql: Sql, schema: str = "holdfast") -> None:
 
 
 def move_on(sql: Sql, by: int, **columns: str) -> None:
-    """Adds a number to a column of each table: a token, or the number of a transaction."""
+    """Add a number to a column of each table: a token, or the number of a transaction."""
     for table, name in columns.items():
         kind = "xid8" if name.endswith("xid") else "bigint"
         sql(f"update {table} set {name} = ({name}::text::bigint + %s)::text::{kind}", [by])

@@ -1,4 +1,4 @@
-"""Least rights: what each of the four roles may do, and what it may not."""
+"""Least privilege: what each of the four roles may do, and what it may not."""
 
 from __future__ import annotations
 
@@ -311,7 +311,7 @@ SECRETS = [
 
 @pytest.fixture
 def become(each_dsn: str) -> Iterator[Become]:
-    """become("worker") answers a runner of SQL with that role's rights and no others."""
+    """become("worker") returns a runner of SQL with that role's rights only."""
     with core.session(each_dsn) as conn:
         run = core.runner(conn)
 
@@ -444,7 +444,7 @@ def test_the_admin_role_retries_discards_and_cancels(become: Become) -> None:
 
 
 def test_every_function_is_either_granted_or_internal_and_tried_above(each_sql: Sql) -> None:
-    """A function that somebody adds must be thought of here, or it could be granted to the wrong role unnoticed."""
+    """A new function must be listed here, or it could be granted to the wrong role unnoticed."""
     tried = {
         match for text in (*ENQUEUE, *WORK, *OPERATE, *INTERNAL, *LOOK)
         for match in re.findall(r"^select (\w+)\(", text)
@@ -478,7 +478,7 @@ def test_a_stranger_may_do_nothing(each_dsn: str) -> None:
 
 
 def test_functions_with_the_owners_rights_look_names_up_in_the_schema_only(become: Become, each_sql: Sql) -> None:
-    """A caller's search path or temporary table must not lead a function with the owner's rights astray."""
+    """A caller's search path or temporary table must not redirect a function with the owner's rights."""
     rows = each_sql(
         "select proname from pg_proc where pronamespace = 'holdfast'::regnamespace and prosecdef "
         "and array_to_string(proconfig, ' ') !~ 'search_path=\"?holdfast\"?, pg_temp'"

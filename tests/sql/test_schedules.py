@@ -1,4 +1,4 @@
-"""Schedules in SQL: registration, firing each slot once whoever tries, pauses, and what operators do."""
+"""Schedules in SQL: registration, firing each slot once however many try, pauses, and what operators do."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def fire(
 
 
 def fire_next(sql: Sql, name: str = "s") -> list[uuid.UUID] | None:
-    """Fires the slot that is due and moves on by a minute, as a leader would."""
+    """Fire the slot that is due and move on by a minute, as a leader would."""
     at = place(sql, name)
     return fire(sql, at, [at], at + MINUTE, name)
 
@@ -128,9 +128,9 @@ def test_other_applications_schedules_are_left_alone(sql: Sql) -> None:
      {"options": {"priority": 9}}, {"options": {"max_attempts": 0}}, {"options": {"tenant": ""}}],
 )  # fmt: skip
 def test_a_schedule_that_could_never_fire_is_refused(sql: Sql, wrong: dict[str, Any]) -> None:
-    with pytest.raises(psycopg.Error) as told:
+    with pytest.raises(psycopg.Error) as exc_info:
         register(sql, **wrong)
-    assert told.value.sqlstate is not None and told.value.sqlstate[:2] in ("22", "23")
+    assert exc_info.value.sqlstate is not None and exc_info.value.sqlstate[:2] in ("22", "23")
     assert core.count(sql, "schedules") == 0
 
 
@@ -159,19 +159,19 @@ def test_those_paused_set_aside_or_without_a_slot_to_come_are_not_due(sql: Sql) 
     assert due(sql, limit=1) == ["runs"]
 
 
-def test_upkeep_tells_its_leader_when_the_next_slot_comes(sql: Sql, clock: Clock) -> None:
-    def told(worker: str) -> float | None:
+def test_upkeep_returns_to_its_leader_when_the_next_slot_comes(sql: Sql, clock: Clock) -> None:
+    def next_slot(worker: str) -> float | None:
         return sql("select next_slot from upkeep(%s, '10 seconds')", [worker])[0][0]
 
-    assert told("a") is None
+    assert next_slot("a") is None
     register(sql, "soon")
     register(sql, "paused")
     sql("update schedules set next_at = clock() + interval '90 seconds' where name = 'soon'")
     pause(sql, name="paused")
-    assert told("a") == 90
-    assert told("b") is None, "who does not lead has nothing to wait for"
+    assert next_slot("a") == 90
+    assert next_slot("b") is None, "who does not lead has nothing to wait for"
     clock.advance(95)
-    assert told("a") == -5
+    assert next_slot("a") == -5
 
 
 # -- firing
@@ -317,11 +317,11 @@ def test_one_that_cannot_be_fired_keeps_no_other_of_its_transaction_from_it(each
         for name in ("bad", "good", "gone")
     ]
     fires.append(fires[1] | {"name": "odd", "then": "infinity"})
-    told = {row[0]: row[1:] for row in sql("select name, ids, problem from fire_schedules(%s)", [json.dumps(fires)])}
-    assert "queue" in told["bad"][1]
-    assert "cannot be fired" in told["odd"][1]
-    assert told["gone"] == (None, None)
-    assert len(told["good"][0]) == 1
+    reports = {row[0]: row[1:] for row in sql("select name, ids, problem from fire_schedules(%s)", [json.dumps(fires)])}
+    assert "queue" in reports["bad"][1]
+    assert "cannot be fired" in reports["odd"][1]
+    assert reports["gone"] == (None, None)
+    assert len(reports["good"][0]) == 1
     assert slots_fired(sql) == [at]
 
 
@@ -340,8 +340,8 @@ def test_schedules_fired_together_take_their_dedupe_keys_in_order(dsn: str, sql:
         }
         for n in "ab"
     ]
-    told = sql("select name from fire_schedules(%s)", [json.dumps(fires)])
-    assert core.firsts(told) == ["b", "a"]
+    names = sql("select name from fire_schedules(%s)", [json.dumps(fires)])
+    assert core.firsts(names) == ["b", "a"]
 
 
 def test_a_key_that_a_transaction_holds_is_not_waited_for(dsn: str, sql: Sql) -> None:
@@ -358,7 +358,7 @@ def test_a_key_that_a_transaction_holds_is_not_waited_for(dsn: str, sql: Sql) ->
 
 
 def check_each_slot_is_fired_once(dsn: str, sql: Sql, schema: str = "holdfast") -> None:
-    """Leaders that all saw the same slot due try to fire it at the same time, slot after slot."""
+    """Let leaders that all saw the same slot due try to fire it at the same time, slot after slot."""
     racers, slots = 6, 25
     register(sql)
     sql("update schedules set next_at = date_trunc('minute', clock()) - interval '1 hour'")
@@ -383,7 +383,7 @@ def check_each_slot_is_fired_once(dsn: str, sql: Sql, schema: str = "holdfast") 
     expected = [start + n * MINUTE for n in range(slots)]
     assert sorted(fired) == expected, "a slot was fired twice or not at all"
     assert slots_fired(sql) == expected
-    # And one that was asleep all the while.
+    # And one that slept all the while.
     assert fire(sql, start, [start], start + MINUTE) is None, "a slot was fired twice"
     assert core.count(sql, "jobs") == slots
 
@@ -410,7 +410,7 @@ def test_a_leader_steps_back_from_a_schedule_that_another_is_firing(dsn: str, sq
     at = place(sql)
     with core.session(dsn, autocommit=False) as other:
         assert fire_next(core.runner(other))
-        assert fire(sql, at, [at], at + MINUTE) is None, "it would wait for somebody else's transaction"
+        assert fire(sql, at, [at], at + MINUTE) is None, "it would wait for another transaction"
         other.commit()
     assert fire(sql, at, [at], at + MINUTE) is None
     assert slots_fired(sql) == [at]
@@ -470,7 +470,7 @@ def test_a_removed_schedule_fires_no_more_and_its_jobs_stay(sql: Sql, clock: Clo
     assert core.count(sql, "jobs") == 1
 
 
-def test_an_unknown_schedule_is_told(sql: Sql) -> None:
+def test_an_unknown_schedule_is_reported(sql: Sql) -> None:
     assert sql("select pause_schedule('x'), run_schedule('x'), remove_schedule('x')") == [(False, None, False)]
 
 

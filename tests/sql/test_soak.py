@@ -25,10 +25,10 @@ from holdfast.store.session import Session
 from holdfast.upkeep.chores import Upkeep
 
 LONG = os.environ.get("HOLDFAST_TEST_LONG") == "1"
-STEP = 12 * 86_400  # seconds; the longest that anything is kept for is 90 days, eight steps
+STEP = 12 * 86_400  # seconds; the longest retention is 90 days, eight steps
 STEPS = 100 if LONG else 20
 KEYS = 20 if LONG else 2  # new ones at each step, of each kind
-# What is written when the schema is made, and never again.
+# Written when the schema is made, and never again.
 FIXED = {"schema_info", "schema_files", "settings", "test_clock"}
 RULES = {
     "domain:{d}": {"concurrency": 2},
@@ -64,7 +64,7 @@ class Traffic:
         self.sql("commit")
 
     def workers(self, names: list[str]) -> None:
-        for name in names:  # none of them says good-bye
+        for name in names:  # none of them unregisters
             task = {"name": "t", "queue": "default", "max_attempts": 5, "retry": {}}
             self.sql("select register_worker(%s, 'h', 1, '1', '{default}', 1, %s::jsonb)", [name, json.dumps([task])])
             self.sql("select sleep(%s, '{default}')", [name])
@@ -80,7 +80,7 @@ class Traffic:
             core.put(self.sql, delay="1 hour", deadline="2 hours")
 
     def batches(self, names: list[str]) -> None:
-        for name, closes in itertools.product(names, (True, False)):  # some lose whoever opened them
+        for name, closes in itertools.product(names, (True, False)):  # some lose the session that opened them
             batch = uuid.uuid4()
             self.sql("select open_batch(%s, %s, null, %s::jsonb)", [batch, name, json.dumps({"task": "t"})])
             core.put(self.sql, batch=batch)
@@ -104,17 +104,17 @@ class Traffic:
                      [uuid.uuid4(), name, digest])  # fmt: skip
 
     def work(self, worker: str) -> None:
-        """Ends of every kind in turn. Of two jobs that are to be canceled one succeeds, one is lost with its worker."""
+        """End jobs in every way in turn. Of two jobs to be canceled one succeeds, one is lost with its worker."""
         ends = itertools.cycle(["succeeded", "succeeded", "error", "canceled", "dead", "released", "snoozed"])
         queues = [row[0] for row in self.sql("select distinct queue from live")]
         for _ in range(3):
             jobs = flow.claim(self.sql, worker, 500, queues=queues)
-            told = [{"id": str(job.id), "token": job.token, "done": 1, "error": {"block": str(job.id)}}
+            results = [{"id": str(job.id), "token": job.token, "done": 1, "error": {"block": str(job.id)}}
                     | ({"outcome": "error", "delay": 3600} if "order:" in str(job.keys) and job.attempt == 1
                        else {"outcome": end})  # a job that waits keeps its order
                     for job, end in zip(jobs, ends, strict=False)]  # fmt: skip
-            self.sql("select report_progress(%s::jsonb)", [json.dumps(told)])
-            assert self.sql("select finish('{}', '{}', %s::jsonb)", [json.dumps(told)]) == []
+            self.sql("select report_progress(%s::jsonb)", [json.dumps(results)])
+            assert self.sql("select finish('{}', '{}', %s::jsonb)", [json.dumps(results)]) == []
         for _ in range(3):
             core.put(self.sql)
         lost, ended, *_ = flow.claim(self.sql, worker, 3)
@@ -122,7 +122,7 @@ class Traffic:
         assert flow.end(self.sql, ended) == []
 
     def after_the_last_claim(self, name: str) -> None:
-        """What claims take up, and there is none any more: the end of a job under a limit, a job of a tenant, and a
+        """Leave what only claims fold in, after the last one: the end of a job under a limit, a job of a tenant, and a
         rule that was changed."""
         core.put(self.sql, keys=[f"domain:last-{name}"], priority=0)
         (job,) = flow.claim(self.sql, "w", 1)
@@ -137,13 +137,13 @@ class Traffic:
             self.sql("select clear_limit(%s)", [f"domain:set-{name}"])
 
     def clean_up(self) -> None:
-        """What is a person's to remove."""
+        """Remove what only a person removes."""
         self.sql("select discard_dead(array(select id from dead))")
         self.sql("delete from blocks")
 
 
 class Soak:
-    """Steps through time, and looks how large everything is."""
+    """Step through time, and record the size of everything."""
 
     def __init__(self, settings: Settings, sql: Sql, clock: Clock, loop: asyncio.Runner) -> None:
         self.settings, self.sql, self.clock, self.loop = settings, sql, clock, loop
@@ -152,12 +152,12 @@ class Soak:
         self.used: set[str] = set()
 
     def run(self, steps: int) -> tuple[Level, Level]:
-        """How large everything was half way, and at the end."""
+        """Return how large everything was half way, and at the end."""
         half, end = self._go(range(steps // 2)), self._go(range(steps // 2, steps))
         return half, end
 
     def _go(self, numbers: range) -> Level:
-        """The largest that each table was after the last steps."""
+        """Return the largest size of each table after the last steps."""
         levels = []
         for number in numbers:
             self.traffic.step(number)
@@ -173,16 +173,16 @@ class Soak:
         return {name: tuple(max(each[name][n] for each in levels) for n in (0, 1)) for name in levels[-1]}
 
     async def keep_up(self) -> None:
-        """A round of a worker that has just become the leader."""
+        """Run a round of a worker that has just become the leader."""
         await Upkeep("soak", self.settings, self.session, Calls(self.settings.schema)).once()
 
     def vacuum(self) -> None:
-        """In place of autovacuum, which comes when it likes."""
+        """Vacuum at a known time, in place of autovacuum."""
         for name, _ in self.sql(TABLES):
             self.sql(f"vacuum {name}")
 
     def level(self) -> Level:
-        """History's partitions count as one table."""
+        """Return the sizes; history's partitions count as one table."""
         found: Level = {}
         names = self.sql(TABLES)
         each = (f"select count(*), pg_total_relation_size('{name}') from {name}" for name, _ in names)
@@ -193,8 +193,8 @@ class Soak:
 
 
 def grown(half: Level, end: Level) -> list[str]:
-    """The tables that are larger than they were. Rows are what counts; of bytes some pages of the heap and of each of
-    eight indexes are left to chance, because a snapshot elsewhere may keep dead rows from being removed."""
+    """Return the tables that have grown. Rows count exactly; for bytes some pages of the heap and of each of
+    eight indexes are tolerated, because a snapshot elsewhere may keep dead rows from being removed."""
     return [
         f"{name}: {half[name][0]} rows, {half[name][1]} bytes; then {rows} rows, {size} bytes"
         for name, (rows, size) in end.items()

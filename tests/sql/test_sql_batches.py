@@ -1,4 +1,4 @@
-"""Batches in SQL: counted exactly, ended once and never early, whoever adds, ends, cancels or retries meanwhile."""
+"""Batches in SQL: counted exactly, ended once and never early, under concurrent adds, ends, cancels and retries."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ def counts(sql: Sql, batch: uuid.UUID) -> Counts:
 
 
 def end(sql: Sql, outcome: str, limit: int = 1) -> list[uuid.UUID]:
-    """Claims and ends so many jobs."""
+    """Claim and end this many jobs."""
     jobs = core.claim(sql, limit=limit)
-    told = [{"id": str(j.id), "token": j.token, "outcome": outcome, "error": {}} for j in jobs]
-    assert sql("select finish('{}', '{}', %s::jsonb)", [json.dumps(told)]) == []
+    results = [{"id": str(j.id), "token": j.token, "outcome": outcome, "error": {}} for j in jobs]
+    assert sql("select finish('{}', '{}', %s::jsonb)", [json.dumps(results)]) == []
     return [j.id for j in jobs]
 
 
@@ -71,16 +71,16 @@ def test_a_repeat_that_meets_the_end_of_the_first_is_not_counted(dsn: str, sql: 
     batch, id_ = open_batch(sql), uuid.uuid4()
     core.put(sql, id=id_, batch=batch)
     job = core.claim_one(sql)
-    told: list[Any] = []
+    results: list[Any] = []
     with core.session(dsn, autocommit=False) as worker, core.session(dsn) as client:
         core.finish(core.runner(worker), job)
-        again = threading.Thread(target=lambda: told.append(core.enqueue(core.runner(client), id=id_, batch=batch)))
+        again = threading.Thread(target=lambda: results.append(core.enqueue(core.runner(client), id=id_, batch=batch)))
         again.start()
         wait_until(lambda: sql("select 1 from pg_stat_activity where pid = %s and wait_event_type = 'Lock'",
-                               [client.info.backend_pid]) or told)  # fmt: skip
+                               [client.info.backend_pid]) or results)  # fmt: skip
         worker.commit()
         again.join(10)
-    assert told == [(id_, "existing")]
+    assert results == [(id_, "existing")]
     assert counts(sql, batch) == ("running", 1, 1, 0, 0)
     assert core.count(sql, "jobs") == 1
 
@@ -100,12 +100,12 @@ def test_a_job_that_another_holds_the_key_of_is_not_counted(sql: Sql, on_conflic
 
 
 @pytest.mark.parametrize("outcome", ["succeeded", "failed", "dead", "canceled", "error", "released"])
-def test_an_end_told_twice_in_one_call_is_one_end(each_sql: Sql, outcome: str) -> None:
+def test_an_end_sent_twice_in_one_call_is_one_end(each_sql: Sql, outcome: str) -> None:
     batch = open_batch(each_sql)
     id_ = core.put(each_sql, batch=batch, retry={"kind": "fixed", "delay": 60})
     job = core.claim_one(each_sql)
-    told = {"id": str(id_), "token": job.token, "outcome": outcome, "error": {"block": "b"}}
-    each_sql("select finish('{}', '{}', %s::jsonb)", [json.dumps([told, told, told])])
+    result = {"id": str(id_), "token": job.token, "outcome": outcome, "error": {"block": "b"}}
+    each_sql("select finish('{}', '{}', %s::jsonb)", [json.dumps([result, result, result])])
     assert core.count(each_sql, "jobs") == 1
     assert sum(counts(each_sql, batch)[2:]) == (outcome not in ("error", "released"))
     assert core.count(each_sql, "blocks") == (outcome == "dead")
@@ -151,7 +151,7 @@ def test_an_expired_job_counts_as_canceled(sql: Sql, clock: Clock) -> None:
 
 
 def test_many_jobs_added_at_once_are_counted_at_once(sql: Sql) -> None:
-    """A counter that is changed in one transaction many times becomes dearer each time: 10,000 took ten seconds."""
+    """A counter that is changed in one transaction many times costs more each time: 10,000 took ten seconds."""
     batch, other = open_batch(sql), open_batch(sql)
     jobs = [{"task": "t", "delay": 60, "batch": str(b)} for b in (batch, other) for _ in range(300)]
     before = writes(sql, "batch_counts")
@@ -161,7 +161,7 @@ def test_many_jobs_added_at_once_are_counted_at_once(sql: Sql) -> None:
 
 
 def writes(sql: Sql, table: str) -> int:
-    """How often rows of a table were inserted or updated so far."""
+    """Return how often rows of a table were inserted or updated so far."""
     flush(sql)
     ((number,),) = sql(
         "select n_tup_ins + n_tup_upd from pg_stat_user_tables where schemaname = 'holdfast' and relname = %s", [table]
@@ -169,7 +169,7 @@ def writes(sql: Sql, table: str) -> int:
     return number
 
 
-def test_nobody_can_add_less_than_nothing(sql: Sql) -> None:
+def test_a_negative_number_of_jobs_cannot_be_added(sql: Sql) -> None:
     batch = open_batch(sql)
     with pytest.raises(psycopg.errors.InvalidParameterValue, match="-1"):
         sql("select add_to_batch(%s, -1)", [batch])
@@ -203,7 +203,7 @@ def test_an_adders_open_transaction_keeps_a_batch_from_ending(each_dsn: str, eac
         assert close(each_sql, batch), "closing does not wait for the adder"
         began = time.monotonic()
         assert complete(each_sql, batch) == [] and complete(each_sql) == []
-        assert time.monotonic() - began < 10, "nobody waits for it: the adder commits after this"
+        assert time.monotonic() - began < 10, "no call waits for it: the adder commits after this"
         adder.commit()
     assert complete(each_sql) == []
     assert counts(each_sql, batch) == ("running", 2, 1, 0, 0)
@@ -272,7 +272,7 @@ REFUSED: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("on_done", REFUSED.values(), ids=REFUSED)
-def test_a_callback_that_nobody_could_enqueue_is_refused_when_the_batch_is_opened(each_sql: Sql, on_done: Any) -> None:
+def test_a_callback_that_could_not_be_enqueued_is_refused_when_the_batch_is_opened(each_sql: Sql, on_done: Any) -> None:
     with pytest.raises(psycopg.DataError):
         each_sql("select open_batch(gen_random_uuid(), 'b', null, %s::jsonb)", [json.dumps(on_done)])
     assert each_sql("select * from batch_progress") == []
@@ -284,8 +284,8 @@ def test_a_callback_that_cannot_be_enqueued_stops_neither_upkeep_nor_other_batch
 ) -> None:
     ended = open_batch(each_sql)
     close(each_sql, ended)
-    told = json.loads(json.dumps(on_done).replace("ENDED", str(ended)))
-    bad = open_batch(each_sql, told)
+    callback = json.loads(json.dumps(on_done).replace("ENDED", str(ended)))
+    bad = open_batch(each_sql, callback)
     good = open_batch(each_sql, {"task": "done"})
     each_sql("update batches set open = false")
     lost = core.put(each_sql, queue="other")
@@ -294,7 +294,7 @@ def test_a_callback_that_cannot_be_enqueued_stops_neither_upkeep_nor_other_batch
     assert each_sql("select reclaimed from upkeep('w', '10 seconds')") == [([{"worker": "gone", "jobs": 1}],)]
     assert core.status(each_sql, lost) == "retrying"
     assert counts(each_sql, good)[0] == "succeeded"
-    assert counts(each_sql, bad)[0] == "queued", "it waits for somebody to mend its callback"
+    assert counts(each_sql, bad)[0] == "queued", "it waits until its callback is repaired"
 
 
 def test_a_callback_whose_key_is_being_taken_waits_for_the_next_round(dsn: str, sql: Sql) -> None:
@@ -318,7 +318,7 @@ def test_a_callback_with_an_id_that_was_used_before_is_not_accepted_twice(sql: S
 
 
 def test_batches_that_cannot_end_yet_are_looked_at_without_being_written(sql: Sql) -> None:
-    """The leader looks every two seconds at every batch under way: that must leave no trace."""
+    """The leader checks every batch under way every two seconds: that must write nothing."""
     for _ in range(20):
         batch = open_batch(sql)
         core.put(sql, batch=batch)
@@ -408,10 +408,10 @@ class Race:
     def work(self, sql: Sql, rng: random.Random) -> None:
         jobs = core.claim(sql, limit=rng.randint(1, 40))
         plain, others = jobs[::2], jobs[1::2]
-        told = [{"id": str(j.id), "token": j.token, "delay": 0,
+        results = [{"id": str(j.id), "token": j.token, "delay": 0,
                  "outcome": rng.choice(["error", "dead", "succeeded", "released"])} for j in others]  # fmt: skip
         sql("select finish(%s::uuid[], %s::bigint[], %s::jsonb)",
-            [[j.id for j in plain], [j.token for j in plain], json.dumps(told)])  # fmt: skip
+            [[j.id for j in plain], [j.token for j in plain], json.dumps(results)])  # fmt: skip
         sql("select complete_batches(%s::uuid[])", [list({j.batch for j in jobs})])
 
     def close(self, sql: Sql, rng: random.Random) -> None:
@@ -431,7 +431,7 @@ class Race:
         assert self.early == [], "a batch has ended before a job of it"
 
     def settle(self, sql: Sql) -> None:
-        """Lets everything end, and compares what the adders know with what was counted."""
+        """Let everything end, and compare what the adders know with the counts."""
         sql("update batches set open = false where finished_at is null")
         while jobs := core.claim(sql, limit=500):
             core.finish(sql, *jobs)
@@ -456,7 +456,7 @@ HASTY = {
 }
 
 
-def test_the_race_goes_red_when_nobody_locks_the_batch(dsn: str) -> None:
+def test_the_race_goes_red_when_the_batch_is_not_locked(dsn: str) -> None:
     def race(sql: Sql) -> None:
         for _ in rounds():
             race = Race(sql)

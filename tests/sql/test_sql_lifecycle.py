@@ -1,4 +1,4 @@
-"""What a job may meet on its way, function by function: deadlines, requests to cancel, progress, blocks, results,
+"""Features of a job, function by function: deadlines, requests to cancel, progress, blocks, results,
 and how all that is pruned."""
 
 from __future__ import annotations
@@ -113,8 +113,8 @@ def test_a_request_is_found_by_the_claim_it_is_meant_for(each_sql: Sql) -> None:
 
 
 def outcome(sql: Sql, job: Claimed, word: str, **more: Any) -> None:
-    told = [{"id": str(job.id), "token": job.token, "outcome": word, **more}]
-    assert sql("select finish('{}', '{}', %s::jsonb)", [json.dumps(told)]) == []
+    results = [{"id": str(job.id), "token": job.token, "outcome": word, **more}]
+    assert sql("select finish('{}', '{}', %s::jsonb)", [json.dumps(results)]) == []
 
 
 @pytest.mark.parametrize("word", ["error", "snoozed", "released", "lost", "misspelt", "canceled"])
@@ -139,7 +139,7 @@ def test_a_job_that_ends_for_good_first_keeps_its_end(each_sql: Sql, word: str) 
     assert core.count(each_sql, "cancels") == 0
 
 
-def test_a_worker_that_dies_after_it_was_told_leaves_a_canceled_job(each_sql: Sql) -> None:
+def test_a_worker_that_dies_after_the_cancel_request_leaves_a_canceled_job(each_sql: Sql) -> None:
     id_ = core.put(each_sql)
     core.claim_one(each_sql)
     core.cancel(each_sql, id_)
@@ -175,8 +175,8 @@ def test_cancel_running_leaves_waiting_and_ended_jobs_alone(each_sql: Sql) -> No
     ended, running, waiting = (core.put(each_sql) for _ in range(3))
     core.finish(each_sql, core.claim_one(each_sql))
     core.claim_one(each_sql)
-    told = each_sql("select cancel_running(%s::uuid[])", [[waiting, running, ended, uuid.uuid4(), running]])
-    assert told == [(running,)]
+    results = each_sql("select cancel_running(%s::uuid[])", [[waiting, running, ended, uuid.uuid4(), running]])
+    assert results == [(running,)]
     assert core.firsts(each_sql("select id from cancels")) == [running]
 
 
@@ -261,9 +261,9 @@ def test_many_blocks_in_one_call_that_differ_only_far_behind_are_one(sql: Sql) -
     for _ in range(3):
         core.put(sql)
     jobs = core.claim(sql)
-    told = [{"id": str(j.id), "token": j.token, "outcome": "dead", "error": {"block": "k" * 500 + str(n)}}
+    results = [{"id": str(j.id), "token": j.token, "outcome": "dead", "error": {"block": "k" * 500 + str(n)}}
             for n, j in enumerate(jobs)]  # fmt: skip
-    assert sql("select finish('{}', '{}', %s::jsonb)", [json.dumps(told)]) == []
+    assert sql("select finish('{}', '{}', %s::jsonb)", [json.dumps(results)]) == []
     assert sql("select count from blocks") == [(3,)]
 
 
@@ -310,7 +310,7 @@ def make_progress(sql: Sql, **options: Any) -> uuid.UUID:
 
 
 def test_progress_is_kept_as_long_as_history_whatever_the_age_of_its_job(each_sql: Sql, each_clock: Clock) -> None:
-    """Ids tell when a job was made, not when it ran: it may have waited for months, and callers may bring their own."""
+    """An id holds the time a job was made, not when it ran: it may have waited for months, or bring its own id."""
     old = uuid.UUID("018f0000-0000-7000-8000-000000000000")
     random_ones = [uuid.UUID(int=2**128 - 1), uuid.UUID(int=1)]
     ids = [make_progress(each_sql, id=id_) for id_ in (old, *random_ones)]

@@ -1,4 +1,4 @@
-"""Every SQL function against a plain Python model of what it promises, in random order, under a clock of the test's.
+"""Every SQL function against a plain Python model, in random order, under a clock of the test's.
 
 After each step the whole database must look like the model: each job in exactly one place, with the status, attempts,
 token and times the model (sql_model.py) says; the same leases; the same holders of dedupe keys (I1-I5, I11).
@@ -69,7 +69,7 @@ delays = st.sampled_from([None, None, 0, 4, 40])
 
 
 class Machine(RuleBasedStateMachine):
-    """Draws calls, makes them on the database and on the model, and compares answers and everything stored."""
+    """Draw calls, make them on the database and on the model, and compare results and everything stored."""
 
     def __init__(self, conn: psycopg.Connection, clock: Clock) -> None:
         super().__init__()
@@ -109,8 +109,8 @@ class Machine(RuleBasedStateMachine):
             with pytest.raises(psycopg.errors.UniqueViolation, match="already holds dedupe key"):
                 core.enqueue(self.sql, spec.task, **spec.as_parameters(), on_conflict=on_conflict, fresh=fresh)
             return
-        told = core.enqueue(self.sql, spec.task, **spec.as_parameters(), on_conflict=on_conflict, fresh=fresh)
-        assert told == expected
+        result = core.enqueue(self.sql, spec.task, **spec.as_parameters(), on_conflict=on_conflict, fresh=fresh)
+        assert result == expected
 
     @rule(given=st.lists(specs, max_size=4), again=st.lists(st.integers(0, 1000), max_size=2), on_conflict=conflicts)
     def enqueue_many(self, given: list[Spec], again: list[int], on_conflict: str) -> None:
@@ -190,7 +190,7 @@ class Machine(RuleBasedStateMachine):
         self.adopt_chance()
 
     def adopt_chance(self) -> None:
-        """A job lost more than once waits for a random share of its delay: read how long. One whose deadline has passed
+        """Read the delay of a job lost more than once, a random share. One whose deadline has passed
         is no longer in later: upkeep cancels it in the same round."""
         for job in self.model.jobs.values():
             if job.run_at_until is not None:
@@ -203,24 +203,24 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: self.pairs)
     @rule(chosen=picks, keep_count=st.booleans())
     def finish(self, chosen: list[int], keep_count: bool) -> None:
-        """Plain successes of right and stale tokens together; a worker that keeps count names the claims it ends."""
+        """Finish right and stale tokens together as successes; a worker that keeps count names the claims it ends."""
         pairs = list(dict.fromkeys(self.pair(pick) for pick in chosen))
         refused = [i for i, token in pairs if not self.model.settle(i, token, "succeeded")]
         touched = {token for _, token in pairs}
         before = set(self.model.leases)
         self.model.close(touched)
         closed = sorted(before - set(self.model.leases)) if keep_count else None
-        told = self.sql(
+        stale = self.sql(
             "select finish(%s::uuid[], %s::bigint[], null, %s::bigint[])",
             [[i for i, _ in pairs], [token for _, token in pairs], closed],
         )
-        assert sorted(core.firsts(told)) == sorted(refused)
+        assert sorted(core.firsts(stale)) == sorted(refused)
 
     @precondition(lambda self: self.pairs)
     @rule(chosen=picks, drawn=st.lists(st.tuples(outcomes, delays), min_size=4, max_size=4))
     def finish_with_outcomes(self, chosen: list[int], drawn: list[tuple[str, float | None]]) -> None:
         pairs = list(dict.fromkeys(self.pair(pick) for pick in chosen))
-        told: list[dict[str, Any]] = []
+        results: list[dict[str, Any]] = []
         refused: list[uuid.UUID] = []
         for (id_, token), (outcome, delay) in zip(pairs, drawn, strict=False):
             each = {"id": str(id_), "token": token, "outcome": outcome}
@@ -230,12 +230,12 @@ class Machine(RuleBasedStateMachine):
                 each["error"] = {"type": "Oops"}
             if delay is not None or outcome == "snoozed":
                 each["delay"] = delay or 9
-            told.append(each)
+            results.append(each)
             if not self.model.settle(id_, token, outcome, each.get("delay"), error="error" in each):
                 refused.append(id_)
         self.model.close({token for _, token in pairs})
-        answer = self.sql("select finish('{}', '{}', %s::jsonb)", [json.dumps(told)])
-        assert sorted(core.firsts(answer)) == sorted(refused)
+        stale = self.sql("select finish('{}', '{}', %s::jsonb)", [json.dumps(results)])
+        assert sorted(core.firsts(stale)) == sorted(refused)
 
     @precondition(lambda self: self.pairs)
     @rule(pick=st.integers(0, 1000), outcome=st.sampled_from(["error", "error", "failed", "dead"]), delay=delays)
@@ -260,8 +260,8 @@ class Machine(RuleBasedStateMachine):
         pairs = list(dict.fromkeys(self.pair(pick) for pick in chosen))
         refused = [i for i, token in pairs if not self.model.settle(i, token, "released")]
         self.model.close({token for _, token in pairs})
-        told = self.sql("select release(%s::uuid[], %s::bigint[])", [[i for i, _ in pairs], [t for _, t in pairs]])
-        assert sorted(core.firsts(told)) == sorted(refused)
+        rows = self.sql("select release(%s::uuid[], %s::bigint[])", [[i for i, _ in pairs], [t for _, t in pairs]])
+        assert sorted(core.firsts(rows)) == sorted(refused)
 
     # -- operators and upkeep
 
@@ -273,34 +273,34 @@ class Machine(RuleBasedStateMachine):
     def cancel(self, chosen: list[int], stranger: bool) -> None:
         ids = list(dict.fromkeys(self.job(pick).spec.id for pick in chosen if self.model.jobs))
         ids += [uuid.uuid5(uuid.NAMESPACE_OID, "nobody")] if stranger else []
-        told = self.sql("select id, outcome from cancel(%s::uuid[])", [ids])
-        assert told == [(i, self.model.cancel(i)) for i in ids]
+        rows = self.sql("select id, outcome from cancel(%s::uuid[])", [ids])
+        assert rows == [(i, self.model.cancel(i)) for i in ids]
 
     @precondition(lambda self: any(j.place == "dead" for j in self.model.jobs.values()))
     @rule(chosen=picks)
     def retry_dead(self, chosen: list[int]) -> None:
         ids = sorted({self.job(pick, "dead").spec.id for pick in chosen} | {self.job(chosen[0]).spec.id})
-        told = core.retry_dead(self.sql, *ids)
-        assert sorted(told) == [i for i in ids if self.model.retry_dead(i)]
+        result = core.retry_dead(self.sql, *ids)
+        assert sorted(result) == [i for i in ids if self.model.retry_dead(i)]
 
     @precondition(lambda self: any(j.place == "dead" for j in self.model.jobs.values()))
     @rule(chosen=picks)
     def discard_dead(self, chosen: list[int]) -> None:
         ids = sorted({self.job(pick, "dead").spec.id for pick in chosen[:1]} | {self.job(chosen[-1]).spec.id})
-        told = core.discard_dead(self.sql, *ids)
-        assert sorted(told) == [i for i in ids if self.model.discard_dead(i)]
+        result = core.discard_dead(self.sql, *ids)
+        assert sorted(result) == [i for i in ids if self.model.discard_dead(i)]
 
     @rule()
     def prune(self) -> None:
-        # Else it would be canceled as left open: see tests/sql/test_prune_limits.py.
+        # Otherwise it would be canceled as left open: see tests/sql/test_prune_limits.py.
         self.sql("update batches set created_at = clock()")
         self.sql("select prune()")
         self.model.prune()
 
     @rule(worker=st.sampled_from(WORKERS), ttl=st.sampled_from([1, 30]))
     def take_lead(self, worker: str, ttl: float) -> None:
-        told = self.sql("select take_lead('upkeep', %s, make_interval(secs => %s))", [worker, ttl])
-        assert told == [(self.model.take_lead(worker, ttl),)]
+        rows = self.sql("select take_lead('upkeep', %s, make_interval(secs => %s))", [worker, ttl])
+        assert rows == [(self.model.take_lead(worker, ttl),)]
 
     @rule(worker=st.sampled_from(WORKERS))
     def upkeep(self, worker: str) -> None:
@@ -317,7 +317,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(worker=st.sampled_from(WORKERS), gone=st.sampled_from([None, True, False]))
     def come_and_go(self, worker: str, gone: bool | None) -> None:
-        """Workers that register, sleep or leave touch no job; a registered task has a policy from then on."""
+        """Register, sleep and leave, which touches no job; a registered task has a policy from then on."""
         if gone is None:
             task = {"name": "known", "queue": "default", "max_attempts": 3, "retry": KNOWN_TASK.as_json(), "timeout": 1}
             args = [worker, "host", 1, "1", list(QUEUES), 1, json.dumps([task])]
@@ -325,8 +325,8 @@ class Machine(RuleBasedStateMachine):
             self.model.known_task = True
             jobs, since = self.model.jobs.values(), self.model.now - JUST_NOW
             later = [j.run_at for j in jobs if j.place == "later" and j.run_at >= since]
-            told = self.sql("select sleep(%s, %s)", [worker, list(QUEUES)])[0][0]
-            assert told == ((min(later) - self.model.now).total_seconds() if later else None)
+            rows = self.sql("select sleep(%s, %s)", [worker, list(QUEUES)])[0][0]
+            assert rows == ((min(later) - self.model.now).total_seconds() if later else None)
             return
         self.sql("select unregister_worker(%s, %s)", [worker, gone])
         if gone and self.model.leader and self.model.leader[0] == worker:
@@ -338,7 +338,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(which=st.integers(0, 2))
     def time_passes_until_something_is_due(self, which: int) -> None:
-        """To the very moment at which a lease or a key expires or a job comes due: the edge of every comparison."""
+        """Advance to the moment when a lease or a key expires or a job comes due: the edge of every comparison."""
         moments = {lease.expires_at for lease in self.model.leases.values()}
         moments |= {job.run_at for job in self.model.jobs.values() if job.place == "later"}
         moments |= {key.expires_at for key in self.model.keys.values() if key.expires_at}
@@ -349,7 +349,7 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: self.model.leases)
     @rule(worker=st.sampled_from(WORKERS))
     def all_workers_vanish(self, worker: str) -> None:
-        """Every lease runs out and is reclaimed, and one worker takes over: their tokens are stale from then on."""
+        """Let every lease run out and be reclaimed, and one worker take over: older tokens are stale from then on."""
         self.model.now = self.clock.set(max(self.model.now, *(e.expires_at for e in self.model.leases.values())))
         self.reclaim(limit=20)
         self.claim(worker, list(QUEUES), 5, 60, "none", 0, False)
@@ -361,7 +361,7 @@ class Machine(RuleBasedStateMachine):
         return jobs[pick % len(jobs)]
 
     def pair(self, pick: int) -> tuple[uuid.UUID, int]:
-        """A job with one of its tokens: a current one, or a stale one of a job that another worker has, or any."""
+        """Return a job with one of its tokens: a current one, a stale one of a job that another worker has, or any."""
         current = [pair for pair in self.pairs if self.model.holds(*pair)]
         held = {id_ for id_, _ in current}
         stale = [pair for pair in self.pairs if pair[0] in held and pair not in current]
@@ -412,13 +412,13 @@ class Machine(RuleBasedStateMachine):
 
 
 def explore(dsn: str, clock: Clock, *, budget: float, phases: tuple[Phase, ...]) -> None:
-    """Rounds of a few runs each, every one with a seed of its own, until the time is used up."""
+    """Run rounds of a few runs each, every one with a seed of its own, until the time is used up."""
     given = os.environ.get("HOLDFAST_TEST_SEED")
     ends = time.monotonic() + budget
     with core.session(dsn) as conn:
         rounds = itertools.count(1)
         while True:
-            # CI walks the same seeds every time; everybody else explores.
+            # CI uses the same seeds every time; other runs explore.
             number = int(given) if given else next(rounds) if "CI" in os.environ else random.randrange(2**32)
             print(f"HOLDFAST_TEST_SEED={number} repeats this round")
             run_state_machine_as_test(
@@ -440,7 +440,7 @@ def explore(dsn: str, clock: Clock, *, budget: float, phases: tuple[Phase, ...])
 
 
 def test_a_job_lost_again_after_its_deadline_ends_in_the_round_that_reclaims_it(dsn: str, clock: Clock) -> None:
-    """Walked by hand, since chance seldom comes this way: lost, retried for a random share of a delay, and expired."""
+    """A fixed sequence, since random ones seldom reach it: lost, retried for a random share of a delay, and expired."""
     with core.session(dsn) as conn:
         machine = Machine(conn, clock)
         machine.empty()
@@ -454,7 +454,7 @@ def test_a_job_lost_again_after_its_deadline_ends_in_the_round_that_reclaims_it(
         assert (job.status, job.attempts, job.place) == ("canceled", 2, "history")
 
 
-@pytest.mark.timeout(400)  # a failure is shrunk, and that takes its time
+@pytest.mark.timeout(400)  # shrinking a failure takes time
 def test_every_function_keeps_the_promises_of_the_model(dsn: str, clock: Clock) -> None:
     explore(dsn, clock, budget=22, phases=(Phase.generate, Phase.shrink))
 

@@ -22,7 +22,7 @@ def late(each_dsn: str, each_sql: Sql) -> Iterator[psycopg.Connection]:
 
 
 def behind(conn: psycopg.Connection, query: str) -> float:
-    """Seconds between the transaction's start and a time that a query tells."""
+    """Return the seconds between the transaction's start and a time that a query returns."""
     row = conn.execute(f"select extract(epoch from ({query}) - now())").fetchone()
     assert row is not None
     return float(row[0])
@@ -53,8 +53,8 @@ def test_a_job_that_ends_in_its_own_transaction_took_as_long_as_that(
     if outcome == "plain":
         assert core.finish(run, job) == []
     else:
-        told = f'[{{"id": "{job.id}", "token": {job.token}, "outcome": "succeeded", "result": 1}}]'
-        assert run("select finish('{}', '{}', %s::jsonb)", [told]) == []
+        results = f'[{{"id": "{job.id}", "token": {job.token}, "outcome": "succeeded", "result": 1}}]'
+        assert run("select finish('{}', '{}', %s::jsonb)", [results]) == []
     assert behind(late, "select finished_at from history") >= OPEN_FOR
     assert behind(late, "select expires_at from dedupe") >= OPEN_FOR + 3600, "the period begins with the success"
     late.commit()

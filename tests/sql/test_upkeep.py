@@ -1,4 +1,4 @@
-"""What is done behind workers' backs: reclaim, promote, the lead, wake-ups."""
+"""Upkeep: reclaim, promote, the lead, wake-ups."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def test_a_lost_job_comes_back_at_once_with_its_attempt_counted(each_sql: Sql, e
     assert core.reclaim(each_sql) == []
     expired_at = each_clock.advance(1)
     assert core.reclaim(each_sql) == [(job.token, "gone", expired_at, [id_])]
-    told = core.look(each_sql, id_)
-    assert (told.status, told.attempts, told.token, told.locked_by) == ("retrying", 1, None, None)
+    result = core.look(each_sql, id_)
+    assert (result.status, result.attempts, result.token, result.locked_by) == ("retrying", 1, None, None)
     assert core.claim_one(each_sql, "next").attempt == 2
 
 
@@ -61,9 +61,9 @@ def test_a_lost_job_without_attempts_left_is_dead_and_names_its_worker(sql: Sql,
     clock.advance(60)
     ((_, _, _, ids),) = core.reclaim(sql)
     assert ids == [id_]
-    told = core.look(sql, id_)
-    assert (told.status, told.attempts, told.locked_by, told.finished_at) == ("dead", 1, "gone", clock.now)
-    assert told.started_at == clock.start
+    job = core.look(sql, id_)
+    assert (job.status, job.attempts, job.locked_by, job.finished_at) == ("dead", 1, "gone", clock.now)
+    assert job.started_at == clock.start
     assert core.count(sql, "dedupe") == 0
 
 
@@ -79,7 +79,7 @@ def test_reclaim_takes_whole_claims_and_leaves_those_that_live(sql: Sql, clock: 
     assert sql("select worker from claims") == [("long",)]
 
 
-def test_reclaim_takes_the_oldest_claims_first_and_no_more_than_asked(sql: Sql) -> None:
+def test_reclaim_takes_the_oldest_claims_first_and_no_more_than_its_limit(sql: Sql) -> None:
     tokens = []
     for _ in range(5):
         core.put(sql)
@@ -139,10 +139,10 @@ def test_a_finish_that_meets_a_reclaim_under_way_is_refused(dsn: str, sql: Sql) 
     id_ = core.put(sql)
     job = core.claim_one(sql)
     core.expire(sql)
-    told: list[list[uuid.UUID]] = []
+    results: list[list[uuid.UUID]] = []
     with core.session(dsn, autocommit=False) as leader, core.session(dsn) as worker:
         assert len(core.reclaim(core.runner(leader))) == 1
-        late = threading.Thread(target=lambda: told.append(core.finish(core.runner(worker), job)))
+        late = threading.Thread(target=lambda: results.append(core.finish(core.runner(worker), job)))
         late.start()
         wait_until(
             lambda: sql(
@@ -151,7 +151,7 @@ def test_a_finish_that_meets_a_reclaim_under_way_is_refused(dsn: str, sql: Sql) 
         )
         leader.commit()
         late.join()
-    assert told == [[id_]]
+    assert results == [[id_]]
     assert core.status(sql, id_) == "retrying"
 
 
@@ -302,7 +302,7 @@ def test_a_lease_is_renewed_while_a_handlers_transaction_that_has_finished_its_j
 # -- wake-ups
 
 
-def test_enqueue_wakes_a_sleeper_and_says_nothing_when_nobody_sleeps(dsn: str, sql: Sql) -> None:
+def test_enqueue_wakes_a_sleeper_and_sends_nothing_when_no_worker_sleeps(dsn: str, sql: Sql) -> None:
     with core.session(dsn) as listener:
         listener.execute("listen holdfast_wake")
         core.put(sql)
@@ -310,8 +310,8 @@ def test_enqueue_wakes_a_sleeper_and_says_nothing_when_nobody_sleeps(dsn: str, s
         core.put(sql, queue="mail")
         core.put(sql)
         core.put(sql, delay="1 hour")
-        heard = [n.payload for n in listener.notifies(timeout=40, stop_after=2)]
-        assert heard == ["ada", "ada"]  # the due one, and the delayed one: it is now the next to come due
+        payloads = [n.payload for n in listener.notifies(timeout=40, stop_after=2)]
+        assert payloads == ["ada", "ada"]  # the due one, and the delayed one: it is now the next to come due
         core.put(sql, delay="2 hours")
         assert list(listener.notifies(timeout=0.1)) == []
 
@@ -338,7 +338,7 @@ def test_sleep_says_when_the_next_delayed_job_is_due(sql: Sql, clock: Clock) -> 
 
 
 def test_an_id_in_two_tables_stops_neither_claims_nor_upkeep(sql: Sql) -> None:
-    """The enqueue role could make one: a delayed job, and the same id copied into live on a queue nobody serves."""
+    """The enqueue role could make one: a delayed job, and the same id copied into live on a queue without workers."""
     twice = core.put(sql, delay="1 hour")
     sql("insert into live (id, queue, task) values (%s, 'unserved', 't')", [twice])
     sql("update later set run_at = now() - interval '1 second'")

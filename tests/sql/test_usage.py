@@ -1,4 +1,4 @@
-"""Usage: what ended attempts used, counted in the transaction that ends them; exact whatever workers do."""
+"""Usage of ended attempts, counted in the transaction that ends them; exact whatever workers do."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def setting(sql: Sql) -> Iterator[Sql]:
 
 
 @pytest.mark.parametrize("value", ["0", '"off"', "null", "-1", "-1e300"])
-def test_it_can_be_switched_off_and_nothing_said_there_keeps_jobs_from_ending(setting: Sql, value: str) -> None:
+def test_it_can_be_switched_off_and_no_setting_there_keeps_jobs_from_ending(setting: Sql, value: str) -> None:
     setting("update settings set value = %s::jsonb where name = 'usage_retention_days'", [value])
     core.put(setting, task="t")
     core.put(setting, task="t")

@@ -22,11 +22,11 @@ from holdfast import Holdfast
 from holdfast.client.webhooks import HOST_LIMIT
 
 DAY = 86_400
-ANSWER = {"http_status": 503, "response_headers": {"x": "y"}, "response_body": "aGk="}
+RESPONSE = {"http_status": 503, "response_headers": {"x": "y"}, "response_body": "aGk="}
 
 
 def add(sql: Sql, tenant: str | None = None, events: list[str] | None = None, **options: Any) -> uuid.UUID:
-    """An endpoint; answers its id."""
+    """Add an endpoint and return its id."""
     id_ = uuid.uuid4()
     names = "".join(f", p_{name} => %s" for name in options)
     url = options.pop("url", "https://example.org/hook")
@@ -38,15 +38,15 @@ def add(sql: Sql, tenant: str | None = None, events: list[str] | None = None, **
 def publish(
     sql: Sql, type_: str = "order.paid", tenant: str | None = None, **options: Any
 ) -> tuple[uuid.UUID, list[uuid.UUID], str]:
-    """publish_event(): the event's id, the deliveries' ids and the outcome."""
+    """Call publish_event(); return the event's id, the deliveries' ids and the outcome."""
     casts = {"event": "uuid"}
     names = "".join(f", p_{name} => %s::{casts.get(name, 'text')}" for name in options)
     query = f"select event, deliveries, outcome from publish_event(%s, %s, %s{names})"
     return sql(query, [type_, '{"a":1}', tenant, *options.values()])[0]
 
 
-def told(sql: Sql, *events: uuid.UUID) -> set[uuid.UUID]:
-    """The endpoints that have deliveries of the events."""
+def endpoints_of(sql: Sql, *events: uuid.UUID) -> set[uuid.UUID]:
+    """Return the endpoints that have deliveries of the events."""
     query = "select webhook_endpoint_id from webhook_deliveries where event_id = any (%s)"
     return set(core.firsts(sql(query, [list(events)])))
 
@@ -74,7 +74,7 @@ def secrets(sql: Sql, id_: uuid.UUID) -> list[str]:
 def test_an_event_is_a_job_for_each_endpoint_that_wants_it(each_sql: Sql) -> None:
     first, second = add(each_sql, "acme"), add(each_sql, "acme")
     event, deliveries, outcome = publish(each_sql, tenant="acme")
-    assert outcome == "created" and told(each_sql, event) == {first, second}
+    assert outcome == "created" and endpoints_of(each_sql, event) == {first, second}
     jobs = core.claim(each_sql, queues=["webhooks"])
     assert sorted(job.id for job in jobs) == sorted(deliveries)
     for job in jobs:
@@ -107,15 +107,15 @@ def test_an_endpoint_gets_the_types_it_wants(sql: Sql, events: list[str] | None,
     assert bool(publish(sql, type_)[1]) is wanted
 
 
-def test_tenants_are_told_of_their_own_events_only(sql: Sql) -> None:
+def test_tenants_get_their_own_events_only(sql: Sql) -> None:
     endpoints = {tenant: add(sql, tenant) for tenant in ("a", "b", "A", None)}
     for tenant, endpoint in endpoints.items():
         event, deliveries, _ = publish(sql, tenant=tenant)
-        assert len(deliveries) == 1 and told(sql, event) == {endpoint}
+        assert len(deliveries) == 1 and endpoints_of(sql, event) == {endpoint}
     assert publish(sql, tenant="c")[1] == []
 
 
-def test_a_disabled_endpoint_is_told_of_nothing(sql: Sql) -> None:
+def test_a_disabled_endpoint_gets_no_events(sql: Sql) -> None:
     endpoint = add(sql)
     assert sql("select disable_endpoint(%s, 'too slow')", [endpoint]) == [(True,)]
     assert publish(sql)[1] == []
@@ -126,7 +126,7 @@ def test_a_disabled_endpoint_is_told_of_nothing(sql: Sql) -> None:
     assert sql("select enabled, disabled_reason from webhook_endpoint_state") == [(True, None)]
 
 
-def test_who_was_told_that_an_address_is_gone_does_not_shut_the_next_one(sql: Sql) -> None:
+def test_a_stale_410_does_not_disable_a_new_address(sql: Sql) -> None:
     endpoint = add(sql, url="https://example.org/old")
     sql("select change_endpoint(%s, %s)", [endpoint, json.dumps({"url": "https://example.org/new"})])
     assert sql("select disable_endpoint(%s, 'gone', 'https://example.org/old')", [endpoint]) == [(False,)]
@@ -165,7 +165,7 @@ def test_the_same_event_is_delivered_once_to_each_endpoint(sql: Sql) -> None:
     assert publish(sql, event=event) == (event, first, "existing")
     core.finish(sql, claim(sql))
     assert publish(sql, event=event) == (event, first, "existing")
-    add(sql)  # one that was not there before is told now
+    add(sql)  # one that was not there before gets it now
     _, second, outcome = publish(sql, event=event)
     assert outcome == "created" and len(second) == 1 and second != first
     assert core.count(sql, "live") == 1
@@ -281,7 +281,7 @@ def test_an_endpoint_is_changed_in_what_is_named(sql: Sql) -> None:
 
 @pytest.mark.parametrize("call", ["change_endpoint(%s, '{}')", "enable_endpoint(%s)", "rotate_secret(%s, 'plain:x')",
                                   "remove_endpoint(%s)", "disable_endpoint(%s)"])  # fmt: skip
-def test_an_endpoint_that_is_not_there_is_told_as_such(sql: Sql, call: str) -> None:
+def test_an_endpoint_that_is_not_there_is_reported_as_such(sql: Sql, call: str) -> None:
     assert sql(f"select {call}", [uuid.uuid4()]) == [(False,)]
     assert sql("select test_endpoint(%s, '{}')", [uuid.uuid4()]) == [(None,)]
     assert sql("select * from read_endpoint(%s)", [uuid.uuid4()]) == []
@@ -336,7 +336,7 @@ def test_a_delivery_is_shown_with_the_columns_that_people_know(sql: Sql) -> None
     assert (pending["status"], pending["tenant_id"], pending["attempts"]) == ("PENDING", "acme", 0)
     assert (pending["webhook_endpoint_id"], pending["event_id"]) == (str(endpoint), str(event))
     assert (pending["http_status"], pending["response_body"], pending["delivered_at"]) == (None, None, None)
-    core.fail(sql, claim(sql), {"type": "E", "message": "no", "details": {"response": ANSWER}}, delay="1 hour")
+    core.fail(sql, claim(sql), {"type": "E", "message": "no", "details": {"response": RESPONSE}}, delay="1 hour")
     failed = shown(sql, delivery)
     assert (failed["status"], failed["http_status"], failed["error_message"]) == ("PENDING", 503, "no")
     assert (failed["response_headers"], failed["response_body"]) == ({"x": "y"}, "\\x6869")
@@ -344,7 +344,7 @@ def test_a_delivery_is_shown_with_the_columns_that_people_know(sql: Sql) -> None
     redeliver(sql, delivery)
     core.promote(sql)
     job = claim(sql)
-    done = [{"id": str(job.id), "token": job.token, "outcome": "succeeded", "result": {**ANSWER, "http_status": 200}}]
+    done = [{"id": str(job.id), "token": job.token, "outcome": "succeeded", "result": {**RESPONSE, "http_status": 200}}]
     sql("select finish('{}', '{}', %s)", [json.dumps(done)])
     delivered = shown(sql, delivery)
     assert (delivered["status"], delivered["http_status"], delivered["error_message"]) == ("DELIVERED", 200, None)
@@ -363,7 +363,7 @@ def test_a_delivery_that_ended_otherwise_is_failed(sql: Sql, how: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("payload", "answer"),
+    ("payload", "response"),
     [
         ({}, {}),
         ({"endpoint": "x", "event": 7}, {"http_status": "many", "response_body": "%%%"}),
@@ -371,9 +371,9 @@ def test_a_delivery_that_ended_otherwise_is_failed(sql: Sql, how: str) -> None:
         ({"endpoint": ["x"], "event": {}}, {"http_status": None, "response_body": {"a": 1}, "response_headers": 3}),
     ],
 )
-def test_a_job_made_by_hand_does_not_break_the_view(sql: Sql, payload: Any, answer: Any) -> None:
+def test_a_job_made_by_hand_does_not_break_the_view(sql: Sql, payload: Any, response: Any) -> None:
     id_ = core.put(sql, "holdfast.webhook", payload=payload, queue="webhooks")
-    core.fail(sql, claim(sql), {"details": {"response": answer}}, delay="1 hour")
+    core.fail(sql, claim(sql), {"details": {"response": response}}, delay="1 hour")
     found = shown(sql, id_)
     assert (found["webhook_endpoint_id"], found["http_status"], found["response_body"]) == (None, None, None)
 
@@ -414,9 +414,9 @@ def test_deliveries_go_again_wherever_they_are(each_sql: Sql) -> None:
     core.finish(sql, jobs[ended])
     core.fail(sql, jobs[later], delay="1 hour")
     other, unknown = core.put(sql, "t", delay="1 hour"), uuid.uuid4()
-    answers = redeliver(sql, dead, ended, later, running, due, other, unknown, dead)
-    copy = answers[1][2]
-    assert answers == [
+    results = redeliver(sql, dead, ended, later, running, due, other, unknown, dead)
+    copy = results[1][2]
+    assert results == [
         (dead, "retried", dead),
         (ended, "copied", copy),
         (later, "due", later),
@@ -476,7 +476,7 @@ def test_an_events_body_is_stored_once_however_many_endpoints_there_are(sql: Sql
     assert {shown(sql, each)["body"] for each in deliveries} == {body}
 
 
-def test_an_event_that_nobody_wants_and_one_that_is_published_again_store_no_body(sql: Sql) -> None:
+def test_an_event_without_subscribers_and_one_that_is_published_again_store_no_body(sql: Sql) -> None:
     publish(sql, tenant="acme")
     assert bodies(sql) == 0
     add(sql, "acme")
@@ -521,7 +521,7 @@ def test_a_body_goes_when_the_last_of_its_deliveries_is_gone(sql: Sql, clock: Cl
 
 @pytest.fixture
 def cap(each_sql: Sql) -> Iterator[Callable[[int], None]]:
-    """Sets how many endpoints a tenant may have, for one test."""
+    """Set how many endpoints a tenant may have, for one test."""
 
     def put(most: int) -> None:
         each_sql("update settings set value = %s where name = 'webhook_endpoints_per_tenant'", [str(most)])

@@ -18,37 +18,37 @@ PROBE = "018f2c5e-7d1a-7c3b-9f00-2a4b6c8d0e1f"
 
 
 def why(sql: Sql, id_: uuid.UUID) -> dict[str, Any]:
-    ((told,),) = sql("select why(%s)", [id_])
-    assert sorted(told) == ["id", "notes", "reasons", "sentence", "status"]
-    assert told["sentence"].startswith(told["reasons"][0]["text"])
-    return told
+    ((report,),) = sql("select why(%s)", [id_])
+    assert sorted(report) == ["id", "notes", "reasons", "sentence", "status"]
+    assert report["sentence"].startswith(report["reasons"][0]["text"])
+    return report
 
 
-def kinds(told: dict[str, Any]) -> list[str]:
-    return [reason["kind"] for reason in told["reasons"]]
+def kinds(report: dict[str, Any]) -> list[str]:
+    return [reason["kind"] for reason in report["reasons"]]
 
 
-def only(told: dict[str, Any]) -> dict[str, Any]:
-    (reason,) = told["reasons"]
+def only(report: dict[str, Any]) -> dict[str, Any]:
+    (reason,) = report["reasons"]
     return reason
 
 
 # -- ended, and nowhere
 
 
-def test_a_job_that_nobody_knows(each_sql: Sql) -> None:
-    told = why(each_sql, uuid.uuid4())
-    assert told["status"] is None
-    assert only(told)["kind"] == "unknown"
-    assert "never accepted, or history has dropped it" in told["sentence"]
+def test_an_unknown_job(each_sql: Sql) -> None:
+    report = why(each_sql, uuid.uuid4())
+    assert report["status"] is None
+    assert only(report)["kind"] == "unknown"
+    assert "never accepted, or history has dropped it" in report["sentence"]
 
 
 def test_a_job_that_succeeded(each_sql: Sql) -> None:
     id_ = core.put(each_sql)
     core.finish(each_sql, core.claim_one(each_sql, "w1"))
-    told = why(each_sql, id_)
-    assert (told["status"], only(told)["kind"], only(told)["worker"]) == ("succeeded", "succeeded", "w1")
-    assert told["sentence"].startswith("it succeeded ") and told["sentence"].endswith(" ago, on attempt 1 of 5")
+    report = why(each_sql, id_)
+    assert (report["status"], only(report)["kind"], only(report)["worker"]) == ("succeeded", "succeeded", "w1")
+    assert report["sentence"].startswith("it succeeded ") and report["sentence"].endswith(" ago, on attempt 1 of 5")
 
 
 def test_a_job_that_is_dead_because_its_attempts_are_used_up(sql: Sql, clock: Clock) -> None:
@@ -56,12 +56,12 @@ def test_a_job_that_is_dead_because_its_attempts_are_used_up(sql: Sql, clock: Cl
     error = {"type": "app.errors.Timeout", "message": "no\nanswer", "traceback": "long", "output": "long"}
     core.fail(sql, core.claim_one(sql), error)
     clock.advance(180)
-    told = why(sql, id_)
-    assert told["sentence"] == (
+    report = why(sql, id_)
+    assert report["sentence"] == (
         "it died 3 min ago, when its attempts were used up: the last one, 1 of 1, ended with Timeout: no answer; "
         "it waits for a person to retry or discard it"
     )
-    assert only(told)["error"] == {"type": "app.errors.Timeout", "message": "no\nanswer"}
+    assert only(report)["error"] == {"type": "app.errors.Timeout", "message": "no\nanswer"}
     core.discard_dead(sql, id_)
     assert why(sql, id_)["sentence"].endswith("; somebody has discarded it since")
 
@@ -96,20 +96,20 @@ def test_a_job_that_runs(sql: Sql, clock: Clock) -> None:
     core.put(sql)
     job = core.claim_one(sql, "w1", ttl=60)
     clock.advance(12.34)
-    told = why(sql, job.id)
-    assert (told["status"], told["sentence"]) == (
+    report = why(sql, job.id)
+    assert (report["status"], report["sentence"]) == (
         "running",
         "it has been running on w1 for 12 s, attempt 1 of 5",
     )
-    assert only(told)["lease_until"] is not None
+    assert only(report)["lease_until"] is not None
     core.cancel(sql, job.id)
     clock.advance(3)
     assert why(sql, job.id)["sentence"].endswith(" (then: it was told to stop)")
     assert why(sql, job.id)["reasons"][1]["text"] == "it was told to stop 3.0 s ago"
     clock.advance(60)
-    told = why(sql, job.id)
-    assert kinds(told) == ["lost", "canceling"]
-    assert told["sentence"].startswith("w1 stopped renewing its lease, which ran out 15 s ago")
+    report = why(sql, job.id)
+    assert kinds(report) == ["lost", "canceling"]
+    assert report["sentence"].startswith("w1 stopped renewing its lease, which ran out 15 s ago")
 
 
 # -- waiting
@@ -117,20 +117,20 @@ def test_a_job_that_runs(sql: Sql, clock: Clock) -> None:
 
 def test_a_job_with_nothing_in_its_way(each_sql: Sql) -> None:
     flow.serve(each_sql)
-    told = why(each_sql, core.put(each_sql))
-    assert (told["status"], kinds(told), told["notes"]) == ("queued", ["soon"], [])
+    report = why(each_sql, core.put(each_sql))
+    assert (report["status"], kinds(report), report["notes"]) == ("queued", ["soon"], [])
 
 
 def test_a_delayed_job_and_one_that_waits_for_another_attempt(sql: Sql, clock: Clock) -> None:
     flow.serve(sql)
-    told = why(sql, core.put(sql, delay="3 minutes"))
-    assert (told["sentence"], only(told)["in_seconds"]) == ("it was put off, due in 3 min", 180)
+    report = why(sql, core.put(sql, delay="3 minutes"))
+    assert (report["sentence"], only(report)["in_seconds"]) == ("it was put off, due in 3 min", 180)
     core.put(sql, retry={"kind": "fixed", "delay": 30})
     job = core.claim_one(sql)
     core.fail(sql, job, {"type": "Timeout", "message": "no answer"})
-    told = why(sql, job.id)
-    assert told["sentence"] == "it waits for attempt 2 of 5, due in 30 s, after Timeout: no answer"
-    assert (told["status"], only(told)["kind"], only(told)["attempt"]) == ("retrying", "later", 1)
+    report = why(sql, job.id)
+    assert report["sentence"] == "it waits for attempt 2 of 5, due in 30 s, after Timeout: no answer"
+    assert (report["status"], only(report)["kind"], only(report)["attempt"]) == ("retrying", "later", 1)
     clock.advance(30)
     flow.serve(sql)
     assert "and is due; workers are about to move it into the queue, after Timeout" in why(sql, job.id)["sentence"]
@@ -139,9 +139,9 @@ def test_a_delayed_job_and_one_that_waits_for_another_attempt(sql: Sql, clock: C
 def test_deadline_dedupe_key_and_batch(sql: Sql, clock: Clock) -> None:
     flow.serve(sql)
     id_ = core.put(sql, deadline="1 minute", dedupe_key="order-42")
-    told = why(sql, id_)
-    assert kinds(told) == ["soon"]
-    assert [note["text"] for note in told["notes"]] == [
+    report = why(sql, id_)
+    assert kinds(report) == ["soon"]
+    assert [note["text"] for note in report["notes"]] == [
         "it will be canceled unless it starts within 60 s",
         "it may hold dedupe key order-42: an enqueue with that key answers with this job",
     ]
@@ -160,9 +160,9 @@ def test_a_paused_key_of_any_kind(sql: Sql, clock: Clock, key: str) -> None:
     sql("select pause(%s, 'ann', 'provider down')", [key])
     clock.advance(720)
     flow.serve(sql)
-    told = why(sql, id_)
-    assert told["sentence"] == f"{key} was paused 12 min ago by ann (provider down), until it is resumed"
-    assert {name: only(told)[name] for name in ("kind", "key", "by", "reason")} == {
+    report = why(sql, id_)
+    assert report["sentence"] == f"{key} was paused 12 min ago by ann (provider down), until it is resumed"
+    assert {name: only(report)[name] for name in ("kind", "key", "by", "reason")} == {
         "kind": "paused", "key": key, "by": "ann", "reason": "provider down"}  # fmt: skip
     assert "paused" not in kinds(why(sql, other))
     sql("select pause(%s, 'ann', p_for => '5 minutes')", [key])
@@ -172,50 +172,52 @@ def test_a_paused_key_of_any_kind(sql: Sql, clock: Clock, key: str) -> None:
     assert kinds(why(sql, id_)) == ["soon"]
 
 
-def test_a_key_at_its_limit_tells_which_jobs_hold_it(sql: Sql, clock: Clock) -> None:
+def test_a_key_at_its_limit_names_the_jobs_that_hold_it(sql: Sql, clock: Clock) -> None:
     flow.serve(sql, "w1")
     first = flow.hold(sql, "domain:a", worker="w1", ago=12)
     second = flow.hold(sql, "domain:a", worker="w2", ago=3)
     flow.hold(sql, "domain:b")
     flow.change(sql, "domain:a", concurrency=2)
     id_ = flow.wait(sql, "domain:a")
-    told = why(sql, id_)
-    assert told["sentence"] == (f"domain:a runs 2 of 2: job {first} on w1 for 12 s, job {second} on w2 for 3.0 s")
-    assert [(h["id"], h["worker"], h["lost"]) for h in only(told)["holders"]] == [
+    report = why(sql, id_)
+    assert report["sentence"] == (f"domain:a runs 2 of 2: job {first} on w1 for 12 s, job {second} on w2 for 3.0 s")
+    assert [(h["id"], h["worker"], h["lost"]) for h in only(report)["holders"]] == [
         (str(first), "w1", False), (str(second), "w2", False)]  # fmt: skip
     flow.end(sql, first)
     assert kinds(why(sql, id_)) == ["soon"], "what a job has given back is room before a claim takes it up"
     for _ in range(9):
         flow.hold(sql, "domain:a")
-    told = why(sql, id_)
-    assert len(only(told)["holders"]) == 5
-    assert re.fullmatch(r"domain:a runs 10 of 2: job [^,]+ for 3.0 s, job [^,]+ for 0 ms and 8 more", told["sentence"])
+    report = why(sql, id_)
+    assert len(only(report)["holders"]) == 5
+    assert re.fullmatch(
+        r"domain:a runs 10 of 2: job [^,]+ for 3.0 s, job [^,]+ for 0 ms and 8 more", report["sentence"]
+    )
     flow.change(sql, "domain:a", concurrency=0)
     assert why(sql, id_)["sentence"] == "domain:a has a concurrency of 0: nothing starts under it"
 
 
-def test_a_holder_whose_lease_has_run_out_is_told_as_such(sql: Sql, clock: Clock) -> None:
+def test_a_holder_whose_lease_has_run_out_is_reported_as_such(sql: Sql, clock: Clock) -> None:
     holder = flow.hold(sql, "domain:a", worker="w1")
     flow.change(sql, "domain:a", concurrency=1)
     id_ = flow.wait(sql, "domain:a")
     clock.advance(65)
     flow.serve(sql, "w2")
-    told = why(sql, id_)
-    assert told["sentence"] == (
+    report = why(sql, id_)
+    assert report["sentence"] == (
         f"domain:a runs 1 of 1: job {holder} on w1 for 65 s (its lease ran out 5.0 s ago: it is about to be taken back)"
     )
-    assert only(told)["holders"][0]["lost"] is True
+    assert only(report)["holders"][0]["lost"] is True
 
 
-def test_a_rate_tells_when_the_next_start_is_free(sql: Sql, clock: Clock) -> None:
+def test_a_rate_shows_when_the_next_start_is_free(sql: Sql, clock: Clock) -> None:
     flow.serve(sql)
     flow.change(sql, "source:x", rate=30, per=60, burst=5)
     flow.fold(sql)
     sql("update limits set tokens = -0.6, tokens_at = clock()")
     id_ = flow.wait(sql, "source:x")
-    told = why(sql, id_)
-    assert told["sentence"] == "source:x may start 30 in 60 s: the next start is free in 3.2 s"
-    assert (only(told)["kind"], only(told)["in_seconds"]) == ("rate", 3.2)
+    report = why(sql, id_)
+    assert report["sentence"] == "source:x may start 30 in 60 s: the next start is free in 3.2 s"
+    assert (only(report)["kind"], only(report)["in_seconds"]) == ("rate", 3.2)
     clock.advance(3.2)
     assert kinds(why(sql, id_)) == ["soon"]
 
@@ -226,11 +228,11 @@ def test_a_breaker_that_is_open_and_one_whose_probe_is_under_way(sql: Sql, clock
     flow.fold(sql)
     sql("update limits set open_until = clock() + interval '4 minutes', failure_streak = 6")
     id_ = flow.wait(sql, "domain:a")
-    told = why(sql, id_)
-    assert told["sentence"] == (
+    report = why(sql, id_)
+    assert report["sentence"] == (
         "the breaker of domain:a is open after 6 failures in a row: one job may try again in 4 min"
     )
-    assert (only(told)["state"], only(told)["failure_streak"]) == ("open", 6)
+    assert (only(report)["state"], only(report)["failure_streak"]) == ("open", 6)
     clock.advance(240)
     flow.serve(sql)
     assert kinds(why(sql, id_)) == ["soon"], "this job may be the probe"
@@ -251,8 +253,8 @@ def test_no_worker_for_its_queue_or_task_is_alive(sql: Sql, clock: Clock) -> Non
     flow.serve(sql, "w2", queues="{mail}")
     assert kinds(why(sql, id_)) == ["no_worker"]
     flow.serve(sql, "w3", tasks=("other",))
-    told = why(sql, id_)
-    assert told["sentence"] == "no live worker knows task t; queue default is served by w3"
+    report = why(sql, id_)
+    assert report["sentence"] == "no live worker knows task t; queue default is served by w3"
     sql("update workers set stopping = true")
     assert kinds(why(sql, id_)) == ["no_worker"]
     assert "ever known" not in why(sql, id_)["sentence"]
@@ -282,10 +284,10 @@ def test_workers_whose_slots_are_taken_by_other_queues(sql: Sql, clock: Clock) -
     for queue in ("mail", "visits"):
         core.put(sql, queue=queue)
         core.claim_one(sql, "w", queues=[queue])
-    told = why(sql, id_)
+    report = why(sql, id_)
     busy = "all 2 slots of the one worker that serves queue default are busy"
-    assert told["sentence"] == f"{busy} with other queues (mail, visits)"
-    assert (only(told)["kind"], only(told)["queues"], only(told)["claimed"]) == ("busy", ["mail", "visits"], 2)
+    assert report["sentence"] == f"{busy} with other queues (mail, visits)"
+    assert (only(report)["kind"], only(report)["queues"], only(report)["claimed"]) == ("busy", ["mail", "visits"], 2)
     mine = core.put(sql)
     core.claim_one(sql, "w")
     left = why(sql, mine)
@@ -304,7 +306,7 @@ def test_the_only_slot_is_taken_by_another_queue(sql: Sql, clock: Clock) -> None
     )
 
 
-def test_a_worker_is_alive_while_it_is_heard_of_or_its_lease_is_good(sql: Sql, clock: Clock) -> None:
+def test_a_worker_is_alive_while_it_has_heartbeats_or_a_valid_lease(sql: Sql, clock: Clock) -> None:
     flow.serve(sql, "w")
     id_ = core.put(sql)
     clock.advance(89)
@@ -317,14 +319,14 @@ def test_a_worker_is_alive_while_it_is_heard_of_or_its_lease_is_good(sql: Sql, c
     assert kinds(why(sql, id_)) == ["no_worker"]
 
 
-def test_others_that_take_turns_are_no_news_where_something_else_blocks(sql: Sql, clock: Clock) -> None:
+def test_lanes_that_take_turns_are_left_out_where_something_else_blocks(sql: Sql, clock: Clock) -> None:
     flow.serve(sql)
     id_ = flow.wait(sql, tenant="acme")
     flow.wait(sql, tenant="bree")
     flow.arrive(sql)
     sql("select pause('tenant:acme', 'ann')")
-    told = why(sql, id_)
-    assert (kinds(told), told["sentence"]) == (
+    report = why(sql, id_)
+    assert (kinds(report), report["sentence"]) == (
         ["paused", "ring"], "tenant:acme was paused 0 ms ago by ann, until it is resumed")  # fmt: skip
 
 
@@ -334,20 +336,20 @@ def test_a_job_behind_others(sql: Sql, clock: Clock) -> None:
     id_ = flow.wait(sql, tenant="acme")
     clock.advance(1)
     id_ = flow.wait(sql, tenant="acme")
-    told = why(sql, id_)
-    assert (kinds(told), told["sentence"]) == (["behind"], "2 jobs of the same tenant are before it")
+    report = why(sql, id_)
+    assert (kinds(report), report["sentence"]) == (["behind"], "2 jobs of the same tenant are before it")
     for tenant in ("x", "y", "z"):
         flow.wait(sql, tenant=tenant)
     flow.wait(sql, priority=0)
     flow.wait(sql, queue="mail", priority=0)
     flow.arrive(sql)
-    told = why(sql, id_)
-    assert [(r["kind"], r.get("jobs"), r.get("tenants")) for r in told["reasons"]] == [
+    report = why(sql, id_)
+    assert [(r["kind"], r.get("jobs"), r.get("tenants")) for r in report["reasons"]] == [
         ("priority", 1, None), ("behind", 2, None), ("ring", None, 3)]  # fmt: skip
-    assert [r["text"] for r in told["reasons"]] == [
+    assert [r["text"] for r in report["reasons"]] == [
         "1 job of a higher priority goes first", "2 jobs of the same tenant are before it",
         "3 other tenants take turns with it"]  # fmt: skip
-    assert told["sentence"] == "1 job of a higher priority goes first (then: jobs before it, others take turns)"
+    assert report["sentence"] == "1 job of a higher priority goes first (then: jobs before it, others take turns)"
 
 
 def test_lanes_that_take_turns_with_a_job(sql: Sql, clock: Clock) -> None:
@@ -385,9 +387,9 @@ def test_a_job_takes_turns_with_those_of_its_own_ring(sql: Sql, clock: Clock) ->
         other = {tenant: flow.wait(sql, tenant=tenant) for tenant in "abcdef"}
         flow.wait(sql, tenant="g", queue="mail")
         flow.arrive(sql)
-        told = [only(why(sql, id_))["text"] for id_ in (direct["a"], other["a"])]
+        texts = [only(why(sql, id_))["text"] for id_ in (direct["a"], other["a"])]
         assert len(core.claim(sql)) == 9
-    assert told == ["2 other tenants take turns with it", "5 other tenants take turns with it"]
+    assert texts == ["2 other tenants take turns with it", "5 other tenants take turns with it"]
 
 
 def test_what_blocks_hardest_comes_first(sql: Sql, clock: Clock) -> None:
@@ -401,9 +403,9 @@ def test_what_blocks_hardest_comes_first(sql: Sql, clock: Clock) -> None:
     clock.advance(1)
     id_ = flow.wait(sql, "domain:a", "source:x", tenant="acme")
     sql("select pause('tenant:acme', 'ann')")
-    told = why(sql, id_)
-    assert kinds(told) == ["paused", "no_worker", "breaker", "concurrency", "rate", "behind"]
-    assert told["sentence"].startswith("tenant:acme was paused 0 ms ago by ann, until it is resumed (then: ")
+    report = why(sql, id_)
+    assert kinds(report) == ["paused", "no_worker", "breaker", "concurrency", "rate", "behind"]
+    assert report["sentence"].startswith("tenant:acme was paused 0 ms ago by ann, until it is resumed (then: ")
 
 
 # -- what it costs
@@ -440,14 +442,14 @@ def test_the_cost_is_bounded_beside_a_large_backlog(sql: Sql) -> None:
     took = []
     for _ in range(9):  # after five runs plans may be kept
         began = time.perf_counter()
-        told = why(sql, id_)
+        report = why(sql, id_)
         took.append(time.perf_counter() - began)
     before = rows_read(sql)
     why(sql, id_)
     read = rows_read(sql) - before
-    assert kinds(told) == ["concurrency", "busy", "behind", "ring"]
-    assert (told["reasons"][2]["jobs"] > 900, told["reasons"][3]["more"]) == (True, True)
-    assert told["reasons"][3]["text"] == "more than 300 other tenants take turns with it"
+    assert kinds(report) == ["concurrency", "busy", "behind", "ring"]
+    assert (report["reasons"][2]["jobs"] > 900, report["reasons"][3]["more"]) == (True, True)
+    assert report["reasons"][3]["text"] == "more than 300 other tenants take turns with it"
     assert read < 10_000, f"{read:,} rows were read"
     assert min(took[-3:]) < 0.05, f"it took {min(took) * 1000:.0f} ms"
 

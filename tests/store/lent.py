@@ -1,4 +1,4 @@
-"""Connections of each real library, all driven in the same way: for jobs that are enqueued on them."""
+"""Connections of each real library behind one interface: for jobs that are enqueued on them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from sqlalchemy.orm import Session
 
 
 def url(dsn: str, driver: str = "") -> str:
-    """A libpq string as a URL, for the libraries that take nothing else."""
+    """Return a libpq string as a URL, for the libraries that take nothing else."""
     given = conninfo_to_dict(dsn)
     return f"postgresql{driver}://{given['user']}@/{given['dbname']}?host={given['host']}&port={given['port']}"
 
@@ -31,14 +31,14 @@ class Undo(Exception):
 
 @contextmanager
 def undone(block: AbstractContextManager[Any]) -> Iterator[None]:
-    """A block that is rolled back at its end."""
+    """Roll a block back at its end."""
     with suppress(Undo), block:
         yield
         raise Undo
 
 
 class Lent(ABC):
-    """A connection of one library, driven like all the others: blocks, statements, enqueues."""
+    """A connection of one library behind an interface for all: blocks, statements, enqueues."""
 
     is_async = False
     closed_error: type[Exception] | None = None  # what the library raises once closed; None when it connects again
@@ -51,10 +51,10 @@ class Lent(ABC):
 
     @abstractmethod
     def open(self, **options: Any) -> None:
-        """Connects, and sets `conn` to what is lent to enqueue."""
+        """Connect, and set `conn` to what is lent to enqueue."""
 
     def do(self, call: Callable[..., Any], *args: Any, **options: Any) -> Any:
-        """What a call of the library comes to."""
+        """Return the result of a call of the library."""
         return self.runner.run(_awaited(call, args, options)) if self.runner is not None else call(*args, **options)
 
     def enqueue(self, task: Any, *args: Any) -> Any:
@@ -92,7 +92,7 @@ class Lent(ABC):
         self.do(self.conn.close)
 
     def clear_away(self) -> None:
-        """Leaves nothing behind."""
+        """Remove everything it made."""
         self.close()
         if self.runner is not None:
             self.runner.close()
@@ -107,7 +107,7 @@ class Psycopg(Lent):
     closed_error = psycopg.OperationalError
 
     def open(self, **options: Any) -> None:
-        # Not tuples: what the caller reads his own rows with is no concern of ours.
+        # Not tuples: the row factory is the caller's choice.
         self.conn = psycopg.connect(self.dsn, row_factory=psycopg.rows.dict_row, **options)
 
 

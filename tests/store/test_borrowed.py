@@ -1,4 +1,4 @@
-"""Jobs enqueued on connections of the caller's, with each real library: they share the fate of its transaction."""
+"""Jobs enqueued on the caller's connections, with each real library: they commit or roll back with its transaction."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def task(hf: Holdfast) -> Task[Any, None]:
 
 
 def counts(sql: Sql) -> tuple[int, int]:
-    """How many orders and how many jobs others can see."""
+    """Return how many orders and how many jobs other sessions can see."""
     return sql("select (select count(*) from public.purchases), (select count(*) from jobs)")[0]
 
 
@@ -157,7 +157,7 @@ def test_text_arrives_as_it_was_given(lent: Lent, task: Any, sql: Sql) -> None:
     assert sql("select payload, tenant from jobs") == [({"n": 1, "text": NASTY}, NASTY)] * 4
 
 
-def test_a_held_dedupe_key_answers_with_its_holder(lent: Lent, task: Any, sql: Sql) -> None:
+def test_a_held_dedupe_key_returns_its_holder(lent: Lent, task: Any, sql: Sql) -> None:
     with lent.transaction():
         first = lent.enqueue(task.using(dedupe="k"), 1)
     with lent.transaction():
@@ -173,9 +173,11 @@ def test_a_duplicate_that_raises_aborts_the_transaction_like_any_error(lent: Len
         lent.enqueue(task.using(dedupe="k"), 1)
     with undone(lent.transaction()):
         order(lent)
-        with pytest.raises(DuplicateJob, match=r"already holds dedupe key t::global::k; nothing was enqueued") as told:
+        with pytest.raises(
+            DuplicateJob, match=r"already holds dedupe key t::global::k; nothing was enqueued"
+        ) as exc_info:
             lent.enqueue(task.using(dedupe="k", on_conflict="raise"), 2)
-        assert told.value.key == "t::global::k"
+        assert exc_info.value.key == "t::global::k"
         with pytest.raises(Exception, match="current transaction is aborted"):
             order(lent)
     assert counts(sql) == (0, 1)
@@ -222,15 +224,15 @@ def test_a_sleeping_worker_is_woken_when_the_transaction_commits_and_not_before(
     with psycopg.connect(dsn, autocommit=True) as ear:
         ear.execute("listen holdfast_wake")
 
-        def heard() -> list[str]:
+        def payloads() -> list[str]:
             return [each.payload for each in ear.notifies(timeout=40, stop_after=1)]
 
         for enqueue in (lambda: lent.enqueue(task, 1), lambda: lent.enqueue_many(task, [1, 2])):
             with lent.transaction():
                 enqueue()
                 sql("select pg_notify('holdfast_wake', 'before the commit')")
-                assert heard() == ["before the commit"]
-            assert heard() == ["sleeper"]
+                assert payloads() == ["before the commit"]
+            assert payloads() == ["sleeper"]
 
 
 def test_the_role_for_enqueueing_is_enough(lent: Lent, task: Any, sql: Sql) -> None:
@@ -267,21 +269,21 @@ def test_a_closed_connection_fails_as_its_library_says(lent: Lent, task: Any, sq
         assert counts(sql) == (0, 1)
 
 
-def test_an_aborted_transaction_is_told_as_its_library_does(lent: Lent, task: Any) -> None:
+def test_an_aborted_transaction_raises_the_librarys_own_error(lent: Lent, task: Any) -> None:
     with undone(lent.transaction()):
         with pytest.raises(Exception, match="division by zero"):
             lent.execute("select 1 / 0")
-        with pytest.raises(Exception, match="current transaction is aborted") as told:
+        with pytest.raises(Exception, match="current transaction is aborted") as exc_info:
             lent.enqueue(task, 1)
-    assert type(told.value).__module__.split(".")[0] in ("psycopg", "asyncpg", "sqlalchemy", "django")
+    assert type(exc_info.value).__module__.split(".")[0] in ("psycopg", "asyncpg", "sqlalchemy", "django")
 
 
-def test_what_is_wrong_with_the_job_is_told_in_our_words(lent: Lent, task: Any) -> None:
+def test_an_invalid_job_raises_our_own_error(lent: Lent, task: Any) -> None:
     with pytest.raises(UsageError, match="run_at is a time from the year 1970"), lent.transaction():
         lent.enqueue(task.using(run_at=datetime(1960, 1, 1, tzinfo=UTC)), 1)
 
 
-def test_a_missing_schema_or_right_is_told_in_our_words(lent: Lent, dsn: str, task: Any) -> None:
+def test_a_missing_schema_or_right_raises_our_own_error(lent: Lent, dsn: str, task: Any) -> None:
     with Holdfast(dsn, schema="nowhere") as elsewhere:
 
         @elsewhere.task(name="t")

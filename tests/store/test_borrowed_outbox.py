@@ -1,4 +1,4 @@
-"""Messages emitted on connections of the caller's, with each real library: they share the fate of its transaction."""
+"""Messages emitted on the caller's connections, with each real library: they commit or roll back with it."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_whatever_a_message_holds_arrives(hf: Holdfast, lent: Lent) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "told"),
+    ("kind", "expected"),
     [
         (Psycopg, "use enqueue, emit"),
         (PsycopgAsync, "use await aenqueue, aemit"),
@@ -60,10 +60,10 @@ def test_whatever_a_message_holds_arrives(hf: Holdfast, lent: Lent) -> None:
     ],
 )
 def test_a_connection_of_the_wrong_kind_is_an_error_that_names_the_twin(
-    hf: Holdfast, dsn: str, kind: type[Lent], told: str
+    hf: Holdfast, dsn: str, kind: type[Lent], expected: str
 ) -> None:
     lent = kind(dsn)
-    with pytest.raises(UsageError, match=told):
+    with pytest.raises(UsageError, match=expected):
         hf.emit(lent.conn, "email", 1, key="k") if lent.is_async else asyncio.run(
             hf.aemit(lent.conn, "email", 1, key="k")
         )

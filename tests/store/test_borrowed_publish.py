@@ -1,4 +1,4 @@
-"""Events published on connections of the caller's, with each real library: they share the fate of its transaction."""
+"""Events published on the caller's connections, with each real library: they commit or roll back with it."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def lent(request: pytest.FixtureRequest, dsn: str, hf: Holdfast) -> Iterator[Len
 
 def publish(hf: Holdfast, lent: Lent, event: Event) -> Published:
     call = hf.webhooks.apublish if lent.is_async else hf.webhooks.publish
-    answer: Published = lent.do(call, lent.conn, event)
-    return answer
+    result: Published = lent.do(call, lent.conn, event)
+    return result
 
 
 def test_an_event_is_there_when_the_callers_transaction_commits(lent: Lent, hf: Holdfast) -> None:
@@ -41,7 +41,9 @@ def test_an_event_is_there_when_the_callers_transaction_commits(lent: Lent, hf: 
     assert (again.event, again.deliveries, again.existing) == (published.event, published.deliveries, True)
 
 
-def test_an_event_is_never_told_when_the_callers_transaction_rolls_back(lent: Lent, hf: Holdfast, sql: Sql) -> None:
+def test_an_event_is_never_delivered_when_the_callers_transaction_rolls_back(
+    lent: Lent, hf: Holdfast, sql: Sql
+) -> None:
     with undone(lent.transaction()):
         publish(hf, lent, Event("a", {}, tenant=NASTY, key="k"))
     assert hf.webhooks.deliveries() == []
@@ -58,10 +60,10 @@ def test_an_id_of_the_callers_own_is_published_once(lent: Lent, hf: Holdfast) ->
     assert first.deliveries == second.deliveries and len(hf.webhooks.deliveries()) == 1
 
 
-@pytest.mark.parametrize(("kind", "told"), [(Psycopg, "use enqueue, emit, publish"), (PsycopgAsync, "apublish")])
-def test_a_connection_of_the_wrong_kind_is_an_error(hf: Holdfast, dsn: str, kind: type[Lent], told: str) -> None:
+@pytest.mark.parametrize(("kind", "expected"), [(Psycopg, "use enqueue, emit, publish"), (PsycopgAsync, "apublish")])
+def test_a_connection_of_the_wrong_kind_is_an_error(hf: Holdfast, dsn: str, kind: type[Lent], expected: str) -> None:
     lent = kind(dsn)
     event = Event("a", {})
-    with pytest.raises(UsageError, match=told):
+    with pytest.raises(UsageError, match=expected):
         hf.webhooks.publish(lent.conn, event) if lent.is_async else asyncio.run(hf.webhooks.apublish(lent.conn, event))
     lent.clear_away()

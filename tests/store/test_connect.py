@@ -29,7 +29,7 @@ ID = "01890000-0000-7000-8000-000000000000"
         ("postgresql://u@no-such-host.invalid/x", HoldfastError, "no-such-host.invalid"),
     ],
 )
-def test_an_address_that_cannot_work_is_told_in_one_line(dsn: str, kind: type[Exception], message: str) -> None:
+def test_an_address_that_cannot_work_is_reported_in_one_line(dsn: str, kind: type[Exception], message: str) -> None:
     with pytest.raises(kind, match=message) as caught:
         Holdfast(dsn, connect_timeout=2).get(ID)
     assert "\n" not in str(caught.value)
@@ -41,7 +41,7 @@ def test_a_database_that_does_not_exist_is_a_configuration_error(pg18: str) -> N
         Holdfast(psycopg.conninfo.make_conninfo(pg18, dbname="absent")).get(ID)
 
 
-def test_a_role_without_rights_is_told_which_role_to_grant(hf: Holdfast, dsn: str) -> None:
+def test_a_role_without_rights_learns_which_role_to_grant(hf: Holdfast, dsn: str) -> None:
     with psycopg.connect(dsn, autocommit=True) as conn:
         conn.execute("drop role if exists hf_stranger")
         conn.execute("create role hf_stranger login")
@@ -140,7 +140,7 @@ def test_text_is_copied_as_it_is_whatever_the_callers_encoding(hf: Holdfast, dsn
     assert info.payload == {"text": "caf\u00e9"}
 
 
-def test_what_is_wrong_with_the_callers_own_transaction_is_told_in_psycopgs_words(hf: Holdfast, dsn: str) -> None:
+def test_errors_of_the_callers_own_transaction_are_psycopgs(hf: Holdfast, dsn: str) -> None:
     @hf.task()
     async def quick() -> None: ...
 

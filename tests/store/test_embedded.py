@@ -75,7 +75,7 @@ def server(tmp_path: Path) -> Iterator[EmbeddedPostgres]:
 
 @contextmanager
 def another_process(path: Path) -> Iterator[subprocess.Popen[str]]:
-    """A process that uses the server of a folder until its standard input is closed."""
+    """Start a process that uses the server of a folder until its standard input is closed."""
     command = [sys.executable, "-c", USER, str(path)]
     with subprocess.Popen(
         command,
@@ -91,7 +91,7 @@ def another_process(path: Path) -> Iterator[subprocess.Popen[str]]:
             process.kill()
 
 
-def pid_seen_by(process: subprocess.Popen[str]) -> int:
+def pid_in(process: subprocess.Popen[str]) -> int:
     assert process.stdout is not None
     return int(process.stdout.readline())
 
@@ -147,7 +147,7 @@ def test_another_dsn_cannot_be_opened_as_an_embedded_one() -> None:
         open_embedded("postgresql:///jobs")
 
 
-def test_an_application_tells_the_address_that_other_libraries_connect_with(server: EmbeddedPostgres) -> None:
+def test_an_application_returns_the_address_that_other_libraries_connect_with(server: EmbeddedPostgres) -> None:
     other = "postgresql://ada@db.example.org/shop"
     assert Holdfast(f"embedded:{server.path}").url == server.start()
     assert Holdfast(other).url == other
@@ -186,7 +186,7 @@ def test_opening_twice_in_one_process_shares_one_counted_instance(server: Embedd
 def test_only_the_last_of_two_processes_stops_the_server(server: EmbeddedPostgres) -> None:
     server.start()
     with another_process(server.path) as process:
-        assert pid_seen_by(process) == server.pid
+        assert pid_in(process) == server.pid
         server.release()
         assert query(server, "select 1") == 1
         finish(process)
@@ -196,7 +196,7 @@ def test_only_the_last_of_two_processes_stops_the_server(server: EmbeddedPostgre
 def test_a_process_that_leaves_early_does_not_stop_the_server(server: EmbeddedPostgres) -> None:
     server.start()
     with another_process(server.path) as process:
-        pid_seen_by(process)
+        pid_in(process)
         finish(process)
     assert query(server, "select 1") == 1
     server.release()
@@ -205,7 +205,7 @@ def test_a_process_that_leaves_early_does_not_stop_the_server(server: EmbeddedPo
 
 def test_processes_that_start_at_once_share_one_server(server: EmbeddedPostgres) -> None:
     with another_process(server.path) as first, another_process(server.path) as second:
-        assert pid_seen_by(first) == pid_seen_by(second) == server.pid
+        assert pid_in(first) == pid_in(second) == server.pid
         finish(first)
         assert server.pid is not None
         finish(second)
@@ -214,7 +214,7 @@ def test_processes_that_start_at_once_share_one_server(server: EmbeddedPostgres)
 
 def test_a_killed_user_is_no_user_any_more(server: EmbeddedPostgres) -> None:
     with another_process(server.path) as process:
-        pid = pid_seen_by(process)
+        pid = pid_in(process)
         process.kill()
         process.wait()
         server.start()
@@ -341,7 +341,7 @@ def reads(user: str, file: Path) -> bool:
 
 
 @pytest.mark.skipif(not IS_ROOT, reason="needs root")
-def test_root_lets_the_servers_account_search_the_parents_and_nobody_else(tmp_path: Path) -> None:
+def test_root_lets_only_the_servers_account_search_the_parents(tmp_path: Path) -> None:
     private, project = tmp_path / "private", tmp_path / "private" / "project"
     project.mkdir(parents=True)
     (project / "notes").write_text("secret")
@@ -375,7 +375,7 @@ def test_root_refuses_a_folder_that_it_could_open_to_everybody_alone(
 
 
 @pytest.mark.skipif(not IS_ROOT, reason="needs root")
-def test_what_an_access_control_list_said_before_it_still_says(tmp_path: Path) -> None:
+def test_an_access_control_list_keeps_its_earlier_entries(tmp_path: Path) -> None:
     folder = tmp_path / "shared"
     folder.mkdir()
     folder.chmod(0o750)

@@ -81,13 +81,13 @@ def test_views_that_others_made_of_ours_come_back_as_they_were(empty: str) -> No
             comment on view mine.tasks is 'how many, isn''t it';
             update holdfast.schema_files set checksum = 'old' where name in ('functions/why.sql', 'views/jobs.sql');
         """)
-        told = """select c.oid::regclass, pg_get_viewdef(c.oid), reloptions, relacl::text,
+        query = """select c.oid::regclass, pg_get_viewdef(c.oid), reloptions, relacl::text,
                          obj_description(c.oid, 'pg_class'),
                          (select array_agg(pg_get_triggerdef(t.oid)) from pg_trigger t where tgrelid = c.oid)
                   from pg_class c where relnamespace = 'mine'::regnamespace and relkind = 'v' order by relname"""
-        before = conn.execute(told).fetchall()
+        before = conn.execute(query).fetchall()
         assert len(hf.migrate().functions) > 1
-        assert conn.execute(told).fetchall() == before
+        assert conn.execute(query).fetchall() == before
         hf.task(name="greet")(lambda: None).enqueue()
         assert conn.execute("select task from mine.waiting").fetchall() == [("greet",)]
         assert conn.execute("select * from mine.tasks").fetchall() == [("greet", 1)]
@@ -104,7 +104,7 @@ def test_what_cannot_come_back_stops_a_migration_before_it_is_lost(empty: str) -
         assert conn.execute("select count(*) from daily").fetchall() == [(0,)]
 
 
-def test_jobs_live_in_the_schema_that_was_asked_for(empty: str) -> None:
+def test_jobs_live_in_the_given_schema(empty: str) -> None:
     with Holdfast(empty, schema="other_jobs") as hf:
         hf.migrate()
 
@@ -173,7 +173,7 @@ def test_an_older_schema_asks_for_migrate(empty: str) -> None:
         hf.list_jobs()
 
 
-def test_a_user_who_may_not_create_the_schema_is_told_what_to_grant(empty: str) -> None:
+def test_a_user_who_may_not_create_the_schema_learns_what_to_grant(empty: str) -> None:
     with psycopg.connect(empty, autocommit=True) as conn:
         conn.execute("drop role if exists hf_nobody")
         conn.execute("create role hf_nobody login")

@@ -1,4 +1,4 @@
-"""Connections of our own work whatever a server, a database, a role or the environment has set; and there are few."""
+"""Our own connections work whatever a server, a database, a role or the environment has set; and there are few."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ID = "018f2c5e-7d1a-7c3b-9f00-2a4b6c8d0e1f"
 
 @pytest.fixture
 def database_sets(dsn: str, sql: Sql) -> Iterator[Change]:
-    """Sets what the connections opened from now on begin with: database_sets(datestyle="SQL, DMY")."""
+    """Set defaults for connections opened from now on: database_sets(datestyle="SQL, DMY")."""
     name = psycopg.conninfo.conninfo_to_dict(dsn)["dbname"]
 
     def change(**settings: str) -> None:

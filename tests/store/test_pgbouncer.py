@@ -43,7 +43,7 @@ ignore_startup_parameters = extra_float_digits{ignored}
 
 @pytest.fixture
 def bouncer(dsn: str, tmp_path: Path) -> Iterator[Callable[..., str]]:
-    """Starts a PgBouncer in front of the test's database: bouncer(mode) answers its DSN."""
+    """Start a PgBouncer in front of the test's database: bouncer(mode) returns its DSN."""
     started: list[subprocess.Popen[bytes]] = []
 
     def start(mode: str, *, size: int, ignored: str = "") -> str:
@@ -57,14 +57,14 @@ def bouncer(dsn: str, tmp_path: Path) -> Iterator[Callable[..., str]]:
         config.write_text(CONFIG.format(**to, users=users, listens=listens, mode=mode, size=size, ignored=ignored))
         for folder in (tmp_path, *tmp_path.parents[:2]):  # for the account of the server, where we are root
             folder.chmod(0o755)
-        # Nobody's socket but its own: where we are root, the server has another account.
+        # A socket directory of its own: under root, the server has another account.
         account = ["-u", Path(to["host"]).owner()] if os.geteuid() == 0 else []
         with (tmp_path / "log").open("wb") as log:
             started.append(subprocess.Popen([str(PROGRAM), *account, str(config)], stdout=log, stderr=log))
         known = {k: v for k, v in conninfo_to_dict(dsn).items() if k in ("user", "dbname", "password")}
         through = make_conninfo(host="127.0.0.1", port=listens, **known)
 
-        def answers() -> bool:
+        def accepts() -> bool:
             assert started[-1].poll() is None, (tmp_path / "log").read_text()
             try:
                 psycopg.connect(through, connect_timeout=2).close()
@@ -72,7 +72,7 @@ def bouncer(dsn: str, tmp_path: Path) -> Iterator[Callable[..., str]]:
                 return False
             return True
 
-        wait_until(answers)
+        wait_until(accepts)
         return through
 
     yield start

@@ -49,14 +49,14 @@ def own(dsn: str, table: None) -> Iterator[psycopg.Connection[Any]]:
 
 
 def once(lent: Lent, row: dict[str, Any], key: Any = ("intake", "source"), table: str = "public.points") -> bool:
-    answer: bool = lent.do(ainsert_once if lent.is_async else insert_once, lent.conn, table, row, key)
-    return answer
+    result: bool = lent.do(ainsert_once if lent.is_async else insert_once, lent.conn, table, row, key)
+    return result
 
 
 def stronger(lent: Lent, row: dict[str, Any], table: str = "public.points") -> str:
     call = aupsert_if_stronger if lent.is_async else upsert_if_stronger
-    answer: str = lent.do(call, lent.conn, table, row, ["intake", "source"], "match_strength")
-    return answer
+    result: str = lent.do(call, lent.conn, table, row, ["intake", "source"], "match_strength")
+    return result
 
 
 def test_a_row_is_inserted_once(lent: Lent, sql: Sql) -> None:
@@ -75,12 +75,12 @@ def test_a_row_is_gone_when_the_callers_transaction_rolls_back(lent: Lent, sql: 
 
 
 def test_only_a_stronger_row_takes_the_place_of_another(lent: Lent, sql: Sql) -> None:
-    told = []
+    results = []
     with lent.transaction():
         for strength, note in ((None, "null"), (None, "again"), (5, "a"), (5, "b"), (4, "c"), (None, "d"), (6, "e")):
             row = {"intake": 1, "source": "s", "match_strength": strength, "note": note}
-            told.append(stronger(lent, row))
-    assert told == ["inserted", "kept", "updated", "kept", "kept", "kept", "updated"]
+            results.append(stronger(lent, row))
+    assert results == ["inserted", "kept", "updated", "kept", "kept", "kept", "updated"]
     assert sql("select match_strength, note from public.points") == [(6, "e")]
 
 
@@ -135,7 +135,7 @@ def test_a_constraint_of_the_tables_own_is_the_callers_to_handle(own: psycopg.Co
 @pytest.mark.parametrize(
     "name", ['a"b', "a b", "a;b", "1a", "", "a.b.c", "a%s", "a-b", "x" * 64, "漢" * 22, None, 5, "a\x00"]
 )
-def test_a_name_that_is_none_is_refused_before_the_database_is_asked(name: Any) -> None:
+def test_a_name_that_is_none_is_refused_before_a_query(name: Any) -> None:
     conn = object()  # never looked at
     with pytest.raises(UsageError, match="a table"):
         insert_once(conn, name, {"a": 1}, "a")
@@ -190,11 +190,11 @@ def test_a_partitioned_table_will_do(own: psycopg.Connection[Any]) -> None:
         "create table public.parts_2026 partition of public.parts for values from ('2026-01-01') to ('2027-01-01')"
     )
     try:
-        told = [
+        result = [
             upsert_if_stronger(own, "public.parts", {"day": date(2026, 1, 1), "k": "a", "s": s}, ["day", "k"], "s")
             for s in (1, 2, 2)
         ]
-        assert told == ["inserted", "updated", "kept"]
+        assert result == ["inserted", "updated", "kept"]
     finally:
         own.execute("drop table public.parts")
 
@@ -241,7 +241,7 @@ def in_threads(n: int, work: Callable[[int], None]) -> None:
 def test_of_many_writers_one_inserts_and_the_strongest_wins(
     dsn: str, sql: Sql, table: None, seeded: random.Random, isolation: psycopg.IsolationLevel
 ) -> None:
-    told: list[tuple[str, int, str]] = []
+    results: list[tuple[str, int, str]] = []
     lots = [[seeded.randrange(1000) for _ in range(40)] for _ in range(8)]
 
     def write(writer: int) -> None:
@@ -253,20 +253,20 @@ def test_of_many_writers_one_inserts_and_the_strongest_wins(
                 while True:
                     try:
                         with conn.transaction():
-                            answer = upsert_if_stronger(
+                            result = upsert_if_stronger(
                                 conn, "public.points", row, ["intake", "source"], "match_strength"
                             )
                         break
                     except psycopg.errors.SerializationFailure:
                         assert isolation is psycopg.IsolationLevel.REPEATABLE_READ
-                told.append((source, strength, answer))
+                results.append((source, strength, result))
 
     in_threads(8, write)
     found = dict(sql("select source, match_strength from public.points"))
-    assert found == {s: max(strength for at, strength, _ in told if at == s) for s in "0123"}
-    assert sorted(s for s, _, answer in told if answer == "inserted") == list("0123")
+    assert found == {s: max(strength for at, strength, _ in results if at == s) for s in "0123"}
+    assert sorted(s for s, _, result in results if result == "inserted") == list("0123")
     for source in "0123":  # each update was to something stronger than before, so no strength came twice
-        changed = [strength for at, strength, answer in told if at == source and answer != "kept"]
+        changed = [strength for at, strength, result in results if at == source and result != "kept"]
         assert len(changed) == len(set(changed))
 
 

@@ -67,7 +67,7 @@ def test_connections_are_closed_with_the_block(pg18: str) -> None:
         wait_until(lambda: admin.execute(mine, [name]).fetchone() == (0,))  # a server process takes a moment to end
 
 
-def test_async_connections_are_closed_too_whoever_runs_the_loop(kit_dsn: str, opened: Databases) -> None:
+def test_async_connections_are_closed_too_on_any_loop(kit_dsn: str, opened: Databases) -> None:
     loop = asyncio.new_event_loop()
     with bind(Holdfast(), kit_dsn, opened) as kit:
         assert loop.run_until_complete(kit.hf.aget("00000000-0000-7000-8000-000000000001")) is None
@@ -226,7 +226,7 @@ def test_processes_take_databases_of_their_own_and_leave_none_behind(pg18: str) 
 
 
 def test_a_killed_run_leaves_its_database_to_the_next(tmp_path: Path) -> None:
-    """On a server where nobody else takes it."""
+    """On a server where no other test takes it."""
     code = (
         "import os, sys\nfrom holdfast.testing import scratch_database\n"
         "with scratch_database(sys.argv[1]) as dsn:\n    print(dsn, flush=True)\n    os._exit(9)"

@@ -1,4 +1,4 @@
-"""drain and run: the real worker, in this process, until nothing is due; and how it tells what went wrong."""
+"""drain and run: the real worker, in this process, until nothing is due; and how it reports failures."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from holdfast.testing.watched import WatchedWorker
 HOUR = 3600.0
 
 
-def test_everything_due_runs_in_order_and_each_attempt_is_told(kit: Kit) -> None:
+def test_everything_due_runs_in_order_and_each_attempt_is_reported(kit: Kit) -> None:
     @kit.hf.task(name="add", queue="sums")
     async def add(a: int, b: int = 2) -> int:
         return a + b
@@ -59,7 +59,7 @@ def test_nothing_due_is_nothing_run(kit: Kit) -> None:
 
 
 def test_a_drain_leaves_the_lead_to_workers_of_the_tests_own(kit: Kit) -> None:
-    """Else the jobs of one that is killed would wait for a minute until another may take them back."""
+    """Otherwise the jobs of a killed one would wait for a minute until they can be reclaimed."""
     kit.drain()
     with psycopg.connect(kit.dsn) as conn:
         assert conn.execute("select holdfast.take_lead('upkeep', 'another', '60 seconds')").fetchone() != (None,)
@@ -150,7 +150,7 @@ def test_an_error_is_raised_as_the_handler_raised_it_and_the_rest_stays_queued(k
     ]
 
 
-def test_without_raise_errors_every_job_is_run_and_errors_are_told(kit: Kit) -> None:
+def test_without_raise_errors_every_job_is_run_and_errors_are_returned(kit: Kit) -> None:
     @kit.hf.task(retry=Retry.none())
     async def divide(n: int) -> float:
         return 1 / n
@@ -347,7 +347,7 @@ def test_a_clock_moved_while_a_job_runs_takes_no_lease_away(kit: Kit) -> None:
     @kit.hf.task()
     def travel() -> str:
         kit.clock.travel(timedelta(days=365))
-        kit._database.promote()  # what a leader elsewhere would do now: take back the jobs of expired leases
+        kit._database.promote()  # a leader elsewhere would now reclaim the jobs of expired leases
         return "held"
 
     travel.enqueue()
@@ -374,7 +374,7 @@ def test_run_makes_one_attempt_at_one_job_and_leaves_all_others(kit: Kit) -> Non
     async def twice(n: int) -> int:
         return 2 * n
 
-    ids = twice.enqueue_many(range(6)).ids  # all at one time: told apart by id alone
+    ids = twice.enqueue_many(range(6)).ids  # all at one time: only the ids differ
     twice.using(priority=0).enqueue(100)
     delayed = twice.using(delay=HOUR).enqueue(200)
     assert kit.run(ids[3]).result == 6
@@ -383,7 +383,7 @@ def test_run_makes_one_attempt_at_one_job_and_leaves_all_others(kit: Kit) -> Non
     assert [job.payload["n"] for job in kit.waiting()] == [0, 1, 2, 4, 100]
 
 
-def test_run_tells_why_a_job_cannot_be_run(kit: Kit) -> None:
+def test_run_reports_why_a_job_cannot_be_run(kit: Kit) -> None:
     @kit.hf.task()
     async def once() -> None: ...
 
@@ -423,7 +423,7 @@ def test_a_drain_takes_milliseconds(kit: Kit) -> None:
     assert min(once() for _ in range(10)) < 0.15 * slower()
 
 
-def test_a_job_that_is_canceled_while_it_runs_is_told_as_canceled(kit: Kit) -> None:
+def test_a_job_that_is_canceled_while_it_runs_is_reported_as_canceled(kit: Kit) -> None:
     @kit.hf.task()
     async def gives_up(*, ctx: Context = CONTEXT) -> None:
         await kit.hf.acancel(ctx.job_id)

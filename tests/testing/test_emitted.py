@@ -1,4 +1,4 @@
-"""Messages in tests of users': looked for as they were emitted, delivered by drain."""
+"""Messages in users' tests: found as they were emitted, delivered by drain."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Email:
     to: str
 
 
-def test_what_was_emitted_is_found_by_what_was_said(kit: Kit) -> None:
+def test_an_emitted_message_is_found_by_its_fields(kit: Kit) -> None:
     kit.refute_emitted()
     kit.hf.emit(None, "email", Email("a@b.c"), key="1", tenant="acme", order="o")
     kit.hf.emit(None, "email", Email("d@e.f"), key="2")
@@ -32,7 +32,7 @@ def test_what_was_emitted_is_found_by_what_was_said(kit: Kit) -> None:
     kit.refute_emitted("email", tenant="other")
 
 
-def test_what_is_missing_is_told_with_what_is_there(kit: Kit) -> None:
+def test_what_is_missing_is_reported_with_what_is_there(kit: Kit) -> None:
     with pytest.raises(AssertionError, match="nothing was emitted in this test"):
         kit.assert_emitted("email")
     kit.hf.emit(None, "email", Email("a@b.c"), key="1")

@@ -1,4 +1,4 @@
-"""assert_enqueued and its family: jobs are looked for as they were enqueued, and what there is instead is shown."""
+"""assert_enqueued and its family: jobs are matched as they were enqueued, and a failure shows what there is."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_a_long_list_and_long_arguments_are_cut(kit: Kit, send: Task[Any, Any]) 
     assert max(map(len, lines)) < 150
 
 
-def test_nothing_at_all_is_said_as_such(kit: Kit, send: Task[Any, Any]) -> None:
+def test_no_enqueue_at_all_is_reported_as_such(kit: Kit, send: Task[Any, Any]) -> None:
     with pytest.raises(AssertionError, match="nothing was enqueued in this test"):
         kit.assert_enqueued(send)
     kit.refute_enqueued(send)

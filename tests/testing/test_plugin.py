@@ -39,7 +39,7 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.fixture(scope="session")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder that tells pytest of the plugin, as an installation of this source would."""
+    """A folder that registers the plugin with pytest, as an installation of this source would."""
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]["pytest11"]
     folder = tmp_path_factory.mktemp("installed")
     info = folder / "holdfast-0.1.0.dist-info"
@@ -51,7 +51,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def project(tmp_path: Path, installed: Path, pg18: str) -> Run:
-    """Writes files into a folder and runs pytest there, on the server these tests run on unless told otherwise."""
+    """Write files into a folder and run pytest there, by default on the server these tests run on."""
 
     def run(*args: str, files: dict[str, str], passes: bool = True, **env: str) -> subprocess.CompletedProcess[str]:
         for name, text in files.items():
@@ -59,9 +59,9 @@ def project(tmp_path: Path, installed: Path, pg18: str) -> Run:
         path = os.pathsep.join([str(ROOT / "src"), str(installed)])
         environment = os.environ | {
             "PYTHONPATH": path, "HOLDFAST_TEST_DSN": pg18, "PYTHONDONTWRITEBYTECODE": "1",
-            # A pytest that starts closes the temporary folder of root to other accounts, under running servers' feet.
+            # A starting pytest closes the temporary folder of root to other accounts, under running servers.
             "PYTEST_DEBUG_TEMPROOT": str(tmp_path),
-            # Plugins of ours that a user's project need not have: they take two thirds of a start.
+            # Our plugins that a user's project need not have: they take two thirds of a start.
             "PYTEST_ADDOPTS": "-p no:schemathesis -p no:hypothesispytest",
         } | env  # fmt: skip
         done = subprocess.run([sys.executable, "-m", "pytest", "-q", *args], cwd=tmp_path, env=environment, timeout=100,
@@ -87,13 +87,13 @@ def test_the_guides_project_passes_as_it_stands_in_the_guide(project: Run) -> No
 
 def test_the_failure_in_the_guide_is_the_one_a_user_sees(project: Run) -> None:
     (shown,) = re.findall(r"```text\n(.*?)```", GUIDE, re.S)
-    told = project("test_wrong.py", files=guide_files(), passes=False).stdout
+    output = project("test_wrong.py", files=guide_files(), passes=False).stdout
     lines = [
-        line.removeprefix("E").removeprefix(" " * 7).removeprefix("AssertionError: ") for line in told.splitlines()
+        line.removeprefix("E").removeprefix(" " * 7).removeprefix("AssertionError: ") for line in output.splitlines()
     ]
     first = lines.index(shown.splitlines()[0])
     assert lines[first : first + len(shown.splitlines())] == shown.splitlines()
-    assert "kit.py" not in told.partition("short test summary")[0]  # only the test's own line is shown
+    assert "kit.py" not in output.partition("short test summary")[0]  # only the test's own line is shown
 
 
 def test_two_processes_have_a_database_each(project: Run, tmp_path: Path) -> None:
@@ -111,8 +111,8 @@ def test_it(holdfast_kit, n, worker_id):
     double.enqueue(n)
     assert [each.result for each in holdfast_kit.drain()] == [2 * n]
 """
-    told = project("-n", "2", files={"app.py": APP, "pytest.ini": INI, "test_it.py": test}).stdout
-    assert "20 passed" in told
+    output = project("-n", "2", files={"app.py": APP, "pytest.ini": INI, "test_it.py": test}).stdout
+    assert "20 passed" in output
     first, second = (set(file.read_text().split()) for file in sorted(tmp_path.glob("dsn-gw*")))
     assert len(first) == len(second) == 1
     assert first != second
@@ -129,7 +129,7 @@ def test_without_a_server_one_is_embedded_in_the_cache_folder_and_stopped(projec
     assert not (folder / "data18" / "postmaster.pid").exists()
 
 
-def test_it_is_inert_where_nobody_asks_for_it(project: Run) -> None:
+def test_it_is_inert_where_it_is_not_requested(project: Run) -> None:
     test = """
 import sys
 
@@ -179,21 +179,21 @@ def test_with(holdfast_kit):
 def test_without_again():
     test_without(None)
 """
-    told = project(
+    output = project(
         files={"app.py": APP, "pytest.ini": INI, "test_it.py": test}, HOLDFAST_DSN="postgresql://x/none"
     ).stdout
-    assert "3 passed" in told
+    assert "3 passed" in output
 
 
 def test_a_production_database_is_refused(project: Run, pg18: str) -> None:
     test = "def test_it(holdfast_kit): ...\n"
     files = {"app.py": APP, "pytest.ini": INI, "test_it.py": test}
-    told = project(files=files, passes=False, HOLDFAST_DSN=pg18).stdout
-    assert "HOLDFAST_TEST_DSN names the same database as HOLDFAST_DSN" in told
+    output = project(files=files, passes=False, HOLDFAST_DSN=pg18).stdout
+    assert "HOLDFAST_TEST_DSN names the same database as HOLDFAST_DSN" in output
 
 
 @pytest.mark.parametrize(
-    ("setting", "told"),
+    ("setting", "expected"),
     [
         ("", 'Set holdfast_app = "MODULE:ATTRIBUTE"'),
         ("holdfast_app = nowhere:hf", "holdfast_app = 'nowhere:hf' in pytest's settings cannot be found"),
@@ -201,10 +201,10 @@ def test_a_production_database_is_refused(project: Run, pg18: str) -> None:
         ("holdfast_app = app:hf\nholdfast_isolation = none", "holdfast_isolation is 'empty' or 'copy', got 'none'"),
     ],
 )
-def test_a_setting_that_cannot_work_is_explained(project: Run, setting: str, told: str) -> None:
+def test_a_setting_that_cannot_work_is_explained(project: Run, setting: str, expected: str) -> None:
     ini = INI.replace("holdfast_app = app:hf", setting)
     files = {"app.py": APP + "APP = 'x'\n", "pytest.ini": ini, "test_it.py": "def test_it(holdfast_kit): ...\n"}
-    assert told in project(files=files, passes=False).stdout
+    assert expected in project(files=files, passes=False).stdout
 
 
 def test_each_test_may_have_a_copy_of_the_template(project: Run) -> None:

@@ -133,7 +133,7 @@ def test_a_deadline_passes_with_the_clock(kit: Kit) -> None:
     assert job.info().status is Status.CANCELED
 
 
-def test_periodic_jobs_run_at_each_slot_on_the_way_where_asked_for(kit: Kit) -> None:
+def test_periodic_jobs_run_at_each_slot_on_the_way_if_requested(kit: Kit) -> None:
     @kit.hf.task()
     def report(kind: str) -> str:
         return f"{kind} {kit.clock.now():%a %H:%M}"
@@ -166,7 +166,7 @@ def test_resources_are_opened_for_each_drain_and_closed_after_it(kit: Kit) -> No
 
 
 def test_middleware_is_around_enqueues_and_attempts(kit: Kit) -> None:
-    seen: list[object] = []
+    calls: list[object] = []
 
     @kit.hf.around_enqueue
     def mark(job: NewJob) -> Iterator[None]:
@@ -175,7 +175,7 @@ def test_middleware_is_around_enqueues_and_attempts(kit: Kit) -> None:
 
     @kit.hf.around_attempt
     async def look(ctx: Context) -> AsyncIterator[None]:
-        seen.append(ctx.headers)
+        calls.append(ctx.headers)
         try:
             yield
         except ZeroDivisionError as error:
@@ -189,7 +189,7 @@ def test_middleware_is_around_enqueues_and_attempts(kit: Kit) -> None:
     divide.enqueue(0)
     with pytest.raises(ConnectionError, match="translated"):
         kit.drain()
-    assert seen == [{"mark": "x"}, {"mark": "x"}]
+    assert calls == [{"mark": "x"}, {"mark": "x"}]
 
 
 def test_progress_can_be_read_after_a_drain(kit: Kit) -> None:
@@ -204,7 +204,7 @@ def test_progress_can_be_read_after_a_drain(kit: Kit) -> None:
     assert (info.progress["done"], info.progress["message"]) == (3, "third")
 
 
-def test_a_job_in_a_session_of_sqlalchemy_is_seen_through_it(kit: Kit) -> None:
+def test_a_job_in_a_session_of_sqlalchemy_is_visible_through_it(kit: Kit) -> None:
     @kit.hf.task()
     async def ship(order: int) -> None: ...
 
@@ -218,7 +218,7 @@ def test_a_job_in_a_session_of_sqlalchemy_is_seen_through_it(kit: Kit) -> None:
     kit.assert_enqueued(ship, 7)
 
 
-def test_a_handler_that_cancels_its_own_job_is_told_by_the_context(kit: Kit) -> None:
+def test_a_handler_that_cancels_its_own_job_learns_it_from_the_context(kit: Kit) -> None:
     @kit.hf.task()
     async def give_up(*, ctx: Context = CONTEXT) -> None:
         assert kit.hf.cancel(ctx.job_id) == {ctx.job_id: "canceling"}

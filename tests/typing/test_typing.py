@@ -15,13 +15,13 @@ Found = dict[int, set[str]]
 
 
 def expected(checker: int) -> Found:
-    """What the lines of usage.py ask for: mypy's codes are the first part, pyright's rules the second."""
-    asked: Found = {}
+    """Return the errors that usage.py marks: mypy's codes are the first part, pyright's rules the second."""
+    marks: Found = {}
     for number, line in enumerate(USAGE.read_text().splitlines(), 1):
         if ")  # error: " in line:
-            asked[number] = set(line.partition("# error: ")[2].split(" / ")[checker].split(", "))
-    assert len(asked) > 10
-    return asked
+            marks[number] = set(line.partition("# error: ")[2].split(" / ")[checker].split(", "))
+    assert len(marks) > 10
+    return marks
 
 
 def run(*command: str) -> str:
@@ -30,17 +30,17 @@ def run(*command: str) -> str:
 
 
 def test_mypy_refuses_wrong_calls_and_no_others() -> None:
-    told = run(sys.executable, "-m", "mypy", "--strict", "--no-error-summary", str(USAGE))
+    output = run(sys.executable, "-m", "mypy", "--strict", "--no-error-summary", str(USAGE))
     found: Found = {}
-    for line, code in re.findall(r"usage\.py:(\d+): error: .*\[([\w-]+)\]", told):
+    for line, code in re.findall(r"usage\.py:(\d+): error: .*\[([\w-]+)\]", output):
         found.setdefault(int(line), set()).add(code)
-    assert found == expected(0), told
+    assert found == expected(0), output
 
 
 def test_pyright_refuses_wrong_calls_and_no_others() -> None:
-    told = run(sys.executable, "-m", "pyright", "--pythonpath", sys.executable, "--outputjson", str(USAGE))
+    output = run(sys.executable, "-m", "pyright", "--pythonpath", sys.executable, "--outputjson", str(USAGE))
     found: Found = {}
-    for each in json.loads(told)["generalDiagnostics"]:
+    for each in json.loads(output)["generalDiagnostics"]:
         if each["severity"] == "error":
             found.setdefault(each["range"]["start"]["line"] + 1, set()).add(each.get("rule", each["message"]))
-    assert found == expected(1), told
+    assert found == expected(1), output

@@ -1,4 +1,4 @@
-"""The bench's judges: each finds what it is there for, and nothing else."""
+"""The bench's checks: each finds its own violation, and nothing else."""
 
 from __future__ import annotations
 

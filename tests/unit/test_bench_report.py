@@ -1,4 +1,4 @@
-"""What `holdfast bench` shows of its results, and while it measures."""
+"""The output of `holdfast bench`: results and progress."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def test_a_row_is_shown_as_soon_as_its_workload_has_ended(capsys: pytest.Capture
     assert capsys.readouterr().out.startswith("drain              200,000")
 
 
-def test_without_a_terminal_a_line_tells_now_and_then_how_far_it_is(
+def test_without_a_terminal_a_line_shows_progress_now_and_then(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = itertools.count(step=10)
     monkeypatch.setattr(report.time, "monotonic", lambda: next(clock))
-    with report.Report(json=True, workloads=1).measuring("drain", "One.") as tell:
+    with report.Report(json=True, workloads=1).measuring("drain", "One.") as progress:
         for done in range(7):
-            tell(f"{done} of 7 jobs done")
+            progress(f"{done} of 7 jobs done")
     assert capsys.readouterr().err.splitlines()[1:] == ["30 s: 2 of 7 jobs done", "60 s: 5 of 7 jobs done"]
 
 
@@ -57,7 +57,7 @@ def test_for_programs_there_is_one_object_a_line_and_nothing_else(capsys: pytest
     assert json.loads(line)["jobs_per_s"] == 20_000
 
 
-@pytest.mark.parametrize(("name", "told"), [("drian", "did you mean drain\\?"), ("zzz", "there are enqueue_one, ")])
-def test_a_workload_that_is_not_there_gets_a_suggestion(name: str, told: str) -> None:
-    with pytest.raises(UsageError, match=f"no workload named '{name}'; {told}"):
+@pytest.mark.parametrize(("name", "expected"), [("drian", "did you mean drain\\?"), ("zzz", "there are enqueue_one, ")])
+def test_a_workload_that_is_not_there_gets_a_suggestion(name: str, expected: str) -> None:
+    with pytest.raises(UsageError, match=f"no workload named '{name}'; {expected}"):
         bench.run(Settings.load(dsn="postgresql://nowhere/none"), workloads=[name])

@@ -83,7 +83,7 @@ def handler_of(kind: Any, returns: Any = None) -> Callable[..., None]:
 
 
 def carried(kind: Any, value: Any) -> Any:
-    """A value after its way through JSON."""
+    """Return a value after a round trip through JSON."""
     signature = Signature("t", handler_of(kind))
     return signature.decode(signature.encode((value,), {}, **LIMITS))[0][0]
 
@@ -136,7 +136,7 @@ def test_the_payload_of_a_model_has_its_field_names_and_aliases_are_read_too() -
 
 
 @pytest.mark.parametrize(
-    ("kind", "value", "told"),
+    ("kind", "value", "expected"),
     [
         (
             typed.Order,
@@ -153,14 +153,14 @@ def test_the_payload_of_a_model_has_its_field_names_and_aliases_are_read_too() -
         (typed.Cat, Socket(), "parameter 'value': Input should be a valid dictionary or instance of Cat"),
     ],
 )
-def test_what_does_not_fit_its_type_is_refused_at_enqueue_with_its_place(kind: Any, value: Any, told: str) -> None:
-    with pytest.raises(InvalidPayload, match=told) as caught:
+def test_what_does_not_fit_its_type_is_refused_at_enqueue_with_its_place(kind: Any, value: Any, expected: str) -> None:
+    with pytest.raises(InvalidPayload, match=expected) as caught:
         carried(kind, value)
     assert "pydantic.dev" not in str(caught.value) and "input_value" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("kind", "told"),
+    ("kind", "expected"),
     [
         (Socket, r"parameter 'value' has the type Socket, which cannot be encoded as JSON: there is no encoding for"),
         (list[Socket], r"parameter 'value' has the type list\[.*Socket\], which .* encoding for Socket"),
@@ -177,9 +177,9 @@ def test_what_does_not_fit_its_type_is_refused_at_enqueue_with_its_place(kind: A
         (HasPercent, "the validators of Percent would not run"),
     ],
 )
-def test_a_type_that_cannot_be_carried_is_refused_when_the_task_is_made(kind: Any, told: str) -> None:
+def test_a_type_that_cannot_be_carried_is_refused_when_the_task_is_made(kind: Any, expected: str) -> None:
     hf = Holdfast("postgresql://nowhere/none")
-    with pytest.raises(ConfigurationError, match=f"task 't': .*{told}"):
+    with pytest.raises(ConfigurationError, match=f"task 't': .*{expected}"):
         hf.task(name="t")(handler_of(kind))
     assert not hf.tasks
 
@@ -255,6 +255,6 @@ def test_neither_pydantic_nor_attrs_is_needed() -> None:
 
 
 @pytest.mark.parametrize(("kind", "stored"), [(typed.Order, {"id": 1}), (typed.Point, {"x": "a"}), (int, "x")])
-def test_a_result_of_another_shape_is_told_as_such(kind: Any, stored: Any) -> None:
+def test_a_result_of_another_shape_is_reported_as_such(kind: Any, stored: Any) -> None:
     with pytest.raises(InvalidPayload, match="the result of task 't' is not the"):
         Signature("t", handler_of(int, kind)).read_result(stored)

@@ -26,7 +26,7 @@ def place(run_at: float, number: int) -> list[Any]:
 
 
 def learned(*jobs: Job, enough: bool = True, now: float = 0.0, took: float = 0.0) -> Cursor:
-    """A cursor after one scan from the start."""
+    """Return a cursor after one scan from the start."""
     cursor = Cursor()
     assert cursor.hint(now) is None
     cursor.learn(jobs, enough=enough, began=now - took, now=now)
@@ -113,7 +113,7 @@ def test_while_claims_are_filled_the_start_is_looked_at_once_a_second() -> None:
     assert cursor.hint(SCAN_EVERY) is None and cursor.from_start
 
 
-def test_a_claim_that_found_less_than_it_asked_for_is_followed_by_one_from_the_start() -> None:
+def test_a_claim_that_found_less_than_its_limit_is_followed_by_one_from_the_start() -> None:
     cursor = learned(job(1, 1))
     assert cursor.hint(0.1) is not None
     cursor.learn([job(2, 2)], enough=False, began=0.1, now=0.1)
@@ -144,7 +144,7 @@ def test_a_claim_that_began_at_its_place_does_not_change_when_a_scan_is_due() ->
     assert cursor.hint(SCAN_EVERY) is None
 
 
-def test_a_scan_from_the_start_can_be_asked_for_at_any_time() -> None:
+def test_a_scan_from_the_start_can_be_requested_at_any_time() -> None:
     cursor = learned(job(1, 1), now=10.0, took=10.0)
     assert cursor.hint(10.0, from_start=True) is None
     assert cursor.from_start and cursor.affordable_in(10.0) == 0

@@ -1,4 +1,4 @@
-"""What an exception tells in `details` is stored with the error, whatever it is."""
+"""An exception's `details` are stored with the error, whatever they are."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from holdfast.model import payload
 from holdfast.model.outcome import describe
 
 
-class Told(Exception):
+class Detailed(Exception):
     def __init__(self, details: Any) -> None:
         super().__init__("m")
         self.details = details
@@ -31,10 +31,10 @@ class Odd:
 
 
 def details(value: Any) -> Any:
-    told = describe(Told(value), 1000)
-    data = msgspec.json.encode(told)
+    result = describe(Detailed(value), 1000)
+    data = msgspec.json.encode(result)
     payload.check_limits(data, "an error", 80_000, 100)
-    return told.get("details")
+    return result.get("details")
 
 
 def test_a_mapping_is_kept() -> None:
@@ -52,7 +52,7 @@ def test_an_error_without_details_has_none() -> None:
     assert "details" not in describe(ValueError("x"), 1000)
 
 
-def test_what_cannot_be_read_is_told_as_such() -> None:
+def test_what_cannot_be_read_is_reported_as_such() -> None:
     assert describe(Broken(), 1000)["details"] == {"left_out": "details cannot be shown: RuntimeError"}
     assert details({"a": Odd()}) == {"left_out": "details cannot be shown: RuntimeError"}
 
@@ -76,5 +76,5 @@ json_like = st.recursive(
 
 
 @given(st.dictionaries(st.text(st.characters()), json_like, max_size=3))
-def test_whatever_is_told_can_be_stored(value: dict[str, Any]) -> None:
+def test_all_details_can_be_stored(value: dict[str, Any]) -> None:
     details(value)

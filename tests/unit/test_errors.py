@@ -39,24 +39,24 @@ def caught(error: BaseException) -> BaseException:
         return raised
 
 
-def check_storable(told: dict[str, Any]) -> None:
-    """jsonb takes it: no NUL, no lone surrogate, not too long."""
-    text = json.dumps(told, ensure_ascii=False)
+def check_storable(details: dict[str, Any]) -> None:
+    """Check that jsonb accepts it: no NUL, no lone surrogate, not too long."""
+    text = json.dumps(details, ensure_ascii=False)
     text.encode("utf-8")
-    assert {"type", "message"} <= told.keys()
-    assert ("traceback" in told) == (told["type"] != "Cancel"), "only a cancellation has nothing to trace"
-    assert all(isinstance(value, str) and "\x00" not in value for value in told.values())
-    assert len(told.get("traceback", "")) <= LONGEST
-    assert len(told["message"]) <= LONGEST // 4
-    assert len(told["type"]) <= 200
+    assert {"type", "message"} <= details.keys()
+    assert ("traceback" in details) == (details["type"] != "Cancel"), "only a cancellation has nothing to trace"
+    assert all(isinstance(value, str) and "\x00" not in value for value in details.values())
+    assert len(details.get("traceback", "")) <= LONGEST
+    assert len(details["message"]) <= LONGEST // 4
+    assert len(details["type"]) <= 200
 
 
 def test_an_error_is_its_type_its_text_and_its_traceback() -> None:
-    told = describe(caught(ValueError("no such thing")), LONGEST)
-    assert (told["type"], told["message"]) == ("ValueError", "no such thing")
-    assert "Traceback (most recent call last)" in told["traceback"]
-    assert "raise error" in told["traceback"]
-    assert "code" not in told
+    details = describe(caught(ValueError("no such thing")), LONGEST)
+    assert (details["type"], details["message"]) == ("ValueError", "no such thing")
+    assert "Traceback (most recent call last)" in details["traceback"]
+    assert "raise error" in details["traceback"]
+    assert "code" not in details
 
 
 def test_a_type_of_another_module_is_named_in_full() -> None:
@@ -73,21 +73,21 @@ def test_an_error_that_was_never_raised_is_described_too() -> None:
     ids=ascii,
 )
 def test_hostile_text_is_cleaned(text: str) -> None:
-    told = describe(caught(RuntimeError(text)), LONGEST)
-    check_storable(told)
+    details = describe(caught(RuntimeError(text)), LONGEST)
+    check_storable(details)
     readable = "".join(c for c in text if c.isprintable() and not 0xD800 <= ord(c) <= 0xDFFF)
-    assert not readable or readable[0] in told["message"]
+    assert not readable or readable[0] in details["message"]
 
 
 @pytest.mark.parametrize(
     "text", ["x" * 10_000_000, "\x00" * 1_000_000, "\ud800" * 1_000_000, "ü\x00" * 500_000], ids=lambda t: ascii(t[:2])
 )
 def test_a_huge_text_is_cut_in_the_middle(text: str) -> None:
-    told = describe(caught(RuntimeError(f"begin{text}end")), LONGEST)
-    check_storable(told)
-    assert told["message"].startswith("begin")
-    assert told["message"].endswith("end")
-    assert "characters cut" in told["message"]
+    details = describe(caught(RuntimeError(f"begin{text}end")), LONGEST)
+    check_storable(details)
+    assert details["message"].startswith("begin")
+    assert details["message"].endswith("end")
+    assert "characters cut" in details["message"]
 
 
 @settings(max_examples=200, deadline=None)
@@ -96,11 +96,11 @@ def test_a_huge_text_is_cut_in_the_middle(text: str) -> None:
 )
 @example(text="\x00" * 100, longest=100)
 @example(text="\ud800" * 300, longest=300)
-def test_cleaned_text_is_never_longer_than_asked_for(text: str, longest: int) -> None:
-    told = clean(text, longest)
-    assert len(told) <= longest
-    assert "\x00" not in told
-    told.encode("utf-8")
+def test_cleaned_text_is_never_longer_than_its_limit(text: str, longest: int) -> None:
+    result = clean(text, longest)
+    assert len(result) <= longest
+    assert "\x00" not in result
+    result.encode("utf-8")
 
 
 @settings(max_examples=100)
@@ -150,9 +150,9 @@ class StrangeCode(Exception):
 
 @pytest.mark.parametrize("kind", [BrokenStr, BrokenRepr, WrongStr, EndlessStr, BrokenCode, BrokenNotes])
 def test_an_exception_that_is_broken_itself_is_described(kind: type[Exception]) -> None:
-    told = describe(caught(kind("x")), LONGEST)
-    check_storable(told)
-    assert told["type"].endswith(kind.__name__)
+    details = describe(caught(kind("x")), LONGEST)
+    check_storable(details)
+    assert details["type"].endswith(kind.__name__)
 
 
 class Http(enum.IntEnum):
@@ -173,9 +173,9 @@ class Http(enum.IntEnum):
     ids=ascii,
 )
 def test_a_code_is_kept_when_it_is_text_or_a_number(code: object, expected: str | None) -> None:
-    told = describe(caught(StrangeCode(code)), LONGEST)
-    check_storable(told)
-    assert told.get("code") == expected
+    details = describe(caught(StrangeCode(code)), LONGEST)
+    check_storable(details)
+    assert details.get("code") == expected
 
 
 def test_the_chain_of_causes_is_kept() -> None:
@@ -185,10 +185,10 @@ def test_the_chain_of_causes_is_kept() -> None:
         except KeyError as error:
             raise ValueError("second") from error
     except ValueError as error:
-        told = describe(error, LONGEST)
-    assert "first" in told["traceback"]
-    assert "direct cause" in told["traceback"]
-    assert told["message"] == "second"
+        details = describe(error, LONGEST)
+    assert "first" in details["traceback"]
+    assert "direct cause" in details["traceback"]
+    assert details["message"] == "second"
 
 
 def test_an_endless_chain_of_causes_is_described() -> None:
@@ -213,23 +213,23 @@ def test_a_deep_recursion_is_described_briefly() -> None:
     try:
         endless()
     except RecursionError as error:
-        told = describe(error, LONGEST)
-    check_storable(told)
-    assert told["type"] == "RecursionError"
+        details = describe(error, LONGEST)
+    check_storable(details)
+    assert details["type"] == "RecursionError"
 
 
 def test_a_group_of_errors_is_described_with_its_members() -> None:
-    told = describe(caught(ExceptionGroup("several", [ValueError("one"), KeyError("two")])), LONGEST)
-    check_storable(told)
-    assert "one" in told["traceback"]
-    assert "two" in told["traceback"]
+    details = describe(caught(ExceptionGroup("several", [ValueError("one"), KeyError("two")])), LONGEST)
+    check_storable(details)
+    assert "one" in details["traceback"]
+    assert "two" in details["traceback"]
 
 
 @pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), GeneratorExit()], ids=lambda e: type(e).__name__)
 def test_even_an_exit_is_described(error: BaseException) -> None:
-    told = describe(caught(error), LONGEST)
-    check_storable(told)
-    assert told["type"] == type(error).__name__
+    details = describe(caught(error), LONGEST)
+    check_storable(details)
+    assert details["type"] == type(error).__name__
 
 
 @pytest.mark.parametrize(
@@ -245,10 +245,10 @@ def test_even_an_exit_is_described(error: BaseException) -> None:
 )
 def test_each_verdict_names_its_outcome(verdict: Any, outcome: str, after: float | None) -> None:
     assert (verdict.outcome, verdict.after) == (outcome, after)
-    told = describe(caught(verdict), LONGEST)
-    check_storable(told)
-    assert told.get("code") == verdict.code if hasattr(verdict, "code") else True
-    assert told["message"]
+    details = describe(caught(verdict), LONGEST)
+    check_storable(details)
+    assert details.get("code") == verdict.code if hasattr(verdict, "code") else True
+    assert details["message"]
 
 
 # -- the tree

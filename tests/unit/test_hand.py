@@ -1,4 +1,4 @@
-"""What a worker holds: slots kept for jobs under a rate or a breaker, what starts first, and leases."""
+"""The prefetch buffer: slots kept for jobs under a rate or a breaker, what starts first, and leases."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def lease(token: int = 1, number: int = 1) -> Lease:
 
 @pytest.fixture
 def hand() -> Hand:
-    """A hand of a worker that fills slots which are kept."""
+    """The prefetch buffer of a worker that fills slots which are kept."""
     made = Hand()
     made.keeps_slots = True
     return made
@@ -57,7 +57,7 @@ def test_the_turn_of_other_work_comes_across_claims(hand: Hand) -> None:
 def test_a_slot_that_is_kept_is_for_jobs_that_wait(hand: Hand) -> None:
     assert not hand.direct_waiting
     hand.keep_slot()
-    assert hand.direct_waiting, "the next slot is asked too"
+    assert hand.direct_waiting, "the next slot is checked too"
     hand.release_slots(direct_waiting=False)
     assert not hand.direct_waiting and hand.kept == 0
 
@@ -136,7 +136,7 @@ async def test_jobs_of_a_lost_lease_do_not_start(hand: Hand) -> None:
     await running
 
 
-def test_what_is_given_back_leaves_the_hand(hand: Hand) -> None:
+def test_what_is_given_back_leaves_the_buffer(hand: Hand) -> None:
     hand.add(lease(1), jobs("a", "b", "c"), frozenset())
     assert ids(hand.take_out({"b", "x"})) == ["b"]
     assert ids(hand.take_ready()) == ["a", "c"] and hand.held == 0

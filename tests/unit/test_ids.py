@@ -54,7 +54,7 @@ def test_ids_made_by_many_threads_are_unique_and_grow_in_each() -> None:
     for mine in made.values():
         assert mine == sorted(mine)
     assert len({id_ for mine in made.values() for id_ in mine}) == 40_000
-    # Counter and time alone tell them apart: no two threads were given the same place.
+    # Counter and time alone distinguish them: no two threads got the same place.
     assert len({id_[:23] for mine in made.values() for id_ in mine}) == 40_000
 
 

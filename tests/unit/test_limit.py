@@ -1,4 +1,4 @@
-"""Limits as values: what they say, what they refuse, and the keys they give to jobs."""
+"""Limits as values: what they mean, what they refuse, and the keys they give to jobs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def keys(task: Task[Any, Any], *args: Any, tenant: str | None = None, **kwargs: 
     return task.using(tenant=tenant).new_job(args, kwargs).keys
 
 
-# -- what may be said
+# -- what may be declared
 
 
 def test_a_limit_says_its_numbers_and_nothing_else() -> None:
@@ -138,7 +138,7 @@ def test_keys_come_from_arguments_by_name_or_place(hf: Holdfast) -> None:
 
     assert keys(crawl, "a.b") == ("domain:a.b", "page:a.b/1")
     assert keys(crawl, page=7, domain="c") == ("domain:c", "page:c/7")
-    assert keys(crawl, "{domain}") == ("domain:{domain}", "page:{domain}/1")  # what a value holds is no template
+    assert keys(crawl, "{domain}") == ("domain:{domain}", "page:{domain}/1")  # braces in a value are no template
 
 
 def test_a_task_with_two_orders_is_refused(hf: Holdfast) -> None:
@@ -191,7 +191,7 @@ class Colour(enum.StrEnum):
     RED = "red"
 
 
-def test_values_are_told_as_the_handler_gets_them(hf: Holdfast) -> None:
+def test_keys_are_formatted_with_the_values_the_handler_gets(hf: Holdfast) -> None:
     @hf.task(limits=[Limit("all:{n},{x},{ok},{id},{colour},{words}", rate=1)])
     async def show(n: int, x: float, ok: bool, id: uuid.UUID, colour: Colour, words: list[str]) -> None: ...
 
@@ -346,14 +346,14 @@ def test_a_key_counts_when_one_of_its_limits_does(hf: Holdfast) -> None:
     assert counts(copy, OSError(), '{"a":"x","b":"y"}') == ["d:x", "task:copy", "queue:default"]
 
 
-def test_nothing_is_said_where_every_error_counts(hf: Holdfast) -> None:
+def test_nothing_is_reported_where_every_error_counts(hf: Holdfast) -> None:
     @hf.task(limits=[Limit("domain:{domain}", breaker=Breaker()), Limit("x", concurrency=1)])
     async def crawl(domain: str) -> None: ...
 
     assert counts(crawl, ValueError()) is None
 
 
-def test_what_cannot_be_told_does_not_break_the_attempts_end(hf: Holdfast) -> None:
+def test_a_value_without_text_does_not_break_the_attempts_end(hf: Holdfast) -> None:
     class Odd(msgspec.Struct):
         def __str__(self) -> str:
             raise RuntimeError("broken")

@@ -24,7 +24,7 @@ def typed(value: dict[str, float]) -> None: ...
 ANY, FLOATS = Signature("any", untyped), Signature("floats", typed)
 LIMITS = {"max_size": 1_048_576, "max_depth": 100}
 
-# Everything a hostile caller can write in Python: lone surrogates, NUL, numbers JSON has not, big integers.
+# Everything a hostile caller can write in Python: lone surrogates, NUL, numbers without a JSON form, big integers.
 characters = st.characters(blacklist_categories=()) | st.sampled_from("\x00\ud800\udfff\\u0000\"'\u2028")
 texts = st.text(characters, max_size=20)
 values = st.recursive(
@@ -35,7 +35,7 @@ values = st.recursive(
 
 
 def there_and_back(value: Any) -> Any:
-    """What the handler gets of a value, or InvalidPayload."""
+    """Return what the handler gets of a value, or raise InvalidPayload."""
     data = ANY.encode((value,), {}, **LIMITS)
     assert len(data) <= LIMITS["max_size"]
     json.loads(data)

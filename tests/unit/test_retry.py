@@ -1,4 +1,4 @@
-"""Retry policies as values: what they say, what they refuse, and the form in which they travel."""
+"""Retry policies as values: what they mean, what they refuse, and their JSON form."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_the_default_is_the_documented_one() -> None:
 
 
 @given(base=st.floats(0, 1e6), factor=st.floats(1, 100), cap=st.floats(0, 315_360_000), attempt=st.integers(0, 32_000))
-def test_no_attempt_is_too_high_for_python_to_tell_its_delay(
+def test_no_attempt_is_too_high_for_python_to_compute_its_delay(
     base: float, factor: float, cap: float, attempt: int
 ) -> None:
     assert 0 <= Retry.exponential(base, factor=factor, cap=cap).delay(attempt) <= cap
@@ -93,8 +93,8 @@ def test_a_policy_that_cannot_be_is_refused_with_its_value(make: Any, message: s
 
 def test_a_policy_travels_as_plain_json() -> None:
     assert Retry.fixed(5, jitter=0.1).as_json() == {"kind": "fixed", "delay": 5.0, "cap": 315_360_000.0, "jitter": 0.1}
-    told = Retry.exponential(1, cap=60, factor=3).as_json()
-    assert told == {"kind": "exponential", "base": 1.0, "factor": 3.0, "cap": 60.0, "jitter": 0.0}
+    document = Retry.exponential(1, cap=60, factor=3).as_json()
+    assert document == {"kind": "exponential", "base": 1.0, "factor": 3.0, "cap": 60.0, "jitter": 0.0}
     assert Retry.table([1, 2]).as_json()["delays"] == [1.0, 2.0]
     assert Retry.none().as_json()["kind"] == "none"
     for policy in (DEFAULT, Retry.table([1]), Retry.fixed(2), Retry.none()):

@@ -68,7 +68,7 @@ def test_no_text_makes_it_slow(hostile: str) -> None:
 
 @pytest.mark.parametrize("hostile", ["x://a", "x://a@", "a.-x://", "%40password", "://ssn-"])
 def test_it_is_cut_before_it_is_scrubbed(hostile: str) -> None:
-    """What is kept decides the cost, not what was given: a hundred times as much text takes less than ten times."""
+    """The cost depends on what is kept, not on the input: a hundred times as much text takes less than ten times."""
     short, long = hostile * (3000 // len(hostile)), hostile * (300_000 // len(hostile))
     costs = []
     for text in (short, long):
@@ -149,7 +149,7 @@ def test_log_lines_of_errors_are_scrubbed(form: str, caplog: pytest.LogCaptureFi
             except ValueError:
                 logger.exception("broken", extra={"fields": {"job": "j"}})
     for record in caplog.records:
-        record.created = 0.0  # any digits may stand in the time of day, and in the way to this file
+        record.created = 0.0  # the time of day and the path of this file may hold any digits
     lines = [formatter.format(record).replace(str(CHECKOUT), "") for record in caplog.records]
     for number, (text, gone) in enumerate(PARTS):
         for line in lines[2 * number : 2 * number + 2]:

@@ -41,13 +41,13 @@ def context_middle(a: int, ctx: Context, b: int = 2) -> None: ...
 
 
 def carried(handler: Callable[..., Any], *args: Any, **kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments of a call after their way through JSON."""
+    """Return the arguments of a call after a round trip through JSON."""
     signature = Signature("t", handler)
     return signature.decode(signature.encode(args, kwargs, **LIMITS))
 
 
-def seen(handler: Callable[..., Any], *args: Any, **kwargs: Any) -> dict[str, Any]:
-    """The same by parameter name, without those left to their defaults."""
+def by_name(handler: Callable[..., Any], *args: Any, **kwargs: Any) -> dict[str, Any]:
+    """Return the same by parameter name, without those left to their defaults."""
     args, kwargs = carried(handler, *args, **kwargs)
     signature = Signature("t", handler)
     if signature.context_first:
@@ -83,13 +83,13 @@ def seen(handler: Callable[..., Any], *args: Any, **kwargs: Any) -> dict[str, An
 def test_arguments_arrive_as_they_were_given(
     handler: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], expected: dict[str, Any]
 ) -> None:
-    assert seen(handler, *args, **kwargs) == expected
+    assert by_name(handler, *args, **kwargs) == expected
 
 
 def test_rich_types_arrive_as_themselves() -> None:
     when = datetime.datetime(2026, 1, 2, 3, 4, 5, 678, tzinfo=datetime.UTC)
     who, order = uuid.uuid4(), Order(7, ["a", "b"])
-    assert seen(rich, when, who, Color.RED, order) == {"when": when, "who": who, "color": Color.RED, "order": order}
+    assert by_name(rich, when, who, Color.RED, order) == {"when": when, "who": who, "color": Color.RED, "order": order}
 
 
 def test_a_default_that_was_not_given_is_not_stored() -> None:
@@ -175,7 +175,7 @@ def test_a_handler_may_be_async_or_a_method() -> None:
     async def coroutine(a: int) -> None: ...
 
     for handler in (coroutine, Service().run):
-        assert seen(handler, a=1) == {"a": 1}
+        assert by_name(handler, a=1) == {"a": 1}
 
 
 @pytest.mark.parametrize("source", ["*args", "**kwargs", "a, /", "a: int, *rest: str"])
@@ -213,10 +213,10 @@ def test_a_parameter_is_the_context_by_its_type_not_by_its_name() -> None:
     def handler(ctx: int) -> None: ...
 
     assert Signature("t", handler).context_name is None
-    assert seen(handler, 5) == {"ctx": 5}
+    assert by_name(handler, 5) == {"ctx": 5}
 
 
-def test_a_task_without_parentheses_or_with_a_number_for_a_policy_is_told_how_to_write_it() -> None:
+def test_a_task_without_parentheses_or_with_a_number_for_a_policy_raises_how_to_write_it() -> None:
     hf = Holdfast("postgresql://nowhere/none")
 
     async def handler() -> None: ...
@@ -230,7 +230,7 @@ def test_a_task_without_parentheses_or_with_a_number_for_a_policy_is_told_how_to
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "expected"),
     [
         ({"run_at": "tomorrow"}, "run_at is a datetime with a time zone, got 'tomorrow'"),
         ({"run_at": 5}, "run_at is a datetime with a time zone, got 5"),
@@ -240,9 +240,9 @@ def test_a_task_without_parentheses_or_with_a_number_for_a_policy_is_told_how_to
         ({"batch": 7}, "batch is one made by hf.batch\\(\\), or the id of one, got 7"),
     ],
 )
-def test_an_option_of_the_wrong_type_is_named_with_its_value(options: dict[str, Any], told: str) -> None:
+def test_an_option_of_the_wrong_type_is_named_with_its_value(options: dict[str, Any], expected: str) -> None:
     @Holdfast("postgresql://nowhere/none").task()
     async def handler() -> None: ...
 
-    with pytest.raises(UsageError, match=told):
+    with pytest.raises(UsageError, match=expected):
         handler.using(**options).enqueue()

@@ -24,7 +24,7 @@ SECOND = timedelta(seconds=1)
 
 
 def shown(cron: Cron, since: datetime, number: int) -> list[str]:
-    """The first slots as the zone's clocks show them."""
+    """Return the first slots as the zone's clocks show them."""
     zone = ZoneInfo(cron.zone)
     return [f"{slot.astimezone(zone):%d %H:%M:%S%z}"[:-2] for slot in islice(cron.slots(since), number)]
 
@@ -61,10 +61,10 @@ AUTUMN = [datetime(2026, 10, 25, tzinfo=BERLIN), datetime(2027, 10, 31, tzinfo=B
 @pytest.mark.parametrize(
     ("text", "times"),
     [
-        ("30 2 * * *", ["03:00+02", "02:30+02"]),  # a time of day that is left out comes right after the gap
+        ("30 2 * * *", ["03:00+02", "02:30+02"]),  # a skipped time of day comes right after the gap
         ("0,15,30 2 * * *", ["03:00+02", "02:00+02"]),  # and several of them once
         ("0 2,3 * * *", ["03:00+02", "02:00+02", "03:00+02"]),
-        ("30 * * * *", ["00:30+01", "01:30+01", "03:30+02", "04:30+02"]),  # what repeats goes by hours that there are
+        ("30 * * * *", ["00:30+01", "01:30+01", "03:30+02", "04:30+02"]),  # repeating slots follow the hours that exist
         ("30 */2 * * *", ["00:30+01", "04:30+02"]),
         ("0 30 2 * * *", ["02:30+02", "02:30+02"]),  # with seconds there is no slot in that night
     ],
@@ -80,7 +80,7 @@ def test_when_clocks_go_forward(night: datetime, text: str, times: list[str]) ->
     [
         ("30 2 * * *", ["02:30+02", "02:30+01"]),  # once in that night; the second is tomorrow's
         ("0 2,3 * * *", ["02:00+02", "03:00+01", "02:00+01"]),
-        ("30 * * * *", ["00:30+02", "01:30+02", "02:30+02", "02:30+01", "03:30+01"]),  # what repeats: in both hours
+        ("30 * * * *", ["00:30+02", "01:30+02", "02:30+02", "02:30+01", "03:30+01"]),  # repeating: in both hours
         ("0 30 2 * * *", ["02:30+02", "02:30+01", "02:30+01"]),  # with seconds: in both hours, then tomorrow's
     ],
 )
@@ -98,7 +98,7 @@ def test_when_clocks_go_back(night: datetime, text: str, times: list[str]) -> No
      "*/15 3 * * *", "*/10 5 * * *", "0 0 5 * * *", "10 45 1 * * *", "0 */20 2,5 * * *", "30 15 * * * *"],
 )  # fmt: skip
 def test_what_repeats_loses_no_slot_where_clocks_change_by_half_an_hour(night: datetime, text: str) -> None:
-    """Against a look at the clock on the wall in every minute of that day."""
+    """Compared with a check of the local clock in every minute of that day."""
     zone, fields = "Australia/Lord_Howe", CronSim(text, NOON)
     minutes = [night + timedelta(minutes=n) for n in range(24 * 60)]
     local = [(each, each.astimezone(ZoneInfo(zone))) for each in minutes]
@@ -224,7 +224,7 @@ def test_what_is_fired_lies_between_and_what_follows_comes_after(
         assert found.slots == (missed_slots[-1:] if missed == "once" else in_time)
 
 
-def test_moments_in_a_zone_with_summer_time_are_told_apart_in_the_repeated_hour() -> None:
+def test_moments_in_a_zone_with_summer_time_are_distinguished_in_the_repeated_hour() -> None:
     """A connection's zone may be any; Python would count by what clocks show."""
     since = datetime(2026, 10, 25, 2, 59, 59, tzinfo=BERLIN)
     now = datetime(2026, 10, 25, 2, 0, 0, fold=1, tzinfo=BERLIN)
@@ -256,9 +256,9 @@ def test_the_wait_for_a_slot_is_counted_in_hours_that_pass() -> None:
      "* * * * 1L/2", "0 0 30 2 *", "every day", "9" * 199, "* " * 200, "\x00 * * * *"],
 )  # fmt: skip
 def test_cron_text_that_cannot_be_read_is_refused_by_name(text: str) -> None:
-    with pytest.raises(ConfigurationError, match="cron text") as told:
+    with pytest.raises(ConfigurationError, match="cron text") as exc_info:
         Cron(text)
-    assert repr(text) in str(told.value)
+    assert repr(text) in str(exc_info.value)
 
 
 def test_what_is_not_text_is_refused() -> None:
@@ -272,9 +272,9 @@ def test_what_is_not_text_is_refused() -> None:
     "zone", ["", "Europe", "../../etc/passwd", "/etc/passwd", "x" * 5000, "a\x00b", "\ud800", None]
 )
 def test_an_unknown_zone_is_refused_by_name(zone: Any) -> None:
-    with pytest.raises(ConfigurationError, match="there is no time zone") as told:
+    with pytest.raises(ConfigurationError, match="there is no time zone") as exc_info:
         Cron("* * * * *", zone)
-    assert repr(zone) in str(told.value)
+    assert repr(zone) in str(exc_info.value)
 
 
 @pytest.mark.parametrize(("typed", "meant"), [("Europe/Berln", "Europe/Berlin"), ("utc", "UTC")])
@@ -283,7 +283,7 @@ def test_a_zone_mistyped_gets_a_suggestion(typed: str, meant: str) -> None:
         Cron("* * * * *", typed)
 
 
-def test_a_machine_without_zones_is_told_to_install_them_and_still_has_utc() -> None:
+def test_a_machine_without_zones_is_asked_to_install_them_and_still_has_utc() -> None:
     before = zoneinfo.TZPATH
     zoneinfo.reset_tzpath(to=())
     zoneinfo.ZoneInfo.clear_cache()

@@ -1,4 +1,4 @@
-"""The real RabbitMQ on this machine, a relay in front of it that tests take away and bring back, and one to kill."""
+"""The real RabbitMQ on this machine, a relay in front of it that tests can cut, and a node that tests can kill."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ URL = os.environ.get("HOLDFAST_TEST_AMQP_URL", "amqp://guest:guest@127.0.0.1:567
 
 
 def real_broker() -> str:
-    """Its URL; skips, loudly, where none answers."""
+    """Return its URL; skip with a warning where none is reachable."""
     where = urlsplit(URL)
     try:
         socket.create_connection((where.hostname or "", where.port or 5672), 2).close()
     except OSError as error:
         pytest.skip(
-            f"NO RABBITMQ ANSWERS on {where.hostname}:{where.port}, so wake-ups through it are NOT TESTED: {error}"
+            f"NO RABBITMQ IS REACHABLE on {where.hostname}:{where.port}, so wake-ups through it are NOT TESTED: {error}"
         )
     return URL
 
@@ -46,7 +46,7 @@ class Relay:
         self._server = await asyncio.start_server(self._relay, "127.0.0.1", self.port)
 
     async def down(self) -> None:
-        """Like a broker that is killed: connections end at once, and new ones are refused."""
+        """Act like a killed broker: connections end at once, and new ones are refused."""
         if self._server is not None:
             self._server.close()
             for writer in list(self._open):
@@ -55,7 +55,7 @@ class Relay:
 
     @property
     def open(self) -> int:
-        """Connections that there are."""
+        """Return the number of open connections."""
         return len(self._open) // 2
 
     async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -69,7 +69,7 @@ class Relay:
 
 @contextlib.asynccontextmanager
 async def channel(exchange: str) -> AsyncIterator[aio_pika.abc.AbstractExchange]:
-    """The exchange, as another program of the broker's has it; gone at the end."""
+    """Declare the exchange as another program would, and delete it at the end."""
     async with await aio_pika.connect(URL) as connection:
         opened = await connection.channel(publisher_confirms=False)
         declared = await opened.declare_exchange(exchange, "topic", durable=True)
@@ -80,7 +80,7 @@ async def channel(exchange: str) -> AsyncIterator[aio_pika.abc.AbstractExchange]
 
 
 class Node:
-    """A RabbitMQ of a test's own, which may be killed: its files in a folder, its ports and its epmd its own too."""
+    """A RabbitMQ of the test's own, which may be killed: it has its own files, ports and epmd."""
 
     def __init__(self, folder: Path) -> None:
         self._programs = _programs()
@@ -93,10 +93,10 @@ class Node:
         server, epmd = self._programs
         self._start([epmd, "-port", str(self._epmd), "-address", "127.0.0.1"])
         self._start([server])
-        await until(self._answers, 120)
+        await until(self._is_up, 120)
 
     async def down(self) -> None:
-        """Killed, as by the kernel when memory runs out; whatever it held is lost."""
+        """Kill it, as the kernel does when memory runs out; whatever it held is lost."""
         while self._running:
             process = self._running.pop()
             os.killpg(process.pid, signal.SIGKILL)
@@ -120,7 +120,7 @@ class Node:
             "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-start_epmd false",
         }  # fmt: skip
 
-    async def _answers(self) -> bool:
+    async def _is_up(self) -> bool:
         assert all(each.poll() is None for each in self._running), (self._folder / "log").read_text()[-2000:]
         with contextlib.suppress(OSError):
             reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
@@ -132,7 +132,7 @@ class Node:
 
 
 def _programs() -> tuple[str, str]:
-    """The server's script and epmd. Debian's command on the path wants to be root, the script behind it does not."""
+    """Return the server's script and epmd. Debian's command requires root, the script behind it does not."""
     behind = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
     server = str(behind) if behind.exists() else shutil.which("rabbitmq-server")
     epmd = shutil.which("epmd")

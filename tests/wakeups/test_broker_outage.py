@@ -30,14 +30,14 @@ LONG = os.environ.get("HOLDFAST_TEST_LONG") == "1"
 EVERY = 0.025  # seconds between the enqueues of each of two callers
 POLL = 0.6
 LATE = 1.0  # seconds by which a busy machine may be late
-# Seconds that an enqueue may take: 99 of 100, and any, on a machine where others work. Who waits for a broker waits 5.
+# Seconds that an enqueue may take, 99 of 100 and any, on a busy machine. A wait for a broker would take 5.
 USUAL, SLOWEST = 0.5, 2.0
 EDGE = 0.3  # seconds around a cut and a return that count as the outage
 
 
 @dataclass
 class Record:
-    """What was seen from outside: all times by one monotonic clock."""
+    """What was observed from outside: all times by one monotonic clock."""
 
     sent: dict[int, tuple[float, float]] = field(default_factory=dict)  # when enqueue was called and when it returned
     starts: dict[int, list[float]] = field(default_factory=lambda: defaultdict(list))
@@ -53,7 +53,7 @@ class Record:
 
 
 def problems(it: Record) -> list[str]:
-    """What must not be, of all that was recorded."""
+    """Return every violation in the record."""
     found = [f"an enqueue raised {error}" for error in it.errors]
     found += [f"job {n} was accepted and started {len(it.starts[n])} times" for n in it.sent if len(it.starts[n]) != 1]
     if it.ends != {"succeeded": len(it.sent)}:
@@ -78,18 +78,18 @@ def problems(it: Record) -> list[str]:
 
 
 def figures(it: Record) -> str:
-    """For whoever reads the log of a test that failed."""
+    """Return figures for the log of a failed test."""
     spans = ((it.begun + EDGE, it.cut - EDGE), (it.cut, it.back - EDGE), (it.back + EDGE, float("inf")))
     each = [it.latencies(*span) for span in spans]
-    told = [f"{len(x)} jobs p50 {statistics.median(x) * 1000:.1f} max {max(x) * 1000:.0f} ms" for x in each if x]
+    parts = [f"{len(x)} jobs p50 {statistics.median(x) * 1000:.1f} max {max(x) * 1000:.0f} ms" for x in each if x]
     slow = max(it.sent, key=lambda n: it.sent[n][1] - it.sent[n][0])
     called, returned = it.sent[slow]
-    return (f"before, in, after: {'; '.join(told)}. Back {it.back - it.cut:.1f} s after the cut. Slowest enqueue "
+    return (f"before, in, after: {'; '.join(parts)}. Back {it.back - it.cut:.1f} s after the cut. Slowest enqueue "
             f"{returned - called:.3f} s, {called - it.cut:+.1f} s from the cut")  # fmt: skip
 
 
 class Load:
-    """Callers that enqueue at a steady pace, one on the event loop and one in a thread, until told to stop."""
+    """Callers that enqueue at a steady pace, one on the event loop and one in a thread, until stopped."""
 
     def __init__(self, task: Any, record: Record) -> None:
         self._task, self._record = task, record
@@ -124,7 +124,7 @@ class Load:
 
 
 async def outage(dsn: str, exchange: str, broker: Relay | Node, seconds: float, sql: Sql) -> Record:
-    """Load on an application whose broker goes and comes; answers what was seen."""
+    """Put load on an application whose broker goes and comes, and return the record."""
     record = Record()
     await broker.up()
     with Holdfast(dsn, queue_enabled=True, amqp_url=broker.url, amqp_exchange=exchange) as hf:
@@ -149,8 +149,8 @@ async def outage(dsn: str, exchange: str, broker: Relay | Node, seconds: float, 
                 await asyncio.sleep(seconds)
                 await broker.up()
                 await until(connected)
-                record.back, told = time.monotonic(), len(record.sent)
-                await until(lambda: len(record.sent) > told + 100)
+                record.back, sent = time.monotonic(), len(record.sent)
+                await until(lambda: len(record.sent) > sent + 100)
             finally:
                 load.stop()
                 await loading
@@ -183,7 +183,7 @@ async def test_so_does_a_real_one_that_is_killed_for_ten_seconds(dsn: str, sql: 
 
 
 def sound() -> Record:
-    """A record without fault: 50 jobs before, in and after an outage from 10 to 20."""
+    """Return a record without fault: 50 jobs before, in and after an outage from 10 to 20."""
     record = Record(begun=0.0, cut=10.0, back=20.0, ends={"succeeded": 150})
     for n in range(150):
         called = 1.0 + n / 10 if n < 50 else 11 + (n - 50) / 10 if n < 100 else 21 + (n - 100) / 10

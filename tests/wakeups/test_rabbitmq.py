@@ -52,14 +52,14 @@ async def relay() -> AsyncIterator[Relay]:
     await made.down()
 
 
-async def heard(worker: Any) -> None:
-    """Until the worker is connected to the broker."""
+async def connected_to_broker(worker: Any) -> None:
+    """Wait until the worker is connected to the broker."""
     await until(lambda: getattr(worker, "hears", None) and worker.hears.connected)
 
 
 async def asleep(worker: Any) -> None:
-    """Until the worker hears messages and sleeps for long: its first looks are short."""
-    await heard(worker)
+    """Wait until the worker receives messages and sleeps for long: its first looks are short."""
+    await connected_to_broker(worker)
     claimer, naps = worker.claimer, [0.0]
     wait = type(claimer)._wait
 
@@ -103,7 +103,7 @@ async def test_an_enqueue_wakes_a_worker_that_does_not_listen_to_the_database(
         assert {await soon(ran), await soon(ran)} == {3, 4}
 
 
-async def test_an_enqueue_in_a_transaction_is_told_of_a_moment_later(
+async def test_an_enqueue_in_a_transaction_is_published_a_moment_later(
     wired: Holdfast, dsn: str, broker: aio_pika.abc.AbstractExchange
 ) -> None:
     note, ran = runs(wired)
@@ -127,14 +127,14 @@ async def test_what_is_found_starts_before_the_worker_asks_for_more(
         await asleep(worker)
         run = worker.claimer.session.run
 
-        async def asked(call: Any) -> Any:
-            order.append("asked")
+        async def recording_run(call: Any) -> Any:
+            order.append("claim")
             return await run(call)
 
-        worker.claimer.session.run = asked  # type: ignore[method-assign]
+        worker.claimer.session.run = recording_run  # type: ignore[method-assign]
         await note.aenqueue()
         await until(lambda: "started" in order)
-    assert order[:2] == ["asked", "started"], "asking first would cost the job a third of a millisecond"
+    assert order[:2] == ["claim", "started"], "a claim before the start would cost the job a third of a millisecond"
 
 
 async def test_messages_are_as_documented(
@@ -181,22 +181,22 @@ async def test_hostile_messages_cost_no_look_no_line_of_log_and_no_memory(
             await asyncio.sleep(0.02)
         assert looks == []
         began, before = time.monotonic(), resident()
-        for n in range(10_000):  # a job that is unknown, one of another tenant's with more than we ask for, rubbish
+        for n in range(10_000):  # an unknown job, one of another tenant with extra fields, rubbish
             body = (hint(), hint(tenant="rival", task="os.system"), b"\x00")[n % 3]
             await broker.publish(aio_pika.Message(body), "jobs.trigger", mandatory=False)
         await until(lambda: looks and time.monotonic() - looks[-1] > 0.3)
-        took, heard = looks[-1] - began, len(looks)
+        took, connected_to_broker = looks[-1] - began, len(looks)
         # A look that finds nothing may be two claims: behind the cursor, then everywhere.
-        assert 0 < heard <= 2 * (rabbitmq.PER_SECOND * (took + 0.1) + 2)
+        assert 0 < connected_to_broker <= 2 * (rabbitmq.PER_SECOND * (took + 0.1) + 2)
         assert resident() - before < 30_000_000
         assert [line for line in caplog.records if line.name.startswith("holdfast")] == []
         await asleep(worker)
         await note.aenqueue(1)
-        assert await soon(ran) == 1, "the next true message is heard"
+        assert await soon(ran) == 1, "the next true message is received"
 
 
 def resident() -> int:
-    """Bytes of this process in memory."""
+    """Return the resident memory of this process in bytes."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
@@ -205,7 +205,7 @@ def hint(**more: str) -> bytes:
 
 
 def counted(worker: Any) -> list[float]:
-    """When the worker claims, from now on."""
+    """Record when the worker claims, from now on."""
     looks: list[float] = []
     claim = worker.claimer._claim
 
@@ -232,16 +232,16 @@ async def test_a_broker_may_be_absent_at_the_start_die_and_come_back(
                 assert worker.hears is not None and not worker.hears.connected
                 await relay.up()
                 before = relay.connections
-                await heard(worker)
-                told = f"rabbitmq=127.0.0.1:{relay.port} exchange={exchange} routing_key=jobs.trigger"
-                await until(lambda told=told: "message queue connected" in caplog.text and told in caplog.text)
+                await connected_to_broker(worker)
+                line = f"rabbitmq=127.0.0.1:{relay.port} exchange={exchange} routing_key=jobs.trigger"
+                await until(lambda line=line: "message queue connected" in caplog.text and line in caplog.text)
                 assert relay.connections >= before
                 caplog.clear()
                 await relay.down()
                 await until(lambda: not worker.hears.connected)
                 await until(lambda: "message queue unavailable; polling goes on" in caplog.text)
             await relay.up()
-            await heard(worker)
+            await connected_to_broker(worker)
 
 
 async def test_a_worker_is_woken_again_when_the_broker_is_back(
@@ -256,7 +256,7 @@ async def test_a_worker_is_woken_again_when_the_broker_is_back(
             assert await soon(ran) == 1
             await relay.down()
             await until(lambda: not worker.hears.connected)
-            await note.aenqueue(2)  # told of by nobody: the worker looks when it is connected again
+            await note.aenqueue(2)  # not announced: the worker looks when it is connected again
             await relay.up()
             assert await soon(ran) == 2
             await until(lambda: hf._publisher._voice and hf._publisher._voice.link.connected)
@@ -265,7 +265,7 @@ async def test_a_worker_is_woken_again_when_the_broker_is_back(
             assert await soon(ran) == 3
 
 
-async def test_a_port_that_is_no_broker_disturbs_nobody(dsn: str, exchange: str) -> None:
+async def test_a_port_that_is_no_broker_does_no_harm(dsn: str, exchange: str) -> None:
     async def babble(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n" + bytes(range(256)))
         await writer.drain()
@@ -302,7 +302,7 @@ async def test_a_try_that_fails_leaves_no_connection_behind(
     assert all(each.is_closed for each in made)
 
 
-async def test_who_is_told_to_stop_stops_though_the_library_makes_an_error_of_it(
+async def test_a_cancellation_stops_it_though_the_library_makes_an_error_of_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     begun = asyncio.Event()
@@ -323,7 +323,7 @@ async def test_who_is_told_to_stop_stops_though_the_library_makes_an_error_of_it
     assert hearing.cancelled()
 
 
-async def test_an_outage_is_told_of_once_and_without_the_password(
+async def test_an_outage_is_logged_once_and_without_the_password(
     relay: Relay, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, "holdfast")
@@ -356,7 +356,7 @@ async def test_whether_a_broker_can_be_used_is_found_out_and_no_connection_stays
     [("amqp://ann:s3cr3t@broker", "broker:5672"), ("amqps://ann:s3cr3t@broker/v", "broker:5671"),
      ("amqp://ann:s3/cr3t@broker/", "?"), ("amqp://ann:99/s3cr3t@broker", "?"), ("amqp://[::1", "?")],
 )  # fmt: skip
-def test_the_address_that_is_told_has_no_password(url: str, shown: str) -> None:
+def test_the_logged_address_has_no_password(url: str, shown: str) -> None:
     assert rabbitmq.address(Settings(amqp_url=url)) == shown
 
 

@@ -1,4 +1,4 @@
-"""A service that requires RabbitMQ is ready while it is connected, and asks over the one connection that it has."""
+"""A service that requires RabbitMQ is ready while it is connected, and checks over its one connection."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ async def test_a_service_is_ready_while_the_broker_that_it_requires_is_there(
         async def is_not_ready() -> bool:
             return not await is_ready()
 
-        told = await http.get("/health/ready")
-        assert told.status_code == 503 and told.headers["content-type"] == "application/problem+json"
-        assert "not connected to RabbitMQ" in told.json()["detail"] and "guest" not in told.text
-        assert told.json()["checks"]["database"] == "ok"
+        response = await http.get("/health/ready")
+        assert response.status_code == 503 and response.headers["content-type"] == "application/problem+json"
+        assert "not connected to RabbitMQ" in response.json()["detail"] and "guest" not in response.text
+        assert response.json()["checks"]["database"] == "ok"
         await relay.up()
         await until(is_ready)
-        answers = await asyncio.gather(*(http.get("/health/ready") for _ in range(50)))
-        assert {each.json()["checks"]["queue"] for each in answers} == {"ok"}
+        responses = await asyncio.gather(*(http.get("/health/ready") for _ in range(50)))
+        assert {each.json()["checks"]["queue"] for each in responses} == {"ok"}
         assert relay.connections == 1
         await relay.down()
         await until(is_not_ready)
@@ -69,9 +69,7 @@ async def test_a_service_is_ready_while_the_broker_that_it_requires_is_there(
     await until(lambda: relay.open == 0)
 
 
-async def test_a_broker_that_says_nothing_keeps_nobody_waiting_for_long(
-    dsn: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_silent_broker_causes_no_long_wait(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(health, "PATIENCE", 0.3)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"amqp://guest:guest@127.0.0.1:{silent.getsockname()[1]}/"
@@ -83,7 +81,7 @@ async def test_a_broker_that_says_nothing_keeps_nobody_waiting_for_long(
         await hf.aclose()
 
 
-async def test_a_broker_that_is_not_required_is_not_asked_for(dsn: str) -> None:
+async def test_a_broker_that_is_not_required_is_not_checked(dsn: str) -> None:
     hf = Holdfast(dsn, queue_enabled=True, amqp_url="amqp://guest:guest@127.0.0.1:1/")
     async with client(hf) as http:
         assert (await http.get("/health/ready")).json()["checks"] == {"database": "ok", "schema": "ok"}

@@ -17,7 +17,7 @@ ALL = ("jobs:read", "jobs:write", "webhooks:read", "webhooks:write")
 
 
 def with_tasks(hf: Holdfast) -> Holdfast:
-    """The application of these tests."""
+    """Return the application of these tests."""
 
     @hf.task(name="shop.send", limits=[Limit("host:{host}", concurrency=100)])
     async def send(to: str, copies: int = 1, at: datetime | None = None, host: str = "h") -> str:
@@ -40,7 +40,7 @@ def token(hf: Holdfast, tenant: str | None = "acme", scopes: Sequence[str] | Non
 
 
 def client(hf: Holdfast, bearer: str | None = None, **options: Any) -> httpx.AsyncClient:
-    """Requests through ASGI, with this token."""
+    """Return a client through ASGI, with this token."""
     headers = {} if bearer is None else {"Authorization": f"Bearer {bearer}"}
     return httpx.AsyncClient(
         transport=httpx.ASGITransport(app(hf, **options)), base_url="http://service/v1", headers=headers, timeout=60
@@ -68,16 +68,16 @@ async def operator_fixture(shop: Holdfast) -> AsyncIterator[httpx.AsyncClient]:
         yield made
 
 
-def told(answer: httpx.Response, status: int = 200) -> Any:
-    """What an answer of this status says."""
-    assert answer.status_code == status, answer.text
-    return answer.json()
+def json_body(response: httpx.Response, status: int = 200) -> Any:
+    """Return the JSON body of a response, which must have this status."""
+    assert response.status_code == status, response.text
+    return response.json()
 
 
-def problem(answer: httpx.Response, status: int, name: str) -> dict[str, Any]:
-    """The problem that an answer is."""
-    said = told(answer, status)
-    assert answer.headers["content-type"] == "application/problem+json"
-    assert said["type"] == f"urn:holdfast:problem:{name}" and said["status"] == status and said["title"]
-    assert said["detail"]
-    return dict(said)
+def problem(response: httpx.Response, status: int, name: str) -> dict[str, Any]:
+    """Return the problem document of a response."""
+    body = json_body(response, status)
+    assert response.headers["content-type"] == "application/problem+json"
+    assert body["type"] == f"urn:holdfast:problem:{name}" and body["status"] == status and body["title"]
+    assert body["detail"]
+    return dict(body)

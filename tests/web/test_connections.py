@@ -29,7 +29,7 @@ HALF = b"GET / HTTP/1.1\r\nHost: x\r\nX: "
 
 
 class Application:
-    """Responds at once; /known as to a valid token, /held when it is let go, /large with 8 MB, others with nothing."""
+    """Respond at once; /known as to a valid token, /held when it is released, /large with 8 MB, others with nothing."""
 
     def __init__(self) -> None:
         self.begun = threading.Semaphore(0)
@@ -144,11 +144,11 @@ ENDLESS = {
 @pytest.mark.parametrize(("head", "piece"), ENDLESS.values(), ids=ENDLESS)
 def test_what_does_not_end_is_ended(head: bytes, piece: bytes) -> None:
     with serving() as served, served.connect(head) as sock:
-        assert sent(sock, piece, 1000) < 30 * 2**20  # what the kernel takes; the service takes far less
+        assert sent(sock, piece, 1000) < 30 * 2**20  # the kernel's buffers; the service takes far less
         eventually(lambda: not served.owner._all)
 
 
-def test_a_header_that_is_too_large_is_told() -> None:
+def test_a_header_that_is_too_large_is_reported() -> None:
     with serving() as served, served.connect(HALF + b"a" * (HEADER_BYTES + 1)) as sock:
         assert served.status(sock) == 431
 
@@ -199,7 +199,7 @@ def test_a_header_that_does_not_come_in_time_ends_the_connection() -> None:
         slow, idle = served.connect(HALF), served.connect()
         kept = served.get()
         eventually(lambda: not is_open(slow) and not is_open(idle))
-        assert is_open(kept)  # between two requests it is the keep-alive that counts
+        assert is_open(kept)  # between two requests the keep-alive timeout applies
         kept.setblocking(True)
         kept.sendall(HALF)
         eventually(lambda: not is_open(kept))

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 import serving
 from fastapi import FastAPI
-from serving import Sql, http_fixture, problem, shop_fixture, told  # noqa: F401 - fixtures
+from serving import Sql, http_fixture, json_body, problem, shop_fixture  # noqa: F401 - fixtures
 from starlette.types import Message, Receive, Scope, Send
 
 from holdfast import Holdfast
@@ -52,7 +52,7 @@ async def test_without_a_token_no_byte_of_a_body_is_read_before_the_response(
     shop: Holdfast, monkeypatch: pytest.MonkeyPatch, bearer: str, path: str
 ) -> None:
     monkeypatch.setattr(guard, "LINGER", 0.01)
-    events: list[Any] = []  # looked at in the end: the framework handles what is raised while it reads a body
+    events: list[Any] = []  # checked at the end: the framework handles errors raised while it reads a body
 
     async def receive() -> Message:
         events.append("read")
@@ -248,9 +248,9 @@ async def test_numbers_count_as_they_are_stored(shop: Holdfast, http: httpx.Asyn
     problem(await http.post("/jobs", content=body(numbers(b"1e308", 40_000)), headers=JSON), 422, "invalid-payload")
     problem(await http.post("/jobs", content=body(b"1e-100000"), headers=JSON), 422, "invalid-payload")
     assert sql("select count(*) from jobs") == [(0,)]
-    told(await http.post("/jobs", content=body(numbers(b"1e308", 15_000)), headers=JSON), 201)
+    json_body(await http.post("/jobs", content=body(numbers(b"1e308", 15_000)), headers=JSON), 201)
     text = b'"%b"' % (b"1e308 " * 100_000)  # no number
-    told(await http.post("/jobs", content=body(text), headers=JSON), 201)
+    json_body(await http.post("/jobs", content=body(text), headers=JSON), 201)
     assert sql("select max(octet_length(payload::text)) < 1048576 from later") == [(True,)]
 
 
@@ -280,7 +280,7 @@ async def test_arguments_are_decoded_once_and_never_encoded(
     monkeypatch.setattr(Signature, "_decode", decoding)
     job = {"task": "shop.send", "args": {"to": "ada", "host": "example.org"}}
     for path, body in (("/jobs", job), ("/jobs/many", {"jobs": [job]}), ("/batches", {"name": "b", "jobs": [job]})):
-        told(await http.post(path, json=body), 201)
+        json_body(await http.post(path, json=body), 201)
         assert calls == ["decode"], path
         calls.clear()
 
@@ -304,7 +304,7 @@ async def test_a_body_that_is_large_where_it_must_not_be_is_refused(http: httpx.
 async def test_a_payload_in_lines_is_stored_whole(http: httpx.AsyncClient, sql: Sql) -> None:
     first, second = b'{\n\t"why":\r\n"a\\nb"}', b'{"why":"c"\n}'
     body = b'{"jobs":[{"task":"shop.fail","args":%b},{"task":"shop.fail","args":%b}]}' % (first, second)
-    told(await http.post("/jobs/many", content=body, headers=JSON), 201)
+    json_body(await http.post("/jobs/many", content=body, headers=JSON), 201)
     assert sql("select payload ->> 'why' from live order by id") == [("a\nb",), ("c",)]
 
 
@@ -349,11 +349,11 @@ async def test_a_cursor_shows_nothing_and_opens_for_its_own_tenant_alone(shop: H
         serving.client(shop, serving.token(shop)) as acme,
         serving.client(shop, serving.token(shop, "globex")) as globex,
     ):
-        cursor = told(await acme.get("/jobs", params={"limit": 1}))["next"]
+        cursor = json_body(await acme.get("/jobs", params={"limit": 1}))["next"]
         ids = [str(id_).replace("-", "") for (id_,) in sql("select id from live")]
         shown = base64.urlsafe_b64decode(cursor + "==").hex()
         assert not any(id_[:10] in text for id_ in ids for text in (cursor, shown))
-        assert len(told(await acme.get("/jobs", params={"cursor": cursor}))["items"]) == 1
+        assert len(json_body(await acme.get("/jobs", params={"cursor": cursor}))["items"]) == 1
         problem(await globex.get("/jobs", params={"cursor": cursor}), 422, "invalid")
         for forged in ("", "x", ids[0], cursor[:-2] + ("AA" if cursor[-2:] != "AA" else "BB"), cursor * 2):
             problem(await acme.get("/jobs", params={"cursor": forged}), 422, "invalid")
@@ -368,7 +368,7 @@ async def test_a_token_may_have_a_best_priority(shop: Holdfast, sql: Sql) -> Non
             refused = wrap({"task": "shop.fail", "priority": 1})
             problem(await http.post(path, json=refused), 403, "priority")
             for job in ({"task": "shop.fail", "priority": 3}, {"task": "shop.fail"}, {"task": "shop.urgent"}):
-                told(await http.post(path, json=wrap(job)), 201)
+                json_body(await http.post(path, json=wrap(job)), 201)
     assert sql("select priority, count(*) from live group by 1 order by 1") == [(2, 4), (3, 2)]
 
 
@@ -382,10 +382,10 @@ async def test_a_tokens_best_priority_holds_for_callbacks_messages_and_events(sh
     shop.webhooks.add("https://hook.example/path", tenant="acme")
     async with serving.client(shop, serving.token(shop, priority=3)) as http:
         batch = {"name": "b", "jobs": [{"task": "shop.urgent"}], "on_done": "shop.urgent"}
-        id_ = told(await http.post("/batches", json=batch), 201)["id"]
+        id_ = json_body(await http.post("/batches", json=batch), 201)["id"]
         assert sql("select on_done ->> 'priority' from batches where id = %s", [id_]) == [("3",)]
-        told(await http.post("/outbox", json={"channel": "urgent", "key": "k", "payload": {}}), 201)
-        told(await http.post("/webhooks/events", json={"type": "pay.made", "body": {}}), 201)
+        json_body(await http.post("/outbox", json={"channel": "urgent", "key": "k", "payload": {}}), 201)
+        json_body(await http.post("/webhooks/events", json={"type": "pay.made", "body": {}}), 201)
     assert sql("select distinct priority from jobs") == [(3,)]
 
 
@@ -416,8 +416,8 @@ def test_a_slow_rate_is_kept_and_a_burst_is_one_second_of_it(monkeypatch: pytest
 
 async def test_nothing_is_redirected_to_a_host_that_the_client_names(shop: Holdfast) -> None:
     async with serving.client(shop, serving.token(shop)) as http:
-        answer = await http.post("/jobs/", json={}, headers={"Host": "evil.example"})
-        assert answer.status_code == 404 and "location" not in answer.headers
+        response = await http.post("/jobs/", json={}, headers={"Host": "evil.example"})
+        assert response.status_code == 404 and "location" not in response.headers
 
 
 async def test_the_document_is_encoded_once(shop: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -519,7 +519,7 @@ async def test_some_requests_of_a_tenant_are_at_work_and_one_that_waits_gives_it
     checked = authenticate.Authenticated(inner, service, "/v1", {"jobs"}, [])
     bearers = [f"Bearer {serving.token(shop, tenant)}" for tenant in ("acme", "globex")]
     for each in bearers:
-        await service.caller(token_key(each))  # known from now on, so that nothing is waited for
+        await service.caller(token_key(each))  # known from now on, so that there is no wait
     scopes = [scope_of("GET", authorization=each) for each in (*bearers[:1] * 4, bearers[1])]
     requests = [asyncio.create_task(checked(scope, nothing, nothing)) for scope in scopes]
     for count in (3, 4, 5):

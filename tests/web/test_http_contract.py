@@ -1,4 +1,4 @@
-"""The service keeps what its OpenAPI document says: whatever is sent, no failure, and answers as described."""
+"""The service keeps to its OpenAPI document: whatever is sent, no failure, and responses as described."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def url(shop: Holdfast) -> Iterator[str]:
 
 
 def known(shop: Holdfast) -> dict[str, list[str]]:
-    """Ids of each kind that exist, so that not every request is for nothing."""
+    """Return ids of each kind that exist, so that some requests find something."""
     jobs = [shop.tasks["shop.fail"].using(tenant=tenant).enqueue().id for tenant in ("acme", None)]
     with shop.batch("b", tenant="acme") as batch:
         shop.tasks["shop.fail"].using(batch=batch).enqueue()
@@ -71,12 +71,12 @@ def known(shop: Holdfast) -> dict[str, list[str]]:
 
 
 @pytest.mark.timeout(180)
-def test_whatever_is_sent_the_answer_is_one_that_the_document_describes(shop: Holdfast, url: str) -> None:
+def test_whatever_is_sent_the_response_is_one_that_the_document_describes(shop: Holdfast, url: str) -> None:
     ids, tried = known(shop), 0
     schema = schemathesis.openapi.from_url(f"{url}/v1/openapi.json", wait_for_schema=10)
     schema.config.update(base_url=url)
     operations = [each.ok() for each in schema.get_all_operations()]
-    operations.sort(key=lambda each: each.method == "delete")  # what is gone can be asked for nothing more
+    operations.sort(key=lambda each: each.method == "delete")  # a removed thing accepts nothing more
     assert len(operations) > 35
     ends = time.monotonic() + BUDGET
     with requests.Session() as session:
@@ -92,7 +92,7 @@ def test_whatever_is_sent_the_answer_is_one_that_the_document_describes(shop: Ho
 
 
 def _try(operation: Any, session: requests.Session, ids: dict[str, list[str]]) -> int:
-    """Sends what the document allows and what it does not, some of each."""
+    """Send what the document allows and what it does not, some of each."""
     tried = 0
     mode = schemathesis.GenerationMode
     cases = st.one_of(*(operation.as_strategy(generation_mode=each) for each in (mode.POSITIVE, mode.NEGATIVE)))
@@ -115,8 +115,8 @@ def _try(operation: Any, session: requests.Session, ids: dict[str, list[str]]) -
         if operation.path.endswith("/events") and real:
             return  # a stream of a job that waits goes on for minutes
         tried += 1
-        answer = case.call(session=session, timeout=20)
-        case.validate_response(answer, checks=CHECKS)
+        response = case.call(session=session, timeout=20)
+        case.validate_response(response, checks=CHECKS)
 
     attempt()
     return tried

@@ -1,4 +1,4 @@
-"""Jobs over HTTP: made, looked at, listed, waited for, canceled, retried; who may, and what errors look like."""
+"""Jobs over HTTP: create, get, list, wait, cancel, retry; permissions, and what errors look like."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from holdfast.web import app, jobs
 
 
 async def made(http: httpx.AsyncClient, **job: Any) -> str:
-    answer = await http.post("/jobs", json={"task": "shop.send", "args": {"to": "ada"}, **job})
-    assert answer.status_code == 201, answer.text
-    return str(answer.json()["id"])
+    response = await http.post("/jobs", json={"task": "shop.send", "args": {"to": "ada"}, **job})
+    assert response.status_code == 201, response.text
+    return str(response.json()["id"])
 
 
 async def streamed(http: httpx.AsyncClient, id_: str) -> asyncio.Task[httpx.Response]:
-    """A stream of a job's changes that has begun."""
+    """Return a stream of a job's changes that has begun."""
     streaming = asyncio.create_task(http.get(f"/jobs/{id_}/events"))
     await until(jobs.waiting)
     return streaming
@@ -34,19 +34,19 @@ async def streamed(http: httpx.AsyncClient, id_: str) -> asyncio.Task[httpx.Resp
 
 async def until(condition: Callable[[], Any]) -> None:
     async with asyncio.timeout(40):
-        while not condition():  # noqa: ASYNC110 - no signal tells of it
+        while not condition():  # noqa: ASYNC110 - there is no signal for it
             await asyncio.sleep(0.01)
 
 
 async def test_a_job_is_made_for_the_tokens_tenant_and_looked_at(http: httpx.AsyncClient) -> None:
-    answer = await http.post("/jobs", json={"task": "shop.send", "args": {"to": "ada", "copies": 2}, "priority": 1})
-    assert answer.status_code == 201 and answer.json()["existing"] is False
-    seen = (await http.get(f"/jobs/{answer.json()['id']}")).json()
-    assert (seen["task"], seen["tenant"], seen["status"], seen["priority"]) == ("shop.send", "acme", "queued", 1)
-    assert seen["args"] == {"to": "ada", "copies": 2} and "dedupe_key" not in seen and "locked_by" not in seen
+    response = await http.post("/jobs", json={"task": "shop.send", "args": {"to": "ada", "copies": 2}, "priority": 1})
+    assert response.status_code == 201 and response.json()["existing"] is False
+    job = (await http.get(f"/jobs/{response.json()['id']}")).json()
+    assert (job["task"], job["tenant"], job["status"], job["priority"]) == ("shop.send", "acme", "queued", 1)
+    assert job["args"] == {"to": "ada", "copies": 2} and "dedupe_key" not in job and "locked_by" not in job
 
 
-async def test_a_job_is_under_its_tasks_limits_whoever_makes_it(http: httpx.AsyncClient, sql: Sql) -> None:
+async def test_a_job_is_under_its_tasks_limits_whatever_creates_it(http: httpx.AsyncClient, sql: Sql) -> None:
     await made(http, args={"to": "ada", "host": "example.org"})
     assert sql("select keys from live") == [(["host:example.org"],)]
 
@@ -71,8 +71,8 @@ async def test_arguments_that_the_handler_could_not_take_are_refused(http: httpx
 
 @pytest.mark.parametrize("name", ["shop.sent", "holdfast.webhook", "channel:email", "nothing"])
 async def test_only_the_applications_own_tasks_can_be_enqueued(http: httpx.AsyncClient, name: str) -> None:
-    told = problem(await http.post("/jobs", json={"task": name, "args": {}}), 422, "unknown-task")
-    assert name in told["detail"] and ("shop.send" in told["detail"]) == (name == "shop.sent")
+    result = problem(await http.post("/jobs", json={"task": name, "args": {}}), 422, "unknown-task")
+    assert name in result["detail"] and ("shop.send" in result["detail"]) == (name == "shop.sent")
 
 
 @pytest.mark.parametrize(
@@ -90,19 +90,19 @@ async def test_only_the_applications_own_tasks_can_be_enqueued(http: httpx.Async
     ],
 )  # fmt: skip
 async def test_bodies_that_cannot_work_are_problems_and_never_failures(http: httpx.AsyncClient, body: bytes) -> None:
-    answer = await http.post("/jobs", content=body)
-    assert answer.status_code in (400, 422), answer.text
-    assert answer.headers["content-type"] == "application/problem+json"
+    response = await http.post("/jobs", content=body)
+    assert response.status_code in (400, 422), response.text
+    assert response.headers["content-type"] == "application/problem+json"
 
 
 async def test_many_jobs_are_made_all_or_none_and_in_order(http: httpx.AsyncClient, sql: Sql) -> None:
     one, two = {"task": "shop.fail"}, {"task": "shop.send", "queue": "mail"}
-    answer = await http.post("/jobs/many", json={"jobs": [
+    response = await http.post("/jobs/many", json={"jobs": [
         {**two, "args": {"to": "a"}}, one, {**two, "args": {"to": "b"}}, {**one, "dedupe": {"key": "k"}},
         {**one, "dedupe": {"key": "k"}},
     ]})  # fmt: skip
-    assert answer.status_code == 201, answer.text
-    ids = answer.json()["ids"]
+    assert response.status_code == 201, response.text
+    ids = response.json()["ids"]
     assert ids[3] == ids[4] and len(set(ids)) == 4
     assert [(await http.get(f"/jobs/{id_}")).json()["args"] for id_ in ids[:3]] == [{"to": "a"}, {}, {"to": "b"}]
     problem(await http.post("/jobs/many", json={"jobs": [one, {"task": "nothing"}]}), 422, "unknown-task")
@@ -120,7 +120,7 @@ async def test_a_dedupe_key_is_held_as_the_request_says(http: httpx.AsyncClient)
     problem(await http.post("/jobs", json=keyed), 409, "duplicate")
 
 
-async def test_the_answer_to_a_repeated_request_is_the_first_one(http: httpx.AsyncClient, sql: Sql) -> None:
+async def test_the_response_to_a_repeated_request_is_the_first_one(http: httpx.AsyncClient, sql: Sql) -> None:
     key = {"Idempotency-Key": "order-7"}
     body = {"task": "shop.send", "args": {"to": "ada"}}
     first = await http.post("/jobs", json=body, headers=key)
@@ -141,18 +141,18 @@ async def test_a_request_that_failed_leaves_its_key_free(http: httpx.AsyncClient
 
 
 async def test_requests_with_one_key_at_once_make_one_job(http: httpx.AsyncClient, sql: Sql) -> None:
-    answers = await asyncio.gather(*(
+    responses = await asyncio.gather(*(
         http.post("/jobs", json={"task": "shop.fail"}, headers={"Idempotency-Key": "k"}) for _ in range(8)
     ))  # fmt: skip
-    assert len({answer.json()["id"] for answer in answers}) == 1
+    assert len({response.json()["id"] for response in responses}) == 1
     assert sql("select count(*) from jobs") == [(1,)]
 
 
 async def test_another_tenants_key_is_another_key(shop: Holdfast, http: httpx.AsyncClient, sql: Sql) -> None:
     async with serving.client(shop, serving.token(shop, "other")) as other:
         for each in (http, other):
-            answer = await each.post("/jobs", json={"task": "shop.fail"}, headers={"Idempotency-Key": "k"})
-            assert "idempotent-replayed" not in answer.headers
+            response = await each.post("/jobs", json={"task": "shop.fail"}, headers={"Idempotency-Key": "k"})
+            assert "idempotent-replayed" not in response.headers
     assert sql("select count(*) from jobs") == [(2,)]
 
 
@@ -168,15 +168,15 @@ async def test_the_tag_of_a_job_changes_when_it_does(shop: Holdfast, http: httpx
 
 async def test_a_list_goes_on_where_the_page_before_ended(http: httpx.AsyncClient) -> None:
     ids = (await http.post("/jobs/many", json={"jobs": [{"task": "shop.fail"}] * 5})).json()["ids"]
-    seen: list[str] = []
+    ids: list[str] = []
     cursor: dict[str, Any] = {}
     for _ in range(4):
         page = (await http.get("/jobs", params={"limit": 2, **cursor})).json()
-        seen += [job["id"] for job in page["items"]]
+        ids += [job["id"] for job in page["items"]]
         if page["next"] is None:
             break
         cursor = {"cursor": page["next"]}
-    assert seen == ids[::-1]
+    assert ids == ids[::-1]
 
 
 async def test_a_list_is_filtered_by_everything_it_names(http: httpx.AsyncClient) -> None:
@@ -185,9 +185,9 @@ async def test_a_list_is_filtered_by_everything_it_names(http: httpx.AsyncClient
     await http.post(f"/jobs/{two}/cancel")
 
     async def found(**where: str) -> list[str]:
-        answer = await http.get("/jobs", params=where)
-        assert answer.status_code == 200, answer.text
-        return [job["id"] for job in answer.json()["items"]]
+        response = await http.get("/jobs", params=where)
+        assert response.status_code == 200, response.text
+        return [job["id"] for job in response.json()["items"]]
 
     assert await found(status="canceled") == [two]
     assert await found(queue="mail", task="shop.send") == [one]
@@ -198,23 +198,25 @@ async def test_a_list_is_filtered_by_everything_it_names(http: httpx.AsyncClient
         problem(await http.get("/jobs", params=wrong), 422, "invalid")
 
 
-async def test_whoever_waits_for_a_job_is_answered_when_it_has_ended(shop: Holdfast, http: httpx.AsyncClient) -> None:
+async def test_a_request_that_waits_for_a_job_gets_a_response_when_it_has_ended(
+    shop: Holdfast, http: httpx.AsyncClient
+) -> None:
     id_ = await made(http)
     assert (await http.get(f"/jobs/{id_}", params={"wait": 0.05})).json()["status"] == "queued"
     waiting = asyncio.create_task(http.get(f"/jobs/{id_}", params={"wait": 50}))
     await shop.atick()
-    told = (await waiting).json()
-    assert (told["status"], told["result"]) == ("succeeded", "ada x 1")
+    job = (await waiting).json()
+    assert (job["status"], job["result"]) == ("succeeded", "ada x 1")
 
 
 async def test_a_jobs_changes_are_streamed_until_it_has_ended(shop: Holdfast, http: httpx.AsyncClient) -> None:
     id_ = await made(http)
     streaming = await streamed(http, id_)
     await shop.atick()
-    answer = await streaming
-    assert answer.headers["content-type"].startswith("text/event-stream")
-    told = [json.loads(line[6:])["status"] for line in answer.text.splitlines() if line.startswith("data: ")]
-    assert told[0] == "queued" and told[-1] == "succeeded" and len(told) == len(set(told))
+    response = await streaming
+    assert response.headers["content-type"].startswith("text/event-stream")
+    statuses = [json.loads(line[6:])["status"] for line in response.text.splitlines() if line.startswith("data: ")]
+    assert statuses[0] == "queued" and statuses[-1] == "succeeded" and len(statuses) == len(set(statuses))
     assert not jobs.waiting()
 
 
@@ -223,12 +225,12 @@ async def test_those_who_wait_are_not_more_than_so_many(
 ) -> None:
     monkeypatch.setattr(jobs, "MOST_WAITING", 0)
     id_ = await made(http)
-    told = await http.get(f"/jobs/{id_}", params={"wait": 50})
-    assert problem(told, 429, "too-many") and told.headers["retry-after"]
+    result = await http.get(f"/jobs/{id_}", params={"wait": 50})
+    assert problem(result, 429, "too-many") and result.headers["retry-after"]
     problem(await http.get(f"/jobs/{id_}/events"), 429, "too-many")
 
 
-async def test_one_tenant_cannot_take_the_places_of_the_others(
+async def test_one_tenant_cannot_take_the_places_of_other_tenants(
     shop: Holdfast, http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(jobs, "MOST_OF_ONE", 1)
@@ -239,7 +241,7 @@ async def test_one_tenant_cannot_take_the_places_of_the_others(
     streaming.cancel()
 
 
-async def test_a_revoked_token_is_told_nothing_more_while_it_waits(hf: Holdfast, dsn: str) -> None:
+async def test_a_revoked_token_gets_nothing_more_while_it_waits(hf: Holdfast, dsn: str) -> None:
     with Holdfast(dsn, token_cache=0.0) as strict:
         bearer, info = strict.tokens.create("x", tenant="acme", scopes=["jobs:read", "jobs:write"])
         async with serving.client(serving.with_tasks(strict), bearer) as http:
@@ -277,8 +279,8 @@ async def test_jobs_are_canceled_one_or_many(http: httpx.AsyncClient) -> None:
     one, two = await made(http), await made(http)
     unknown = str(uuid.uuid4())
     assert (await http.post(f"/jobs/{one}/cancel")).json() == {"id": one, "outcome": "canceled"}
-    told = (await http.post("/jobs/cancel", json={"ids": [one, two, unknown]})).json()["items"]
-    assert [each["outcome"] for each in told] == ["finished", "canceled", "unknown"]
+    result = (await http.post("/jobs/cancel", json={"ids": [one, two, unknown]})).json()["items"]
+    assert [each["outcome"] for each in result] == ["finished", "canceled", "unknown"]
     problem(await http.post(f"/jobs/{unknown}/cancel"), 404, "not-found")
 
 
@@ -287,8 +289,8 @@ async def test_a_dead_job_is_put_back_and_another_is_not(http: httpx.AsyncClient
     problem(await http.post(f"/jobs/{id_}/retry"), 409, "conflict")
     error = json.dumps({"message": "no", "traceback": "secret path", "output": "secret path"})
     sql("select fail(id, token, %s::jsonb) from claim('w')", [error])
-    seen = await http.get(f"/jobs/{id_}")
-    assert seen.json()["status"] == "dead" and "secret path" not in seen.text
+    job = await http.get(f"/jobs/{id_}")
+    assert job.json()["status"] == "dead" and "secret path" not in job.text
     listed = await http.get("/jobs?status=dead")
     assert [each["id"] for each in listed.json()["items"]] == [id_] and "secret path" not in listed.text
     assert (await http.post(f"/jobs/{id_}/retry")).status_code == 200
@@ -296,13 +298,13 @@ async def test_a_dead_job_is_put_back_and_another_is_not(http: httpx.AsyncClient
     problem(await http.post(f"/jobs/{uuid.uuid4()}/retry"), 404, "not-found")
 
 
-async def test_without_a_valid_token_nothing_is_told(shop: Holdfast, http: httpx.AsyncClient) -> None:
+async def test_without_a_valid_token_nothing_is_returned(shop: Holdfast, http: httpx.AsyncClient) -> None:
     for header in ({}, {"Authorization": "Bearer hf_nonsense"}, {"Authorization": "Basic aGY6"},
                    {"Authorization": "Bearer "}, {"Authorization": b"Bearer hf_\xff"}):  # fmt: skip
         async with serving.client(shop) as anybody:
-            answer = await anybody.get("/jobs", headers=header)
-            problem(answer, 401, "unauthorized")
-            assert answer.headers["www-authenticate"] == "Bearer"
+            response = await anybody.get("/jobs", headers=header)
+            problem(response, 401, "unauthorized")
+            assert response.headers["www-authenticate"] == "Bearer"
 
 
 async def test_a_token_does_what_its_scopes_say(shop: Holdfast) -> None:
@@ -348,7 +350,7 @@ async def test_a_body_that_is_too_large_is_refused_whatever_length_it_claims(hf:
         await small.aclose()
 
 
-async def test_every_answer_says_that_it_is_not_to_be_stored(http: httpx.AsyncClient) -> None:
+async def test_every_response_forbids_storing_it(http: httpx.AsyncClient) -> None:
     for path in ("/jobs", f"/jobs/{uuid.uuid4()}", "/nothing"):
         assert (await http.get(path)).headers["cache-control"] == "no-store"
     problem(await http.get("/nothing"), 404, "not-found")
@@ -356,8 +358,8 @@ async def test_every_answer_says_that_it_is_not_to_be_stored(http: httpx.AsyncCl
     one = f"/jobs/{uuid.uuid4()}"
     for method, path, allowed in (("PUT", "/jobs", "GET, POST"), ("PUT", "/limits", "DELETE, GET, PATCH"),
                                   ("DELETE", one, "GET"), ("GET", "/dead/retry", "POST")):  # fmt: skip
-        answer = await http.request(method, path)
-        assert answer.headers["allow"] == allowed and allowed in answer.json()["detail"]
+        response = await http.request(method, path)
+        assert response.headers["allow"] == allowed and allowed in response.json()["detail"]
 
 
 async def test_the_service_can_be_mounted_in_another_application(shop: Holdfast) -> None:
@@ -367,16 +369,16 @@ async def test_the_service_can_be_mounted_in_another_application(shop: Holdfast)
     host.mount("/holdfast", app(shop))
     headers = {"Authorization": f"Bearer {serving.token(shop)}"}
     async with httpx.AsyncClient(transport=httpx.ASGITransport(host), base_url="http://host", headers=headers) as http:
-        answer = await http.post("/holdfast/v1/jobs", json={"task": "shop.fail"})
-        assert answer.status_code == 201
+        response = await http.post("/holdfast/v1/jobs", json={"task": "shop.fail"})
+        assert response.status_code == 201
         problem(await http.get(f"/holdfast/v1/jobs/{uuid.uuid4()}"), 404, "not-found")
 
 
 async def test_a_database_that_is_away_is_a_503_that_names_no_server(caplog: pytest.LogCaptureFixture) -> None:
     away = serving.with_tasks(Holdfast("postgresql://nobody:very-secret@127.0.0.1:1/none", connect_timeout=0.5))
     async with serving.client(away, "hf_x") as http:
-        for answer in (await http.get("/jobs"), await http.get("/health/ready")):
-            assert answer.status_code == 503 and "127.0.0.1" not in answer.text and "secret" not in answer.text
+        for response in (await http.get("/jobs"), await http.get("/health/ready")):
+            assert response.status_code == 503 and "127.0.0.1" not in response.text and "secret" not in response.text
         await http.get("/jobs")
         assert (await http.get("/health/live")).json()["status"] == "ok"
     (line,) = [each for each in caplog.records if each.name == "holdfast.web" and each.levelno >= logging.WARNING]
@@ -387,8 +389,8 @@ async def test_the_service_is_ready_when_the_database_has_its_schema(http: httpx
     assert (await http.get("/health/ready")).json() == {"status": "ok", "checks": {"database": "ok", "schema": "ok"}}
     newer = sql("insert into schema_info select max(version) + 1, now() from schema_info returning version")[0][0]
     try:
-        told = problem(await http.get("/health/ready"), 503, "not-ready")
-        assert told["checks"]["database"] == "ok" and f"at version {newer}" in told["checks"]["schema"]
+        health = problem(await http.get("/health/ready"), 503, "not-ready")
+        assert health["checks"]["database"] == "ok" and f"at version {newer}" in health["checks"]["schema"]
     finally:
         sql("delete from schema_info where version = %s", [newer])
 
@@ -401,7 +403,7 @@ async def test_the_tick_endpoint_is_off_unless_it_is_wanted_and_then_needs_a_sec
             app(Holdfast(dsn, tick_secrets=weak), tick_endpoint=True)
 
 
-async def test_a_tick_runs_jobs_for_whoever_knows_one_of_two_secrets(dsn: str, hf: Holdfast) -> None:
+async def test_a_tick_runs_jobs_for_a_caller_with_one_of_two_secrets(dsn: str, hf: Holdfast) -> None:
     old, new = "an old secret of cron", "ein neuer Schlüssel für cron"
     with Holdfast(dsn, tick_secrets=f"{old}, {new}") as ticking:
         serving.with_tasks(ticking)
@@ -418,7 +420,7 @@ async def test_a_tick_runs_jobs_for_whoever_knows_one_of_two_secrets(dsn: str, h
             assert first.json()["ok"] is True and first.json()["claimed"] == 2
             sent = {b"x-internal-secret": new.encode()}
             both = await asyncio.gather(*(http.post("/tick", headers=sent) for _ in range(2)))
-            assert sum(answer.json()["succeeded"] for answer in both) == 1
+            assert sum(response.json()["succeeded"] for response in both) == 1
         await ticking.aclose()
 
 
@@ -433,16 +435,16 @@ async def test_a_discarded_job_says_so_and_is_not_put_back(http: httpx.AsyncClie
     sql("select fail(id, token, '{\"message\": \"no\"}') from claim('w')")
     assert (await http.get(f"/jobs/{id_}")).json()["discarded"] is False
     sql("select discard_dead(%s::uuid[])", [[id_]])
-    seen = (await http.get(f"/jobs/{id_}")).json()
-    assert (seen["status"], seen["discarded"]) == ("dead", True)
+    job = (await http.get(f"/jobs/{id_}")).json()
+    assert (job["status"], job["discarded"]) == ("dead", True)
     assert [job["discarded"] for job in (await http.get("/jobs")).json()["items"]] == [True]
     assert "it was discarded" in problem(await http.post(f"/jobs/{id_}/retry"), 409, "conflict")["detail"]
 
 
 @pytest.mark.parametrize("bad", [{"task": "shop.sned"}, {"task": "shop.fail", "args": {"x": 1}}], ids=["task", "args"])
 async def test_of_many_jobs_the_bad_one_is_named(http: httpx.AsyncClient, sql: Sql, bad: dict[str, Any]) -> None:
-    answer = await http.post("/jobs/many", json={"jobs": [{"task": "shop.fail"}, bad]})
-    assert answer.status_code == 422 and answer.json()["detail"].startswith("jobs.1: ")
+    response = await http.post("/jobs/many", json={"jobs": [{"task": "shop.fail"}, bad]})
+    assert response.status_code == 422 and response.json()["detail"].startswith("jobs.1: ")
     assert sql("select count(*) from jobs") == [(0,)]
 
 
@@ -454,22 +456,22 @@ async def test_since_takes_a_length_of_time(http: httpx.AsyncClient, sql: Sql) -
     problem(await http.get("/jobs", params={"since": "2026-01-01T00:00:00"}), 422, "invalid")
 
 
-async def test_a_caller_without_a_token_is_told_which_part_is_wrong(shop: Holdfast) -> None:
+async def test_a_caller_without_a_token_learns_which_part_is_wrong(shop: Holdfast) -> None:
     revoked, info = shop.tokens.create("x", tenant="acme", scopes=["jobs:read"])
     shop.tokens.revoke(info.id)
-    told = []
+    details = []
     async with serving.client(shop) as anybody:
         for given in (None, "Basic x", f"Bearer {revoked}", "Bearer hf_nonsense"):
-            answer = await anybody.get("/jobs", headers={} if given is None else {"Authorization": given})
-            told.append(problem(answer, 401, "unauthorized")["detail"])
-    assert "no token was sent" in told[0] and "not as it should be" in told[1]
-    assert told[2] == told[3] and "expired or was revoked" in told[2]
+            response = await anybody.get("/jobs", headers={} if given is None else {"Authorization": given})
+            details.append(problem(response, 401, "unauthorized")["detail"])
+    assert "no token was sent" in details[0] and "not as it should be" in details[1]
+    assert details[2] == details[3] and "expired or was revoked" in details[2]
     async with serving.client(shop, serving.token(shop)) as tenants:
-        said = problem(await tenants.get("/queues"), 403, "missing-scope")["detail"]
-        assert said.endswith("holdfast tokens create NAME --scopes operate --all-tenants")
+        detail = problem(await tenants.get("/queues"), 403, "missing-scope")["detail"]
+        assert detail.endswith("holdfast tokens create NAME --scopes operate --all-tenants")
 
 
-async def test_where_there_is_nothing_it_is_said_where_to_look(shop: Holdfast) -> None:
+async def test_a_404_says_where_to_look(shop: Holdfast) -> None:
     async with serving.client(shop) as http:
         for path in ("http://service/", "http://service/docs"):
             assert "/v1/openapi.json says" in problem(await http.get(path), 404, "not-found")["detail"]

@@ -1,4 +1,4 @@
-"""Lists for a tenant whose jobs lie among many of others: short answers with a place to go on, and nothing left out."""
+"""Lists for a tenant whose jobs lie among many of other tenants: short pages with a cursor, and nothing left out."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import httpx
 import pytest
-from serving import Sql, http_fixture, operator_fixture, shop_fixture, told  # noqa: F401 - fixtures
+from serving import Sql, http_fixture, json_body, operator_fixture, shop_fixture  # noqa: F401 - fixtures
 
 from holdfast import Holdfast
 from holdfast.web import service
@@ -14,17 +14,17 @@ from holdfast.web import service
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A list looks at seven jobs, and then its time is over."""
+    """Limit a list to seven jobs, as when its time is over."""
     monkeypatch.setattr(service, "FIRST_STEP", 7)
     monkeypatch.setattr(service, "LONGEST_LOOK", -1.0)
 
 
 async def all_pages(http: httpx.AsyncClient, path: str, **params: Any) -> list[list[str]]:
-    """The ids on each page, to the end."""
+    """Return the ids on each page, to the end."""
     pages: list[list[str]] = []
     cursor: dict[str, str] = {}
     while True:
-        page = told(await http.get(path, params={**params, **cursor}))
+        page = json_body(await http.get(path, params={**params, **cursor}))
         pages.append([each["id"] for each in page["items"]])
         if page["next"] is None:
             return pages
@@ -33,7 +33,7 @@ async def all_pages(http: httpx.AsyncClient, path: str, **params: Any) -> list[l
 
 
 def spread(sql: Sql) -> None:
-    """A hundred jobs, every eleventh of acme, in turn in each of the places where a job can be."""
+    """Insert a hundred jobs, every eleventh of acme, in turn in each of the places where a job can be."""
     sql("select enqueue('shop.fail', '{}', p_queue => 'q' || n % 5, "
         "p_tenant => case when n % 11 = 0 then 'acme' else 'x' end) from generate_series(0, 99) n")  # fmt: skip
     sql("select finish(array_agg(id), array_agg(token)) from claim('w', '{q1}', 100)")
@@ -70,8 +70,8 @@ async def test_dead_letters_are_not_looked_for_among_the_living(
 
 async def test_messages_and_deliveries_are_found_behind_jobs(shop: Holdfast, http: httpx.AsyncClient, sql: Sql) -> None:
     message = shop.emit(None, "email", {"a": 1}, key="k", tenant="acme").id
-    told(await http.post("/webhooks/endpoints", json={"url": "https://example.org/"}), 201)
-    delivery = told(await http.post("/webhooks/events", json={"type": "a", "body": 1}), 201)["deliveries"][0]
+    json_body(await http.post("/webhooks/endpoints", json={"url": "https://example.org/"}), 201)
+    delivery = json_body(await http.post("/webhooks/events", json={"type": "a", "body": 1}), 201)["deliveries"][0]
     spread(sql)
     for path, id_ in (("/outbox", message), ("/webhooks/deliveries", delivery)):
         pages = await all_pages(http, path)
@@ -104,7 +104,7 @@ async def test_a_payload_that_python_cannot_decode_breaks_no_list(
     """Inserted without the client, whose checks it never met."""
     sql("insert into live (id, task, tenant, lane, payload) values (uuid7(), 'shop.fail', 'acme', 5, %s)", [payload])
     ((id_,),) = sql("select id::text from live")
-    assert payload in shown(await http.get("/jobs"))  # handed on as it is stored
+    assert payload in shown(await http.get("/jobs"))  # returned as it is stored
     assert payload in shown(await http.get(f"/jobs/{id_}"))
     sql("select fail(c.id, c.token, '{}', p_outcome => 'dead') from claim('w') c")
     assert payload in shown(await http.get("/dead"))

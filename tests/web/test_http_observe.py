@@ -1,4 +1,4 @@
-"""What to watch, over HTTP: figures for Prometheus, levels, usage, and whether the service is ready."""
+"""Monitoring over HTTP: metrics for Prometheus, levels, usage, and readiness."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import httpx
 import pytest
 import serving
 from prometheus_client.parser import text_string_to_metric_families
-from serving import Sql, http_fixture, operator_fixture, problem, shop_fixture, told  # noqa: F401 - fixtures
+from serving import Sql, http_fixture, json_body, operator_fixture, problem, shop_fixture  # noqa: F401 - fixtures
 
 from holdfast import Holdfast
 from holdfast.errors import UsageError
@@ -21,13 +21,13 @@ from holdfast.telemetry.metrics import MOST_LABELS, OTHERS
 from holdfast.web import app, observe
 
 
-def samples(answer: httpx.Response) -> dict[tuple[str, ...], float]:
-    """By name and values of labels, in the order of the labels' names."""
-    assert answer.status_code == 200, answer.text
-    assert answer.headers["content-type"].startswith("text/plain")
+def samples(response: httpx.Response) -> dict[tuple[str, ...], float]:
+    """Return samples by name and label values, in the order of the labels' names."""
+    assert response.status_code == 200, response.text
+    assert response.headers["content-type"].startswith("text/plain")
     return {
         (each.name, *(value for _, value in sorted(each.labels.items()))): each.value
-        for family in text_string_to_metric_families(answer.text) for each in family.samples
+        for family in text_string_to_metric_families(response.text) for each in family.samples
     }  # fmt: skip
 
 
@@ -62,17 +62,17 @@ async def test_a_scraper_needs_a_token_that_is_good_for_nothing_else(shop: Holdf
             assert ((await scraper.get("/queues")).status_code == 403) == (scopes == ["metrics"])
 
 
-async def test_however_many_scrape_the_database_is_asked_once_in_a_while(
+async def test_however_many_scrape_the_database_is_queried_once_in_a_while(
     shop: Holdfast, operator: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked, under_way, most = 0, 0, 0
+    queries, under_way, most = 0, 0, 0
     run = shop.async_pool.run
 
     async def counting(call: Call[Any], conn: Any = None) -> Any:
-        nonlocal asked, under_way, most
+        nonlocal queries, under_way, most
         if "queue_depth" not in call.sql:
             return await run(call, conn)
-        asked, under_way = asked + 1, under_way + 1
+        queries, under_way = queries + 1, under_way + 1
         most = max(most, under_way)
         try:
             return await run(call, conn)
@@ -80,13 +80,13 @@ async def test_however_many_scrape_the_database_is_asked_once_in_a_while(
             under_way -= 1
 
     monkeypatch.setattr(shop.async_pool, "run", counting)
-    answers = await asyncio.gather(*(operator.get("/metrics") for _ in range(100)))
-    assert {answer.status_code for answer in answers} == {200} and asked == 1
+    responses = await asyncio.gather(*(operator.get("/metrics") for _ in range(100)))
+    assert {response.status_code for response in responses} == {200} and queries == 1
     monkeypatch.setattr(observe, "FRESH", 0.0)
     monkeypatch.setattr(observe, "SHARE", 0)
     operator_ = serving.client(shop, serving.token(shop, None))
     await asyncio.gather(*(operator_.get("/metrics") for _ in range(50)))
-    assert most == 1 and asked > 1
+    assert most == 1 and queries > 1
     await operator_.aclose()
 
 
@@ -100,13 +100,13 @@ async def test_queues_that_anybody_may_name_are_a_bounded_number_of_labels(
     assert sum(queues.values()) == MOST_LABELS + 50
 
 
-async def test_the_levels_are_told_with_what_was_measured_and_the_thresholds(
+async def test_the_levels_are_returned_with_what_was_measured_and_the_thresholds(
     operator: httpx.AsyncClient, sql: Sql
 ) -> None:
-    assert told(await operator.get("/levels"))["level"] is None
+    assert json_body(await operator.get("/levels"))["level"] is None
     sql("select record_tick('w1', '{default}', 31, 120, 3, 2, 1, 4, 0, '{}', 'tick', 7)")
     sql("select record_tick('w2', '{default}', 1, 1, 1, 1, 0, 0, 2, '{}', 'tick', 7)")
-    levels = told(await operator.get("/levels"))
+    levels = json_body(await operator.get("/levels"))
     assert levels["level"] == "critical"
     assert {each["metric"]: tuple(each.values())[1:] for each in levels["items"]} == {
         "tick_duration": (31, "warning", 30, 50), "lock_contentions": (2, "warning", 1, None),
@@ -122,14 +122,14 @@ def use(sql: Sql, *rows: Sequence[Any]) -> None:
         sql(f"insert into usage_counts values ({minute}, %s, %s, 1, %s, 1, 2.5, 0.5)", row)
 
 
-async def test_usage_is_told_by_tenant_task_and_time_and_a_tenant_sees_its_own(
+async def test_usage_is_returned_by_tenant_task_and_time_and_a_tenant_sees_its_own(
     http: httpx.AsyncClient, operator: httpx.AsyncClient, sql: Sql
 ) -> None:
     use(sql, ["1 min", "acme", "a", 3], ["2 min", "acme", "b", 5], ["1 min", "other", "a", 7], ["1 min", "", "a", 9],
         ["3 days", "acme", "a", 11])  # fmt: skip
 
     async def used(client: httpx.AsyncClient, **params: Any) -> Any:
-        return told(await client.get("/usage", params=params))["items"]
+        return json_body(await client.get("/usage", params=params))["items"]
 
     both = {"failures": 1, "run_seconds": 2.5, "queue_seconds": 0.5}
     mine = [{"tenant": "acme", "task": task, "runs": runs, **both} for task, runs in (("a", 3), ("b", 5))]

@@ -7,7 +7,7 @@ import uuid
 import httpx
 import pytest
 import serving
-from serving import Sql, http_fixture, operator_fixture, shop_fixture, told  # noqa: F401 - fixtures
+from serving import Sql, http_fixture, json_body, operator_fixture, shop_fixture  # noqa: F401 - fixtures
 
 from holdfast import Event, Holdfast
 from holdfast.errors import ConfigurationError
@@ -21,243 +21,251 @@ def die(sql: Sql, error: str = '{"type": "app.Broken", "message": "no"}') -> Non
     sql("select fail(c.id, c.token, %s::jsonb, p_outcome => 'dead') from claim('w', '{default}', 100) c", [error])
 
 
-async def test_a_batch_is_made_with_its_jobs_and_tells_its_end(
+async def test_a_batch_is_made_with_its_jobs_and_shows_its_end(
     shop: Holdfast, http: httpx.AsyncClient, sql: Sql
 ) -> None:
     jobs = [{"task": "shop.fail"}, {"task": "shop.send", "args": {"to": "a"}}, {"task": "shop.fail"}]
-    made = told(await http.post("/batches", json={"name": "import", "jobs": jobs, "on_done": "shop.done"}), 201)
-    info = told(await http.get(f"/batches/{made['id']}"))
+    made = json_body(await http.post("/batches", json={"name": "import", "jobs": jobs, "on_done": "shop.done"}), 201)
+    info = json_body(await http.get(f"/batches/{made['id']}"))
     assert (info["name"], info["tenant"], info["total"], info["open"]) == ("import", "acme", 3, False)
-    listed = told(await http.get("/jobs", params={"batch": made["id"]}))["items"]
+    listed = json_body(await http.get("/jobs", params={"batch": made["id"]}))["items"]
     assert {job["id"] for job in listed} == set(made["jobs"])
     await shop.atick(queues=["default"])
-    assert told(await http.get(f"/batches/{made['id']}"))["status"] == "succeeded"
+    assert json_body(await http.get(f"/batches/{made['id']}"))["status"] == "succeeded"
     assert sql("select tenant, payload ->> 'batch' from live where task = 'shop.done'") == [("acme", made["id"])]
 
 
 async def test_an_open_batch_takes_jobs_until_it_is_closed(http: httpx.AsyncClient) -> None:
-    id_ = told(await http.post("/batches", json={"name": "b", "open": True}), 201)["id"]
-    told(await http.post("/jobs", json={"task": "shop.fail", "batch": id_}), 201)
-    assert told(await http.get(f"/batches/{id_}"))["open"] is True
-    assert told(await http.post(f"/batches/{id_}/close"))["open"] is False
-    assert told(await http.post(f"/batches/{id_}/cancel")) == {"changed": 1}
-    assert told(await http.get(f"/batches/{id_}"))["status"] == "canceled"
-    assert [each["id"] for each in told(await http.get("/batches"))["items"]] == [id_]
+    id_ = json_body(await http.post("/batches", json={"name": "b", "open": True}), 201)["id"]
+    json_body(await http.post("/jobs", json={"task": "shop.fail", "batch": id_}), 201)
+    assert json_body(await http.get(f"/batches/{id_}"))["open"] is True
+    assert json_body(await http.post(f"/batches/{id_}/close"))["open"] is False
+    assert json_body(await http.post(f"/batches/{id_}/cancel")) == {"changed": 1}
+    assert json_body(await http.get(f"/batches/{id_}"))["status"] == "canceled"
+    assert [each["id"] for each in json_body(await http.get("/batches"))["items"]] == [id_]
 
 
 async def test_a_batch_that_cannot_be_made_whole_is_not_made(http: httpx.AsyncClient, sql: Sql) -> None:
     for wrong in ({"task": "nothing"}, {"task": "shop.send"}, {"task": "shop.fail", "tenant": "other"},
                   {"task": "shop.fail", "batch": str(uuid.uuid4())}):  # fmt: skip
-        told(await http.post("/batches", json={"name": "b", "jobs": [{"task": "shop.fail"}, wrong]}), 422)
-    told(await http.post("/batches", json={"name": "b", "on_done": "nothing"}), 422)
+        json_body(await http.post("/batches", json={"name": "b", "jobs": [{"task": "shop.fail"}, wrong]}), 422)
+    json_body(await http.post("/batches", json={"name": "b", "on_done": "nothing"}), 422)
     assert sql("select (select count(*) from batches), (select count(*) from jobs)") == [(0, 0)]
 
 
 async def test_a_repeated_batch_is_made_once(http: httpx.AsyncClient, sql: Sql) -> None:
     body = {"name": "b", "jobs": [{"task": "shop.fail"}]}
-    answers = [told(await http.post("/batches", json=body, headers={"Idempotency-Key": "k"}), 201) for _ in range(2)]
-    assert answers[0] == answers[1]
+    responses = [
+        json_body(await http.post("/batches", json=body, headers={"Idempotency-Key": "k"}), 201) for _ in range(2)
+    ]
+    assert responses[0] == responses[1]
     assert sql("select (select count(*) from batches), (select count(*) from jobs)") == [(1, 1)]
 
 
 async def test_dead_jobs_that_match_are_retried_and_discarded_step_by_step(http: httpx.AsyncClient, sql: Sql) -> None:
-    ids = told(await http.post("/jobs/many", json={"jobs": [{"task": "shop.fail"}] * 5}), 201)["ids"]
+    ids = json_body(await http.post("/jobs/many", json={"jobs": [{"task": "shop.fail"}] * 5}), 201)["ids"]
     die(sql)
-    assert [job["id"] for job in told(await http.get("/dead", params={"error": "Broken"}))["items"]] == ids[::-1]
-    assert told(await http.get("/dead", params={"task": "shop.send"}))["items"] == []
-    first = told(await http.post("/dead/retry", json={"task": "shop.fail", "limit": 2}))
+    assert [job["id"] for job in json_body(await http.get("/dead", params={"error": "Broken"}))["items"]] == ids[::-1]
+    assert json_body(await http.get("/dead", params={"task": "shop.send"}))["items"] == []
+    first = json_body(await http.post("/dead/retry", json={"task": "shop.fail", "limit": 2}))
     assert (first["ids"], first["left"], first["next"]) == (ids[:2], [], ids[1])
-    then = told(await http.post("/dead/retry", json={"task": "shop.fail", "limit": 2, "after": first["next"]}))
+    then = json_body(await http.post("/dead/retry", json={"task": "shop.fail", "limit": 2, "after": first["next"]}))
     assert then["ids"] == ids[2:4]
-    gone = told(await http.post("/dead/discard", json={"ids": [ids[4], ids[0]]}))
+    gone = json_body(await http.post("/dead/discard", json={"ids": [ids[4], ids[0]]}))
     assert gone == {"ids": [ids[4]], "left": [ids[0]], "next": None}
-    assert told(await http.get("/dead"))["items"] == []
-    assert told(await http.post("/dead/discard", json={"all": True})) == {"ids": [], "left": [], "next": None}
+    assert json_body(await http.get("/dead"))["items"] == []
+    assert json_body(await http.post("/dead/discard", json={"all": True})) == {"ids": [], "left": [], "next": None}
 
 
 async def test_limits_are_looked_at_changed_and_cleared(operator: httpx.AsyncClient, sql: Sql) -> None:
-    assert told(await operator.patch("/limits", json={"key": "host:a", "concurrency": 3}))["changed"] == 1
-    (it,) = told(await operator.get("/limits", params={"prefix": "host:"}))["items"]
+    assert json_body(await operator.patch("/limits", json={"key": "host:a", "concurrency": 3}))["changed"] == 1
+    (it,) = json_body(await operator.get("/limits", params={"prefix": "host:"}))["items"]
     assert (it["key"], it["concurrency"], it["changed_by"]) == ("host:a", 3, "of None")
-    assert told(await operator.request("DELETE", "/limits", params={"key": "host:a"}))["changed"] == 1
+    assert json_body(await operator.request("DELETE", "/limits", params={"key": "host:a"}))["changed"] == 1
     for wrong in ({"key": "host:a"}, {"key": "", "rate": 1}, {"key": "a", "concurrency": -1}, {"key": "a", "rte": 1}):
-        told(await operator.patch("/limits", json=wrong), 422)
+        json_body(await operator.patch("/limits", json=wrong), 422)
 
 
 async def test_keys_and_queues_are_paused_and_resumed(operator: httpx.AsyncClient, sql: Sql) -> None:
     why = {"reason": "provider down", "seconds": 60}
-    assert told(await operator.post("/queues/mail/pause", json=why))["changed"] == 1
-    assert told(await operator.post("/queues/mail/pause")) == {"changed": 0}
+    assert json_body(await operator.post("/queues/mail/pause", json=why))["changed"] == 1
+    assert json_body(await operator.post("/queues/mail/pause")) == {"changed": 0}
     assert sql("select key, paused, paused_by from limit_settings") == [("queue:mail", True, "of None")]
-    assert told(await operator.post("/queues/mail/resume")) == {"changed": 1}
-    assert told(await operator.post("/keys/pause", json={"key": "tenant:acme", "reason": "late"})) == {"changed": 1}
-    assert told(await operator.post("/keys/resume", json={"key": "tenant:acme"})) == {"changed": 1}
-    assert told(await operator.post("/keys/reset", json={"key": "tenant:acme"})) == {"changed": 0}
+    assert json_body(await operator.post("/queues/mail/resume")) == {"changed": 1}
+    assert json_body(await operator.post("/keys/pause", json={"key": "tenant:acme", "reason": "late"})) == {
+        "changed": 1
+    }
+    assert json_body(await operator.post("/keys/resume", json={"key": "tenant:acme"})) == {"changed": 1}
+    assert json_body(await operator.post("/keys/reset", json={"key": "tenant:acme"})) == {"changed": 0}
 
 
 async def test_operators_see_queues_workers_and_why_a_job_waits(operator: httpx.AsyncClient, sql: Sql) -> None:
-    id_ = told(await operator.post("/jobs", json={"task": "shop.fail", "queue": "mail"}), 201)["id"]
+    id_ = json_body(await operator.post("/jobs", json={"task": "shop.fail", "queue": "mail"}), 201)["id"]
     sql("select register_worker('w', 'h', 1, '1', '{mail}', 1, '[]')")
-    assert [(q["queue"], q["ready"]) for q in told(await operator.get("/queues"))["items"]] == [("mail", 1)]
-    assert [(w["id"], w["alive"]) for w in told(await operator.get("/workers"))["items"]] == [("w", True)]
-    told(await operator.post("/queues/mail/pause"))
-    assert "paused" in told(await operator.get(f"/jobs/{id_}/why"))["sentence"]
-    told(await operator.get(f"/jobs/{uuid.uuid4()}/why"), 404)
+    assert [(q["queue"], q["ready"]) for q in json_body(await operator.get("/queues"))["items"]] == [("mail", 1)]
+    assert [(w["id"], w["alive"]) for w in json_body(await operator.get("/workers"))["items"]] == [("w", True)]
+    json_body(await operator.post("/queues/mail/pause"))
+    assert "paused" in json_body(await operator.get(f"/jobs/{id_}/why"))["sentence"]
+    json_body(await operator.get(f"/jobs/{uuid.uuid4()}/why"), 404)
 
 
-async def test_paused_queues_are_shown_and_a_name_that_nobody_knows_is_doubted(operator: httpx.AsyncClient) -> None:
-    said = told(await operator.post("/queues/doen/pause", json={"reason": "first"}))
-    assert said == {"changed": 1, "warning": "nothing is known of queue:doen yet; did you mean queue:done?"}
-    assert told(await operator.post("/queues/doen/pause", json={"reason": "second", "seconds": 60})) == {"changed": 0}
-    (it,) = told(await operator.get("/queues"))["items"]
+async def test_paused_queues_are_shown_and_an_unknown_name_is_doubted(operator: httpx.AsyncClient) -> None:
+    body = json_body(await operator.post("/queues/doen/pause", json={"reason": "first"}))
+    assert body == {"changed": 1, "warning": "nothing is known of queue:doen yet; did you mean queue:done?"}
+    assert json_body(await operator.post("/queues/doen/pause", json={"reason": "second", "seconds": 60})) == {
+        "changed": 0
+    }
+    (it,) = json_body(await operator.get("/queues"))["items"]
     assert (it["queue"], it["ready"], it["paused"]["by"], it["paused"]["reason"]) == ("doen", 0, "of None", "second")
     assert it["paused"]["since"] < it["paused"]["until"]
-    assert told(await operator.post("/queues/done/pause")) == {"changed": 1}
-    said = told(await operator.post("/keys/pause", json={"key": "task:shop.fial"}))
-    assert said["warning"].endswith("did you mean task:shop.fail?")
+    assert json_body(await operator.post("/queues/done/pause")) == {"changed": 1}
+    body = json_body(await operator.post("/keys/pause", json={"key": "task:shop.fial"}))
+    assert body["warning"].endswith("did you mean task:shop.fail?")
 
 
 async def test_a_key_that_fits_no_rule_is_changed_with_a_warning(operator: httpx.AsyncClient, sql: Sql) -> None:
     doubt = "hots:a fits no rule of limits and no job was claimed under it yet"
-    assert told(await operator.post("/keys/pause", json={"key": "hots:a"})) == {"changed": 1, "warning": doubt}
+    assert json_body(await operator.post("/keys/pause", json={"key": "hots:a"})) == {"changed": 1, "warning": doubt}
     sql("delete from limit_settings")
-    said = told(await operator.patch("/limits", json={"key": "hots:a", "concurrency": 1}))
-    assert said == {"changed": 1, "warning": doubt}
+    body = json_body(await operator.patch("/limits", json={"key": "hots:a", "concurrency": 1}))
+    assert body == {"changed": 1, "warning": doubt}
     for known in ("hots:a", "host:a", "tenant:new"):
-        assert "warning" not in told(await operator.patch("/limits", json={"key": known, "concurrency": 1}))
-    assert told(await operator.post("/keys/pause", json={"key": "host:b"})) == {"changed": 1}
+        assert "warning" not in json_body(await operator.patch("/limits", json={"key": known, "concurrency": 1}))
+    assert json_body(await operator.post("/keys/pause", json={"key": "host:b"})) == {"changed": 1}
 
 
-async def test_all_dead_jobs_are_meant_only_if_that_is_said(http: httpx.AsyncClient, sql: Sql) -> None:
-    told(await http.post("/jobs", json={"task": "shop.fail"}), 201)
+async def test_all_dead_jobs_are_meant_only_on_request(http: httpx.AsyncClient, sql: Sql) -> None:
+    json_body(await http.post("/jobs", json={"task": "shop.fail"}), 201)
     die(sql)
     for verb in ("retry", "discard"):
-        assert '"all": true' in told(await http.post(f"/dead/{verb}", json={"limit": 10}), 422)["detail"]
-    assert len(told(await http.post("/dead/discard", json={"all": True}))["ids"]) == 1
+        assert '"all": true' in json_body(await http.post(f"/dead/{verb}", json={"limit": 10}), 422)["detail"]
+    assert len(json_body(await http.post("/dead/discard", json={"all": True}))["ids"]) == 1
 
 
 @pytest.mark.parametrize("path", ["/limits", "/queues", "/workers", f"/jobs/{UNKNOWN}/why"])
 async def test_what_is_about_all_tenants_is_not_for_a_tenants_token(http: httpx.AsyncClient, path: str) -> None:
-    told(await http.get(path), 403)
+    json_body(await http.get(path), 403)
 
 
 async def test_messages_are_emitted_once_and_sent_again_when_they_died(http: httpx.AsyncClient, sql: Sql) -> None:
     body = {"channel": "email", "payload": {"to": "ada"}, "key": "invoice-7"}
-    first = told(await http.post("/outbox", json=body), 201)
-    assert told(await http.post("/outbox", json=body), 201) == {"id": first["id"], "existing": True}
-    it = told(await http.get(f"/outbox/{first['id']}"))
+    first = json_body(await http.post("/outbox", json=body), 201)
+    assert json_body(await http.post("/outbox", json=body), 201) == {"id": first["id"], "existing": True}
+    it = json_body(await http.get(f"/outbox/{first['id']}"))
     assert (it["tenant"], it["status"], it["payload"]) == ("acme", "pending", {"to": "ada"})
-    told(await http.post(f"/outbox/{first['id']}/retry"), 409)
+    json_body(await http.post(f"/outbox/{first['id']}/retry"), 409)
     sql("select fail(c.id, c.token, '{}', p_outcome => 'dead') from claim('w', '{outbox}') c")
-    listed = told(await http.get("/outbox", params={"channel": "email", "status": "dead"}))["items"]
+    listed = json_body(await http.get("/outbox", params={"channel": "email", "status": "dead"}))["items"]
     assert [each["id"] for each in listed] == [first["id"]]
-    told(await http.post(f"/outbox/{first['id']}/retry"))
-    assert told(await http.get(f"/outbox/{first['id']}"))["status"] == "pending"
-    told(await http.post("/outbox", json={**body, "channel": "no such name!"}), 422)
+    json_body(await http.post(f"/outbox/{first['id']}/retry"))
+    assert json_body(await http.get(f"/outbox/{first['id']}"))["status"] == "pending"
+    json_body(await http.post("/outbox", json={**body, "channel": "no such name!"}), 422)
 
 
 HOOK = {"url": "https://hooks.example.org/in", "events": ["order.*"]}
 
 
-async def test_an_endpoint_is_made_changed_and_removed_and_its_secret_is_told_once(http: httpx.AsyncClient) -> None:
-    made = told(await http.post("/webhooks/endpoints", json=HOOK), 201)
+async def test_an_endpoint_is_made_changed_and_removed_and_its_secret_is_shown_once(http: httpx.AsyncClient) -> None:
+    made = json_body(await http.post("/webhooks/endpoints", json=HOOK), 201)
     path = f"/webhooks/endpoints/{made['id']}"
     assert made["secret"].startswith("whsec_") and made["tenant"] == "acme"
-    assert told(await http.get(path))["secret"] is None
+    assert json_body(await http.get(path))["secret"] is None
     assert made["secret"] not in (await http.get("/webhooks/endpoints")).text
-    changed = told(await http.patch(path, json={"timeout": 5, "events": None}))
+    changed = json_body(await http.patch(path, json={"timeout": 5, "events": None}))
     assert (changed["timeout"], changed["events"], changed["url"]) == (5, None, made["url"])
     for wrong in ({}, {"url": None}, {"url": "http://example.org"}, {"events": []}, {"timeout": 0}):
-        told(await http.patch(path, json=wrong), 422)
-    secret = told(await http.post(f"{path}/rotate", json={"keep_old_for": 60}))["secret"]
-    assert secret != made["secret"] and told(await http.get(path))["secrets"] == 2
-    assert told(await http.post(f"{path}/disable", json={"reason": "moves"})) == {"changed": 1}
-    assert told(await http.get(path))["disabled_reason"] == "moves"
-    assert told(await http.post(f"{path}/enable")) == {"changed": 1}
-    assert told(await http.delete(path)) == {"changed": 1}
-    told(await http.get(path), 404)
+        json_body(await http.patch(path, json=wrong), 422)
+    secret = json_body(await http.post(f"{path}/rotate", json={"keep_old_for": 60}))["secret"]
+    assert secret != made["secret"] and json_body(await http.get(path))["secrets"] == 2
+    assert json_body(await http.post(f"{path}/disable", json={"reason": "moves"})) == {"changed": 1}
+    assert json_body(await http.get(path))["disabled_reason"] == "moves"
+    assert json_body(await http.post(f"{path}/enable")) == {"changed": 1}
+    assert json_body(await http.delete(path)) == {"changed": 1}
+    json_body(await http.get(path), 404)
 
 
-async def test_the_record_of_an_answer_holds_no_secret(http: httpx.AsyncClient, sql: Sql) -> None:
+async def test_the_record_of_a_response_holds_no_secret(http: httpx.AsyncClient, sql: Sql) -> None:
     key = {"Idempotency-Key": "k"}
-    first = told(await http.post("/webhooks/endpoints", json=HOOK, headers=key), 201)
-    again = told(await http.post("/webhooks/endpoints", json=HOOK, headers=key), 201)
+    first = json_body(await http.post("/webhooks/endpoints", json=HOOK, headers=key), 201)
+    again = json_body(await http.post("/webhooks/endpoints", json=HOOK, headers=key), 201)
     assert again == {**first, "secret": None} and first["secret"]
     path = f"/webhooks/endpoints/{first['id']}/rotate"
-    secret = told(await http.post(path, headers={"Idempotency-Key": "r"}))["secret"]
-    assert told(await http.post(path, headers={"Idempotency-Key": "r"}))["secret"] is None
+    secret = json_body(await http.post(path, headers={"Idempotency-Key": "r"}))["secret"]
+    assert json_body(await http.post(path, headers={"Idempotency-Key": "r"}))["secret"] is None
     kept = str(sql("select a::text from answers a"))
     assert secret not in kept and first["secret"] not in kept
     assert sql("select count(*) from webhook_endpoints") == [(1,)]
 
 
-async def test_an_answer_that_could_not_be_recorded_leaves_nothing_done(
+async def test_a_response_that_could_not_be_recorded_leaves_nothing_done(
     http: httpx.AsyncClient, sql: Sql, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = f"/webhooks/endpoints/{told(await http.post('/webhooks/endpoints', json=HOOK), 201)['id']}"
+    path = f"/webhooks/endpoints/{json_body(await http.post('/webhooks/endpoints', json=HOOK), 201)['id']}"
     monkeypatch.setattr(TokenCalls, "keep_answer", lambda *_: Call("select 1/0", (), list))
     for url in ("/webhooks/endpoints", f"{path}/rotate", f"{path}/test"):
         body = HOOK if url == "/webhooks/endpoints" else None
         assert (await http.post(url, json=body, headers={"Idempotency-Key": "k"})).is_error
-    assert len(told(await http.get("/webhooks/endpoints"))["items"]) == 1
-    assert told(await http.get(path))["secrets"] == 1
-    assert told(await http.get("/webhooks/deliveries"))["items"] == []
+    assert len(json_body(await http.get("/webhooks/endpoints"))["items"]) == 1
+    assert json_body(await http.get(path))["secrets"] == 1
+    assert json_body(await http.get("/webhooks/deliveries"))["items"] == []
 
 
 async def test_private_addresses_are_not_for_tenants(http: httpx.AsyncClient, operator: httpx.AsyncClient) -> None:
     inside = {"url": "http://127.0.0.1:1/in", "dev": True, "tenant": "acme"}
-    told(await http.post("/webhooks/endpoints", json=inside), 403)
-    id_ = told(await operator.post("/webhooks/endpoints", json=inside), 201)["id"]
-    told(await http.patch(f"/webhooks/endpoints/{id_}", json={"dev": True}), 403)
-    told(await http.patch(f"/webhooks/endpoints/{id_}", json={"url": "http://127.0.0.1:2/admin"}), 403)
-    told(await http.patch(f"/webhooks/endpoints/{id_}", json={"timeout": 3}))
-    told(await http.patch(f"/webhooks/endpoints/{id_}", json={"url": "https://example.org/", "dev": False}))
+    json_body(await http.post("/webhooks/endpoints", json=inside), 403)
+    id_ = json_body(await operator.post("/webhooks/endpoints", json=inside), 201)["id"]
+    json_body(await http.patch(f"/webhooks/endpoints/{id_}", json={"dev": True}), 403)
+    json_body(await http.patch(f"/webhooks/endpoints/{id_}", json={"url": "http://127.0.0.1:2/admin"}), 403)
+    json_body(await http.patch(f"/webhooks/endpoints/{id_}", json={"timeout": 3}))
+    json_body(await http.patch(f"/webhooks/endpoints/{id_}", json={"url": "https://example.org/", "dev": False}))
 
 
 async def test_events_are_published_to_the_tenants_endpoints_and_sent_again(http: httpx.AsyncClient) -> None:
-    endpoint = told(await http.post("/webhooks/endpoints", json=HOOK), 201)["id"]
+    endpoint = json_body(await http.post("/webhooks/endpoints", json=HOOK), 201)["id"]
     new = {"type": "order.paid", "body": {"order": 7}, "key": "7"}
-    first = told(await http.post("/webhooks/events", json=new), 201)
+    first = json_body(await http.post("/webhooks/events", json=new), 201)
     assert len(first["deliveries"]) == 1
-    assert told(await http.post("/webhooks/events", json=new), 201)["existing"] is True
-    (it,) = told(await http.get("/webhooks/deliveries", params={"endpoint": endpoint}))["items"]
+    assert json_body(await http.post("/webhooks/events", json=new), 201)["existing"] is True
+    (it,) = json_body(await http.get("/webhooks/deliveries", params={"endpoint": endpoint}))["items"]
     assert (it["id"], it["event_type"], it["status"]) == (first["deliveries"][0], "order.paid", "PENDING")
-    assert told(await http.get(f"/webhooks/deliveries/{it['id']}"))["body"] == '{"order":7}'
-    told(await http.post(f"/jobs/{it['id']}/cancel"))
-    again = told(await http.post(f"/webhooks/deliveries/{it['id']}/redeliver"))
+    assert json_body(await http.get(f"/webhooks/deliveries/{it['id']}"))["body"] == '{"order":7}'
+    json_body(await http.post(f"/jobs/{it['id']}/cancel"))
+    again = json_body(await http.post(f"/webhooks/deliveries/{it['id']}/redeliver"))
     assert again["outcome"] == "copied" and again["delivery"] != it["id"]
-    told(await http.post(f"/webhooks/deliveries/{uuid.uuid4()}/redeliver"), 404)
-    assert told(await http.post(f"/webhooks/endpoints/{endpoint}/test"), 201)["id"]
+    json_body(await http.post(f"/webhooks/deliveries/{uuid.uuid4()}/redeliver"), 404)
+    assert json_body(await http.post(f"/webhooks/endpoints/{endpoint}/test"), 201)["id"]
 
 
 async def test_the_service_needs_the_rights_of_its_role_and_no_others(hf: Holdfast, dsn: str) -> None:
     bearers = serving.token(hf), serving.token(hf, None)
     with serving.with_tasks(Holdfast(f"{dsn} options='-c role=holdfast_service'")) as least:
         async with serving.client(least, bearers[0]) as http, serving.client(least, bearers[1]) as operator:
-            id_ = told(await http.post("/jobs", json={"task": "shop.send", "args": {"to": "a"}}), 201)["id"]
+            id_ = json_body(await http.post("/jobs", json={"task": "shop.send", "args": {"to": "a"}}), 201)["id"]
             for job in ({"delay": 60}, {"dedupe": {"key": "k"}}):
-                told(
+                json_body(
                     await http.post("/jobs", json={"task": "shop.fail", **job}, headers={"Idempotency-Key": str(job)}),
                     201,
                 )
-            told(await http.post("/jobs/many", json={"jobs": [{"task": "shop.fail"}] * 3}), 201)
-            batch = told(await http.post("/batches", json={"name": "b", "jobs": [{"task": "shop.fail"}]}), 201)["id"]
+            json_body(await http.post("/jobs/many", json={"jobs": [{"task": "shop.fail"}] * 3}), 201)
+            batch = json_body(await http.post("/batches", json={"name": "b", "jobs": [{"task": "shop.fail"}]}), 201)[
+                "id"
+            ]
             for path in (f"/jobs/{id_}", "/jobs", "/dead", "/batches", f"/batches/{batch}", "/outbox", "/health/ready",
                          "/usage", "/webhooks/endpoints", "/webhooks/deliveries"):  # fmt: skip
-                told(await http.get(path))
+                json_body(await http.get(path))
             for path in (f"/jobs/{id_}/cancel", f"/batches/{batch}/cancel"):
-                told(await http.post(path))
-            told(await http.post("/dead/retry", json={"all": True}))
-            told(await http.post("/outbox", json={"channel": "email", "payload": 1, "key": "k"}), 201)
-            hook = told(await http.post("/webhooks/endpoints", json=HOOK), 201)["id"]
-            told(await http.post("/webhooks/events", json={"type": "order.paid", "body": 1}), 201)
+                json_body(await http.post(path))
+            json_body(await http.post("/dead/retry", json={"all": True}))
+            json_body(await http.post("/outbox", json={"channel": "email", "payload": 1, "key": "k"}), 201)
+            hook = json_body(await http.post("/webhooks/endpoints", json=HOOK), 201)["id"]
+            json_body(await http.post("/webhooks/events", json={"type": "order.paid", "body": 1}), 201)
             for verb in ("rotate", "disable", "enable"):
-                told(await http.post(f"/webhooks/endpoints/{hook}/{verb}"))
+                json_body(await http.post(f"/webhooks/endpoints/{hook}/{verb}"))
             for path in ("/limits", "/queues", "/workers", f"/jobs/{id_}/why", "/levels"):
-                told(await operator.get(path))
+                json_body(await operator.get(path))
             assert (await operator.get("/metrics")).status_code == 200
-            told(await operator.patch("/limits", json={"key": "k", "concurrency": 1}))
-            told(await operator.post("/queues/mail/pause"))
+            json_body(await operator.patch("/limits", json={"key": "k", "concurrency": 1}))
+            json_body(await operator.post("/queues/mail/pause"))
         with pytest.raises(ConfigurationError, match="may not do this"):
             await least.async_pool.run(least.calls.claim("w", ["default"], 1, 60, None, False, 1))
         await least.aclose()
@@ -281,16 +289,16 @@ async def test_tokens_for_jobs_alone_neither_see_nor_change_deliveries(
         for path in (f"/jobs/{waiting}", f"/jobs/{dead}", f"/jobs/{waiting}?wait=1", f"/jobs/{waiting}/events"):
             assert (await http.get(path)).status_code == 404
         for path in ("/jobs?limit=50", "/jobs?task=holdfast.webhook", "/dead", "/dead?task=holdfast.webhook"):
-            answer = await http.get(path)
-            assert answer.status_code == 200 and waiting not in answer.text and dead not in answer.text
-        assert [each["id"] for each in told(await http.get("/jobs"))["items"]] == [mine]
+            response = await http.get(path)
+            assert response.status_code == 200 and waiting not in response.text and dead not in response.text
+        assert [each["id"] for each in json_body(await http.get("/jobs"))["items"]] == [mine]
         for path in (f"/jobs/{waiting}/cancel", f"/jobs/{dead}/retry"):
             assert (await http.post(path)).status_code == 404
-        said = told(await http.post("/jobs/cancel", json={"ids": [waiting, dead]}))
-        assert {each["outcome"] for each in said["items"]} == {"unknown"}
+        body = json_body(await http.post("/jobs/cancel", json={"ids": [waiting, dead]}))
+        assert {each["outcome"] for each in body["items"]} == {"unknown"}
         for move in ("retry", "discard"):
-            assert told(await http.post(f"/dead/{move}", json={"ids": [dead]}))["ids"] == []
-            assert told(await http.post(f"/dead/{move}", json={"task": "holdfast.webhook"}))["ids"] == []
+            assert json_body(await http.post(f"/dead/{move}", json={"ids": [dead]}))["ids"] == []
+            assert json_body(await http.post(f"/dead/{move}", json={"task": "holdfast.webhook"}))["ids"] == []
         if tenant is None:
             assert (await http.get(f"/jobs/{waiting}/why")).status_code == 404
     assert sql("select id, status::text, attempts from jobs order by id") == before
@@ -301,9 +309,9 @@ async def test_tokens_for_jobs_and_webhooks_see_and_change_deliveries_as_jobs(
 ) -> None:
     shop.webhooks.add("https://hook.example/path", tenant="acme")
     (delivery,) = shop.webhooks.publish(None, Event("pay.made", {}, tenant="acme")).deliveries
-    assert told(await http.get(f"/jobs/{delivery}"))["task"] == "holdfast.webhook"
+    assert json_body(await http.get(f"/jobs/{delivery}"))["task"] == "holdfast.webhook"
     reads = serving.token(shop, "acme", ["jobs:read", "jobs:write", "webhooks:read"])
     async with serving.client(shop, reads) as other:
-        assert [each["id"] for each in told(await other.get("/jobs"))["items"]] == [delivery]
+        assert [each["id"] for each in json_body(await other.get("/jobs"))["items"]] == [delivery]
         assert (await other.post(f"/jobs/{delivery}/cancel")).status_code == 404
-    assert told(await http.post(f"/jobs/{delivery}/cancel"))["outcome"] == "canceled"
+    assert json_body(await http.post(f"/jobs/{delivery}/cancel"))["outcome"] == "canceled"

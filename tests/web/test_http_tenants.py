@@ -1,4 +1,4 @@
-"""No tenant sees, changes or learns of what is another's: every endpoint, with canaries."""
+"""No tenant sees, changes or learns of another tenant's data: every endpoint, with canaries."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from holdfast import Holdfast
 from holdfast.web import app
 
 TENANTS = ("ada", "bob", "eve")
-# Everything that could tell of a change, or of rows: what a tenant does must leave the others' as they were.
+# Everything that could reveal a change, or rows: what a tenant does must leave other tenants' values unchanged.
 STATE = """
     select 'job', j.id::text, (to_jsonb(j) - 'heartbeat_at')::text from jobs j where tenant = any (%s)
     union all select 'batch', b.id::text, b::text from batch_progress b where tenant = any (%s)
@@ -39,7 +39,7 @@ OPERATORS = re.compile(r"/v1/(limits|keys|queues|workers|metrics|levels)|/why$")
 
 
 class World:
-    """What three tenants have: things of every kind, with a word in each that nobody else may read."""
+    """What three tenants have: things of every kind, with a word in each that no other tenant may read."""
 
     def __init__(self, shop: Holdfast, sql: Sql) -> None:
         self.ids: dict[str, dict[str, list[str]]] = {each: {} for each in TENANTS}
@@ -76,13 +76,13 @@ class World:
 
 
 def endpoints(shop: Holdfast) -> list[tuple[str, str]]:
-    """Every method and path that the service has."""
+    """Return every method and path of the service."""
     paths = app(shop).openapi()["paths"]
     return [(method.upper(), path) for path, ways in sorted(paths.items()) for method in sorted(ways)]
 
 
 def test_every_endpoint_with_a_body_is_tried_below(shop: Holdfast) -> None:
-    """Somebody who adds one must say here what to send, or it is not tried for leaks."""
+    """A new endpoint needs an entry here, or it is not tried for leaks."""
     described = app(shop).openapi()["paths"]
     needs = {
         f"{method.upper()} {path}" for path, ways in described.items() for method, way in ways.items()
@@ -91,7 +91,7 @@ def test_every_endpoint_with_a_body_is_tried_below(shop: Holdfast) -> None:
     assert needs == set(BODIES)
 
 
-async def test_no_endpoint_tells_or_changes_anything_of_another_tenant(
+async def test_no_endpoint_shows_or_changes_anything_of_another_tenant(
     shop: Holdfast, sql: Sql, seeded: random.Random
 ) -> None:
     world = World(shop, sql)
@@ -104,15 +104,15 @@ async def test_no_endpoint_tells_or_changes_anything_of_another_tenant(
         for method, path in endpoints(shop):
             for victim in others:
                 for request in requests(method, path, world, victim):
-                    answer = await http.request(**request)
-                    check(answer, request, hidden)
+                    response = await http.request(**request)
+                    check(response, request, hidden)
                     tried += 1
     assert tried > 150
     assert sql(STATE, [others] * 3) == before
 
 
 def requests(method: str, path: str, world: World, victim: str) -> list[dict[str, Any]]:
-    """Requests that name another tenant's things in every place there is."""
+    """Return requests that name another tenant's things in every possible place."""
     foreign = world.ids[victim]
     name = next(iter(re.findall(r"{(\w+)}", path)), None)
     body = BODIES.get(f"{method} {path}")
@@ -125,7 +125,7 @@ def requests(method: str, path: str, world: World, victim: str) -> list[dict[str
         {"method": method, "url": re.sub(r"{\w+}", id_, path).removeprefix("/v1"), "json": body, "params": params}
         for id_ in (foreign.get(name, ["default"]) if name else [""])
     ]
-    if method == "GET" and name is None:  # lists also without a word of whose, and by the ids of others
+    if method == "GET" and name is None:  # lists also without an owner, and by the ids of other tenants
         made.append({**made[0], "params": {}})
         made.append({**made[0], "params": {"batch": foreign["batch_id"][0]}})
         made.append({**made[0], "params": {"endpoint": foreign["endpoint_id"][0]}})
@@ -135,20 +135,20 @@ def requests(method: str, path: str, world: World, victim: str) -> list[dict[str
     return made
 
 
-def check(answer: httpx.Response, request: dict[str, Any], hidden: set[str]) -> None:
+def check(response: httpx.Response, request: dict[str, Any], hidden: set[str]) -> None:
     sent = f"{request['url']} {request['json']} {request['params']}"
-    assert answer.status_code < 500, (request, answer.text)
-    told = answer.text + str(answer.headers)
-    # What the request itself named may be repeated in an error; nothing else.
-    assert [word for word in hidden if word in told and word not in sent] == [], request
+    assert response.status_code < 500, (request, response.text)
+    text = response.text + str(response.headers)
+    # An error may repeat what the request itself named; nothing else.
+    assert [word for word in hidden if word in text and word not in sent] == [], request
     if OPERATORS.search("/v1" + request["url"]):
-        assert answer.status_code == 403, request
+        assert response.status_code == 403, request
     elif re.search(r"/[0-9a-f]{8}-", request["url"]):
-        assert answer.status_code == 404, (request, answer.text)
-        assert answer.json()["type"].endswith(":not-found")
+        assert response.status_code == 404, (request, response.text)
+        assert response.json()["type"].endswith(":not-found")
 
 
-async def test_a_foreign_id_and_one_that_nobody_has_are_answered_alike(shop: Holdfast, sql: Sql) -> None:
+async def test_a_foreign_id_and_an_unknown_one_get_the_same_response(shop: Holdfast, sql: Sql) -> None:
     world = World(shop, sql)
     nobodys = "00000000-0000-7000-8000-000000000000"
     async with serving.client(shop, serving.token(shop, "ada")) as http:
@@ -156,12 +156,12 @@ async def test_a_foreign_id_and_one_that_nobody_has_are_answered_alike(shop: Hol
             name = next(iter(re.findall(r"{(\w+)}", path)), None)
             if name in (None, "queue") or OPERATORS.search(path):
                 continue
-            answers = []
+            responses = []
             for id_ in (nobodys, world.ids["bob"][name][0]):
                 url = path.replace("{" + name + "}", id_).removeprefix("/v1")
-                answer = await http.request(method, url, json=BODIES.get(f"{method} {path}"))
-                answers.append((answer.status_code, answer.text.replace(id_, "ID")))
-            assert answers[0] == answers[1] and answers[0][0] == 404, (method, path)
+                response = await http.request(method, url, json=BODIES.get(f"{method} {path}"))
+                responses.append((response.status_code, response.text.replace(id_, "ID")))
+            assert responses[0] == responses[1] and responses[0][0] == 404, (method, path)
 
 
 async def test_each_tenant_finds_all_that_is_its_own(shop: Holdfast, sql: Sql) -> None:
@@ -171,14 +171,14 @@ async def test_each_tenant_finds_all_that_is_its_own(shop: Holdfast, sql: Sql) -
             for kind, path in [("job_id", "/jobs"), ("batch_id", "/batches"), ("message_id", "/outbox"),
                                ("endpoint_id", "/webhooks/endpoints"), ("delivery_id", "/webhooks/deliveries"),
                                ("dead", "/dead")]:  # fmt: skip
-                told = (await http.get(path)).text
-                assert [id_ for id_ in world.ids[tenant][kind] if id_ not in told] == [], path
+                text = (await http.get(path)).text
+                assert [id_ for id_ in world.ids[tenant][kind] if id_ not in text] == [], path
             assert world.canary(tenant) in (await http.get("/usage")).text
 
 
-async def test_without_a_token_no_endpoint_but_health_answers(shop: Holdfast) -> None:
+async def test_without_a_token_only_health_endpoints_respond(shop: Holdfast) -> None:
     async with serving.client(shop) as http:
         for method, path in endpoints(shop):
             url = re.sub(r"{\w+}", "00000000-0000-7000-8000-000000000000", path).removeprefix("/v1")
-            answer = await http.request(method, url, json=BODIES.get(f"{method} {path}"))
-            assert answer.status_code == (200 if "/health/" in path else 401), (method, path)
+            response = await http.request(method, url, json=BODIES.get(f"{method} {path}"))
+            assert response.status_code == (200 if "/health/" in path else 401), (method, path)

@@ -1,4 +1,4 @@
-"""The way past the framework: it answers as the long way would, and takes only what it is sure of."""
+"""The fast path past the framework: it responds as the framework would, and takes only what it is sure of."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ DEEP = b'{"task":"shop.send","args":{"to":' + b"[" * 100_000 + b"]" * 100_000 + 
 
 @pytest.fixture(name="long_ways")
 def long_ways_fixture(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Paths of the requests that the framework saw."""
-    seen: list[str] = []
+    """Paths of the requests that reached the framework."""
+    calls: list[str] = []
     begin = Quick.__init__
 
     def counting(self: Quick, inner: Any, **options: Any) -> None:
         async def counted(scope: Any, receive: Any, send: Any) -> None:
-            seen.append(scope.get("path", ""))
+            calls.append(scope.get("path", ""))
             await inner(scope, receive, send)
 
         begin(self, counted, **options)
 
     monkeypatch.setattr(Quick, "__init__", counting)
-    return seen
+    return calls
 
 
 async def ready(http: httpx.AsyncClient, long_ways: list[str]) -> str:
     """Return the id of a new job; its token is remembered from then on."""
-    made = serving.told(await http.post("/jobs", json={"task": "shop.send", "args": {"to": "ada"}}), 201)
+    made = serving.json_body(await http.post("/jobs", json={"task": "shop.send", "args": {"to": "ada"}}), 201)
     assert long_ways == []
     return str(made["id"])
 
@@ -55,7 +55,7 @@ def same(quick: httpx.Response, long: httpx.Response) -> None:
     )  # fmt: skip
 
 
-async def test_a_look_is_answered_past_the_framework_as_it_would_be_by_it(
+async def test_the_fast_path_responds_to_a_read_as_the_framework_would(
     long_ways: list[str], http: httpx.AsyncClient
 ) -> None:
     id_ = await ready(http, long_ways)
@@ -121,8 +121,8 @@ async def test_what_is_unusual_goes_the_long_way(long_ways: list[str], shop: Hol
     assert len(long_ways) == 5
     reader = serving.token(shop, scopes=["jobs:read"])
     for _ in range(2):  # the second time the token is remembered, and still not for this
-        answer = await http.post("/jobs", content=body, headers=JSON | {"Authorization": f"Bearer {reader}"})
-        serving.problem(answer, 403, "missing-scope")
+        response = await http.post("/jobs", content=body, headers=JSON | {"Authorization": f"Bearer {reader}"})
+        serving.problem(response, 403, "missing-scope")
 
 
 async def test_a_revoked_token_is_not_remembered_for_ever(
@@ -149,8 +149,8 @@ async def test_a_token_that_is_revoked_while_the_body_comes_makes_no_job(
         later[0] = 1e9
         yield body[9:]
 
-    answer = await http.post("/jobs", content=slow(), headers=JSON | {"Content-Length": str(len(body))})
-    serving.problem(answer, 401, "unauthorized")
+    response = await http.post("/jobs", content=slow(), headers=JSON | {"Content-Length": str(len(body))})
+    serving.problem(response, 401, "unauthorized")
     assert sql("select count(*) from live") == [(1,)]
 
 
@@ -162,10 +162,10 @@ async def test_a_body_longer_than_it_says_is_refused_as_too_long(
     async with serving.client(shop, serving.token(shop)) as http:
         await ready(http, long_ways)
         both = JSON | {"Content-Length": "3", "Transfer-Encoding": "chunked"}
-        answer = await http.post(
+        response = await http.post(
             "/jobs", content=b'{"task":"shop.send","args":{"to":"%b"}}' % (b"a" * 2000), headers=both
         )
-        serving.problem(answer, 413, "too-large")
+        serving.problem(response, 413, "too-large")
 
 
 async def test_a_job_whose_fate_is_not_known_is_not_sent_again(
@@ -179,8 +179,8 @@ async def test_a_job_whose_fate_is_not_known_is_not_sent_again(
         raise DatabaseUnavailable("the answer was lost")
 
     monkeypatch.setattr(Service, "enqueue", lost)
-    answer = await http.post("/jobs", json={"task": "shop.send", "args": {"to": "ada"}})
-    serving.problem(answer, 503, "unavailable")
+    response = await http.post("/jobs", json={"task": "shop.send", "args": {"to": "ada"}})
+    serving.problem(response, 503, "unavailable")
     assert len(sent) == 1 and long_ways == []
 
 
@@ -201,7 +201,7 @@ async def test_inside_another_application_it_is_found_too(long_ways: list[str], 
     bearer = {"Authorization": f"Bearer {serving.token(shop)}"}
     transport = httpx.ASGITransport(outer)
     async with httpx.AsyncClient(transport=transport, base_url="http://it/holdfast/v1", headers=bearer) as http:
-        made = serving.told(await http.post("/jobs", json={"task": "shop.send", "args": {"to": "ada"}}), 201)
+        made = serving.json_body(await http.post("/jobs", json={"task": "shop.send", "args": {"to": "ada"}}), 201)
         long_ways.clear()
         assert (await http.get(f"/jobs/{made['id']}")).status_code == 200
         assert (await http.post("/jobs", json={"task": "shop.send", "args": {"to": "bob"}})).status_code == 201

@@ -1,4 +1,4 @@
-"""Each tenant has its places, and waits for no other tenant's."""
+"""Each tenant has its own places, and waits for no other tenant's."""
 
 from __future__ import annotations
 

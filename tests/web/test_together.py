@@ -1,4 +1,4 @@
-"""Wishes that come together go into one call, and each has its own answer."""
+"""Request coalescing: concurrent requests go into one call, and each gets its own result."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from holdfast.model.token import Caller
 from holdfast.web.service import Service
 from holdfast.web.together import MOST_BYTES, PATIENCE, Together
 
-NOBODY = Caller("1", "test", None, frozenset(), None)
+NO_TENANT = Caller("1", "test", None, frozenset(), None)
 
 
 async def test_what_comes_while_a_call_is_under_way_goes_into_the_next() -> None:
@@ -33,9 +33,9 @@ async def test_what_comes_while_a_call_is_under_way_goes_into_the_next() -> None
     asking = [asyncio.create_task(together.ask(n)) for n in range(50)]
     await asyncio.sleep(0)
     go.set()
-    answers = await asyncio.gather(*asking, return_exceptions=True)
-    assert [each for n, each in enumerate(answers) if n != 3] == [n * 2 for n in range(50) if n != 3]
-    assert isinstance(answers[3], ValueError)
+    results = await asyncio.gather(*asking, return_exceptions=True)
+    assert [each for n, each in enumerate(results) if n != 3] == [n * 2 for n in range(50) if n != 3]
+    assert isinstance(results[3], ValueError)
     assert sum(calls) == 50 and len(calls) <= 2
 
 
@@ -56,7 +56,7 @@ async def test_a_wish_that_fails_a_call_fails_alone() -> None:
     assert calls < 30  # halves of the rest, not each by itself
 
 
-async def test_an_unreachable_database_fails_all_wishes_of_a_call_and_is_not_asked_again_for_each() -> None:
+async def test_an_unreachable_database_fails_all_requests_of_a_call_and_is_not_tried_again_for_each() -> None:
     calls = 0
 
     async def act(wishes: Sequence[int]) -> list[int]:
@@ -83,7 +83,7 @@ async def test_what_is_large_goes_into_a_call_of_its_own() -> None:
     assert all(sum(each) <= MOST_BYTES or len(each) == 1 for each in calls) and len(calls) == 5
 
 
-async def test_whoever_goes_away_leaves_the_others_their_answers() -> None:
+async def test_a_request_that_goes_away_leaves_the_results_of_other_requests() -> None:
     go = asyncio.Event()
 
     async def act(wishes: Sequence[int]) -> list[int]:
@@ -104,14 +104,14 @@ async def test_a_job_that_the_database_refuses_spoils_no_other(hf: Holdfast) -> 
     service = Service(serving.with_tasks(hf))
     jobs = [NewJob(ids.make(), "shop.fail", b"{}", max_attempts=1) for _ in range(20)]
     jobs[7].queue = "a/b"
-    told = await asyncio.gather(*(service.enqueue(job, NOBODY) for job in jobs), return_exceptions=True)
-    assert isinstance(told[7], UsageError)
+    results = await asyncio.gather(*(service.enqueue(job, NO_TENANT) for job in jobs), return_exceptions=True)
+    assert isinstance(results[7], UsageError)
     assert {job.id for job in jobs if job is not jobs[7]} == {each.id for each in hf.list_jobs()}
     await hf.aclose()
 
 
-async def test_whoever_asks_again_the_moment_it_is_answered_is_answered_again() -> None:
-    """A call that is just ending brings no more answers, so it must not count as one that is under way."""
+async def test_a_request_right_after_a_result_gets_its_own_result() -> None:
+    """A call that is just ending brings no more results, so it must not count as one that is under way."""
     together: Together[int, int] = Together(doubled, at_once=1)
     async with asyncio.timeout(20):
         for n in range(5):
@@ -148,7 +148,7 @@ async def test_one_slow_call_holds_up_neither_those_who_wait_nor_those_who_come_
         assert await asyncio.gather(*map(together.ask, range(5, 9))) == [10, 12, 14, 16]
 
 
-async def test_the_slow_call_leaves_what_waits_to_the_one_beside_it_and_nobody_is_forgotten() -> None:
+async def test_a_slow_call_leaves_waiting_requests_to_the_one_beside_it_and_none_is_forgotten() -> None:
     gates, begun = [asyncio.Event() for _ in range(3)], [asyncio.Event() for _ in range(3)]
 
     async def act(wishes: list[int]) -> list[int]:
@@ -168,7 +168,7 @@ async def test_the_slow_call_leaves_what_waits_to_the_one_beside_it_and_nobody_i
         assert await asyncio.gather(*asking) == [0, 1, 2]
 
 
-async def test_beside_a_slow_call_whoever_comes_alone_is_answered_at_once() -> None:
+async def test_beside_a_slow_call_a_single_request_gets_its_result_at_once() -> None:
     go, begun = asyncio.Event(), asyncio.Event()
 
     async def act(wishes: list[int]) -> list[int]:
@@ -180,7 +180,7 @@ async def test_beside_a_slow_call_whoever_comes_alone_is_answered_at_once() -> N
     together: Together[int, int] = Together(act)
     slow = asyncio.create_task(together.ask(0))
     await begun.wait()
-    assert await together.ask(1) == 1  # after some patience
+    assert await together.ask(1) == 1  # after a while
     loop = asyncio.get_running_loop()
     began = loop.time()
     for n in range(2, 22):

@@ -1,4 +1,4 @@
-"""Tokens of the service: what is kept of them, what they open, and for how long."""
+"""Tokens of the service: what is stored of them, what they permit, and for how long."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_a_revoked_or_expired_token_opens_nothing(hf: Holdfast, sql: Sql) -> Non
         hf.tokens.revoke("00000000-0000-7000-8000-000000000000")
 
 
-def test_its_last_use_is_written_at_most_once_a_minute_and_waits_for_nobody(hf: Holdfast, sql: Sql) -> None:
+def test_its_last_use_is_written_at_most_once_a_minute_and_waits_for_no_lock(hf: Holdfast, sql: Sql) -> None:
     token, info = hf.tokens.create("a", tenant="acme", scopes=["jobs:read"])
     assert info.last_used_at is None
     used(hf, token)
@@ -68,7 +68,7 @@ def test_its_last_use_is_written_at_most_once_a_minute_and_waits_for_nobody(hf: 
     done = threading.Event()
     asking = threading.Thread(target=lambda: (used(hf, token), done.set()))
     asking.start()
-    assert done.wait(20)  # somebody has the row, and it is not waited for
+    assert done.wait(20)  # another session has the row, and it is not waited for
     sql("rollback")
     asking.join()
     used(hf, token)
@@ -87,16 +87,16 @@ def test_what_a_token_cannot_be_is_refused(hf: Holdfast, sql: Sql) -> None:
     assert sql("select count(*) from api_tokens") == [(0,)]
 
 
-def test_one_function_decides_who_sees_a_row_and_in_doubt_nobody_does(sql: Sql) -> None:
+def test_one_function_decides_who_sees_a_row_and_denies_in_doubt(sql: Sql) -> None:
     ask = "select may_see(%s, %s::text, %s::text)"
-    for everyone, who, tenant, seen in [
+    for everyone, who, tenant, visible in [
         (True, None, "a", True), (True, None, None, True), (False, "a", "a", True), (False, "a", "b", False),
         (False, "a", None, False), (False, None, None, False), (False, None, "a", False), (None, None, None, False),
     ]:  # fmt: skip
-        assert sql(ask, [everyone, who, tenant]) == [(seen,)], (everyone, who, tenant)
+        assert sql(ask, [everyone, who, tenant]) == [(visible,)], (everyone, who, tenant)
 
 
-def test_of_some_jobs_those_are_seen_that_are_the_callers_wherever_they_are(each_hf: Holdfast, each_sql: Sql) -> None:
+def test_of_some_jobs_the_callers_own_are_visible_wherever_they_are(each_hf: Holdfast, each_sql: Sql) -> None:
     @each_hf.task(name="t")
     def handler() -> None: ...
 
@@ -117,15 +117,15 @@ def test_of_some_jobs_those_are_seen_that_are_the_callers_wherever_they_are(each
     mine, others, nobodys = made("mine"), made("other"), made(None)
     every = list(mine | others | nobodys)
 
-    def seen(everyone: bool, who: str | None) -> set[str]:
+    def visible(everyone: bool, who: str | None) -> set[str]:
         return {str(i) for i in each_sql("select seen_jobs(%s, %s, true, %s::uuid[])", [everyone, who, every])[0][0]}
 
-    assert seen(False, "mine") == mine
-    assert seen(True, None) == mine | others | nobodys
-    assert seen(False, None) == set()
+    assert visible(False, "mine") == mine
+    assert visible(True, None) == mine | others | nobodys
+    assert visible(False, None) == set()
 
 
-def test_a_repeated_request_finds_its_answer_and_another_with_its_key_is_told(each_sql: Sql) -> None:
+def test_a_repeated_request_finds_its_response_and_another_with_its_key_is_refused(each_sql: Sql) -> None:
     begin = "select outcome, status, body from begin_answer(%s, 'k', %s)"
     assert each_sql(begin, ["acme", b"1"]) == [("new", None, None)]
     each_sql("select keep_answer('acme', 'k', 201::smallint, 'made')")
@@ -134,7 +134,7 @@ def test_a_repeated_request_finds_its_answer_and_another_with_its_key_is_told(ea
     assert each_sql(begin, ["other", b"1"]) == [("new", None, None)]
 
 
-def test_answers_are_pruned_after_a_day(sql: Sql) -> None:
+def test_responses_are_pruned_after_a_day(sql: Sql) -> None:
     sql("select begin_answer('o', k, 'x') from unnest('{old,new}'::text[]) k")
     sql("update answers set created_at = created_at - interval '25 hours' where key = 'old'")
     sql("select prune()")
@@ -147,18 +147,18 @@ def cli(dsn: str, *arguments: str) -> Any:
 
 def test_tokens_are_made_listed_and_revoked_on_the_command_line(hf: Holdfast, dsn: str) -> None:
     made = cli(dsn, "tokens", "create", "web tier", "--tenant", "acme", "--scopes", "jobs:read, jobs:write", "--json")
-    told = json.loads(made.stdout)
-    assert used(hf, told["token"]).id == told["id"]
-    assert told["expires_at"] is None and told["scopes"] == ["jobs:read", "jobs:write"]
+    token = json.loads(made.stdout)
+    assert used(hf, token["token"]).id == token["id"]
+    assert token["expires_at"] is None and token["scopes"] == ["jobs:read", "jobs:write"]
     plain = cli(dsn, "tokens", "create", "ops", "--all-tenants", "--scopes", "admin", "--expires", "90d")
     assert used(hf, plain.stdout.strip()).everyone
     listed = cli(dsn, "tokens")
-    assert "web tier" in listed.stdout and "(all)" in listed.stdout and told["token"] not in listed.stdout
+    assert "web tier" in listed.stdout and "(all)" in listed.stdout and token["token"] not in listed.stdout
     assert [each["name"] for each in json.loads(cli(dsn, "tokens", "list", "--tenant", "acme", "--json").stdout)] == [
         "web tier"
     ]
-    assert cli(dsn, "tokens", "revoke", told["id"]).stdout == f"revoked token {told['id']}\n"
-    assert used(hf, told["token"]) is None
+    assert cli(dsn, "tokens", "revoke", token["id"]).stdout == f"revoked token {token['id']}\n"
+    assert used(hf, token["token"]) is None
 
 
 def test_lists_say_which_tokens_are_valid_expired_or_revoked(hf: Holdfast, dsn: str, sql: Sql) -> None:
@@ -171,7 +171,7 @@ def test_lists_say_which_tokens_are_valid_expired_or_revoked(hf: Holdfast, dsn: 
         assert any(made[name] in line and state in line for line in shown)
 
 
-def test_whose_a_token_is_must_be_said(hf: Holdfast, dsn: str) -> None:
+def test_the_owner_of_a_token_must_be_given(hf: Holdfast, dsn: str) -> None:
     for whose in ([], ["--tenant", "acme", "--all-tenants"]):
         result = cli(dsn, "tokens", "create", "x", "--scopes", "jobs:read", *whose)
         assert result.exit_code == 2 and "--all-tenants" in result.output

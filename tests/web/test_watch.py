@@ -1,4 +1,4 @@
-"""Those who wait for jobs: told soon, by one query for all of them."""
+"""Requests that wait for jobs: notified soon, by one query for all of them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import httpx
 import pytest
 import serving
 from running import until
-from serving import Sql, http_fixture, shop_fixture, told  # noqa: F401 - fixtures
+from serving import Sql, http_fixture, json_body, shop_fixture  # noqa: F401 - fixtures
 
 from holdfast import Holdfast
 from holdfast.store.calls import Call
@@ -20,36 +20,36 @@ from holdfast.web import jobs, watch
 async def test_five_hundred_who_wait_cost_one_query_in_each_interval(
     shop: Holdfast, http: httpx.AsyncClient, sql: Sql, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[tuple[float, str]] = []
+    queries: list[tuple[float, str]] = []
     run = shop.async_pool.run
 
     async def noting(call: Call[Any], conn: Any = None) -> Any:
-        asked.append((time.monotonic(), "marks" if "job_marks" in call.sql else "other"))
+        queries.append((time.monotonic(), "marks" if "job_marks" in call.sql else "other"))
         return await run(call, conn)
 
-    ids = told(await http.post("/jobs/many", json={"jobs": [{"task": "shop.fail"}] * 500}), 201)["ids"]
+    ids = json_body(await http.post("/jobs/many", json={"jobs": [{"task": "shop.fail"}] * 500}), 201)["ids"]
     monkeypatch.setattr(shop.async_pool, "run", noting)
     http.headers["Authorization"] = f"Bearer {serving.token(shop, None)}"  # of one tenant fewer may wait
     waiting = [asyncio.create_task(http.get(f"/jobs/{id_}", params={"wait": 50})) for id_ in ids]
     await until(lambda: jobs.waiting() == 500)
-    await until(lambda: [kind for _, kind in asked[-4:]] == ["marks"] * 4)  # the first looks are over
-    began, from_here = time.monotonic(), len(asked)
-    await until(lambda: len(asked) >= from_here + 5)
+    await until(lambda: [kind for _, kind in queries[-4:]] == ["marks"] * 4)  # the first looks are over
+    began, from_here = time.monotonic(), len(queries)
+    await until(lambda: len(queries) >= from_here + 5)
     took = time.monotonic() - began
-    assert {kind for _, kind in asked[from_here:]} == {"marks"}
-    assert len(asked) - from_here <= took / watch.EVERY + 1
+    assert {kind for _, kind in queries[from_here:]} == {"marks"}
+    assert len(queries) - from_here <= took / watch.EVERY + 1
     sql("select finish(array_agg(id), array_agg(token)) from claim('w', '{default}', 500)")
-    answers = await asyncio.gather(*waiting)
-    assert {answer.json()["status"] for answer in answers} == {"succeeded"}
+    responses = await asyncio.gather(*waiting)
+    assert {response.json()["status"] for response in responses} == {"succeeded"}
     assert not jobs.waiting()
 
 
 async def test_a_change_of_any_kind_is_a_new_mark(shop: Holdfast, sql: Sql) -> None:
     id_ = shop.tasks["shop.fail"].enqueue().id
-    seen: list[str] = []
+    marks: list[str] = []
 
     def note() -> None:
-        seen.extend(sql("select job_marks(%s::uuid[])", [[id_]])[0][0])
+        marks.extend(sql("select job_marks(%s::uuid[])", [[id_]])[0][0])
 
     note()
     token = sql("select token from claim('w')")[0][0]
@@ -63,14 +63,14 @@ async def test_a_change_of_any_kind_is_a_new_mark(shop: Holdfast, sql: Sql) -> N
     note()
     sql("select finish(array_agg(id), array_agg(token)) from claim('w')")
     note()
-    assert len(set(seen)) == 6
+    assert len(set(marks)) == 6
 
 
-async def test_whoever_waits_hears_at_once_that_the_database_is_away() -> None:
+async def test_a_waiting_request_fails_at_once_when_the_database_is_away() -> None:
     async def broken(ids: Any) -> list[str]:
         raise OSError("away")
 
-    with watch.Watch(broken).on("a job") as seen:
+    with watch.Watch(broken).on("a job") as mark:
         async with asyncio.timeout(20):
-            await seen.changed(60)
-            await seen.changed(60)
+            await mark.changed(60)
+            await mark.changed(60)

@@ -36,7 +36,7 @@ def app_fixture(dsn: str) -> Iterator[Holdfast]:
 
 
 def alive(pid: int) -> bool:
-    """Whether a process runs; one that has ended and waits to be reaped does not."""
+    """Return whether a process runs; one that has ended and waits to be reaped does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):
@@ -53,7 +53,7 @@ def children(pid: int) -> list[int]:
 
 
 async def pids(file: Path) -> list[int]:
-    """What a handler noted, once it has."""
+    """Return what a handler recorded, once it has."""
     await asyncio.to_thread(wait_until, file.exists)
     return [int(each) for each in (await asyncio.to_thread(file.read_text)).split()]
 
@@ -67,7 +67,7 @@ async def gone(pid: int, seconds: float = PATIENCE) -> None:
 
 @asynccontextmanager
 async def processes(**settings: Any) -> AsyncIterator[Processes]:
-    """One place for child processes, without a worker and a database."""
+    """Run one place for child processes, without a worker and a database."""
     pool = Processes(Settings(child_processes=1, **settings), lambda: False)
     try:
         yield pool
@@ -77,15 +77,15 @@ async def processes(**settings: Any) -> AsyncIterator[Processes]:
 
 
 def job(**payload: object) -> Job:
-    """A claimed job as a worker holds it."""
+    """Return a claimed job as a worker holds it."""
     row = (ids.make(), 7, "", json.dumps(payload), 1, 5, "default", 2, None, 0.0, None, None, 0, None, None)
     return Job(row, Lease(7, 1, 0.0, 60.0))
 
 
-def unheard(job: Job, done: float, total: float | None, message: str | None) -> None:
-    """Takes a report of progress."""
+def discard(job: Job, done: float, total: float | None, message: str | None) -> None:
+    """Ignore a report of progress."""
 
 
-def told(info: Any) -> dict[str, Any]:
+def last_error(info: Any) -> dict[str, Any]:
     assert info.last_error is not None
     return dict(info.last_error)

@@ -23,7 +23,7 @@ def counts(info: BatchInfo | None) -> tuple[str, int, int, int, int, int]:
 
 
 async def test_a_batch_counts_how_its_jobs_end_and_calls_back_once(hf: Holdfast) -> None:
-    told: list[tuple[str, str | None]] = []
+    results: list[tuple[str, str | None]] = []
 
     @hf.task(retry=Retry.fixed(0, max_attempts=2))
     async def row(n: int) -> None:
@@ -36,7 +36,7 @@ async def test_a_batch_counts_how_its_jobs_end_and_calls_back_once(hf: Holdfast)
 
     @hf.task()
     async def imported(batch: str, *, ctx: Context = CONTEXT) -> None:
-        told.append((batch, ctx.tenant))
+        results.append((batch, ctx.tenant))
 
     with hf.batch("import", tenant="acme", on_done=imported) as batch:
         ids = row.using(batch=batch).enqueue_many(range(200)).ids
@@ -49,7 +49,7 @@ async def test_a_batch_counts_how_its_jobs_end_and_calls_back_once(hf: Holdfast)
         assert (await ended(hf, info.callback)).status is Status.SUCCEEDED
     job = one.info()
     assert job is not None and (job.batch, job.tenant) == (batch.id, "acme")
-    assert told == [(batch.id, "acme")] and len(set(ids)) == 200
+    assert results == [(batch.id, "acme")] and len(set(ids)) == 200
     assert info.created_at and info.started_at and info.finished_at
 
 
@@ -109,7 +109,7 @@ async def test_jobs_may_be_added_from_a_job_of_a_running_batch_but_not_to_one_th
 
 async def test_a_batch_is_canceled_with_all_that_waits_and_runs(hf: Holdfast) -> None:
     entered = asyncio.Event()
-    told: list[str] = []
+    results: list[str] = []
 
     @hf.task()
     async def slow(n: int) -> None:
@@ -118,7 +118,7 @@ async def test_a_batch_is_canceled_with_all_that_waits_and_runs(hf: Holdfast) ->
 
     @hf.task()
     async def over(batch: str) -> None:
-        told.append(batch)
+        results.append(batch)
 
     async with hf.batch("import", on_done=over) as batch:
         await slow.using(batch=batch).aenqueue_many(range(2500))
@@ -128,7 +128,7 @@ async def test_a_batch_is_canceled_with_all_that_waits_and_runs(hf: Holdfast) ->
         assert await batch.acancel() >= 2500
         info = await batch.ajoin(40)
         assert counts(info) == ("canceled", 2510, 2510, 0, 0, 2510)
-        await until(lambda: told == [batch.id])
+        await until(lambda: results == [batch.id])
         assert await batch.acancel() == 0
         with pytest.raises(UsageError, match="been canceled and takes no more"):
             await slow.using(batch=batch).aenqueue(1)
@@ -150,8 +150,8 @@ async def test_a_block_that_raises_cancels_its_batch(hf: Holdfast) -> None:
     assert counts(batch.info()) == ("canceled", 10, 10, 0, 0, 10)
 
 
-async def test_a_block_that_raises_is_heard_even_if_its_batch_cannot_be_canceled(hf: Holdfast, dsn: str) -> None:
-    """Somebody who may only enqueue cannot cancel; what broke the block is still what is raised."""
+async def test_a_block_that_raises_propagates_even_if_its_batch_cannot_be_canceled(hf: Holdfast, dsn: str) -> None:
+    """A role that may only enqueue cannot cancel; the block's own error is still raised."""
     enqueuer = Holdfast(psycopg.conninfo.make_conninfo(dsn, options="-c role=holdfast_enqueue"))
     batch, other = enqueuer.batch("import"), enqueuer.batch("import")
     with pytest.raises(RuntimeError, match="half way") as caught, batch:
@@ -229,7 +229,7 @@ def test_workers_that_end_a_batch_at_once_enqueue_its_callback_once(hf: Holdfast
 
 
 async def test_a_transaction_of_the_callers_does_not_hold_up_a_worker(hf: Holdfast, dsn: str) -> None:
-    """Somebody adds to a running batch and keeps the transaction open: the jobs of others go on."""
+    """A caller adds to a running batch and keeps the transaction open: other jobs go on."""
 
     @hf.task()
     async def row(n: int) -> None: ...

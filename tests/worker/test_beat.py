@@ -1,4 +1,4 @@
-"""A worker's event loop that a handler blocks: what the log says, and what becomes of its leases."""
+"""A worker's event loop that a handler blocks: what is logged, and what becomes of its leases."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def events(caplog: pytest.LogCaptureFixture, event: str) -> list[dict[str, Any]]
     return [vars(each)["fields"] for each in caplog.records if getattr(each, "event", None) == event]
 
 
-def said(caplog: pytest.LogCaptureFixture, event: str) -> bool:
+def logged(caplog: pytest.LogCaptureFixture, event: str) -> bool:
     return bool(events(caplog, event))
 
 
@@ -34,7 +34,7 @@ async def test_a_blocked_loop_is_logged_with_its_handler_and_stack(
     hf: Holdfast, caplog: pytest.LogCaptureFixture, nested: bool
 ) -> None:
     def wait_for_the_log() -> None:
-        wait_until(lambda: said(caplog, "event loop is blocked"))
+        wait_until(lambda: logged(caplog, "event loop is blocked"))
 
     async def inner() -> None:
         wait_for_the_log()
@@ -56,15 +56,15 @@ async def test_a_blocked_loop_is_logged_with_its_handler_and_stack(
             await waits.aenqueue_many([()] * 3)
             job = await blocks.aenqueue()
             assert (await ended(hf, job.id)).status is Status.SUCCEEDED
-            await until(lambda: said(caplog, "event loop runs again"))
-    (told,) = events(caplog, "event loop is blocked")
-    assert told["seconds"] >= 0.2 and "test_beat.py" in told["stack"]
+            await until(lambda: logged(caplog, "event loop runs again"))
+    (fields,) = events(caplog, "event loop is blocked")
+    assert fields["seconds"] >= 0.2 and "test_beat.py" in fields["stack"]
     if nested:
-        assert "inner > " in told["stack"] and "asyncio" not in told["stack"]
-        assert "blocks" in told["running_tasks"].split(",")
+        assert "inner > " in fields["stack"] and "asyncio" not in fields["stack"]
+        assert "blocks" in fields["running_tasks"].split(",")
     else:
-        assert (told["task"], told["job"]) == ("blocks", job.id)
-        assert "blocks > " in told["stack"] and "holdfast/worker" not in told["stack"]
+        assert (fields["task"], fields["job"]) == ("blocks", job.id)
+        assert "blocks > " in fields["stack"] and "holdfast/worker" not in fields["stack"]
 
 
 async def test_a_loop_that_is_not_blocked_is_not_logged(hf: Holdfast, caplog: pytest.LogCaptureFixture) -> None:
@@ -81,7 +81,7 @@ async def test_a_loop_that_is_not_blocked_is_not_logged(hf: Holdfast, caplog: py
 async def test_leases_of_a_stuck_loop_lapse_and_its_neighbours_run_elsewhere(
     hf: Holdfast, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The worker shares its process, so nothing can end it: all it can do is to let go."""
+    """The worker shares its process, so nothing can end it: all it can do is release its leases."""
     release, stuck = threading.Event(), Worker(hf, lease=2.0, renew=0.5, loop_timeout=2.0, poll=0.2, upkeep=0.2)
 
     def elsewhere() -> bool:
@@ -116,9 +116,9 @@ async def test_leases_of_a_stuck_loop_lapse_and_its_neighbours_run_elsewhere(
             release.set()
             stuck._loop.call_soon_threadsafe(stuck.stop)
             await asyncio.to_thread(thread.join)
-    told = events(caplog, "event loop is stuck")[-1]
-    assert told["task"] == "blocks" and "blocks > " in told["stack"]
-    assert said(caplog, "leases are not renewed: the event loop is stuck; restart this process")
+    fields = events(caplog, "event loop is stuck")[-1]
+    assert fields["task"] == "blocks" and "blocks > " in fields["stack"]
+    assert logged(caplog, "leases are not renewed: the event loop is stuck; restart this process")
 
 
 def monitor(hf: Holdfast, clock: list[float], monkeypatch: pytest.MonkeyPatch, **settings: float) -> LoopMonitor:
@@ -135,7 +135,7 @@ def monitor(hf: Holdfast, clock: list[float], monkeypatch: pytest.MonkeyPatch, *
         ({"lease": 60, "loop_timeout": 30}, 0, 60),
         ({"lease": 60, "loop_timeout": 30}, 20, 40),
         ({"lease": 60, "loop_timeout": 30}, 70, 0),
-        ({"lease": 60, "loop_timeout": 300}, 100, 60),  # its operator allows for that
+        ({"lease": 60, "loop_timeout": 300}, 100, 60),  # the operator allows it
         ({"lease": 60, "loop_timeout": 300}, 290, 10),
         ({"lease": 60, "loop_timeout": 0}, 1000, 60),
     ],
@@ -183,7 +183,7 @@ def test_a_handler_that_runs_in_a_task_of_its_own_is_found_by_its_code(monkeypat
     assert made._find_job(frames) is None, "which of two is not known"
 
 
-def test_while_the_machine_sleeps_nobody_blocks_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_while_the_machine_sleeps_the_loop_is_not_reported_as_blocked(monkeypatch: pytest.MonkeyPatch) -> None:
     clock, blocked = [1000.0], list[float]()
     made: Any = monitor(Holdfast("postgresql://nowhere"), clock, monkeypatch)
     steps = iter([0.25, 0.25, 3600.0, 0.25])

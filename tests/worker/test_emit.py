@@ -1,4 +1,4 @@
-"""What an emit answers, and what it refuses (R20, R21); what becomes of messages is in test_outbox.py."""
+"""What an emit returns, and what it refuses (R20, R21); what becomes of messages is in test_outbox.py."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def connected(hf: Holdfast) -> Iterator[psycopg.Connection[Any]]:
         yield conn
 
 
-def test_a_second_emit_answers_the_first(hf: Holdfast) -> None:
+def test_a_second_emit_returns_the_first(hf: Holdfast) -> None:
     first = hf.emit(None, "email", {"n": 1}, key="k")
     assert hf.emit(None, "email", {"n": 2}, key="k") == type(first)(first.id, existing=True)
     assert not hf.emit(None, "email", {"n": 1}, key="k", tenant="acme").existing
@@ -41,17 +41,17 @@ def test_a_second_emit_answers_the_first(hf: Holdfast) -> None:
 
 def test_what_the_caller_rolls_back_was_never_emitted(hf: Holdfast) -> None:
     with connected(hf) as conn:
-        told = hf.emit(conn, "email", 1, key="k")
-        assert hf.get_message(told.id) is None
+        message = hf.emit(conn, "email", 1, key="k")
+        assert hf.get_message(message.id) is None
         conn.rollback()
         again = hf.emit(conn, "email", 1, key="k")
         assert not again.existing
-    assert hf.get_message(told.id) is None
+    assert hf.get_message(message.id) is None
     assert hf.get_message(again.id) is not None
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "expected"),
     [
         ({"key": None}, "needs a key="),
         ({"key": 5}, "key of a message is a text"),
@@ -75,10 +75,10 @@ def test_what_the_caller_rolls_back_was_never_emitted(hf: Holdfast) -> None:
         ({"payload": json.loads("[" * 150 + "]" * 150)}, "levels deep"),
     ],
 )
-def test_what_cannot_be_a_message_is_refused_before_the_database_is_asked(given: dict[str, Any], told: str) -> None:
+def test_what_cannot_be_a_message_is_refused_before_a_query(given: dict[str, Any], expected: str) -> None:
     hf = Holdfast("postgresql://nowhere.invalid/x")
     call = {"channel": "email", "payload": 1, "key": "k"} | given
-    with pytest.raises(UsageError, match=told):
+    with pytest.raises(UsageError, match=expected):
         hf.emit(None, **call)
 
 

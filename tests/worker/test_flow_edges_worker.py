@@ -1,4 +1,4 @@
-"""Workers at limits: they look when there is room, and are quiet while there is none."""
+"""Workers at limits: they claim when there is room, and are quiet while there is none."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SPAN = 5.0  # seconds for which a worker is watched
 
 
 def calls_of(monkeypatch: pytest.MonkeyPatch, owner: type, name: str) -> list[float]:
-    """When a method was called, from now on."""
+    """Record when a method is called, from now on."""
     made: list[float] = []
     method = getattr(owner, name)
 
@@ -158,8 +158,8 @@ async def test_a_worker_that_sleeps_starts_a_job_when_another_makes_room(hf: Hol
 async def test_a_worker_at_thousands_of_full_keys_is_quiet(
     hf: Holdfast, sql: Any, claims: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Counted from its first claim on, not after a pause: a slow machine is later with its looks, and must not be
-    blamed for those that then fall into the time it is watched."""
+    """Counted from its first claim on, not after a pause: a slow machine claims later, and must not fail
+    for claims that then fall into the measured time."""
     sleeps = calls_of(monkeypatch, Claimer, "_sleep")
 
     @hf.task(name="t", limits=[Limit("k:{n}", concurrency=1)])

@@ -1,4 +1,4 @@
-"""A worker's health port: what is well, what is not, and how soon it says so."""
+"""A worker's health port: what it checks, and how soon it reports a change."""
 
 from __future__ import annotations
 
@@ -53,18 +53,18 @@ async def aask(port: int, page: str = "/ready") -> tuple[int, dict[str, Any]]:
 
 
 async def until_says(port: int, page: str, status: int) -> dict[str, Any]:
-    async def said() -> dict[str, Any] | None:
-        code, told = await aask(port, page)
-        return told if code == status else None
+    async def look() -> dict[str, Any] | None:
+        code, health = await aask(port, page)
+        return health if code == status else None
 
-    told: dict[str, Any] = await until(said)
-    return told
+    health: dict[str, Any] = await until(look)
+    return health
 
 
 async def test_a_worker_at_work_is_live_and_ready(hf: Holdfast, port: int) -> None:
     async with working(hf, health_port=port):
-        told = await until_says(port, "/ready", 200)
-        assert told["status"] == "ok" and set(told["checks"]) == {
+        health = await until_says(port, "/ready", 200)
+        assert health["status"] == "ok" and set(health["checks"]) == {
             "worker", "loop", "claims", "lease_thread", "renewals", "schema", "database"
         }  # fmt: skip
         assert (await aask(port, "/live?verbose"))[0] == 200
@@ -73,22 +73,22 @@ async def test_a_worker_at_work_is_live_and_ready(hf: Holdfast, port: int) -> No
     assert ask(port) == (0, {}), "the port is closed when the worker has stopped"
 
 
-def test_a_blocked_loop_is_told_of_within_two_intervals(hf: Holdfast, port: int) -> None:
+def test_a_blocked_loop_is_reported_within_two_intervals(hf: Holdfast, port: int) -> None:
     blocked_at: list[float] = []
-    told: list[tuple[float, dict[str, Any]]] = []
-    seen = threading.Event()
+    results: list[tuple[float, dict[str, Any]]] = []
+    noticed = threading.Event()
 
     @hf.task()
     async def block() -> None:
         blocked_at.append(time.monotonic())
-        seen.wait(PATIENCE)  # the mistake that this is about
+        noticed.wait(PATIENCE)  # the fault under test
 
     def look() -> None:
         with contextlib.suppress(AssertionError):
             wait_until(lambda: blocked_at)
             wait_until(lambda: ask(port, "/live")[0] == 503)
-            told.append((time.monotonic(), ask(port, "/live")[1]))
-        seen.set()
+            results.append((time.monotonic(), ask(port, "/live")[1]))
+        noticed.set()
 
     async def run() -> None:
         async with working(hf, health_port=port):
@@ -99,7 +99,7 @@ def test_a_blocked_loop_is_told_of_within_two_intervals(hf: Holdfast, port: int)
             await until_says(port, "/live", 200)
 
     asyncio.run(run())
-    when, what = told[0]
+    when, what = results[0]
     assert what["checks"]["loop"].startswith("blocked for")
     assert when - blocked_at[0] < 2 * BEAT + SLACK
 
@@ -128,7 +128,7 @@ class Gate:
 
     async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         there, back = await asyncio.open_unix_connection(self._target)
-        if not self._is_open:  # it was shut while somebody came in
+        if not self._is_open:  # it was closed during a connect
             writer.transport.abort()
             back.transport.abort()
             return
@@ -150,22 +150,22 @@ def gate(dsn: str, folder: str) -> tuple[Gate, str]:
     return made, psycopg.conninfo.make_conninfo(dsn, host=folder, port=5432)
 
 
-async def test_a_database_that_goes_is_told_of_within_two_intervals_and_so_is_its_return(
+async def test_a_lost_database_is_reported_within_two_intervals_and_so_is_its_return(
     gate: tuple[Gate, str], port: int
 ) -> None:
     way, dsn = gate
     with Holdfast(dsn, connect_timeout=2) as hf:
         async with working(hf, health_port=port):
-            told = await until_says(port, "/ready", 503)  # there is none yet
-            assert told["checks"] == {"worker": "waits for its database"}
+            health = await until_says(port, "/ready", 503)  # there is none yet
+            assert health["checks"] == {"worker": "waits for its database"}
             assert (await aask(port, "/live"))[0] == 200, "a new process would have no database either"
             await way.open()
             await until_says(port, "/ready", 200)
             await way.shut()
             began = time.monotonic()
-            told = await until_says(port, "/ready", 503)
+            health = await until_says(port, "/ready", 503)
             assert time.monotonic() - began < 2 * LOOK_EVERY + SLACK
-            assert told["checks"]["database"].startswith("no answer for") and told["checks"]["loop"] == "ok"
+            assert health["checks"]["database"].startswith("no answer for") and health["checks"]["loop"] == "ok"
             assert (await aask(port, "/live"))[0] == 200
             await way.open()
             await until_says(port, "/ready", 200)
@@ -178,9 +178,9 @@ async def test_a_claim_loop_that_stalls_is_not_live(hf: Holdfast, port: int) -> 
         let_go = asyncio.Event()
         worker.claimer._step = let_go.wait  # type: ignore[assignment,method-assign]
         began = time.monotonic()
-        told = await until_says(port, "/live", 503)
+        health = await until_says(port, "/live", 503)
         assert time.monotonic() - began < 2 * LOOK_EVERY + SLACK
-        assert told["checks"]["claims"].startswith("stalled for")
+        assert health["checks"]["claims"].startswith("stalled for")
         del worker.claimer._step
         let_go.set()
         await until_says(port, "/live", 200)
@@ -193,8 +193,8 @@ async def test_renewals_that_hang_make_it_unready_within_two_intervals(hf: Holdf
         renew = worker._keeper._renew
         worker._keeper._renew = lambda: let_go.wait(PATIENCE) and renew()  # type: ignore[method-assign]
         began = time.monotonic()
-        told = await until_says(port, "/ready", 503)
-        assert told["checks"]["renewals"] == "failing"
+        health = await until_says(port, "/ready", 503)
+        assert health["checks"]["renewals"] == "failing"
         assert time.monotonic() - began < 2 * 0.5 + SLACK
         let_go.set()
         await until_says(port, "/ready", 200)
@@ -216,7 +216,7 @@ async def test_a_file_is_fresh_while_a_worker_is_ready_and_gone_within_two_inter
         assert time.monotonic() - began < 2 * 0.5 + beat + SLACK
         let_go.set()
         await until(file.exists)
-        time.sleep(4 * beat)  # noqa: ASYNC251 - the mistake that this is about
+        time.sleep(4 * beat)  # noqa: ASYNC251 - the fault under test
         assert not file.exists(), "a thread of its own sees that the loop is blocked"
         await until(file.exists)
     assert not file.exists()
@@ -254,8 +254,8 @@ async def test_a_lease_thread_that_has_ended_is_not_live(hf: Holdfast, port: int
     async with working(hf, health_port=port) as worker:
         await until_says(port, "/live", 200)
         worker._keeper.stop()
-        told = await until_says(port, "/live", 503)
-        assert told["checks"]["lease_thread"] == "ended"
+        health = await until_says(port, "/live", 503)
+        assert health["checks"]["lease_thread"] == "ended"
 
 
 async def test_a_stopping_worker_is_live_and_not_ready(hf: Holdfast, port: int) -> None:
@@ -270,8 +270,8 @@ async def test_a_stopping_worker_is_live_and_not_ready(hf: Holdfast, port: int) 
         await slow.aenqueue()
         await entered.wait()
         worker.stop()
-        told = await until_says(port, "/ready", 503)
-        assert told["checks"]["worker"] == "stopping"
+        health = await until_says(port, "/ready", 503)
+        assert health["checks"]["worker"] == "stopping"
         assert (await aask(port, "/live"))[0] == 200
         leave.set()
 
@@ -283,8 +283,8 @@ async def test_a_worker_without_its_broker_is_ready_unless_it_must_have_one(dsn:
             await until_says(port, "/ready", 200)
         async with working(hf, health_require_queue=True):
             await until_says(port, "/live", 200)
-            told = await until_says(port, "/ready", 503)
-            assert await until(lambda: ask(port)[1].get("checks", {}).get("queue")) == "not connected", told
+            health = await until_says(port, "/ready", 503)
+            assert await until(lambda: ask(port)[1].get("checks", {}).get("queue")) == "not connected", health
 
 
 async def test_the_next_port_is_taken_where_one_is_in_use(hf: Holdfast, port: int) -> None:
@@ -304,7 +304,7 @@ async def test_ports_that_cannot_be_opened_are_an_error_at_once(hf: Holdfast) ->
         await Worker(hf, health_port=8000, health_host="192.0.2.1").run()
 
 
-async def test_whoever_talks_nonsense_is_hung_up_on(hf: Holdfast, port: int) -> None:
+async def test_a_client_that_sends_nonsense_is_disconnected(hf: Holdfast, port: int) -> None:
     async with working(hf, health_port=port):
         await until_says(port, "/ready", 200)
         for noise in (b"\x00" * 5000, b"GET /live HTTP/1.1\r\n" + b"x" * 5000, b"\r\n\r\n", os.urandom(300) + b"\n\n"):
@@ -323,7 +323,7 @@ async def test_a_flood_of_those_who_say_nothing_takes_few_of_its_files(hf: Holdf
         await until_says(port, "/ready", 200)
         silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(MOST_ASKING + 20)]
         assert (await aask(port))[0] == 200
-        async with asyncio.timeout(2):  # sooner than those who are only slow
+        async with asyncio.timeout(2):  # sooner than slow clients
             for reader, _ in silent[:20]:
                 with contextlib.suppress(ConnectionError):
                     assert await reader.read() == b""

@@ -60,7 +60,7 @@ async def test_no_report_of_progress_can_harm_the_worker_or_hide_the_reports_of_
 
 
 async def test_the_last_report_of_a_thread_is_never_lost(hf: Holdfast) -> None:
-    """Threads report while the worker collects: what was said last before the end is what stays."""
+    """Threads report while the worker collects: the last report before the end is stored."""
 
     @hf.task()
     def counts(*, ctx: Context = CONTEXT) -> None:
@@ -295,7 +295,7 @@ async def test_a_block_whose_text_cannot_be_made_fails_the_attempt_only(hf: Hold
 # -- results after the fact
 
 
-async def test_a_result_that_cannot_be_kept_after_a_transaction_harms_nobody(hf: Holdfast) -> None:
+async def test_a_result_that_cannot_be_kept_after_a_transaction_does_no_harm(hf: Holdfast) -> None:
     """1e999999 is JSON, and no number of PostgreSQL's."""
     entered = threading.Event()
 

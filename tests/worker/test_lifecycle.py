@@ -1,4 +1,4 @@
-"""What a handler may meet and do: cancel, deadline, progress, results, errors."""
+"""What a handler may do and what may happen to it: cancel, deadline, progress, results, errors."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ async def test_a_claimed_job_that_has_not_started_is_canceled_unrun(hf: Holdfast
     assert ran == [1]
 
 
-async def test_nobody_cancels_a_job_by_a_notification_alone(hf: Holdfast, sql: Sql) -> None:
+async def test_a_notification_alone_cancels_no_job(hf: Holdfast, sql: Sql) -> None:
     """Every user of the database may notify; only those with the right to call cancel() may cancel."""
     entered, go = asyncio.Event(), asyncio.Event()
 
@@ -206,7 +206,7 @@ async def test_a_job_past_its_deadline_is_never_started(hf: Holdfast, sql: Sql) 
     assert ran == [2]
 
 
-async def test_a_retry_that_its_deadline_prevents_leaves_the_error_that_asked_for_it(hf: Holdfast, sql: Sql) -> None:
+async def test_a_retry_that_its_deadline_prevents_leaves_the_error_that_requested_it(hf: Holdfast, sql: Sql) -> None:
     @hf.task(retry=Retry.fixed(60))
     async def each() -> None:
         raise ValueError("the reason")
@@ -248,11 +248,11 @@ async def test_progress_can_be_read_while_a_job_runs_and_after_it_has_ended(hf: 
     async with working(hf):
         job = await counts.aenqueue()
 
-        async def seen() -> Any:
+        async def stored_progress() -> Any:
             info = await hf.aget(job.id)
             return info and info.progress
 
-        progress = await until(seen)
+        progress = await until(stored_progress)
         assert (progress["done"], progress["total"], progress["message"]) == (999, 1000, "row 999")
         go.set()
         assert ((await ended(hf, job.id)).progress or {})["message"] == "done"

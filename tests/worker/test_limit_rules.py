@@ -1,4 +1,4 @@
-"""Limits in a worker: it registers what its tasks declare, and says which keys a failure counts for."""
+"""Limits in a worker: it registers what its tasks declare, and reports which keys a failure counts for."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> Callable[[Holdfast], dict[str, Outc
         outcomes: dict[str, Outcome] = {}
         finish = hf.calls.finish
 
-        def heard(ids: Any, tokens: Any, given: Any, closed: Any, *, locked: str) -> Any:
+        def record_outcomes(ids: Any, tokens: Any, given: Any, closed: Any, *, locked: str) -> Any:
             outcomes.update({each.id: each for each in given})
             return finish(ids, tokens, given, closed, locked=locked)
 
-        monkeypatch.setattr(hf.calls, "finish", heard)
+        monkeypatch.setattr(hf.calls, "finish", record_outcomes)
         return outcomes
 
     return listen

@@ -112,10 +112,10 @@ async def test_many_jobs_under_a_locked_block_hold_up_no_other_end(
     assert sql("select count(*) from claims") == [(0,)]
 
 
-async def test_a_job_whose_end_cannot_be_stored_keeps_its_claim_when_the_others_have_ended(
+async def test_a_job_whose_end_cannot_be_stored_keeps_its_claim_when_other_jobs_have_ended(
     hf: Holdfast, sql: Sql
 ) -> None:
-    """Its lease runs out then. A running job without a claim is found by chance alone, in a large table after hours."""
+    """Its lease runs out then. A running job without a claim is found by chance, in a large table after hours."""
     go_on = asyncio.Event()
 
     @hf.task()

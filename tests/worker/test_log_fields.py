@@ -55,8 +55,8 @@ async def test_lines_have_durations_counts_and_what_fails_most(
     assert all(20 <= each["job_duration_ms"] < 20_000 for each in (*failed, *succeeded))
     assert {each["error"] for each in failed} == {"Fail: see https://a.example/x?[query]"}
     as_json = [json.loads(JsonLines().format(record)) for record in caplog.records]
-    (told,) = [each for each in as_json if each["event"] == "window"]
-    assert told.items() >= window.items()
+    (window,) = [each for each in as_json if each["event"] == "window"]
+    assert window.items() >= window.items()
     assert all("job_duration_ms" in each for each in as_json if each["event"] in ("job failed", "job succeeded"))
 
 
@@ -95,16 +95,16 @@ async def test_at_level_debug_a_failure_shows_where_it_was_raised_and_a_choice_o
 
 
 @pytest.mark.parametrize(
-    ("value", "told"),
+    ("value", "expected"),
     [(1930.4, "1930"), (0.1, "0.1"), (12.345, "12.3"), (1e-5, "0.00001"), (1e9, "1000000000"), (-2500.6, "-2501"),
      (99.99, "100"), (0.0, "0"), (float("inf"), "inf"), (3, "3"), (True, "True"), (None, "None"), ("a b", '"a b"'),
      ({"fetch BLOCKED": 4, "x": 1}, '"fetch BLOCKED: 4, x: 1"'), ({}, "")],
 )  # fmt: skip
-def test_values_read_as_people_write_them(value: Any, told: str) -> None:
+def test_values_read_as_people_write_them(value: Any, expected: str) -> None:
     record = logging.LogRecord("holdfast.x", logging.INFO, "", 0, "window", None, None)
     record.fields = {"value": value}
-    assert Console().format(record).rpartition("value=")[2] == told
-    assert str(Fields({"value": value})) == f" value={told}"
+    assert Console().format(record).rpartition("value=")[2] == expected
+    assert str(Fields({"value": value})) == f" value={expected}"
 
 
 async def test_a_task_that_is_unknown_here_is_warned_of_once_a_minute(
@@ -115,8 +115,8 @@ async def test_a_task_that_is_unknown_here_is_warned_of_once_a_minute(
     with caplog.at_level(logging.DEBUG, "holdfast"):
         async with working(hf):
             await until(lambda: len(lines(caplog, "job snoozed")) == 3)
-    told = [(r.fields["task"], r.levelname) for r in caplog.records if getattr(r, "event", "") == "job snoozed"]
-    assert sorted(told) == [("gone", "DEBUG"), ("gone", "WARNING"), ("gone too", "WARNING")]
+    snoozes = [(r.fields["task"], r.levelname) for r in caplog.records if getattr(r, "event", "") == "job snoozed"]
+    assert sorted(snoozes) == [("gone", "DEBUG"), ("gone", "WARNING"), ("gone too", "WARNING")]
 
 
 def test_very_many_keys_are_not_all_counted() -> None:

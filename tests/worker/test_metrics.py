@@ -1,4 +1,4 @@
-"""Prometheus: what a worker shows on its port, what the database holds, and labels that cannot run away."""
+"""Prometheus: what a worker exposes on its port, what the database holds, and labels that stay bounded."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def free_port() -> int:
 
 async def scraped(port: int) -> Any:
     def get() -> str:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
-            return answer.read().decode()
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as response:
+            return response.read().decode()
 
     return samples(await asyncio.to_thread(get))
 
@@ -63,7 +63,7 @@ async def test_a_worker_shows_what_it_did(hf: Holdfast, sql: Sql) -> None:
 
     flow.put(sql, task="ok", tenant="acme", number=5)
     flow.put(sql, task="bad", number=2)
-    flow.put(sql, task="nobody knows it", number=1)
+    flow.put(sql, task="unknown", number=1)
     port = free_port()
     async with working(hf, metrics_port=port, concurrency=7) as worker:
         await until(
@@ -156,7 +156,7 @@ def test_what_succeeds_is_counted_before_and_after_it_is_settled() -> None:
     assert not stats.succeeded["u"] and stats.read()["u"][0] == {"succeeded": FOLD + 1}
 
 
-def test_nothing_is_lost_or_counted_twice_while_somebody_reads() -> None:
+def test_nothing_is_lost_or_counted_twice_during_a_read() -> None:
     stats, over, read = Stats({"t": None}), threading.Event(), []
 
     def reads() -> None:
@@ -176,7 +176,7 @@ def test_nothing_is_lost_or_counted_twice_while_somebody_reads() -> None:
     assert read == sorted(read) and all(counted == timed <= FOLD * 50 for counted, timed in read)
 
 
-def test_tasks_may_succeed_for_the_first_time_while_somebody_reads(request: pytest.FixtureRequest) -> None:
+def test_tasks_may_succeed_for_the_first_time_during_a_read(request: pytest.FixtureRequest) -> None:
     """Making the pairs of a dictionary's items may start the collector, and with that another thread may run."""
     stats, reader, others = Stats({}), threading.current_thread(), []
     for n in range(100):
@@ -186,7 +186,7 @@ def test_tasks_may_succeed_for_the_first_time_while_somebody_reads(request: pyte
         if phase == "start" and threading.current_thread() is reader and len(others) < 10:
             others.append(threading.Thread(target=lambda: stats.succeeded[f"new {len(others)}"].append(0.1)))
             others[-1].start()
-            others[-1].join(0.02)  # it may wait for what is being read
+            others[-1].join(0.02)  # it may wait for the read
 
     request.addfinalizer(partial(gc.set_threshold, *gc.get_threshold()))
     request.addfinalizer(partial(gc.callbacks.remove, another_succeeds))
@@ -225,10 +225,10 @@ def test_the_dashboard_asks_for_figures_that_there_are(hf: Holdfast, sql: Sql) -
     sql("select record_tick('w', '{mail}', 31, 1, 1, 1, 0, 0, 0, '{}')")
     known = {name for name, _ in samples(text.decode() + database_text(hf))}
     panels = json.loads(DASHBOARD.read_text())["panels"]
-    asked = {
+    names = {
         name for panel in panels for target in panel["targets"] for name in re.findall(r"holdfast_\w+", target["expr"])
     }
-    assert len(panels) >= 6 and asked <= known, asked - known
-    assert known - {"holdfast_attempt_duration_seconds_count", "holdfast_attempt_duration_seconds_sum"} <= asked | {
+    assert len(panels) >= 6 and names <= known, names - known
+    assert known - {"holdfast_attempt_duration_seconds_count", "holdfast_attempt_duration_seconds_sum"} <= names | {
         "holdfast_worker_info", "holdfast_queue_jobs_estimated",
-    }, known - asked  # fmt: skip
+    }, known - names  # fmt: skip

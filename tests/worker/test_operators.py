@@ -12,7 +12,7 @@ from holdfast import Holdfast, Limit, Status, Task
 from holdfast.worker import Worker
 
 JOBS = 6
-POLL = 60.0  # a worker that is not told would not look again within the test
+POLL = 60.0  # a worker without a notification would not look again within the test
 
 
 @pytest.fixture
@@ -47,8 +47,8 @@ async def test_what_is_paused_waits_until_it_is_resumed(
     other = await visit.using(tenant="bree", queue="default").aenqueue("b.example")
     if key in ("tenant:acme", "domain:a.example"):
         assert (await ended(hf, other.id)).status is Status.SUCCEEDED, "what is not paused goes on beside it"
-    told = await hf.awhy(ids[-1])
-    assert (told.reasons[0].kind, told.reasons[0].facts["key"]) == ("paused", key)
+    report = await hf.awhy(ids[-1])
+    assert (report.reasons[0].kind, report.reasons[0].facts["key"]) == ("paused", key)
     assert await statuses(hf, ids) == {Status.QUEUED}
     assert await hf.aresume(key) is True
     infos = await asyncio.gather(*(ended(hf, id_) for id_ in ids))
@@ -65,8 +65,8 @@ async def test_a_pause_with_an_end_goes_on_by_itself(hf: Holdfast, visit: Task[[
 async def test_a_limit_that_is_set_acts_on_what_waits(hf: Holdfast, visit: Task[[str], None], worker: Worker) -> None:
     await hf.aset_limit("domain:a.example", concurrency=0)
     ids = await enqueue(visit)
-    told = await hf.awhy(ids[0])
-    assert told.sentence.startswith("domain:a.example has a concurrency of 0: nothing starts under it")
+    report = await hf.awhy(ids[0])
+    assert report.sentence.startswith("domain:a.example has a concurrency of 0: nothing starts under it")
     await hf.aclear_limit("domain:a.example")
     await asyncio.gather(*(ended(hf, id_) for id_ in ids))
     assert hf.limits("domain:")[0].concurrency == 2
@@ -89,7 +89,7 @@ async def test_a_breaker_that_is_reset_lets_what_waits_start(
     assert (await ended(hf, id_)).status is Status.SUCCEEDED
 
 
-async def test_a_job_at_a_full_key_is_told_who_holds_it(hf: Holdfast) -> None:
+async def test_a_job_at_a_full_key_names_the_holders(hf: Holdfast) -> None:
     go = asyncio.Event()
 
     @hf.task(limits=[Limit("domain:{domain}", concurrency=2)])
@@ -105,10 +105,10 @@ async def test_a_job_at_a_full_key_is_told_who_holds_it(hf: Holdfast) -> None:
 
         await until(two_run)
         waits = [info.id for info in await hf.async_pool.run(hf.calls.get_many(ids)) if info.status is Status.QUEUED]
-        told = await hf.awhy(waits[0])
-        assert told.reasons[0].kind == "concurrency"
-        assert sorted(holder["id"] for holder in told.reasons[0].facts["holders"]) == sorted(set(ids) - set(waits))
-        assert {holder["worker"] for holder in told.reasons[0].facts["holders"]} == {worker.id}
+        report = await hf.awhy(waits[0])
+        assert report.reasons[0].kind == "concurrency"
+        assert sorted(holder["id"] for holder in report.reasons[0].facts["holders"]) == sorted(set(ids) - set(waits))
+        assert {holder["worker"] for holder in report.reasons[0].facts["holders"]} == {worker.id}
         go.set()
         await asyncio.gather(*(ended(hf, id_) for id_ in ids))
     assert hf.sync_pool.run(hf.flow.drift()) == []

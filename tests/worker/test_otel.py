@@ -1,4 +1,4 @@
-"""OpenTelemetry: one trace from enqueue through run to outbox, seen by the SDK's exporter in memory."""
+"""OpenTelemetry: one trace from enqueue through run to outbox, recorded by the SDK's in-memory exporter."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ DEEP = "[" * 3000 + "]" * 3000
 ENDLESS = '{"n": ' + "9" * 5000 + "}"
 
 
-class Seen:
+class Spans:
     """Spans that have ended, and a tracer for the test's own."""
 
     def __init__(self, provider: TracerProvider) -> None:
@@ -49,10 +49,10 @@ class Seen:
 
 
 @pytest.fixture
-def seen(hf: Holdfast) -> Seen:
+def spans(hf: Holdfast) -> Spans:
     provider = TracerProvider()
     trace(hf, provider)
-    return Seen(provider)
+    return Spans(provider)
 
 
 def parent_of(span: ReadableSpan) -> int | None:
@@ -67,7 +67,7 @@ def id_of(span: ReadableSpan) -> int:
     return span.context.span_id
 
 
-async def test_one_trace_goes_from_enqueue_through_run_to_the_outbox(hf: Holdfast, seen: Seen) -> None:
+async def test_one_trace_goes_from_enqueue_through_run_to_the_outbox(hf: Holdfast, spans: Spans) -> None:
     sent: list[str] = []
 
     @hf.channel("email")
@@ -79,22 +79,22 @@ async def test_one_trace_goes_from_enqueue_through_run_to_the_outbox(hf: Holdfas
         async with ctx.transaction():
             await ctx.aemit(email, {"n": n}, key=f"invoice-{n}")
 
-    with seen.tracer.start_as_current_span("request"):
+    with spans.tracer.start_as_current_span("request"):
         handle = await invoice.using(tenant="acme").aenqueue(7)
     async with working(hf, queues="billing,outbox"):
         await until(lambda: sent)
-        await until(lambda: len(seen.spans) == 5)
-    request, enqueue, run, emit, deliver = seen.spans
-    assert [span.name for span in seen.spans] == [
+        await until(lambda: len(spans.spans) == 5)
+    request, enqueue, run, emit, deliver = spans.spans
+    assert [span.name for span in spans.spans] == [
         "request",
         "enqueue billing",
         "run billing",
         "emit outbox",
         "run outbox",
     ]
-    assert len({span.context.trace_id for span in seen.spans}) == 1
-    assert [parent_of(span) for span in seen.spans] == [None, *map(id_of, (request, enqueue, run, emit))]
-    assert [span.kind for span in seen.spans[1:]] == [SpanKind.PRODUCER, SpanKind.CONSUMER] * 2
+    assert len({span.context.trace_id for span in spans.spans}) == 1
+    assert [parent_of(span) for span in spans.spans] == [None, *map(id_of, (request, enqueue, run, emit))]
+    assert [span.kind for span in spans.spans[1:]] == [SpanKind.PRODUCER, SpanKind.CONSUMER] * 2
     assert [link.context.span_id for link in run.links] == [id_of(enqueue)]
     assert [link.context.span_id for link in deliver.links] == [id_of(emit)]
     assert dict(enqueue.attributes or {}) == {
@@ -102,12 +102,16 @@ async def test_one_trace_goes_from_enqueue_through_run_to_the_outbox(hf: Holdfas
         "messaging.destination.name": "billing", "messaging.message.id": handle.id, "messaging.message.body.size": 7,
         "holdfast.task": "invoice", "holdfast.tenant": "acme",
     }  # fmt: skip
-    told = dict(run.attributes or {})
-    assert told["messaging.operation.type"] == "process" and told["messaging.message.id"] == handle.id
-    assert (told["holdfast.attempt"], told["holdfast.task"], told["holdfast.tenant"]) == (1, "invoice", "acme")
+    attributes = dict(run.attributes or {})
+    assert attributes["messaging.operation.type"] == "process" and attributes["messaging.message.id"] == handle.id
+    assert (attributes["holdfast.attempt"], attributes["holdfast.task"], attributes["holdfast.tenant"]) == (
+        1,
+        "invoice",
+        "acme",
+    )
 
 
-def test_a_thread_and_a_plain_enqueue_are_traced_too(hf: Holdfast, seen: Seen) -> None:
+def test_a_thread_and_a_plain_enqueue_are_traced_too(hf: Holdfast, spans: Spans) -> None:
     inside: list[int] = []
 
     @hf.task(name="sync")
@@ -116,19 +120,19 @@ def test_a_thread_and_a_plain_enqueue_are_traced_too(hf: Holdfast, seen: Seen) -
 
     sync.enqueue()
     hf.tick()
-    (run,) = seen.named("run default")
+    (run,) = spans.named("run default")
     assert inside == [id_of(run)]  # what the handler does in its thread belongs to its span
-    assert parent_of(run) == id_of(seen.named("enqueue default")[0])
+    assert parent_of(run) == id_of(spans.named("enqueue default")[0])
 
 
-async def test_every_attempt_is_a_span_and_its_error_is_scrubbed(hf: Holdfast, seen: Seen) -> None:
+async def test_every_attempt_is_a_span_and_its_error_is_scrubbed(hf: Holdfast, spans: Spans) -> None:
     @hf.task(name="flaky", retry=Retry.fixed(0.01, max_attempts=2))
     async def flaky() -> None:
         raise ConnectionError("no answer from https://ann:pw@a.example/x?token=1")
 
     async with working(hf):
         await ended(hf, (await flaky.aenqueue()).id)
-    runs = seen.named("run default")
+    runs = spans.named("run default")
     assert [dict(span.attributes or {})["holdfast.attempt"] for span in runs] == [1, 2]
     for span in runs:
         assert span.status.status_code is StatusCode.ERROR
@@ -139,48 +143,50 @@ async def test_every_attempt_is_a_span_and_its_error_is_scrubbed(hf: Holdfast, s
 
 
 @pytest.mark.parametrize(("verdict", "outcome"), [(Snooze(60), "snoozed"), (Cancel("not wanted"), "canceled")])
-async def test_what_is_put_off_or_called_off_is_no_error(hf: Holdfast, seen: Seen, verdict: Any, outcome: str) -> None:
+async def test_what_is_put_off_or_called_off_is_no_error(
+    hf: Holdfast, spans: Spans, verdict: Any, outcome: str
+) -> None:
     @hf.task()
     async def says() -> None:
         raise verdict
 
     await says.aenqueue()
     async with working(hf):
-        await until(lambda: seen.named("run default"))
-    (run,) = seen.named("run default")
+        await until(lambda: spans.named("run default"))
+    (run,) = spans.named("run default")
     assert run.status.status_code is StatusCode.UNSET
     assert dict(run.attributes or {})["holdfast.outcome"] == outcome
 
 
-async def test_a_verdicts_code_is_the_errors_type(hf: Holdfast, seen: Seen) -> None:
+async def test_a_verdicts_code_is_the_errors_type(hf: Holdfast, spans: Spans) -> None:
     @hf.task()
     async def says() -> None:
         raise Fail("x", code="BLOCKED")
 
     await says.aenqueue()
     async with working(hf):
-        await until(lambda: seen.named("run default"))
-    assert dict(seen.named("run default")[0].attributes or {})["error.type"] == "BLOCKED"
+        await until(lambda: spans.named("run default"))
+    assert dict(spans.named("run default")[0].attributes or {})["error.type"] == "BLOCKED"
 
 
-def test_an_enqueue_that_is_refused_is_marked(hf: Holdfast, seen: Seen) -> None:
+def test_an_enqueue_that_is_refused_is_marked(hf: Holdfast, spans: Spans) -> None:
     @hf.task(name="once")
     async def once() -> None: ...
 
     once.using(dedupe="k").enqueue()
     with pytest.raises(DuplicateJob):
         once.using(dedupe="k", on_conflict="raise").enqueue()
-    assert [span.status.status_code for span in seen.named("enqueue default")] == [StatusCode.UNSET, StatusCode.ERROR]
+    assert [span.status.status_code for span in spans.named("enqueue default")] == [StatusCode.UNSET, StatusCode.ERROR]
 
 
-def test_many_enqueued_at_once_have_one_span_and_share_its_trace(hf: Holdfast, seen: Seen, sql: Sql) -> None:
+def test_many_enqueued_at_once_have_one_span_and_share_its_trace(hf: Holdfast, spans: Spans, sql: Sql) -> None:
     @hf.task(name="many")
     async def many(n: int) -> None: ...
 
     many.enqueue_many([(n,) for n in range(3)])
-    (enqueue,) = seen.spans
+    (enqueue,) = spans.spans
     hf.tick()
-    runs = seen.named("run default")
+    runs = spans.named("run default")
     assert [parent_of(span) for span in runs] == [id_of(enqueue)] * 3
 
 
@@ -191,7 +197,7 @@ async def test_what_was_not_sampled_makes_no_spans_but_its_context_goes_on(
 ) -> None:
     provider = TracerProvider(sampler=ParentBased(ALWAYS_OFF))
     trace(hf, provider)
-    seen = Seen(provider)
+    spans = Spans(provider)
     carried: list[str] = []
 
     if among_others:
@@ -215,12 +221,12 @@ async def test_what_was_not_sampled_makes_no_spans_but_its_context_goes_on(
     ((first,),) = sql("select headers ->> 'traceparent' from live")
     async with working(hf):
         await until(lambda: carried)
-    assert seen.spans == []
+    assert spans.spans == []
     assert first[:36] == carried[0][:36] and not sampled(first) and not sampled(carried[0])
 
 
 async def test_a_job_without_a_trace_after_one_that_was_not_sampled_begins_its_own(
-    hf: Holdfast, seen: Seen, sql: Sql
+    hf: Holdfast, spans: Spans, sql: Sql
 ) -> None:
     """In the same slot, where something of the last attempt could be left."""
     enqueued: list[str] = []
@@ -240,13 +246,13 @@ async def test_a_job_without_a_trace_after_one_that_was_not_sampled_begins_its_o
     first, second = (sql("select headers ->> 'traceparent' from live where id = %s", [id_])[0][0] for id_ in enqueued)
     assert first.startswith("00-11111111111111111111111111111111-") and not sampled(first)
     assert "1111111111111111" not in second and sampled(second)
-    assert len(seen.named("run default")) == 1
+    assert len(spans.named("run default")) == 1
 
 
 async def test_without_roots_only_jobs_that_carry_a_trace_make_spans(hf: Holdfast, sql: Sql) -> None:
     provider = TracerProvider()
     trace(hf, provider, roots=False)
-    seen = Seen(provider)
+    spans = Spans(provider)
 
     @hf.task(name="plain")
     async def plain() -> None: ...
@@ -254,7 +260,7 @@ async def test_without_roots_only_jobs_that_carry_a_trace_make_spans(hf: Holdfas
     flow.put(sql, task="plain")
     await plain.aenqueue()
     assert (await hf.atick()).succeeded == 2
-    assert [span.name for span in seen.spans] == ["enqueue default", "run default"]
+    assert [span.name for span in spans.spans] == ["enqueue default", "run default"]
 
 
 @pytest.mark.parametrize(
@@ -262,18 +268,18 @@ async def test_without_roots_only_jobs_that_carry_a_trace_make_spans(hf: Holdfas
     ["null", "[]", '"x"', '{"traceparent": 7}', '{"traceparent": "odd"}', '{"traceparent": {}}', DEEP, ENDLESS],
     ids=lambda headers: headers[:20],
 )
-def test_headers_of_strangers_do_no_harm(hf: Holdfast, seen: Seen, sql: Sql, headers: str) -> None:
+def test_headers_of_strangers_do_no_harm(hf: Holdfast, spans: Spans, sql: Sql, headers: str) -> None:
     @hf.task(name="plain")
     async def plain() -> None: ...
 
     flow.put(sql, task="plain")
     sql("update live set headers = %s::json", [headers])
     assert hf.tick().succeeded == 1
-    (run,) = seen.named("run default")
+    (run,) = spans.named("run default")
     assert run.parent is None and not run.links
 
 
-async def test_jobs_that_run_at_once_keep_their_contexts_apart(hf: Holdfast, seen: Seen) -> None:
+async def test_jobs_that_run_at_once_keep_their_contexts_apart(hf: Holdfast, spans: Spans) -> None:
     inside: dict[int, int] = {}
 
     @hf.task(name="apart")
@@ -283,7 +289,7 @@ async def test_jobs_that_run_at_once_keep_their_contexts_apart(hf: Holdfast, see
 
     made = {}
     for n in range(20):
-        with seen.tracer.start_as_current_span(f"request {n}") as span:
+        with spans.tracer.start_as_current_span(f"request {n}") as span:
             await apart.aenqueue(n)
             made[n] = span.get_span_context().trace_id
     async with working(hf):
@@ -291,8 +297,8 @@ async def test_jobs_that_run_at_once_keep_their_contexts_apart(hf: Holdfast, see
     assert inside == made and len(set(made.values())) == 20
 
 
-async def test_what_is_around_a_trace_is_seen_by_the_handler_too(hf: Holdfast) -> None:
-    seen_inside: list[Any] = []
+async def test_what_is_around_a_trace_is_visible_to_the_handler_too(hf: Holdfast) -> None:
+    inside: list[Any] = []
 
     @hf.around_attempt
     def outer(ctx: Context) -> Iterator[None]:
@@ -306,12 +312,12 @@ async def test_what_is_around_a_trace_is_seen_by_the_handler_too(hf: Holdfast) -
 
     @hf.task(name="look")
     async def look() -> None:
-        seen_inside.append((baggage.get_baggage("outer"), traces.get_current_span().get_span_context().is_valid))
+        inside.append((baggage.get_baggage("outer"), traces.get_current_span().get_span_context().is_valid))
 
     await look.aenqueue()
     async with working(hf):
-        await until(lambda: seen_inside)
-    assert seen_inside == [("1", True)]
+        await until(lambda: inside)
+    assert inside == [("1", True)]
 
 
 TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"

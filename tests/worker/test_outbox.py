@@ -64,13 +64,13 @@ async def test_a_message_is_delivered_with_its_payload_as_the_type_it_is_annotat
     async def send(delivery: Delivery[Email]) -> None:
         got.append(delivery)
 
-    told = hf.emit(None, send, Email("a@b.c", 3), key="k/1", tenant="a/b", order="o")
+    message = hf.emit(None, send, Email("a@b.c", 3), key="k/1", tenant="a/b", order="o")
     async with working(hf, **SERVED):
         await delivered(hf, 1)
     (it,) = got
-    assert it == Delivery(Email("a@b.c", 3), "k/1", "email", "a/b", "o", told.id, 1, 10, False)
+    assert it == Delivery(Email("a@b.c", 3), "k/1", "email", "a/b", "o", message.id, 1, 10, False)
     assert it.idempotency_key == "email/a%2Fb/k/1" == hf.list_messages()[0].idempotency_key
-    assert (it.maybe_sent, it.last_attempt, told.existing) == (False, False, False)
+    assert (it.maybe_sent, it.last_attempt, message.existing) == (False, False, False)
 
 
 async def test_handlers_may_be_sync_and_take_a_context_and_resources(hf: Holdfast) -> None:
@@ -111,29 +111,29 @@ async def test_errors_mean_what_they_mean_in_tasks(hf: Holdfast) -> None:
         hf.emit(None, send, name, key=name)
     async with working(hf, **SERVED):
         await until(lambda: all(it.finished_at for it in hf.list_messages()))
-    seen = {it.key: (it.status, it.attempts) for it in hf.list_messages()}
-    assert seen == {"fail": ("failed", 1), "dead": ("dead", 1), "cancel": ("canceled", 1), "error": ("dead", 3)}
+    messages = {it.key: (it.status, it.attempts) for it in hf.list_messages()}
+    assert messages == {"fail": ("failed", 1), "dead": ("dead", 1), "cancel": ("canceled", 1), "error": ("dead", 3)}
 
 
 async def test_a_message_that_does_not_fit_the_handler_any_more_fails_for_good(hf: Holdfast) -> None:
-    told = Holdfast(hf.settings.dsn).emit(None, "email", {"to": 5}, key="k")
+    message = Holdfast(hf.settings.dsn).emit(None, "email", {"to": 5}, key="k")
 
     @hf.channel("email")
     async def send(delivery: Delivery[Email]) -> None: ...
 
     async with working(hf, **SERVED):
-        info = await ended(hf, told.id)
+        info = await ended(hf, message.id)
     assert info.status == "failed"
     assert "channel 'email' takes a payload of type Email" in info.last_error["message"]
 
 
 async def test_a_channel_may_be_delivered_by_another_service(hf: Holdfast, sql: Any) -> None:
     got: list[str] = []
-    told = hf.emit(None, "sms", "hello", key="k")
+    message = hf.emit(None, "sms", "hello", key="k")
     async with working(hf, **SERVED):
-        info = await waiting(hf, told.id)
+        info = await waiting(hf, message.id)
     assert (info.attempts, info.last_error["type"]) == (0, "UnknownTask")
-    hf.cancel(told.id)
+    hf.cancel(message.id)
     other = Holdfast(hf.settings.dsn)
 
     @other.channel("sms", queue="texts")
@@ -148,22 +148,22 @@ async def test_a_channel_may_be_delivered_by_another_service(hf: Holdfast, sql: 
 
 
 async def test_middleware_sees_emits_and_its_headers_reach_the_delivery(hf: Holdfast) -> None:
-    seen: list[Any] = []
+    calls: list[Any] = []
 
     @hf.around_enqueue
     def trace(job: NewJob) -> Iterator[None]:
         job.headers = {"trace": "7"}
-        seen.append((job.task, job.payload))
+        calls.append((job.task, job.payload))
         yield
 
     @hf.channel("email")
     async def send(ctx: Context, delivery: Delivery[str]) -> None:
-        seen.append(ctx.headers)
+        calls.append(ctx.headers)
 
     hf.emit(None, send, "x", key="k")
     async with working(hf, **SERVED):
         await delivered(hf, 1)
-    assert seen == [("channel:email", b'"x"'), {"trace": "7"}]
+    assert calls == [("channel:email", b'"x"'), {"trace": "7"}]
 
 
 async def test_the_limits_of_a_channel_may_name_fields_of_its_payload(hf: Holdfast, sql: Any) -> None:
@@ -191,75 +191,75 @@ async def _takes_loose(delivery: Delivery[Loose]) -> None: ...
 # -- what may have been sent
 
 
-async def test_a_retry_is_told_that_it_may_have_been_sent(hf: Holdfast) -> None:
-    seen: list[Any] = []
+async def test_a_retry_learns_that_it_may_have_been_sent(hf: Holdfast) -> None:
+    calls: list[Any] = []
 
     @hf.channel("email", retry=QUICK)
     async def send(delivery: Delivery[str]) -> None:
-        seen.append((delivery.attempt, delivery.maybe_sent, delivery.last_attempt, delivery.idempotency_key))
+        calls.append((delivery.attempt, delivery.maybe_sent, delivery.last_attempt, delivery.idempotency_key))
         raise ConnectionError
 
     hf.emit(None, send, "x", key="k")
     async with working(hf, **SERVED):
         await until(lambda: hf.list_messages(status="dead"))
-    assert seen == [(1, False, False, "email//k"), (2, True, False, "email//k"), (3, True, True, "email//k")]
+    assert calls == [(1, False, False, "email//k"), (2, True, False, "email//k"), (3, True, True, "email//k")]
 
 
 async def test_a_snooze_says_that_nothing_was_sent(hf: Holdfast) -> None:
-    seen: list[bool] = []
+    calls: list[bool] = []
 
     @hf.channel("email", retry=QUICK)
     async def send(delivery: Delivery[str]) -> None:
-        seen.append(delivery.maybe_sent)
-        if len(seen) in (1, 3):
+        calls.append(delivery.maybe_sent)
+        if len(calls) in (1, 3):
             raise Snooze(0)
-        if len(seen) == 2:
+        if len(calls) == 2:
             raise ConnectionError
 
     hf.emit(None, send, "x", key="k")
     async with working(hf, **SERVED):
         await delivered(hf, 1)
-    assert seen == [False, False, True, True]
+    assert calls == [False, False, True, True]
 
 
 async def test_a_message_that_an_operator_retries_may_have_been_sent(hf: Holdfast) -> None:
-    seen: list[Any] = []
+    calls: list[Any] = []
 
     @hf.channel("email", retry=Retry.none())
     async def send(delivery: Delivery[Email]) -> None:
-        seen.append((delivery.attempt, delivery.maybe_sent, delivery.payload))
-        if len(seen) == 1:
+        calls.append((delivery.attempt, delivery.maybe_sent, delivery.payload))
+        if len(calls) == 1:
             raise ConnectionError
 
-    told = hf.emit(None, send, Email("a@b.c"), key="k")
+    message = hf.emit(None, send, Email("a@b.c"), key="k")
     async with working(hf, **SERVED):
         await until(lambda: hf.list_messages(status="dead"))
-        assert hf.retry_dead([told.id]) == [told.id]
+        assert hf.retry_dead([message.id]) == [message.id]
         await delivered(hf, 1)
-    assert seen == [(1, False, Email("a@b.c")), (1, True, Email("a@b.c"))]
+    assert calls == [(1, False, Email("a@b.c")), (1, True, Email("a@b.c"))]
 
 
 @pytest.mark.parametrize("runner", ["async", "thread"])
 async def test_a_delivery_that_a_stopping_worker_interrupts_counts(hf: Holdfast, runner: Any) -> None:
     """Unlike a task's attempt, which is refunded: the message may be on its way."""
-    seen, go_on = [], threading.Event()
+    calls, go_on = [], threading.Event()
 
     @hf.channel("slow")
     async def slow(delivery: Delivery[str]) -> None:
-        seen.append((delivery.attempt, delivery.maybe_sent))
-        if len(seen) == 1:
+        calls.append((delivery.attempt, delivery.maybe_sent))
+        if len(calls) == 1:
             await asyncio.sleep(60)
 
     @hf.channel("blocking")
     def blocking(delivery: Delivery[str]) -> None:
-        seen.append((delivery.attempt, delivery.maybe_sent))
-        if len(seen) == 1:
+        calls.append((delivery.attempt, delivery.maybe_sent))
+        if len(calls) == 1:
             go_on.wait(60)
 
-    told = hf.emit(None, slow if runner == "async" else blocking, "x", key="k")
+    message = hf.emit(None, slow if runner == "async" else blocking, "x", key="k")
     async with working(hf, grace=0.0, lease=2.0, renew=0.5, **SERVED):
-        await until(lambda: seen)
-    info = await hf.aget_message(told.id)
+        await until(lambda: calls)
+    info = await hf.aget_message(message.id)
     go_on.set()
     assert info is not None
     assert info.attempts == 1
@@ -268,7 +268,7 @@ async def test_a_delivery_that_a_stopping_worker_interrupts_counts(hf: Holdfast,
         assert "stopped while it was under way" in info.error["message"]
     async with working(hf, **SERVED):
         await delivered(hf, 1)
-    assert seen == [(1, False), (2, True)]
+    assert calls == [(1, False), (2, True)]
 
 
 async def test_an_interruption_is_not_held_against_a_breaker(hf: Holdfast) -> None:
@@ -287,11 +287,11 @@ async def test_an_interruption_is_not_held_against_a_breaker(hf: Holdfast) -> No
 
 
 async def test_a_delivery_that_was_claimed_and_not_begun_is_refunded(hf: Holdfast) -> None:
-    started, seen = asyncio.Event(), []
+    started, calls = asyncio.Event(), []
 
     @hf.channel("slow")
     async def slow(delivery: Delivery[str]) -> None:
-        seen.append((delivery.key, delivery.maybe_sent))
+        calls.append((delivery.key, delivery.maybe_sent))
         if not started.is_set():
             started.set()
             await asyncio.sleep(60)
@@ -303,10 +303,10 @@ async def test_a_delivery_that_was_claimed_and_not_begun_is_refunded(hf: Holdfas
     assert {it.key: it.attempts for it in hf.list_messages()} == {"0": 1, "1": 0, "2": 0, "3": 0, "4": 0}
     async with working(hf, **SERVED):
         await delivered(hf, 5)
-    assert sorted(seen[1:]) == [("0", True), ("1", False), ("2", False), ("3", False), ("4", False)]
+    assert sorted(calls[1:]) == [("0", True), ("1", False), ("2", False), ("3", False), ("4", False)]
 
 
-async def test_a_delivery_that_somebody_cancels_is_canceled(hf: Holdfast) -> None:
+async def test_a_delivery_canceled_while_it_runs_ends_as_canceled(hf: Holdfast) -> None:
     started = asyncio.Event()
 
     @hf.channel("slow")
@@ -314,11 +314,11 @@ async def test_a_delivery_that_somebody_cancels_is_canceled(hf: Holdfast) -> Non
         started.set()
         await asyncio.sleep(60)
 
-    told = hf.emit(None, slow, "x", key="k")
+    message = hf.emit(None, slow, "x", key="k")
     async with working(hf, **SERVED):
         await started.wait()
-        await hf.acancel(told.id)
-        await ended(hf, told.id)
+        await hf.acancel(message.id)
+        await ended(hf, message.id)
     assert hf.list_messages()[0].status == "canceled"
     assert hf.emit(None, slow, "x", key="k").existing
 
@@ -366,7 +366,7 @@ async def test_an_attempt_that_fails_emits_nothing(hf: Holdfast) -> None:
 
 
 async def test_emitting_outside_of_a_transaction_is_an_error_that_says_what_to_do(hf: Holdfast) -> None:
-    told: dict[str, str] = {}
+    errors: dict[str, str] = {}
 
     async def refused(name: str, call: Any) -> None:
         try:
@@ -374,7 +374,7 @@ async def test_emitting_outside_of_a_transaction_is_an_error_that_says_what_to_d
             if inspect.iscoroutine(result):
                 await result
         except UsageError as error:
-            told[name] = str(error)
+            errors[name] = str(error)
 
     @hf.task()
     async def buy(ctx: Context) -> None:
@@ -395,9 +395,9 @@ async def test_emitting_outside_of_a_transaction_is_an_error_that_says_what_to_d
     await refused("by hand", lambda: Context().emit("email", 1, key="k"))
     await refused("by hand, async", lambda: Context().aemit("email", 1, key="k"))
     for name in ("outside", "outside async", "after"):
-        assert "outside of an open ctx.transaction()" in told[name]
-    assert "await ctx.aemit(...)" in told["not awaited"]
-    assert "use ctx.emit(...)" in told["not async"]
-    assert "made by hand" in told["by hand"]
-    assert "made by hand" in told["by hand, async"]
+        assert "outside of an open ctx.transaction()" in errors[name]
+    assert "await ctx.aemit(...)" in errors["not awaited"]
+    assert "use ctx.emit(...)" in errors["not async"]
+    assert "made by hand" in errors["by hand"]
+    assert "made by hand" in errors["by hand, async"]
     assert hf.list_messages() == []

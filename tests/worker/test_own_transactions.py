@@ -22,7 +22,7 @@ Rows = Callable[[], list[int]]
 
 @pytest.fixture
 def ledger(sql: Sql) -> Iterator[Rows]:
-    """A table of the application's; answers what is in it."""
+    """Create a table of the application and return a function for its rows."""
     sql("create table if not exists public.ledger (n integer not null)")
     yield lambda: [row[0] for row in sql("select n from public.ledger order by n")]
     sql("drop table public.ledger")
@@ -107,7 +107,7 @@ async def test_a_transaction_whose_lease_was_lost_is_rolled_back(hf: Holdfast, s
         try:
             async with ctx.transaction() as conn:
                 await conn.execute("insert into public.ledger values (%s)", [ctx.attempt])
-                if ctx.attempt == 1:  # the lease expires and another takes the job back, while we still write
+                if ctx.attempt == 1:  # the lease expires and another worker reclaims the job, while we still write
                     sql("update claims set expires_at = now() - interval '1 s'")
                     sql("select reclaim()")
         except Exception as error:
@@ -190,7 +190,7 @@ async def test_handlers_that_enqueue_inside_their_transactions_do_not_wait_for_e
 
 
 async def test_a_restart_of_the_database_costs_no_attempt(hf: Holdfast, sql: Sql, ledger: Rows) -> None:
-    """The connections that lie idle in the pool are dead by now; the handler must not be the one to find out."""
+    """The idle connections of the pool are dead by now; the handler must not be the first to notice."""
 
     @hf.task(retry=Retry.none())
     async def on_loop(n: int, *, ctx: Context = CONTEXT) -> None:
@@ -300,7 +300,7 @@ async def test_a_worker_that_stops_rolls_back_a_coroutines_transaction_and_gives
 
 
 async def test_a_thread_that_outlives_its_worker_ends_its_job_or_nothing(hf: Holdfast, sql: Sql, ledger: Rows) -> None:
-    """Its worker is gone, its job still its own: the lease decides, and whoever commits first."""
+    """Its worker is gone, its job still its own: the lease decides, and the first commit."""
     entered, go, left = threading.Event(), threading.Event(), threading.Event()
 
     @hf.task(retry=Retry.fixed(0))

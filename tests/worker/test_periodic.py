@@ -30,7 +30,7 @@ SECOND = timedelta(seconds=1)
 
 
 def fired(sql: Sql) -> list[datetime]:
-    """The slots of all jobs, in UTC."""
+    """Return the slots of all jobs, in UTC."""
     return [row[0].astimezone(UTC) for row in sql("select run_at from jobs order by run_at")]
 
 
@@ -149,7 +149,7 @@ async def test_a_paused_schedule_rests_and_goes_on(hf: Holdfast, sql: Sql) -> No
 # -- what cannot be fired
 
 
-async def test_one_that_cannot_be_read_here_stops_no_other_and_is_told_once(
+async def test_one_that_cannot_be_read_here_stops_no_other_and_is_logged_once(
     hf: Holdfast, sql: Sql, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     @hf.task()
@@ -183,8 +183,8 @@ async def test_one_that_cannot_be_read_here_stops_no_other_and_is_told_once(
     assert "'Mars/Base'" in problems["zone of tomorrow"]
     assert "queue" in problems["refused"]
     assert problems["odd"] == "a mistake of ours"
-    told = [getattr(record, "fields", {})["schedule"] for record in caplog.records]
-    assert sorted(told) == ["odd", "refused", "text of tomorrow", "zone of tomorrow"], (
+    names = [getattr(record, "fields", {})["schedule"] for record in caplog.records]
+    assert sorted(names) == ["odd", "refused", "text of tomorrow", "zone of tomorrow"], (
         "each once, though tried again and again"
     )
 
@@ -203,7 +203,7 @@ async def test_a_leader_fires_schedules_of_tasks_it_does_not_know(hf: Holdfast, 
     assert [s.live for s in hf.schedules()] == [False]
 
 
-async def test_a_schedule_whose_row_somebody_holds_keeps_no_other_from_firing(hf: Holdfast, sql: Sql, dsn: str) -> None:
+async def test_a_schedule_whose_row_is_locked_keeps_no_other_from_firing(hf: Holdfast, sql: Sql, dsn: str) -> None:
     import psycopg
 
     @hf.task()
@@ -257,7 +257,7 @@ def test_options_that_make_no_sense_for_many_jobs_are_refused(hf: Holdfast, opti
         report.using(**option).schedule("r", EVERY_SECOND)
 
 
-async def test_a_worker_tells_the_database_what_the_code_says_now(hf: Holdfast, sql: Sql) -> None:
+async def test_a_worker_registers_what_the_code_says_now(hf: Holdfast, sql: Sql) -> None:
     @hf.task(name="report")
     async def report(n: int) -> None: ...
 

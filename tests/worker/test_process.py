@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from children import alive, app_fixture, children, gone, job, pids, processes, told, unheard  # noqa: F401 - fixture
+from children import alive, app_fixture, children, discard, gone, job, last_error, pids, processes  # noqa: F401 - fixture
 from conftest import wait_until
 from running import ended, until, waiting, working
 from workers import APPS, worker
@@ -38,8 +38,8 @@ async def test_a_handler_in_a_process_gets_its_arguments_and_its_result_is_kept(
 async def test_the_process_is_another_one_and_is_reused(app: Holdfast) -> None:
     async with working(app, child_processes=1):
         jobs = (await crunch.whoami.aenqueue_many(range(30))).ids
-        seen = {(await ended(app, each)).result for each in jobs}
-    assert len(seen) == 1 and os.getpid() not in seen
+        results = {(await ended(app, each)).result for each in jobs}
+    assert len(results) == 1 and os.getpid() not in results
 
 
 async def test_an_async_handler_runs_in_a_process_too_and_its_loop_stays(app: Holdfast) -> None:
@@ -79,7 +79,7 @@ async def test_an_error_comes_back_with_its_chain_and_output_and_is_judged_by_th
 ) -> None:
     async with working(app):
         info = await waiting(app, (await crunch.raise_named.aenqueue(name)).id)
-    error = told(info)
+    error = last_error(info)
     assert (info.status, error["type"]) == (status, kind)
     assert f"because of {name}" in error["message"]
     assert "ValueError: the cause" in error["traceback"] and "direct cause" in error["traceback"]
@@ -103,7 +103,7 @@ async def test_the_words_a_handler_may_raise_work_in_a_process(
     async with working(app):
         info = await waiting(app, (await crunch.verdict.aenqueue(name)).id)
     assert (info.status, info.attempts) == (status, attempts)
-    assert told(info)["message"] == str(crunch.VERDICTS[name])
+    assert last_error(info)["message"] == str(crunch.VERDICTS[name])
 
 
 async def test_a_timeout_kills_the_process_and_says_so(app: Holdfast, tmp_path: Path) -> None:
@@ -113,8 +113,8 @@ async def test_a_timeout_kills_the_process_and_says_so(app: Holdfast, tmp_path: 
         await gone(pid)
         assert (await ended(app, (await crunch.add.aenqueue(1)).id)).status is Status.SUCCEEDED
     assert info.status is Status.DEAD
-    assert told(info)["code"] == "TIMEOUT"
-    assert "ran longer than its timeout of 1 s; its process was killed" in told(info)["message"]
+    assert last_error(info)["code"] == "TIMEOUT"
+    assert "ran longer than its timeout of 1 s; its process was killed" in last_error(info)["message"]
 
 
 async def test_the_timeout_counts_from_the_start_and_not_while_waiting_for_a_process(app: Holdfast) -> None:
@@ -139,12 +139,12 @@ async def test_a_lost_lease_kills_the_process_at_once(
 
 
 @pytest.mark.parametrize(("stubborn", "grace"), [(False, 3600.0), (True, 2.0)])
-async def test_a_canceled_attempt_frees_its_slot_at_once_and_its_process_is_asked_then_killed(
+async def test_a_canceled_attempt_frees_its_slot_at_once_and_its_process_is_terminated_then_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stubborn: bool, grace: float
 ) -> None:
     monkeypatch.setattr("holdfast.worker.processes.CANCEL_GRACE", grace)
     async with processes() as pool:
-        running = asyncio.create_task(pool.run(crunch.sit, job(file=str(tmp_path / "pid"), stubborn=stubborn), unheard))
+        running = asyncio.create_task(pool.run(crunch.sit, job(file=str(tmp_path / "pid"), stubborn=stubborn), discard))
         (pid,) = await pids(tmp_path / "pid")
         running.cancel()
         await asyncio.wait({running}, timeout=min(grace / 2, 30))
@@ -154,7 +154,7 @@ async def test_a_canceled_attempt_frees_its_slot_at_once_and_its_process_is_aske
 
 async def test_a_canceled_process_that_ends_its_job_in_good_order_is_replaced(tmp_path: Path) -> None:
     async with processes() as pool:
-        running = asyncio.create_task(pool.run(crunch.sit_until_told, job(file=str(tmp_path / "pid")), unheard))
+        running = asyncio.create_task(pool.run(crunch.sit_until_signaled, job(file=str(tmp_path / "pid")), discard))
         (pid,) = await pids(tmp_path / "pid")
         running.cancel()
         assert await pids(tmp_path / "pid.end") == [pid]
@@ -181,8 +181,8 @@ async def test_a_replaced_child_that_does_not_end_is_killed(monkeypatch: pytest.
 
 
 async def pid_of(pool: Processes, task: Any = crunch.whoami) -> int:
-    """The process that a job ran in."""
-    outcome, _ = await pool.run(task, job(), unheard)
+    """Return the process that a job ran in."""
+    outcome, _ = await pool.run(task, job(), discard)
     assert isinstance(outcome, Outcome) and outcome.result is not None, outcome
     return int(bytes(outcome.result))
 
@@ -192,7 +192,7 @@ async def test_what_a_handler_started_ends_with_it(app: Holdfast, tmp_path: Path
         info = await ended(app, (await crunch.crash_with_company.aenqueue(str(tmp_path / "pid"))).id)
         for pid in await pids(tmp_path / "pid"):
             await gone(pid)
-    assert "exited with code 7" in told(info)["message"]
+    assert "exited with code 7" in last_error(info)["message"]
 
 
 async def test_a_stopped_worker_leaves_no_process(app: Holdfast, tmp_path: Path) -> None:
@@ -232,34 +232,34 @@ def test_a_killed_worker_takes_its_processes_along(app: Holdfast, dsn: str, tmp_
 
 async def test_a_process_is_replaced_after_so_many_jobs(app: Holdfast) -> None:
     async with working(app, child_processes=1, process_max_jobs=3):
-        seen = [(await ended(app, (await crunch.whoami.aenqueue()).id)).result for _ in range(7)]
-    assert [seen.index(pid) for pid in seen] == [0, 0, 0, 3, 3, 3, 6]
-    assert not any(map(alive, seen))
+        results = [(await ended(app, (await crunch.whoami.aenqueue()).id)).result for _ in range(7)]
+    assert [results.index(pid) for pid in results] == [0, 0, 0, 3, 3, 3, 6]
+    assert not any(map(alive, results))
 
 
 async def test_a_process_that_holds_too_much_memory_is_replaced(app: Holdfast) -> None:
     async with working(app, child_processes=1, process_max_rss=150):
-        seen = [(await ended(app, (await crunch.grow.aenqueue(mb)).id)).result for mb in (1, 1, 200, 1, 1)]
-    assert [seen.index(pid) for pid in seen] == [0, 0, 0, 3, 3]
+        results = [(await ended(app, (await crunch.grow.aenqueue(mb)).id)).result for mb in (1, 1, 200, 1, 1)]
+    assert [results.index(pid) for pid in results] == [0, 0, 0, 3, 3]
 
 
 async def test_crashes_say_how_the_process_ended_and_what_it_wrote(app: Holdfast) -> None:
     async with working(app):
-        left = told(await ended(app, (await crunch.exit_now.aenqueue(1)).id))
-        fault = told(await ended(app, (await crunch.segfault.aenqueue()).id))
-        asked = told(await ended(app, (await crunch.leave.aenqueue(3)).id))
+        left = last_error(await ended(app, (await crunch.exit_now.aenqueue(1)).id))
+        fault = last_error(await ended(app, (await crunch.segfault.aenqueue()).id))
+        error = last_error(await ended(app, (await crunch.leave.aenqueue(3)).id))
     assert left["message"] == "exited with code 1 while running the job (the process of task 'crunch.exit_now')"
     assert (left["code"], left["output"]) == ("PROCESS_DIED", "last words\n")
     assert fault["message"].startswith("killed by SIGSEGV (Segmentation fault) while running the job (the process of")
     assert "Fatal Python error: Segmentation fault" in fault["output"]
     assert "crunch.py" in fault["output"] and "in segfault" in fault["output"]
-    assert (asked["type"], asked["message"]) == ("SystemExit", "3")
+    assert (error["type"], error["message"]) == ("SystemExit", "3")
 
 
 async def test_running_out_of_memory_reads_so_and_the_next_job_has_a_fresh_process(app: Holdfast) -> None:
     async with working(app, child_processes=1, process_memory=512):
         before = (await ended(app, (await crunch.whoami.aenqueue()).id)).result
-        error = told(await ended(app, (await crunch.allocate.aenqueue(2048)).id))
+        error = last_error(await ended(app, (await crunch.allocate.aenqueue(2048)).id))
         after = (await ended(app, (await crunch.whoami.aenqueue()).id)).result
     assert error["type"] == "MemoryError"
     assert error["message"] == "out of memory; its process may use 512 MB (process_memory)"
@@ -267,16 +267,16 @@ async def test_running_out_of_memory_reads_so_and_the_next_job_has_a_fresh_proce
 
 
 @pytest.mark.parametrize("fail", [False, True])
-async def test_huge_output_holds_up_nobody_and_only_its_end_is_kept(
+async def test_huge_output_delays_no_other_job_and_only_its_end_is_kept(
     app: Holdfast, capfd: pytest.CaptureFixture[str], fail: bool
 ) -> None:
     async with working(app):
         info = await ended(app, (await crunch.chatter.aenqueue(20_000, fail)).id)
     assert "line 0 " in capfd.readouterr().err, "the worker passes it on"
     if fail:
-        assert "line 19999" in told(info)["output"]
-        assert "line 0 " not in told(info)["output"]
-        assert len(told(info)["output"]) <= 8192
+        assert "line 19999" in last_error(info)["output"]
+        assert "line 0 " not in last_error(info)["output"]
+        assert len(last_error(info)["output"]) <= 8192
     else:
         assert info.last_error is None
 
@@ -286,7 +286,7 @@ async def test_a_huge_result_comes_through_and_one_that_is_too_large_fails(app: 
         info = await ended(app, (await crunch.large.aenqueue(1_000_000)).id)
         failed = await ended(app, (await crunch.large.aenqueue(2_000_000)).id)
     assert len(info.result) == 1_000_000
-    assert failed.status is Status.FAILED and "more than the 1,048,576 allowed" in told(failed)["message"]
+    assert failed.status is Status.FAILED and "more than the 1,048,576 allowed" in last_error(failed)["message"]
 
 
 async def test_a_payload_that_does_not_fit_fails_at_once_however_odd(app: Holdfast, sql: Any) -> None:
@@ -311,12 +311,12 @@ async def test_a_result_that_cannot_be_carried_fails_with_a_clear_word(app: Hold
     async with working(app):
         info = await ended(app, (await crunch.odd.aenqueue()).id)
     assert (info.status, info.attempts) == (Status.FAILED, 1)
-    assert "the result of task 'crunch.odd' cannot be encoded as JSON" in told(info)["message"]
+    assert "the result of task 'crunch.odd' cannot be encoded as JSON" in last_error(info)["message"]
 
 
 async def test_binary_output_is_kept_as_text(app: Holdfast, capfd: pytest.CaptureFixture[str]) -> None:
     async with working(app):
-        error = told(await ended(app, (await crunch.garbage.aenqueue()).id))
+        error = last_error(await ended(app, (await crunch.garbage.aenqueue()).id))
     assert "\\xff" in error["output"] and error["output"].endswith("the end\n")
     assert "\x00" not in error["output"]
 
@@ -325,7 +325,7 @@ async def test_binary_output_is_kept_as_text(app: Holdfast, capfd: pytest.Captur
 async def test_a_handler_that_closes_its_output_does_not_silence_the_next(app: Holdfast, how: str) -> None:
     async with working(app, child_processes=1):
         info = await ended(app, (await crunch.close_output.aenqueue(how)).id)
-        error = told(await ended(app, (await crunch.talk_and_fail.aenqueue("still here")).id))
+        error = last_error(await ended(app, (await crunch.talk_and_fail.aenqueue("still here")).id))
         same = (await ended(app, (await crunch.whoami.aenqueue()).id)).result
     assert (info.status, info.result) == (Status.SUCCEEDED, same)
     assert error["output"] == "still here\n"
@@ -334,16 +334,16 @@ async def test_a_handler_that_closes_its_output_does_not_silence_the_next(app: H
 async def test_a_job_is_not_blamed_for_what_an_earlier_one_wrote(app: Holdfast) -> None:
     async with working(app, child_processes=1):
         await ended(app, (await crunch.chatter.aenqueue(50, False)).id)
-        error = told(await ended(app, (await crunch.talk_and_fail.aenqueue("mine")).id))
+        error = last_error(await ended(app, (await crunch.talk_and_fail.aenqueue("mine")).id))
     assert error["output"] == "mine\n"
 
 
 async def test_output_of_another_tenants_job_is_never_kept(app: Holdfast) -> None:
     async with working(app, child_processes=1):
         await ended(app, (await crunch.write_for_ever.using(tenant="acme").aenqueue("acme's card")).id)
-        same = told(await ended(app, (await crunch.talk_and_fail.using(tenant="acme").aenqueue("mine")).id))
-        other = told(await ended(app, (await crunch.talk_and_fail.using(tenant="evil").aenqueue("mine")).id))
-        again = told(await ended(app, (await crunch.talk_and_fail.using(tenant="acme").aenqueue("mine")).id))
+        same = last_error(await ended(app, (await crunch.talk_and_fail.using(tenant="acme").aenqueue("mine")).id))
+        other = last_error(await ended(app, (await crunch.talk_and_fail.using(tenant="evil").aenqueue("mine")).id))
+        again = last_error(await ended(app, (await crunch.talk_and_fail.using(tenant="acme").aenqueue("mine")).id))
     assert "mine" in same["output"]
     assert "output" not in other and "output" not in again
 
@@ -354,13 +354,13 @@ async def test_a_tenants_job_goes_to_the_idle_process_that_is_its_own(app: Holdf
         for each in naps:
             await ended(app, each.id)
         for name in ("acme", "evil", "acme"):
-            error = told(await ended(app, (await crunch.talk_and_fail.using(tenant=name).aenqueue(name)).id))
+            error = last_error(await ended(app, (await crunch.talk_and_fail.using(tenant=name).aenqueue(name)).id))
             assert error["output"] == f"{name}\n"
 
 
 async def test_output_is_scrubbed(app: Holdfast) -> None:
     async with working(app):
-        error = told(await ended(app, (await crunch.talk_and_fail.aenqueue("password=hunter2")).id))
+        error = last_error(await ended(app, (await crunch.talk_and_fail.aenqueue("password=hunter2")).id))
     assert error["output"] == "password=[secret]\n"
 
 
@@ -370,7 +370,7 @@ async def test_a_jobs_time_begins_when_a_child_has_it(app: Holdfast, sql: Sql) -
         infos = [await ended(app, each.id) for each in jobs]
     starts = sorted(info.started_at for info in infos if info.started_at)
     assert starts[-1] - starts[0] > timedelta(seconds=0.45)  # one after the other: 0.9 and more
-    # In all, what they ran for is less than half of what passed since they were claimed.
+    # In all, they ran for less than half of the time since they were claimed.
     passed = sum((info.finished_at - info.created_at).total_seconds() for info in infos if info.finished_at)
     ran, waited = sql("SELECT sum(run_seconds), sum(queue_seconds) FROM usage_counts")[0]
     assert float(ran) < 0.7 * passed and float(ran) + float(waited) < 1.1 * passed
@@ -378,16 +378,16 @@ async def test_a_jobs_time_begins_when_a_child_has_it(app: Holdfast, sql: Sql) -
 
 async def test_a_handler_that_breaks_the_line_to_its_worker_fails_alone(app: Holdfast) -> None:
     async with working(app, child_processes=1):
-        closed = told(await ended(app, (await crunch.close_everything.aenqueue()).id))
-        shut = told(await ended(app, (await crunch.shut_down.aenqueue()).id))
-        babbled = told(await ended(app, (await crunch.babble.aenqueue()).id))
+        closed = last_error(await ended(app, (await crunch.close_everything.aenqueue()).id))
+        shut = last_error(await ended(app, (await crunch.shut_down.aenqueue()).id))
+        babbled = last_error(await ended(app, (await crunch.babble.aenqueue()).id))
         assert (await ended(app, (await crunch.add.aenqueue(1)).id)).status is Status.SUCCEEDED
     assert "while running the job" in closed["message"]
     assert "broke the line to its worker and was killed while running the job" in babbled["message"]
     assert shut["message"] == babbled["message"].replace("babble", "shut_down")
 
 
-async def test_a_handler_that_forks_answers_once(app: Holdfast) -> None:
+async def test_a_handler_that_forks_returns_once(app: Holdfast) -> None:
     async with working(app, child_processes=1):
         info = await ended(app, (await crunch.fork_and_return.aenqueue()).id)
         assert (await ended(app, (await crunch.add.aenqueue(1)).id)).status is Status.SUCCEEDED

@@ -114,28 +114,28 @@ async def test_canceling_a_job_ends_its_process(app: Holdfast, tmp_path: Path) -
 
 
 async def test_middleware_sees_what_a_process_does(app: Holdfast) -> None:
-    seen: list[str] = []
+    calls: list[str] = []
 
     @app.around_attempt
     async def watch(ctx: Context) -> AsyncIterator[None]:
         try:
             yield
-            seen.append(f"{ctx.task} succeeded")
+            calls.append(f"{ctx.task} succeeded")
         except Exception as error:
-            seen.append(f"{ctx.task} raised {error}")
+            calls.append(f"{ctx.task} raised {error}")
             raise
 
     async with working(app):
         await (await crunch.add.aenqueue(1)).aresult(40)
         job = await crunch.raise_named.aenqueue("LookupError")
         assert (await ended(app, job.id)).status is Status.FAILED
-    assert seen[0] == "crunch.add succeeded" and "crunch.raise_named raised KeyError" in seen[1]
+    assert calls[0] == "crunch.add succeeded" and "crunch.raise_named raised KeyError" in calls[1]
 
 
 async def test_a_canceled_job_is_its_process_until_that_has_ended(app: Holdfast, tmp_path: Path) -> None:
-    """It tidies up when it is told to end, and is running meanwhile: nobody else may take its key."""
+    """It cleans up on SIGTERM and still runs meanwhile: no other job may take its key."""
     async with working(app):
-        tidy = crunch.sit_until_told.using(dedupe="k")
+        tidy = crunch.sit_until_signaled.using(dedupe="k")
         job = await tidy.aenqueue(str(tmp_path / "pid"))
         await asyncio.to_thread(wait_until, lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text())
         assert await app.acancel(job.id) == {job.id: "canceling"}

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from children import told
+from children import last_error
 from running import ended, working
 from workers import APPS
 
@@ -23,7 +23,7 @@ import crunch
 
 @pytest.fixture
 def broken(dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """A module that works where it was first imported and does as told in a child process."""
+    """A module that imports where it is first imported, and runs the given code in a child process."""
     monkeypatch.syspath_prepend(tmp_path)
     modules: list[str] = []
 
@@ -61,7 +61,7 @@ async def test_a_module_that_a_child_cannot_import_fails_its_jobs_and_nothing_sp
     async with working(module.hf, child_processes=1):
         info = await ended(module.hf, (await module.work.aenqueue()).id)
     assert (info.status, info.attempts) == (Status.DEAD, 2)
-    assert word.format(n=number) in told(info)["message"]
+    assert word.format(n=number) in last_error(info)["message"]
 
 
 async def test_the_timeout_does_not_count_the_import(broken: Any) -> None:
@@ -70,21 +70,21 @@ async def test_the_timeout_does_not_count_the_import(broken: Any) -> None:
         assert (await ended(module.hf, (await module.work.aenqueue()).id)).status is Status.SUCCEEDED
 
 
-async def test_a_memory_limit_too_low_to_start_with_is_told(broken: Any) -> None:
+async def test_a_memory_limit_too_low_to_start_with_is_reported(broken: Any) -> None:
     module = broken("hungry_app", "hoard = bytearray(1 << 28)")
     async with working(module.hf, child_processes=1, process_memory=24):
-        error = told(await ended(module.hf, (await module.work.aenqueue()).id))
+        error = last_error(await ended(module.hf, (await module.work.aenqueue()).id))
     assert "'hungry_app'" in error["message"] and "may use 24 MB (process_memory)" in error["message"]
 
 
-async def test_a_module_that_starts_a_worker_when_imported_is_told_not_to(broken: Any) -> None:
+async def test_a_module_that_starts_a_worker_when_imported_is_refused(broken: Any) -> None:
     module = broken(
         "eager_app",
         "import asyncio; from holdfast.worker import Worker; asyncio.run(Worker(Holdfast('postgresql://x')).run())",
     )
     async with working(module.hf, child_processes=1):
         info = await ended(module.hf, (await module.work.aenqueue()).id)
-    assert "must not run a worker when it is imported" in told(info)["message"]
+    assert "must not run a worker when it is imported" in last_error(info)["message"]
 
 
 def test_a_runner_that_does_not_fit_is_refused_by_name() -> None:

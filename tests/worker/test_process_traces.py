@@ -44,7 +44,7 @@ async def test_a_handler_in_a_child_process_goes_on_with_the_trace(app: Holdfast
             exporter.clear()
 
 
-async def test_what_nobody_sampled_is_not_sampled_in_a_child_process_either(app: Holdfast, sql: Sql) -> None:
+async def test_an_unsampled_trace_is_not_sampled_in_a_child_process_either(app: Holdfast, sql: Sql) -> None:
     trace_id = "0af7651916cd43dd8448eb211c80319c"
     sql("insert into live (id, task, headers) values (gen_random_uuid(), 'plain', %s::json)",
         [f'{{"traceparent": "00-{trace_id}-b7ad6b7169203331-00"}}'])  # fmt: skip
@@ -52,5 +52,5 @@ async def test_what_nobody_sampled_is_not_sampled_in_a_child_process_either(app:
 
     async with working(app, child_processes=1):
         await until(lambda: sql(query))
-    ((told,),) = sql(query)
-    assert (told[3:35], told[-2:]) == (trace_id, "00")
+    ((traceparent,),) = sql(query)
+    assert (traceparent[3:35], traceparent[-2:]) == (trace_id, "00")

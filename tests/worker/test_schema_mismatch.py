@@ -1,4 +1,4 @@
-"""A database that is migrated under a running worker of an older release: no job pays for it."""
+"""A database that is migrated under a running worker of an older release: no job fails for it."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def with_relays(hf: Holdfast) -> None:
 
 
 async def run_one(hf: Holdfast, sql: Sql, migrate: Callable[[], None], task: str, payload: str = "{}") -> Worker:
-    """Migrates under a worker that has no pool open yet, and gives it a job that needs one."""
+    """Migrate under a worker that has no pool open yet, and give it a job that needs one."""
     worker = Worker(hf, **QUICK)
     running = asyncio.create_task(worker.run())
     await until(lambda: sql("SELECT 1 FROM sleepers"))

@@ -1,4 +1,4 @@
-"""Sentry: what a failed attempt sends, seen by a transport that sends nothing; scrubbed, grouped, bounded."""
+"""Sentry: what a failed attempt sends, recorded by a transport that sends nothing; scrubbed, grouped, bounded."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ NAME, URL = "Ada Lovelace", "https://a.example/x?key=1"
 
 
 class Kept(Transport):
-    """Keeps events in place of sending them."""
+    """A transport that keeps events in place of sending them."""
 
     def __init__(self) -> None:
         super().__init__()
         self.events: list[dict[str, Any]] = []
 
     def capture_envelope(self, envelope: Envelope) -> None:
-        # As bytes and back: what is looked at is what would be sent.
+        # As bytes and back, so that the test checks what would be sent.
         self.events.append(json.loads(envelope.items[0].payload.get_bytes()))
 
 
@@ -69,8 +69,8 @@ def failure(
     return Failure(Job(row, Lease(1, 1, 0.0, 60.0)), error, describe(error, 1000), ending)
 
 
-def told_of(event: dict[str, Any]) -> str:
-    """An event as text, but for ids that are drawn, times and the places of this machine: those may hold any digits."""
+def event_text(event: dict[str, Any]) -> str:
+    """Return an event as text, without random ids, times and local paths, which may hold any digits."""
     drawn = ("event_id", "timestamp", "release", "server_name")
     kept = {name: value for name, value in event.items() if name not in drawn}
     kept["contexts"] = {name: value for name, value in event["contexts"].items() if name != "trace"}
@@ -109,18 +109,18 @@ async def test_failed_attempts_are_captured_and_a_dead_job_leaves_a_breadcrumb(h
 
 
 async def test_what_is_no_failure_is_not_captured(hf: Holdfast, kept: Kept, sql: Sql) -> None:
-    seen: list[str] = []
+    calls: list[str] = []
 
     @hf.task()
     async def says(what: str) -> None:
-        seen.append(what)
+        calls.append(what)
         raise {"snooze": Snooze(60), "cancel": Cancel("no"), "dead": Dead("x", block="k"), "fail": Fail("x"),
                "later": RetryLater(60)}[what]  # fmt: skip
 
     async with working(hf):
         for what in ("snooze", "cancel", "dead", "fail", "later"):
             says.enqueue(what)
-        await until(lambda: len(seen) == 5 and len(kept.events) == 3)
+        await until(lambda: len(calls) == 5 and len(kept.events) == 3)
     assert sorted(event["tags"]["outcome"] for event in kept.events) == ["dead", "error", "failed"]
 
 
@@ -129,7 +129,7 @@ def test_nothing_private_is_sent(text: str, gone: list[str]) -> None:
     class Refused(Exception):
         code = text
 
-    secret_local = text  # noqa: F841 - what must not be seen
+    secret_local = text  # noqa: F841 - must not be sent
     try:
         try:
             raise KeyError(text)
@@ -139,16 +139,16 @@ def test_nothing_private_is_sent(text: str, gone: list[str]) -> None:
         error.add_note(text)
         event = sent(error, payload=json.dumps({"quoted": text}))
     assert len(event["exception"]["values"]) == 2
-    told = told_of(event)
+    text = event_text(event)
     # The class is made in this file, whose lines around it quote nothing of the corpus.
-    assert [part for part in gone if part in told] == [], told
+    assert [part for part in gone if part in text] == [], text
 
 
 @pytest.mark.parametrize("payload", ['{"name": "Zoë O\'Neil", "n": 4242424}', '{"a": [{"b": "Zoë O\'Neil"}, 4242424]}'])
 def test_what_the_payload_says_is_taken_out_of_texts_whatever_it_looks_like(payload: str) -> None:
     event = sent(ValueError("Zoë O'Neil", "Zoë O'Neil owes 4242424"), payload=payload)
-    told = told_of(event)
-    assert "Neil" not in told and "4242424" not in told and "[payload] owes [payload]" in told
+    text = event_text(event)
+    assert "Neil" not in text and "4242424" not in text and "[payload] owes [payload]" in text
 
 
 @pytest.mark.parametrize("payload", ["", "not json", b"\xff", None, "[" * 50])
@@ -197,15 +197,15 @@ async def test_a_listener_that_breaks_is_no_concern_of_the_job(hf: Holdfast, cap
     assert "failure not reported" in caplog.text
 
 
-def test_what_happened_in_a_child_process_is_told_without_frames() -> None:
+def test_an_error_of_a_child_process_is_sent_without_frames() -> None:
     from holdfast.model.outcome import Outcome
     from holdfast.worker.execute import FailedInChild
 
-    told = {"type": "Boom", "message": "token=abcdef", "traceback": 'File "x.py", line 1\nBoom: ann@example.org'}
-    error = FailedInChild(Outcome("id", 1, "error", error=told))
+    details = {"type": "Boom", "message": "token=abcdef", "traceback": 'File "x.py", line 1\nBoom: ann@example.org'}
+    error = FailedInChild(Outcome("id", 1, "error", error=details))
     one = failure(error)
     transport = Kept()
-    Reporter(DSN, transport=transport)(Failure(one.job, error, told, "error"))
+    Reporter(DSN, transport=transport)(Failure(one.job, error, details, "error"))
     (value,) = transport.events[0]["exception"]["values"]
     assert value["type"] == "Boom" and "x.py" in value["value"]
     assert "abcdef" not in value["value"] and "ann@" not in value["value"]

@@ -24,15 +24,15 @@ def note(frame, event, arg):
     if event == "call" and "holdfast" in name and ("/telemetry/" in name or "/around." in name):
         calls[frame.f_code.co_qualname] += 1
 
-told = []
+records = []
 for jobs in (100, 600):
     calls.clear()
     sys.setprofile(note)
     nothing.enqueue_many(range(jobs))
     hf.tick(max_jobs=jobs)
     sys.setprofile(None)
-    told.append(dict(calls))
-print(json.dumps([told, sorted(sys.modules)]))
+    records.append(dict(calls))
+print(json.dumps([records, sorted(sys.modules)]))
 """
 
 

@@ -1,4 +1,4 @@
-"""hf.tick(): a bounded pass that is fair to tenants, safe beside others, and says what it did."""
+"""hf.tick(): a bounded pass that is fair to tenants, safe beside other passes, and returns what it did."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ Sql = Callable[..., list[tuple[Any, ...]]]
 @pytest.fixture
 def ran(hf: Holdfast) -> list[str | None]:
     """The tenants of the jobs that were run, in order; `hf` has a task `note`."""
-    seen: list[str | None] = []
+    calls: list[str | None] = []
 
     @hf.task(name="note")
     async def note(*, ctx: Context = CONTEXT) -> None:
-        seen.append(ctx.tenant)
+        calls.append(ctx.tenant)
 
-    return seen
+    return calls
 
 
 def test_a_tenant_with_a_thousand_jobs_gets_25_of_a_tick(hf: Holdfast, sql: Sql, ran: list[str | None]) -> None:
@@ -46,8 +46,8 @@ def test_a_tenant_that_had_its_part_is_counted_as_throttled_and_loses_no_attempt
     flow.put(sql, task="note", tenant="even", number=25)
     with caplog.at_level("INFO", "holdfast"):
         assert hf.tick().throttled == 1
-    (told,) = (each.fields for each in caplog.records if getattr(each, "event", "") == "tick")
-    assert told["skipped_throttle"] == 1
+    (fields,) = (each.fields for each in caplog.records if getattr(each, "event", "") == "tick")
+    assert fields["skipped_throttle"] == 1
     assert not [each for each in caplog.records if getattr(each, "event", "") == "window"]
     assert sql("select distinct key, tenant from throttled") == [("tenant:flood", "flood")]
     assert sql("select distinct attempt from live") == [(0,)]
@@ -69,7 +69,7 @@ def test_forty_tenants_all_advance_in_every_tick_of_200(hf: Holdfast, sql: Sql, 
 def test_all_tenants_advance_where_the_room_cannot_be_divided_by_them(
     hf: Holdfast, sql: Sql, ran: list[str | None], tenants: int, room: int
 ) -> None:
-    """FAIR2: the document ranks jobs within their tenant, so nobody's second comes before anybody's first."""
+    """FAIR2: the document ranks jobs within their tenant, so no second job comes before another tenant's first."""
     for n in range(tenants):
         flow.put(sql, task="note", tenant=f"t{n}", number=20)
     done = hf.tick(max_jobs=room)
@@ -152,7 +152,7 @@ def test_work_under_a_limit_is_run_as_its_places_come_free(hf: Holdfast) -> None
 
 
 def test_a_tick_does_the_upkeep_that_is_due(hf: Holdfast, sql: Sql, ran: list[str | None]) -> None:
-    """Where there are ticks only, somebody must take back what was lost and move what has come due."""
+    """Where there are ticks only, a tick must reclaim lost jobs and promote what has come due."""
     flow.put(sql, task="note", number=2)
     assert len(flow.claim(sql, "gone", 1)) == 1
     sql("update claims set expires_at = now() - interval '1 minute'")
@@ -195,7 +195,7 @@ def test_handlers_that_enqueue_leave_no_connection_behind(hf: Holdfast) -> None:
 
 def test_many_ticks_at_once_run_nothing_twice_and_keep_their_caps(dsn: str, sql: Sql) -> None:
     """Eight at a time, each with an application of its own, in threads."""
-    seen: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     guard = threading.Lock()
     for n in range(12):
         flow.put(sql, task="count", tenant=f"t{n}", keys=["narrow"] if n == 5 else (), number=60 if n else 300)
@@ -207,13 +207,13 @@ def test_many_ticks_at_once_run_nothing_twice_and_keep_their_caps(dsn: str, sql:
             @hf.task(name="count")
             async def count(*, ctx: Context = CONTEXT) -> None:
                 with guard:
-                    seen[ctx.job_id] += 1
+                    counts[ctx.job_id] += 1
 
             return hf.tick(max_jobs=50, per_tenant=6)
 
     with ThreadPoolExecutor(8) as pool:
         ticks = list(pool.map(one, range(16)))
     assert all(tick.claimed <= 50 and max(tick.tenants.values()) <= 6 for tick in ticks)
-    assert set(seen.values()) == {1}
-    assert sum(tick.succeeded for tick in ticks) == len(seen) == sql("select count(*) from history")[0][0] > 400
+    assert set(counts.values()) == {1}
+    assert sum(tick.succeeded for tick in ticks) == len(counts) == sql("select count(*) from history")[0][0] > 400
     assert flow.drift(sql) == [] and flow.held(sql) == {}

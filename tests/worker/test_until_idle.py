@@ -44,7 +44,7 @@ async def test_it_waits_for_a_running_job_that_may_still_enqueue(hf: Holdfast) -
     async def child() -> None: ...
 
     async def claim_while_it_ends(call: Any) -> Any:
-        """A claim that finds nothing, during which the job enqueues its child and ends."""
+        """Claim and find nothing, while the job enqueues its child and ends."""
         rows = await Session.run(worker.claimer.session, call)
         idle.set()
         while worker.hand.running and not rows:  # noqa: ASYNC110 - no signal for it

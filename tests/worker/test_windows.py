@@ -48,14 +48,14 @@ async def test_a_worker_leaves_rows_while_it_works_and_none_while_it_is_idle(hf:
     assert [sum(row[n] for row in rows) for n in range(3)] == [36, 34, 2]
     assert {row[3] for row in rows} == {"window"} and len(rows) <= 4
     tenants = Counter[str]()
-    for (told,) in sql("select tenant_jobs from worker_tick_metrics"):
-        tenants.update(told)
+    for (tenant_jobs,) in sql("select tenant_jobs from worker_tick_metrics"):
+        tenants.update(tenant_jobs)
     assert tenants == {"a": 30, "": 6}
     assert sql("select total_jobs_succeeded from worker_health_summary") == [(34,)]
     assert sql("select distinct worker_id from worker_tick_metrics") == [(worker.id,)]
 
 
-async def test_what_was_done_before_a_stop_is_told_when_it_stops(hf: Holdfast, sql: Sql) -> None:
+async def test_what_was_done_before_a_stop_is_recorded_when_it_stops(hf: Holdfast, sql: Sql) -> None:
     noting(hf)
     async with working(hf, window=600.0) as worker:
         await built(worker)

@@ -88,7 +88,7 @@ async def test_threads_are_reused_and_end_with_the_worker(hf: Holdfast) -> None:
     await until(lambda: not [t for t in threading.enumerate() if t.name in names])
 
 
-async def test_the_context_tells_the_handler_about_its_job(hf: Holdfast) -> None:
+async def test_the_context_describes_the_job_to_the_handler(hf: Holdfast) -> None:
     @hf.task(queue="mail", priority=1, retry=Retry.fixed(1, max_attempts=3))
     async def by_keyword(n: int, *, ctx: Context = CONTEXT) -> list[Any]:
         return [
@@ -303,7 +303,7 @@ async def test_a_worker_registers_itself_and_leaves_nothing_behind(hf: Holdfast,
 
 
 async def test_an_outcome_the_database_refuses_holds_up_no_other(hf: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Nothing that describe() lets through is refused, so the cleaning is taken out to show what happens if it were.
+    # describe() lets nothing through that is refused, so the cleaning is removed to show the effect.
     monkeypatch.setattr("holdfast.worker.execute.describe", lambda error, longest: {"type": "X", "message": "\x00"})
 
     @hf.task(retry=Retry.none())
@@ -338,7 +338,7 @@ async def test_a_handler_in_a_thread_keeps_its_job_when_the_worker_stops_and_the
         await asyncio.to_thread(entered.wait, 40)
     info = await hf.aget(job.id)
     let_go.set()
-    assert info is not None and info.status is Status.RUNNING, "nobody else may start it while the thread runs"
+    assert info is not None and info.status is Status.RUNNING, "no other worker may start it while the thread runs"
 
 
 async def test_a_worker_stopped_while_it_waits_for_its_database_ends_quietly() -> None:
@@ -445,7 +445,7 @@ async def test_plain_successes_that_are_refused_are_sent_one_by_one_and_never_be
             assert {(await ended(hf, each)).status for each in good} == {Status.SUCCEEDED}
             expires = "select expires_at from claims where %s::uuid = any (ids)"
             before = sql(expires, [bad.id])
-            assert before, "its claim is closed, and nobody renews it"
+            assert before, "its claim is closed, and no worker renews it"
             await until(lambda: sql(expires, [bad.id]) > before)
             waits = await hf.aget(bad.id)
             assert waits is not None and waits.status is Status.RUNNING
@@ -476,7 +476,9 @@ class Missing(LookupError):
         (RuntimeError("not named"), Status.FAILED),
     ],
 )
-async def test_a_policy_tells_errors_apart_by_type_and_by_code(hf: Holdfast, raised: Exception, status: Status) -> None:
+async def test_a_policy_distinguishes_errors_by_type_and_by_code(
+    hf: Holdfast, raised: Exception, status: Status
+) -> None:
     policy = Retry.fixed(60).on(retry=[OSError], fail=["SNAPSHOT_NOT_READY", LookupError], dead=["HTTP_403"])
 
     @hf.task(retry=policy)

@@ -54,10 +54,10 @@ async def test_a_delayed_job_starts_on_time_even_when_it_was_enqueued_while_the_
     assert timedelta(0) <= info.started_at - info.run_at < timedelta(seconds=10), "far below the intervals"
 
 
-async def test_a_worker_that_begins_to_listen_looks_for_what_it_was_not_told_of(
+async def test_a_worker_that_begins_to_listen_looks_for_jobs_it_got_no_notification_of(
     hf: Holdfast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is among the sleepers before it listens, and meanwhile nobody hears a notification."""
+    """It is among the sleepers before it listens, and meanwhile notifications reach no worker."""
     may_listen, sleeps = asyncio.Event(), asyncio.Event()
     connect, wait = Session._open, Claimer._wait
 
@@ -89,18 +89,18 @@ async def test_a_worker_that_begins_to_listen_looks_for_what_it_was_not_told_of(
 async def test_a_worker_that_falls_asleep_asks_again_when_the_next_delayed_job_is_due(
     hf: Holdfast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An enqueue that began before it was among the sleepers notifies nobody. When that commits, a first look does not
+    """An enqueue that began before it was among the sleepers notifies no one. When that commits, a first look does not
     find a job that is not due yet."""
-    asked: list[str] = []
+    calls: list[str] = []
     ask = Calls.sleep
 
     def noted(self: Calls, worker: str, queues: list[str], *, listens: bool) -> Any:
-        asked.append(worker)
+        calls.append(worker)
         return ask(self, worker, queues, listens=listens)
 
     monkeypatch.setattr(Calls, "sleep", noted)
     async with working(hf, poll=60.0, upkeep=60.0):
-        await until(lambda: len(asked) == 1 + len(LOOKS))
+        await until(lambda: len(calls) == 1 + len(LOOKS))
 
 
 async def test_jobs_start_in_the_order_of_priority_then_time(hf: Holdfast) -> None:
@@ -204,7 +204,7 @@ async def test_a_worker_with_one_slot_does_not_wait_between_jobs(hf: Holdfast) -
 async def test_a_worker_of_plain_queues_sleeps_while_changed_rules_wait_for_other_queues(
     hf: Holdfast, sql: Any
 ) -> None:
-    """Only a claim that has lanes looks at closed ones again; others would ask in vain until one has."""
+    """Only a claim that has lanes checks closed ones again; other claims would find nothing until one has."""
     sql("insert into reopenings values ('')")
     assert sql("select sleep('w', '{default}')") == [(None,)]
     sql("select enqueue('t', p_keys => '{k}')")

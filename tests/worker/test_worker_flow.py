@@ -1,4 +1,4 @@
-"""Workers under limits and with tenants: nobody above a limit, nobody idle, nobody starved, everything counted."""
+"""Workers under limits and with tenants: no limit exceeded, no worker idle, no tenant starved, everything counted."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from holdfast.worker import Worker
 
 Sql = Callable[..., list[tuple[Any, ...]]]
 READ = "select coalesce(sum(idx_tup_fetch), 0)::int from pg_stat_user_tables where relname = 'live'"
-SLEEPY = {"poll": 60.0, "upkeep": 60.0}  # whatever happens within a test's patience, nobody polled for it
+SLEEPY = {"poll": 60.0, "upkeep": 60.0}  # whatever happens within a test's patience, it was not polling
 
 
 class Gate:
-    """Handlers that wait in it, and how many of each key there are at most."""
+    """A gate for handlers that records how many of each key wait in it at most."""
 
     def __init__(self) -> None:
         self.inside: Counter[str] = Counter()
@@ -171,7 +171,7 @@ async def test_a_pause_steps_over_a_backlog_once_and_for_all(hf: Holdfast, sql: 
     hf.pause(keys)
     async with working(hf, queues="default,other") as worker:
         read = []
-        for _ in range(6):  # the server tells what was read a second later: those that step over the backlog come first
+        for _ in range(6):  # the server reports reads a second later: those that step over the backlog come first
             for _ in range(10):
                 await ended(hf, (await quick.aenqueue()).id)
             read.append(sql(READ)[0][0])
@@ -184,7 +184,7 @@ async def test_a_pause_steps_over_a_backlog_once_and_for_all(hf: Holdfast, sql: 
 
 @pytest.mark.parametrize("closed", ["full", "paused", "rate"])
 async def test_a_worker_that_waits_for_limits_rests(hf: Holdfast, sql: Sql, closed: str) -> None:
-    """Not a loop of claims that find nothing: a handful of calls a second, whatever it is that must be waited for."""
+    """Not a loop of claims that find nothing: a handful of calls a second, whatever is waited for."""
     hold = asyncio.Event()
     limit = {"full": {"concurrency": 1}, "paused": {"concurrency": 1}, "rate": {"rate": 1, "per": 3600}}[closed]
 
@@ -209,7 +209,7 @@ async def test_a_worker_that_waits_for_limits_rests(hf: Holdfast, sql: Sql, clos
 
 
 def count_claims(worker: Worker) -> Callable[[], int]:
-    """Counts the claims of a worker from now on."""
+    """Count the claims of a worker from now on."""
     calls, claim = [], worker.claimer._calls.claim
 
     def counted(*args: Any, **more: Any) -> Any:
@@ -221,7 +221,7 @@ def count_claims(worker: Worker) -> Callable[[], int]:
 
 
 async def test_a_run_until_idle_leaves_nothing_that_may_start(hf: Holdfast, sql: Sql, dsn: str) -> None:
-    """Another claim has the ring for a while: all that have tenants or limits wait for it, and are not forgotten."""
+    """Another claim has the ring for a while: all jobs with tenants or limits wait for it, and are not forgotten."""
     keys, ran, held = 40, Counter[int](), False
     other = psycopg.connect(dsn, options=f"-c search_path={hf.settings.schema}")
 

@@ -29,7 +29,7 @@ class Issue:
 def compile_version(
     conn: psycopg.Connection[Any], tenant: str | None, snapshot_id: UUID, issue: Issue
 ) -> tuple[UUID, bool]:
-    """The version's id, and whether it is new: of one snapshot, rules, build and time there is one version."""
+    """Return the version's id, and whether it is new: one snapshot, rules, build and time make one version."""
     facts = _sealed_facts(conn, tenant, snapshot_id)
     checks = evaluate(_published_rules(conn, tenant, issue.rules_id), [payload for _, payload in facts])
     named = {

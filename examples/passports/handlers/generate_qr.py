@@ -14,7 +14,7 @@ from passports.errors import PassportError
 
 
 def draw_version(conn: psycopg.Connection[Any], tenant: str | None, version_id: UUID) -> bool:
-    """Whether the version has got its code now, and not before."""
+    """Draw the version's code; return False if it had one."""
     found = conn.execute(
         "select payload_hash, proof_root_hash, receipt_hash from passports.passport_versions"
         " where tenant_id = %s and passport_version_id = %s and status = 'SIGNED'",
@@ -37,7 +37,7 @@ def qr_payload(version_id: UUID, payload_hash: bytes, proof_root: bytes, receipt
 
 
 def qr_png(payload: str) -> bytes:
-    """Level M, ten pixels a module, no border."""
+    """Return a PNG: level M, ten pixels a module, no border."""
     picture = io.BytesIO()
     segno.make(payload, error="m", boost_error=False, micro=False).save(picture, kind="png", scale=10, border=0)
     return picture.getvalue()

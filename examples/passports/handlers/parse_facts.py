@@ -19,7 +19,7 @@ COLUMNS = ("component", "material", *NUMBERS)
 
 
 def store_facts(conn: psycopg.Connection[Any], tenant: str | None, document_version_id: UUID) -> tuple[UUID, int]:
-    """The snapshot, and how many facts it has from this document. A fact that is known already is not written again."""
+    """Return the snapshot, and how many facts it has from this document. A known fact is not written again."""
     found = conn.execute(
         "select snapshot_id, format, content from passports.document_versions"
         " where tenant_id = %s and document_version_id = %s",
@@ -35,7 +35,7 @@ def store_facts(conn: psycopg.Connection[Any], tenant: str | None, document_vers
 
 
 def parse_bom(kind: str, content: str) -> list[dict[str, Any]]:
-    """The rows of a bill of materials; numbers are numbers, whichever format they came in."""
+    """Return the rows of a bill of materials; numbers are numbers in every format."""
     try:
         given = json.loads(content) if kind == "json" else list(csv.DictReader(io.StringIO(content), strict=True))
         rows = [{name: row[name] for name in COLUMNS} for row in given]

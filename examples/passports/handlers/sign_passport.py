@@ -13,7 +13,7 @@ from passports.errors import PassportError
 
 
 def sign_version(conn: psycopg.Connection[Any], tenant: str | None, version_id: UUID) -> tuple[str, bool]:
-    """The id of the key, and whether the version was signed now and not before."""
+    """Return the id of the key, and whether the version was signed now and not before."""
     found = conn.execute(
         "select receipt_hash from passports.passport_versions where tenant_id = %s and passport_version_id = %s",
         [tenant, version_id],
@@ -30,7 +30,7 @@ def sign_version(conn: psycopg.Connection[Any], tenant: str | None, version_id: 
 
 
 def signing_key() -> tuple[str, Ed25519PrivateKey]:
-    """The key of BPC_SIGNING_KEY (32 bytes in hex) and its name."""
+    """Return the name of the key of BPC_SIGNING_KEY (32 bytes in hex), and the key."""
     try:
         key = Ed25519PrivateKey.from_private_bytes(bytes.fromhex(os.environ["BPC_SIGNING_KEY"]))
     except (KeyError, ValueError):

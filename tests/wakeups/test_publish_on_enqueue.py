@@ -1,4 +1,4 @@
-"""Which ways to make a job due tell of it through RabbitMQ: all that Python has, by one mechanism in the pools."""
+"""Every Python call that makes a job due publishes a message through RabbitMQ, by one mechanism in the pools."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from holdfast import Cron, Dedupe, Delivery, Event, Fail, Holdfast
 from holdfast.wakeups.rabbitmq import Publisher
 from holdfast.web import app as service
 
-Told = list[tuple[str, bool]]
+Messages = list[tuple[str, bool]]
 
 
 @pytest.fixture
-def told(monkeypatch: pytest.MonkeyPatch) -> Told:
-    """What would be sent: the job's id, and whether it is committed."""
-    heard: Told = []
-    monkeypatch.setattr(Publisher, "publish", lambda _, job_id, *, committed=True: heard.append((job_id, committed)))
-    return heard
+def messages(monkeypatch: pytest.MonkeyPatch) -> Messages:
+    """The messages that would be sent: the job's id, and whether it is committed."""
+    sent: Messages = []
+    monkeypatch.setattr(Publisher, "publish", lambda _, job_id, *, committed=True: sent.append((job_id, committed)))
+    return sent
 
 
 @pytest.fixture
-def app(dsn: str, told: Told) -> Iterator[Holdfast]:
+def app(dsn: str, messages: Messages) -> Iterator[Holdfast]:
     with Holdfast(dsn, queue_enabled=True, amqp_url="amqp://guest:guest@127.0.0.1:1/") as hf:
 
         @hf.task(name="note")
@@ -55,54 +55,56 @@ WAYS: dict[str, Callable[[Holdfast], Any]] = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_every_way_to_make_a_job_tells_of_it(app: Holdfast, told: Told, way: str) -> None:
+def test_every_way_to_make_a_job_publishes_a_message(app: Holdfast, messages: Messages, way: str) -> None:
     app.webhooks.add("https://example.org/hook", tenant="acme")
-    told.clear()
+    messages.clear()
     job = WAYS[way](app)
-    assert told[-1] == (job, True)
+    assert messages[-1] == (job, True)
 
 
-async def test_so_do_the_async_ones_and_what_is_in_a_transaction_says_so(app: Holdfast, told: Told, dsn: str) -> None:
+async def test_so_do_the_async_ones_and_what_is_in_a_transaction_says_so(
+    app: Holdfast, messages: Messages, dsn: str
+) -> None:
     note = app.tasks["note"]
     jobs = [(await note.aenqueue(1)).id, (await note.aenqueue_many([1, 2])).ids[-1],
             (await app.aemit(None, "mail", {}, key="a")).id]  # fmt: skip
-    assert told == [(job, True) for job in jobs]
-    told.clear()
+    assert messages == [(job, True) for job in jobs]
+    messages.clear()
     async with await psycopg.AsyncConnection.connect(dsn) as conn:
         jobs = [(await note.using(conn=conn).aenqueue(1)).id, (await note.using(conn=conn).aenqueue_many([1])).ids[-1],
                 (await app.aemit(conn, "mail", {}, key="b")).id]  # fmt: skip
-    assert told == [(job, False) for job in jobs]
+    assert messages == [(job, False) for job in jobs]
     await app.aclose()
 
 
-def test_what_makes_no_job_tells_nothing(app: Holdfast, told: Told) -> None:
+def test_what_makes_no_job_publishes_nothing(app: Holdfast, messages: Messages) -> None:
     keyed = app.tasks["note"].using(dedupe="k")
     job = keyed.enqueue(1)
     app.emit(None, "mail", {}, key="k")
-    told.clear()
+    messages.clear()
     assert keyed.enqueue(1).id == job.id and app.emit(None, "mail", {}, key="k").existing
     assert app.tasks["note"].enqueue_many([]).ids == [] and app.retry_dead([job.id]) == []
     assert app.webhooks.publish(None, Event("order.paid", {}, tenant="nobody")).deliveries == []
     app.cancel(job.id)
-    assert told == []
+    assert messages == []
 
 
-async def test_what_is_put_back_redelivered_or_fired_is_told_of(app: Holdfast, told: Told) -> None:
+async def test_retries_redeliveries_and_fired_schedules_publish_a_message(app: Holdfast, messages: Messages) -> None:
     note = app.tasks["note"]
     note.schedule("often", Cron("* * * * * *"), 1)
     async with working(app):
         dead = await note.aenqueue(-1)
         await ended(app, dead.id)
-        told.clear()
-        fired = await until(lambda: told)
-        assert (await ended(app, fired[0][0])).task == "note", "the leader tells of what a schedule made"
+        messages.clear()
+        fired = await until(lambda: messages)
+        assert (await ended(app, fired[0][0])).task == "note", "the leader publishes what a schedule made"
         ran = app.run_schedule("often")
-        assert (ran, True) in told
-    told.clear()
-    assert app.retry_dead([dead.id]) == [dead.id] and told == [(dead.id, True)]
+        assert (ran, True) in messages
+    messages.clear()
+    assert app.retry_dead([dead.id]) == [dead.id] and messages == [(dead.id, True)]
 
 
-async def test_so_is_what_comes_over_http(app: Holdfast, told: Told) -> None:
+async def test_so_is_what_comes_over_http(app: Holdfast, messages: Messages) -> None:
     body = {"task": "note", "args": {"number": 1}}
     bearer = app.tokens.create("test", tenant="acme", scopes=["jobs:write"])[0]
     way, headers = httpx.ASGITransport(service(app)), {"Authorization": f"Bearer {bearer}"}
@@ -110,5 +112,5 @@ async def test_so_is_what_comes_over_http(app: Holdfast, told: Told) -> None:
         one = (await http.post("/jobs", json=body)).json()["id"]
         keyed = (await http.post("/jobs", json=body, headers={"Idempotency-Key": "k"})).json()["id"]
         many = (await http.post("/jobs/many", json={"jobs": [body, body]})).json()["ids"]
-    assert told == [(one, True), (keyed, False), (many[-1], False)]
+    assert messages == [(one, True), (keyed, False), (many[-1], False)]
     await app.aclose()
