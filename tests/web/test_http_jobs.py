@@ -462,8 +462,8 @@ async def test_a_caller_without_a_token_is_told_which_part_is_wrong(shop: Holdfa
         for given in (None, "Basic x", f"Bearer {revoked}", "Bearer hf_nonsense"):
             answer = await anybody.get("/jobs", headers={} if given is None else {"Authorization": given})
             told.append(problem(answer, 401, "unauthorized")["detail"])
-    assert "no token was sent" in told[0] and "not as it should be" in told[1]
-    assert told[2] == told[3] and "expired or was revoked" in told[2]
+    assert "no token was sent" in told[0] and "invalid Authorization header" in told[1]
+    assert told[2] == told[3] and "unknown, expired or revoked" in told[2]
     async with serving.client(shop, serving.token(shop)) as tenants:
         said = problem(await tenants.get("/queues"), 403, "missing-scope")["detail"]
         assert said.endswith("holdfast tokens create NAME --scopes operate --all-tenants")
@@ -472,5 +472,5 @@ async def test_a_caller_without_a_token_is_told_which_part_is_wrong(shop: Holdfa
 async def test_where_there_is_nothing_it_is_said_where_to_look(shop: Holdfast) -> None:
     async with serving.client(shop) as http:
         for path in ("http://service/", "http://service/docs"):
-            assert "/v1/openapi.json says" in problem(await http.get(path), 404, "not-found")["detail"]
+            assert "/v1/openapi.json lists" in problem(await http.get(path), 404, "not-found")["detail"]
         assert "without --tick" in problem(await http.post("/tick"), 404, "not-found")["detail"]

@@ -107,7 +107,7 @@ async def test_operators_see_queues_workers_and_why_a_job_waits(operator: httpx.
 
 async def test_paused_queues_are_shown_and_a_name_that_nobody_knows_is_doubted(operator: httpx.AsyncClient) -> None:
     said = told(await operator.post("/queues/doen/pause", json={"reason": "first"}))
-    assert said == {"changed": 1, "warning": "nothing is known of queue:doen yet; did you mean queue:done?"}
+    assert said == {"changed": 1, "warning": "unknown key queue:doen; did you mean queue:done?"}
     assert told(await operator.post("/queues/doen/pause", json={"reason": "second", "seconds": 60})) == {"changed": 0}
     (it,) = told(await operator.get("/queues"))["items"]
     assert (it["queue"], it["ready"], it["paused"]["by"], it["paused"]["reason"]) == ("doen", 0, "of None", "second")
@@ -118,7 +118,7 @@ async def test_paused_queues_are_shown_and_a_name_that_nobody_knows_is_doubted(o
 
 
 async def test_a_key_that_fits_no_rule_is_changed_with_a_warning(operator: httpx.AsyncClient, sql: Sql) -> None:
-    doubt = "hots:a fits no rule of limits and no job was claimed under it yet"
+    doubt = "hots:a matches no declared limit, and no job has been claimed under it yet"
     assert told(await operator.post("/keys/pause", json={"key": "hots:a"})) == {"changed": 1, "warning": doubt}
     sql("delete from limit_settings")
     said = told(await operator.patch("/limits", json={"key": "hots:a", "concurrency": 1}))
