@@ -30,7 +30,7 @@ async def limits(
     return respond(shapes.Limits(await ctx.hf.alimits(prefix, busy=busy, limit=limit)))
 
 
-@router.patch("/limits", response_model=shapes.Doubted, responses=FOR_CHANGES)
+@router.patch("/limits", response_model=shapes.ChangeResult, responses=FOR_CHANGES)
 async def set_limit(change: shapes.LimitChange, ctx: Operates) -> Response:
     """Override the limits of a key, or of all keys of a template, until cleared."""
     given = change.model_dump(exclude={"key"}, exclude_unset=True)
@@ -44,7 +44,7 @@ async def clear_limit(ctx: Operates, key: Annotated[shapes.Key, Query()]) -> Res
     return respond(shapes.Done(await ctx.hf.aclear_limit(key)))
 
 
-@router.post("/keys/pause", response_model=shapes.Doubted, responses=FOR_CHANGES)
+@router.post("/keys/pause", response_model=shapes.ChangeResult, responses=FOR_CHANGES)
 async def pause(new: shapes.NewPause, ctx: Operates) -> Response:
     """Pause a key: running jobs go on. Repeating it replaces who, why and until when (changed: 0)."""
     return await _pause(ctx, new.key, new.reason, new.seconds)
@@ -72,7 +72,7 @@ async def queues(ctx: Operates) -> Response:
     return respond(shapes.Rows(await ctx.run(ctx.hf.calls.queue_depth())))
 
 
-@router.post("/queues/{queue}/pause", response_model=shapes.Doubted, responses=FOR_CHANGES)
+@router.post("/queues/{queue}/pause", response_model=shapes.ChangeResult, responses=FOR_CHANGES)
 async def pause_queue(queue: QueueName, ctx: Operates, why: shapes.QueuePause | None = None) -> Response:
     """Pause a queue: running jobs go on. Repeating it replaces who, why and until when (changed: 0)."""
     how = why or shapes.QueuePause()

@@ -435,7 +435,7 @@ class Done:
     changed: int
 
 
-class Doubted(BaseModel):
+class ChangeResult(BaseModel):
     """changed is 0 if nothing changed. warning: the key is unknown."""
 
     changed: int
