@@ -183,7 +183,7 @@ def test_pause_and_resume(dsn: str, hf: Holdfast) -> None:
     (found,) = hf.limits("domain:x")
     assert found.paused_until and found.paused_at
     assert (found.paused_until - found.paused_at).total_seconds() == 600
-    assert holdfast(dsn, "resume", "domain:x").stdout == "domain:x goes on\n"
+    assert holdfast(dsn, "resume", "domain:x").stdout == "domain:x is resumed\n"
     assert hf.limits("domain:x") == [], "no job was claimed under it, and nothing is said of it any more"
     assert told(holdfast(dsn, "pause", "domain:x", "--json")) == {
         "key": "domain:x",
@@ -268,6 +268,6 @@ async def test_the_same_from_python(hf: Holdfast) -> None:
     assert (hf.clear_limit("k"), await hf.aclear_limit("k")) == (1, 0)
     with pytest.raises(UsageError, match="rate is above 0"):
         hf.set_limit("k", rate=0)
-    with pytest.raises(UsageError, match=r"say what to change, as in set_limit\('k', concurrency=4\)"):
+    with pytest.raises(UsageError, match=r"nothing to change; give a value, as in set_limit\('k', concurrency=4\)"):
         hf.set_limit("k")
     await hf.aclose()

@@ -136,7 +136,7 @@ def _as_dedupe(given: Any) -> Any:
     return {"key": given} if isinstance(given, str) else given
 
 
-DedupeWish = Annotated[
+DedupeOption = Annotated[
     NewDedupe | None, BeforeValidator(_as_dedupe, json_schema_input_type=NewDedupe | LongText | None)
 ]
 
@@ -162,7 +162,7 @@ class Job(Body):
     """Maximum number of attempts."""
     deadline: Annotated[float, Field(gt=0, le=LONGEST, allow_inf_nan=False)] | None = None
     """Seconds after which it is canceled if no attempt has started."""
-    dedupe: DedupeWish = None
+    dedupe: DedupeOption = None
     """A key, or a key with its options."""
     batch: UUID | None = None
     """An open batch to add it to."""
