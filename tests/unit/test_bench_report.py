@@ -31,7 +31,7 @@ def test_a_row_is_shown_as_soon_as_its_workload_has_ended(capsys: pytest.Capture
     with shown.measuring("drain", "One worker process."):
         out, err = capsys.readouterr()
         assert out == report.HEAD + "\n"
-        assert "ratio is jobs/s against limit/s" in err
+        assert "ratio is jobs/s to limit/s" in err
         assert err.endswith("measuring drain (1 of 2): One worker process.\n")
     shown.show(PLAIN)
     assert capsys.readouterr().out.startswith("drain              200,000")

@@ -251,7 +251,7 @@ LONGEST_GAP = 2.0  # seconds a slot may be empty while jobs for it wait; longer 
 
 
 def idle_places(bench: Bench, problems: list[str]) -> list[float]:
-    """Return percentiles and the maximum of the time for which a key's slot is empty between two jobs of 50 ms, when the
+    """Return percentiles and the maximum of the time a key's slot is empty between two jobs of 50 ms, when the
     keys have fewer slots than the workers."""
     keys = 20
     jobs = keys * max(20, int(400 * bench.scale))
