@@ -1,9 +1,9 @@
-"""What hostile clients cost the service: CPU and memory of the process, and how long another tenant waits meanwhile.
+"""The cost of hostile clients: CPU and memory of the service's process, and how long another tenant waits meanwhile.
 
     HOLDFAST_DSN=postgresql://... python bench/doors.py ["900 streams" ...]
 
-The database must be migrated. Starts `holdfast serve`, repeats each attack for some seconds, and has another process
-ask for a job 50 times a second as another tenant. Linux only: it reads /proc.
+The database must be migrated. This starts `holdfast serve` and repeats each attack for some seconds, while another
+process reads a job 50 times a second as another tenant. Linux only, because it reads /proc.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from holdfast import Holdfast
 PORT = int(os.environ.get("DOORS_PORT", "18439"))
 MB = 1_048_576
 LARGE = 8 * MB - 200
-SECONDS = 3.0  # that each attack goes on, at least
+SECONDS = 3.0  # minimum duration of each attack
 Attack = Callable[[dict[str, str]], None]
 
 
@@ -45,7 +45,7 @@ def request(method: str, path: str, token: str = "", body: bytes | None = None) 
 
 
 def stream(head: bytes, piece: bytes, pieces: int) -> None:
-    """Send a head and then pieces until the service has enough."""
+    """Send a head and then pieces until the service closes the connection."""
     with socket.create_connection(("127.0.0.1", PORT)) as sock:
         try:
             sock.sendall(head)
@@ -131,7 +131,7 @@ TENANTS: dict[str, Attack] = {
 
 
 def victim(token: str, id_: str, begun: Event, stop: Event, out: multiprocessing.Queue[list[float]]) -> None:
-    """Ask for a job 50 times a second on connections of its own."""
+    """Read a job 50 times a second on its own connection."""
     times: list[float] = []
     conn = http.client.HTTPConnection("127.0.0.1", PORT, timeout=60)
     while not stop.is_set():
@@ -151,7 +151,7 @@ def victim(token: str, id_: str, begun: Event, stop: Event, out: multiprocessing
 
 
 class Process:
-    """The service's process, as /proc shows it."""
+    """The service's process, from /proc."""
 
     def __init__(self, pid: int) -> None:
         self._folder = f"/proc/{pid}"

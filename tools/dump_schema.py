@@ -1,6 +1,6 @@
 """Writes docs/reference/schema.sql, the migrated schema as PostgreSQL 18 dumps it; with --check, compares only.
 
-The file lets a reviewer see what a change does to the database, and CI that a change to SQL was meant.
+The file shows a reviewer what a change does to the database, and lets CI detect unintended changes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ HEAD = (
 
 
 def dump() -> str:
-    """The schema of a freshly migrated database, without what changes from day to day or machine to machine."""
+    """Return the schema of a freshly migrated database, without parts that depend on the day or the machine."""
     with tempfile.TemporaryDirectory(prefix="hf") as folder, EmbeddedPostgres(Path(folder) / "pg") as server:
         Holdfast(server.dsn()).migrate()
         command = [server.bin / "pg_dump", "--schema-only", "--no-owner", "--schema=holdfast", server.dsn()]
@@ -39,7 +39,7 @@ def _without_noise(text: str) -> str:
 
 
 def main() -> int:
-    """0 when the file is as it should be."""
+    """Write or check the file. Return 0 if it is up to date."""
     now = dump()
     if "--check" not in sys.argv:
         FILE.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Measures the ways to give each test an empty database (decision 014): on an embedded server, or on that of --dsn."""
+"""Measures ways to give each test an empty database (decision 014), on an embedded server or on that of --dsn."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Step = Callable[[], object]
 
 
 def measure(what: str, step: Step, before: Step = lambda: None) -> None:
-    """Prints the median and the slowest tenth of a step, each time after another."""
+    """Print the median and the 90th percentile of a step, which runs after `before` each time."""
     costs = []
     for _ in range(ROUNDS):
         before()
@@ -33,7 +33,7 @@ def measure(what: str, step: Step, before: Step = lambda: None) -> None:
 
 
 def measure_kit(dsn: str) -> None:
-    """What the kit does: emptying, binding, draining."""
+    """Measure what the test kit does: empty, bind, drain."""
     hf = Holdfast()
     task = hf.task(name="nothing")(lambda n: None)
 
@@ -54,7 +54,7 @@ def measure_kit(dsn: str) -> None:
 
 
 def measure_truncate(dsn: str) -> None:
-    """The usual way to empty tables."""
+    """Measure TRUNCATE."""
     with psycopg.connect(dsn, autocommit=True, options="-c search_path=holdfast") as conn:
         fill = "insert into live (id, task) select gen_random_uuid(), 't' from generate_series(1, 20)"
         measure(f"truncate of {TABLES.count(',') + 1} tables", lambda: conn.execute(f"truncate {TABLES}"),
@@ -62,7 +62,7 @@ def measure_truncate(dsn: str) -> None:
 
 
 def measure_copies(server: str, template: str) -> None:
-    """A database of its own for each test."""
+    """Measure a new database for each test."""
     source = psycopg.conninfo.conninfo_to_dict(template)["dbname"]
     drop = f"drop database if exists {source}_copy with (force)"
     for strategy in ("wal_log", "file_copy"):

@@ -23,16 +23,18 @@ from holdfast.client.tokens import Tokens
 from holdfast.client.webhooks import Webhooks
 from holdfast.telemetry import metrics, otel, sentry
 
-# Of modules that hold more than what is for users: what the guides name.
+# The public names of modules without __all__.
 NAMED = {metrics: ("DatabaseMetrics", "exposition"), sentry: ("Reporter",), otel: ("trace",)}
 
 NOUNS = (Batches, DeadLetters, Jobs, Limits, Schedules, Tokens, Webhooks)  # hf.batches, hf.dead and so on
 
 
 def python_page(made: str) -> str:
-    """The whole page; `made` says where it comes from."""
-    intro = "What `holdfast`, `holdfast.effects`, `holdfast.testing` and `holdfast.web` export, and what is public of\n"
-    parts = ["# Python\n\n" + made + intro + "`holdfast.telemetry`.\n"]
+    """Return the whole page; `made` is a note about its source."""
+    intro = (
+        "The exports of `holdfast`, `holdfast.effects`, `holdfast.testing` and `holdfast.web`, and the public names\n"
+    )
+    parts = ["# Python\n\n" + made + intro + "of `holdfast.telemetry`.\n"]
     for module in (holdfast, effects, testing, web, *NAMED):
         parts.append(f"# {module.__name__}\n")
         parts += [_entry(name, getattr(module, name)) for name in _public(module)]
@@ -82,8 +84,7 @@ def _fields(cls: type[Any]) -> list[str]:
 
 
 def _members(cls: type[Any]) -> Iterator[str]:
-    """Own public methods and properties, and those of parts that stand in other files; what has no docstring is not
-    for callers."""
+    """Yield the public methods and properties of a class and its mixins. Those without a docstring are internal."""
     parts = [each for each in cls.__bases__ if each.__module__.startswith("holdfast.") and not _exported(each)]
     for name, found in [item for each in (cls, *parts) for item in vars(each).items()]:
         thing = found.__func__ if isinstance(found, classmethod | staticmethod) else found
@@ -106,7 +107,7 @@ def _exported(cls: type[Any]) -> bool:
 
 
 class _Plain(str):
-    """An annotation as it is written, which inspect would put in quotes."""
+    """An annotation without the quotes that inspect would add."""
 
     __slots__ = ()
     __repr__ = str.__str__
@@ -119,8 +120,8 @@ def _signature(thing: Any) -> str:
         for each in given.parameters.values()
         if each.name not in ("self", "cls", "_misplaced")
     ]
-    told = str(given.replace(parameters=kept, return_annotation=_plain(given.return_annotation)))
-    return re.sub(r" at 0x[0-9a-f]+", "", told)
+    text = str(given.replace(parameters=kept, return_annotation=_plain(given.return_annotation)))
+    return re.sub(r" at 0x[0-9a-f]+", "", text)
 
 
 def _plain(annotation: Any) -> Any:

@@ -20,13 +20,13 @@ MADE = "Made from the code by `make reference`; change it there.\n\n"
 
 
 def settings_page() -> str:
-    """Every setting."""
-    intro = "In code as `Holdfast(lease=300)`, in the environment as `HOLDFAST_LEASE=300`; code wins.\n\n"
+    """Return the page of settings."""
+    intro = "In code as `Holdfast(lease=300)`, in the environment as `HOLDFAST_LEASE=300`. Code takes precedence.\n\n"
     return "# Settings\n\n" + MADE + intro + settings.table()
 
 
 def sql_page() -> str:
-    """Every SQL function and view: what its header says, and its parameters."""
+    """Return the page of SQL functions and views: their headers and parameters."""
     parts = [
         "# SQL functions and views\n\n" + MADE + "All in the schema `holdfast`; see [the guide](../guides/sql.md).\n"
     ]
@@ -39,7 +39,7 @@ def sql_page() -> str:
 
 
 def cli_page() -> str:
-    """Every command with its help."""
+    """Return the page of commands with their help."""
     return "# The command line\n\n" + MADE + "\n".join(_commands(typer.main.get_command(app), "holdfast"))
 
 
@@ -80,7 +80,7 @@ PAGES = {"settings.md": settings_page, "sql.md": sql_page, "cli.md": cli_page, "
 
 
 def main() -> int:
-    """0 when the pages are as they should be."""
+    """Write or check the pages. Return 0 if they are up to date."""
     stale = [
         name for name, make in PAGES.items() if not (FOLDER / name).exists() or (FOLDER / name).read_text() != make()
     ]

@@ -118,7 +118,7 @@ def test_cancel_reports_jobs_that_still_run(dsn: str, make: Make, sql: Sql) -> N
     sql("SELECT claim('me', p_limit => 2)")
     result = holdfast(dsn, "batches", "cancel", batch.id)
     assert (result.exit_code, result.stdout) == (0, f"canceled 5 jobs of batch {batch.id}\n")
-    assert "told to stop, still running: 2 jobs" in result.stderr
+    assert "asked to stop, still running: 2 jobs" in result.stderr
     assert as_json(holdfast(dsn, "batches", "cancel", batch.id, "--json")) == {
         batch.id: {"id": batch.id, "outcome": "canceling", "jobs": 0, "running": 2, "status": "running"},
     }  # fmt: skip

@@ -179,7 +179,7 @@ def test_unblock_all_asks_first(dsn: str, blocked: str, sql: Sql) -> None:
     assert refused.exit_code == 1 and "unblock 2 keys?" in refused.stderr
     assert count(sql, "blocks") == 2
     assert holdfast(dsn, "dead", "unblock", "--all", "--yes").stdout == "unblocked 2 keys\n"
-    assert holdfast(dsn, "dead", "blocks").stdout == "nothing was found blocked\n"
+    assert holdfast(dsn, "dead", "blocks").stdout == "no key is blocked\n"
     for arguments in ([], ["--all", "shop.example"]):
         assert holdfast(dsn, "dead", "unblock", *arguments).exit_code == 2
 

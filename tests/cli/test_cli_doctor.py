@@ -27,7 +27,7 @@ def examined(dsn: str, *arguments: str) -> dict[str, dict[str, str]]:
 def test_a_sound_database_gets_only_oks(dsn: str) -> None:
     result = holdfast(dsn, "doctor")
     assert result.exit_code == 0, result.stdout
-    assert result.stdout.endswith("all is well\n")
+    assert result.stdout.endswith("no problems found\n")
     document = as_json(holdfast(dsn, "doctor", "--json"))
     assert document["ok"] is True
     assert [each["name"] for each in document["checks"]] == [
@@ -85,7 +85,7 @@ def test_each_durability_setting_is_judged(off: str, level: str) -> None:
         ("default_transaction_read_only=on", "error", "default_transaction_read_only is on"),
         ("idle_in_transaction_session_timeout=5s", "warning", "idle_in_transaction_session_timeout is 5"),
         ("idle_session_timeout=10min", "warning", "idle_session_timeout is 10 min"),
-        ("default_transaction_isolation=serializable", "ok", "transactions are serializable unless they say otherwise"),
+        ("default_transaction_isolation=serializable", "ok", "transactions are serializable by default"),
     ],
 )
 def test_settings_that_connections_begin_with_are_judged(dsn: str, setting: str, level: str, found: str) -> None:
@@ -143,7 +143,7 @@ def test_a_channel_that_no_worker_has_ever_known_is_reported(dsn: str, hf: Holdf
     assert "mail (1 job), outbox (1 job)" in examined(dsn)["queues"]["found"]
     hf.tick()
     found = examined(dsn)
-    assert found["tasks"]["found"] == "no worker has ever known channel 'mial' (1 job)"
+    assert found["tasks"]["found"] == "no worker has ever registered channel 'mial' (1 job)"
     assert found["queues"]["found"] == "no live worker serves mail (1 job)", "one for outbox would not help"
     hf.tick(queues=["outbox"])  # put off
     assert "channel 'mial' (1 job)" in examined(dsn)["tasks"]["found"]
@@ -159,7 +159,7 @@ def test_dead_jobs_rows_without_partition_and_missing_partitions_are_reported(ds
         "task, payload) "
         "VALUES (gen_random_uuid(), 'succeeded', 2, 1, 5, now(), now(), '2020-01-01', 'default', 'app.send', '{}')"
     )
-    assert "1 rows lie in history_default" in examined(dsn)["history"]["found"]
+    assert "1 rows are in history_default" in examined(dsn)["history"]["found"]
 
 
 def test_a_user_without_rights_learns_which_role_to_request(dsn: str, sql: Sql) -> None:
@@ -176,10 +176,10 @@ def test_a_user_without_rights_learns_which_role_to_request(dsn: str, sql: Sql) 
 
 
 def test_a_pooler_in_transaction_mode_must_be_declared() -> None:
-    assert checks.judge_pooler(Pooling(present=True, moves=True), told=False).advice == "set HOLDFAST_POOLER=1"
-    assert checks.judge_pooler(Pooling(present=True, moves=True), told=True).level == "ok"
-    assert checks.judge_pooler(Pooling(present=True, moves=False), told=False).found == "a pooler in session mode"
-    assert checks.judge_pooler(Pooling(present=False, moves=False), told=False).found == "none"
+    assert checks.judge_pooler(Pooling(present=True, moves=True), configured=False).advice == "set HOLDFAST_POOLER=1"
+    assert checks.judge_pooler(Pooling(present=True, moves=True), configured=True).level == "ok"
+    assert checks.judge_pooler(Pooling(present=True, moves=False), configured=False).found == "a pooler in session mode"
+    assert checks.judge_pooler(Pooling(present=False, moves=False), configured=False).found == "none"
 
 
 def test_clocks_that_differ_are_a_warning_unless_the_way_was_slow() -> None:

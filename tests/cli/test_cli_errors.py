@@ -34,7 +34,7 @@ def test_a_misspelt_setting_is_warned_of_and_stdout_stays_clean(dsn: str, monkey
     monkeypatch.setenv("HOLDFAST_POL", "3")
     result = holdfast(dsn, "jobs", "--json")
     assert (result.exit_code, result.stdout) == (0, "[]\n")
-    assert result.stderr == "warning: no setting is called HOLDFAST_POL; did you mean HOLDFAST_POLL?\n"
+    assert result.stderr == "warning: unknown setting HOLDFAST_POL; did you mean HOLDFAST_POLL?\n"
 
 
 def test_an_unknown_job_is_exit_code_1(dsn: str) -> None:
@@ -56,7 +56,7 @@ def test_an_option_with_a_wrong_value_is_exit_code_2(dsn: str) -> None:
 def test_an_error_is_one_line_without_traceback_or_colour_unless_debugging(dsn: str) -> None:
     plain = ran(dsn, "jobs", "show", SOME_ID)
     assert plain.returncode == 1
-    assert plain.stderr == f"error: there is no job {SOME_ID} in schema 'holdfast'; history is dropped in time\n"
+    assert plain.stderr == f"error: there is no job {SOME_ID} in schema 'holdfast'; history may have been pruned\n"
     debugged = ran(dsn, "jobs", "show", SOME_ID, HOLDFAST_DEBUG="1")
     assert debugged.returncode == 1
     assert "Traceback" in debugged.stderr

@@ -67,7 +67,7 @@ def test_a_queue_that_is_not_known_gets_a_suggestion(dsn: str, sql: Sql) -> None
         ["dead", "--queue", "crwl"],
         ["jobs", "enqueue", "t", "--queue", "crwl"],
     ):
-        assert "warning: nothing is known of queue crwl; did you mean crawl?" in holdfast(dsn, *command).stderr
+        assert "warning: unknown queue crwl; did you mean crawl?" in holdfast(dsn, *command).stderr
     for command in (["jobs", "--queue", "crawl"], ["dead", "--queue", "crawl"], ["jobs"]):
         assert "warning" not in holdfast(dsn, *command).stderr
 
@@ -252,7 +252,7 @@ def test_a_narrow_terminal_gets_two_lines_for_each_worker(dsn: str, hf: Holdfast
     first, second, *others = shown.splitlines()
     assert first == f"{id_}  myhost"
     assert second.startswith("    pid 77  version 0.1  queues default, mail  slots 5  started ")
-    assert any("heard of" in line for line in others) and others[-1].endswith("note stopping")
+    assert any("last heartbeat" in line for line in others) and others[-1].endswith("note stopping")
     assert max(map(len, shown.splitlines())) <= 80
 
 

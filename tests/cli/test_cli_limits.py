@@ -111,7 +111,7 @@ def test_set_changes_all_keys_of_a_rule(dsn: str, hf: Holdfast, domains: None) -
 def test_a_value_that_changes_nothing_is_reported(
     dsn: str, sql: Sql, domains: None, option: str, needed: str, other: str
 ) -> None:
-    words = f"warning: --{option} changes nothing while there is no {needed}; set one with --{other}"
+    words = f"warning: --{option} has no effect without {needed}; set it with --{other}"
     for key in ("domain:full", "domain:{domain}"):
         assert words in holdfast(dsn, "limits", "set", key, f"--{option}", "10").stderr, key
         both = holdfast(dsn, "limits", "set", key, f"--{option}", "10", f"--{other}", "2")
@@ -136,7 +136,7 @@ def test_a_tenant_has_a_weight(dsn: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["domain:full"], "say what to change, as in: holdfast limits set domain:full --concurrency 4"),
+        (["domain:full"], "nothing to change; give an option, as in: holdfast limits set domain:full --concurrency 4"),
         (["domain:full", "--concurrency", "-1"], "error: concurrency is 0 or more"),
         (["domain:full", "--weight", "2"], "error: only a tenant has a weight"),
         (
@@ -165,7 +165,7 @@ def test_wrong_counts_are_reported_and_repaired(dsn: str, domains: None) -> None
     found = {each["name"]: each for each in as_json(holdfast(dsn, "doctor", "--json"))["checks"]}["limits"]
     assert (found["level"], found["found"]) == (
         "warning", "1 key with a wrong count, 'domain:full' the first: 2 counted, 0 running")  # fmt: skip
-    assert found["advice"] == "set it right with: holdfast limits reconcile --repair"
+    assert found["advice"] == "correct it with: holdfast limits reconcile --repair"
     assert as_json(holdfast(dsn, "limits", "reconcile", "--repair", "--json")) == [
         {"key": "domain:full", "counted": 2, "actual": 0}]  # fmt: skip
     assert holdfast(dsn, "limits", "reconcile").stdout == "every key counts as many jobs as run under it\n"
@@ -181,11 +181,11 @@ def test_pause_and_resume(dsn: str, hf: Holdfast) -> None:
     (found,) = hf.limits("domain:x")
     assert (found.paused, found.paused_by, found.paused_reason, found.paused_until) == (True, "ann", "on fire", None)
     assert holdfast(dsn, "pause", "domain:x", "--for", "10m").stdout == (
-        "domain:x is paused for 10 min; it was before\n")  # fmt: skip
+        "domain:x is paused for 10 min; it was paused before\n")  # fmt: skip
     (found,) = hf.limits("domain:x")
     assert found.paused_until and found.paused_at
     assert (found.paused_until - found.paused_at).total_seconds() == 600
-    assert holdfast(dsn, "resume", "domain:x").stdout == "domain:x goes on\n"
+    assert holdfast(dsn, "resume", "domain:x").stdout == "domain:x is resumed\n"
     assert hf.limits("domain:x") == [], "no job was claimed under it, and nothing is said of it any more"
     assert as_json(holdfast(dsn, "pause", "domain:x", "--json")) == {
         "key": "domain:x",
@@ -198,7 +198,7 @@ def test_what_is_not_paused_is_exit_code_1_and_lists_what_is(dsn: str) -> None:
     holdfast(dsn, "pause", "tenant:acme")
     result = holdfast(dsn, "resume", "tenant:acm")
     assert (result.exit_code, result.stdout) == (1, "")
-    assert "tenant:acm was not paused; paused are: tenant:acme" in result.stderr
+    assert "tenant:acm was not paused; paused: tenant:acme" in result.stderr
     result = holdfast(dsn, "resume", "tenant:acm", "--json")
     assert (result.exit_code, json.loads(result.stdout)["outcome"]) == (1, "not paused")
 
@@ -206,7 +206,7 @@ def test_what_is_not_paused_is_exit_code_1_and_lists_what_is(dsn: str) -> None:
 def test_an_unknown_queue_or_task_is_paused_with_a_warning(dsn: str, sql: Sql) -> None:
     sql("select register_worker('w', 'h', 1, '1', '{mail}', 1, "
         """'[{"name": "app.send", "queue": "mail", "max_attempts": 5, "retry": {}}]')""")  # fmt: skip
-    assert "warning: no worker has made queue:mial known yet; did you mean queue:mail?" in (
+    assert "warning: no worker has registered queue:mial yet; did you mean queue:mail?" in (
         holdfast(dsn, "pause", "queue:mial").stderr)  # fmt: skip
     assert "did you mean task:app.send?" in holdfast(dsn, "pause", "task:app.sent").stderr
     for key in ("queue:mail", "task:app.send", "tenant:new"):
@@ -224,7 +224,7 @@ def test_a_key_that_fits_nothing_is_changed_with_a_warning_and_what_may_have_bee
         "visit": "; did you mean queue:visits?",
         "qqq": "; keys are queue:NAME, task:NAME, tenant:NAME, domain:{domain}",
     }.items():
-        words = f"warning: {key} fits no rule of limits and no job was claimed under it yet{meant}\n"
+        words = f"warning: {key} matches no declared limit, and no job has been claimed under it yet{meant}\n"
         assert words in holdfast(dsn, "limits", "set", key, "--concurrency", "1").stderr
         sql("delete from limit_settings where key = %s", [key])
         assert words in holdfast(dsn, "pause", key).stderr
@@ -270,6 +270,6 @@ async def test_the_same_from_python(hf: Holdfast) -> None:
     assert (hf.clear_limit("k"), await hf.aclear_limit("k")) == (1, 0)
     with pytest.raises(UsageError, match="rate is above 0"):
         hf.set_limit("k", rate=0)
-    with pytest.raises(UsageError, match=r"say what to change, as in set_limit\('k', concurrency=4\)"):
+    with pytest.raises(UsageError, match=r"nothing to change; give a value, as in set_limit\('k', concurrency=4\)"):
         hf.set_limit("k")
     await hf.aclose()

@@ -102,7 +102,7 @@ def test_a_queue_that_neither_the_code_nor_the_database_knows_is_warned_of_with_
     assert unknown_queues(dsn, tmp_path, "crwl", "reprots", "zzz", "reports", "crawl", "default") == [
         ("crwl", "did you mean crawl?"),
         ("reprots", "did you mean reports?"),
-        ("zzz", "no task names it, and no job waits in it"),
+        ("zzz", "no task uses it, and no job waits in it"),
     ]
 
 

@@ -118,7 +118,7 @@ def test_an_endpoint_is_changed_and_keeps_the_rest(dsn: str, hf: Holdfast, endpo
 
 @pytest.mark.parametrize(
     ("options", "words"),
-    [([], "say what to change"), (["--event", "a", "--all-events"], "either"), (["--url", "http://a.org"], "https://")],
+    [([], "nothing to change"), (["--event", "a", "--all-events"], "either"), (["--url", "http://a.org"], "https://")],
 )
 def test_a_change_that_makes_no_sense_is_refused(dsn: str, endpoint: Endpoint, options: list[str], words: str) -> None:
     result = holdfast(dsn, "webhooks", "update", endpoint.id, *options)

@@ -31,7 +31,7 @@ def test_a_row_is_shown_as_soon_as_its_workload_has_ended(capsys: pytest.Capture
     with shown.measuring("drain", "One worker process."):
         out, err = capsys.readouterr()
         assert out == report.HEAD + "\n"
-        assert "ratio is jobs/s against limit/s" in err
+        assert "ratio is jobs/s to limit/s" in err
         assert err.endswith("measuring drain (1 of 2): One worker process.\n")
     shown.show(PLAIN)
     assert capsys.readouterr().out.startswith("drain              200,000")
@@ -57,7 +57,7 @@ def test_for_programs_there_is_one_object_a_line_and_nothing_else(capsys: pytest
     assert json.loads(line)["jobs_per_s"] == 20_000
 
 
-@pytest.mark.parametrize(("name", "expected"), [("drian", "did you mean drain\\?"), ("zzz", "there are enqueue_one, ")])
+@pytest.mark.parametrize(("name", "expected"), [("drian", "did you mean drain\\?"), ("zzz", "known: enqueue_one, ")])
 def test_a_workload_that_is_not_there_gets_a_suggestion(name: str, expected: str) -> None:
     with pytest.raises(UsageError, match=f"no workload named '{name}'; {expected}"):
         bench.run(Settings.load(dsn="postgresql://nowhere/none"), workloads=[name])

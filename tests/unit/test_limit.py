@@ -261,7 +261,7 @@ def test_no_task_has_more_limits_than_a_job_may_have(hf: Holdfast) -> None:
 @pytest.mark.parametrize("second", ["host:{host}", "host:{name}"])
 def test_tasks_that_share_keys_share_their_numbers(hf: Holdfast, second: str) -> None:
     hf.task(name="one", limits=[Limit("host:{host}", concurrency=2)])(_takes_host)
-    with pytest.raises(ConfigurationError, match=r"tasks 'one' and 'two' share the keys of limit .* not its numbers"):
+    with pytest.raises(ConfigurationError, match=r"tasks 'one' and 'two' declare limit .* with different values"):
         hf.task(name="two", limits=[Limit("x", concurrency=1), Limit(second, concurrency=3)])(_takes_host)
     assert list(hf.tasks) == ["one"]
     assert hf.declared_limits == [Limit("host:{host}", concurrency=2)]

@@ -57,8 +57,8 @@ def test_a_tick_endpoint_says_what_its_secrets_are(hf: Holdfast, setting: str, e
     ("path", "query", "expected"),
     [
         ("/jobs", {"stauts": "dead"}, "query.stauts: no such parameter; did you mean 'status'?"),
-        ("/jobs/018f2c5e-7d1a-7c3b-9f00-2a4b6c8d0e1f", {"xyz": "1"}, "query.xyz: no such parameter; known are: wait"),
-        ("/webhooks/endpoints", {"limit": "1"}, "query.limit: no such parameter; known are: none"),
+        ("/jobs/018f2c5e-7d1a-7c3b-9f00-2a4b6c8d0e1f", {"xyz": "1"}, "query.xyz: no such parameter; known: wait"),
+        ("/webhooks/endpoints", {"limit": "1"}, "query.limit: no such parameter; known: none"),
     ],
     ids=["near", "far", "none"],
 )

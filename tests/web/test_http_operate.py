@@ -111,7 +111,7 @@ async def test_operators_see_queues_workers_and_why_a_job_waits(operator: httpx.
 
 async def test_paused_queues_are_shown_and_an_unknown_name_is_doubted(operator: httpx.AsyncClient) -> None:
     body = json_body(await operator.post("/queues/doen/pause", json={"reason": "first"}))
-    assert body == {"changed": 1, "warning": "nothing is known of queue:doen yet; did you mean queue:done?"}
+    assert body == {"changed": 1, "warning": "unknown key queue:doen; did you mean queue:done?"}
     assert json_body(await operator.post("/queues/doen/pause", json={"reason": "second", "seconds": 60})) == {
         "changed": 0
     }
@@ -124,7 +124,7 @@ async def test_paused_queues_are_shown_and_an_unknown_name_is_doubted(operator: 
 
 
 async def test_a_key_that_fits_no_rule_is_changed_with_a_warning(operator: httpx.AsyncClient, sql: Sql) -> None:
-    doubt = "hots:a fits no rule of limits and no job was claimed under it yet"
+    doubt = "hots:a matches no declared limit, and no job has been claimed under it yet"
     assert json_body(await operator.post("/keys/pause", json={"key": "hots:a"})) == {"changed": 1, "warning": doubt}
     sql("delete from limit_settings")
     body = json_body(await operator.patch("/limits", json={"key": "hots:a", "concurrency": 1}))

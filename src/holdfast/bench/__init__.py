@@ -1,4 +1,4 @@
-"""`holdfast bench`: how fast Holdfast is here, against the bare SQL limit measured in the same run."""
+"""`holdfast bench`: Holdfast's speed on this machine, relative to the bare SQL limit measured in the same run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from holdfast.settings import Settings
 
 
 def run(settings: Settings, *, workloads: Sequence[str] | None = None, scale: float = 1.0, json: bool = False) -> int:
-    """Runs workloads and prints one line each; answers the exit code."""
+    """Run workloads and print one line each. Return the exit code."""
     from holdfast.bench import effects, flow, latency, observed, report, serve
     from holdfast.bench import workloads as engine
 
@@ -18,8 +18,8 @@ def run(settings: Settings, *, workloads: Sequence[str] | None = None, scale: fl
     chosen = list(workloads or known)
     for name in chosen:
         if name not in known:
-            meant = difflib.get_close_matches(name, known, n=1)
-            hint = f"did you mean {meant[0]}?" if meant else f"there are {', '.join(known)}"
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(known)}"
             raise UsageError(f"no workload named {name!r}; {hint}")
     if not settings.dsn:
         settings = settings.with_(dsn="embedded:./.holdfast/bench")
@@ -28,7 +28,7 @@ def run(settings: Settings, *, workloads: Sequence[str] | None = None, scale: fl
     problems, shown = 0, report.Report(json=json, workloads=len(chosen))
     bench = engine.Bench(settings, scale)
     for name in chosen:
-        with shown.measuring(name, (known[name].__doc__ or "").partition("\n")[0]) as bench.tell:
+        with shown.measuring(name, (known[name].__doc__ or "").partition("\n")[0]) as bench.report:
             result = known[name](bench)
         shown.show(result)
         problems += len(result.problems)

@@ -9,33 +9,33 @@ from holdfast.client import Holdfast
 from holdfast.model.delivery import Delivery
 
 hf = Holdfast()
-STARTS: list[tuple[int, float, float]] = []  # which job, when its handler began and when it ended, by the wall clock
+STARTS: list[tuple[int, float, float]] = []  # job number, and wall-clock start and end of its handler
 
 
 @hf.task(name="bench.noop")
 async def noop(n: int, text: str) -> None:
-    """Does nothing, so that only Holdfast is measured."""
+    """Do nothing, so that only Holdfast is measured."""
 
 
 @hf.task(name="bench.noop_thread")
 def noop_thread(n: int, text: str) -> None:
-    """The same in a thread."""
+    """Do nothing in a thread."""
 
 
 @hf.task(name="bench.noop_process", runner="process")
 def noop_process(n: int, text: str) -> None:
-    """The same in a child process."""
+    """Do nothing in a child process."""
 
 
 @hf.task(name="bench.stamp")
 async def stamp(sent: int) -> float:
-    """How many milliseconds ago the job was sent, by this machine's clock."""
+    """Return how many milliseconds ago the job was sent, by this machine's clock."""
     return (time.time_ns() - sent) / 1e6
 
 
 @hf.task(name="bench.timed")
 async def timed(n: int, seconds: float) -> None:
-    """Keeps its own time, so that what the database says can be held against it."""
+    """Record its own times, to compare them with the database's."""
     began = time.time()
     if seconds:
         await asyncio.sleep(seconds)
@@ -44,4 +44,4 @@ async def timed(n: int, seconds: float) -> None:
 
 @hf.channel("bench", queue="default")
 async def deliver(delivery: Delivery[object]) -> None:
-    """Sends nothing."""
+    """Send nothing."""

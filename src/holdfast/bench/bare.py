@@ -1,7 +1,7 @@
-"""The limit: the same work in bare SQL, without handlers, tokens checked elsewhere, cursors or limits.
+"""The limit: the same work in bare SQL, without handlers, token checks, cursors or limits.
 
 `python -m holdfast.bench.bare` drains the live table into history with two connections, one claiming and one
-finishing, as fast as psycopg and PostgreSQL can: what an engine on this schema could reach at best.
+finishing, as fast as psycopg and PostgreSQL can. No engine on this schema could be faster.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SELECT id, 'succeeded', priority, attempt, max_attempts, run_at, created_at, cla
 
 
 async def drain(settings: Settings) -> int:
-    """Claims and finishes until nothing is left; answers how many."""
+    """Claim and finish until nothing is left. Return the number of jobs."""
     info = connect.conninfo(settings, "bare")
     queue: asyncio.Queue[list[tuple[Any, ...]]] = asyncio.Queue(4)
     async with await _connect(info) as claims, await _connect(info) as ends:
@@ -63,7 +63,7 @@ async def _claim(conn: psycopg.AsyncConnection[Any], schema: str, queue: asyncio
 
 async def _connect(info: str) -> psycopg.AsyncConnection[Any]:
     conn = await psycopg.AsyncConnection.connect(info, autocommit=True, prepare_threshold=0)
-    # The table was empty when it was last analyzed, so the planner needs the same nudge as claim() and finish().
+    # The table was empty when it was last analyzed, so the planner needs the same settings as claim() and finish().
     for name in ("enable_seqscan", "enable_bitmapscan", "enable_hashjoin", "enable_mergejoin", "jit"):
         await conn.execute(f"SET {name} = off")
     await conn.execute("SET plan_cache_mode = force_generic_plan")
@@ -71,7 +71,7 @@ async def _connect(info: str) -> psycopg.AsyncConnection[Any]:
 
 
 def insert_one(settings: Settings, number: int) -> list[float]:
-    """Seconds of each bare INSERT + COMMIT of one job."""
+    """Return the seconds of each bare INSERT + COMMIT of one job."""
     from holdfast.model.job import ids
 
     taken = []
@@ -86,7 +86,7 @@ def insert_one(settings: Settings, number: int) -> list[float]:
 
 
 def copy_many(settings: Settings, blocks: list[bytes]) -> float:
-    """Seconds to COPY rows that are already rendered."""
+    """Return the seconds to COPY rows that are already rendered."""
     with psycopg.connect(connect.conninfo(settings, "bare"), autocommit=True) as conn:
         began = time.perf_counter()
         with conn.cursor().copy(Calls(settings.schema).copy_sql) as copy:
@@ -96,7 +96,7 @@ def copy_many(settings: Settings, blocks: list[bytes]) -> float:
 
 
 async def notify_round_trip(settings: Settings, number: int, gap: float) -> list[float]:
-    """Seconds from a bare INSERT with NOTIFY to the claimed row in the listener's hands."""
+    """Return the seconds from a bare INSERT with NOTIFY to the listener's claim of the row."""
     info, taken = connect.conninfo(settings, "bare"), []
     async with (
         await _connect(info) as sender,
@@ -121,7 +121,7 @@ async def notify_round_trip(settings: Settings, number: int, gap: float) -> list
 
 
 def run_async(work: Coroutine[Any, Any, Any]) -> Any:
-    """Runs a coroutine on uvloop where it is installed."""
+    """Run a coroutine, on uvloop if it is installed."""
     try:
         import uvloop
     except ImportError:

@@ -1,4 +1,4 @@
-"""What a run under limits must look like, judged from what was recorded: pure functions over numbers."""
+"""Checks of recorded runs under limits: pure functions over numbers."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 
 class Interval(NamedTuple):
-    """One attempt under a key, in seconds on one clock. It may be cut short on both sides: then it can only hide an
-    overlap, never make one up."""
+    """One attempt under a key, in seconds on one clock. It may be shorter than the attempt, which can hide an overlap
+    but never invent one."""
 
     key: Any
     start: float
@@ -17,7 +17,7 @@ class Interval(NamedTuple):
 
 
 def most_at_once(intervals: Iterable[Interval]) -> dict[Any, int]:
-    """How many ran at once under each key at its busiest moment. One that ends when another starts does not meet it."""
+    """Return the peak concurrency of each key. An end and a start at the same time do not overlap."""
     steps: dict[Any, list[tuple[float, int]]] = defaultdict(list)
     for key, start, end in intervals:
         steps[key] += ((start, 1), (end, -1)) if end > start else ()
@@ -33,8 +33,8 @@ def _peak(steps: Sequence[tuple[float, int]]) -> int:
 
 
 def gaps(intervals: Iterable[Interval], room: int) -> list[float]:
-    """How long each place under a key stayed empty between one attempt and the next, for keys of which jobs waited all
-    the time: the k-th start after the first k follows the k-th end."""
+    """Return how long each slot of a key stayed empty between two attempts, for keys whose jobs always waited: the k-th
+    start after the first `room` follows the k-th end."""
     by_key: dict[Any, list[Interval]] = defaultdict(list)
     for each in intervals:
         by_key[each.key].append(each)
@@ -46,7 +46,7 @@ def gaps(intervals: Iterable[Interval], room: int) -> list[float]:
 
 
 def most_in_window(starts: Iterable[float], seconds: float) -> int:
-    """The most starts within any window of so many seconds."""
+    """Return the maximum number of starts in any window of so many seconds."""
     times = sorted(starts)
     most = first = 0
     for last, time in enumerate(times):
@@ -57,7 +57,7 @@ def most_in_window(starts: Iterable[float], seconds: float) -> int:
 
 
 class Served(NamedTuple):
-    """Who was served how often by the moment when everybody had been served."""
+    """Starts by tenant up to the time when every tenant had one."""
 
     starts: int
     tenants: int
@@ -65,17 +65,17 @@ class Served(NamedTuple):
     greediest: Any
 
     def allowed(self, cap: int) -> float:
-        """Twice an equal share, and a cap for what one claim may take of one tenant."""
+        """Return the maximum for one tenant: twice an equal share, plus the cap of one claim."""
         return 2 * self.starts / self.tenants + cap
 
 
 def served(claims: Iterable[tuple[Any, Any]]) -> Served:
-    """Reads (moment, tenant) of each start, in any order; starts of one moment belong to one claim."""
+    """Count starts, given as (time, tenant) in any order. Starts at the same time belong to one claim."""
     first: dict[Any, Any] = {}
     starts = sorted(claims)
     for moment, tenant in starts:
         first.setdefault(tenant, moment)
-    everybody = max(first.values())
-    counts = Counter(tenant for moment, tenant in starts if moment <= everybody)
+    last_first = max(first.values())
+    counts = Counter(tenant for moment, tenant in starts if moment <= last_first)
     ((greediest, most),) = counts.most_common(1)
     return Served(sum(counts.values()), len(first), most, greediest)

@@ -1,4 +1,4 @@
-"""Workloads of effects: messages of the outbox, with and without a past, and webhooks to a server on this machine."""
+"""Workloads of effects: outbox messages, with and without earlier ones, and webhooks to a server on this machine."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from holdfast.bench.flow import plain, rate_of
 from holdfast.bench.workloads import TEXT, Bench, Result
 from holdfast.model.job import ids
 
-# As emit() leaves them; what emitting costs is not measured here.
+# Rows as emit() inserts them; the cost of emit() is not measured here.
 EMIT = f"""
 INSERT INTO live (id, queue, task, payload, max_attempts)
 SELECT uuid7(), 'default', 'channel:bench',
        json_build_object('key', n::text, 'body', json_build_object('n', n, 'text', '{TEXT}')), 10
 FROM generate_series(1, %s) n
 """
-# What was delivered before, spread over a week, and the keys that keep it from being sent again.
+# Messages delivered over the past week, and the keys that prevent sending them again.
 PAST = f"""
 WITH past AS MATERIALIZED (
     SELECT n, uuid7() AS id, now() - n * interval '7 days' / %(n)s AS at FROM generate_series(1, %(n)s) n),
@@ -38,7 +38,7 @@ SELECT id, 'succeeded', 2, 1, 10, at, at, at, at, 'default', 'channel:bench',
 
 
 def deliver(bench: Bench, messages: int) -> float:
-    """Messages a second to a channel that does nothing, by one worker process."""
+    """Return messages a second to a no-op channel, by one worker process."""
 
     def emit() -> None:
         with bench.connection() as conn:
@@ -48,7 +48,7 @@ def deliver(bench: Bench, messages: int) -> float:
 
 
 def outbox(bench: Bench) -> Result:
-    """Delivery to a channel that does nothing, against a plain drain; alternating rounds."""
+    """Delivery to a no-op channel, against a plain drain; alternating rounds."""
     messages = bench.size(200_000)
     rates: list[float] = []
     limits: list[float] = []
@@ -62,7 +62,7 @@ def outbox(bench: Bench) -> Result:
 
 
 def delivered(bench: Bench) -> Result:
-    """The same after a million messages that were delivered before, against none; alternating rounds."""
+    """Delivery after a million delivered messages, against none before; alternating rounds."""
     messages, past = bench.size(200_000), bench.size(1_000_000)
     rates: dict[bool, list[float]] = {False: [], True: []}
     for full in (False, True, True, False):
@@ -79,7 +79,7 @@ def delivered(bench: Bench) -> Result:
 
 
 def _after(bench: Bench, messages: int, since: int) -> float:
-    """The rate of what is delivered now, beside what was."""
+    """Return the rate of the new deliveries, without the earlier ones."""
     with bench.connection() as conn:
         conn.execute(EMIT.encode(), [messages])
     bench.settle()
@@ -97,7 +97,7 @@ ENDPOINTS, AT_ONCE = 20, 50
 
 def webhooks(bench: Bench) -> Result:
     """Signed deliveries to 20 endpoints on this machine by one worker process, against the same requests alone."""
-    number = bench.size(20_000) // 100 * 100  # as many for each endpoint, and for each of those who post at once
+    number = bench.size(20_000) // 100 * 100  # divisible by ENDPOINTS and AT_ONCE
     problems: list[str] = []
     with receiver() as (url, counts):
         bare = posts(url, number)
@@ -114,14 +114,14 @@ def webhooks(bench: Bench) -> Result:
     if requests != 2 * number:
         problems.append(f"{requests} requests arrived of {2 * number}")
     if connections > 4 * AT_ONCE:
-        problems.append(f"{connections} connections were made for {requests} requests: they are not kept alive")
+        problems.append(f"{connections} connections for {requests} requests: they are not kept alive")
     return Result("webhooks", number, number / rate, rate, limit_jobs_per_s=bare, ratio=rate / bare, problems=problems,
                   note=f"limit: signing and posting alone; {connections} connections")  # fmt: skip
 
 
 @contextmanager
 def receiver() -> Iterator[tuple[str, list[int]]]:
-    """A receiver in a process of its own: its URL, and when it has ended how many connections and requests it had."""
+    """Run a receiver in its own process. Yield its URL, and a list for its connections and requests at the end."""
     counts: list[int] = []
     command = [sys.executable, "-m", "holdfast.bench.receiver"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
@@ -134,7 +134,7 @@ def receiver() -> Iterator[tuple[str, list[int]]]:
 
 
 def posts(url: str, number: int) -> float:
-    """Requests a second, signed and sent as deliveries are, with nothing else around them."""
+    """Return requests a second when only signing and sending, as deliveries do."""
     from holdfast.effects.send import Sender
     from holdfast.effects.signature import new_secret, sign
 

@@ -1,5 +1,5 @@
 """Workloads of flow control: many tenants, keys without room, exact limits and rates. Each is measured against a plain
-drain in the same run, and judged by what was recorded."""
+drain in the same run, and its records are checked."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from holdfast.bench.checks import Interval, gaps, most_at_once, most_in_window, 
 from holdfast.bench.workloads import TEXT, Bench, Result
 
 CAP = 25
-# Lanes are worked out and announced once for each tenant and key, as a COPY by a client does.
+# Lanes are computed and announced once for each tenant and key, as a client's COPY does.
 FILL = """
 WITH groups AS MATERIALIZED (
     SELECT n, lane_of(tenant, keys) AS lane, tenant, nullif(keys, '{{}}') AS keys FROM (
@@ -56,7 +56,7 @@ def fill(
     task: str = "bench.noop",
     arguments: str = f"'text', '{TEXT}'",
 ) -> None:
-    """Jobs of so many tenants or keys by turns, after the first one's flood: so large a share is that one's alone."""
+    """Insert jobs of so many tenants or keys in turn, after a share `flood` of all jobs that belongs to the first."""
     with bench.connection() as conn, conn.transaction():
         conn.execute("SELECT set_config('holdfast.announces', 'on', true)")
         conn.execute(
@@ -67,7 +67,7 @@ def fill(
 
 
 def allow(bench: Bench, pattern: str, **rule: float) -> None:
-    """A limit for all keys of a pattern, as code declares it."""
+    """Declare a limit for all keys of a pattern, as code does."""
     with bench.connection() as conn:
         conn.execute(
             "INSERT INTO limit_rules (template, pattern, code, updated_at) VALUES (%s, %s, %s::jsonb, now())",
@@ -76,7 +76,7 @@ def allow(bench: Bench, pattern: str, **rule: float) -> None:
 
 
 def rate_of(bench: Bench, load: Callable[[], None], jobs: int, processes: int = 1, record: Path | None = None) -> float:
-    """Jobs a second while workers, all of them, finish what was loaded."""
+    """Return jobs a second from the time when all workers have started."""
     load()
     bench.settle()
     bench.drain(jobs, processes, record=record)
@@ -85,7 +85,7 @@ def rate_of(bench: Bench, load: Callable[[], None], jobs: int, processes: int = 
 
 
 def plain(bench: Bench) -> float:
-    """Jobs a second of a plain drain by one worker process."""
+    """Return jobs a second of a plain drain by one worker process."""
     jobs = bench.size(200_000)
     rate = rate_of(bench, lambda: fill(bench, jobs, 1), jobs)
     bench.empty()
@@ -93,7 +93,7 @@ def plain(bench: Bench) -> float:
 
 
 def fair(bench: Bench) -> Result:
-    """A million jobs of 10,000 tenants, half of them one tenant's, against a plain drain."""
+    """A million jobs of 10,000 tenants, half of them of one tenant, against a plain drain."""
     jobs, rates = bench.size(1_000_000), [plain(bench)]
     shallow, deep = claim_times(bench, jobs)
     rate = rate_of(bench, lambda: None, waiting(bench))
@@ -104,16 +104,17 @@ def fair(bench: Bench) -> Result:
     return Result("fair", jobs, jobs / rate, rate, middle * 1e3, max(deep) * 1e3, statistics.mean(rates),
                   rate / statistics.mean(rates), problems=problems,
                   note=f"limit: plain drain; a claim of {CLAIM}: {before * 1e3:.2f} ms with {jobs // 100:,} waiting, "
-                  f"{middle / before:.2f} times that with {jobs:,}; {len(deep)} of each by turns")  # fmt: skip
+                  f"{middle / before:.2f} times that with {jobs:,}; {len(deep)} of each, alternating")  # fmt: skip
 
 
 CLAIM = 200  # jobs of a timed claim
 
 
 def claim_times(bench: Bench, jobs: int) -> tuple[list[float], list[float]]:
-    """Seconds of claims out of a hundredth of the jobs and out of all of them, by turns: the machine's pace may double
-    within a second. The few are in a schema of their own, of so many tenants that no claim meets them all: it is the
-    depth that is compared. Leaves the many to be drained."""
+    """Return the seconds of claims from a hundredth of the jobs and from all of them.
+
+    The two alternate, because the machine's pace may double within a second. The few jobs are in their own schema, with
+    so many tenants that no claim reads all of them, so that only the depth differs. The many are left to be drained."""
     few = max(jobs // 100, 1000)
     beside = Bench(bench.settings.with_(schema=f"{bench.settings.schema}_few"), bench.scale)
     with beside.connection() as shallow, bench.connection() as deep:
@@ -126,8 +127,8 @@ def claim_times(bench: Bench, jobs: int) -> tuple[list[float], list[float]]:
 
 
 def loaded(bench: Bench, conn: psycopg.Connection[Any], jobs: int, tenants: int) -> None:
-    """Jobs of many tenants, each of whom has been served once: whoever is the first to touch a page after a checkpoint
-    writes all of it to the log."""
+    """Insert jobs of many tenants, and serve each tenant once: the first change of a page after a checkpoint writes the
+    whole page to the WAL."""
     fill(bench, jobs, tenants, tenant="t", flood=0.5)
     bench.settle()
     for _ in range(min(-(-tenants // CLAIM), jobs // CLAIM // 3)):
@@ -135,8 +136,8 @@ def loaded(bench: Bench, conn: psycopg.Connection[Any], jobs: int, tenants: int)
 
 
 def timed_claim(conn: psycopg.Connection[Any]) -> float:
-    """Seconds of one claim, which is finished then. By a client without a memory: whatever a claim has to find out, it
-    finds out each time."""
+    """Return the seconds of one claim, and finish its jobs. The client keeps no state, so no claim profits from an
+    earlier one."""
     began = time.perf_counter()
     rows = conn.execute("SELECT id, token FROM claim('bench', '{default}', %s)", [CLAIM]).fetchall()
     taken = time.perf_counter() - began
@@ -147,19 +148,19 @@ def timed_claim(conn: psycopg.Connection[Any]) -> float:
 
 
 def waiting(bench: Bench) -> int:
-    """How many jobs are left."""
+    """Return how many jobs are left."""
     with bench.connection() as conn:
         row = conn.execute("SELECT count(*) FROM live").fetchone()
     return int(row[0]) if row else 0
 
 
 def judge_shares(bench: Bench) -> list[str]:
-    """Everybody is served before anybody is served twice a share and the cap."""
+    """Check that each tenant is served before any gets more than twice its share plus the cap."""
     with bench.connection() as conn:
         found = served(conn.execute("SELECT started_at, tenant FROM history").fetchall())
     if found.most <= found.allowed(CAP):
         return []
-    return [f"{found.greediest} was served {found.most:,} times before everybody had been: after {found.starts:,} "
+    return [f"{found.greediest} was served {found.most:,} times before every tenant was served: after {found.starts:,} "
             f"starts for {found.tenants:,} tenants that is above {found.allowed(CAP):,.0f}"]  # fmt: skip
 
 
@@ -185,7 +186,7 @@ def pinned_fair(bench: Bench) -> Result:
 
 
 def blocked(bench: Bench) -> Result:
-    """50,000 jobs that may run, half of them tenants', behind a million under 10,000 keys whose only place is taken."""
+    """50,000 jobs that may run, half of them with tenants, behind a million under 10,000 keys without room."""
     jobs, keys, free = bench.size(1_000_000), max(10, int(10_000 * bench.scale)), bench.size(50_000)
     rates = [plain(bench)]
     allow(bench, "blocked:{n}", concurrency=1)
@@ -203,18 +204,18 @@ def blocked(bench: Bench) -> Result:
 
 
 def hold(bench: Bench, keys: int) -> None:
-    """Takes the only place of each key, for a worker that lives and does not end its jobs."""
+    """Take the only slot of each key, for a live worker that does not end its jobs."""
     fill(bench, keys, keys, key="blocked:", queue="held")
     with bench.connection() as conn:
         left = keys
         while left:
             rows = conn.execute("SELECT id FROM claim('holder', '{held}', 500, '1 hour')").fetchall()
-            assert rows, "the places of some keys cannot be taken"
+            assert rows, "the slots of some keys cannot be taken"
             left -= len(rows)
 
 
 def judge_blocked(bench: Bench, jobs: int, free: int) -> list[str]:
-    """Nothing behind a taken place was started, everything else was."""
+    """Check that no blocked job was started, and that all free ones ended."""
     with bench.connection() as conn:
         row = conn.execute(
             "SELECT (SELECT count(*) FROM history), count(*) FILTER (WHERE queue = 'default' AND token IS NULL "
@@ -226,13 +227,13 @@ def judge_blocked(bench: Bench, jobs: int, free: int) -> list[str]:
 
 
 def limited(bench: Bench) -> Result:
-    """Every job under one of 1,000 keys with two places each, four worker processes, against a plain drain by one."""
+    """Every job under one of 1,000 keys with two slots each, four worker processes, against a plain drain by one."""
     jobs = bench.size(200_000)
     keys = min(1000, jobs // 20)
     rates: list[float] = []
     limits = [plain(bench)]
     problems: list[str] = []
-    for _ in range(3 if bench.scale >= 1 else 1):  # by turns: the machine's pace changes by the minute
+    for _ in range(3 if bench.scale >= 1 else 1):  # alternating, because the machine's pace changes by the minute
         with recorded(bench, keys, jobs, 0.0, problems) as folder:
             rates.append(rate_of(bench, lambda: None, jobs, 4, folder))
             problems += judge_places(bench, folder, keys)
@@ -241,17 +242,17 @@ def limited(bench: Bench) -> Result:
     rate, limit = statistics.median(rates), statistics.median(limits)
     each = ", ".join(f"{each:,.0f}" for each in rates)
     return Result("limited", jobs, jobs / rate, rate, idle[49] * 1e3, idle[98] * 1e3, limit, rate / limit,
-                  problems=problems, note=f"limit: plain drain; medians by turns (of {each}); "
-                  f"a place with work waiting stands empty for p50 "
+                  problems=problems, note=f"limit: plain drain; medians of alternating rounds ({each}); "
+                  f"a slot with waiting jobs is empty for p50 "
                   f"{idle[49] * 1e3:.1f}, p99 {idle[98] * 1e3:.1f}, at most {idle[99] * 1e3:.0f} ms")  # fmt: skip
 
 
-LONGEST_GAP = 2.0  # seconds a place may stand empty while work for it waits: more would be polling
+LONGEST_GAP = 2.0  # seconds a slot may be empty while jobs for it wait; longer gaps mean polling
 
 
 def idle_places(bench: Bench, problems: list[str]) -> list[float]:
-    """How long places stand empty between two jobs of 50 ms, when there are fewer of them than the workers have slots:
-    hundredths, and the longest."""
+    """Return percentiles and the maximum of the time a key's slot is empty between two jobs of 50 ms, when the
+    keys have fewer slots than the workers."""
     keys = 20
     jobs = keys * max(20, int(400 * bench.scale))
     with recorded(bench, keys, jobs, 0.05, problems) as folder:
@@ -259,21 +260,21 @@ def idle_places(bench: Bench, problems: list[str]) -> list[float]:
         problems += judge_places(bench, folder, keys)
         found = gaps(handled(folder, keys), 2)
     if max(found) > LONGEST_GAP:
-        problems.append(f"a place stood empty for {max(found):.2f} s while work for it waited")
+        problems.append(f"a slot was empty for {max(found):.2f} s while jobs for it waited")
     return [*statistics.quantiles(found, n=100), max(found)]
 
 
 @contextmanager
 def recorded(bench: Bench, keys: int, jobs: int, seconds: float, problems: list[str]) -> Iterator[Path]:
-    """Loads jobs under keys with two places and gives a folder for the workers' notes; looks meanwhile, in snapshots of
-    the database, whether more than two hold a key."""
+    """Load jobs under keys with two slots, and yield a folder for the workers' records. Meanwhile check in database
+    snapshots that no more than two jobs hold a key."""
     allow(bench, "key:{n}", concurrency=2)
     fill(bench, jobs, keys, key="key:", task="bench.timed", arguments=f"'seconds', {seconds}")
     over = threading.Event()
 
     def look() -> None:
         with bench.connection() as conn:
-            conn.execute("SET jit = off")  # to look must not take more time than there is to see
+            conn.execute("SET jit = off")  # keeps the query short
             while not over.wait(0.25) and not problems:
                 problems.extend(f"{n} jobs held {key} at once" for key, n in conn.execute(ABOVE, [2]).fetchall())
 
@@ -289,19 +290,19 @@ def recorded(bench: Bench, keys: int, jobs: int, seconds: float, problems: list[
 
 
 def notes(folder: Path) -> dict[int, tuple[float, float]]:
-    """When the handler of each job began and ended."""
+    """Return when the handler of each job began and ended."""
     every = [msgspec.json.decode(file.read_bytes()) for file in folder.iterdir()]
     return {n: (began, ended) for each in every for n, began, ended in each}
 
 
 def handled(folder: Path, keys: int) -> list[Interval]:
-    """The intervals of the handlers."""
+    """Return the intervals of the handlers."""
     return [Interval(n % keys, began, ended) for n, (began, ended) in notes(folder).items()]
 
 
 def judge_places(bench: Bench, folder: Path, keys: int) -> list[str]:
-    """Never more than two under a key, from the start of a handler, which comes after the commit of its claim, to the
-    beginning of the transaction that ended the job."""
+    """Check that no more than two jobs overlap under a key, from the start of the handler, after the claim's commit, to
+    the start of the transaction that ended the job."""
     with bench.connection() as conn:
         rows = conn.execute(
             "SELECT (payload ->> 'n')::int, extract(epoch FROM finished_at)::float8 FROM history"
@@ -312,7 +313,7 @@ def judge_places(bench: Bench, folder: Path, keys: int) -> list[str]:
 
 
 def rate(bench: Bench) -> Result:
-    """Eight workers, 600 jobs a minute: as many as the rate allows in a minute, never more."""
+    """Eight workers under a rate of 600 jobs a minute: as many starts as it allows, never more."""
     seconds, burst, per_second = max(3.0, 60 * min(bench.scale, 1.0)), 10, 10.0
     allow(bench, "rate:{n}", rate=600, per=60, burst=burst)
     fill(bench, int(seconds * per_second * 3) + burst, 1, key="rate:", task="bench.timed", arguments="'seconds', 0")
@@ -329,7 +330,7 @@ def rate(bench: Bench) -> Result:
 
 
 def starts_within(bench: Bench, seconds: float) -> list[float]:
-    """Runs eight workers for so long after the first start; answers when they claimed, by the database's clock."""
+    """Run eight workers for so long after the first start. Return when they claimed, by the database's clock."""
     first: list[float] = []
 
     def over() -> bool:

@@ -1,4 +1,4 @@
-"""How soon an idle worker starts a job, woken by NOTIFY or by RabbitMQ, against a bare INSERT, NOTIFY and claim."""
+"""Latency of an idle worker, woken by NOTIFY or RabbitMQ, against a bare INSERT, NOTIFY and claim."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from holdfast.bench import bare
 from holdfast.bench.workloads import Bench, Result, timed
 from holdfast.client import Holdfast
 
-GAP = 0.02  # seconds between jobs: the worker sleeps again before each
+GAP = 0.02  # seconds between jobs, so that the worker is idle before each
 WARM = 20  # jobs that do not count
 RABBITMQ: dict[str, Any] = {"queue_enabled": True, "amqp_exchange": "holdfast-bench"}
 
 
 def latency(bench: Bench) -> Result:
-    """From the call of enqueue to the start of the handler; the note says how much of it follows the commit."""
+    """From the call of enqueue to the start of the handler; the note has the part after the commit."""
     return _measured("latency", bench, bench.hf)
 
 
 def latency_rabbitmq(bench: Bench) -> Result:
-    """The same where nothing but a broker tells the worker."""
+    """Latency when only RabbitMQ notifies the worker."""
     where = urlsplit(bench.settings.amqp_url)
     try:
         socket.create_connection((where.hostname or "", where.port or 5672), 2).close()
     except OSError as error:
-        why = f"NOT MEASURED: no RabbitMQ answers on {where.hostname}:{where.port}: {error}"
+        why = f"NOT MEASURED: cannot connect to RabbitMQ at {where.hostname}:{where.port}: {error}"
         return Result("latency_rabbitmq", 0, 0.0, 0.0, ratio=0.0, note=why)
     with Holdfast(bench.settings.dsn, schema=bench.settings.schema, **RABBITMQ) as hf:
         return _measured("latency_rabbitmq", bench, hf, notify=False, **RABBITMQ)
@@ -67,7 +67,7 @@ def _measured(name: str, bench: Bench, hf: Holdfast, **settings: object) -> Resu
 
 
 def _waits(bench: Bench, table: str) -> bool:
-    """Whether the worker has started and waits for jobs. Those that are not notified are not among the sleepers."""
+    """Return whether the worker has started and is idle. Workers without NOTIFY are not in the table sleepers."""
     with bench.connection() as conn:
         return conn.execute(f"SELECT 1 FROM {table} LIMIT 1".encode()).fetchone() is not None
 

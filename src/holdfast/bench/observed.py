@@ -1,6 +1,5 @@
-"""What it costs to watch: a drain with everything on (figures for Prometheus, Sentry, traces of which one in a hundred
-or in a thousand is sampled, log lines as JSON) against a plain one. `python -m holdfast.bench.observed` is the worker
-watched."""
+"""The cost of telemetry: a drain with everything on (Prometheus, Sentry, traces of which one in a hundred or a thousand
+is sampled, JSON logs) against a plain one. `python -m holdfast.bench.observed` is the worker with telemetry."""
 
 from __future__ import annotations
 
@@ -14,7 +13,7 @@ from holdfast.bench.app import hf
 from holdfast.bench.workloads import Bench, Result
 
 NEEDED = ("prometheus_client", "sentry_sdk", "opentelemetry.sdk")
-# As an enqueue inside a span leaves them: the flags at the end say whether the trace is sampled.
+# Headers as an enqueue inside a span sets them; the flags at the end mark sampled traces.
 HEADERS = """
 UPDATE live SET headers = ('{"traceparent":"00-' || replace(id::text, '-', '') || '-00f067aa0ba902b7-'
     || CASE WHEN hashtext(id::text) %% %(sampled)s = 0 THEN '01' ELSE '00' END || '"}')::json
@@ -22,7 +21,7 @@ UPDATE live SET headers = ('{"traceparent":"00-' || replace(id::text, '-', '') |
 
 
 def observed(bench: Bench, sampled: int = 100) -> Result:
-    """A drain with everything on, one trace in so many sampled, against a plain one, by turns."""
+    """A drain with all telemetry on, against a plain one; alternating rounds."""
     name = "observed" if sampled == 100 else f"observed_{sampled}"
     if missing := [each for each in NEEDED if not _has(each)]:
         return Result(name, 0, 0.0, 0.0, ratio=0.0, note=f"NOT MEASURED: {', '.join(missing)} not installed")
@@ -56,7 +55,7 @@ def _has(module: str) -> bool:
 def _carry_traces(bench: Bench, sampled: int) -> None:
     with bench.connection() as conn:
         conn.execute(HEADERS, {"sampled": sampled})
-        conn.execute("VACUUM FULL live")  # as if they had come so
+        conn.execute("VACUUM FULL live")  # as if they had been inserted with headers
     bench.settle()
 
 
@@ -66,7 +65,7 @@ def _free_port() -> int:
 
 
 def main() -> None:
-    """Works with traces, which go nowhere."""
+    """Run a worker whose traces are discarded."""
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
     from opentelemetry.sdk.trace.sampling import ParentBasedTraceIdRatio
@@ -77,7 +76,7 @@ def main() -> None:
         def export(self, spans: object) -> SpanExportResult:
             return SpanExportResult.SUCCESS
 
-    provider = TracerProvider(sampler=ParentBasedTraceIdRatio(0))  # whoever enqueued has decided
+    provider = TracerProvider(sampler=ParentBasedTraceIdRatio(0))  # the headers decide about sampling
     provider.add_span_processor(BatchSpanProcessor(Nowhere()))
     trace(hf, provider)
     worker.main()

@@ -1,5 +1,5 @@
-"""A receiver of webhooks that does as little as it can: `python -m holdfast.bench.receiver`. Says its port when it
-listens, and when it is told to stop, how many connections and requests there were."""
+"""A minimal receiver of webhooks: `python -m holdfast.bench.receiver`. It prints its port when it listens, and on
+SIGTERM the number of connections and requests."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import sys
 
 from holdfast.bench.bare import run_async
 
-ANSWER = b"HTTP/1.1 204 No Content\r\n\r\n"
+RESPONSE = b"HTTP/1.1 204 No Content\r\n\r\n"
 END = b"\r\n\r\n"
 
 
 class Receiver(asyncio.Protocol):
-    """Answers each request of a connection once it is there."""
+    """Respond to each complete request of a connection."""
 
     connections = requests = 0
 
@@ -31,7 +31,7 @@ class Receiver(asyncio.Protocol):
                 return
             self._data = self._data[size:]
             Receiver.requests += 1
-            self._transport.write(ANSWER)  # type: ignore[attr-defined]
+            self._transport.write(RESPONSE)  # type: ignore[attr-defined]
 
 
 def _length(head: bytes) -> int:
@@ -39,7 +39,7 @@ def _length(head: bytes) -> int:
 
 
 async def serve() -> None:
-    """Until told to stop."""
+    """Serve until SIGTERM."""
     loop, over = asyncio.get_running_loop(), asyncio.Event()
     loop.add_signal_handler(signal.SIGTERM, over.set)
     server = await loop.create_server(Receiver, "127.0.0.1", 0)

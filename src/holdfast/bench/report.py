@@ -1,7 +1,7 @@
-"""How bench results are shown: a row as soon as each is there, for people, or a JSON line each for programs.
+"""Output of bench results: a row for each as soon as it is known, or a JSON line for programs.
 
-Rows are at most 80 columns wide and go to standard output. What is being measured, and for how long already, goes to
-standard error: a line that moves on a terminal, elsewhere a line when a workload starts and one now and then.
+Rows are at most 80 columns wide and go to standard output. Progress goes to standard error: live on a terminal,
+otherwise as a line when a workload starts and then every EVERY seconds.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Column
 from rich.text import Text
 
-Tell = Callable[[str], None]
-"""Takes what a workload is doing."""
+ReportProgress = Callable[[str], None]
+"""Takes a text about what a workload is doing."""
 
 MANY = 5  # workloads
 EVERY = 30.0  # seconds between lines where there is no terminal
@@ -43,16 +43,16 @@ class Report:
             self._say(HEAD)
 
     @contextmanager
-    def measuring(self, name: str, what: str) -> Iterator[Tell]:
-        """Shows that a workload is measured while a block runs."""
+    def measuring(self, name: str, what: str) -> Iterator[ReportProgress]:
+        """Show progress of a workload while a block runs."""
         self._begun += 1
         self._started_at = time.monotonic()
         place = f"{name} ({self._begun} of {self._workloads})"
-        with self._live(place, what) if self._err.is_terminal else _lines(place, what) as tell:
-            yield tell
+        with self._live(place, what) if self._err.is_terminal else _lines(place, what) as report:
+            yield report
 
     def show(self, result: Any) -> None:
-        """Shows what was measured."""
+        """Print a result."""
         if self._json:
             self._say(msgspec.json.encode(_rounded(result)).decode())
         else:
@@ -61,10 +61,10 @@ class Report:
             sys.stderr.write(f"{result.name} FAILED: {problem}\n")
 
     @contextmanager
-    def _live(self, place: str, what: str) -> Iterator[Tell]:
+    def _live(self, place: str, what: str) -> Iterator[ReportProgress]:
         doing = TextColumn("{task.fields[doing]}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis"))
         columns = (SpinnerColumn(), TimeElapsedColumn(), TextColumn("{task.description}"), doing)
-        # Rows go to standard output, which need not be this terminal: the bar must not take them.
+        # Rows go to standard output, which may not be this terminal, so the bar must not redirect it.
         with Progress(
             *columns, console=self._err, expand=True, transient=True, redirect_stdout=False, redirect_stderr=False
         ) as bar:
@@ -77,28 +77,28 @@ class Report:
 
 
 @contextmanager
-def _lines(place: str, what: str) -> Iterator[Tell]:
+def _lines(place: str, what: str) -> Iterator[ReportProgress]:
     began = shown_at = time.monotonic()
 
-    def tell(text: str) -> None:
+    def report(text: str) -> None:
         nonlocal shown_at
         if (now := time.monotonic()) - shown_at >= EVERY:
             shown_at = now
             sys.stderr.write(f"{now - began:.0f} s: {text}\n")
 
     sys.stderr.write(f"measuring {place}: {what}\n")
-    yield tell
+    yield report
 
 
 def _intro(workloads: int) -> Text:
-    caption = "ratio is jobs/s against limit/s: bare SQL, or what the note says, measured in the same run"
+    caption = "ratio is jobs/s to limit/s: bare SQL, or as in the note, measured in the same run"
     if workloads > MANY:
         caption += f"\n{workloads} workloads take many minutes; -w NAME picks one, --scale 0.1 makes all smaller"
     return Text(caption, "bright_black")
 
 
 def row(result: Any, seconds: float) -> str:
-    """A result in one row, and its note below."""
+    """Return a result as one row, with its note below."""
     parts = [
         f"{result.name:<16} {result.jobs:>9,} {result.jobs_per_s:>9,.0f} {result.limit_jobs_per_s or 0:>9,.0f}",
         f"{result.ratio or 0:>6.2f} {_ms(result.p50_ms):>8} {_ms(result.p99_ms):>8} {seconds:>4.0f} s",

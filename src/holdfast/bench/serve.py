@@ -1,4 +1,4 @@
-"""Workloads of the service: requests a second through one `holdfast serve` process, and how long they take."""
+"""Workloads of the service: throughput and latency of requests to one `holdfast serve` process."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from holdfast.bench.bare import run_async
 from holdfast.bench.workloads import TEXT, Bench, Result
 
 AT_ONCE = 24
-KNOWN = 3000  # jobs that are asked for
-READS, CREATES = 2000.0, 1000.0  # a second: what one process is to do on two cores, whoever asks having one of them
-SLOWEST = 50.0  # ms that one request in a hundred may take
+KNOWN = 3000  # jobs to read
+READS, CREATES = 2000.0, 1000.0  # targets a second for one process on two cores, one of which the clients use
+SLOWEST = 50.0  # ms, the target of p99
 
 
 def reads(bench: Bench) -> Result:
-    """The status of jobs, asked for by callers at once."""
+    """The status of jobs, read by concurrent callers."""
     bench.fill(KNOWN)
     with bench.connection() as conn:
         ids = [str(row[0]) for row in conn.execute("SELECT id FROM live LIMIT %s", [KNOWN])]
-    asked = itertools.cycle(f"GET /v1/jobs/{id_} HTTP/1.1\r\n" for id_ in ids)
-    return measured(bench, "serve_reads", 20_000, READS, lambda: (next(asked), b""), b"200")
+    requests = itertools.cycle(f"GET /v1/jobs/{id_} HTTP/1.1\r\n" for id_ in ids)
+    return measured(bench, "serve_reads", 20_000, READS, lambda: (next(requests), b""), b"200")
 
 
 def creates(bench: Bench) -> Result:
-    """Jobs that are made one by one, by callers at once."""
+    """Jobs created one by one, by concurrent callers."""
     numbers = itertools.count()
 
     def one() -> tuple[str, bytes]:
@@ -44,8 +44,8 @@ def creates(bench: Bench) -> Result:
 def measured(
     bench: Bench, name: str, number: int, target: float, request: Callable[[], tuple[str, bytes]], status: bytes
 ) -> Result:
-    """Sends so many requests, after some to warm up: as fast as they are answered, then as many a second as are aimed
-    at, each when its time has come, however the ones before it go."""
+    """Send so many requests after a warm-up: first as fast as possible, then at the target rate, where each is sent
+    when it is due, whether or not earlier ones have ended."""
     number = bench.size(number)
     token, _ = bench.hf.tokens.create("bench", tenant=None, scopes=["jobs:read", "jobs:write"])
     with serving(bench) as port:
@@ -55,20 +55,20 @@ def measured(
         _, took = load.run(number, target)
     bench.empty()
     rate = number / seconds
-    problems = [f"{load.wrong} answers were not {status.decode()}"] if load.wrong else []
+    problems = [f"{load.wrong} responses were not {status.decode()}"] if load.wrong else []
     return Result(name, number, seconds, rate, slowest(took, 0.5), slowest(took, 0.99), target, rate / target,
-                  note=f"limit: the target, at which p99 shall be {SLOWEST:g} ms; flat out, {AT_ONCE} callers have "
+                  note=f"limit: the target, with a p99 of {SLOWEST:g} ms; at full load {AT_ONCE} callers have "
                   f"{slowest(crowded, 0.99):.0f} ms", problems=problems)  # fmt: skip
 
 
 def slowest(took: list[float], share: float) -> float:
-    """Milliseconds that this share of requests does not exceed."""
+    """Return the milliseconds that this share of requests does not exceed."""
     return took[int(len(took) * share)] * 1000
 
 
 @contextmanager
 def serving(bench: Bench) -> Iterator[int]:
-    """The service in a process of its own: its port."""
+    """Run the service in its own process. Yield its port."""
     command = [sys.executable, "-m", "holdfast.cli", "serve", "holdfast.bench.app:hf", "--port", "0"]
     env = os.environ | {"HOLDFAST_DSN": bench.settings.dsn, "HOLDFAST_SCHEMA": bench.settings.schema}
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=env) as process:
@@ -84,7 +84,7 @@ def serving(bench: Bench) -> Iterator[int]:
 
 
 class Load:
-    """Callers, each with a connection that is kept. No HTTP library: it would take more time than the service."""
+    """Callers with persistent connections. No HTTP library, which would take more time than the service."""
 
     def __init__(self, port: int, token: str, request: Callable[[], tuple[str, bytes]], status: bytes) -> None:
         self._port = port
@@ -94,8 +94,8 @@ class Load:
         self.wrong = 0
 
     def run(self, number: int, rate: float | None = None) -> tuple[float, list[float]]:
-        """How long so many requests took together, and each of them, the shortest first. With a rate, a request's time
-        counts from when it was due, even if no caller was free to send it."""
+        """Return the total seconds of so many requests, and each one's, sorted. With a rate, a request's time counts
+        from when it was due, even if no caller was free to send it."""
         took: list[float] = []
 
         async def all_of_them() -> float:
@@ -115,12 +115,12 @@ class Load:
                 await asyncio.sleep(at - time.perf_counter())
             began = time.perf_counter() if at is None else at
             writer.write((head + self._rest).encode() + body)
-            answer = await reader.readuntil(b"\r\n\r\n")
-            length = re.search(rb"content-length: (\d+)", answer)
+            header = await reader.readuntil(b"\r\n\r\n")
+            length = re.search(rb"content-length: (\d+)", header)
             assert length is not None
             await reader.readexactly(int(length[1]))
             took.append(time.perf_counter() - began)
-            self.wrong += answer[9:12] != self._status
+            self.wrong += header[9:12] != self._status
         writer.close()
         await writer.wait_closed()
 

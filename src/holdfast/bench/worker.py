@@ -1,5 +1,5 @@
-"""A worker process of the bench: `python -m holdfast.bench.worker [WORKERS [FOLDER]]`, one worker unless told more.
-What handlers noted goes into a file in the folder when the process ends."""
+"""A worker process of the bench: `python -m holdfast.bench.worker [WORKERS [FOLDER]]`, by default with one worker. When
+it ends it writes the handlers' records to a file in the folder."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from holdfast.worker import Worker, keep_what_is_loaded
 
 
 async def run(number: int) -> None:
-    """Works until told to stop."""
+    """Run workers until SIGTERM or SIGINT."""
     workers = [Worker(hf) for _ in range(number)]
 
     def stop() -> None:
@@ -30,7 +30,7 @@ async def run(number: int) -> None:
 
 
 def main(number: str = "1", folder: str | None = None) -> None:
-    """Works, then leaves what was noted."""
+    """Run workers, then write the records."""
     keep_what_is_loaded()
     if int(number) > 1:
         run_async(run(int(number)))

@@ -1,4 +1,4 @@
-"""The workloads: each measures Holdfast and the bare SQL limit in the same run and answers with one Result."""
+"""The workloads: each measures Holdfast and the bare SQL limit in the same run and returns one Result."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ class Result:
     limit_jobs_per_s: float | None = None
     ratio: float | None = None
     note: str = ""
-    problems: list[str] = field(default_factory=list)  # what must never be, and was: the bench fails
+    problems: list[str] = field(default_factory=list)  # violated guarantees, which fail the bench
 
 
 @dataclass
 class Bench:
-    """A schema of the bench's own, and the means to fill and drain it."""
+    """The bench's own schema, and functions to fill and drain it."""
 
     settings: Settings
     scale: float = 1.0
     hf: Holdfast = field(init=False)
-    tell: Callable[[str], None] = field(default=lambda _: None)  # takes what is being done, for those who wait
+    report: Callable[[str], None] = field(default=lambda _: None)  # takes progress texts
 
     def __post_init__(self) -> None:
         self.reset()
@@ -58,38 +58,38 @@ class Bench:
         self.stamp = self.hf.task(name="bench.stamp")(_stamp)
 
     def size(self, jobs: int) -> int:
-        """How many jobs at this scale."""
+        """Return the number of jobs at this scale."""
         return max(500, int(jobs * self.scale))
 
     def reset(self) -> None:
-        """An empty, migrated schema."""
+        """Make an empty, migrated schema."""
         with self.connection() as conn:
             conn.execute(f"DROP SCHEMA IF EXISTS {self.settings.schema} CASCADE".encode())
         Holdfast(self.settings.dsn, schema=self.settings.schema).migrate()
 
     @contextmanager
     def connection(self) -> Iterator[psycopg.Connection[Any]]:
-        """A plain connection with the bench's schema on its path."""
+        """Open a plain connection with the bench's schema on its path."""
         info = connect.conninfo(self.settings.with_(call_timeout=3600.0), "bench")
         with psycopg.connect(info, autocommit=True) as conn:
             conn.execute(f"SET search_path TO {self.settings.schema}".encode())
             yield conn
 
     def fill(self, jobs: int, task: str = "bench.noop") -> None:
-        """Puts no-op jobs into live."""
-        self.tell(f"filling: {jobs:,} jobs")
+        """Put no-op jobs into live."""
+        self.report(f"filling: {jobs:,} jobs")
         for start in range(0, jobs, 100_000):
             bare.copy_many(self.settings, list(rendered(min(100_000, jobs - start), task)))
         self.settle()
 
     def settle(self) -> None:
-        """What autovacuum and the checkpointer would do by and by, so that they do not while it is measured."""
+        """Vacuum and checkpoint now, so that neither runs during the measurement."""
         with self.connection() as conn:
             conn.execute("VACUUM ANALYZE live")
             conn.execute("CHECKPOINT")
 
     def empty(self) -> None:
-        """Back to empty tables."""
+        """Empty all tables."""
         with self.connection() as conn:
             conn.execute(
                 "TRUNCATE live, later, history, claims, dead, sleepers, cancels, progress, batches, batch_counts, "
@@ -99,7 +99,7 @@ class Bench:
             )
 
     def window(self, first: int = 0, last: int | None = None) -> tuple[int, float]:
-        """Jobs and seconds between the first-th and the last-th finish, by the database's clock."""
+        """Return jobs and seconds between the first-th and the last-th finish, by the database's clock."""
         with self.connection() as conn:
             row = conn.execute(
                 "SELECT count(*), extract(epoch FROM max(finished_at) - min(began))::float8 FROM ("
@@ -111,7 +111,7 @@ class Bench:
         return row[0], row[1]
 
     def window_of_all(self) -> tuple[int, float]:
-        """Jobs and seconds from the moment when every worker had begun: what processes take to start is no work."""
+        """Return jobs and seconds from the first start of the last worker, so that process start-up does not count."""
         with self.connection() as conn:
             row = conn.execute(
                 "SELECT count(*), extract(epoch FROM max(finished_at) - min(began))::float8 FROM history, ("
@@ -122,7 +122,7 @@ class Bench:
         return row[0], row[1]
 
     def finished(self) -> int:
-        """How many jobs have been finished; cheap enough to ask while a drain is measured."""
+        """Return how many jobs are finished, from statistics: cheap enough for use during a measurement."""
         with self.connection() as conn:
             row = conn.execute(
                 "SELECT sum(pg_stat_get_tuples_inserted(inhrelid)) FROM pg_inherits "
@@ -131,7 +131,7 @@ class Bench:
         return int(row[0] or 0) if row else 0
 
     def counted(self) -> int:
-        """How many jobs are in history: exact, and dear."""
+        """Return how many jobs are in history: exact, but expensive."""
         with self.connection() as conn:
             row = conn.execute("SELECT count(*) FROM history").fetchone()
         return int(row[0]) if row else 0
@@ -139,11 +139,11 @@ class Bench:
     def run_processes(
         self, module: str, number: int, until: Callable[[], bool] | None = None, *arguments: object, **settings: object
     ) -> None:
-        """Runs processes of a module until they end, or until the condition holds and they are told to."""
+        """Run processes of a module until they end; with a condition, stop them when it holds."""
         given = {"dsn": self.settings.dsn, "schema": self.settings.schema, **settings}
         env = os.environ | {f"HOLDFAST_{name.upper()}": str(value) for name, value in given.items()}
         command = [sys.executable, "-m", module, *map(str, arguments)]
-        self.tell("bare SQL" if module.endswith(".bare") else "starting")
+        self.report("bare SQL" if module.endswith(".bare") else "starting")
         running = [subprocess.Popen(command, env=env) for _ in range(number)]
         try:
             while until is not None and not until() and all(p.poll() is None for p in running):
@@ -153,7 +153,7 @@ class Bench:
                 for process in running:
                     process.send_signal(signal.SIGTERM)
             for process in running:
-                # One that was still starting when all was over does not know yet how to stop.
+                # A process that is still starting has no signal handler yet.
                 if process.wait() not in (0, -signal.SIGTERM if until is not None else 0):
                     raise RuntimeError(f"a bench process ended with {process.returncode}")
 
@@ -166,19 +166,19 @@ class Bench:
         module: str = "holdfast.bench.worker",
         **settings: object,
     ) -> None:
-        """Lets workers finish so many jobs; `workers` is how many each process runs, `record` the folder in which they
-        leave what their handlers noted."""
-        count = self.finished if jobs > 5000 else self.counted  # the counters of a few jobs come late
+        """Let workers finish so many jobs. `workers` is the number in each process, `record` the folder for the records
+        of their handlers."""
+        count = self.finished if jobs > 5000 else self.counted  # statistics lag too much for few jobs
         earlier, before = self.counted(), count()
-        seen, since = before, time.monotonic()
+        last, since = before, time.monotonic()
 
         def over() -> bool:
-            nonlocal seen, since
+            nonlocal last, since
             now = count()
-            if now != seen:
-                seen, since = now, time.monotonic()
-                self.tell(f"{now - before:,} of {jobs:,} jobs done")
-            # The counters come late, by ten seconds once the workers are idle: then there is time to count.
+            if now != last:
+                last, since = now, time.monotonic()
+                self.report(f"{now - before:,} of {jobs:,} jobs done")
+            # Statistics lag by ten seconds once the workers are idle, when an exact count does no harm.
             return now - before >= jobs or (time.monotonic() - since > 1.5 and self.counted() - earlier >= jobs)
 
         self.run_processes(module, processes, over, workers, *([record] if record else []), **settings)
@@ -192,7 +192,7 @@ async def _stamp(sent: int) -> float:
 
 
 def rendered(jobs: int, task: str = "bench.noop") -> Iterator[bytes]:
-    """Blocks of COPY lines of no-op jobs."""
+    """Return blocks of COPY lines of no-op jobs."""
     like = NewJob("", task, b"", max_attempts=5)
     return Bulk(like, range(jobs), lambda n: f'{{"n":{n},"text":"{TEXT}"}}'.encode()).blocks()
 
@@ -273,7 +273,7 @@ def enqueue_many(bench: Bench) -> Result:
 
 
 def depth(bench: Bench) -> Result:
-    """The rate with a backlog of 2 million, against that with 20 thousand."""
+    """A drain with a backlog of 2 million, against one with 20 thousand."""
     small, large, counted = bench.size(20_000), bench.size(2_000_000), bench.size(100_000)
     rates = []
     for _ in range(5):
@@ -314,7 +314,7 @@ def pinned(bench: Bench) -> Result:
 def batch(bench: Bench) -> Result:
     """Eight workers, all jobs in one batch, against the same jobs in none; alternating rounds.
 
-    The workers share two processes: eight processes on two cores would measure how they are scheduled. Each has its own
+    The workers share two processes, because eight processes on two cores would measure the scheduler. Each has its own
     connections, and so its own counters of the batch.
     """
     jobs = bench.size(100_000)
@@ -332,7 +332,7 @@ def batch(bench: Bench) -> Result:
         rates[together].append(number / seconds)
         if together:
             info = held.info()
-            assert info is not None and info.succeeded == info.total == jobs, f"the batch was counted wrongly: {info}"
+            assert info is not None and info.succeeded == info.total == jobs, f"wrong counters of the batch: {info}"
         bench.empty()
     rate, limit = statistics.median(rates[True]), statistics.median(rates[False])
     return Result("batch", jobs, jobs / rate, rate, limit_jobs_per_s=limit, ratio=rate / limit,
@@ -340,7 +340,7 @@ def batch(bench: Bench) -> Result:
 
 
 def timed(name: str, ours: list[float], limits: list[float]) -> Result:
-    """The result of a workload that measures single times."""
+    """Return the result of a workload that measures single times."""
     mid, bare_mid = statistics.median(ours), statistics.median(limits)
     cuts = statistics.quantiles(ours, n=100)
     return Result(name, len(ours), sum(ours), 1 / mid, cuts[49] * 1000, cuts[98] * 1000, 1 / bare_mid, bare_mid / mid,

@@ -1,4 +1,4 @@
-"""The command line. Commands import what is heavy when they run, so that help and completion are quick."""
+"""The command line. Commands import heavy modules when they run, so that help and completion are fast."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 def main(args: Sequence[str] | None = None) -> None:
-    """The `holdfast` program; without arguments, with those it was started with."""
+    """Run the `holdfast` program, by default with the arguments of the process."""
     code: object = 0
     try:
         from holdfast.cli.app import app

@@ -1,4 +1,4 @@
-"""The commands put together, and errors turned into one line and an exit code."""
+"""The root command: registers all commands, and turns errors into one line and an exit code."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ ORDER = (
 
 
 class Root(Group):
-    """Every command runs below this group, so this is where its errors end."""
+    """The group of all commands, which handles their errors."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """The commands in the order in which people meet them."""
+        """Return the commands in the order in which users need them."""
         return [name for name in ORDER if name in self.commands]
 
     def invoke(self, ctx: Any) -> Any:
-        """Runs a command; an error of ours becomes a line on standard error and an exit code."""
+        """Run a command; turn a HoldfastError into a line on standard error and an exit code."""
         _warn_of_misspelt()
         try:
             return super().invoke(ctx)
@@ -58,28 +58,28 @@ class Root(Group):
                 raise
             from holdfast.cli import render
 
-            render.tell(f"error: {error}", "red")
+            render.note(f"error: {error}", "red")
             raise typer.Exit(exit_code(error)) from None
 
 
 def _warn_of_misspelt() -> None:
-    if "--stop-with-stdin" in sys.argv:  # the process that started this one has said it
+    if "--stop-with-stdin" in sys.argv:  # the parent process has warned already
         return
-    for name, meant in misspelt().items():
+    for name, nearest in misspelt().items():
         from holdfast.cli import render
 
-        render.tell(f"warning: no setting is called {name}; did you mean {meant}?", "yellow")
+        render.note(f"warning: unknown setting {name}; did you mean {nearest}?", "yellow")
 
 
 def exit_code(error: HoldfastError) -> int:
-    """2 when something must be written differently, 3 when the database is away, 1 otherwise."""
+    """Return 2 for wrong usage or configuration, 3 for an unreachable database, 1 otherwise."""
     if isinstance(error, ConfigurationError | UsageError):
         return 2
     return 3 if isinstance(error, DatabaseUnavailable) else 1
 
 
 def debug_wanted() -> bool:
-    """Whether errors are to be shown with their tracebacks: HOLDFAST_DEBUG=1."""
+    """Return whether HOLDFAST_DEBUG asks for tracebacks."""
     return os.environ.get("HOLDFAST_DEBUG", "") not in ("", "0")
 
 
@@ -116,7 +116,7 @@ def bench(
         list[str] | None,
         typer.Option("--workload", "-w", metavar="NAME", help="Only this workload; may be repeated."),
     ] = None,
-    scale: Annotated[float, typer.Option(min=0.001, metavar="FACTOR", help="More or fewer jobs than usual.")] = 1.0,
+    scale: Annotated[float, typer.Option(min=0.001, metavar="FACTOR", help="Multiplies the number of jobs.")] = 1.0,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
     dsn: Dsn = None,
     schema: Schema = None,

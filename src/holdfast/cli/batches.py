@@ -1,4 +1,4 @@
-"""`holdfast batches`: jobs that are counted together; lists, shows, follows and cancels them."""
+"""`holdfast batches`: list, show, watch and cancel batches."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from holdfast.model.job import BatchInfo
 from holdfast.store.values import Filter
 
 ERRORS_SHOWN = 5
-SLOW = 1.0  # seconds before a cancel shows how far it is
+SLOW = 1.0  # seconds after which a cancel shows its progress
 LOOK_EVERY = 0.2
-TELL_EVERY = 10.0
+REPORT_EVERY = 10.0
 
 group = Commands(invoke_without_command=True)
 
@@ -38,7 +38,7 @@ def list_batches(
     dsn: Dsn = None,
     schema: Schema = None,
 ) -> None:
-    """List the newest batches and how far they are; show, watch and cancel them."""
+    """List the newest batches and their progress; show, watch and cancel them."""
     if ctx.invoked_subcommand is not None:
         return
     with Database(dsn, schema) as db:
@@ -50,7 +50,7 @@ def list_batches(
                "created", "#took")  # fmt: skip
     render.show_rows(columns, map(_row, found), head=4, empty="no batches; make one with: with hf.batch(NAME) as batch")
     if len(found) == limit:
-        render.tell(f"these are the newest {limit}; --limit shows more")
+        render.note(f"these are the newest {limit}; --limit shows more")
 
 
 def _row(batch: BatchInfo) -> tuple[Any, ...]:
@@ -81,10 +81,10 @@ def show(id_: BatchId, as_json: AsJson = False, dsn: Dsn = None, schema: Schema 
         return
     _show_batch(batch)
     if failed:
-        render.say(f"\nthe last of {render.plural(batch.failed, 'failed job')}:", "bold")
+        render.echo(f"\nthe last of {render.plural(batch.failed, 'failed job')}:", "bold")
         rows = [(job["id"], job["status"], render.error_line(job["last_error"])) for job in failed]
         render.show_table(("job", "status", "~last error"), rows, empty="")
-        render.tell(f"to try all of them again: holdfast dead retry --all --batch {batch.id}")
+        render.note(f"to try all of them again: holdfast dead retry --all --batch {batch.id}")
 
 
 def _show_batch(batch: BatchInfo) -> None:
@@ -99,33 +99,33 @@ def _show_batch(batch: BatchInfo) -> None:
 
 
 def find_batch(db: Database, text: str) -> BatchInfo:
-    """The batch with this id, or an error that says where it may have gone."""
+    """Return the batch with this id, or raise HoldfastError."""
     batch = db.run(db.calls.batch(batch_id(text)))
     if batch is None:
         raise HoldfastError(f"there is no batch {text} in schema {db.settings.schema!r}; {_GONE}")
     return batch
 
 
-_GONE = "ended batches are dropped with history"
+_GONE = "ended batches are pruned with history"
 
 
 @group.command(epilog="Example: holdfast batches cancel 018f2c5e-7d1a-7c3b-9f00-2a4b6c8d0e1f")
 def cancel(id_: BatchIds, as_json: AsJson = False, dsn: Dsn = None, schema: Schema = None) -> None:
-    """Cancel batches: jobs that wait at once, jobs that run are told to stop; exit 1 when a batch is unknown."""
+    """Cancel batches: waiting jobs at once, running ones by asking them to stop; exit 1 when a batch is unknown."""
     ids = list(dict.fromkeys(map(batch_id, id_)))
     with Database(dsn, schema) as db:
-        answers = [_cancel(db, each) for each in ids]
+        results = [_cancel(db, each) for each in ids]
     if as_json:
-        render.emit_json({answer["id"]: answer for answer in answers})
+        render.emit_json({result["id"]: result for result in results})
     else:
-        for answer in answers:
-            _tell_canceled(answer)
-    if any(answer["outcome"] == "unknown" for answer in answers):
+        for result in results:
+            _report_cancel(result)
+    if any(result["outcome"] == "unknown" for result in results):
         raise typer.Exit(1)
 
 
 def _cancel(db: Database, id_: str) -> dict[str, Any]:
-    """Cancels one batch; answers in the words of `jobs cancel`, with the number of jobs."""
+    """Cancel one batch; return an outcome as of `jobs cancel`, and the number of jobs."""
     batch = db.run(db.calls.batch(id_))
     if batch is None or batch.ended:
         outcome = "unknown" if batch is None else "finished"
@@ -137,7 +137,7 @@ def _cancel(db: Database, id_: str) -> dict[str, Any]:
 
 
 def _cancel_jobs(db: Database, batch: BatchInfo) -> int:
-    """In small committed steps, so that nobody waits for it; shows how far it is when it takes longer than a moment."""
+    """Cancel in small committed steps, so that locks are short. Show progress after SLOW seconds."""
     from rich.progress import Progress
 
     console, began, jobs = render.err(), time.monotonic(), 0
@@ -154,17 +154,17 @@ def _cancel_jobs(db: Database, batch: BatchInfo) -> int:
     return jobs
 
 
-def _tell_canceled(answer: dict[str, Any]) -> None:
-    id_ = answer["id"]
-    if answer["outcome"] == "unknown":
-        render.tell(f"there is no batch {id_}; {_GONE}", "red")
-    elif answer["outcome"] == "finished":
-        render.say(f"batch {id_} has ended ({answer['status']}): nothing to cancel")
+def _report_cancel(result: dict[str, Any]) -> None:
+    id_ = result["id"]
+    if result["outcome"] == "unknown":
+        render.note(f"there is no batch {id_}; {_GONE}", "red")
+    elif result["outcome"] == "finished":
+        render.echo(f"batch {id_} has ended ({result['status']}): nothing to cancel")
     else:
-        render.say(f"canceled {render.plural(answer['jobs'], 'job')} of batch {id_}")
-    if answer["running"]:
-        jobs = render.plural(answer["running"], "job")
-        render.tell(f"told to stop, still running: {jobs}; see: holdfast batches watch {id_}")
+        render.echo(f"canceled {render.plural(result['jobs'], 'job')} of batch {id_}")
+    if result["running"]:
+        jobs = render.plural(result["running"], "job")
+        render.note(f"asked to stop, still running: {jobs}; see: holdfast batches watch {id_}")
 
 
 @group.command(epilog="Example: holdfast batches watch 018f2c5e-7d1a-7c3b-9f00-2a4b6c8d0e1f && echo imported")
@@ -174,18 +174,18 @@ def watch(id_: BatchId, as_json: AsJson = False, dsn: Dsn = None, schema: Schema
         try:
             batch = _follow(db, id_)
         except KeyboardInterrupt:
-            render.tell(f"no longer watching; batch {id_} goes on")
+            render.note(f"no longer watching; batch {id_} goes on")
             raise typer.Exit(130) from None
     if as_json:
         render.emit_json(batch)
     else:
-        _tell_end(batch)
+        _report_end(batch)
     if batch.status != "succeeded":
         raise typer.Exit(1)
 
 
 def _follow(db: Database, id_: str) -> BatchInfo:
-    """Shows how the batch gets on: a live line on a terminal, a line now and then elsewhere."""
+    """Show the batch until it ends: live on a terminal, else as occasional lines."""
     if not render.err().is_terminal:
         return _look_until_ended(db, id_, Lines().show)
     from rich.live import Live
@@ -205,26 +205,26 @@ def _look_until_ended(db: Database, id_: str, show: Callable[[BatchInfo], None])
 
 
 class Lines:
-    """For logs: a line at first and then now and then."""
+    """Progress for logs: a line at the start and then every REPORT_EVERY seconds."""
 
     def __init__(self) -> None:
         self._due = 0.0
 
     def show(self, batch: BatchInfo) -> None:
-        """Shows a batch if it is time."""
+        """Print a line if one is due."""
         if time.monotonic() >= self._due and not batch.ended:
-            self._due = time.monotonic() + TELL_EVERY
+            self._due = time.monotonic() + REPORT_EVERY
             render.err().print(_line(batch, None))
 
 
 class Pace:
-    """How long it will take, if it goes on as it went since we have been watching."""
+    """An estimate of the remaining time, from the pace since the start of watching."""
 
     def __init__(self) -> None:
         self._began: tuple[float, int] | None = None
 
     def left(self, batch: BatchInfo) -> float | None:
-        """Seconds until the end; None while that is anybody's guess, and when no job is left."""
+        """Return the seconds until the end, or None while unknown or when no job is left."""
         now = time.monotonic()
         began, before = self._began = self._began or (now, batch.processed)
         ended, seconds = batch.processed - before, now - began
@@ -241,11 +241,11 @@ def _line(batch: BatchInfo, left: float | None) -> Text:
     return line
 
 
-def _tell_end(batch: BatchInfo) -> None:
+def _report_end(batch: BatchInfo) -> None:
     counts = {"succeeded": batch.succeeded, "failed": batch.failed, "canceled": batch.canceled}
-    told = ", ".join(f"{number:,} {name}" for name, number in counts.items() if number) or "no jobs"
+    jobs = ", ".join(f"{number:,} {name}" for name, number in counts.items() if number) or "no jobs"
     verb = "was" if batch.status == "canceled" else "has"
-    line = f"batch {batch.name} {verb} {batch.status} after {_took(batch)}: {told}"
-    render.say(line, render.COLOURS.get(batch.status))
+    line = f"batch {batch.name} {verb} {batch.status} after {_took(batch)}: {jobs}"
+    render.echo(line, render.COLOURS.get(batch.status))
     if batch.failed:
-        render.tell(f"see why: holdfast batches show {batch.id}")
+        render.note(f"see why: holdfast batches show {batch.id}")

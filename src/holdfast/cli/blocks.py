@@ -1,4 +1,4 @@
-"""`holdfast dead blocks` and `dead unblock`: what handlers found blocked, for a person to act on."""
+"""`holdfast dead blocks` and `dead unblock`: keys that handlers found blocked, until a person acts."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from holdfast.model.job import BlockInfo
 
 
 def list_blocks(as_json: AsJson = False, dsn: Dsn = None, schema: Schema = None) -> None:
-    """List what handlers found blocked: raise Dead(..., block=KEY) puts a key (a domain, an account) here."""
+    """List blocked keys: raise Dead(..., block=KEY) in a handler adds a key (a domain, an account)."""
     with Database(dsn, schema) as db:
         found = db.run(db.calls.blocks())
     if as_json:
         render.emit_json(found)
         return
     columns = ("key", "~reason", "#count", "first seen", "last seen", "last job")
-    render.show_rows(columns, map(_row, found), head=2, empty="nothing was found blocked")
+    render.show_rows(columns, map(_row, found), head=2, empty="no key is blocked")
 
 
 def _row(block: BlockInfo) -> tuple[Any, ...]:
@@ -32,29 +32,29 @@ def _row(block: BlockInfo) -> tuple[Any, ...]:
 def unblock(
     key: Annotated[list[str] | None, typer.Argument(metavar="KEY", help="Keys as listed, or --all.")] = None,
     *,
-    every: Annotated[bool, typer.Option("--all", help="All that are on the list.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="All keys on the list.")] = False,
     yes: Yes = False,
     as_json: AsJson = False,
     dsn: Dsn = None,
     schema: Schema = None,
 ) -> None:
-    """Take keys off the list of blocks; a job that finds one blocked again puts it back."""
+    """Remove keys from the list of blocks; a job that finds one blocked again adds it back."""
     if every == bool(key):
-        raise UsageError("say which keys to unblock: as `holdfast dead blocks` lists them, or --all, not both")
+        raise UsageError("give either keys, as listed by `holdfast dead blocks`, or --all")
     with Database(dsn, schema) as db:
         keys = [each.key for each in db.run(db.calls.blocks())] if every else list(dict.fromkeys(key or []))
         if every and keys and not yes:
             typer.confirm(f"unblock {render.plural(len(keys), 'key')}?", abort=True, err=True)
         cleared = db.run(db.calls.clear_blocks(keys))
     gone = set(cleared)
-    _tell([each for each in keys if each in gone], [each for each in keys if each not in gone], as_json)
+    _report([each for each in keys if each in gone], [each for each in keys if each not in gone], as_json)
 
 
-def _tell(gone: list[str], left: list[str], as_json: bool) -> None:
+def _report(gone: list[str], left: list[str], as_json: bool) -> None:
     if as_json:
         render.emit_json({"unblocked": len(gone), "left": len(left), "keys": gone, "left_keys": left})
     else:
-        render.say(f"unblocked {render.plural(len(gone), 'key')}")
+        render.echo(f"unblocked {render.plural(len(gone), 'key')}")
     if left:
-        render.tell(f"not on the list: {', '.join(left[:5])}{' ...' if len(left) > 5 else ''}", "yellow")
+        render.note(f"not on the list: {', '.join(left[:5])}{' ...' if len(left) > 5 else ''}", "yellow")
         raise typer.Exit(1)

@@ -1,7 +1,7 @@
-"""The doctor's checks: each looks at one thing and says ok, warning or error, what it found and what to do.
+"""The doctor's checks. Each returns ok, warning or error, what it found and what to do.
 
 A check is a function from Patient to Check. Those of ANY_DATABASE need only a connection, those of OUR_SCHEMA
-also the schema. One that cannot look says so as a warning and does not keep the others from looking.
+also the schema. A check that fails becomes a warning, and the remaining checks still run.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ SESSION = (
     "default_transaction_isolation", "default_transaction_read_only", "server_encoding",
     "idle_in_transaction_session_timeout", "idle_session_timeout", "transaction_timeout",
 )  # fmt: skip
-SHORT = 60.0  # seconds: handlers' transactions may well take longer
+SHORT = 60.0  # seconds; handlers' transactions can take longer
 STANDBY_LATE = 10.0
 OLDEST_SERVER = 15
 SKEW = 1.0
@@ -55,7 +55,7 @@ LIBRARIES = ("psycopg", "psycopg-pool", "msgspec", "typer", "rich", "uvloop")
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """What one check found."""
+    """The result of one check."""
 
     name: str
     level: str
@@ -64,7 +64,7 @@ class Check:
 
 
 class Patient:
-    """What the checks look at."""
+    """The database and settings under examination."""
 
     def __init__(self, settings: Settings, max_age: float) -> None:
         self.settings = settings
@@ -74,7 +74,7 @@ class Patient:
         self.flow = FlowCalls(settings.schema)
         self.telemetry = TelemetryCalls(settings.schema)
         self.server: dict[str, Any] = {}
-        # As behind a pooler: without prepared statements and start-up options a connection works everywhere.
+        # Connects as if behind a pooler, without prepared statements and start-up options, which always works.
         self.session = ThreadSession(settings.with_(pooler=True), "doctor")
 
     def ask(self, call: Call[T]) -> T:
@@ -85,7 +85,7 @@ Look = Callable[[Patient], Check]
 
 
 def examine(dsn: str | None, schema: str | None, max_age: float) -> Iterator[Check]:
-    """Runs the checks in order; those that need something which is missing are left out."""
+    """Run the checks in order, without those whose requirements are not met."""
     yield check_versions()
     try:
         patient = Patient(Settings.load(dsn=dsn, schema=schema), max_age)
@@ -116,14 +116,14 @@ def _try(look: Look, patient: Patient) -> Check:
 
 def check_versions() -> Check:
     found = {name: _version(name) for name in LIBRARIES}
-    told = ", ".join(f"{name} {version}" for name, version in found.items() if version)
-    text = f"holdfast {__version__}, Python {platform.python_version()} on {sys.platform}, {told}"
+    libraries = ", ".join(f"{name} {version}" for name, version in found.items() if version)
+    text = f"holdfast {__version__}, Python {platform.python_version()} on {sys.platform}, {libraries}"
     advice = "" if found["uvloop"] else "workers are faster with uvloop: pip install 'holdfast[fast]'"
     return Check("versions", OK, text, advice)
 
 
 def check_database(patient: Patient) -> Check:
-    """Connects as clients do; tells a pooler that refuses start-up options from a server that is away."""
+    """Connect as clients do, and detect a pooler that rejects start-up options."""
     plain = ThreadSession(patient.settings, "doctor")
     try:
         patient.server = plain.run(patient.inspect.server())
@@ -131,7 +131,7 @@ def check_database(patient: Patient) -> Check:
         if "unsupported startup parameter" not in str(error):
             raise
         patient.server = patient.ask(patient.inspect.server())
-        return Check("database", ERROR, "a pooler answers and refuses start-up options", "set HOLDFAST_POOLER=1")
+        return Check("database", ERROR, "a pooler rejects start-up options", "set HOLDFAST_POOLER=1")
     finally:
         plain.close()
     found = patient.server
@@ -148,16 +148,16 @@ def check_server(patient: Patient) -> Check:
 
 def check_clock(patient: Patient) -> Check:
     before = time.time()
-    told = patient.ask(patient.inspect.server())["epoch"]
+    server = patient.ask(patient.inspect.server())["epoch"]
     after = time.time()
-    return judge_clock(told - (before + after) / 2, after - before)
+    return judge_clock(server - (before + after) / 2, after - before)
 
 
 def judge_clock(skew: float, round_trip: float) -> Check:
-    """The database's clock alone decides, so a difference only confuses people who compare log lines."""
+    """Only the database's clock is used, so a difference matters only to readers of logs."""
     found = f"this machine and the database differ by {abs(skew):.3f} s"
     if abs(skew) > SKEW + round_trip / 2:
-        return Check("clock", WARNING, found, "only the database's clock is used, but logs will not fit; check NTP")
+        return Check("clock", WARNING, found, "only the database's clock is used, but log times will differ; check NTP")
     return Check("clock", OK, found)
 
 
@@ -167,7 +167,7 @@ def check_durability(patient: Patient) -> Check:
 
 
 def judge_durability(settings: Mapping[str, str]) -> Check:
-    """Accepted means committed, and committed must mean written."""
+    """A job is accepted when its transaction commits, so commits must be durable."""
     found = ", ".join(f"{name} {settings[name]}" for name in DURABILITY)
     if settings["fsync"] == "off":
         return Check("durability", ERROR, found, "a crash can lose or corrupt accepted jobs; set fsync = on")
@@ -181,7 +181,7 @@ def judge_durability(settings: Mapping[str, str]) -> Check:
 
 
 def check_settings(patient: Patient) -> Check:
-    """What a connection does not set for itself."""
+    """Check settings that Holdfast's connections do not set themselves."""
     late = patient.ask(patient.inspect.waiting_for_standby(STANDBY_LATE))
     if late:
         found = f"{plural(late, 'commit')} waited more than {duration(STANDBY_LATE)} for a synchronous standby"
@@ -206,9 +206,9 @@ def judge_settings(settings: Mapping[str, str]) -> Check:
         advice = "workers and pools lose idle connections and open them again; set it to 0 for Holdfast's roles"
         return Check("settings", WARNING, f"idle_session_timeout is {duration(seconds)}", advice)
     if (level := settings["default_transaction_isolation"]) != "read committed":
-        found = f"transactions are {level} unless they say otherwise; Holdfast's own calls are read committed"
+        found = f"transactions are {level} by default; Holdfast's own calls are read committed"
         return Check("settings", OK, found, "enqueue(conn=...) in such a transaction takes no id of your own")
-    return Check("settings", OK, "nothing that Holdfast must know of")
+    return Check("settings", OK, "nothing unusual")
 
 
 def check_connections(patient: Patient) -> Check:
@@ -226,45 +226,45 @@ def check_pooler(patient: Patient) -> Check:
     return judge_pooler(inspect.probe_pooler(patient.settings), patient.settings.pooler)
 
 
-def judge_pooler(found: Pooling, told: bool) -> Check:
-    """Prepared statements, LISTEN and start-up options do not survive a pooler in transaction mode."""
-    if found.moves and not told:
+def judge_pooler(found: Pooling, configured: bool) -> Check:
+    """Prepared statements, LISTEN and start-up options do not work with a pooler in transaction mode."""
+    if found.moves and not configured:
         return Check("pooler", WARNING, "a pooler in transaction mode", "set HOLDFAST_POOLER=1")
     if found.moves:
         return Check("pooler", OK, "a pooler in transaction mode, as HOLDFAST_POOLER says")
-    if told:
+    if configured:
         advice = "workers poll where they could listen; unset HOLDFAST_POOLER unless a pooler is to come"
         return Check("pooler", OK, "HOLDFAST_POOLER is set, but no pooler in transaction mode was found", advice)
     return Check("pooler", OK, "a pooler in session mode" if found.present else "none")
 
 
 def check_horizon(patient: Patient) -> Check:
-    """What holds back vacuum makes every dead row stay, and scans dearer."""
+    """Old transactions keep vacuum from removing dead rows, which slows every scan."""
     holders = patient.ask(patient.inspect.horizon())
     held = [h for h in holders if h["seconds"] is None or h["seconds"] > patient.max_age]
     if not held:
         return Check("vacuum", OK, f"no transaction is older than {duration(patient.max_age)}")
     oldest = held[0]
-    others = f", and {len(held) - 1} more" if len(held) > 1 else ""
+    more = f", and {len(held) - 1} more" if len(held) > 1 else ""
     if oldest["kind"] == "transaction":
         age = duration(oldest["seconds"])
         found = f"pid {oldest['name']} ({oldest['state']}) has a transaction open for {age}: "
         advice = f"end it, or: SELECT pg_terminate_backend({oldest['name']})"
-        return Check("vacuum", WARNING, f"{found}{oldest['detail']}{others}", advice)
+        return Check("vacuum", WARNING, f"{found}{oldest['detail']}{more}", advice)
     if oldest["kind"] == "prepared transaction":
-        found = f"the prepared transaction {oldest['name']!r} waits for {duration(oldest['seconds'])}{others}"
+        found = f"the prepared transaction {oldest['name']!r} has been open for {duration(oldest['seconds'])}{more}"
         return Check("vacuum", WARNING, found, f"COMMIT PREPARED or ROLLBACK PREPARED {oldest['name']!r}")
     found = f"{oldest['state']} replication slot {oldest['name']!r} is {oldest['detail']} transactions behind"
     return Check("vacuum", WARNING, found, "start its consumer, or drop the slot: pg_drop_replication_slot")
 
 
 def check_rabbitmq(patient: Patient) -> Check:
-    """No job depends on the broker, so one that is away is a warning."""
+    """Jobs run without the broker too, so an unreachable one is a warning."""
     where = rabbitmq.address(patient.settings)
     if (why := rabbitmq.why_not(patient.settings)) is not None:
-        advice = "jobs are found by polling meanwhile; start the broker, or set HOLDFAST_AMQP_URL right"
+        advice = "workers poll meanwhile; start the broker, or correct HOLDFAST_AMQP_URL"
         return Check("rabbitmq", WARNING, f"{where} cannot be used: {why}", advice)
-    return Check("rabbitmq", OK, f"{where} answers; the exchange is {patient.settings.amqp_exchange!r}")
+    return Check("rabbitmq", OK, f"connected to {where}; the exchange is {patient.settings.amqp_exchange!r}")
 
 
 def check_schema(patient: Patient) -> Check:
@@ -324,7 +324,7 @@ def judge_bloat(row: Mapping[str, Any], schema: str) -> Check:
 def check_history(patient: Patient) -> Check:
     row = patient.ask(patient.inspect.history())
     if row["stray"]:
-        found = f"{row['stray']} rows lie in history_default, because their day had no partition"
+        found = f"{row['stray']} rows are in history_default, because their day had no partition"
         advice = "move them out, or their day's partition cannot be made; workers make partitions in time"
         return Check("history", WARNING, found, advice)
     if row["days"] <= 1:
@@ -334,13 +334,13 @@ def check_history(patient: Patient) -> Check:
 
 
 def check_workers(patient: Patient) -> Check:
-    """Expired leases are taken back by any live worker, so those that stay say that none lives."""
+    """Any live worker reclaims expired leases, so leftover ones mean that none is alive."""
     alive = [w for w in patient.ask(patient.inspect.workers()) if w["alive"]]
     expired = patient.ask(patient.inspect.expired_claims(RECLAIM_WITHIN))
     if expired["claims"]:
         ago = duration(expired["oldest"])
-        found = f"{plural(expired['claims'], 'lease')} ran out up to {ago} ago and were not taken back"
-        level, advice = (WARNING, "look into the workers' logs") if alive else (ERROR, "no worker is alive; start one")
+        found = f"{plural(expired['claims'], 'lease')} expired up to {ago} ago and were not reclaimed"
+        level, advice = (WARNING, "see the workers' logs") if alive else (ERROR, "no worker is alive; start one")
         return Check("workers", level, found, advice)
     return Check("workers", OK, f"{plural(len(alive), 'worker')} alive, no lease left behind")
 
@@ -349,7 +349,7 @@ def check_queues(patient: Patient) -> Check:
     unknown = Counter[str]()
     for each in _unknown(patient):
         unknown[each["queue"]] += each["jobs"]
-    # A worker for a queue of nothing but unknown tasks would not help: `tasks` tells of those.
+    # A worker would not help a queue that has only unknown tasks; the check `tasks` reports those.
     unserved = [q for q in patient.ask(patient.inspect.unserved_queues()) if q["jobs"] > unknown[q["queue"]]]
     if unserved:
         found = ", ".join(f"{q['queue']} ({plural(q['jobs'], 'job', MOST_COUNTED)})" for q in unserved)
@@ -364,14 +364,14 @@ def check_queues(patient: Patient) -> Check:
 def check_tasks(patient: Patient) -> Check:
     unknown = _unknown(patient)
     if not unknown:
-        return Check("tasks", OK, "every task that waits is known to a worker, or was")
+        return Check("tasks", OK, "a worker has registered every waiting task")
     found = ", ".join(f"{_called(each['task'])} ({plural(each['jobs'], 'job')})" for each in unknown[:5])
-    advice = "is a name misspelt? else register it in the application and restart its workers"
-    return Check("tasks", WARNING, f"no worker has ever known {found}{', ...' if unknown[5:] else ''}", advice)
+    advice = "check the spelling, or register it in the application and restart its workers"
+    return Check("tasks", WARNING, f"no worker has ever registered {found}{', ...' if unknown[5:] else ''}", advice)
 
 
 def _unknown(patient: Patient) -> list[dict[str, Any]]:
-    """Webhooks need no registration of the user's."""
+    """Return unknown tasks, without that of webhooks, which applications do not register."""
     return [each for each in patient.ask(patient.inspect.unknown_tasks()) if each["task"] != WEBHOOK]
 
 
@@ -380,22 +380,22 @@ def _called(task: str) -> str:
 
 
 def check_levels(patient: Patient) -> Check:
-    """Backlogs and slow passes are no fault of the installation, so even a critical one is a warning here."""
+    """Backlogs and slow passes are no installation faults, so even a critical level is only a warning."""
     levels = [each for each in patient.ask(patient.telemetry.levels()) if each.level is not None]
     if not levels:
         return Check("levels", OK, "nothing was run in the last 5 minutes")
     units = {"tick_duration": " s"}
-    told = [
+    texts = [
         f"{each.metric.replace('_', ' ')} {number(each.value or 0)}{units.get(each.metric, '')} ({each.level})"
         for each in levels
     ]
     bad = any(each.level != "good" for each in levels)
     advice = "see docs/guides/observe.md; thresholds are in holdfast.settings" if bad else ""
-    return Check("levels", WARNING if bad else OK, f"in the last 5 minutes: {', '.join(told)}", advice)
+    return Check("levels", WARNING if bad else OK, f"in the last 5 minutes: {', '.join(texts)}", advice)
 
 
 def check_schedules(patient: Patient) -> Check:
-    """A leader fires schedules in time, so one that waits says that there is none or that it cannot."""
+    """The leader fires schedules in time, so a late one means that there is no leader or that it cannot."""
     schedules = [each for each in patient.ask(patient.calls.schedules()) if not each.paused]
     late = [each for each in schedules if each.problem or each.overdue > OVERDUE]
     if late:
@@ -406,28 +406,30 @@ def check_schedules(patient: Patient) -> Check:
 
 
 def check_batches(patient: Patient) -> Check:
-    """A batch ends with its last job, unless whoever opened it is gone or its callback cannot be enqueued."""
+    """A batch ends with its last job, unless it was never closed or its callback cannot be enqueued."""
     batches = patient.ask(patient.inspect.lingering_batches())
     held = [each for each in batches if not each["open"] and each["age"] > OVERDUE]
     if held:
         found = f"{plural(len(held), 'batch')} cannot end, {held[0]['name']!r} the first"
-        advice = "its callback cannot be enqueued, or a transaction that adds to it is open; the server's log says why"
+        advice = "its callback cannot be enqueued, or a transaction that adds to it is open; see the server's log"
         return Check("batches", WARNING, found, advice)
     left = [each for each in batches if each["open"] and each["age"] > LEFT_OPEN]
     if left:
         found = f"{plural(len(left), 'batch')} with nothing to do still open, {left[0]['name']!r} the first"
-        return Check("batches", WARNING, found, f"if nobody adds to it: holdfast batches cancel {left[0]['id']}")
+        return Check(
+            "batches", WARNING, found, f"if no more jobs will be added: holdfast batches cancel {left[0]['id']}"
+        )
     return Check("batches", OK, "none is left behind")
 
 
 def check_limits(patient: Patient) -> Check:
-    """Counts change in the transaction of the job they count, so one that is wrong says that something is broken."""
+    """Counts change in the transaction of the job that they count, so a wrong one is a sign of damage."""
     drift = patient.ask(patient.flow.drift())
     if drift:
         first = drift[0]
         found = f"{plural(len(drift), 'key')} with a wrong count, {first['key']!r} the first: "
         found += f"{first['counted']} counted, {first['actual']} running"
-        return Check("limits", WARNING, found, "set it right with: holdfast limits reconcile --repair")
+        return Check("limits", WARNING, found, "correct it with: holdfast limits reconcile --repair")
     return Check("limits", OK, "every key counts as many jobs as run under it")
 
 

@@ -1,4 +1,4 @@
-"""How commands show their parameters in --help: a flag takes no value, so it shows no type."""
+"""Command classes whose --help shows no type for flags, which take no value."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ class Command(TyperCommand):
     """One command."""
 
     def get_params(self, ctx: Any) -> Any:
-        """The parameters, with --help, which every command has."""
+        """Return the parameters, including --help."""
         return _without_types_of_flags(super().get_params(ctx))
 
 
 class Group(TyperGroup):
-    """Commands below one name."""
+    """A group of commands."""
 
     def get_params(self, ctx: Any) -> Any:
-        """The parameters, with --help, which every group has."""
+        """Return the parameters, including --help."""
         return _without_types_of_flags(super().get_params(ctx))
 
 
 class Commands(typer.Typer):
-    """Where commands are registered."""
+    """A registry of commands."""
 
     def __init__(self, *, cls: type[TyperGroup] = Group, **options: Any) -> None:
         super().__init__(cls=cls, **options)

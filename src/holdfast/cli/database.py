@@ -1,4 +1,4 @@
-"""A command's way to the database, for commands that need no application code."""
+"""Database access for commands that need no application code."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class Database:
-    """The calls of one schema and the connection to run them; closed when the command ends."""
+    """The calls of one schema, and the pool that runs them."""
 
     def __init__(self, dsn: str | None, schema: str | None) -> None:
         self.settings = Settings.load(dsn=dsn, schema=schema)
@@ -34,7 +34,7 @@ class Database:
         self._pool = SyncPool(self.settings)
 
     def run(self, call: Call[T]) -> T:
-        """Runs one call."""
+        """Run one call."""
         return self._pool.run(call)
 
     def __enter__(self) -> Database:
@@ -45,19 +45,19 @@ class Database:
 
 
 def shareable(dsn: str) -> str:
-    """A DSN that means the same in another folder and shows no password."""
+    """Return a DSN that works in any folder and shows no password."""
     if dsn.startswith("embedded:"):
         return f"embedded:{Path(dsn.removeprefix('embedded:')).expanduser().resolve()}"
     return hide_password(dsn)
 
 
 def job_ids(texts: Iterable[str]) -> list[str]:
-    """Ids as given on the command line, checked, each once."""
+    """Check ids from the command line; return them without duplicates."""
     return list(dict.fromkeys(job_id(text) for text in texts))
 
 
 def job_id(text: str, what: str = "job") -> str:
-    """One id as given on the command line, checked."""
+    """Check an id from the command line."""
     try:
         return parse_id(text)
     except UsageError:
@@ -65,5 +65,5 @@ def job_id(text: str, what: str = "job") -> str:
 
 
 def batch_id(text: str) -> str:
-    """One batch's id as given on the command line, checked."""
+    """Check a batch id from the command line."""
     return job_id(text, "batch")

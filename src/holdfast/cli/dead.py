@@ -1,4 +1,4 @@
-"""`holdfast dead`: failed and dead jobs stay until a person acts; here is where they act."""
+"""`holdfast dead`: list, show, retry and discard failed and dead jobs, which stay until a person acts."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ group = Commands(invoke_without_command=True)
 
 
 class DeadStatus(enum.StrEnum):
-    """failed: it can never succeed. dead: its attempts are used up."""
+    """failed: the job can never succeed. dead: its attempts are used up."""
 
     FAILED = "failed"
     DEAD = "dead"
@@ -48,7 +48,7 @@ class DeadStatus(enum.StrEnum):
 
 DeadStatusOnly = Annotated[DeadStatus | None, typer.Option("--status", help="Only jobs with this status.")]
 SomeIds = Annotated[list[str] | None, typer.Argument(metavar="ID", help="Job ids, or --all.")]
-All = Annotated[bool, typer.Option("--all", help="All that match the options below; without any, all.")]
+All = Annotated[bool, typer.Option("--all", help="All jobs that match the options below.")]
 
 
 @group.callback(epilog="Example: holdfast dead --task app.send --error TimeoutError")
@@ -66,7 +66,7 @@ def list_dead(
     dsn: Dsn = None,
     schema: Schema = None,
 ) -> None:
-    """List failed and dead jobs; show, retry and discard them, and see what handlers found blocked."""
+    """List failed and dead jobs; show, retry and discard them, and list blocked keys."""
     if ctx.invoked_subcommand is not None:
         return
     where = filter_of(status, task, queue, tenant, error, batch)
@@ -82,7 +82,7 @@ def list_dead(
     columns = ("id", "status", "~task", "~tenant", "~queue", "#tries", "finished", "~last error")
     render.show_rows(columns, map(_row, found), head=3, empty=NONE)
     if total > len(found):
-        render.tell(f"these are the newest {len(found)} of {render.up_to(total, most)}; --limit shows more")
+        render.note(f"these are the newest {len(found)} of {render.up_to(total, most)}; --limit shows more")
 
 
 def _row(job: dict[str, Any]) -> tuple[Any, ...]:
@@ -106,7 +106,7 @@ def show(id_: Id, as_json: AsJson = False, dsn: Dsn = None, schema: Schema = Non
 
 
 def _acting(verb: str, done: str, call: Callable[[Calls, Sequence[str]], Call[list[str]]]) -> Callable[..., None]:
-    """A command that does something with the jobs that its options name."""
+    """Return a command that acts on the jobs selected by its options."""
 
     def act(
         id_: SomeIds = None,
@@ -125,8 +125,8 @@ def _acting(verb: str, done: str, call: Callable[[Calls, Sequence[str]], Call[li
     ) -> None:
         where = filter_of(status, task, queue, tenant, error, batch)
         with Database(dsn, schema) as db:
-            chosen = _choose(db, verb, Wish(id_ or [], every, where, yes))
-            _act(chosen, lambda page: db.run(call(db.calls, page)), done, as_json)
+            selection = _select(db, verb, Request(id_ or [], every, where, yes))
+            _act(selection, lambda page: db.run(call(db.calls, page)), done, as_json)
 
     return act
 
@@ -138,7 +138,7 @@ group.command(
 )(_acting("retry", "retried", Calls.retry_dead))
 group.command(
     "discard",
-    help="Put jobs aside for good; they stay in history for its keeping time.",
+    help="Discard jobs; they stay in history until it is pruned.",
     epilog="Example: holdfast dead discard --all --error captcha",
 )(_acting("discard", "discarded", Calls.discard_dead))
 group.command("blocks", epilog="Example: holdfast dead blocks --json")(blocks.list_blocks)
@@ -146,8 +146,8 @@ group.command("unblock", epilog="Example: holdfast dead unblock shop.example for
 
 
 @dataclass(frozen=True)
-class Wish:
-    """Which jobs the command line names."""
+class Request:
+    """The jobs that the command line names."""
 
     ids: Sequence[str]
     every: bool
@@ -156,59 +156,59 @@ class Wish:
 
 
 @dataclass(frozen=True)
-class Chosen:
-    """Jobs to act on, page by page."""
+class Selection:
+    """The jobs to act on, in pages."""
 
     total: int
     pages: Iterator[list[str]]
 
 
-def _choose(db: Database, verb: str, wish: Wish) -> Chosen:
-    if wish.every == bool(wish.ids):
-        raise UsageError(f"say which jobs to {verb}: their ids, or --all with or without filters, not both")
-    if not wish.every:
-        if wish.where != Filter():
+def _select(db: Database, verb: str, request: Request) -> Selection:
+    if request.every == bool(request.ids):
+        raise UsageError(f"give either the ids of jobs to {verb}, or --all with or without filters")
+    if not request.every:
+        if request.where != Filter():
             raise UsageError("filters go with --all, not with ids")
-        checked = job_ids(wish.ids)
-        return Chosen(len(checked), iter([checked[i : i + PAGE] for i in range(0, len(checked), PAGE)]))
-    total = db.run(db.calls.count_dead(wish.where))
-    if total and not wish.yes:
+        ids = job_ids(request.ids)
+        return Selection(len(ids), iter([ids[i : i + PAGE] for i in range(0, len(ids), PAGE)]))
+    total = db.run(db.calls.count_dead(request.where))
+    if total and not request.yes:
         typer.confirm(f"{verb} {render.plural(total, 'job')}?", abort=True, err=True)
-    return Chosen(total, _pages(db, wish.where))
+    return Selection(total, _pages(db, request.where))
 
 
 def _pages(db: Database, where: Filter) -> Iterator[list[str]]:
-    """Ids in growing order: a job that dies again meanwhile is behind us and is not taken twice."""
+    """Yield ids in ascending order, so that a job that dies again meanwhile is not taken twice."""
     after: str | None = None
     while page := db.run(db.calls.dead_ids(where, limit=PAGE, after=after)):
         yield page
         after = page[-1]
 
 
-def _act(chosen: Chosen, move: Callable[[list[str]], list[str]], done: str, as_json: bool) -> None:
+def _act(selection: Selection, move: Callable[[list[str]], list[str]], done: str, as_json: bool) -> None:
     from rich.progress import Progress
 
     moved: list[str] = []
     left: list[str] = []
     console = render.err()
-    with Progress(console=console, transient=True, disable=not (chosen.total and console.is_terminal)) as bar:
-        shown = bar.add_task(done, total=chosen.total)
-        for page in chosen.pages:
-            went = move(page)
-            moved += went
-            left += sorted(set(page) - set(went))
+    with Progress(console=console, transient=True, disable=not (selection.total and console.is_terminal)) as bar:
+        shown = bar.add_task(done, total=selection.total)
+        for page in selection.pages:
+            ids = move(page)
+            moved += ids
+            left += sorted(set(page) - set(ids))
             bar.advance(shown, len(page))
-    _tell(moved, left, done, as_json)
+    _report(moved, left, done, as_json)
 
 
-def _tell(moved: list[str], left: list[str], done: str, as_json: bool) -> None:
+def _report(moved: list[str], left: list[str], done: str, as_json: bool) -> None:
     if as_json:
         render.emit_json({done: len(moved), "left": len(left), "ids": moved, "left_ids": left})
     else:
-        render.say(f"{done} {render.plural(len(moved), 'job')}" if moved or left else NONE)
+        render.echo(f"{done} {render.plural(len(moved), 'job')}" if moved or left else NONE)
     if left:
-        render.tell(
-            f"left {render.plural(len(left), 'job')} alone, {left[0]} the first: unknown, not failed or dead, "
+        render.note(
+            f"skipped {render.plural(len(left), 'job')}, {left[0]} the first: unknown, not failed or dead, "
             "discarded, or a newer job holds the dedupe key",
             "yellow",
         )

@@ -1,4 +1,4 @@
-"""`holdfast demo`: what a newcomer sees first: two workers, twelve tenants, every job accounted for."""
+"""`holdfast demo`: two workers, twelve tenants, every job accounted for."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ CONCURRENCY = 10
 ROUNDS = 4
 REMINDER_DELAY = 2.0
 LOOK_EVERY = 0.2
-TELL_EVERY = 2.0
+REPORT_EVERY = 2.0
 STALLED_AFTER = 60.0
 STOP_WITHIN = 15.0
 FINAL = ("succeeded", "failed", "dead", "canceled")
@@ -62,11 +62,11 @@ def demo(
     ] = EMBEDDED,
 ) -> None:
     """See it work: two workers, twelve tenants, jobs that fail, wait and recover."""
-    render.say("Holdfast: PostgreSQL is the queue, two workers share it.", "bold")
+    render.echo("Holdfast: PostgreSQL is the queue, two workers share it.", "bold")
     began = time.monotonic()
     with Database(dsn, None) as db:
         done = migrate(db.settings)
-        render.say(f"database ready in {time.monotonic() - began:.1f} s: {dsn}, schema version {done.version}")
+        render.echo(f"database ready in {time.monotonic() - began:.1f} s: {dsn}, schema version {done.version}")
         run = Run(f"demo-{secrets.token_hex(3)}", ids.make(), jobs)
         try:
             with _workers(run, dsn):
@@ -76,14 +76,14 @@ def demo(
             _cancel_rest(db, run)
             raise
         sound = _sum_up(db, run)
-    _tell_next(dsn, run)
+    _show_next_steps(dsn, run)
     if not sound:
         raise typer.Exit(1)
 
 
 @dataclass
 class Run:
-    """One run of the demo. Its queue is its own, so nothing else in the database is counted or touched."""
+    """One run of the demo. It has its own queue, so it counts and touches nothing else in the database."""
 
     queue: str
     first_id: str
@@ -93,12 +93,12 @@ class Run:
     began: float = field(default_factory=time.monotonic)
 
     def totals(self) -> dict[str, int]:
-        """Jobs of each tenant: the first has many times what the last has."""
+        """Return the number of jobs of each tenant: the first has many times as many as the last."""
         return Counter(tenant_of(number) for number in range(self.jobs))
 
 
 def tenant_of(number: int) -> str:
-    """Every tenant gets one of the first dozen; then the k-th gets about 1/k as many as the first."""
+    """Return a job's tenant. Each gets one of the first dozen, then the k-th about 1/k as many as the first."""
     if number < len(TENANTS):
         return TENANTS[number]
     return TENANTS[_SHARES[number * 7919 % len(_SHARES)]]
@@ -108,7 +108,7 @@ _SHARES = [place for place in range(len(TENANTS)) for _ in range(60 // (place + 
 
 
 def call_of(number: int) -> tuple[str, dict[str, Any]]:
-    """Which task a job is of, and its arguments; the mix is the same for every hundred."""
+    """Return a job's task and arguments; the mix is the same for every hundred."""
     kind, hundred = number * 37 % 100, number // 100
     if kind < 62:
         return "demo.send_email", {"number": number}
@@ -124,7 +124,7 @@ def call_of(number: int) -> tuple[str, dict[str, Any]]:
 
 
 def _enqueue(db: Database, run: Run) -> None:
-    """Enqueues everything in a few rounds, one statement for each tenant and task."""
+    """Enqueue everything in a few rounds, one statement for each tenant and task."""
     from holdfast.cli.demo_app import hf
     from holdfast.cli.load import redirect
 
@@ -139,12 +139,12 @@ def _enqueue(db: Database, run: Run) -> None:
             for (tenant, task), calls in groups.items():
                 delay = REMINDER_DELAY if task == "demo.send_reminder" else None
                 hf.find_task(task).using(tenant=tenant, queue=run.queue, delay=delay).enqueue_many(calls)
-    render.say(f"accepted {run.jobs:,} jobs of {len(TENANTS)} tenants in {time.monotonic() - began:.1f} s")
+    render.echo(f"accepted {run.jobs:,} jobs of {len(TENANTS)} tenants in {time.monotonic() - began:.1f} s")
 
 
 @contextlib.contextmanager
 def _workers(run: Run, dsn: str) -> Iterator[None]:
-    """Two worker processes, stopped in good order whatever happens."""
+    """Run two worker processes for the length of a block."""
     command = child_command(
         "holdfast.cli.demo_app:hf",
         {"queues": run.queue, "concurrency": CONCURRENCY, "poll": 0.5, "log_level": "error", "dsn": dsn},
@@ -153,7 +153,7 @@ def _workers(run: Run, dsn: str) -> Iterator[None]:
         try:
             for _ in range(WORKERS):
                 run.processes.append(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=run.log, stderr=run.log))
-            render.say(f"started {WORKERS} workers")
+            render.echo(f"started {WORKERS} workers")
             yield
         finally:
             _stop(run.processes)
@@ -173,7 +173,7 @@ def _stop(processes: list[subprocess.Popen[bytes]]) -> None:
 
 
 def _cancel_rest(db: Database, run: Run) -> None:
-    """After an interrupted run: what it left in its queue will never be wanted."""
+    """Cancel the waiting jobs of an interrupted run."""
     for status in ("queued", "retrying"):
         left = db.run(db.calls.list_jobs(Filter(queue=run.queue, status=status), limit=run.jobs))
         db.run(db.calls.cancel([job.id for job in left]))
@@ -181,7 +181,7 @@ def _cancel_rest(db: Database, run: Run) -> None:
 
 @dataclass(frozen=True)
 class Tally:
-    """How far a run is: final jobs by tenant, by status and by worker."""
+    """The progress of a run: jobs by status, and final ones by tenant and worker."""
 
     by_tenant: Counter[str]
     by_status: Counter[str]
@@ -203,7 +203,7 @@ def _look(db: Database, run: Run) -> Tally:
 
 
 def _follow(db: Database, run: Run) -> None:
-    """Shows the run until every job is final: a live picture on a terminal, a line now and then elsewhere."""
+    """Show the run until every job is final: live on a terminal, else as occasional lines."""
     if render.out().is_terminal:
         from rich.live import Live
 
@@ -216,16 +216,16 @@ def _follow(db: Database, run: Run) -> None:
 
 
 def _follow_in_lines(db: Database, run: Run) -> None:
-    pace, told = Pace(), time.monotonic()
+    pace, printed_at = Pace(), time.monotonic()
     for tally in _tallies(db, run):
         rate = pace.update(tally.final)
-        if time.monotonic() - told >= TELL_EVERY or tally.final == run.jobs:
-            told = time.monotonic()
-            render.say(f"{tally.final:>7,} of {run.jobs:,} done, {rate:,.0f} jobs/s")
+        if time.monotonic() - printed_at >= REPORT_EVERY or tally.final == run.jobs:
+            printed_at = time.monotonic()
+            render.echo(f"{tally.final:>7,} of {run.jobs:,} done, {rate:,.0f} jobs/s")
 
 
 def _tallies(db: Database, run: Run) -> Iterator[Tally]:
-    """Looks again and again until all jobs are final; a worker that dies or a stall is an error."""
+    """Yield the progress until all jobs are final. Raise HoldfastError if a worker dies or the run stalls."""
     last, moved_at = -1, time.monotonic()
     while True:
         tally = _look(db, run)
@@ -247,13 +247,13 @@ def _log_tail(run: Run) -> str:
 
 
 class Pace:
-    """Jobs per second, smoothed over a second or so."""
+    """Jobs per second, as a moving average over 1.5 seconds."""
 
     def __init__(self) -> None:
         self._looks: list[tuple[float, int]] = []
 
     def update(self, final: int) -> float:
-        """Takes a count; answers with the rate."""
+        """Add a count and return the rate."""
         now = time.monotonic()
         self._looks = [look for look in self._looks if now - look[0] < 1.5] + [(now, final)]
         (since, before) = self._looks[0]
@@ -279,23 +279,23 @@ def _picture(run: Run, totals: dict[str, int], tally: Tally, rate: float) -> Any
 
 
 def _sum_up(db: Database, run: Run) -> bool:
-    """The tables, and whether every job is accounted for once."""
+    """Print the summary; return whether every job is accounted for exactly once."""
     summary, tally = db.run(db.inspect.run_summary(run.queue, run.first_id)), _look(db, run)
     rows = list(itertools.zip_longest(_statuses(tally), _by_worker(tally), fillvalue=("", "")))
     columns = ("status", "#jobs", "worker", "#finished")
     render.out().print(render.make_table(columns, [(*a, *b) for a, b in rows]))
     rate = run.jobs / summary["seconds"] if summary["seconds"] else 0.0
     tried = f"{run.jobs:,} jobs took {summary['attempts']:,} attempts"
-    render.say(f"{tried} in {summary['seconds']:.1f} s: {rate:,.0f} jobs/s")
+    render.echo(f"{tried} in {summary['seconds']:.1f} s: {rate:,.0f} jobs/s")
     median, most = (render.duration(summary[name]) for name in ("wait_p50", "wait_p99"))
-    render.say(f"wait before the start: {median} (median), {most} (p99)")
-    render.say("these jobs take their time on purpose; for speed, see: holdfast bench", "dim")
+    render.echo(f"wait before the start: {median} (median), {most} (p99)")
+    render.echo("these jobs take their time on purpose; for speed, see: holdfast bench", "dim")
     sound = bool(summary["rows"] == summary["jobs"] == summary["final"] == run.jobs)
     if sound:
-        render.say(f"checked: every one of the {run.jobs:,} jobs has exactly one final status", "bold green")
+        render.echo(f"checked: every one of the {run.jobs:,} jobs has exactly one final status", "bold green")
     else:
         found = f"{summary['jobs']:,} found in {summary['rows']:,} places, {summary['final']:,} final"
-        render.say(f"NOT SOUND: {run.jobs:,} jobs accepted, {found}", "bold red")
+        render.echo(f"NOT SOUND: {run.jobs:,} jobs accepted, {found}", "bold red")
     return sound
 
 
@@ -311,18 +311,18 @@ def _short(worker: str) -> str:
     return f"worker {worker.rpartition('-')[2]}"
 
 
-def _tell_next(dsn: str, run: Run) -> None:
-    """What to try now; the database stays."""
-    render.say("\nThe jobs are still there. Try:", "bold")
+def _show_next_steps(dsn: str, run: Run) -> None:
+    """Print commands to try next; the database is kept."""
+    render.echo("\nThe jobs are still there. Try:", "bold")
     if shutil.which("holdfast") is None:
-        render.say(f"  . {shlex.quote(os.path.relpath(Path(sys.prefix) / 'bin' / 'activate'))}")
-    render.say(f"  export HOLDFAST_DSN={shlex.quote(connect.hide_password(dsn))}")
+        render.echo(f"  . {shlex.quote(os.path.relpath(Path(sys.prefix) / 'bin' / 'activate'))}")
+    render.echo(f"  export HOLDFAST_DSN={shlex.quote(connect.hide_password(dsn))}")
     for line in (
         "holdfast jobs --limit 10",
-        "holdfast dead                     (failed jobs wait for a person)",
+        "holdfast dead                     (failed jobs stay until you act)",
         f"holdfast dead retry --all --queue {run.queue} --yes",
         f"holdfast worker holdfast.cli.demo_app:hf --queues {run.queue}",
         "holdfast doctor",
         "holdfast dev MODULE:ATTRIBUTE     (your own application)",
     ):
-        render.say(f"  {line}")
+        render.echo(f"  {line}")

@@ -1,4 +1,4 @@
-"""`holdfast dev`: a PostgreSQL of its own, the schema, and a worker that follows the code."""
+"""`holdfast dev`: start an embedded PostgreSQL, migrate it, and run a worker that reloads the code."""
 
 from __future__ import annotations
 
@@ -34,29 +34,29 @@ def dev(
     target: Target,
     *,
     queues: Annotated[
-        str | None, typer.Option(metavar="NAMES", help="Queues to serve. Default: all that the tasks name.")
+        str | None, typer.Option(metavar="NAMES", help="Queues to serve. Default: those of all tasks.")
     ] = None,
     concurrency: Concurrency = None,
-    reload: Annotated[bool, typer.Option(help="Start the worker anew when a Python file changes.")] = True,
+    reload: Annotated[bool, typer.Option(help="Restart the worker when a Python file changes.")] = True,
     log_format: LogFormat = None,
     log_level: LogLevel = None,
     dsn: Annotated[
         str | None,
-        typer.Option(metavar="DSN", help=f"Default: HOLDFAST_DSN, else {EMBEDDED}, which is started if need be."),
+        typer.Option(metavar="DSN", help=f"Default: HOLDFAST_DSN, else {EMBEDDED}, which is started if necessary."),
     ] = None,
     schema: Schema = None,
 ) -> None:
     """Start a database, migrate it, and run a worker that restarts when the code changes."""
     from holdfast.worker.supervise import Supervisor
 
-    check_target(target)  # what the worker finds wrong there, no change of a file could mend
+    check_target(target)  # no reload could fix a malformed target
     dsn = dsn or (None if Settings.load().dsn else EMBEDDED)
     settings = Settings.load(dsn=dsn, schema=schema, log_format=log_format, log_level=log_level)
     configure_logs(settings)
     version = migrate(settings).version
     reload = reload and _can_reload()
     _show_banner(settings, version, reload)
-    # Who develops wants to see each job, so debug unless told otherwise.
+    # The level debug shows each job.
     given = {"queues": queues, "concurrency": concurrency, "grace": GRACE, "log_format": log_format,
              "log_level": log_level or "debug", "dsn": dsn, "schema": schema}  # fmt: skip
     command = child_command(target, given, *([] if queues else ["--all-queues"]))
@@ -66,7 +66,7 @@ def dev(
 def _can_reload() -> bool:
     if importlib.util.find_spec("watchfiles") is not None:
         return True
-    render.tell("reload is off: watchfiles is not installed; run: pip install 'holdfast[reload]'", "yellow")
+    render.note("reload is off: watchfiles is not installed; run: pip install 'holdfast[reload]'", "yellow")
     return False
 
 
@@ -74,7 +74,7 @@ def _show_banner(settings: Settings, version: int, reload: bool) -> None:
     server = connect.server_dsn(settings)
     shown = shareable(settings.dsn)
     reloading = f"on, for Python files below {os.getcwd()}" if reload else "off"
-    render.say(f"Holdfast {__version__}, for development", "bold green")
+    render.echo(f"Holdfast {__version__}, for development", "bold green")
     render.show_fields({
         "database": shown,
         "url": f"{server} (for other libraries and psql, while this runs)" if server != settings.dsn else None,
@@ -97,7 +97,7 @@ async def _run(supervisor: Supervisor, reload: bool) -> int:
 
 
 def watched(folder: Path) -> Iterable[tuple[list[Path], bool]]:
-    """What to watch, and whether with everything below: never hidden folders, where the database writes."""
+    """Yield paths to watch, and whether recursively. Hidden folders, where the database writes, are left out."""
     yield [folder], False
     below = [path for path in folder.iterdir() if path.is_dir() and not path.name.startswith((".", "__"))]
     below = [path for path in below if not (path / "pyvenv.cfg").exists()]
@@ -112,5 +112,5 @@ async def _watch(paths: list[Path], recursive: bool, supervisor: Supervisor) -> 
                      ignore_permission_denied=True)  # fmt: skip
     async for changes in changed:
         names = sorted({Path(path).name for _, path in changes})
-        render.tell(f"changed: {', '.join(names)}; starting the worker anew", "cyan")
+        render.note(f"changed: {', '.join(names)}; restarting the worker", "cyan")
         supervisor.reload()

@@ -1,4 +1,4 @@
-"""`holdfast doctor`: looks for what goes wrong in practice and says what to do about it."""
+"""`holdfast doctor`: check for common problems and suggest remedies."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ def doctor(
     as_json: AsJson = False,
     max_age: Annotated[
         float,
-        typer.Option("--max-age", min=0, metavar="SECONDS", help="Warn of transactions that are open for longer."),
+        typer.Option(
+            "--max-age", min=0, metavar="SECONDS", help="Warn of transactions that have been open for longer."
+        ),
     ] = 300.0,
     dsn: Dsn = None,
     schema: Schema = None,
@@ -50,6 +52,6 @@ def _show(check: Check) -> None:
 def _sum_up(levels: list[str]) -> None:
     errors, warnings = levels.count("error"), levels.count("warning")
     if errors or warnings:
-        render.say(f"\n{render.plural(errors, 'error')}, {render.plural(warnings, 'warning')}", "bold")
+        render.echo(f"\n{render.plural(errors, 'error')}, {render.plural(warnings, 'warning')}", "bold")
     else:
-        render.say("\nall is well", "bold green")
+        render.echo("\nno problems found", "bold green")

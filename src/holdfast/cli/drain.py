@@ -1,4 +1,4 @@
-"""`holdfast drain`: waits until what is in a queue now has ended."""
+"""`holdfast drain`: wait until the jobs that are in a queue now have ended."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from holdfast.cli.options import AsJson, Dsn, Schema, seconds
 from holdfast.store.flow import Left
 
 LOOK_EVERY = 0.3
-LOOK_SHARE = 10  # a look may come again after so many times its own duration: counting a long queue has its price
-TELL_EVERY = 10.0
+LOOK_SHARE = 10  # a count is followed by a pause this many times as long, because counting a long queue is slow
+REPORT_EVERY = 10.0
 LEFT_SHOWN = 5
 
 
@@ -36,8 +36,7 @@ def drain(
     """Wait until every job that is in a queue now has ended; exit 0, or 1 when time is up, with what is left.
 
     Jobs that are enqueued later do not count; retries of those that are
-    there do. Workers go on as they are: this only watches, and Ctrl-C
-    leaves the queue alone.
+    there do. This only watches: Ctrl-C leaves the queue alone.
     """
     given = None if timeout is None else seconds(timeout, "--timeout")
     queue = queue.removeprefix("queue:")
@@ -49,19 +48,19 @@ def drain(
         try:
             done = _follow(watch, given)
         except KeyboardInterrupt:
-            render.tell(f"no longer watching; queue {queue} goes on")
+            render.note(f"no longer watching; queue {queue} goes on")
             raise typer.Exit(130) from None
         ids = [] if done else db.run(db.flow.some_left(queue, watch.since, limit=LEFT_SHOWN))
     if as_json:
-        render.emit_json(watch.answer(done, ids))
+        render.emit_json(watch.result(done, ids))
     else:
-        _tell(watch, done, ids)
+        _report(watch, done, ids)
     if not done:
         raise typer.Exit(1)
 
 
 class Watch:
-    """What was in the queue when we began, and how much of it is left."""
+    """The jobs that were in the queue at the start, and how many are left."""
 
     def __init__(self, db: Database, queue: str, later: bool) -> None:
         self.queue = queue
@@ -75,29 +74,29 @@ class Watch:
 
     @property
     def left(self) -> int:
-        """Jobs that have not ended; delayed ones only if they are wanted."""
+        """Jobs that have not ended; delayed ones only with --later."""
         found: Left = self.found
         return found.waiting + found.running + found.retrying + (found.delayed if self.later else 0)
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing at all is in the queue."""
+        """Whether the queue has no jobs at all."""
         return not self.left and not self.found.delayed
 
     @property
     def seconds(self) -> float:
-        """Since we began."""
+        """Seconds since the start."""
         return time.monotonic() - self._began
 
     def look(self) -> int:
-        """Counts once more; answers what is left."""
+        """Count again; return how many are left."""
         before = time.monotonic()
         self.found = self._db.run(self._db.flow.left(self.queue, self.since))
         self.took = time.monotonic() - before
         return self.left
 
-    def answer(self, done: bool, ids: list[str]) -> dict[str, Any]:
-        """For programs."""
+    def result(self, done: bool, ids: list[str]) -> dict[str, Any]:
+        """Return the result for --json."""
         counts = {name: getattr(self.found, name) for name in ("waiting", "running", "retrying", "delayed")}
         outcome = "drained" if done else "timed out"
         return {"queue": self.queue, "outcome": outcome, "jobs": self.total, "left": self.left, **counts,
@@ -105,17 +104,17 @@ class Watch:
 
 
 def _warn(db: Database, queue: str) -> None:
-    """What would make it wait for ever."""
+    """Warn of what would make it wait forever."""
     key = f"queue:{queue}"
     if any(each.key == key and each.paused for each in db.run(db.flow.limits(key, busy=True, limit=10))):
-        render.tell(f"warning: {key} is paused; to go on: holdfast resume {key}", "yellow")
+        render.note(f"warning: {key} is paused; to go on: holdfast resume {key}", "yellow")
     if not any(queue in w["queues"] and w["alive"] for w in db.run(db.inspect.workers())):
         start = f"holdfast worker ... --queues {queue}"
-        render.tell(f"warning: no live worker serves queue {queue}; start one: {start}", "yellow")
+        render.note(f"warning: no live worker serves queue {queue}; start one: {start}", "yellow")
 
 
 def _follow(watch: Watch, timeout: float | None) -> bool:
-    """Whether nothing is left in time. Shows how far it is: a live line on a terminal, elsewhere one now and then."""
+    """Return whether the queue was drained in time. Show progress live on a terminal, else as occasional lines."""
     if not render.err().is_terminal:
         return _until_empty(watch, timeout, Lines().show)
     from rich.live import Live
@@ -136,22 +135,22 @@ def _until_empty(watch: Watch, timeout: float | None, show: Callable[[Watch], No
 
 
 def _pauses(watch: Watch, timeout: float | None) -> Iterator[float]:
-    """How long to wait between looks, until time is up."""
+    """Yield the pauses between counts, until time is up."""
     while timeout is None or watch.seconds < timeout:
         pause = max(LOOK_EVERY, watch.took * LOOK_SHARE)
         yield pause if timeout is None else max(min(pause, timeout - watch.seconds), 0)
 
 
 class Lines:
-    """For logs: a line at first and then now and then."""
+    """Progress for logs: a line at the start and then every REPORT_EVERY seconds."""
 
     def __init__(self) -> None:
         self._due = 0.0
 
     def show(self, watch: Watch) -> None:
-        """Shows how far it is, if it is time."""
+        """Print a line if one is due."""
         if time.monotonic() >= self._due:
-            self._due = time.monotonic() + TELL_EVERY
+            self._due = time.monotonic() + REPORT_EVERY
             render.err().print(_line(watch))
 
 
@@ -169,21 +168,21 @@ def _what_is_left(watch: Watch) -> str:
     counts = {"wait": found.waiting, "run": found.running, "to be retried": found.retrying}
     if watch.later:
         counts["delayed"] = found.delayed
-    told = ", ".join(f"{number:,} {name}" for name, number in counts.items() if number)
-    return told + (f" ({found.delayed:,} delayed not counted; --later)" if found.delayed and not watch.later else "")
+    text = ", ".join(f"{number:,} {name}" for name, number in counts.items() if number)
+    return text + (f" ({found.delayed:,} delayed not counted; --later)" if found.delayed and not watch.later else "")
 
 
-def _tell(watch: Watch, done: bool, ids: list[str]) -> None:
+def _report(watch: Watch, done: bool, ids: list[str]) -> None:
     after = render.duration(watch.seconds)
     if done:
-        render.say(f"queue {watch.queue} is drained: {render.plural(watch.total, 'job')} ended in {after}", "green")
+        render.echo(f"queue {watch.queue} is drained: {render.plural(watch.total, 'job')} ended in {after}", "green")
         if watch.found.delayed:
-            render.tell(
+            render.note(
                 f"not waited for: {render.plural(watch.found.delayed, 'delayed job')}; --later waits for them too"
             )
         return
-    render.say(
+    render.echo(
         f"after {after}, {watch.left:,} of {render.plural(watch.total, 'job')} left: {_what_is_left(watch)}", "yellow"
     )
     if ids:
-        render.tell(f"see what holds one up: holdfast why {ids[0]}")
+        render.note(f"see what holds one up: holdfast why {ids[0]}")

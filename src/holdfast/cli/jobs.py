@@ -1,4 +1,4 @@
-"""`holdfast jobs`: looks at jobs wherever they are, cancels and enqueues them. Needs no application code."""
+"""`holdfast jobs`: list, show, cancel and enqueue jobs. Needs no application code."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def list_jobs(
     columns = ("id", "status", "~task", "~tenant", "~queue", "#tries", "created", "~last error")
     render.show_rows(columns, map(_row, found), head=3, empty="no jobs match")
     if len(found) == limit:
-        render.tell(f"these are the newest {limit}; --limit shows more")
+        render.note(f"these are the newest {limit}; --limit shows more")
 
 
 def _row(job: JobInfo) -> tuple[Any, ...]:
@@ -88,22 +88,22 @@ def show(id_: Id, as_json: AsJson = False, dsn: Dsn = None, schema: Schema = Non
 
 
 def find_job(db: Database, text: str) -> JobInfo:
-    """The job with this id, or an error that says where to look."""
+    """Return the job with this id, or raise HoldfastError."""
     job = db.run(db.calls.get(job_id(text)))
     if job is None:
-        raise HoldfastError(f"there is no job {text} in schema {db.settings.schema!r}; history is dropped in time")
+        raise HoldfastError(f"there is no job {text} in schema {db.settings.schema!r}; history may have been pruned")
     return job
 
 
 def was_discarded(db: Database, job: JobInfo) -> bool:
-    """Whether somebody has put a failed or dead job aside: its status does not say."""
+    """Return whether a failed or dead job was discarded, which its status does not show."""
     if str(job.status) not in ("failed", "dead"):
         return False
     return any(each.facts.get("discarded") for each in db.run(db.flow.why(job.id)).reasons)
 
 
 def show_job(job: JobInfo, *, discarded: bool = False) -> None:
-    """One job for people: its fields, then its error with the traceback and what its process has said."""
+    """Print a job: its fields, then its error with the traceback and the output of its process."""
     error = dict(job.last_error or {})
     trace, output = (str(error.pop(name, "")).rstrip() for name in ("traceback", "output"))
     render.show_fields({
@@ -119,19 +119,19 @@ def show_job(job: JobInfo, *, discarded: bool = False) -> None:
         "last error": render.error_line(error) or None, "error code": error.get("code"),
     })  # fmt: skip
     if trace:
-        render.say(f"\n{trace}")
+        render.echo(f"\n{trace}")
     if output:
-        render.say("\noutput of its process:", "bold")
-        render.say(output)
+        render.echo("\noutput of its process:", "bold")
+        render.echo(output)
 
 
 def _between(begin: datetime | None, end: datetime | None) -> str | None:
     return None if begin is None or end is None or end < begin else render.duration((end - begin).total_seconds())
 
 
-def _progress(told: dict[str, Any]) -> Text:
-    """What the handler last said: a bar where it knows the whole, and its message."""
-    done, total, message = told["done"], told.get("total"), " ".join(str(told.get("message") or "").split())
+def _progress(progress: dict[str, Any]) -> Text:
+    """Return the progress that the handler last reported: a bar if the total is known, and its message."""
+    done, total, message = progress["done"], progress.get("total"), " ".join(str(progress.get("message") or "").split())
     count = render.number(done) + (f" of {render.number(total)}" if total else "")
     parts = [render.bar(done, total, width=20)] if total else []
     parts += [Text(count), *([Text(render.printable(message))] if message else [])]
@@ -140,7 +140,7 @@ def _progress(told: dict[str, Any]) -> Text:
 
 @group.command(epilog="Example: holdfast jobs cancel 018f2c5e-7d1a-7c3b-9f00-2a4b6c8d0e1f")
 def cancel(id_: Ids, as_json: AsJson = False, dsn: Dsn = None, schema: Schema = None) -> None:
-    """Cancel jobs: one that waits at once, one that runs is told to stop (canceling); exit 1 when one is unknown."""
+    """Cancel jobs: waiting ones at once, running ones are asked to stop (canceling); exit 1 when one is unknown."""
     with Database(dsn, schema) as db:
         outcomes = db.run(db.calls.cancel(job_ids(id_)))
     if as_json:
@@ -158,41 +158,41 @@ def enqueue(
     *,
     queue: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Default: the task's own, where a worker has made it known."),
+        typer.Option(metavar="NAME", help="Default: the task's queue, if a worker has registered it."),
     ] = None,
-    tenant: Annotated[str | None, typer.Option(metavar="NAME", help="On whose behalf.")] = None,
-    delay: Annotated[float | None, typer.Option(min=0, metavar="SECONDS", help="Not before this time.")] = None,
+    tenant: Annotated[str | None, typer.Option(metavar="NAME", help="The job's tenant.")] = None,
+    delay: Annotated[float | None, typer.Option(min=0, metavar="SECONDS", help="Start no earlier than this.")] = None,
     deadline: Annotated[
-        float | None, typer.Option(min=0, metavar="SECONDS", help="Cancel it unless it has started by then.")
+        float | None, typer.Option(min=0, metavar="SECONDS", help="Cancel it if it has not started by then.")
     ] = None,
     priority: Annotated[int, typer.Option(min=0, max=3, metavar="N", help="0 critical, 1 high, 2 normal, 3 low.")] = 2,
     dedupe: Annotated[
-        str | None, typer.Option(metavar="KEY", help="While a job of this task holds the key, add none.")
+        str | None, typer.Option(metavar="KEY", help="Add no job while one of this task holds the key.")
     ] = None,
     limit: Annotated[
         list[str] | None,
-        typer.Option(metavar="KEY", help="A limit it is under, as in domain:example.org. May be repeated."),
+        typer.Option(metavar="KEY", help="A limit's key, as in domain:example.org. May be repeated."),
     ] = None,
     as_json: AsJson = False,
     dsn: Dsn = None,
     schema: Schema = None,
 ) -> None:
-    """Accept one job, straight through SQL: no application code is needed."""
+    """Enqueue one job by SQL, without application code."""
     data = _check_payload(payload)
     with Database(dsn, schema) as db:
         known = db.run(db.inspect.task_queues())
         key = dedupe and payloads.dedupe_key(task, tenant, dedupe)
         job = NewJob(ids.make(), task, data, queue or known.get(task, "default"), tenant, priority, delay,
                      dedupe_key=key, deadline=deadline, keys=tuple(limit or ()) or None)  # fmt: skip
-        # Not as a fresh job: the SQL function looks up what the task's own application would have said.
         warn_of_unknown_queue(db, queue)
-        told = db.run(db.calls.enqueue(job, "existing", fresh=False))
+        # With fresh=False the SQL function looks up the task's registered options.
+        accepted = db.run(db.calls.enqueue(job, "existing", fresh=False))
     if task not in known:
         _warn_of_unknown(task, list(known))
     if as_json:
-        render.emit_json({"id": told.id, "outcome": told.outcome, "queue": job.queue})
+        render.emit_json({"id": accepted.id, "outcome": accepted.outcome, "queue": job.queue})
     else:
-        render.say(told.id if told.outcome == "created" else f"{told.id}  ({told.outcome})")
+        render.echo(accepted.id if accepted.outcome == "created" else f"{accepted.id}  ({accepted.outcome})")
 
 
 def _check_payload(text: str) -> bytes:
@@ -208,12 +208,12 @@ def _check_payload(text: str) -> bytes:
 def _warn_of_unknown(task: str, known: list[str]) -> None:
     near = difflib.get_close_matches(task, known, n=1)
     hint = f"; did you mean {near[0]}?" if near else ""
-    render.tell(f"warning: no worker has made a task named {task!r} known yet{hint}", "yellow")
+    render.note(f"warning: no worker has registered a task named {task!r} yet{hint}", "yellow")
 
 
 @group.command(epilog="Example: holdfast jobs queues --json")
 def queues(as_json: AsJson = False, dsn: Dsn = None, schema: Schema = None) -> None:
-    """Show how much waits and runs in each queue, and which are paused; ~ marks an estimate, where tables are large."""
+    """Show how many jobs wait and run in each queue, and pauses; ~ marks an estimate for a large table."""
     with Database(dsn, schema) as db:
         found = db.run(db.calls.queue_depth())
     for each in found:
@@ -232,16 +232,16 @@ def queues(as_json: AsJson = False, dsn: Dsn = None, schema: Schema = None) -> N
     render.show_table(columns, rows, empty="no jobs wait, run or are dead, and no queue is paused")
 
 
-def _pause(told: dict[str, Any] | None) -> str:
-    if told is None:
+def _pause(pause: dict[str, Any] | None) -> str:
+    if pause is None:
         return ""
-    until = f"until {render.when(datetime.fromisoformat(told['until']))}, " if told["until"] else ""
-    return f"{until}by {told['by']}{f': {reason}' if (reason := told['reason']) else ''}"
+    until = f"until {render.when(datetime.fromisoformat(pause['until']))}, " if pause["until"] else ""
+    return f"{until}by {pause['by']}{f': {reason}' if (reason := pause['reason']) else ''}"
 
 
 @group.command(epilog="Example: holdfast jobs workers")
 def workers(as_json: AsJson = False, dsn: Dsn = None, schema: Schema = None) -> None:
-    """Show the workers that are known and when they were last heard of."""
+    """Show the workers and their last heartbeats."""
     with Database(dsn, schema) as db:
         found = db.run(db.inspect.workers())
     if as_json:
@@ -252,6 +252,6 @@ def workers(as_json: AsJson = False, dsn: Dsn = None, schema: Schema = None) -> 
          f"{render.duration(w['heartbeat_age'])} ago", "stopping" if w["stopping"] else "")
         for w in found
     ]  # fmt: skip
-    columns = ("id", "~host", "#pid", "~version", "~queues", "#slots", "started", "heard of", "note")
-    empty = "no worker runs; start one with: holdfast worker MODULE:ATTRIBUTE"
+    columns = ("id", "~host", "#pid", "~version", "~queues", "#slots", "started", "last heartbeat", "note")
+    empty = "no worker is running; start one with: holdfast worker MODULE:ATTRIBUTE"
     render.show_rows(columns, rows, head=2, empty=empty)

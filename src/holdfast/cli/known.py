@@ -1,4 +1,4 @@
-"""Which keys, queues, tasks and tenants the database has heard of: a slip of the fingers must not look like success."""
+"""Warnings about unknown keys, queues, tasks and tenants, so that a typo does not look like success."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SHOWN = 10
 
 
 def warn_of_unknown(db: Database, key: str) -> None:
-    """Says so, with what may have been meant, where nothing is known of a key; to be asked before it is changed."""
+    """Warn if a key is unknown, and suggest the nearest one. Call it before the change."""
     if "{" in key or db.run(db.flow.is_known(key)):
         return
     kind, _, name = key.partition(":")
@@ -24,29 +24,30 @@ def warn_of_unknown(db: Database, key: str) -> None:
     elif kind == "task":
         tasks = db.run(db.inspect.task_queues())
         _warn_unless_in(tasks, key, name)
-    elif kind != "tenant":  # those are not kept anywhere but in jobs
-        meant = next(_meant(db, key), None)
-        hint = f"; did you mean {meant}?" if meant else _rules(db)
-        render.tell(f"warning: {key} fits no rule of limits and no job was claimed under it yet{hint}", "yellow")
+    elif kind != "tenant":  # tenants are recorded in jobs only
+        nearest = next(_suggestions(db, key), None)
+        hint = f"; did you mean {nearest}?" if nearest else _rules(db)
+        text = f"warning: {key} matches no declared limit, and no job has been claimed under it yet{hint}"
+        render.note(text, "yellow")
 
 
 def check_queue(db: Database, queue: str) -> None:
-    """Raises where nothing is known of a queue, with what may have been meant."""
+    """Raise UsageError if a queue is unknown, and suggest the nearest one."""
     names = db.run(db.flow.queue_names())
     if queue not in names:
-        known = f"; known are: {', '.join(names[:SHOWN])}{' ...' if len(names) > SHOWN else ''}" if names else ""
+        known = f"; known: {', '.join(names[:SHOWN])}{' ...' if len(names) > SHOWN else ''}" if names else ""
         hint = near(queue, names) or known
-        raise UsageError(f"nothing is known of queue {queue}: it has no jobs, no worker and no task{hint}")
+        raise UsageError(f"unknown queue {queue}: it has no jobs, no worker and no task{hint}")
 
 
 def warn_of_unknown_queue(db: Database, queue: str | None) -> None:
-    """Says that nothing is known of a queue, with what may have been meant."""
+    """Warn if a queue is unknown, and suggest the nearest one."""
     if queue is not None and queue not in (names := db.run(db.flow.queue_names())):
-        render.tell(f"warning: nothing is known of queue {queue}{near(queue, names)}", "yellow")
+        render.note(f"warning: unknown queue {queue}{near(queue, names)}", "yellow")
 
 
 def near(name: str, known: Collection[str]) -> str:
-    """What may have been meant, for the end of a sentence."""
+    """Return a hint with the nearest known name, or an empty text."""
     found = difflib.get_close_matches(name, list(known), n=1)
     return f"; did you mean {found[0]}?" if found else ""
 
@@ -55,11 +56,11 @@ def _warn_unless_in(names: Collection[str], key: str, name: str) -> None:
     if name not in names:
         kind = key.partition(":")[0]
         hint = near(key, [f"{kind}:{each}" for each in names])
-        render.tell(f"warning: no worker has made {key} known yet{hint}", "yellow")
+        render.note(f"warning: no worker has registered {key} yet{hint}", "yellow")
 
 
-def _meant(db: Database, name: str) -> Iterator[str]:
-    """Keys that end in what was given, or nearly so."""
+def _suggestions(db: Database, name: str) -> Iterator[str]:
+    """Yield known keys that end in the given name or in a similar one."""
     queues, tasks = db.run(db.flow.queue_names()), db.run(db.inspect.task_queues())
     if name in queues:
         yield f"queue:{name}"

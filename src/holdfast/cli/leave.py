@@ -1,4 +1,4 @@
-"""Ends the process with an exit code, also when a thread that nobody can stop still runs."""
+"""Ends the process with an exit code, even if a thread that cannot be stopped still runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ END_WITHIN = 0.5
 
 
 def leave(code: int) -> None:
-    """Exits. With threads left the interpreter would wait for ever; what is registered at exit still runs."""
+    """Exit. Running threads would make the interpreter wait forever, so this calls os._exit() after exit handlers."""
     if not threads_left():
         sys.exit(code)
     logging.getLogger("holdfast.cli").warning("a handler's thread still runs and is left behind")
@@ -25,9 +25,9 @@ def leave(code: int) -> None:
 
 
 def threads_left() -> list[threading.Thread]:
-    """Threads that keep the interpreter from ending, after a moment to end by themselves."""
+    """Return the threads that keep the interpreter from exiting, after giving them END_WITHIN seconds."""
     deadline = time.monotonic() + END_WITHIN
-    others = [t for t in threading.enumerate() if not t.daemon and t is not threading.main_thread()]
-    for thread in others:
+    threads = [t for t in threading.enumerate() if not t.daemon and t is not threading.main_thread()]
+    for thread in threads:
         thread.join(max(0.0, deadline - time.monotonic()))
-    return [t for t in others if t.is_alive()]
+    return [t for t in threads if t.is_alive()]

@@ -1,4 +1,4 @@
-"""`holdfast limits`: what is in force for each key and how much of it is in use; set, clear and reset."""
+"""`holdfast limits`: list the limits of keys and their use; set, clear and reset them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from holdfast.cli import render
 from holdfast.cli.commands import Commands
 from holdfast.cli.database import Database
 from holdfast.cli.known import warn_of_unknown
-from holdfast.cli.options import AsJson, By, Dsn, Limit, Schema, whoever
+from holdfast.cli.options import AsJson, By, Dsn, Limit, Schema, actor
 from holdfast.errors import UsageError
 from holdfast.model.flow import LimitInfo
 
@@ -40,7 +40,7 @@ def list_limits(
     prefix: Annotated[
         str, typer.Option(metavar="TEXT", help="Only keys that begin so, as in domain: or tenant:.")
     ] = "",
-    busy: Annotated[bool, typer.Option("--busy", help="Only keys that run or hold something back.")] = False,
+    busy: Annotated[bool, typer.Option("--busy", help="Only keys that run or throttle jobs.")] = False,
     limit: Limit = 50,
     as_json: AsJson = False,
     dsn: Dsn = None,
@@ -50,12 +50,12 @@ def list_limits(
 
     Limits are declared in code, as in
     @hf.task(limits=[Limit("domain:{domain}", concurrency=2)]);
-    what is set here wins over the code, acts at once on what waits,
-    and stays until it is cleared.
+    values set here override the code, apply at once to waiting jobs,
+    and stay until they are cleared.
 
-    throttled: how often claims stepped over work because a key had no
-    room, was paused or its breaker was open; it only ever grows, and work
-    that waits long is stepped over many times.
+    throttled: how often claims skipped jobs because a key had no room,
+    was paused or had an open breaker. It only grows; a job that waits
+    long is counted many times.
     """
     if ctx.invoked_subcommand is not None:
         return
@@ -68,11 +68,11 @@ def list_limits(
     empty = "no key matches" if prefix or busy else NONE
     render.show_rows(columns, map(row, found), head=2, empty=empty)
     if len(found) == limit:
-        render.tell(f"these are the first {limit}; --limit shows more, --prefix and --busy fewer")
+        render.note(f"these are the first {limit}; --limit shows more, --prefix and --busy fewer")
 
 
 def row(it: LimitInfo) -> tuple[Any, ...]:
-    """A limit for people."""
+    """Return a limit's table row."""
     return (it.key, _use(it), _rate(it), _breaker(it), _paused(it), it.throttled or None, _note(it))
 
 
@@ -86,8 +86,8 @@ def _rate(it: LimitInfo) -> str:
     if it.rate is None or it.per is None:
         return ""
     units = {1.0: "/s", 60.0: "/min", 3600.0: "/h"}
-    told = f"{render.number(it.rate)}{units.get(it.per, f' in {render.duration(it.per)}')}"
-    return f"{told}, next in {render.duration(it.next_token)}" if it.next_token else told
+    rate = f"{render.number(it.rate)}{units.get(it.per, f' in {render.duration(it.per)}')}"
+    return f"{rate}, next in {render.duration(it.next_token)}" if it.next_token else rate
 
 
 def _breaker(it: LimitInfo) -> Text:
@@ -121,46 +121,46 @@ def set_limit(
         int | None, typer.Option(metavar="N", help="How many may run at once; 0 starts nothing.")
     ] = None,
     rate: Annotated[float | None, typer.Option(metavar="N", help="How many may start in --per seconds.")] = None,
-    per: Annotated[
-        float | None, typer.Option(metavar="SECONDS", help="The time that --rate is about; 60 at first.")
-    ] = None,
+    per: Annotated[float | None, typer.Option(metavar="SECONDS", help="The period of --rate. Default: 60.")] = None,
     burst: Annotated[
         float | None,
         typer.Option(
             metavar="N",
-            help="How many may start at once after a quiet time; at first what the rate allows in a second.",
+            help="How many may start at once after an idle time. Default: what the rate allows in a second.",
         ),
     ] = None,
     breaker_after: Annotated[
-        int | None, typer.Option(metavar="N", help="Open the breaker after so many failures in a row.")
+        int | None, typer.Option(metavar="N", help="Open the breaker after this many failures in a row.")
     ] = None,
     breaker_pause: Annotated[
         float | None, typer.Option(metavar="SECONDS", help="How long it stays open; doubled when a probe fails.")
     ] = None,
-    breaker_cap: Annotated[float | None, typer.Option(metavar="SECONDS", help="At most so long.")] = None,
+    breaker_cap: Annotated[
+        float | None, typer.Option(metavar="SECONDS", help="The longest time it stays open.")
+    ] = None,
     weight: Annotated[
-        float | None, typer.Option(metavar="N", help="A tenant's turn is so many times that of others (tenant:NAME).")
+        float | None, typer.Option(metavar="N", help="A tenant's share relative to other tenants (tenant:NAME).")
     ] = None,
     by: By = None,
     as_json: AsJson = False,
     dsn: Dsn = None,
     schema: Schema = None,
 ) -> None:
-    """Change what is in force for a key, or for all keys of a rule. What is not given stays as it is.
+    """Override the limits of a key, or of all keys of a rule. Options that are not given stay as they are.
 
-    It acts at once, on what waits too, and holds until it is cleared.
+    Changes apply at once, to waiting jobs too, until they are cleared.
     """
     given = (concurrency, rate, per, burst, breaker_after, breaker_pause, breaker_cap, weight)
     change = {name: value for name, value in zip(NAMES, given, strict=True) if value is not None}
     if not change:
-        raise UsageError(f"say what to change, as in: holdfast limits set {key} --concurrency 4")
+        raise UsageError(f"nothing to change; give an option, as in: holdfast limits set {key} --concurrency 4")
     _set(key, change, by, as_json, dsn, schema)
 
 
 def _set(key: str, change: dict[str, Any], by: str | None, as_json: bool, dsn: str | None, schema: str | None) -> None:
     with Database(dsn, schema) as db:
         warn_of_unknown(db, key)
-        keys = db.run(db.flow.set_limit(key, change, whoever(by)))
+        keys = db.run(db.flow.set_limit(key, change, actor(by)))
         now = [each for each in db.run(db.flow.limits(key, limit=1)) if each.key == key]
         rule = [{**each["code"], **each["override"]} for each in db.run(db.flow.rules()) if each["template"] == key]
     _warn_of_idle(change, rule[0] if rule else {name: getattr(now[0], name) for name in NAMES})
@@ -171,15 +171,15 @@ def _set(key: str, change: dict[str, Any], by: str | None, as_json: bool, dsn: s
             ("key", "use", "rate", "breaker", "~paused", "#throttled", "~note"), [row(now[0])], head=2, empty=""
         )
     else:
-        render.say(f"set for {render.plural(keys, 'key')} of {key} and those to come")
+        render.echo(f"set for {render.plural(keys, 'key')} of {key} and those to come")
 
 
 def _warn_of_idle(change: dict[str, Any], in_force: dict[str, Any]) -> None:
-    """Says which values change nothing, because what they belong to is not there."""
+    """Warn of values that have no effect, because the limit they refine is not set."""
     for name, needed in NEEDS.items():
         if change.get(name) is not None and in_force.get(needed) is None:
             option, other = (f"--{each.replace('_', '-')}" for each in (name, needed))
-            render.tell(f"warning: {option} changes nothing while there is no {needed}; set one with {other}", "yellow")
+            render.note(f"warning: {option} has no effect without {needed}; set it with {other}", "yellow")
 
 
 @group.command(epilog="Example: holdfast limits clear domain:example.org")
@@ -194,37 +194,37 @@ def clear(
     dsn: Dsn = None,
     schema: Schema = None,
 ) -> None:
-    """Take back what was set for a key or a rule, so that the code's word holds again; exit 1 when nothing was."""
+    """Remove the overrides of a key or a rule, so that the code's limits apply again; exit 1 when there are none."""
     if only:
         _set(key, dict.fromkeys(name.replace("-", "_") for name in only), by, as_json, dsn, schema)
         return
     with Database(dsn, schema) as db:
         keys = db.run(db.flow.clear_limit(key))
-    _tell(key, "cleared" if keys else "nothing was set", as_json, keys=keys)
+    _report(key, "cleared" if keys else "nothing was set", as_json, keys=keys)
     if not keys:
         raise typer.Exit(1)
 
 
 @group.command(epilog="Example: holdfast limits reset domain:example.org")
 def reset(key: Key, as_json: AsJson = False, dsn: Dsn = None, schema: Schema = None) -> None:
-    """Close a key's breaker by hand and forget its failures; exit 1 when it was not open."""
+    """Close a key's breaker and clear its failures; exit 1 when it was not open."""
     with Database(dsn, schema) as db:
         was = db.run(db.flow.reset_breaker(key))
-    _tell(key, "reset" if was else "was not open", as_json)
+    _report(key, "reset" if was else "was not open", as_json)
     if not was:
         raise typer.Exit(1)
 
 
-def _tell(key: str, outcome: str, as_json: bool, **more: Any) -> None:
+def _report(key: str, outcome: str, as_json: bool, **more: Any) -> None:
     if as_json:
         render.emit_json({"key": key, "outcome": outcome, **more})
     else:
-        render.say(f"{key}: {outcome}")
+        render.echo(f"{key}: {outcome}")
 
 
 @group.command(epilog="Example: holdfast limits rules --json")
 def rules(as_json: AsJson = False, dsn: Dsn = None, schema: Schema = None) -> None:
-    """List the rules of limits: what code declares, as workers have registered it, and what was set for all keys."""
+    """List the rules of limits: what the code declares, as registered by workers, and their overrides."""
     with Database(dsn, schema) as db:
         found = db.run(db.flow.rules())
     if as_json:
@@ -242,12 +242,12 @@ def _words(values: dict[str, Any]) -> str:
 
 @group.command(epilog="Example: holdfast limits reconcile --repair")
 def reconcile(
-    repair: Annotated[bool, typer.Option("--repair", help="Set wrong counts right.")] = False,
+    repair: Annotated[bool, typer.Option("--repair", help="Correct wrong counts.")] = False,
     as_json: AsJson = False,
     dsn: Dsn = None,
     schema: Schema = None,
 ) -> None:
-    """Compare every key's count of running jobs with those that run; exit 1 when one was wrong and is not repaired."""
+    """Compare every key's count with its running jobs; exit 1 when one is wrong and not repaired."""
     with Database(dsn, schema) as db:
         found = db.run(db.flow.reconcile(repair=repair))
     if as_json:
@@ -256,5 +256,5 @@ def reconcile(
         rows = [(each["key"], each["counted"], each["actual"]) for each in found]
         render.show_table(("key", "#counted", "#running"), rows, empty="every key counts as many jobs as run under it")
     if found and not repair:
-        render.tell("set them right with: holdfast limits reconcile --repair", "yellow")
+        render.note("correct them with: holdfast limits reconcile --repair", "yellow")
         raise typer.Exit(1)

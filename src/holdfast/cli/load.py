@@ -1,4 +1,4 @@
-"""Finds an application given as MODULE:ATTRIBUTE, with errors that say what was found instead."""
+"""Loads an application given as MODULE:ATTRIBUTE, with errors that suggest the right one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from holdfast.errors import ConfigurationError
 
 
 def load_app(target: str) -> Holdfast:
-    """The application; the current folder is searched first."""
+    """Return the application; the current folder is searched first."""
     module_name, _, attribute = target.partition(":")
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
@@ -36,7 +36,7 @@ def load_app(target: str) -> Holdfast:
 
 
 def check_target(target: str) -> None:
-    """Refuses what does not name a module and an attribute, without looking for either."""
+    """Raise ConfigurationError unless the target names a module and an attribute. Nothing is imported."""
     module_name, _, attribute = target.partition(":")
     if not module_name:
         raise ConfigurationError(f"{target!r} names no module; write MODULE:ATTRIBUTE, as in app:hf")
@@ -45,7 +45,7 @@ def check_target(target: str) -> None:
 
 
 def redirect(hf: Holdfast, **settings: object) -> None:
-    """Gives an application other settings than it was made with; None means unchanged."""
+    """Override settings of an application; None means unchanged."""
     hf.use(hf.settings.with_(**settings))
 
 
@@ -69,7 +69,7 @@ def _broken(name: str, error: BaseException) -> ConfigurationError:
 
 
 def _where(error: BaseException) -> str:
-    """The last line of the user's own that led to it: what a library does below is seldom what has to be changed."""
+    """Return the last line of the user's own code in the traceback, not one in a library."""
     if isinstance(error, SyntaxError) and _is_file(error.filename):
         return f" at {error.filename}:{error.lineno}"
     called = traceback.extract_tb(error.__traceback__)[1:]  # the first is the import above
@@ -83,7 +83,7 @@ def _is_file(name: str | None) -> bool:
 
 
 def _is_here(name: str) -> bool:
-    """Whether a file is below the current folder, and not in an environment there."""
+    """Return whether a file is below the current folder, and not in an environment there."""
     path = Path(name).resolve()
     return path.is_relative_to(Path.cwd()) and "site-packages" not in path.parts
 
@@ -97,7 +97,7 @@ def _attribute(module: ModuleType, holder: Any, name: str, target: str) -> Any:
 
 
 def holder_name(holder: Any) -> str:
-    """What an attribute was looked for in."""
+    """Return a description of the object that lacks an attribute."""
     return f"module {holder.__name__!r}" if isinstance(holder, ModuleType) else type(holder).__name__
 
 

@@ -1,4 +1,4 @@
-"""`holdfast migrate`: brings the database's schema to this release."""
+"""`holdfast migrate`: create or update the database's schema."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def migrate(
     """Create or update the schema; does nothing when it is up to date."""
     settings = Settings.load(dsn=dsn, schema=schema)
     if not check:
-        _tell_done(settings, apply(settings), as_json)
-    elif not _tell_pending(settings, look(settings), as_json):
+        _report_done(settings, apply(settings), as_json)
+    elif not _report_pending(settings, look(settings), as_json):
         raise typer.Exit(1)
 
 
 def look(settings: Settings) -> Pending:
-    """What is missing; a schema newer than this release is an error."""
+    """Return what is missing; raise SchemaError if the schema is newer than this release."""
     session = ThreadSession(settings, "migrate")
     try:
         pending = find_pending(session, settings.schema)
@@ -42,26 +42,26 @@ def look(settings: Settings) -> Pending:
     return pending
 
 
-def _tell_done(settings: Settings, done: Migrated, as_json: bool) -> None:
+def _report_done(settings: Settings, done: Migrated, as_json: bool) -> None:
     if as_json:
         render.emit_json({"schema": settings.schema, "version": done.version, "migrations": done.migrations,
                           "functions": done.functions})  # fmt: skip
         return
     what = _named(done.migrations, done.functions)
-    told = f"applied {what}" if what else "up to date"
-    render.say(f"schema {settings.schema} is at version {done.version}: {told}")
+    state = f"applied {what}" if what else "up to date"
+    render.echo(f"schema {settings.schema} is at version {done.version}: {state}")
 
 
-def _tell_pending(settings: Settings, pending: Pending, as_json: bool) -> bool:
+def _report_pending(settings: Settings, pending: Pending, as_json: bool) -> bool:
     if as_json:
         render.emit_json({"schema": settings.schema, "version": pending.found, "expected": pending.expected,
                           "up_to_date": pending.up_to_date, "migrations": pending.migrations,
                           "functions": pending.functions})  # fmt: skip
     elif pending.up_to_date:
-        render.say(f"schema {settings.schema} is at version {pending.found}: up to date")
+        render.echo(f"schema {settings.schema} is at version {pending.found}: up to date")
     else:
         what = _named(pending.migrations, pending.functions)
-        render.say(f"schema {settings.schema} lacks {what}; run: holdfast migrate", "yellow")
+        render.echo(f"schema {settings.schema} lacks {what}; run: holdfast migrate", "yellow")
     return pending.up_to_date
 
 

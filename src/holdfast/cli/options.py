@@ -1,4 +1,4 @@
-"""Options that several commands share, so that they read the same everywhere."""
+"""Options that several commands share."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ Schema = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 Limit = Annotated[int, typer.Option(min=1, metavar="N", help="At most this many.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 Id = Annotated[str, typer.Argument(metavar="ID", help="The job's id.")]
 Ids = Annotated[list[str], typer.Argument(metavar="ID", help="Job ids.")]
 
-By = Annotated[str | None, typer.Option(metavar="NAME", help="On whose behalf. Default: you, as in ann@host.")]
+By = Annotated[str | None, typer.Option(metavar="NAME", help="Who makes the change. Default: you, as in ann@host.")]
 
 StatusOnly = Annotated[Status | None, typer.Option("--status", help="Only jobs with this status.")]
 TaskOnly = Annotated[str | None, typer.Option("--task", metavar="NAME", help="Only jobs of this task.")]
@@ -52,7 +52,7 @@ def filter_of(
     error: str | None,
     batch: str | None = None,
 ) -> Filter:
-    """The filter that the options stand for."""
+    """Return the filter that the options describe."""
     return Filter(
         status=status and str(status), task=task, queue=queue, tenant=tenant, error=error,
         batch=batch and batch_id(batch),
@@ -63,18 +63,18 @@ _UNITS = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
 
 
 def seconds(text: str, option: str) -> float:
-    """A length of time as people write it: 90, 90s, 10m, 1h30m, 2d."""
+    """Parse a duration: 90, 90s, 10m, 1h30m, 2d."""
     parts = re.findall(r"(\d+(?:\.\d+)?)\s*(min|[smhd]|$)", text.strip())
     if not parts or "".join(n + unit for n, unit in parts) != re.sub(r"\s", "", text):
         raise UsageError(f"{option} is a length of time such as 90s, 10m, 1h30m or 2d, got {text!r}")
     return sum(float(number) * _UNITS[unit] for number, unit in parts)
 
 
-def whoever(by: str | None) -> str | None:
-    """Who acts: as given, or the user of this machine."""
+def actor(by: str | None) -> str | None:
+    """Return who makes a change: the given name, or the user of this machine."""
     if by is not None:
         return by
     try:
         return f"{getpass.getuser()}@{socket.gethostname()}"
-    except (KeyError, OSError):  # a container may know no name for its user
+    except (KeyError, OSError):  # in a container, the user may have no name
         return None

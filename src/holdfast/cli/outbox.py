@@ -1,4 +1,4 @@
-"""`holdfast outbox`: messages and how their delivery stands; shows them and has them delivered again."""
+"""`holdfast outbox`: list, show and retry messages."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ group = Commands(invoke_without_command=True)
 
 
 class MessageStatus(enum.StrEnum):
-    """Where the delivery of a message stands."""
+    """The delivery status of a message."""
 
     PENDING = "pending"
     DELIVERING = "delivering"
@@ -56,7 +56,7 @@ def list_messages(
     dsn: Dsn = None,
     schema: Schema = None,
 ) -> None:
-    """List the newest messages of the outbox; show them, and deliver again what has failed."""
+    """List the newest messages of the outbox; show them, and deliver failed ones again."""
     if ctx.invoked_subcommand is not None:
         return
     where = MessageFilter(channel=channel, status=status and str(status), tenant=tenant, key=key, order=order)
@@ -68,7 +68,7 @@ def list_messages(
     columns = ("id", "status", "channel", "~key", "~tenant", "~order", "#tries", "emitted", "delivered", "~last error")
     render.show_rows(columns, map(_row, found), head=4, empty="no messages match")
     if len(found) == limit:
-        render.tell(f"these are the newest {limit}; --limit shows more")
+        render.note(f"these are the newest {limit}; --limit shows more")
 
 
 def _row(it: MessageInfo) -> tuple[Any, ...]:
@@ -88,7 +88,7 @@ def show(message: IdOrKey, as_json: AsJson = False, dsn: Dsn = None, schema: Sch
 
 
 def _find(db: Database, text: str) -> MessageInfo:
-    """A message by id, by idempotency key, or by a key that only one has."""
+    """Return a message by id, by idempotency key, or by a unique key."""
     try:
         found = [db.run(db.outbox.message(parse_id(text)))]
     except UsageError:
@@ -96,11 +96,11 @@ def _find(db: Database, text: str) -> MessageInfo:
         if found == [None]:
             found = [*db.run(db.outbox.list_messages(MessageFilter(key=text), limit=10))]
     if len(found) > 1:
-        told = ", ".join(each.idempotency_key for each in found if each is not None)
-        raise UsageError(f"several messages have the key {text!r}; name one by its idempotency key: {told}")
+        names = ", ".join(each.idempotency_key for each in found if each is not None)
+        raise UsageError(f"several messages have the key {text!r}; give an idempotency key: {names}")
     if not found or found[0] is None:
         raise HoldfastError(
-            f"there is no message {text!r} in schema {db.settings.schema!r}; delivered ones are dropped with history"
+            f"there is no message {text!r} in schema {db.settings.schema!r}; delivered ones are pruned with history"
         )
     return found[0]
 
@@ -117,13 +117,13 @@ def _show(it: MessageInfo) -> None:
         "last error": render.error_line(error) or None, "error code": error.get("code"),
     })  # fmt: skip
     if trace:
-        render.say(f"\n{trace}")
+        render.echo(f"\n{trace}")
 
 
 def _maybe_sent(it: MessageInfo) -> str | None:
     if it.status == "delivered":
         return None
-    return "yes: an attempt began and did not say that it sent nothing" if it.maybe_sent else "no"
+    return "yes: an attempt began and did not report that it sent nothing" if it.maybe_sent else "no"
 
 
 @group.command(epilog="Example: holdfast outbox retry --all --channel email --yes")
@@ -138,31 +138,31 @@ def retry(
     dsn: Dsn = None,
     schema: Schema = None,
 ) -> None:
-    """Deliver failed and dead messages again, with fresh attempts; handlers are told that they may have been sent."""
+    """Deliver failed and dead messages again, with fresh attempts; handlers see that they may have been sent."""
     if every == bool(id_):
-        raise UsageError("say which messages to retry: their ids, or --all with or without filters, not both")
+        raise UsageError("give either the ids of messages to retry, or --all with or without filters")
     if id_ and (channel or tenant):
         raise UsageError("filters go with --all, not with ids")
     with Database(dsn, schema) as db:
         known, unknown = _known(db, job_ids(id_ or []))
         pages = iter([known]) if id_ else _dead(db, channel, tenant, yes)
-        asked = 0
-        went: list[str] = []
+        total = 0
+        ids: list[str] = []
         for page in pages:
-            asked += len(page)
+            total += len(page)
             back = db.run(db.calls.retry_dead(page))
-            went += back
-    _tell(asked, went, unknown, as_json)
+            ids += back
+    _report(total, ids, unknown, as_json)
 
 
 def _known(db: Database, ids: list[str]) -> tuple[list[str], list[str]]:
-    """Ids of messages, and those that are none's: a job's that is no message must not be retried here."""
+    """Split ids into those of messages and other ones; jobs that are no messages must not be retried here."""
     there = {each: db.run(db.outbox.message(each)) is not None for each in ids}
     return [each for each in there if there[each]], [each for each in there if not there[each]]
 
 
 def _dead(db: Database, channel: str | None, tenant: str | None, yes: bool) -> Iterator[list[str]]:
-    """Ids in growing order: a message that dies again meanwhile is behind us and is not taken twice."""
+    """Yield ids in ascending order, so that a message that dies again meanwhile is not taken twice."""
     total = db.run(db.outbox.count_dead(channel, tenant))
     if total and not yes:
         typer.confirm(f"retry {render.plural(total, 'message')}?", abort=True, err=True)
@@ -172,17 +172,17 @@ def _dead(db: Database, channel: str | None, tenant: str | None, yes: bool) -> I
         after = page[-1]
 
 
-def _tell(asked: int, went: list[str], unknown: list[str], as_json: bool) -> None:
-    left = asked - len(went)
+def _report(total: int, ids: list[str], unknown: list[str], as_json: bool) -> None:
+    left = total - len(ids)
     if as_json:
-        render.emit_json({"retried": len(went), "left": left + len(unknown), "ids": went})
-    elif asked or unknown:
-        render.say(f"retried {render.plural(len(went), 'message')}")
+        render.emit_json({"retried": len(ids), "left": left + len(unknown), "ids": ids})
+    elif total or unknown:
+        render.echo(f"retried {render.plural(len(ids), 'message')}")
     else:
-        render.say("no failed or dead messages match")
+        render.echo("no failed or dead messages match")
     for each in unknown:
-        render.tell(f"there is no message {each}; delivered ones are dropped with history", "yellow")
+        render.note(f"there is no message {each}; delivered ones are pruned with history", "yellow")
     if left:
-        render.tell(f"left {render.plural(left, 'message')} alone: neither failed nor dead", "yellow")
+        render.note(f"skipped {render.plural(left, 'message')}: neither failed nor dead", "yellow")
     if left or unknown:
         raise typer.Exit(1)

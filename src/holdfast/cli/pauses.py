@@ -1,4 +1,4 @@
-"""`holdfast pause` and `holdfast resume`: stop and go on starting what is under a key, a queue, a task or a tenant."""
+"""`holdfast pause` and `holdfast resume`: pause and resume a queue, a task, a tenant or a limit's key."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import typer
 from holdfast.cli import render
 from holdfast.cli.database import Database
 from holdfast.cli.known import warn_of_unknown
-from holdfast.cli.options import AsJson, By, Dsn, Schema, seconds, whoever
+from holdfast.cli.options import AsJson, By, Dsn, Schema, actor, seconds
 
 Key = Annotated[
     str, typer.Argument(metavar="KEY", help="queue:NAME, task:NAME, tenant:NAME, or a limit's key: domain:example.org.")
@@ -21,41 +21,41 @@ def pause(
     *,
     length: Annotated[
         str | None,
-        typer.Option("--for", metavar="TIME", help="Go on after 90s, 10m, 1h30m ... Default: until resumed."),
+        typer.Option("--for", metavar="TIME", help="Resume after 90s, 10m, 1h30m ... Default: until resumed."),
     ] = None,
-    reason: Annotated[str | None, typer.Option(metavar="TEXT", help="Why; `holdfast why` tells it to others.")] = None,
+    reason: Annotated[str | None, typer.Option(metavar="TEXT", help="Why; `holdfast why` shows it.")] = None,
     by: By = None,
     as_json: AsJson = False,
     dsn: Dsn = None,
     schema: Schema = None,
 ) -> None:
-    """Start nothing more of a queue, a task, a tenant or under a key.
+    """Pause a queue, a task, a tenant or a limit's key.
 
-    It acts at once. What runs goes on; what waits stays where it is and
-    keeps its attempts.
+    It takes effect at once. Running jobs go on; waiting ones keep their
+    place and their attempts.
     """
     lasts = None if length is None else seconds(length, "--for")
     with Database(dsn, schema) as db:
         warn_of_unknown(db, key)
-        new = db.run(db.flow.pause(key, whoever(by), reason, lasts))
+        new = db.run(db.flow.pause(key, actor(by), reason, lasts))
     if as_json:
         render.emit_json({"key": key, "outcome": "paused" if new else "paused again", "seconds": lasts})
         return
     until = "until it is resumed" if lasts is None else f"for {render.duration(lasts)}"
-    render.say(f"{key} is paused {until}{'' if new else '; it was before'}")
-    render.tell(f"to go on: holdfast resume {key}")
+    render.echo(f"{key} is paused {until}{'' if new else '; it was paused before'}")
+    render.note(f"to resume: holdfast resume {key}")
 
 
 def resume(key: Key, as_json: AsJson = False, dsn: Dsn = None, schema: Schema = None) -> None:
-    """Let what was paused go on, at once; exit 1 when it was not paused."""
+    """Resume what was paused, at once; exit 1 when it was not paused."""
     with Database(dsn, schema) as db:
         was = db.run(db.flow.resume(key))
         paused = [] if was else [each.key for each in db.run(db.flow.limits(limit=10_000, busy=True)) if each.paused]
     if as_json:
         render.emit_json({"key": key, "outcome": "resumed" if was else "not paused"})
     elif was:
-        render.say(f"{key} goes on")
+        render.echo(f"{key} is resumed")
     if not was:
-        others = f"; paused are: {', '.join(paused[:5])}{' ...' if len(paused) > 5 else ''}" if paused else ""
-        render.tell(f"{key} was not paused{others}", "yellow")
+        known = f"; paused: {', '.join(paused[:5])}{' ...' if len(paused) > 5 else ''}" if paused else ""
+        render.note(f"{key} was not paused{known}", "yellow")
         raise typer.Exit(1)

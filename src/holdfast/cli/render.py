@@ -1,4 +1,4 @@
-"""What commands print: tables for people, JSON for programs. Colours only where a terminal can show them."""
+"""Output of commands: tables for people, JSON for programs, colours on terminals only."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ COLOURS = {
     "queued": "cyan", "running": "blue", "retrying": "yellow", "succeeded": "green", "failed": "red",
     "dead": "red", "canceled": "bright_black", "ok": "green", "warning": "yellow", "error": "red",
 }  # fmt: skip
-_WIDE = 400  # a pipe has no width; lines must not be cut there
-_NARROW = 16  # what a column that gives way is left with at least
+_WIDE = 400  # width for pipes, where lines must not be cut
+_NARROW = 16  # minimum width of a flexible column
 _UNITS = (("d", 86_400), ("h", 3_600), ("min", 60))
 
 
 def out() -> Console:
-    """Standard output, for the answer."""
+    """Return the console of standard output, for results."""
     return _console(stderr=False)
 
 
 def err() -> Console:
-    """Standard error, for everything that is not the answer."""
+    """Return the console of standard error, for everything else."""
     return _console(stderr=True)
 
 
@@ -40,35 +40,35 @@ def _console(*, stderr: bool) -> Console:
     return console
 
 
-def say(text: str, style: str | None = None) -> None:
-    """One line of the answer, whole however long it is."""
+def echo(text: str, style: str | None = None) -> None:
+    """Print a line to standard output, without wrapping it."""
     out().print(Text(printable(text), style or ""), soft_wrap=True)
 
 
-def tell(text: str, style: str | None = None) -> None:
-    """One line beside the answer."""
+def note(text: str, style: str | None = None) -> None:
+    """Print a line to standard error, without wrapping it."""
     err().print(Text(printable(text), style or ""), soft_wrap=True)
 
 
 def emit_json(value: Any) -> None:
-    """The answer as JSON."""
+    """Print a value as JSON."""
     text = msgspec.json.format(msgspec.json.encode(value, enc_hook=str), indent=2)
     sys.stdout.write(logs.printable_json(text.decode()) + "\n")
     sys.stdout.flush()
 
 
 def show_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, empty: str) -> None:
-    """A table, or a line that says why there is none."""
+    """Print a table, or the text `empty` if there are no rows."""
     table = make_table(columns, rows)
     if table.row_count:
         out().print(table)
     else:
-        say(empty)
+        echo(empty)
 
 
 def show_rows(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, head: int, empty: str) -> None:
-    """A table where the terminal is wide enough; elsewhere each row takes a line for its first `head` values, and the
-    others go below it, by name."""
+    """Print a table if the terminal is wide enough. Otherwise print the first `head` values of each row on a line, and
+    the remaining ones below it, by name."""
     rows, console = list(rows), out()
     widths = [max((cell(row[i]).cell_len for row in rows), default=0) for i in range(len(columns))]
     if not rows or _needed(columns, widths) <= console.width:
@@ -84,7 +84,7 @@ def show_rows(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, head: in
 
 
 def show_wrapped(text: Text, *, first: str | Text, then: str) -> None:
-    """Text on as many lines as the terminal needs, each after so much room; on one line where there is none."""
+    """Print text wrapped to the terminal's width, with prefixes; on one line if there is no terminal."""
     console = out()
     if not console.is_terminal:
         console.print(Text.assemble(first, text), soft_wrap=True)
@@ -95,13 +95,13 @@ def show_wrapped(text: Text, *, first: str | Text, then: str) -> None:
 
 
 def _needed(columns: Sequence[str], widths: Sequence[int]) -> int:
-    """How wide a table must be to be read: columns that give way may be narrow."""
+    """Return the minimum width of a table, whose flexible columns may shrink."""
     full = [max(len(name.lstrip("#~")), width) for name, width in zip(columns, widths, strict=True)]
     return sum(min(w, _NARROW) if c.startswith("~") else w for c, w in zip(columns, full, strict=True)) + 2 * len(full)
 
 
 def _below(columns: Sequence[str], row: Sequence[Any], width: int) -> list[Text]:
-    """Names and values on as few lines as they fit on; none for what is missing or 0."""
+    """Return names and values on as few lines as possible, without empty values and 0."""
     lines: list[Text] = []
     for name, value in zip(columns, row, strict=True):
         if value:
@@ -114,7 +114,7 @@ def _below(columns: Sequence[str], row: Sequence[Any], width: int) -> list[Text]
 
 
 def make_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> Table:
-    """The table itself: `#name` is a column of numbers, `~name` one that gives way when the terminal is narrow."""
+    """Return a table: `#name` is a column of numbers, `~name` one that shrinks on a narrow terminal."""
     table = Table(box=None, pad_edge=False, padding=(0, 1), header_style="bold")
     for name in columns:
         justify: JustifyMethod = "right" if name.startswith("#") else "left"
@@ -125,7 +125,7 @@ def make_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> Table:
 
 
 def cell(value: Any) -> Text:
-    """One value on one line; text from jobs is never taken for markup or terminal codes."""
+    """Return a value on one line. Text from jobs is never interpreted as markup or terminal codes."""
     if isinstance(value, Text):
         return value
     shown = Text(_cell_text(value), COLOURS.get(value, "") if isinstance(value, str) else "")
@@ -144,7 +144,7 @@ def _cell_text(value: Any) -> str:
 
 
 def show_fields(fields: dict[str, Any]) -> None:
-    """Names and values under each other; nothing for values that are not there."""
+    """Print names and values, one a line, without those that are None."""
     width = max(map(len, fields))
     for name, value in fields.items():
         if value is not None:
@@ -161,18 +161,18 @@ def _field_text(value: Any) -> str:
 
 
 def as_json(value: Any) -> str:
-    """A value on one line."""
+    """Return a value as JSON on one line."""
     return printable(msgspec.json.encode(value, enc_hook=str).decode())
 
 
 def when(moment: datetime) -> str:
-    """A moment in this machine's time zone, short when it is of today."""
+    """Return a time in this machine's time zone, without the date if it is today."""
     here = moment.astimezone()
     return f"{here:%H:%M:%S}" if here.date() == datetime.now().astimezone().date() else f"{here:%Y-%m-%d %H:%M:%S}"
 
 
 def duration(seconds: float | None) -> str:
-    """Seconds as people say them: 20 ms, 0.4 s, 12 s, 3 min, 2.5 h."""
+    """Return seconds as 20 ms, 0.4 s, 12 s, 3 min or 2.5 h."""
     if seconds is None:
         return ""
     for unit, size in _UNITS:
@@ -184,7 +184,7 @@ def duration(seconds: float | None) -> str:
 
 
 def bar(done: float, total: float, *, width: int = 10) -> Text:
-    """How far something is, as in [######....]  63 %; full only when nothing is left."""
+    """Return a progress bar such as [######....]  63 %, which is full only at the end."""
     share = min(max(done, 0), total) if total > 0 else 0
     full, percent = (int(size * share // total) if total > 0 else 0 for size in (width, 100))
     dots = ("." * (width - full), "bright_black")
@@ -192,12 +192,12 @@ def bar(done: float, total: float, *, width: int = 10) -> Text:
 
 
 def number(value: float) -> str:
-    """A number as people write it: 1,234,567 or 0.25."""
+    """Return a number as 1,234,567 or 0.25."""
     return f"{value:,.10g}"
 
 
 def error_line(error: dict[str, Any] | None) -> str:
-    """A job's last error on one line."""
+    """Return a job's last error on one line."""
     if not error:
         return ""
     name = str(error.get("type", "")).rpartition(".")[2]
@@ -205,21 +205,21 @@ def error_line(error: dict[str, Any] | None) -> str:
 
 
 def printable(text: str) -> str:
-    """Text without terminal codes; line ends and tabs stay."""
+    """Return text without terminal codes; line ends and tabs stay."""
     return logs.printable(text, keep="\n\t")
 
 
 def about(number: int, *, estimated: bool) -> str:
-    """1,234, or ~1,234 for an estimate."""
+    """Return 1,234, or ~1,234 for an estimate."""
     return f"{'~' if estimated else ''}{number:,}"
 
 
 def up_to(number: int, most: int | None) -> str:
-    """A number that was counted up to one above `most`: 10,000+ stands for more."""
+    """Return a number that was counted up to `most` + 1, as 10,000+ if it is above `most`."""
     return f"{number:,}" if most is None or number <= most else f"{most:,}+"
 
 
 def plural(number: int, noun: str, most: int | None = None) -> str:
-    """1 job, 2 jobs, 1,000 batches, 3 deliveries; 10,000+ jobs where they were counted up to `most`."""
+    """Return 1 job, 2 jobs, 1,000 batches, 3 deliveries; 10,000+ jobs if counted up to `most`."""
     many = f"{noun[:-1]}ies" if noun.endswith("ry") else f"{noun}es" if noun.endswith("ch") else f"{noun}s"
     return f"{up_to(number, most)} {noun if number == 1 else many}"

@@ -1,4 +1,4 @@
-"""`holdfast schedules`: periodic jobs. Code makes them, workers register them; here people look, pause and run them."""
+"""`holdfast schedules`: list, pause, resume, run and remove schedules, which are made in code."""
 
 from __future__ import annotations
 
@@ -45,18 +45,18 @@ def list_schedules(as_json: AsJson = False, dsn: Dsn = None, schema: Schema = No
 
 @group.command(epilog="Example: holdfast schedules pause nightly-report")
 def pause(name: Name, as_json: AsJson = False, dsn: Dsn = None, schema: Schema = None) -> None:
-    """Fire a schedule no more until it is resumed, even when workers start anew."""
+    """Pause a schedule until it is resumed, even across restarts of workers."""
     with Database(dsn, schema) as db:
         _found(db, name, db.calls.pause_schedule(name, paused=True))
-    _tell(name, "paused", as_json)
+    _report(name, "paused", as_json)
 
 
 @group.command(epilog="Example: holdfast schedules resume nightly-report")
 def resume(name: Name, as_json: AsJson = False, dsn: Dsn = None, schema: Schema = None) -> None:
-    """Let a paused schedule go on with its next slot; those that passed are not made up for."""
+    """Resume a paused schedule with its next slot; missed slots are skipped."""
     with Database(dsn, schema) as db:
         _found(db, name, db.calls.pause_schedule(name, paused=False))
-    _tell(name, "resumed", as_json)
+    _report(name, "resumed", as_json)
 
 
 @group.command(epilog="Example: holdfast schedules run nightly-report")
@@ -67,29 +67,29 @@ def run(name: Name, as_json: AsJson = False, dsn: Dsn = None, schema: Schema = N
     if as_json:
         render.emit_json({"name": name, "job": job})
     else:
-        render.say(str(job))
+        render.echo(str(job))
 
 
 @group.command(epilog="Example: holdfast schedules remove nightly-report")
 def remove(name: Name, as_json: AsJson = False, dsn: Dsn = None, schema: Schema = None) -> None:
-    """Remove a schedule that is no longer in the code; otherwise the next worker to start brings it back."""
+    """Remove a schedule that is no longer in the code; otherwise the next worker to start registers it again."""
     with Database(dsn, schema) as db:
         _found(db, name, db.calls.remove_schedule(name))
-    _tell(name, "removed", as_json)
+    _report(name, "removed", as_json)
 
 
 def _found(db: Database, name: str, call: Call[T]) -> T:
-    answer = db.run(call)
-    if not answer:
+    result = db.run(call)
+    if not result:
         raise UnknownSchedule(name, [each.name for each in db.run(db.calls.schedules())])
-    return answer
+    return result
 
 
-def _tell(name: str, outcome: str, as_json: bool) -> None:
+def _report(name: str, outcome: str, as_json: bool) -> None:
     if as_json:
         render.emit_json({"name": name, "outcome": outcome})
     else:
-        render.say(f"{outcome} {name}")
+        render.echo(f"{outcome} {name}")
 
 
 def _row(it: ScheduleInfo) -> tuple[Any, ...]:
@@ -110,7 +110,7 @@ def _as_json(it: ScheduleInfo) -> dict[str, Any]:
 
 
 def _look(it: ScheduleInfo) -> tuple[datetime | None, str]:
-    """The next slot, and what a person should know."""
+    """Return the next slot, and a note."""
     if it.paused:
         return None, "paused"
     try:
@@ -121,7 +121,7 @@ def _look(it: ScheduleInfo) -> tuple[datetime | None, str]:
 
 
 def _local(moment: datetime | None, zone: str) -> str:
-    """A moment as the schedule's own clocks show it; with its offset, for an hour that comes twice."""
+    """Return a time in the schedule's zone, with its offset, because an hour can occur twice."""
     if moment is None:
         return ""
     try:

@@ -1,4 +1,4 @@
-"""`holdfast serve`: an application's jobs over HTTP."""
+"""`holdfast serve`: serve the HTTP API of an application."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def serve(
     host: Annotated[str, typer.Option(metavar="ADDRESS", help="Where to listen.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, metavar="N", help="The port; 0 takes a free one.")] = 8000,
     tick: Annotated[
-        bool, typer.Option("--tick", help="Serve POST /v1/tick too, for those who know HOLDFAST_TICK_SECRETS.")
+        bool, typer.Option("--tick", help="Serve POST /v1/tick too, which needs one of HOLDFAST_TICK_SECRETS.")
     ] = False,
     queues: Queues = None,
     all_queues: AllQueues = False,
@@ -37,10 +37,10 @@ def serve(
     dsn: Dsn = None,
     schema: Schema = None,
 ) -> None:
-    """Serve the HTTP API until stopped. It makes and reads jobs and never runs any, but for --tick.
+    """Serve the HTTP API until stopped. It runs no jobs, except with --tick.
 
     Callers need a token: holdfast tokens create. --queues and --all-queues
-    are for ticks that name no queues.
+    apply to ticks that name no queues.
     """
     from holdfast.web import app
 
@@ -55,14 +55,14 @@ def serve(
     given = {"queues": queues, "log_format": log_format, "log_level": log_level, "dsn": dsn, "schema": schema}
     hf = prepared(target, given, all_queues, runs_jobs=tick)
     made = app(hf, tick_endpoint=tick)
-    first_look(hf.settings)  # a wrong address or an old schema is told now, not to the first caller
+    first_look(hf.settings)  # fails now, not at the first request, if the address is wrong or the schema is old
     _check_rights(hf, tick)
     config = uvicorn.Config(
         made, host, port, log_config=None, access_log=False, server_header=False, ws="none",
         timeout_graceful_shutdown=math.ceil(hf.settings.grace), **server_options(hf.settings),
     )  # fmt: skip
     server = uvicorn.Server(config)
-    sys.setswitchinterval(0.001)  # threads check large bodies; the event loop waits for each of them so long at most
+    sys.setswitchinterval(0.001)  # bounds how long threads that check large bodies delay the event loop
     with _listening(host, port, config.backlog) as listening:
         address, bound = listening.getsockname()[:2]
         keep_what_is_loaded()
@@ -71,7 +71,7 @@ def serve(
 
 
 def _check_rights(hf: Holdfast, tick: bool) -> None:
-    """Rights that are missing are told now: a caller would only hear that the service is not set up."""
+    """Raise ConfigurationError for missing rights, which callers would see only as a 503."""
     from holdfast.store.inspect import Inspections
 
     wanted = {"use_token": "service"} | ({"claim": "worker"} if tick else {})
@@ -84,7 +84,7 @@ def _check_rights(hf: Holdfast, tick: bool) -> None:
 
 
 def _listening(host: str, port: int, backlog: int) -> socket.socket:
-    """It listens already, so that whoever reads where may come at once."""
+    """Return a listening socket, so that clients can connect as soon as the address is logged."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         return socket.create_server((host, port), family=family, backlog=backlog)

@@ -21,7 +21,7 @@ EXACT = 10_000  # above this, record_tick() estimates how many wait
 def tick(
     target: Target,
     *,
-    max_jobs: Annotated[int, typer.Option(min=1, metavar="N", help="Take at most this many jobs.")] = 200,
+    max_jobs: Annotated[int, typer.Option(min=1, metavar="N", help="Claim at most this many jobs.")] = 200,
     per_tenant: Annotated[int, typer.Option(min=1, metavar="N", help="At most this many of one tenant.")] = 25,
     queues: Queues = None,
     all_queues: AllQueues = False,
@@ -32,7 +32,7 @@ def tick(
     dsn: Dsn = None,
     schema: Schema = None,
 ) -> None:
-    """Take a bounded number of jobs, fairly, run them, and exit. Many at once are safe."""
+    """Claim a bounded number of jobs, fairly, run them, and exit. Concurrent ticks are safe."""
     from holdfast.worker.tick import TickWorker
 
     given = {

@@ -1,4 +1,4 @@
-"""`holdfast tokens`: who may call the service."""
+"""`holdfast tokens`: list, create and revoke tokens of the service."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ TenantOnly = Annotated[str | None, typer.Option("--tenant", metavar="NAME", help
 def tokens(
     ctx: typer.Context, *, tenant: TenantOnly = None, as_json: AsJson = False, dsn: Dsn = None, schema: Schema = None
 ) -> None:
-    """List tokens of the service; make and revoke them."""
+    """List tokens of the service; create and revoke them."""
     if ctx.invoked_subcommand is None:
         list_tokens(tenant, as_json, dsn, schema)
 
 
 @group.command("list", epilog="Example: holdfast tokens list --json")
 def list_tokens(tenant: TenantOnly = None, as_json: AsJson = False, dsn: Dsn = None, schema: Schema = None) -> None:
-    """List tokens: how they begin, whether they are valid, whose they are, what for, and when they were last used."""
+    """List tokens: their first characters, state, tenant, scopes, and when they were last used."""
     with _application(dsn, schema) as hf:
         found = hf.tokens.list(tenant=tenant)
     if as_json:
@@ -50,28 +50,29 @@ def _row(it: TokenInfo) -> tuple[Any, ...]:
 
 @group.command(epilog="Example: holdfast tokens create 'web tier' --tenant acme --scopes jobs:read,jobs:write")
 def create(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="For people: who has it.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="For people: who uses it.")],
     *,
-    scopes: Annotated[str, typer.Option(metavar="NAMES", help=f"What for, with commas: {', '.join(SCOPES)}.")],
-    tenant: Annotated[str | None, typer.Option(metavar="NAME", help="Whose jobs it is for.")] = None,
-    all_tenants: Annotated[bool, typer.Option("--all-tenants", help="It is for the jobs of all tenants.")] = False,
+    scopes: Annotated[str, typer.Option(metavar="NAMES", help=f"Separated by commas: {', '.join(SCOPES)}.")],
+    tenant: Annotated[str | None, typer.Option(metavar="NAME", help="The tenant whose jobs it may use.")] = None,
+    all_tenants: Annotated[bool, typer.Option("--all-tenants", help="For the jobs of all tenants.")] = False,
     expires: Annotated[
-        str | None, typer.Option(metavar="TIME", help="How long it is valid, as in 90d. Default: for ever.")
+        str | None, typer.Option(metavar="TIME", help="How long it is valid, as in 90d. Default: forever.")
     ] = None,
     best_priority: Annotated[
         int, typer.Option(min=0, max=3, metavar="N", help="The best priority its jobs may have. Default: 0, any.")
     ] = 0,
     rate: Annotated[
-        float | None, typer.Option(metavar="N", help="Requests a second that each service lets through. Default: any.")
+        float | None,
+        typer.Option(metavar="N", help="Requests a second that each service process accepts. Default: any."),
     ] = None,
     as_json: AsJson = False,
     dsn: Dsn = None,
     schema: Schema = None,
 ) -> None:
-    """Make a token; it is shown once, now."""
+    """Create a token; it is shown once, now."""
     if all_tenants == (tenant is not None):
         given = ", got both" if all_tenants else ""
-        raise UsageError(f"say whose jobs the token is for: --tenant NAME, or --all-tenants{given}")
+        raise UsageError(f"give either --tenant NAME or --all-tenants{given}")
     with _application(dsn, schema) as hf:
         token, made = hf.tokens.create(
             name, tenant=tenant, scopes=[each.strip() for each in scopes.split(",") if each.strip()],
@@ -80,7 +81,7 @@ def create(
     if as_json:
         render.emit_json({**asdict(made), "token": token})
     else:
-        render.tell(f"made token {made.id}; it cannot be shown again:")
+        render.note(f"created token {made.id}; it cannot be shown again:")
         typer.echo(token)
 
 
@@ -90,10 +91,10 @@ def revoke(
     dsn: Dsn = None,
     schema: Schema = None,
 ) -> None:
-    """Let a token open nothing more; running services forget it within seconds."""
+    """Revoke a token; running services stop accepting it within seconds."""
     with _application(dsn, schema) as hf:
         was = hf.tokens.revoke(id_)
-    render.say(f"revoked token {id_}" if was else f"token {id_} was not valid any more")
+    render.echo(f"revoked token {id_}" if was else f"token {id_} was already invalid")
 
 
 def _application(dsn: str | None, schema: str | None) -> Holdfast:

@@ -20,18 +20,18 @@ BAR = 24
 
 def top(
     *,
-    once: Annotated[bool, typer.Option("--once", help="One picture, and exit.")] = False,
-    every: Annotated[float, typer.Option(min=0.1, metavar="SECONDS", help="How often to look.")] = 1.0,
+    once: Annotated[bool, typer.Option("--once", help="Print one snapshot and exit.")] = False,
+    every: Annotated[float, typer.Option(min=0.1, metavar="SECONDS", help="Time between updates.")] = 1.0,
     as_json: AsJson = False,
     dsn: Dsn = None,
     schema: Schema = None,
 ) -> None:
     """Watch queues, tenants' shares, limits in use and workers; Ctrl-C ends it.
 
-    Looking costs the same however much waits: of large tables ~ marks
-    an estimate. Claimed is what workers have: jobs that run, and a few
-    that come next. Where there is no terminal, and with --json, it shows
-    one picture.
+    The cost does not depend on how many jobs wait: ~ marks an estimate
+    for a large table. Claimed jobs are those that run, and a few that
+    come next. Without a terminal, and with --json, it prints one
+    snapshot.
     """
     with Database(dsn, schema) as db:
         if as_json:
@@ -43,7 +43,7 @@ def top(
 
 
 def look(db: Database) -> dict[str, Any]:
-    """One picture: each part as a list, the busiest first."""
+    """Return a snapshot: each part as a list, the busiest first."""
     running, workers = db.run(db.flow.running()), db.run(db.inspect.workers())
     for worker in workers:
         worker["running"] = sum(each["running"] for each in running if each["worker"] == worker["id"])
@@ -98,7 +98,7 @@ def _watch(db: Database, every: float) -> None:
 
 
 def draw(now: dict[str, Any], before: dict[str, Any] | None) -> RenderableType:
-    """The picture; with the one before it, how many jobs end in a second."""
+    """Render a snapshot; with the previous one, also how many jobs end in a second."""
     parts: list[RenderableType] = [_head(now, before)]
     tables = {
         "queues": (("queue", "#ready", "#claimed", "note"), [_queue(each) for each in now["queues"][:SHOWN]]),
@@ -107,7 +107,10 @@ def draw(now: dict[str, Any], before: dict[str, Any] | None) -> RenderableType:
             ("key", "use", "rate", "~breaker", "~paused", "#throttled", "~note"),
             map(limits.row, now["limits"]),
         ),
-        "workers": (("worker", "#claimed", "#slots", "~queues", "heard of"), map(_worker, _living_first(now)[:SHOWN])),
+        "workers": (
+            ("worker", "#claimed", "#slots", "~queues", "last heartbeat"),
+            map(_worker, _living_first(now)[:SHOWN]),
+        ),
     }
     more = {"queues": len(now["queues"][SHOWN:]), "tenants": now["more_tenants"], "limits": now["more_limits"],
             "workers": len(now["workers"][SHOWN:])}  # fmt: skip
@@ -123,16 +126,16 @@ def draw(now: dict[str, Any], before: dict[str, Any] | None) -> RenderableType:
 def _head(now: dict[str, Any], before: dict[str, Any] | None) -> Text:
     alive = [worker for worker in now["workers"] if worker["alive"]]
     slots = sum(worker["concurrency"] for worker in alive)
-    # A worker claims a little ahead, and what has ended stays claimed until that is stored.
+    # A worker claims a few jobs ahead, and ended jobs stay claimed until their outcome is stored.
     busy = sum(min(worker["running"], worker["concurrency"]) for worker in alive)
     more = sum(worker["running"] for worker in alive) - busy
     ahead = f", {more:,} claimed ahead" if more else ""
-    told = [render.when(now["at"]), render.plural(len(alive), "worker"), f"{busy:,} of {slots:,} slots busy{ahead}"]
+    parts = [render.when(now["at"]), render.plural(len(alive), "worker"), f"{busy:,} of {slots:,} slots busy{ahead}"]
     if now["later"]:
-        told.append(f"{render.about(now['later'], estimated=now['later_estimated'])} later")
+        parts.append(f"{render.about(now['later'], estimated=now['later_estimated'])} later")
     if before is not None:
-        told.append(f"{_ended(now, before):,.0f} ended a second")
-    return Text("  ".join(told), "bold", no_wrap=True, overflow="ellipsis")
+        parts.append(f"{_ended(now, before):,.0f} ended a second")
+    return Text("  ".join(parts), "bold", no_wrap=True, overflow="ellipsis")
 
 
 def _ended(now: dict[str, Any], before: dict[str, Any]) -> float:
@@ -154,8 +157,8 @@ def _tenant(tenant: dict[str, Any]) -> tuple[Any, ...]:
 
 def _worker(worker: dict[str, Any]) -> tuple[Any, ...]:
     state = ", stopping" if worker["stopping"] else "" if worker["alive"] else ", lost"
-    heard = Text(f"{render.duration(worker['heartbeat_age'])} ago{state}", "" if worker["alive"] else "red")
-    return (worker["id"], worker["running"], worker["concurrency"], worker["queues"], heard)
+    heartbeat = Text(f"{render.duration(worker['heartbeat_age'])} ago{state}", "" if worker["alive"] else "red")
+    return (worker["id"], worker["running"], worker["concurrency"], worker["queues"], heartbeat)
 
 
 def _living_first(now: dict[str, Any]) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""`holdfast usage`: what tenants and tasks used, by the minute or longer."""
+"""`holdfast usage`: usage of tenants and tasks, by minute, hour or day."""
 
 from __future__ import annotations
 
@@ -30,32 +30,32 @@ def usage(
 ) -> None:
     """Show runs, failures, run seconds and queue seconds of each tenant and task.
 
-    A run is an attempt that has ended, whatever came of it; what was given back
-    or put off is none.
+    A run is an attempt that has ended, whatever its outcome. Released and
+    snoozed attempts do not count.
     """
     names = [each for each in by.replace(" ", "").split(",") if each]
     with Database(dsn, schema) as db:
-        asked = db.telemetry.usage(names, since=seconds(since, "--since"), tenant=tenant, task=task, limit=limit)
-        found = db.run(asked)
+        call = db.telemetry.usage(names, since=seconds(since, "--since"), tenant=tenant, task=task, limit=limit)
+        found = db.run(call)
     if as_json:
-        render.emit_json([_told(each) for each in found])
+        render.emit_json([_item(each) for each in found])
         return
     columns = (*names, "#runs", "#failures", "#run seconds", "#queue seconds")
     render.show_table(columns, map(_row, found), empty=f"nothing was run in the last {since}")
 
 
-def _told(used: Usage) -> dict[str, Any]:
-    by = {name: None if value == "" else value for name, value in used.by.items()}  # of no tenant
-    return by | {name: getattr(used, name) for name in ("runs", "failures", "run_seconds", "queue_seconds")}
+def _item(usage: Usage) -> dict[str, Any]:
+    by = {name: None if value == "" else value for name, value in usage.by.items()}  # '' is no tenant
+    return by | {name: getattr(usage, name) for name in ("runs", "failures", "run_seconds", "queue_seconds")}
 
 
-def _row(used: Usage) -> tuple[Any, ...]:
-    by = (_shown(name, value) for name, value in used.by.items())
-    return (*by, used.runs, used.failures, f"{used.run_seconds:,.1f}", f"{used.queue_seconds:,.1f}")
+def _row(usage: Usage) -> tuple[Any, ...]:
+    by = (_cell(name, value) for name, value in usage.by.items())
+    return (*by, usage.runs, usage.failures, f"{usage.run_seconds:,.1f}", f"{usage.queue_seconds:,.1f}")
 
 
-def _shown(name: str, value: Any) -> Any:
-    """Times as the database told them: it summed by its days, which need not be those of this machine."""
+def _cell(name: str, value: Any) -> Any:
+    """Format a value. Times stay in the database's zone, whose days the sums are for."""
     if isinstance(value, datetime):
         return value.strftime(_TIMES[name])
     return "(none)" if value == "" else value

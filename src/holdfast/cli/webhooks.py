@@ -1,11 +1,11 @@
-"""`holdfast webhooks`: endpoints and their secrets, deliveries and how they went."""
+"""`holdfast webhooks`: manage endpoints, their secrets and deliveries."""
 
 from __future__ import annotations
 
 import enum
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Any
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 LEFT = {
     "unknown": "there is no such delivery",
-    "running": "it runs at this moment",
+    "running": "it is being delivered now",
     "disabled": "its endpoint is disabled; first: holdfast webhooks enable ENDPOINT",
 }
 
@@ -32,7 +32,7 @@ group = Commands(invoke_without_command=True)
 
 
 class DeliveryStatus(enum.StrEnum):
-    """How a delivery stands."""
+    """The status of a delivery."""
 
     PENDING = "PENDING"
     DELIVERED = "DELIVERED"
@@ -44,10 +44,10 @@ TenantOnly = Annotated[str | None, typer.Option("--tenant", metavar="NAME", help
 EndpointOnly = Annotated[str | None, typer.Option("--endpoint", metavar="ID", help="Only those to this endpoint.")]
 EventOnly = Annotated[str | None, typer.Option("--event", metavar="ID", help="Only those of this event.")]
 TypeOnly = Annotated[str | None, typer.Option("--type", metavar="TYPE", help="Only those of events of this type.")]
-Since = Annotated[str | None, typer.Option(metavar="TIME", help="Made since then: 2h (ago), or 2026-01-31T12:00.")]
-Until = Annotated[str | None, typer.Option(metavar="TIME", help="Made before then: 30m (ago), or 2026-01-31T13:00.")]
+Since = Annotated[str | None, typer.Option(metavar="TIME", help="Created since: 2h (ago), or 2026-01-31T12:00.")]
+Until = Annotated[str | None, typer.Option(metavar="TIME", help="Created before: 30m (ago), or 2026-01-31T13:00.")]
 SecretStdin = Annotated[
-    bool, typer.Option("--secret-stdin", help="Read the secret from standard input. Default: one is made.")
+    bool, typer.Option("--secret-stdin", help="Read the secret from standard input. Default: generate one.")
 ]
 
 
@@ -60,7 +60,7 @@ def endpoints(
     dsn: Dsn = None,
     schema: Schema = None,
 ) -> None:
-    """List endpoints; add and change them, exchange their secrets, look at deliveries and send them again."""
+    """List endpoints; add and change them, rotate their secrets, show deliveries and send them again."""
     if ctx.invoked_subcommand is None:
         _list(tenant, as_json, dsn, schema)
 
@@ -75,7 +75,7 @@ def _list(tenant: str | None, as_json: bool, dsn: str | None, schema: str | None
     with _application(dsn, schema) as hf:
         found = hf.webhooks.list(tenant=tenant)
     if as_json:
-        render.emit_json([_told(it) for it in found])
+        render.emit_json([_without_secret(it) for it in found])
         return
     columns = ("id", "state", "~url", "~tenant", "~events", "#failures", "last success", "last failure")
     render.show_rows(columns, map(_endpoint_row, found), head=3, empty="there are no endpoints")
@@ -96,14 +96,16 @@ def _state(it: Endpoint) -> str:
 def add(
     url: Annotated[str, typer.Argument(metavar="URL", help="Where to post to; https unless --dev.")],
     *,
-    tenant: Annotated[str | None, typer.Option(metavar="NAME", help="Whose events. Default: those of nobody.")] = None,
+    tenant: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Whose events. Default: events without a tenant.")
+    ] = None,
     event: Annotated[
         list[str] | None,
         typer.Option("--event", metavar="TYPE", help="A type, or order.* for a kind; may be repeated. Default: all."),
     ] = None,
-    prefix: Annotated[str, typer.Option(metavar="NAME", help="Of the headers: X-NAME-Signature.")] = "Holdfast",
+    prefix: Annotated[str, typer.Option(metavar="NAME", help="Prefix of the headers: X-NAME-Signature.")] = "Holdfast",
     timeout: Annotated[str, typer.Option(metavar="TIME", help="For a whole delivery.")] = "30s",
-    dev: Annotated[bool, typer.Option("--dev", help="For development: http and private addresses will do.")] = False,
+    dev: Annotated[bool, typer.Option("--dev", help="For development: allow http and private addresses.")] = False,
     description: Annotated[str | None, typer.Option(metavar="TEXT", help="For people.")] = None,
     secret_stdin: SecretStdin = False,
     as_json: AsJson = False,
@@ -119,7 +121,7 @@ def add(
     if as_json:
         render.emit_json(asdict(made))
     else:
-        render.say(f"added endpoint {made.id}")
+        render.echo(f"added endpoint {made.id}")
         _show_secret(made.secret or "")
 
 
@@ -129,7 +131,7 @@ def show(endpoint: EndpointId, as_json: AsJson = False, dsn: Dsn = None, schema:
     with _application(dsn, schema) as hf:
         it = hf.webhooks.get(endpoint)
     if as_json:
-        render.emit_json(_told(it))
+        render.emit_json(_without_secret(it))
         return
     render.show_fields({
         "id": it.id, "state": _state(it), "reason": it.disabled_reason, "breaker open until": it.breaker_open_until,
@@ -149,21 +151,21 @@ def update(
     event: Annotated[
         list[str] | None,
         typer.Option(
-            "--event", metavar="TYPE", help="A type, or order.* for a kind; may be repeated: these, no others."
+            "--event", metavar="TYPE", help="A type, or order.* for a kind; may be repeated. Replaces the list."
         ),
     ] = None,
     all_events: Annotated[bool, typer.Option("--all-events", help="Events of all types.")] = False,
-    prefix: Annotated[str | None, typer.Option(metavar="NAME", help="Of the headers: X-NAME-Signature.")] = None,
+    prefix: Annotated[str | None, typer.Option(metavar="NAME", help="Prefix of the headers: X-NAME-Signature.")] = None,
     timeout: Annotated[str | None, typer.Option(metavar="TIME", help="For a whole delivery.")] = None,
     dev: Annotated[
-        bool | None, typer.Option("--dev/--no-dev", help="For development: http and private addresses will do.")
+        bool | None, typer.Option("--dev/--no-dev", help="For development: allow http and private addresses.")
     ] = None,
     description: Annotated[str | None, typer.Option(metavar="TEXT", help="For people; '' for none.")] = None,
     as_json: AsJson = False,
     dsn: Dsn = None,
     schema: Schema = None,
 ) -> None:
-    """Change an endpoint; what is not given stays."""
+    """Change an endpoint; options that are not given stay as they are."""
     if event and all_events:
         raise UsageError("give either --event or --all-events")
     given: dict[str, Any] = {"url": url, "events": event or None, "prefix": prefix, "dev": dev,
@@ -172,13 +174,13 @@ def update(
     change |= {"events": None} if all_events else {}
     change |= {} if description is None else {"description": description or None}
     if not change:
-        raise UsageError("say what to change, as in --timeout 10s; --help lists what can be")
+        raise UsageError("nothing to change; give an option such as --timeout 10s, see --help")
     with _application(dsn, schema) as hf:
         changed = hf.webhooks.update(endpoint, **change)
     if as_json:
-        render.emit_json(_told(changed))
+        render.emit_json(_without_secret(changed))
     else:
-        render.say(f"changed endpoint {changed.id}")
+        render.echo(f"changed endpoint {changed.id}")
 
 
 @group.command(epilog="Example: holdfast webhooks rotate 018f2c5e-7d1a-7c3b-9f00-2a4b6c8d0e1f --keep-old 2d")
@@ -186,14 +188,14 @@ def rotate(
     endpoint: EndpointId,
     *,
     keep_old: Annotated[
-        str, typer.Option("--keep-old", metavar="TIME", help="How long the secrets before it are valid too.")
+        str, typer.Option("--keep-old", metavar="TIME", help="How long the previous secrets stay valid.")
     ] = "1d",
     secret_stdin: SecretStdin = False,
     as_json: AsJson = False,
     dsn: Dsn = None,
     schema: Schema = None,
 ) -> None:
-    """Give an endpoint a new secret, shown once, now; the old one is valid for a while."""
+    """Give an endpoint a new secret, shown once, now; the old one stays valid for a while."""
     with _application(dsn, schema) as hf:
         secret = hf.webhooks.rotate(endpoint, keep_old_for=seconds(keep_old, "--keep-old"), secret=_typed(secret_stdin))
         until = hf.webhooks.get(endpoint).old_secrets_until
@@ -201,7 +203,7 @@ def rotate(
         render.emit_json({"id": endpoint, "secret": secret, "old_secrets_until": until})
         return
     _show_secret(secret)
-    render.tell(
+    render.note(
         "the old one is no longer valid" if until is None else f"the old one is valid until {render.when(until)}"
     )
 
@@ -210,7 +212,9 @@ def rotate(
 def try_out(
     endpoint: EndpointId,
     *,
-    wait: Annotated[str, typer.Option(metavar="TIME", help="How long to wait for the answer; 0 does not.")] = "40s",
+    wait: Annotated[
+        str, typer.Option(metavar="TIME", help="How long to wait for the response; 0 does not wait.")
+    ] = "40s",
     as_json: AsJson = False,
     dsn: Dsn = None,
     schema: Schema = None,
@@ -224,9 +228,9 @@ def try_out(
     if as_json:
         render.emit_json(it)
     elif it.status == "PENDING":
-        render.say(f"delivery {id_} has not ended: {why}")
+        render.echo(f"delivery {id_} has not ended: {why}")
     else:
-        render.say(f"{it.status.lower()}: " + (it.error or f"the endpoint answered {it.http_status}"))
+        render.echo(f"{it.status.lower()}: " + (it.error or f"the endpoint returned {it.http_status}"))
     if it.status == "FAILED" or (it.status == "PENDING" and longest):
         raise typer.Exit(1)
 
@@ -268,7 +272,7 @@ def deliveries(
                "~endpoint")  # fmt: skip
     render.show_rows(columns, map(_delivery_row, found), head=4, empty="no deliveries match")
     if len(found) == limit:
-        render.tell(f"these are the newest {limit}; --limit shows more")
+        render.note(f"these are the newest {limit}; --limit shows more")
 
 
 def _delivery_row(it: DeliveryInfo) -> tuple[Any, ...]:
@@ -283,19 +287,19 @@ def delivery(
     dsn: Dsn = None,
     schema: Schema = None,
 ) -> None:
-    """Show what was sent in a delivery and what was answered."""
+    """Show what a delivery sent, and the response."""
     with _application(dsn, schema) as hf:
         it = _delivery(hf, id_)
     if as_json:
         render.emit_json(it)
         return
-    answered = None if it.response_body is None else it.response_body.decode(errors="backslashreplace")
+    body = None if it.response_body is None else it.response_body.decode(errors="backslashreplace")
     render.show_fields({
         "id": it.id, "status": it.status, "job": it.job_status, "endpoint": it.endpoint, "tenant": it.tenant,
         "event": it.event, "type": it.event_type, "attempts": f"{it.attempts} of {it.max_attempts}",
         "made": it.created_at, "next try": it.next_attempt_at, "delivered": it.delivered_at,
         "ended": None if it.delivered_at else it.finished_at, "error": it.error, "sent": it.body,
-        "http status": it.http_status, "answer's headers": it.response_headers, "answer": answered,
+        "http status": it.http_status, "response headers": it.response_headers, "response": body,
     })  # fmt: skip
 
 
@@ -319,7 +323,7 @@ def redeliver(
 ) -> None:
     """Send deliveries again: failed ones with fresh attempts, delivered ones anew, waiting ones at once."""
     if every == bool(ids):
-        raise UsageError("say which deliveries: their ids, or --all with --endpoint, --tenant, --since or --until")
+        raise UsageError("give delivery ids, or --all with --endpoint, --tenant, --since or --until")
     which: Which = {"endpoint": endpoint, "tenant": tenant, "event_type": type_, "since": _moment(since, "--since"),
              "until": _moment(until, "--until")}  # fmt: skip
     if ids and any(value is not None for value in which.values()):
@@ -328,29 +332,28 @@ def redeliver(
     if every and not yes:
         typer.confirm(f"send every {status} delivery that matches again?", abort=True, err=True)
     with _application(dsn, schema) as hf:
-        answers = list(hf.webhooks.redeliver_all(**which) if every else hf.webhooks.redeliver(*ids or ()))
-    _tell(answers, as_json)
+        results = list(hf.webhooks.redeliver_all(**which) if every else hf.webhooks.redeliver(*ids or ()))
+    _report(results, as_json)
 
 
-def _tell(answers: Iterable[Redelivered], as_json: bool) -> None:
-    answers = list(answers)
-    left = [each for each in answers if each.outcome in LEFT]
+def _report(results: Sequence[Redelivered], as_json: bool) -> None:
+    left = [each for each in results if each.outcome in LEFT]
     if as_json:
-        render.emit_json(answers)
+        render.emit_json(results)
     else:
-        render.say(f"{render.plural(len(answers) - len(left), 'delivery')} will be sent")
+        render.echo(f"{render.plural(len(results) - len(left), 'delivery')} will be sent")
     for each in left:
-        render.tell(f"left {each.id} alone: {LEFT[each.outcome]}", "yellow")
+        render.note(f"skipped {each.id}: {LEFT[each.outcome]}", "yellow")
     if left:
         raise typer.Exit(1)
 
 
 @group.command(epilog="Example: holdfast webhooks enable 018f2c5e-7d1a-7c3b-9f00-2a4b6c8d0e1f")
 def enable(endpoint: EndpointId, dsn: Dsn = None, schema: Schema = None) -> None:
-    """Let deliveries go to an endpoint again, and close its breaker."""
+    """Enable deliveries to an endpoint, and close its breaker."""
     with _application(dsn, schema) as hf:
         hf.webhooks.enable(endpoint)
-    render.say(f"enabled endpoint {endpoint}")
+    render.echo(f"enabled endpoint {endpoint}")
 
 
 @group.command(epilog="Example: holdfast webhooks disable 018f2c5e-7d1a-7c3b-9f00-2a4b6c8d0e1f --reason 'moves'")
@@ -361,10 +364,10 @@ def disable(
     dsn: Dsn = None,
     schema: Schema = None,
 ) -> None:
-    """Deliver nothing more to an endpoint; deliveries that wait fail when their turn comes."""
+    """Disable deliveries to an endpoint; waiting ones fail when they are due."""
     with _application(dsn, schema) as hf:
         hf.webhooks.disable(endpoint, reason)
-    render.say(f"disabled endpoint {endpoint}")
+    render.echo(f"disabled endpoint {endpoint}")
 
 
 @group.command(epilog="Example: holdfast webhooks remove 018f2c5e-7d1a-7c3b-9f00-2a4b6c8d0e1f --yes")
@@ -375,12 +378,12 @@ def remove(endpoint: EndpointId, *, yes: Yes = False, dsn: Dsn = None, schema: S
         if not yes:
             typer.confirm(f"remove endpoint {it.id} ({it.url})?", abort=True, err=True)
         hf.webhooks.remove(it.id)
-    render.say(f"removed endpoint {it.id}")
+    render.echo(f"removed endpoint {it.id}")
 
 
 @group.command(epilog="Example: holdfast webhooks key")
 def key() -> None:
-    """Make a key for HOLDFAST_SECRET_KEYS, which seals secrets in the database."""
+    """Generate a key for HOLDFAST_SECRET_KEYS, which encrypts secrets in the database."""
     from holdfast.effects.seal import new_key
 
     typer.echo(new_key())
@@ -395,20 +398,20 @@ def _application(dsn: str | None, schema: str | None) -> Holdfast:
 def _delivery(hf: Holdfast, id_: str) -> DeliveryInfo:
     found = hf.webhooks.delivery(id_)
     if found is None:
-        raise HoldfastError(f"there is no delivery {id_}; those that have ended are dropped with history")
+        raise HoldfastError(f"there is no delivery {id_}; history may have been pruned")
     return found
 
 
-def _told(it: Endpoint) -> dict[str, Any]:
-    told = asdict(it)
-    told.pop("secret")
-    return told
+def _without_secret(it: Endpoint) -> dict[str, Any]:
+    fields = asdict(it)
+    fields.pop("secret")
+    return fields
 
 
 def _show_secret(secret: str) -> None:
-    """The secret alone on standard output's last line, for scripts that cut it off there."""
-    render.tell("its secret, which cannot be shown again:")
-    render.say(secret)
+    """Print the secret alone on the last line of standard output, for scripts."""
+    render.note("its secret, which cannot be shown again:")
+    render.echo(secret)
 
 
 def _typed(wanted: bool) -> str | None:
@@ -420,7 +423,7 @@ def _line(text: str | None) -> str:
 
 
 def _moment(text: str | None, option: str) -> datetime | None:
-    """A time as people write it: so long ago, or a date and time, of this machine's zone unless it says one."""
+    """Parse a duration before now, or a date and time, in this machine's zone by default."""
     if text is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""`holdfast why`: says in one sentence why a job does not run, and then everything that is in its way."""
+"""`holdfast why`: explain in one sentence why a job does not run, and list everything that holds it up."""
 
 from __future__ import annotations
 
@@ -24,30 +24,30 @@ def why(
     dsn: Dsn = None,
     schema: Schema = None,
 ) -> None:
-    """Say why a job does not run: one sentence, then what is in its way, the hardest first; exit 1 when it is unknown.
+    """Explain why a job does not run: one sentence, then all reasons, the hardest first; exit 1 when it is unknown.
 
-    A pause and who made it, a limit that is full and which jobs hold it,
-    a rate, an open breaker, no worker, its time that has not come,
-    jobs before it; or where it runs, or how it ended.
+    A pause and who made it, a full limit and the jobs that hold it,
+    a rate, an open breaker, no worker, a later start time, jobs before
+    it; or where it runs, or how it ended.
     """
     with Database(dsn, schema) as db:
-        told = db.run(db.flow.why(job_id(id_)))
+        found = db.run(db.flow.why(job_id(id_)))
     if as_json:
-        render.emit_json(told)
+        render.emit_json(found)
     else:
-        sentence = f"job {told.id}: {told.sentence}" if told.status is None else f"{told.status}: {told.sentence}"
+        sentence = f"job {found.id}: {found.sentence}" if found.status is None else f"{found.status}: {found.sentence}"
         render.show_wrapped(Text(render.printable(sentence)), first="", then="")
-        for place, reason in enumerate(told.reasons, 1):
-            _show(f"{place}. {reason.kind}", _short(reason, told.id), alone=len(told.reasons) == 1)
-        for note in told.notes:
+        for place, reason in enumerate(found.reasons, 1):
+            _show(f"{place}. {reason.kind}", _short(reason, found.id), alone=len(found.reasons) == 1)
+        for note in found.notes:
             _show(f"   {note.kind}", note, alone=False)
-    if told.status is None:
+    if found.status is None:
         raise typer.Exit(1)
 
 
 def _show(name: str, reason: Reason, *, alone: bool) -> None:
-    """A reason and its facts; the sentence has said it already when it is the only one."""
-    render.say("")
+    """Print a reason and its facts. The sentence above already contains the text of an only reason."""
+    render.echo("")
     if not alone:
         whole = Text.assemble((name, "bold"), f"  {render.printable(reason.text)}")
         render.show_wrapped(whole, first="", then="   ")
@@ -58,23 +58,23 @@ def _show(name: str, reason: Reason, *, alone: bool) -> None:
 
 
 def _short(reason: Reason, id_: str) -> Reason:
-    """Of what a webhook's receiver answered only the status: the rest is long, and has a command of its own."""
+    """Reduce a webhook's response to its status; `webhooks delivery` shows all of it."""
     error: dict[str, Any] = reason.facts.get("error") or {}
     match error.get("details"):
         case {"response": {"http_status": status}}:
             rest = {name: value for name, value in error.items() if name != "details"}
-            facts = {"error": rest, "http_status": status, "answer": f"see: holdfast webhooks delivery {id_}"}
+            facts = {"error": rest, "http_status": status, "response": f"see: holdfast webhooks delivery {id_}"}
             return replace(reason, facts={**reason.facts, **facts})
     return reason
 
 
 def _lines(value: Any) -> list[str]:
-    """A fact: one line, or one for each of several things."""
+    """Return the lines of a fact: one for each item of a list."""
     return [_words(each) for each in value] if isinstance(value, list) else [_words(value)]
 
 
 def _named(name: str, words: str) -> str:
-    """A worker's id says what it is."""
+    """Prefix a value with its name, unless it starts with it, as a worker's id does."""
     return words if words.startswith(f"{name}-") else f"{name.replace('_', ' ')} {words}"
 
 

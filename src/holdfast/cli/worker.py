@@ -1,4 +1,4 @@
-"""`holdfast worker`: runs an application's jobs in this process, or in several that are kept running."""
+"""`holdfast worker`: run an application's jobs in this process, or in several supervised ones."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 log = logs.get("cli")
-PATIENCE = 2.0  # seconds to ask the database which queues it knows
+PATIENCE = 2.0  # seconds for reading the known queues from the database
 
 Queues = Annotated[
     str | None,
@@ -36,7 +36,7 @@ Queues = Annotated[
 ]
 AllQueues = Annotated[
     bool,
-    typer.Option("--all-queues", help="Serve every queue that a task of the application names, and that of webhooks."),
+    typer.Option("--all-queues", help="Serve every queue of the application's tasks, and that of webhooks."),
 ]
 Concurrency = Annotated[int | None, typer.Option(metavar="N", help="Jobs to run at once in each process.")]
 Grace = Annotated[float | None, typer.Option(metavar="SECONDS", help="How long running jobs may take to finish.")]
@@ -58,7 +58,7 @@ def worker(
         float | None, typer.Option(metavar="SECONDS", help="How long a claim holds without renewal.")
     ] = None,
     renew: Annotated[float | None, typer.Option(metavar="SECONDS", help="Time between renewals.")] = None,
-    poll: Annotated[float | None, typer.Option(metavar="SECONDS", help="Time between looks at an empty queue.")] = None,
+    poll: Annotated[float | None, typer.Option(metavar="SECONDS", help="Time between polls of an empty queue.")] = None,
     grace: Grace = None,
     log_format: LogFormat = None,
     log_level: LogLevel = None,
@@ -70,7 +70,7 @@ def worker(
 ) -> None:
     """Run an application's jobs until stopped; a second Ctrl-C or SIGTERM stops at once.
 
-    Options win over what the application or the environment says.
+    Options override the application's settings and the environment.
     """
     given = {
         "queues": queues, "concurrency": concurrency, "lease": lease, "renew": renew, "poll": poll,
@@ -87,20 +87,20 @@ def worker(
 
 
 def child_command(target: str, given: Mapping[str, object], *flags: str) -> list[str]:
-    """The command of a worker process that ends with this one; what is None is left to it."""
+    """Return the command of a worker process that ends with this one. Options that are None are left out."""
     options = [f"--{name.replace('_', '-')}={value}" for name, value in given.items() if value is not None]
     return [sys.executable, "-m", "holdfast.cli", "worker", target, *options, *flags, "--stop-with-stdin"]
 
 
 def configure_logs(settings: Settings) -> None:
-    """Sends log lines to standard error, as the settings say."""
+    """Configure logging to standard error from the settings."""
     logs.configure(settings.log_format, settings.log_level)
 
 
 def _supervise(target: str, processes: int, given: Mapping[str, object], all_queues: bool) -> int:
     from holdfast.worker.supervise import Supervisor
 
-    # The rest is judged by the processes, together with what the application says.
+    # The worker processes check the remaining options, together with the application's settings.
     configure_logs(Settings.load(log_format=given["log_format"], log_level=given["log_level"]))
     command = child_command(target, given, *(["--all-queues"] if all_queues else []))
     return asyncio.run(Supervisor(command, processes).run())
@@ -115,7 +115,7 @@ def _work(target: str, given: Mapping[str, object], all_queues: bool, supervisor
 
 
 def prepared(target: str, given: Mapping[str, object], all_queues: bool, *, runs_jobs: bool = True) -> Holdfast:
-    """The application, told what the options say; logs are on."""
+    """Return the application with the options applied, and configure logging."""
     from holdfast.cli.load import load_app, redirect
 
     hf = load_app(target)
@@ -134,36 +134,37 @@ def _task_queues(hf: Holdfast) -> list[str]:
 
 
 def _every_queue(hf: Holdfast) -> list[str]:
-    """Those of the application's tasks, and that of webhooks where they can be delivered."""
+    """Return the queues of the application's tasks, and that of webhooks if it can deliver them."""
     return sorted({*_task_queues(hf), *([QUEUE] if hf.webhooks.can_deliver else [])})
 
 
 def _warn_of_other_database(code: str, option: object, hf: Holdfast) -> None:
-    """What the code enqueues elsewhere goes where the code says, and commands look where they are told."""
+    """Warn if the code's DSN differs from the option or the environment: jobs would be enqueued elsewhere."""
     environment = Settings.load().dsn
     other = str(option or environment)
     if code == environment or not (code and other) or connect.same_database(code, other):
         return
-    said = {"--dsn" if option else "HOLDFAST_DSN": shareable(other), "served": shareable(hf.settings.dsn)}
-    logs.event(log, logging.WARNING, "the code names another database", code=shareable(code), **said,
+    fields = {"--dsn" if option else "HOLDFAST_DSN": shareable(other), "served": shareable(hf.settings.dsn)}
+    logs.event(log, logging.WARNING, "the code names another database", code=shareable(code), **fields,
                hint="Holdfast() without a DSN takes HOLDFAST_DSN")  # fmt: skip
 
 
 def _warn_of_unknown_queues(hf: Holdfast) -> None:
-    """A worker of a queue that is misspelt would wait for ever, so it is said when neither the code nor the database
-    knows the name. Another worker's word does not count: it may have the same slip."""
+    """Warn of queues that neither the code nor the database knows: the worker would wait forever.
+
+    The queues of other workers do not count, because they may have the same typo."""
     known = [*_task_queues(hf), QUEUE]
     unknown = [name for name in hf.settings.queue_list if name not in known]
     if unknown:
         names = sorted({*known, *_queues_in_database(hf.settings)})
         for name in (each for each in unknown if each not in names):
-            meant = difflib.get_close_matches(name, names, n=1)
-            hint = f"did you mean {meant[0]}?" if meant else "no task names it, and no job waits in it"
+            near = difflib.get_close_matches(name, names, n=1)
+            hint = f"did you mean {near[0]}?" if near else "no task uses it, and no job waits in it"
             logs.event(log, logging.WARNING, "queue unknown", queue=name, hint=hint)
 
 
 def _queues_in_database(settings: Settings) -> list[str]:
-    """Those of its tasks and jobs; none where it cannot be asked at once. The worker itself waits for its database."""
+    """Return the queues of the database's tasks and jobs, or none if it is not reachable within PATIENCE."""
     from holdfast.store.flow import FlowCalls
     from holdfast.store.pools import SyncPool
 
@@ -178,7 +179,7 @@ def _queues_in_database(settings: Settings) -> list[str]:
 
 
 def _warn_of_unserved(hf: Holdfast) -> None:
-    """A worker that serves none of its tasks' queues looks idle and healthy, so it is said here."""
+    """Warn of task queues that this worker does not serve: it would look idle and healthy."""
     if not hf.tasks.keys() - {TASK}:
         logs.event(log, logging.WARNING, "no tasks are registered", hint="import the modules that define them")
     elsewhere = sorted(set(_task_queues(hf)) - {"default", *hf.served(hf.settings).queue_list})
@@ -188,7 +189,7 @@ def _warn_of_unserved(hf: Holdfast) -> None:
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """Runs a worker to its end. A loop with a thread left is not closed: that would wait for the thread."""
+    """Run a worker to its end. A loop with a running thread is not closed, because closing waits for it."""
     runner = asyncio.Runner(loop_factory=_loop_factory())
     try:
         return runner.run(_with_own_threads(work))
@@ -198,7 +199,7 @@ def run(work: Coroutine[Any, Any, T]) -> T:
 
 
 async def _with_own_threads(work: Coroutine[Any, Any, T]) -> T:
-    """Gives the loop a thread pool that can be left behind; the loop's own is waited for when it closes."""
+    """Give the loop an executor that can be abandoned. The loop waits for its own when it closes."""
     threads = ThreadPoolExecutor(thread_name_prefix="holdfast-loop")
     asyncio.get_running_loop().set_default_executor(threads)
     try:

@@ -1,4 +1,4 @@
-"""The client: the application object, its tasks, and what enqueue returns."""
+"""The client: the application object, its tasks, and handles of jobs."""
 
 from holdfast.client.app import Holdfast
 from holdfast.client.batch import Batch

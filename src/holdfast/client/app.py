@@ -1,4 +1,4 @@
-"""Holdfast: the application object. It registers tasks, enqueues and looks after jobs."""
+"""Holdfast: the application object. It registers tasks, and enqueues and manages jobs."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Decorator:
-    """What `hf.task(...)` returns: turns a handler into a Task, keeping its arguments' types."""
+    """Returned by `hf.task(...)`: turns a handler into a Task, keeping its arguments' types."""
 
     def __init__(self, register: Callable[..., Task[Any, Any]]) -> None:
         self._register = register
@@ -67,8 +67,8 @@ class Decorator:
 class Holdfast(FlowControl, Outbox):
     """One application's jobs: `hf = Holdfast()`, then `@hf.task()` on its handlers.
 
-    Settings come from the environment (HOLDFAST_DSN and so on); values given here win. Nothing connects before the
-    first call that needs the database.
+    Settings come from the environment (HOLDFAST_DSN and so on); arguments override them. It connects with the first
+    call that needs the database.
     """
 
     def __init__(self, dsn: str | None = None, **settings: Any) -> None:
@@ -79,42 +79,41 @@ class Holdfast(FlowControl, Outbox):
         self.errors = ErrorTable()
         self.around_enqueues = Around()
         self.around_attempts = Around(may_swallow=True)
-        self.on_failure: list[Callable[[Failure], None]] = []  # told of every failed attempt, on the worker's loop
+        self.on_failure: list[Callable[[Failure], None]] = []  # called for every failed attempt, on the worker's loop
         self.timetable: dict[str, Schedule] = {}
-        self._limits: dict[str, tuple[str, Limit]] = {}  # by pattern: the task that first had it
+        self._limits: dict[str, tuple[str, Limit]] = {}  # by pattern: the first task that declared it
         self.calls = Calls(self.settings.schema)
         self._publisher = Publisher(self.settings)
 
     @property
     def url(self) -> str:
-        """The database's address for psql and other libraries: the DSN itself or, where that is embedded:PATH, that of
-        the server there, which runs from now on until the process ends."""
+        """The database's address for psql and other libraries.
+
+        This is the DSN itself. For embedded:PATH it starts the server there, which runs until the process ends."""
         from holdfast.store.connect import server_dsn
 
         return server_dsn(self.settings)
 
     @functools.cached_property
     def sync_pool(self) -> SyncPool:
-        """The way to the database for threads."""
-        from holdfast.store.pools import (
-            SyncPool,
-        )  # psycopg takes half of the import time; a web process may never need it
+        """The connection pool for threads."""
+        from holdfast.store.pools import SyncPool  # psycopg takes half of the import time, and may not be needed
 
-        return SyncPool(self.settings, self._hears)
+        return SyncPool(self.settings, self._notify)
 
     @functools.cached_property
     def async_pool(self) -> AsyncPool:
-        """The way to the database for coroutines."""
+        """The connection pool for coroutines."""
         from holdfast.store.pools import AsyncPool
 
-        return AsyncPool(self.settings, self._hears)
+        return AsyncPool(self.settings, self._notify)
 
     @functools.cached_property
     def webhooks(self) -> Webhooks:
         """Endpoints, and events published to them."""
         from holdfast.client.webhooks import Webhooks  # most applications have none
 
-        with _making:  # cached_property has no lock since Python 3.12, and two would register their task twice
+        with _making:  # cached_property has no lock since Python 3.12, and two instances would register the task twice
             if "webhooks" not in self.__dict__:
                 self.__dict__["webhooks"] = Webhooks(self)
         made: Webhooks = self.__dict__["webhooks"]
@@ -122,7 +121,7 @@ class Holdfast(FlowControl, Outbox):
 
     @property
     def tokens(self) -> Tokens:
-        """Who may call the service."""
+        """Tokens of the HTTP service."""
         from holdfast.client.tokens import Tokens
 
         return Tokens(self)
@@ -141,23 +140,23 @@ class Holdfast(FlowControl, Outbox):
         runner: Runner | None = None,
         limits: Sequence[Limit] = (),
     ) -> Decorator:
-        """Registers a handler as a task. The task's name is `module.function` unless given; its runner is "async" for
-        coroutine functions and "thread" for others unless given. Its jobs are under all of the limits, which they share
-        with the jobs of other tasks that have the same keys."""
+        """Register a handler as a task. The default name is `module.function`. The default runner is "async" for a
+        coroutine function and "thread" otherwise. All of the limits apply to its jobs; tasks with the same keys share
+        them."""
         if _misplaced is not None:
             raise ConfigurationError("write @hf.task() with parentheses; its options go between them")
         retries.check_policy(retry)
 
         def register(handler: Callable[..., Any]) -> Task[Any, Any]:
             if (own := name or _name(handler)).startswith(PREFIX):
-                raise ConfigurationError(f"task {own!r} has the name of a channel's; write @hf.channel(...) for one")
+                raise ConfigurationError(f"task {own!r} has the name of a channel; use @hf.channel(...)")
             return self.add_task(handler, name=own, queue=queue, priority=priority, retry=retry, timeout=timeout,
                                  dedupe=dedupe, runner=runner, limits=limits)  # fmt: skip
 
         return Decorator(register)
 
     def add_task(self, handler: Callable[..., Any], *, name: str, **options: Any) -> Task[Any, Any]:
-        """Registers a handler under a name; `task` and `channel` do, and what else brings tasks of its own."""
+        """Register a handler under a name. `task` and `channel` call this."""
         task: Task[Any, Any] = Task(self, handler, name=name, module=_module(handler), **options)
         if name in self.tasks:
             raise ConfigurationError(f"two tasks are named {name!r}; give one of them another name=")
@@ -170,25 +169,25 @@ class Holdfast(FlowControl, Outbox):
     @overload
     def resource(self, opener: Callable[[], Iterator[T]]) -> Resource[T]: ...
     def resource(self, opener: Callable[[], Any]) -> Resource[Any]:
-        """Registers what a worker opens once, before its first job, and closes when it stops. A generator function
-        that yields the value; a handler asks for it with `session: Session = http.value`."""
+        """Register a resource, which a worker opens before its first job and closes when it stops. The opener is a
+        generator function that yields the value; a handler receives it with `session: Session = http.value`."""
         made: Resource[Any] = Resource(opener)
         self.resources.append(made)
         return made
 
     def around_enqueue(self, layer: F) -> F:
-        """Registers middleware around every enqueue of this application: a generator function that takes the NewJob and
-        yields once. It may set the job's headers. One call covers a whole enqueue_many. The first registered is the
-        outermost. What the database enqueues, a schedule's slots and a batch's callback, has none."""
+        """Register middleware around every enqueue of this application: a generator function that takes the NewJob and
+        yields once. It may set the job's headers. It runs once for a whole enqueue_many. The first registered is the
+        outermost. It does not run for jobs that the database enqueues: schedules' slots and batches' callbacks."""
         return self.around_enqueues.add(layer)
 
     def around_attempt(self, layer: F) -> F:
-        """Registers middleware around every attempt of a job: a generator function, async or not, that takes the
-        Context and yields once; what the handler raises is raised at the yield. It runs on the worker's event loop."""
+        """Register middleware around every attempt of a job: a generator function, async or not, that takes the
+        Context and yields once. The handler's exception is raised at the yield. It runs on the worker's event loop."""
         return self.around_attempts.add(layer)
 
     def classify(self, rules: Mapping[type[BaseException] | str, Literal["retry", "fail", "dead"]]) -> None:
-        """Says what errors mean in all tasks, by error code or exception type; a task's own Retry.on(...) comes first.
+        """Set what errors mean in all tasks, by error code or exception type. A task's Retry.on(...) takes precedence.
 
         hf.classify({"DB_UNAVAILABLE": "retry", "SNAPSHOT_NOT_READY": "fail", PermissionError: "dead"})
         """
@@ -197,51 +196,51 @@ class Holdfast(FlowControl, Outbox):
     def batch(
         self, name: str, *, tenant: str | None = None, on_done: Enqueuer[Any, Any] | None = None, conn: Any = None
     ) -> Batch:
-        """Jobs that are counted together: `with hf.batch("import") as batch`, then `task.using(batch=batch)`.
+        """Return a new batch of jobs: `with hf.batch("import") as batch`, then `task.using(batch=batch)`.
 
-        on_done is a task enqueued once when the last job has ended; it gets the batch's id if it takes an argument.
+        on_done is a task that is enqueued once the last job has ended. It gets the batch's id if it takes an argument.
         """
         return Batch(self, name, tenant=tenant, on_done=on_done, conn=conn)
 
     def get_batch(self, batch_id: str) -> BatchInfo | None:
-        """A batch with its counters, or None."""
+        """Return a batch with its counters, or None."""
         return self.sync_pool.run(self.calls.batch(parse_id(batch_id)))
 
     def list_batches(self, limit: int = 50) -> list[BatchInfo]:
-        """The newest batches with their counters."""
+        """Return the newest batches with their counters."""
         return self.sync_pool.run(self.calls.list_batches(limit=limit))
 
     async def aget_batch(self, batch_id: str) -> BatchInfo | None:
-        """A batch with its counters, or None."""
+        """Return a batch with its counters, or None."""
         return await self.async_pool.run(self.calls.batch(parse_id(batch_id)))
 
     def cancel_batch(self, batch_id: str) -> int:
-        """Cancels what waits and asks what runs to stop, in small steps; answers how many jobs that were."""
+        """Cancel waiting jobs and ask running ones to stop, in small steps. Return the number of jobs."""
         call, jobs = self.calls.cancel_batch(parse_id(batch_id)), 0
         while some := self.sync_pool.run(call):
             jobs += some
         return jobs
 
     async def acancel_batch(self, batch_id: str) -> int:
-        """Cancels what waits and asks what runs to stop, in small steps; answers how many jobs that were."""
+        """Cancel waiting jobs and ask running ones to stop, in small steps. Return the number of jobs."""
         call, jobs = self.calls.cancel_batch(parse_id(batch_id)), 0
         while some := await self.async_pool.run(call):
             jobs += some
         return jobs
 
     def before_wait(self, id_: str, info: JobInfo | None, timeout: float | None) -> None:
-        """Called before each pause of somebody who waits for a job to end. There is nothing to do here."""
+        """Do nothing. Called before each pause while waiting for a job to end; the test kit overrides it."""
 
     def blocks(self) -> list[BlockInfo]:
-        """What handlers found blocked (Dead(block=...)), the latest first."""
+        """Return the keys that handlers found blocked (Dead(block=...)), the latest first."""
         return self.sync_pool.run(self.calls.blocks())
 
     def clear_blocks(self, *keys: str) -> list[str]:
-        """Takes keys off that list, once somebody has acted on them; answers those that were on it."""
+        """Remove keys from the list of blocks. Return those that were on it."""
         return self.sync_pool.run(self.calls.clear_blocks(keys))
 
     def use(self, settings: Settings) -> None:
-        """Goes on with other settings than it was made with; for the time before the first connection."""
+        """Replace the settings. Call it before the first connection."""
         self.settings = settings
         self.calls = Calls(settings.schema)
         self._publisher = Publisher(settings)
@@ -249,24 +248,26 @@ class Holdfast(FlowControl, Outbox):
         self.__dict__.pop("async_pool", None)
 
     def trigger(self, job_id: str, *, committed: bool = True) -> None:
-        """Tells workers through RabbitMQ that there is a job, where queue_enabled is set: soon, and without errors.
-        Every call that makes a job due does. One that is not committed yet is told of a moment later."""
+        """Notify workers of a job through RabbitMQ if queue_enabled is set, in the background and without errors.
+
+        Every call that makes a job due calls it. For a job that is not committed yet, the message is sent later."""
         if self.settings.queue_enabled:
             self._publisher.publish(job_id, committed=committed)
 
     async def aqueue_reached(self, patience: float) -> bool:
-        """Whether RabbitMQ would hear of a job now; waits at most so many seconds, for the first connection."""
+        """Return whether RabbitMQ is connected; wait at most so many seconds for the first connection."""
         return await self._publisher.reached(patience)
 
     @property
-    def _hears(self) -> Tell | None:
-        """Who is told of jobs that calls made due."""
+    def _notify(self) -> Tell | None:
+        """The function that the pools call for jobs that became due."""
         return self._publisher.publish if self.settings.queue_enabled else None
 
     def served(self, settings: Settings) -> Settings:
-        """The settings of a worker, with the queues it serves. Where none are named, those are default and whatever has
-        effects to deliver: nobody should have to remember that messages need a worker too. That of webhooks is left out
-        where they cannot be delivered, unless tasks of the application's own are there."""
+        """Return the settings of a worker, with the queues it serves.
+
+        The default is "default" and the queues of channels and webhooks. The queue of webhooks is left out if they
+        cannot be delivered here, unless it is named and the application has its own tasks in it."""
         if settings.queues.strip(" ,"):
             return self._deliverable(settings) if WEBHOOKS in settings.queue_list else settings
         channels = {channel.task.queue for channel in self.channels.values()}
@@ -277,68 +278,68 @@ class Holdfast(FlowControl, Outbox):
         if self.webhooks.can_deliver or any(task.queue == WEBHOOKS for task in self.tasks.values()):
             return settings
         if settings.queue_list == [WEBHOOKS]:
-            raise ConfigurationError("webhooks alone are to be served, and cannot be delivered here: pip install "
+            raise ConfigurationError("the only queue is webhooks, which cannot be delivered here: pip install "
                                      "'holdfast[webhooks]'")  # fmt: skip
         return settings.with_(queues=[name for name in settings.queue_list if name != WEBHOOKS])
 
     def find_task(self, name: str) -> Task[Any, Any]:
-        """A registered task by name."""
+        """Return a registered task by name."""
         if name not in self.tasks:
             raise UnknownTask(name, self.tasks)
         return self.tasks[name]
 
     def add_schedule(self, schedule: Schedule) -> None:
-        """Takes in what `task.schedule(...)` made; workers tell the database when they start."""
+        """Add a schedule made by `task.schedule(...)`. Workers register it in the database when they start."""
         if schedule.name in self.timetable:
             raise ConfigurationError(f"two schedules are named {schedule.name!r}; give one of them another name")
         self.timetable[schedule.name] = schedule
 
     def migrate(self) -> Migrated:
-        """Creates or updates the schema."""
+        """Create or update the schema."""
         from holdfast.store.migrate import migrate
 
         return migrate(self.settings)
 
     def get(self, job_id: str) -> JobInfo | None:
-        """A job wherever it is, or None."""
+        """Return a job, waiting, running or ended, or None."""
         return self.sync_pool.run(self.calls.get(parse_id(job_id)))
 
     async def aget(self, job_id: str) -> JobInfo | None:
-        """A job wherever it is, or None."""
+        """Return a job, waiting, running or ended, or None."""
         return await self.async_pool.run(self.calls.get(parse_id(job_id)))
 
     def list_jobs(self, *, limit: int = 50, **where: str | None) -> list[JobInfo]:
-        """The newest jobs that match status, task, queue, tenant, batch or error."""
+        """Return the newest jobs that match status, task, queue, tenant, batch or error."""
         return self.sync_pool.run(self.calls.list_jobs(Filter(**where), limit=limit))
 
     def cancel(self, *job_ids: str) -> dict[str, str]:
-        """Cancels jobs: waiting ones at once, running ones by asking them to stop. Answers for each: canceled,
-        canceling, finished (it was over already) or unknown. Repeating it changes nothing."""
+        """Cancel jobs: waiting ones at once, running ones by asking them to stop. Return for each: canceled,
+        canceling, finished (it had ended already) or unknown. Repeating it changes nothing."""
         return self.sync_pool.run(self.calls.cancel([parse_id(i) for i in job_ids]))
 
     async def acancel(self, *job_ids: str) -> dict[str, str]:
-        """Cancels jobs: waiting ones at once, running ones by asking them to stop. Answers for each: canceled,
-        canceling, finished (it was over already) or unknown. Repeating it changes nothing."""
+        """Cancel jobs: waiting ones at once, running ones by asking them to stop. Return for each: canceled,
+        canceling, finished (it had ended already) or unknown. Repeating it changes nothing."""
         return await self.async_pool.run(self.calls.cancel([parse_id(i) for i in job_ids]))
 
     def retry_dead(self, job_ids: Iterable[str]) -> list[str]:
-        """Puts failed or dead jobs back into the queue with fresh attempts; answers those that went back."""
+        """Put failed or dead jobs back into the queue with fresh attempts. Return the ids of those."""
         return self.sync_pool.run(self.calls.retry_dead([parse_id(i) for i in job_ids]))
 
     def discard_dead(self, job_ids: Iterable[str]) -> list[str]:
-        """Puts failed or dead jobs aside for good; answers those that went."""
+        """Discard failed or dead jobs. Return the ids of those."""
         return self.sync_pool.run(self.calls.discard_dead([parse_id(i) for i in job_ids]))
 
     def tick(self, max_jobs: int = 200, per_tenant: int = 25, **settings: Any) -> Tick:
-        """One bounded pass: claims at most so many jobs, and at most so many of one tenant, runs them, waits for their
-        ends and says what it did. For cron and serverless functions; many at once are safe, beside workers too.
-        `settings` are for this pass: `queues=["mail"]`, `concurrency=10`."""
+        """Run one bounded pass: claim at most max_jobs jobs, and per_tenant of one tenant, run them and wait until they
+        end. For cron and serverless functions; concurrent passes and workers are safe. `settings` are for this pass:
+        `queues=["mail"]`, `concurrency=10`."""
 
         async def run() -> Tick:
             try:
                 return await self.atick(max_jobs, per_tenant, **settings)
             finally:
-                if "async_pool" in self.__dict__:  # what handlers opened on this event loop
+                if "async_pool" in self.__dict__:  # handlers may have opened it on this event loop
                     await self.async_pool.close()
 
         if _in_event_loop():
@@ -346,56 +347,56 @@ class Holdfast(FlowControl, Outbox):
         return asyncio.run(run())
 
     async def atick(self, max_jobs: int = 200, per_tenant: int = 25, **settings: Any) -> Tick:
-        """The same, async."""
+        """Run one bounded pass, as tick()."""
         from holdfast.worker.tick import tick
 
         return await tick(self, max_jobs, per_tenant, **settings)
 
     def schedules(self) -> list[ScheduleInfo]:
-        """Every schedule that workers have registered, by name."""
+        """Return every schedule that workers have registered, by name."""
         return self.sync_pool.run(self.calls.schedules())
 
     def pause_schedule(self, name: str) -> None:
-        """Lets a schedule fire no more until it is resumed; slots that pass meanwhile are not made up for."""
+        """Pause a schedule until it is resumed; slots that pass meanwhile are skipped."""
         self._found(name, self.sync_pool.run(self.calls.pause_schedule(name, paused=True)))
 
     def resume_schedule(self, name: str) -> None:
-        """Lets a paused schedule go on with its next slot."""
+        """Resume a paused schedule with its next slot."""
         self._found(name, self.sync_pool.run(self.calls.pause_schedule(name, paused=False)))
 
     def run_schedule(self, name: str) -> str:
-        """Enqueues a schedule's job once, now, besides its slots; answers the job's id."""
+        """Enqueue a schedule's job once, now, in addition to its slots. Return the job's id."""
         return self._found(name, self.sync_pool.run(self.calls.run_schedule(name)))
 
     def remove_schedule(self, name: str) -> None:
-        """Removes a schedule; a worker whose code still has it brings it back when it starts."""
+        """Remove a schedule. A worker whose code still has it registers it again when it starts."""
         self._found(name, self.sync_pool.run(self.calls.remove_schedule(name)))
 
     def add_limits(self, task: str, added: Iterable[Limit]) -> None:
-        # The limits that a task brings. What fits the same keys must say the same of them.
+        # Limits of different tasks with the same keys must be equal.
         limits = dict(self._limits)
         for limit in added:
             other, known = limits.setdefault(limit.pattern, (task, limit))
             if known.as_json() != limit.as_json():
                 raise ConfigurationError(
-                    f"tasks {other!r} and {task!r} share the keys of limit {limit.key!r}, but not its numbers: "
-                    f"{known.as_json()} and {limit.as_json()}; make them equal, or let one key begin with another word"
+                    f"tasks {other!r} and {task!r} declare limit {limit.key!r} with different values: "
+                    f"{known.as_json()} and {limit.as_json()}; make them equal, or rename one of the keys"
                 )
         self._limits = limits
 
-    def _found(self, name: str, answer: T | None) -> T:
-        if not answer:
+    def _found(self, name: str, result: T | None) -> T:
+        if not result:
             raise UnknownSchedule(name, [each.name for each in self.schedules()])
-        return answer
+        return result
 
     def close(self) -> None:
-        """Closes the sync connections, and that to the message queue."""
+        """Close the sync connections, and the one to RabbitMQ."""
         self._publisher.close()
         if "sync_pool" in self.__dict__:
             self.sync_pool.close()
 
     async def aclose(self) -> None:
-        """Closes this event loop's connections and the sync ones."""
+        """Close this event loop's connections and the sync ones."""
         if "async_pool" in self.__dict__:
             await self.async_pool.close()
         await asyncio.to_thread(self._publisher.close)
@@ -408,12 +409,12 @@ class Holdfast(FlowControl, Outbox):
         self.close()
 
     def registered(self) -> list[dict[str, Any]]:
-        """What a worker tells the database about its tasks."""
+        """Return the descriptions of all tasks, which a worker registers in the database."""
         return [task.describe() for _, task in sorted(self.tasks.items())]
 
     @property
     def declared_limits(self) -> list[Limit]:
-        """The limits of all tasks, one for each kind of key; workers tell the database when they start."""
+        """The limits of all tasks, one for each pattern. Workers register them when they start."""
         return [limit for _, (_, limit) in sorted(self._limits.items())]
 
 
@@ -434,7 +435,7 @@ def _module(handler: Callable[..., Any]) -> str:
 
 
 def _main_module() -> str:
-    """The name under which a worker would import this program: a task must have one name wherever it is used."""
+    """Return the name under which a worker would import this program, so that a task has one name everywhere."""
     main = sys.modules["__main__"]
     if (spec := getattr(main, "__spec__", None)) is not None:  # python -m app
         return str(spec.name)

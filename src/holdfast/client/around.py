@@ -16,22 +16,22 @@ F = TypeVar("F", bound=Callable[..., Any])
 class Around:
     """The layers in the order they were added: the first is the outermost.
 
-    A layer is a generator function that takes one value and yields once. What happens inside is raised at its yield. It
-    may swallow that only where told so: an enqueue that failed must not look like one that was accepted.
+    A layer is a generator function that takes one value and yields once. Exceptions inside are raised at its yield. It
+    may suppress them only with may_swallow: a failed enqueue must not look like an accepted one.
 
-    A layer around attempts may have a function `skips` that looks at a job before there is a context: one that all
+    A layer around attempts may have a function `skips`, called with the job before its context exists. A job that all
     layers skip runs as if there were none, which costs much less.
 
-    In a child process no layer runs. One may have two more functions, for what a handler is to find there: `carried`,
-    called in the worker inside of the layer, answers texts by name, and `resumed` is entered with them in the child.
+    No layer runs in a child process. To pass values to a handler there, a layer may have two more functions: `carried`,
+    called in the worker inside of the layer, returns texts by name, and `resumed` is entered with them in the child.
     """
 
     def __init__(self, *, may_swallow: bool = False) -> None:
         self._may_swallow = may_swallow
         self._layers: list[tuple[str, bool, Callable[[Any], Any]]] = []
         self._skips: list[Callable[[Job], bool]] = []
-        # Whether an attempt of a job may run as if there were no layers; None where there are none. An attribute, for
-        # every attempt asks: what one layer says is asked of that layer itself.
+        # Returns whether a job runs as if there were no layers; None if there are none. It is an attribute, not a
+        # method, because every attempt calls it: with one layer this is the layer's own function.
         self.skips: Callable[[Job], bool] | None = None
         self._carried: list[Callable[[], dict[str, str]]] = []
         self._resumed: list[Callable[[Mapping[str, Any]], contextlib.AbstractContextManager[None]]] = []
@@ -40,7 +40,7 @@ class Around:
         return bool(self._layers)
 
     def add(self, layer: F) -> F:
-        """Adds a layer, innermost so far; answers it, so that it serves as a decorator."""
+        """Add a layer inside of the existing ones. Return it, so that this works as a decorator."""
         if inspect.isasyncgenfunction(layer):
             self._layers.append((layer.__qualname__, True, contextlib.asynccontextmanager(layer)))
         elif inspect.isgeneratorfunction(layer):
@@ -56,26 +56,26 @@ class Around:
         return layer
 
     def _all_skip(self, job: Job) -> bool:
-        asked = [skips(job) for skips in self._skips]  # each of them, whatever the others say
-        return all(asked)
+        results = [skips(job) for skips in self._skips]  # a list, so that each function is called
+        return all(results)
 
     def carried(self) -> dict[str, str]:
-        """What a child process is to be told of the layers around this attempt."""
-        told: dict[str, str] = {}
+        """Return the values that the layers pass to a child process."""
+        values: dict[str, str] = {}
         for carry in self._carried:
-            told |= carry()
-        return told
+            values |= carry()
+        return values
 
-    def resumed(self, told: Any) -> contextlib.AbstractContextManager[Any]:
-        """Around a handler in a child process, with what was told; headers are anybody's, and may be no dict."""
+    def resumed(self, values: Any) -> contextlib.AbstractContextManager[Any]:
+        """Enter the layers' `resumed` in a child process. Values come from headers, and may not be a dict."""
         stack = contextlib.ExitStack()
         for resume in self._resumed:
-            stack.enter_context(resume(told if isinstance(told, dict) else {}))
+            stack.enter_context(resume(values if isinstance(values, dict) else {}))
         return stack
 
     @contextlib.contextmanager
     def entered(self, value: Any) -> Iterator[None]:
-        """All layers around a block of a thread's."""
+        """Enter all layers around a block of sync code."""
         swallowed: BaseException | None = None
         with contextlib.ExitStack() as stack:
             for name, is_async, layer in self._layers:
@@ -91,9 +91,9 @@ class Around:
             raise swallowed
 
     def aentered(self, value: Any) -> contextlib.AbstractAsyncContextManager[Any, bool | None]:
-        """All layers around a block of a coroutine's."""
+        """Enter all layers around a block of async code."""
         if self._may_swallow and len(self._layers) == 1 and not self._layers[0][1]:
-            return _Awaited(self._layers[0][2](value))  # tracing alone, say: a third of its time went into the stack
+            return _Awaited(self._layers[0][2](value))  # fast path: an exit stack would add half to the time of tracing
         return self._aentered(value)
 
     @contextlib.asynccontextmanager
@@ -115,7 +115,7 @@ class Around:
 
 
 class _Awaited:
-    """A plain context manager where an async one is asked for."""
+    """A sync context manager as an async one."""
 
     __slots__ = ("_inner",)
 
@@ -130,5 +130,5 @@ class _Awaited:
 
 
 def _never(job: Job) -> bool:
-    """Of a layer that has something to do around every attempt."""
+    """Skip no job: the default for layers without `skips`."""
     return False

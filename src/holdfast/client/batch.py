@@ -1,4 +1,4 @@
-"""Batches: many jobs that are counted together, with a callback when the last of them has ended."""
+"""Batches: jobs that are counted together, with a callback when the last one has ended."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 class Batch:
     """Made by `hf.batch(...)`: `with hf.batch("import") as batch: send.using(batch=batch).enqueue_many(...)`.
 
-    Jobs may start while others are still being added: the batch ends when the block has ended and so have all its
-    jobs. If the block raises, the batch is canceled. With conn= everything happens in that connection's transaction.
+    Jobs may start before the block ends. The batch ends when the block and all its jobs have ended. If the block
+    raises, the batch is canceled. With conn= everything happens in that connection's transaction.
     """
 
     def __init__(
@@ -39,16 +39,16 @@ class Batch:
         self._on_done = None if on_done is None else self._callback(on_done)
 
     def _callback(self, task: Enqueuer[Any, Any]) -> NewJob:
-        """The job that tells of the end: it gets the batch's id as its first argument, if it takes any."""
+        """Return the callback's job. It gets the batch's id as its first argument, if it takes any."""
         given: Any = task
         if not isinstance(given, Enqueuer):
             raise UsageError(f"on_done is a task, or task.using(...), got {given!r}")
-        job = self._told(task)
+        job = self._callback_job(task)
         if job.tenant is None and self.tenant is not None:
-            return self._told(task.using(tenant=self.tenant))
+            return self._callback_job(task.using(tenant=self.tenant))
         return job
 
-    def _told(self, task: Enqueuer[Any, Any]) -> NewJob:
+    def _callback_job(self, task: Enqueuer[Any, Any]) -> NewJob:
         try:
             return task.new_job((self.id,), {})
         except InvalidPayload:
@@ -61,7 +61,7 @@ class Batch:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         if error is None:
             self._hf.sync_pool.run(self._hf.calls.close_batch(self.id), self.conn)
-        elif self.conn is None:  # else the caller rolls back
+        elif self.conn is None:  # otherwise the caller rolls back
             with self._noting(error):
                 self.cancel()
 
@@ -81,30 +81,30 @@ class Batch:
 
     @contextlib.contextmanager
     def _noting(self, error: BaseException) -> Iterator[None]:
-        """What broke the block is what the caller must see, even if the batch cannot be canceled either."""
+        """Keep the block's error even if the batch cannot be canceled, and add a note to it."""
         try:
             yield
         except HoldfastError as failed:
             error.add_note(f"batch {self.id} ({self.name}) could not be canceled and stays open: {failed}")
 
     def info(self) -> BatchInfo | None:
-        """The batch as it is now."""
+        """Return the batch's current state, or None."""
         return self._hf.get_batch(self.id)
 
     async def ainfo(self) -> BatchInfo | None:
-        """The batch as it is now."""
+        """Return the batch's current state, or None."""
         return await self._hf.aget_batch(self.id)
 
     def cancel(self) -> int:
-        """Cancels what waits and asks what runs to stop; answers how many jobs that were."""
+        """Cancel waiting jobs and ask running ones to stop. Return the number of jobs."""
         return self._hf.cancel_batch(self.id)
 
     async def acancel(self) -> int:
-        """Cancels what waits and asks what runs to stop; answers how many jobs that were."""
+        """Cancel waiting jobs and ask running ones to stop. Return the number of jobs."""
         return await self._hf.acancel_batch(self.id)
 
     def join(self, timeout: float | None = None) -> BatchInfo:
-        """Waits for the batch to end; raises TimeoutError when it has not ended in time."""
+        """Wait for the batch to end. Raise TimeoutError if it has not ended in time."""
         for pause in pauses(timeout):
             if (info := self.info()) is not None and info.ended:
                 return info
@@ -112,7 +112,7 @@ class Batch:
         raise TimeoutError(f"batch {self.id} ({self.name}) has not ended within {timeout:g} s")
 
     async def ajoin(self, timeout: float | None = None) -> BatchInfo:
-        """Waits for the batch to end; raises TimeoutError when it has not ended in time."""
+        """Wait for the batch to end. Raise TimeoutError if it has not ended in time."""
         for pause in pauses(timeout):
             if (info := await self.ainfo()) is not None and info.ended:
                 return info

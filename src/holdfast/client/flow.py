@@ -1,4 +1,4 @@
-"""What operators may do from code: look at limits and change them, pause and resume, ask why a job does not run."""
+"""Flow control from code: list and change limits, pause and resume keys, explain why a job does not run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Whole = int | None | EllipsisType
 
 
 class FlowControl:
-    """A part of Holdfast, in a file of its own. Keys are those of limits, or queue:NAME, task:NAME, tenant:NAME."""
+    """Mixin of Holdfast. Keys are those of limits, or queue:NAME, task:NAME, tenant:NAME."""
 
     settings: Settings
     if TYPE_CHECKING:
@@ -36,11 +36,11 @@ class FlowControl:
         return FlowCalls(self.settings.schema)
 
     def limits(self, prefix: str = "", *, busy: bool = False, limit: int = 1000) -> list[LimitInfo]:
-        """Every key that has a limit or was claimed under, by key; with busy, those that run or hold something back."""
+        """Return the keys with limits or claimed jobs, by key; with busy, those that run or throttle jobs."""
         return self.sync_pool.run(self.flow.limits(prefix, busy=busy, limit=limit))
 
     async def alimits(self, prefix: str = "", *, busy: bool = False, limit: int = 1000) -> list[LimitInfo]:
-        """Every key that has a limit or was claimed under, by key; with busy, those that run or hold something back."""
+        """Return the keys with limits or claimed jobs, by key; with busy, those that run or throttle jobs."""
         return await self.async_pool.run(self.flow.limits(prefix, busy=busy, limit=limit))
 
     def set_limit(
@@ -57,8 +57,8 @@ class FlowControl:
         weight: Amount = ...,
         by: str | None = None,
     ) -> int:
-        """Changes what is in force for a key, or with a template ("domain:{domain}") for all its keys; at once, until
-        it is cleared. None gives a value back to the code; what is not given stays. Answers for how many keys."""
+        """Override the limits of a key, or with a template ("domain:{domain}") of all its keys, at once and until
+        cleared. None restores the code's value; values not given stay. Return the number of keys."""
         return self.sync_pool.run(self._change(
             key, by, concurrency=concurrency, rate=rate, per=per, burst=burst, breaker_after=breaker_after,
             breaker_pause=breaker_pause, breaker_cap=breaker_cap, weight=weight,
@@ -78,8 +78,8 @@ class FlowControl:
         weight: Amount = ...,
         by: str | None = None,
     ) -> int:
-        """Changes what is in force for a key, or with a template ("domain:{domain}") for all its keys; at once, until
-        it is cleared. None gives a value back to the code; what is not given stays. Answers for how many keys."""
+        """Override the limits of a key, or with a template ("domain:{domain}") of all its keys, at once and until
+        cleared. None restores the code's value; values not given stay. Return the number of keys."""
         return await self.async_pool.run(self._change(
             key, by, concurrency=concurrency, rate=rate, per=per, burst=burst, breaker_after=breaker_after,
             breaker_pause=breaker_pause, breaker_cap=breaker_cap, weight=weight,
@@ -88,53 +88,53 @@ class FlowControl:
     def _change(self, key: str, by: str | None, **given: Amount) -> Call[int]:
         change = {name: value for name, value in given.items() if not isinstance(value, EllipsisType)}
         if not change:
-            raise UsageError(f"say what to change, as in set_limit({key!r}, concurrency=4)")
+            raise UsageError(f"nothing to change; give a value, as in set_limit({key!r}, concurrency=4)")
         return self.flow.set_limit(key, change, by)
 
     def clear_limit(self, key: str) -> int:
-        """Takes back what operators have set for a key or a template; answers for how many keys, 0 when nothing was."""
+        """Remove the overrides of a key or a template. Return the number of keys, 0 if there were none."""
         return self.sync_pool.run(self.flow.clear_limit(key))
 
     async def aclear_limit(self, key: str) -> int:
-        """Takes back what operators have set for a key or a template; answers for how many keys, 0 when nothing was."""
+        """Remove the overrides of a key or a template. Return the number of keys, 0 if there were none."""
         return await self.async_pool.run(self.flow.clear_limit(key))
 
     def pause(
         self, key: str, *, reason: str | None = None, for_: float | timedelta | None = None, by: str | None = None
     ) -> bool:
-        """Starts nothing more under a key, for so many seconds or until it is resumed; what runs goes on. Answers
-        whether it was not paused before."""
+        """Pause a key, for so many seconds or until it is resumed; running jobs go on. Return False if it was already
+        paused."""
         return self.sync_pool.run(self.flow.pause(key, by, reason, _seconds(for_)))
 
     async def apause(
         self, key: str, *, reason: str | None = None, for_: float | timedelta | None = None, by: str | None = None
     ) -> bool:
-        """Starts nothing more under a key, for so many seconds or until it is resumed; what runs goes on. Answers
-        whether it was not paused before."""
+        """Pause a key, for so many seconds or until it is resumed; running jobs go on. Return False if it was already
+        paused."""
         return await self.async_pool.run(self.flow.pause(key, by, reason, _seconds(for_)))
 
     def resume(self, key: str) -> bool:
-        """Lets a paused key go on; answers whether it was paused."""
+        """Resume a paused key. Return whether it was paused."""
         return self.sync_pool.run(self.flow.resume(key))
 
     async def aresume(self, key: str) -> bool:
-        """Lets a paused key go on; answers whether it was paused."""
+        """Resume a paused key. Return whether it was paused."""
         return await self.async_pool.run(self.flow.resume(key))
 
     def reset_breaker(self, key: str) -> bool:
-        """Closes a key's breaker by hand and forgets its failures; answers whether it was open or half open."""
+        """Close a key's breaker and clear its failures. Return whether it was open or half-open."""
         return self.sync_pool.run(self.flow.reset_breaker(key))
 
     async def areset_breaker(self, key: str) -> bool:
-        """Closes a key's breaker by hand and forgets its failures; answers whether it was open or half open."""
+        """Close a key's breaker and clear its failures. Return whether it was open or half-open."""
         return await self.async_pool.run(self.flow.reset_breaker(key))
 
     def why(self, job_id: str) -> Why:
-        """Where a job is and why it does not run: one sentence, and the reasons in detail."""
+        """Explain where a job is and why it does not run: one sentence, and the reasons in detail."""
         return self.sync_pool.run(self.flow.why(parse_id(job_id)))
 
     async def awhy(self, job_id: str) -> Why:
-        """Where a job is and why it does not run: one sentence, and the reasons in detail."""
+        """Explain where a job is and why it does not run: one sentence, and the reasons in detail."""
         return await self.async_pool.run(self.flow.why(parse_id(job_id)))
 
 

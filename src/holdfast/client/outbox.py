@@ -1,4 +1,4 @@
-"""The outbox: messages that are committed with what they tell of, and the channels that deliver them."""
+"""The outbox: messages that are committed with the caller's changes, and the channels that deliver them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ R_co = TypeVar("R_co", covariant=True)
 
 
 class Channel(Generic[T, R_co]):
-    """A handler that delivers messages. Calling it runs the plain function, with a Delivery made by hand."""
+    """A handler that delivers messages. Calling it runs the plain function, which takes a Delivery."""
 
     def __init__(self, name: str, task: Task[Any, Any], signature: DeliverySignature) -> None:
         self.name = name
@@ -37,12 +37,12 @@ class Channel(Generic[T, R_co]):
         functools.update_wrapper(self, task.handler)
 
     def __call__(self, *args: Any, **kwargs: Any) -> R_co:
-        """The handler itself, as a plain function."""
+        """Call the handler as a plain function."""
         result: R_co = self.task.handler(*args, **kwargs)
         return result
 
     def fill(self, job: NewJob) -> NewJob:
-        """Completes a message's job with what the channel says of it; refuses a payload its handler cannot take."""
+        """Set the channel's options in a message's job. Raise InvalidPayload if the handler cannot take its payload."""
         task = self.task
         self._signature.check(job.payload)
         job.queue, job.priority, job.max_attempts = task.queue, task.priority, task.retry.max_attempts
@@ -55,7 +55,7 @@ class Channel(Generic[T, R_co]):
 
 
 class ChannelDecorator:
-    """What `hf.channel(...)` returns: turns a handler into a Channel, keeping its payload's type."""
+    """Returned by `hf.channel(...)`: turns a handler into a Channel, keeping its payload's type."""
 
     def __init__(self, register: Callable[..., Channel[Any, Any]]) -> None:
         self._register = register
@@ -77,7 +77,7 @@ class ChannelDecorator:
 
 
 class Outbox:
-    """A part of Holdfast, in a file of its own."""
+    """Mixin of Holdfast for channels and messages."""
 
     settings: Settings
     channels: dict[str, Channel[Any, Any]]
@@ -105,10 +105,10 @@ class Outbox:
         limits: Sequence[Limit] = (),
         runner: Runner | None = None,
     ) -> ChannelDecorator:
-        """Registers a handler that delivers the messages of a channel. It takes one Delivery, besides a Context and
-        resources, and returns when the message is sent. Limits may name fields of the payload, where its type has some.
+        """Register a handler that delivers the messages of a channel. It takes one Delivery, besides a Context and
+        resources, and returns when the message is sent. Limits may name fields of the payload's type.
 
-        An attempt that a stopping worker interrupts counts, unlike a task's: something may have been sent.
+        Unlike a task's, an attempt that a stopping worker interrupts counts, because something may have been sent.
         """
         if not isinstance(name, str):
             raise ConfigurationError('write @hf.channel("name") with the channel\'s name in parentheses')
@@ -145,12 +145,12 @@ class Outbox:
         tenant: str | None = None,
         order: str | None = None,
     ) -> Emitted:
-        """Puts a message into the outbox in a transaction of the caller's; a worker delivers it once that is committed.
+        """Put a message into the outbox in the caller's transaction. A worker delivers it after the commit.
 
-        conn: a connection or session of psycopg, asyncpg, SQLAlchemy or Django; None for a transaction of its own. key
-        says what must not be sent twice: for a channel and tenant there is one message of a key, and emitting it again
-        answers its id and changes nothing. Messages with the same order are delivered one at a time, as emitted. A
-        channel need not be registered in this application: another service may deliver it.
+        conn: a connection or session of psycopg, asyncpg, SQLAlchemy or Django; None for a transaction of its own. A
+        channel and tenant have one message for each key; emitting it again returns its id and changes nothing. Messages
+        with the same order are delivered one at a time, as emitted. A channel need not be registered in this
+        application: another service may deliver it.
         """
         message = self.new_message(channel, payload, key, tenant, order)
         with self.around_enqueues.entered(message.job):
@@ -175,7 +175,7 @@ class Outbox:
         tenant: str | None = None,
         order: str | None = None,
     ) -> Emitted:
-        """The same, async."""
+        """Put a message into the outbox, as emit()."""
         return await self.aemit_message(conn, self.new_message(channel, payload, key, tenant, order))
 
     async def aemit_message(self, conn: Any, message: Message) -> Emitted:
@@ -184,15 +184,15 @@ class Outbox:
             return await self.async_pool.run(self._emit(message), conn)
 
     def get_message(self, message_id: str) -> MessageInfo | None:
-        """A message of the outbox, or None."""
+        """Return a message of the outbox, or None."""
         return self.sync_pool.run(self.outbox.message(parse_id(message_id)))
 
     async def aget_message(self, message_id: str) -> MessageInfo | None:
-        """A message of the outbox, or None."""
+        """Return a message of the outbox, or None."""
         return await self.async_pool.run(self.outbox.message(parse_id(message_id)))
 
     def list_messages(self, *, limit: int = 50, **where: str | None) -> list[MessageInfo]:
-        """The newest messages that match channel, status, tenant, key or order."""
+        """Return the newest messages that match channel, status, tenant, key or order."""
         return self.sync_pool.run(self.outbox.list_messages(MessageFilter(**where), limit=limit))
 
     def new_message(

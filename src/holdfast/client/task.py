@@ -31,14 +31,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
-SCHEDULED = (
-    "tenant",
-    "queue",
-    "priority",
-    "max_attempts",
-    "retry",
-    "deadline",
-)  # options that hold for each job of a schedule
+SCHEDULED = ("tenant", "queue", "priority", "max_attempts", "retry", "deadline")  # options that schedules may have
 Runner = Literal["async", "thread", "process"]
 """Where a handler runs: on the worker's event loop, in one of its threads, or in a child process."""
 
@@ -47,9 +40,9 @@ Runner = Literal["async", "thread", "process"]
 class Dedupe:
     """How long a task's dedupe key is held, and what happens to a second job with the same key.
 
-    scope: "queued" until the job first starts, "running" until it ends, "success" also after success, for ever or for
-    `keep` seconds. on_conflict: "existing" answers with the holder's id, "replace" also gives the holder the new
-    payload if it still waits, "raise" raises DuplicateJob. key is the caller's; None derives one from the arguments.
+    scope: "queued" until the job first starts, "running" until it ends, "success" also after success, forever or for
+    `keep` seconds. on_conflict: "existing" returns the holder's id, "replace" also gives the holder the new payload if
+    it still waits, "raise" raises DuplicateJob. key is the caller's; None derives one from the arguments.
     """
 
     scope: str = "running"
@@ -70,7 +63,7 @@ class Dedupe:
 
 @dataclass(frozen=True, slots=True)
 class Handle(Generic[R_co]):
-    """An accepted job. `existing` says that it had been accepted before, by its id or its dedupe key."""
+    """An accepted job. `existing` is true if an earlier job has its id or dedupe key."""
 
     id: str
     outcome: str
@@ -85,16 +78,16 @@ class Handle(Generic[R_co]):
         return self.outcome != "created"
 
     def info(self) -> JobInfo | None:
-        """The job as it is now."""
+        """Return the job's current state, or None."""
         return self._hf.get(self.id)
 
     async def ainfo(self) -> JobInfo | None:
-        """The job as it is now."""
+        """Return the job's current state, or None."""
         return await self._hf.aget(self.id)
 
     def result(self, timeout: float | None = None) -> R_co:
-        """Waits for the job to end and answers what its handler returned. Raises JobFailed when it ended without
-        success, TimeoutError when it has not ended in time. Results are kept as long as history."""
+        """Wait for the job to end and return its handler's result. Raise JobFailed if it ended without success,
+        TimeoutError if it has not ended in time. Results are kept as long as history."""
         for pause in pauses(timeout):
             if (info := self.info()) is not None and info.status.final:
                 return cast(R_co, self._signature.read_result(_result(info)))
@@ -103,8 +96,8 @@ class Handle(Generic[R_co]):
         raise TimeoutError(f"job {self.id} has not ended within {timeout:g} s")
 
     async def aresult(self, timeout: float | None = None) -> R_co:
-        """Waits for the job to end and answers what its handler returned. Raises JobFailed when it ended without
-        success, TimeoutError when it has not ended in time. Results are kept as long as history."""
+        """Wait for the job to end and return its handler's result. Raise JobFailed if it ended without success,
+        TimeoutError if it has not ended in time. Results are kept as long as history."""
         for pause in pauses(timeout):
             if (info := await self.ainfo()) is not None and info.status.final:
                 return cast(R_co, self._signature.read_result(_result(info)))
@@ -114,8 +107,8 @@ class Handle(Generic[R_co]):
 
 
 class Handles(Sequence[Handle[R_co]]):
-    """Accepted jobs, in the order of their calls. `ids` are plain texts; a handle is made when it is looked at, because
-    to make a hundred thousand would take a tenth as long as to enqueue them."""
+    """Accepted jobs, in the order of their calls. `ids` are plain texts. A handle is made on access, because making
+    all of them would add a tenth to the time of enqueue_many."""
 
     __slots__ = ("_hf", "_outcomes", "_signature", "ids")
 
@@ -148,7 +141,7 @@ class Handles(Sequence[Handle[R_co]]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What `using(...)` sets for one enqueue; None means the task's own."""
+    """The options of `using(...)`; None means the task's own."""
 
     tenant: str | None = None
     queue: str | None = None
@@ -167,7 +160,7 @@ class Options:
     def __post_init__(self) -> None:
         if self.delay is not None and self.run_at is not None:
             raise UsageError("give delay or run_at, not both")
-        given: Any = self  # not every caller has a type checker
+        given: Any = self  # callers may not use a type checker
         if given.delay is not None and not (isinstance(given.delay, int | float) and given.delay >= 0):
             raise UsageError(f"delay is seconds from now, 0 or more, got {given.delay!r}")
         if given.deadline is not None and not (isinstance(given.deadline, int | float) and given.deadline > 0):
@@ -215,18 +208,18 @@ class Enqueuer(Generic[P, R]):
         id: str | None = None,
         conn: Any = None,
     ) -> Enqueuer[P, R]:
-        """The same task with these options on top of those already set.
+        """Return the same task with these options on top of those already set.
 
-        dedupe is a key of the caller's, or a Dedupe to derive the key from the arguments. deadline: if no attempt can
-        start within so many seconds, the job is canceled. batch is one made by hf.batch(), or the id of one that has
-        not ended. With conn= (a connection or session of psycopg, asyncpg, SQLAlchemy or Django) the job is enqueued
-        in its transaction: rolled back means never queued.
+        dedupe is the caller's key, or a Dedupe to derive the key from the arguments. deadline: if no attempt starts
+        within so many seconds, the job is canceled. batch is one made by hf.batch(), or the id of one that has not
+        ended. With conn= (a connection or session of psycopg, asyncpg, SQLAlchemy or Django) the job is enqueued in
+        its transaction: a rollback undoes the enqueue.
         """
         given = {k: v for k, v in locals().items() if k not in ("self",) and v is not None}
         return Enqueuer(self._task, replace(self._options, **given))
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
-        """Accepts one job; it is committed when this returns (with conn=, when that transaction commits)."""
+        """Enqueue one job. It is committed when this returns (with conn=, when that transaction commits)."""
         job, hf = self.new_job(args, kwargs), self._hf
         if not hf.around_enqueues:
             return self._handle(hf.sync_pool.run(self._call(job), self._conn))
@@ -234,11 +227,11 @@ class Enqueuer(Generic[P, R]):
             return self._handle(hf.sync_pool.run(self._call(job), self._conn))
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
-        """Accepts one job; it is committed when this returns (with conn=, when that transaction commits)."""
+        """Enqueue one job. It is committed when this returns (with conn=, when that transaction commits)."""
         return await self.aenqueue_job(self.new_job(args, kwargs))
 
     async def aenqueue_job(self, job: NewJob) -> Handle[R]:
-        """Enqueue a job that new_job() or checked_job() made."""
+        """Enqueue a job made by new_job() or checked_job()."""
         hf = self._hf
         if not hf.around_enqueues:
             return self._handle(await hf.async_pool.run(self._call(job), self._conn))
@@ -246,7 +239,7 @@ class Enqueuer(Generic[P, R]):
             return self._handle(await hf.async_pool.run(self._call(job), self._conn))
 
     def enqueue_many(self, calls: Iterable[Any]) -> Handles[R]:
-        """Accept many jobs, all or none; return their handles in order.
+        """Enqueue many jobs, all or none; return their handles in order.
 
         Each call is a tuple of arguments, a dict by name, or the one argument.
         """
@@ -256,11 +249,11 @@ class Enqueuer(Generic[P, R]):
             if bulk.like.plain:
                 hf.sync_pool.copy(bulk, conn)
                 return self._handles(bulk.ids)
-            told = hf.sync_pool.run(hf.calls.enqueue_many(self._keyed(bulk), self._on_conflict), conn)
-            return self._handles([each.id for each in told], [each.outcome for each in told])
+            accepted = hf.sync_pool.run(hf.calls.enqueue_many(self._keyed(bulk), self._on_conflict), conn)
+            return self._handles([each.id for each in accepted], [each.outcome for each in accepted])
 
     async def aenqueue_many(self, calls: Iterable[Any]) -> Handles[R]:
-        """Accept many jobs, all or none; return their handles in order.
+        """Enqueue many jobs, all or none; return their handles in order.
 
         Each call is a tuple of arguments, a dict by name, or the one argument.
         """
@@ -270,13 +263,13 @@ class Enqueuer(Generic[P, R]):
             if bulk.like.plain:
                 await hf.async_pool.copy(bulk, conn)
                 return self._handles(bulk.ids)
-            told = await hf.async_pool.run(hf.calls.enqueue_many(self._keyed(bulk), self._on_conflict), conn)
-            return self._handles([each.id for each in told], [each.outcome for each in told])
+            accepted = await hf.async_pool.run(hf.calls.enqueue_many(self._keyed(bulk), self._on_conflict), conn)
+            return self._handles([each.id for each in accepted], [each.outcome for each in accepted])
 
     def schedule(self, name: str, when: Cron | str, /, *args: P.args, **kwargs: P.kwargs) -> None:
-        """Makes a job of this call at each slot of a timetable, `when`: a Cron, or cron text in UTC.
+        """Enqueue this call at each slot of a timetable, `when`: a Cron, or cron text in UTC.
 
-        Workers register it under its name when they start; one of the fleet fires it, once for each slot.
+        Workers register it under its name when they start. One of them fires it, once for each slot.
         """
         cron = when if isinstance(when, Cron) else Cron(when)
         self._hf.add_schedule(Schedule(name, cron, self._scheduled_job(name, self._task.encode(args, kwargs))))
@@ -286,8 +279,8 @@ class Enqueuer(Generic[P, R]):
         for each in fields(self._options):
             if each.name not in SCHEDULED and getattr(self._options, each.name) is not None:
                 raise UsageError(
-                    f"schedule {name!r} cannot have {each.name}=: each slot makes a job of its own; of what using() "
-                    f"takes it may have {', '.join(SCHEDULED)}"
+                    f"schedule {name!r} cannot have {each.name}=, because each slot makes a new job; allowed options "
+                    f"of using(): {', '.join(SCHEDULED)}"
                 )
         return self._limited(self._job("", data))
 
@@ -310,7 +303,7 @@ class Enqueuer(Generic[P, R]):
         return self._options.on_conflict or self._dedupe.on_conflict
 
     def new_job(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> NewJob:
-        """The job that a call stands for, checked and not yet enqueued."""
+        """Return the job of a call, checked and not yet enqueued."""
         given = self._options.id
         return self._limited(self._job(parse_id(given) if given else ids.make(), self._task.encode(args, kwargs)))
 
@@ -374,8 +367,8 @@ class Enqueuer(Generic[P, R]):
     def _handles(self, ids_: list[str], outcomes: list[str] | None = None) -> Handles[R]:
         return Handles(ids_, outcomes, self._hf, self._task.signature)
 
-    def _handle(self, told: Accepted) -> Handle[R]:
-        return Handle(told.id, told.outcome, self._hf, self._task.signature)
+    def _handle(self, accepted: Accepted) -> Handle[R]:
+        return Handle(accepted.id, accepted.outcome, self._hf, self._task.signature)
 
 
 class Task(Enqueuer[P, R]):
@@ -413,30 +406,30 @@ class Task(Enqueuer[P, R]):
         self.dedupe = dedupe
         self.is_async = inspect.iscoroutinefunction(handler)
         self.runner = _runner(self, runner)
-        self.refunds = refunds  # whether an attempt that a stopping worker interrupts is as if it had not been
+        self.refunds = refunds  # whether an attempt that a stopping worker interrupts does not count
         self.signature = signature or Signature(name, handler)
         self.limits = Limits(name, limits, self.signature.names) if limits else None
-        # Nothing to do around the handler's own coroutine: the worker's shortest way.
+        # The worker's fast path: nothing to do around the handler's coroutine.
         needs = self.signature.context_name or self.signature.resources
         self.is_plain = self.runner == "async" and timeout is None and not needs
         functools.update_wrapper(self, handler)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """The handler itself, as a plain function."""
+        """Call the handler as a plain function."""
         return self.handler(*args, **kwargs)
 
     def encode(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bytes:
-        """The payload of one call, checked."""
+        """Return the checked payload of one call."""
         limits = self.hf.settings
         return self.signature.encode(args, kwargs, limits.max_payload, limits.max_depth)
 
     def check_payload(self, data: bytes) -> payload.Encoded:
-        """Check a payload that came as JSON; it is decoded here and not again."""
+        """Check a payload given as JSON, decoding it once."""
         limits = self.hf.settings
         return self.signature.check_json(data, limits.max_payload, limits.max_depth)
 
     def encode_call(self, call: Any) -> bytes:
-        """The payload of one of many calls: a tuple of arguments, a dict by name, or the one argument."""
+        """Return the payload of one of many calls: a tuple of arguments, a dict by name, or the one argument."""
         if isinstance(call, payload.Encoded):
             return call
         if isinstance(call, tuple | list):
@@ -444,15 +437,15 @@ class Task(Enqueuer[P, R]):
         return self.encode((), call) if isinstance(call, Mapping) else self.encode((call,), {})
 
     def keys(self, data: str | bytes, tenant: str | None, queue: str) -> tuple[str, ...] | None:
-        """The keys of a job's limits, from its payload."""
+        """Return the keys of a job's limits, from its payload."""
         return None if self.limits is None else self.limits.keys(self.signature.arguments(data), tenant, queue)
 
     def outcome_of(self, error: BaseException, code: str | None) -> str:
-        """What an error means: by the task's own rules, then by the application's table; else it is retried."""
+        """Return an error's outcome by the task's rules, then by the application's table; the default is a retry."""
         return self.retry.outcome(error, code) or self.hf.errors.outcome(error, code)
 
     def describe(self) -> dict[str, Any]:
-        """What the database keeps of a task."""
+        """Return what the database stores about a task."""
         return {
             "name": self.name,
             "queue": self.queue,
@@ -466,7 +459,7 @@ class Task(Enqueuer[P, R]):
 
 
 def _runner(task: Task[Any, Any], given: Runner | None) -> Runner:
-    """The runner that was asked for, or the one that fits the handler."""
+    """Return the given runner, or the one that fits the handler."""
     fitting: Runner = "async" if task.is_async else "thread"
     if given is not None and given not in get_args(Runner):
         raise ConfigurationError(f"task {task.name!r} has runner {given!r}; it is 'async', 'thread' or 'process'")
@@ -481,7 +474,7 @@ def _runner(task: Task[Any, Any], given: Runner | None) -> Runner:
 
 
 def _check_importable(task: Task[Any, Any]) -> None:
-    """Refuses a handler that a child process could not find by importing its module."""
+    """Raise ConfigurationError for a handler that a child process cannot import."""
     place: str = task.handler.__qualname__
     if place.endswith("<lambda>"):
         what = "a lambda"
@@ -498,13 +491,13 @@ def _check_importable(task: Task[Any, Any]) -> None:
 
 
 def pauses(timeout: float | None) -> Iterator[float]:
-    """Seconds to wait after each look at a job: short at first, half a second later, until the time is over."""
+    """Yield the pauses between polls of a job, from 10 ms up to half a second, until the time is over."""
     deadline = math.inf if timeout is None else time.monotonic() + timeout
     pause = 0.01
     while (left := deadline - time.monotonic()) > 0:
         yield min(pause, left)
         pause = min(pause * 1.5, 0.5)
-    yield 0.0  # one more look
+    yield 0.0  # for one last poll
 
 
 def _batch_id(batch: Any) -> str:

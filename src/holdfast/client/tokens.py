@@ -1,4 +1,4 @@
-"""Tokens of the service, `hf.tokens`: made, listed and revoked by operators."""
+"""Tokens of the service, `hf.tokens`: create, list and revoke them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Tokens:
-    """`hf.tokens`. Who has a token may call the service (`holdfast serve`) as it says: for one tenant or for all."""
+    """`hf.tokens`. A token gives access to the service (`holdfast serve`), for one tenant or for all."""
 
     def __init__(self, hf: Holdfast) -> None:
         self._hf = hf
@@ -38,9 +38,9 @@ class Tokens:
         priority: int = 0,
         rate: float | None = None,
     ) -> tuple[str, TokenInfo]:
-        """Makes a token and answers it; it cannot be read again. tenant None is for the rows of all tenants. scopes are
-        jobs:read, jobs:write, webhooks:read, webhooks:write, operate and admin. lifetime is in seconds; None: for ever.
-        priority is the best that its jobs may have; rate, how many requests a second each service lets through.
+        """Create a token and return it; it cannot be read again. tenant None is for the rows of all tenants. scopes are
+        jobs:read, jobs:write, webhooks:read, webhooks:write, operate and admin. lifetime is in seconds; None: forever.
+        priority is the best that its jobs may have; rate, the requests a second that each service process accepts.
         """
         payload.check_text(name, "a token's name", 200)
         if tenant is not None:
@@ -53,19 +53,19 @@ class Tokens:
         return token, self.get(id_)
 
     def get(self, token_id: str) -> TokenInfo:
-        """What is known of a token; UnknownToken if there is none."""
+        """Return what is known of a token. Raise UnknownToken if there is none."""
         found = self._hf.sync_pool.run(self.calls.tokens(id_=parse_id(token_id)))
         if not found:
             raise UnknownToken(token_id)
         return found[0]
 
     def list(self, *, tenant: str | None = None) -> list[TokenInfo]:
-        """All tokens, or those of a tenant, the newest first; also those that are good for nothing any more."""
+        """Return all tokens, or those of a tenant, newest first, including expired and revoked ones."""
         return self._hf.sync_pool.run(self.calls.tokens(tenant=tenant))
 
     def revoke(self, token_id: str) -> bool:
-        """Lets a token open nothing more; a running service forgets it within `token_cache` seconds. Answers whether it
-        was valid until now."""
+        """Revoke a token; running services accept it for at most `token_cache` seconds more. Return whether it was
+        valid."""
         if self._hf.sync_pool.run(self.calls.revoke(parse_id(token_id))):
             return True
         self.get(token_id)  # raises if there is none

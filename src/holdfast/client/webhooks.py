@@ -1,4 +1,4 @@
-"""Webhooks: endpoints, and events that are published to them. Each delivery is a job of the task registered here."""
+"""Webhooks: endpoints, and events published to them. Each delivery is a job of the task registered here."""
 
 from __future__ import annotations
 
@@ -28,26 +28,26 @@ from holdfast.store.webhooks import Deliveries, WebhookCalls
 if TYPE_CHECKING:
     from holdfast.client.app import Holdfast
 
-# What Standard Webhooks recommends: ten attempts within three days.
+# As recommended by Standard Webhooks: ten attempts within three days.
 SCHEDULE = Retry.table([5, 300, 1800, 7200, 18_000, 36_000, 50_400, 72_000, 86_400], jitter=0.1)
 LIMIT = Limit(
     "webhook:{endpoint}",
     concurrency=20,
-    # Not what says nothing of the receiver: an endpoint that was removed or disabled.
+    # Errors such as a removed or disabled endpoint say nothing about the receiver, and do not count.
     breaker=Breaker(after=10, pause=60, cap=3600, on=[NotDelivered, Postponed]),
 )
-# A tenant's endpoints at one host share this: with many of them it could turn all workers against that host. The key is
-# made by SQL's delivery_keys().
+# Shared by a tenant's endpoints at one host, so that many endpoints cannot direct all workers at it. The SQL function
+# delivery_keys() makes the key.
 HOST_LIMIT = Limit("webhook-host:{host}", concurrency=20)
 STEP = 500
 T = TypeVar("T")
 Endpoints = list[Endpoint]
-Told = list[Redelivered]
+Redeliveries = list[Redelivered]
 
 
 class Which(TypedDict, total=False):
-    """Deliveries that are meant; all that is given must hold. status is PENDING, DELIVERED or FAILED; since and until
-    are about when deliveries were made."""
+    """A filter of deliveries; all given values must match. status is PENDING, DELIVERED or FAILED; since and until
+    apply to the time of creation."""
 
     endpoint: str | None
     tenant: str | None
@@ -59,8 +59,7 @@ class Which(TypedDict, total=False):
 
 
 class Webhooks:
-    """`hf.webhooks`. Deliveries are made by workers that serve the queue "webhooks", as those do for which none are
-    named."""
+    """`hf.webhooks`. Workers that serve the queue "webhooks", which is one of the default queues, deliver."""
 
     def __init__(self, hf: Holdfast) -> None:
         self._hf = hf
@@ -72,12 +71,12 @@ class Webhooks:
 
     @property
     def retry(self) -> Retry:
-        """When failed deliveries are tried again; may be set before workers start."""
+        """The retry policy of deliveries. Set it before workers start."""
         return self._retry
 
     @retry.setter
     def retry(self, policy: Retry) -> None:
-        given: Any = policy  # not every caller has a type checker
+        given: Any = policy  # callers may not use a type checker
         if not isinstance(given, Retry):
             raise ConfigurationError(f"retry is a policy such as Retry.fixed(60, max_attempts=3), got {given!r}")
         self._retry = policy
@@ -100,10 +99,10 @@ class Webhooks:
         secret: str | None = None,
         description: str | None = None,
     ) -> Endpoint:
-        """Makes an endpoint. Its `secret` is in the answer, made if none is given, and cannot be read again.
+        """Create an endpoint. Only the returned value has its `secret`, which is generated if not given.
 
-        It is told of its tenant's events (without a tenant, of events that have none) of the given types: "order.paid",
-        or "order.*" for all that begin so; None is all. prefix is that of the headers, `X-<prefix>-Signature`; timeout
+        It receives its tenant's events (without a tenant, events that have none) of the given types: "order.paid", or
+        "order.*" for all with this prefix; None is all. prefix is that of the headers, `X-<prefix>-Signature`; timeout
         is seconds for a whole delivery. dev allows http and private addresses, for development.
         """
         id_, secret, call = self.adding(url, tenant, events, prefix, timeout, dev, secret, description)
@@ -114,7 +113,7 @@ class Webhooks:
         self, url: str, tenant: str | None, events: Sequence[str] | None, prefix: str, timeout: float, dev: bool,
         secret: str | None, description: str | None,
     ) -> tuple[str, str, Call[bool]]:  # fmt: skip
-        # A new endpoint's id and secret, and the call that makes it: for the service, which has a transaction.
+        # Returns a new endpoint's id and secret, and the call that creates it, for the service's transactions.
         secret = _checked_secret(secret)
         _number(timeout, "timeout")
         call = self.calls.add(
@@ -125,11 +124,11 @@ class Webhooks:
         return id_, secret, call
 
     def get(self, endpoint_id: str) -> Endpoint:
-        """An endpoint, without its secrets; UnknownEndpoint if there is none."""
+        """Return an endpoint, without its secrets. Raise UnknownEndpoint if there is none."""
         return _one(endpoint_id, self._hf.sync_pool.run(self.calls.endpoints(id_=parse_id(endpoint_id))))
 
     async def aget(self, endpoint_id: str) -> Endpoint:
-        """An endpoint, without its secrets; UnknownEndpoint if there is none."""
+        """Return an endpoint, without its secrets. Raise UnknownEndpoint if there is none."""
         return _one(endpoint_id, await self._hf.async_pool.run(self.calls.endpoints(id_=parse_id(endpoint_id))))
 
     def update(
@@ -143,12 +142,12 @@ class Webhooks:
         dev: bool | EllipsisType = ...,
         description: str | EllipsisType | None = ...,
     ) -> Endpoint:
-        """Changes an endpoint; what is not given stays. Deliveries that wait go by what holds when they are sent."""
+        """Change an endpoint; fields that are not given stay. Waiting deliveries use the new values."""
         given = {"url": url, "events": events, "prefix": prefix, "timeout": timeout, "dev": dev,
                  "description": description}  # fmt: skip
         change = {name: value for name, value in given.items() if not isinstance(value, EllipsisType)}
         if not change:
-            raise UsageError(f"say what to change, as in update({endpoint_id!r}, timeout=10)")
+            raise UsageError(f"nothing to change; give a field, as in update({endpoint_id!r}, timeout=10)")
         if "events" in change:
             change["events"] = _events(change["events"])
         if "timeout" in change:
@@ -160,14 +159,14 @@ class Webhooks:
         return self.get(endpoint_id)
 
     def rotate(self, endpoint_id: str, *, keep_old_for: float = 86_400, secret: str | None = None) -> str:
-        """Gives an endpoint a new secret and answers it. Deliveries are signed with the old ones too, for so many
-        seconds: until then the receiver may know either."""
+        """Give an endpoint a new secret and return it. For keep_old_for seconds deliveries are signed with the old
+        ones too, so that the receiver may use either."""
         secret, call = self.rotating(endpoint_id, keep_old_for, secret)
         self._must(endpoint_id, call)
         return secret
 
     def rotating(self, endpoint_id: str, keep_old_for: float, secret: str | None = None) -> tuple[str, Call[bool]]:
-        # A new secret, and the call that gives it to an endpoint.
+        # Returns a new secret, and the call that gives it to an endpoint.
         if not 0 <= _number(keep_old_for, "keep_old_for") <= LONGEST:
             raise UsageError(f"keep_old_for is seconds, 0 to {LONGEST:.0f}, got {keep_old_for!r}")
         secret = _checked_secret(secret)
@@ -175,75 +174,75 @@ class Webhooks:
         return secret, self.calls.rotate(parse_id(endpoint_id), sealed, keep_old_for)
 
     def disable(self, endpoint_id: str, reason: str | None = None) -> None:
-        """Lets nothing more be delivered to an endpoint; deliveries that wait fail when their turn comes."""
+        """Disable deliveries to an endpoint; waiting ones fail when they are due."""
         if not self._hf.sync_pool.run(self.calls.disable(parse_id(endpoint_id), reason)):
-            self.get(endpoint_id)  # raises if there is none; else it was disabled before
+            self.get(endpoint_id)  # raises if there is none; otherwise it was disabled before
 
     def enable(self, endpoint_id: str) -> None:
-        """Lets deliveries go to an endpoint again, and closes its breaker."""
+        """Enable deliveries to an endpoint, and close its breaker."""
         self._must(endpoint_id, self.calls.enable(parse_id(endpoint_id)))
 
     def remove(self, endpoint_id: str) -> None:
-        """Removes an endpoint and its secrets; deliveries that wait fail when their turn comes."""
+        """Remove an endpoint and its secrets; waiting deliveries fail when they are due."""
         self._must(endpoint_id, self.calls.remove(parse_id(endpoint_id)))
 
     def publish(self, conn: Any, event: Event, *, priority: int = 2) -> Published:
-        """Tells the endpoints that want it of an event, when conn's transaction commits: with None, at once."""
+        """Publish an event to the endpoints of its type when conn's transaction commits; with None, at once."""
         return self._hf.sync_pool.run(self._publishing(event, priority), conn)
 
     async def apublish(self, conn: Any, event: Event, *, priority: int = 2) -> Published:
-        """Tells the endpoints that want it of an event, when conn's transaction commits: with None, at once."""
+        """Publish an event to the endpoints of its type when conn's transaction commits; with None, at once."""
         return await self._hf.async_pool.run(self._publishing(event, priority), conn)
 
     def test(self, endpoint_id: str) -> str:
-        """Sends an event of type holdfast.test to an endpoint, in one attempt; answers the delivery's id."""
+        """Send an event of type holdfast.test to an endpoint, in one attempt. Return the delivery's id."""
         return _found(endpoint_id, self._hf.sync_pool.run(self.testing(endpoint_id)))
 
     def testing(self, endpoint_id: str) -> Call[str | None]:
-        # The call that sends such an event.
+        # Returns the call that sends the test event.
         body = payload.encode({"type": "holdfast.test", "sent_at": datetime.now(UTC)}, "the event").decode()
         return self.calls.test(parse_id(endpoint_id), ids.make(), body)
 
     def delivery(self, delivery_id: str) -> DeliveryInfo | None:
-        """A delivery, or None."""
+        """Return a delivery, or None."""
         found = self._hf.sync_pool.run(self.calls.deliveries(Deliveries(id=parse_id(delivery_id)), limit=1))
         return found[0] if found else None
 
     def deliveries(self, *, limit: int = 50, **which: Unpack[Which]) -> list[DeliveryInfo]:
-        """The newest deliveries that match endpoint, tenant, event, event_type, status (PENDING, DELIVERED, FAILED),
-        since and until."""
+        """Return the newest deliveries that match endpoint, tenant, event, event_type, status (PENDING, DELIVERED,
+        FAILED), since and until."""
         return self._hf.sync_pool.run(self.calls.deliveries(_which(**which), limit=limit))
 
     async def adeliveries(self, *, limit: int = 50, **which: Unpack[Which]) -> list[DeliveryInfo]:
-        """The newest deliveries that match endpoint, tenant, event, event_type, status (PENDING, DELIVERED, FAILED),
-        since and until."""
+        """Return the newest deliveries that match endpoint, tenant, event, event_type, status (PENDING, DELIVERED,
+        FAILED), since and until."""
         return await self._hf.async_pool.run(self.calls.deliveries(_which(**which), limit=limit))
 
-    def redeliver(self, *delivery_ids: str) -> Told:
-        """Delivers again: what failed goes back with fresh attempts, what has ended is sent anew under a new id and the
-        same event, and what waits need not wait longer."""
+    def redeliver(self, *delivery_ids: str) -> Redeliveries:
+        """Deliver again: a failed delivery with fresh attempts, one that has ended as a new delivery of the same event,
+        a waiting one at once."""
         return self._hf.sync_pool.run(self.calls.redeliver([parse_id(each) for each in delivery_ids]))
 
     def redeliver_all(self, **which: Unpack[Which]) -> Iterator[Redelivered]:
-        """The same for all that match, as in deliveries(), FAILED ones unless another status is given; in small
-        committed steps, and it goes on as you iterate."""
+        """Deliver all that match again, by the filters of deliveries(); the default status is FAILED. Works in small
+        committed steps, as you iterate."""
         status = which.pop("status", None) or "FAILED"
         if not any(value is not None for value in which.values()):
-            raise UsageError("say which deliveries: an endpoint, a tenant, an event, or a time (since=, until=)")
-        meant = _which(**which, status=status)
-        if meant.until is None:  # not those that this makes
-            meant = replace(meant, until=self._hf.sync_pool.run(self.calls.now()))
+            raise UsageError("no deliveries selected; give an endpoint, a tenant, an event, or a time (since=, until=)")
+        where = _which(**which, status=status)
+        if where.until is None:  # leaves out the deliveries made here
+            where = replace(where, until=self._hf.sync_pool.run(self.calls.now()))
         after: str | None = None
-        while some := self._hf.sync_pool.run(self.calls.some_ids(meant, after, limit=STEP)):
+        while some := self._hf.sync_pool.run(self.calls.some_ids(where, after, limit=STEP)):
             after = some[-1]
             yield from self.redeliver(*some)
 
     def list(self, *, tenant: str | None = None) -> Endpoints:
-        """All endpoints, or those of a tenant, without their secrets."""
+        """Return all endpoints, or those of a tenant, without their secrets."""
         return self._hf.sync_pool.run(self.calls.endpoints(tenant=tenant))
 
     def _publishing(self, event: Event, priority: int) -> Call[Published]:
-        given: Any = event  # not every caller has a type checker
+        given: Any = event  # callers may not use a type checker
         if not isinstance(given, Event):
             raise UsageError(f'an event is an Event, as in Event("order.paid", {{"order": 7}}), got {given!r:.60}')
         if priority not in range(4):
@@ -259,7 +258,7 @@ class Webhooks:
         )
 
     def _body(self, body: Any) -> str:
-        """The text that is signed and sent: made here, once."""
+        """Return the text that is signed and sent."""
         raw = isinstance(body, bytes | bytearray | memoryview)
         data = bytes(body) if raw else payload.encode(body, "an event's body")
         if len(data) > (most := self._hf.settings.max_payload):
@@ -314,12 +313,12 @@ class Webhooks:
         ) -> None:
             message = Message(ctx.job_id, ctx.tenant, str(endpoint), str(event), type, str(body_id),
                               self._retry.delay(ctx.attempt))  # fmt: skip
-            answer = await deliverer.deliver(poster, message)
+            response = await deliverer.deliver(poster, message)
             try:
-                ctx.set_result(answer)
-            except InvalidPayload:  # above HOLDFAST_MAX_RESULT: it has been delivered, however much was answered
+                ctx.set_result(response)
+            except InvalidPayload:  # above HOLDFAST_MAX_RESULT; the delivery has succeeded nevertheless
                 with suppress(InvalidPayload):
-                    ctx.set_result({"http_status": answer["http_status"], "cut": True})
+                    ctx.set_result({"http_status": response["http_status"], "cut": True})
 
 
 def _which(**which: Any) -> Deliveries:
@@ -334,13 +333,12 @@ def _which(**which: Any) -> Deliveries:
     try:
         return Deliveries(**which)
     except TypeError as error:
-        raise UsageError(f"deliveries are told apart by endpoint, tenant, event, event_type, status, since and until "
+        raise UsageError(f"deliveries are filtered by endpoint, tenant, event, event_type, status, since and until "
                          f"({error})") from None  # fmt: skip
 
 
 def _opened(stored: list[str], keys: str) -> list[str]:
-    """Secrets as they are, the newest first. One before it may be sealed with a key that was lost: then it was rotated
-    for that."""
+    """Decrypt secrets, the newest first. Older ones are skipped if their key was lost, a reason for rotation."""
     newest, *older = stored
     opened = [unseal(newest, keys)]
     for each in older:
@@ -353,10 +351,10 @@ def _one(endpoint_id: str, found: Endpoints) -> Endpoint:
     return _found(endpoint_id, found[0] if found else None)
 
 
-def _found(endpoint_id: str, answer: T | None) -> T:
-    if not answer:
+def _found(endpoint_id: str, result: T | None) -> T:
+    if not result:
         raise UnknownEndpoint(endpoint_id)
-    return answer
+    return result
 
 
 def _checked_secret(secret: str | None) -> str:
@@ -372,7 +370,7 @@ def _checked_secret(secret: str | None) -> str:
 
 
 def _number(given: Any, name: str) -> float:
-    """Not every caller has a type checker."""
+    """Check for a number, because callers may not use a type checker."""
     if not isinstance(given, int | float) or isinstance(given, bool):
         raise UsageError(f"{name} is a number of seconds, got {given!r:.60}")
     return given

@@ -1,4 +1,4 @@
-"""The application put together."""
+"""The ASGI application: routes, middleware and the OpenAPI document."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ if TYPE_CHECKING:
     from holdfast.client import Holdfast
 
 ROUTERS = (jobs.router, batches.router, dead.router, outbox.router, hooks.router, flow.router, observe.router)
-REPEATABLE = ("/tick", "/batches/{batch_id}/cancel")  # POSTs without an Idempotency-Key: to repeat them does no harm
-MOST_DOCUMENTS = 10  # kept at once
+REPEATABLE = ("/tick", "/batches/{batch_id}/cancel")  # POSTs that are safe to repeat without an Idempotency-Key
+MOST_DOCUMENTS = 10  # in the cache
 IDEMPOTENCY_KEY = {
     "name": "Idempotency-Key",
     "in": "header",
     "required": False,
-    "description": "whoever repeats the request with the same key gets the first answer, and nothing is done again",
+    "description": "a repeated request with the same key gets the stored first response and has no further effect",
     "schema": {"type": "string", "minLength": 1, "maxLength": 200, "pattern": "^[!-~]+$"},
 }
 
 
 def app(hf: Holdfast, *, tick_endpoint: bool = False) -> FastAPI:
-    """The service as an ASGI application: `app.mount("/holdfast", web.app(hf))` puts it into another one.
+    """Return the service as an ASGI application. Mount it in another one with `app.mount("/holdfast", web.app(hf))`.
 
-    With tick_endpoint, POST /v1/tick runs one bounded pass for whoever knows one of the setting tick_secrets.
+    With tick_endpoint, POST /v1/tick runs one bounded pass; callers need one of the setting tick_secrets.
     """
     made = FastAPI(
         title="Holdfast", version=VERSION, lifespan=_closing, docs_url=None, redoc_url=None,
@@ -70,30 +70,30 @@ def app(hf: Holdfast, *, tick_endpoint: bool = False) -> FastAPI:
 
 
 def _guarded() -> set[str]:
-    """The first part of every path that needs a token."""
+    """Return the first part of every path that needs a token."""
     return {route.path.split("/")[1] for router in ROUTERS for route in router.routes if isinstance(route, APIRoute)}
 
 
 @asynccontextmanager
 async def _closing(made: FastAPI) -> AsyncIterator[None]:
-    """Where it is the main application it closes its connections; mounted, whoever has `hf` does."""
-    _ = made.openapi()  # takes a tenth of a second, which no caller should wait for
+    """Close the connections when the application stops. Mounted applications get no lifespan: `hf`'s owner closes."""
+    _ = made.openapi()  # takes 0.1 s, so it is built before the first request
     yield
     await made.state.service.hf.aclose()
 
 
 def _describe(made: FastAPI) -> None:
-    """What routes have in common, and FastAPI does not see."""
+    """Add to the OpenAPI document what FastAPI cannot infer."""
     describe = made.openapi
 
     def openapi() -> dict[str, Any]:
-        told = describe()
-        told.setdefault("components", {}).setdefault("schemas", {})["Problem"] = ProblemShape.model_json_schema()
-        for path, methods in told["paths"].items():
+        document = describe()
+        document.setdefault("components", {}).setdefault("schemas", {})["Problem"] = ProblemShape.model_json_schema()
+        for path, methods in document["paths"].items():
             if "post" in methods and not path.endswith(REPEATABLE):
-                said = methods["post"].setdefault("parameters", [])
-                said += [] if IDEMPOTENCY_KEY in said else [IDEMPOTENCY_KEY]  # the document is made once and kept
-        return told
+                parameters = methods["post"].setdefault("parameters", [])
+                parameters += [] if IDEMPOTENCY_KEY in parameters else [IDEMPOTENCY_KEY]  # FastAPI caches the document
+        return document
 
     made.openapi = openapi  # type: ignore[method-assign]
 
@@ -108,7 +108,7 @@ class _Document:
         root: str = request.scope.get("root_path", "")
         if root not in self._encoded:
             servers = {"servers": [{"url": root}]} if root else {}
-            if len(self._encoded) >= MOST_DOCUMENTS:  # where it is mounted may be for clients to say
+            if len(self._encoded) >= MOST_DOCUMENTS:  # clients may control root_path
                 self._encoded.clear()
             self._encoded[root] = msgspec.json.encode(request.app.openapi() | servers)
         return Response(self._encoded[root], media_type="application/json")

@@ -1,5 +1,5 @@
-"""Who calls, asked before a byte of the body is read: tokens, the tick secret, rates, and how many requests of one
-tenant are handled at once. Plain ASGI."""
+"""ASGI middleware that authenticates a request before its body is read: tokens, the tick secret, rates, and the number
+of concurrent requests of a tenant."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from holdfast.web.guard import route_path
 from holdfast.web.problems import Problem, of
 from holdfast.web.service import CALLER, TURN, Service, Turn, token_key, unauthenticated
 
-SHARE = 4  # a tenant has one in so many of the places for requests
-AT_ONCE = 32  # requests of one tenant that compute or wait for the database; others that come at once have their turn
-BURST = 1.0  # seconds of a token's rate that may come at once
-MOST_RATES = 10_000  # tokens whose rate is watched at once
+SHARE = 4  # a tenant may use one in so many of max_requests
+AT_ONCE = 32  # running requests of one tenant; further ones wait for a slot
+BURST = 1.0  # seconds of a token's rate that may arrive at once
+MOST_RATES = 10_000  # tokens whose rate is tracked
 TICK_REFUSED = "send one of HOLDFAST_TICK_SECRETS in the header x-internal-secret"
 
 
 class Authenticated:
-    """Let a request through when its token is valid; what is open to all, and what there is not, without one."""
+    """Pass on requests with a valid token, and requests to paths that need none or do not exist."""
 
     def __init__(
         self, inner: ASGIApp, service: Service, prefix: str, guarded: Iterable[str], tick_secrets: Sequence[bytes]
@@ -89,7 +89,7 @@ class Authenticated:
     def _excess(self, caller: Caller) -> Problem | None:
         state = None if caller.tenant is None else self._tenants.get(caller.tenant)
         if state is not None and state.active >= self._most:
-            return Problem(429, f"{self._most} requests of yours are being handled; wait for some of them",
+            return Problem(429, f"{self._most} of your requests are being handled; wait for some of them",
                            headers={"Retry-After": "1"})  # fmt: skip
         if caller.rate is not None and (wait := self._rates.wait(caller.id, caller.rate)) > 0:
             return Problem(429, f"this token may send {caller.rate:g} requests a second", "rate",
@@ -98,7 +98,7 @@ class Authenticated:
 
 
 class _Tenant:
-    """The requests of one tenant: how many are handled, and how many of them may be at work."""
+    """The requests of one tenant: how many are handled, and the slots of those that run."""
 
     __slots__ = ("active", "turns")
 
@@ -108,13 +108,13 @@ class _Tenant:
 
 
 class Rates:
-    """When each token's next request is due, if they came evenly (GCRA): one number for each token."""
+    """Rate limits by GCRA: for each token, the time at which an evenly spaced next request is due."""
 
     def __init__(self) -> None:
         self._due: OrderedDict[str, float] = OrderedDict()
 
     def wait(self, id_: str, rate: float) -> float:
-        """Count a request and return 0, or return how many seconds it is too early."""
+        """Count a request and return 0, or return by how many seconds it is too early."""
         now = time.monotonic()
         due = max(self._due.get(id_, 0.0), now)
         ahead = due - now - max(BURST, 1 / rate) + 1 / rate

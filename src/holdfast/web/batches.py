@@ -14,77 +14,77 @@ from holdfast.store.seen import Page
 from holdfast.web import jobs, shapes
 from holdfast.web.body import BodyRoute
 from holdfast.web.problems import FOR_CHANGES, FOR_ONE, Problem, unknown
-from holdfast.web.service import Asked, Reads, Writes, answer
+from holdfast.web.service import Reads, RequestContext, Writes, respond
 
 router = APIRouter(prefix="/batches", tags=["batches"], route_class=BodyRoute)
 
 
 @router.post("", status_code=201, response_model=shapes.MadeBatch, responses=FOR_CHANGES)
-async def create(new: shapes.NewBatch, asked: Writes) -> Response:
-    """Makes a batch and its jobs, all or none."""
+async def create(new: shapes.NewBatch, ctx: Writes) -> Response:
+    """Create a batch and its jobs, all or none."""
 
     async def act(conn: Any) -> Response:
         if conn is None:
-            async with asked.service.transaction(asked.caller) as own:
-                return await _make(new, asked, own)
-        return await _make(new, asked, conn)
+            async with ctx.service.transaction(ctx.caller) as own:
+                return await _make(new, ctx, own)
+        return await _make(new, ctx, conn)
 
-    return await asked.once(act)
+    return await ctx.once(act)
 
 
-async def _make(new: shapes.NewBatch, asked: Asked, conn: Any) -> Response:
-    told: Enqueuer[Any, Any] | None = None
+async def _make(new: shapes.NewBatch, ctx: RequestContext, conn: Any) -> Response:
+    on_done: Enqueuer[Any, Any] | None = None
     if new.on_done is not None:
-        task = jobs.find_task(asked, new.on_done)
-        told = task.using(priority=asked.priority(None, task.priority))
-    tenant = asked.tenant(new.tenant)
+        task = jobs.find_task(ctx, new.on_done)
+        on_done = task.using(priority=ctx.priority(None, task.priority))
+    tenant = ctx.tenant(new.tenant)
     for each in new.jobs:
         if each.tenant not in (None, tenant):
-            raise Problem(422, f"a batch's jobs are its tenant's; leave out their tenant, got {each.tenant!r}")
-    batch = asked.hf.batch(new.name, tenant=tenant, on_done=told, conn=conn)
+            raise Problem(422, f"the jobs of a batch have its tenant; leave out their tenant, got {each.tenant!r}")
+    batch = ctx.hf.batch(new.name, tenant=tenant, on_done=on_done, conn=conn)
     await batch.__aenter__()
-    ids = await jobs.enqueue_all(asked, new.jobs, conn, batch)
+    ids = await jobs.enqueue_all(ctx, new.jobs, conn, batch)
     if not new.open:
         await batch.__aexit__(None, None, None)
-    return answer(shapes.MadeBatch(batch.id, ids), 201)
+    return respond(shapes.MadeBatch(batch.id, ids), 201)
 
 
 @router.get("", response_model=shapes.Batches)
-async def list_batches(asked: Reads, cursor: shapes.Cursor = None, limit: shapes.Limit = 50) -> Response:
-    """The newest batches with their counters."""
-    page = Page(limit=limit, before=await asked.before(cursor))
-    found = await asked.run(asked.service.seen.list_batches(asked.caller, page))
+async def list_batches(ctx: Reads, cursor: shapes.Cursor = None, limit: shapes.Limit = 50) -> Response:
+    """List batches with their counters, newest first."""
+    page = Page(limit=limit, before=await ctx.before(cursor))
+    found = await ctx.run(ctx.service.seen.list_batches(ctx.caller, page))
     end = found[-1].id if len(found) == limit else None
-    return answer(shapes.Batches(found, await asked.service.seal(asked.caller, end)))
+    return respond(shapes.Batches(found, await ctx.service.seal(ctx.caller, end)))
 
 
 @router.get("/{batch_id}", response_model=BatchInfo, responses=FOR_ONE)
-async def get(batch_id: UUID, asked: Reads) -> Response:
-    """A batch with its counters."""
-    return answer(await _look(asked, batch_id))
+async def get(batch_id: UUID, ctx: Reads) -> Response:
+    """Return a batch with its counters."""
+    return respond(await _look(ctx, batch_id))
 
 
 @router.post("/{batch_id}/close", response_model=BatchInfo, responses=FOR_CHANGES)
-async def close(batch_id: UUID, asked: Writes) -> Response:
-    """Lets an open batch end when its jobs have; repeating it changes nothing."""
+async def close(batch_id: UUID, ctx: Writes) -> Response:
+    """Close an open batch, which then ends with its last job. Repeating it changes nothing."""
 
     async def act(conn: Any) -> Response:
-        await _look(asked, batch_id, conn)
-        await asked.run(asked.hf.calls.close_batch(str(batch_id)), conn)
-        return answer(await _look(asked, batch_id, conn))
+        await _look(ctx, batch_id, conn)
+        await ctx.run(ctx.hf.calls.close_batch(str(batch_id)), conn)
+        return respond(await _look(ctx, batch_id, conn))
 
-    return await asked.once(act)
+    return await ctx.once(act)
 
 
 @router.post("/{batch_id}/cancel", response_model=shapes.Done, responses=FOR_CHANGES)
-async def cancel(batch_id: UUID, asked: Writes) -> Response:
-    """Cancels what waits and asks what runs to stop, in small committed steps; repeating it changes nothing."""
-    await _look(asked, batch_id)
-    return answer(shapes.Done(await asked.hf.acancel_batch(str(batch_id))))
+async def cancel(batch_id: UUID, ctx: Writes) -> Response:
+    """Cancel waiting jobs and ask running ones to stop, in small committed steps. Repeating it changes nothing."""
+    await _look(ctx, batch_id)
+    return respond(shapes.Done(await ctx.hf.acancel_batch(str(batch_id))))
 
 
-async def _look(asked: Asked, batch_id: UUID, conn: Any = None) -> BatchInfo:
-    found = await asked.run(asked.service.seen.batch(asked.caller, str(batch_id)), conn)
+async def _look(ctx: RequestContext, batch_id: UUID, conn: Any = None) -> BatchInfo:
+    found = await ctx.run(ctx.service.seen.batch(ctx.caller, str(batch_id)), conn)
     if found is None:
         raise unknown("batch", batch_id)
     return found

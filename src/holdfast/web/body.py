@@ -1,7 +1,7 @@
-"""Bodies of requests: JSON read once. A job's arguments, which may be large, stay text for their task's decoder.
+"""Request bodies: JSON, decoded once. A job's arguments, which may be large, stay encoded for the task's decoder.
 
-msgspec and json keep the event loop and every thread waiting while they decode, so a body is bounded before: in bytes
-as PostgreSQL would store it (a number such as 1e308 takes 309), and in what must be decoded here rather than passed on.
+msgspec and json hold the GIL while they decode, so a body is checked first: its size as PostgreSQL stores it (1e308
+takes 309 bytes), and the size of the parts that are decoded here.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from holdfast.web.problems import Problem
 from holdfast.web.service import CALLER, Service
 from holdfast.web.shapes import MOST_JOBS
 
-LARGE = 65_536  # bytes from which a body is looked at with care
-FIELDS_OF_ONE = 4096  # bytes that the other fields of a job may have, on average
-_VALUES = ("payload", "body")  # of messages and events: any JSON, decoded here
+LARGE = 65_536  # bytes from which a body is checked before it is decoded
+FIELDS_OF_ONE = 4096  # bytes that a job may have outside of args, on average
+_VALUES = ("payload", "body")  # of messages and events: any JSON
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _jobs = msgspec.json.Decoder(list[dict[str, msgspec.Raw]]).decode
 _any = msgspec.json.Decoder().decode
@@ -36,7 +36,7 @@ class _LargeJob(msgspec.Struct):
 
 
 class _LargeBody(msgspec.Struct):
-    """The fields that may be large; others are passed over without being built."""
+    """The fields that may be large. The decoder skips all other ones without building objects."""
 
     jobs: list[_LargeJob] | msgspec.UnsetType = msgspec.UNSET
     args: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
@@ -48,7 +48,7 @@ _large = msgspec.json.Decoder(_LargeBody).decode
 
 
 class BodyRoute(APIRoute):
-    """A route whose body is read by read_json()."""
+    """A route that decodes its body with read_json()."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
@@ -65,7 +65,7 @@ class _JsonRequest(Request):
 
 
 async def read_json(data: bytes, service: Service, caller: Caller | None) -> Any:
-    """Return what a body says; a job's `args` are left as msgspec.Raw. Raises json.JSONDecodeError or a Problem."""
+    """Decode a body; a job's `args` stay msgspec.Raw. Raise json.JSONDecodeError or Problem."""
     max_payload = service.hf.settings.max_payload
     if len(data) >= LARGE:
         await service.in_thread(caller, _check_large, data, service.hf.settings.max_body)
@@ -73,7 +73,7 @@ async def read_json(data: bytes, service: Service, caller: Caller | None) -> Any
         fields = _fields(data)
         return {name: _value(name, raw, max_payload) for name, raw in fields.items()}
     except (msgspec.MsgspecError, RecursionError) as error:
-        if len(data) < LARGE:  # it says better what is wrong, and takes what msgspec does not, such as UTF-16
+        if len(data) < LARGE:  # json has better error messages, and accepts UTF-16
             return json.loads(data)
         raise json.JSONDecodeError(str(error), "", 0) from None
 
@@ -89,7 +89,7 @@ def _check_size(data: bytes, max_body: int) -> None:
 
 
 def _check_large(data: bytes, max_body: int) -> None:
-    """Refuse a body that is large elsewhere than in arguments and payloads. It stops at the first job without task."""
+    """Reject a body that is large outside of arguments and payloads."""
     _check_size(data, max_body)
     try:
         found = _large(data)

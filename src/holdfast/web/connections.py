@@ -1,9 +1,9 @@
-"""What uvicorn does not bound: how many connections there are, how long and how large a header is, how slowly a client
-reads. `server_options(settings)` is what to give to uvicorn's Config.
+"""Bounds that uvicorn lacks: the number of connections, the size and duration of a header, and how slowly a client
+reads. Pass `server_options(settings)` to uvicorn's Config.
 
 A connection is *quiet* while it has no request under way: it sends a header, or is idle. When there are too many, the
-longest quiet ones are closed: first those that never had a valid token, then others. So clients that send half a
-request and wait take nobody's place. Only if every connection has a request under way is a new one refused, with 503.
+longest quiet ones are closed, those without a valid token first. So clients that send half a request and wait block no
+one. A new connection gets a 503 only if every connection has a request under way.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ else:
         from uvicorn.protocols.http.h11_impl import H11Protocol as Base
 
 log = logs.get("web")
-SWEEP = 0.5  # seconds between looks at connections that take too long
-PIPELINED = 10  # requests that wait behind the one under way on a connection, once one had a valid token
+SWEEP = 0.5  # seconds between checks for overdue connections
+PIPELINED = 10  # pipelined requests of a connection that has sent a valid token
 OVERHEAD = 16  # bytes on the wire for each byte of a body: a chunk of one byte takes six
 RESERVED = 100  # open files that are not connections: the database's, logs, the loop
 
 
-# h11 tells nobody of the pieces of a body, and bounds a chunk's frame itself.
+# h11 has no callback for the pieces of a body, and bounds a chunk's frame itself.
 _COUNTS_BODIES = hasattr(Base, "on_body")
 
 
 class Connections:
-    """All connections of a server, and what they may do."""
+    """All connections of a server, and their limits."""
 
     def __init__(self, settings: Settings, open_files: int | None = None) -> None:
         room = settings.max_connections if open_files is None else open_files - RESERVED - 2 * settings.pool_size
@@ -54,7 +54,7 @@ class Connections:
         self._timer: asyncio.TimerHandle | None = None
 
     def admit(self, connection: Connection) -> bool:
-        """Take a new connection in, in place of the longest quiet one if need be."""
+        """Admit a new connection, evicting the longest quiet one if necessary."""
         if len(self._all) >= self.most:
             self._log_full()
             if not self._evict():
@@ -80,12 +80,12 @@ class Connections:
         self.busy(connection)
 
     def busy(self, connection: Connection) -> None:
-        """A request is under way on this connection."""
+        """Mark a connection as having a request under way."""
         self._strangers.pop(connection, None)
         self._known.pop(connection, None)
 
     def quiet(self, connection: Connection) -> None:
-        """No request is under way on this connection any more."""
+        """Mark a connection as having no request under way."""
         if connection in self._all:
             (self._known if connection.known else self._strangers)[connection] = None
 
@@ -104,17 +104,17 @@ class Connections:
 
 
 class Connection(Base):
-    """One connection, as uvicorn handles it, within bounds. Made for each set of Connections by server_options()."""
+    """uvicorn's connection, with limits. server_options() makes a subclass for each Connections."""
 
     owner: Connections
-    known = False  # whether a request of it came with a valid token
-    _since: float | None = None  # when the header under way began
-    _pending = 0  # bytes of it
-    _wire = 0  # bytes of the body under way with its frame
+    known = False  # whether it has sent a valid token
+    _since: float | None = None  # when the current header began
+    _pending = 0  # bytes of the current header
+    _wire = 0  # bytes of the current body with its framing
     _body = 0
-    _stuck: float | None = None  # since when the client takes nothing
+    _stuck: float | None = None  # when the client stopped reading
     _closing: float | None = None
-    _in_header = True  # and not among the trailers of a body
+    _in_header = True  # false for the trailers of a body
     _wrong = "the request is not valid HTTP/1.1"
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -129,7 +129,7 @@ class Connection(Base):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        if self.transport.is_closing():  # refused, and the client goes on sending
+        if self.transport.is_closing():  # rejected, and the client keeps sending
             return
         cycle: Any = self.cycle
         in_body = cycle is not None and cycle.more_body
@@ -151,19 +151,19 @@ class Connection(Base):
         super().on_message_begin()
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if self._in_header:  # uvicorn adds trailers, past which proxies look, to the headers
+        if self._in_header:  # uvicorn would add trailers, which proxies do not check, to the headers
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         self._in_header = False
         if self.parser.should_upgrade() and any(map(_announces_body, self.headers)):
-            # httptools skips such a body: it would be taken for the next request.
+            # httptools skips such a body, which would then be parsed as the next request.
             self._wrong = "a request with a body cannot ask for another protocol; send it without Upgrade"
             raise ValueError(self._wrong)
         cycle: Any = self.cycle
         waits = cycle is not None and not cycle.response_complete
         if waits and len(self.pipeline) >= (PIPELINED if self.known else 0):
-            # What was received may hold thousands of requests: the parser stops here, and the connection is closed.
+            # The data may hold thousands of requests. Raising stops the parser and closes the connection.
             raise ValueError("too many requests wait on one connection")
         super().on_headers_complete()
 
@@ -189,7 +189,7 @@ class Connection(Base):
         super().resume_writing()
 
     def overdue(self, now: float) -> bool:
-        """Whether the client takes too long: to send a header, to receive a response, or to let itself be closed."""
+        """Return whether the client takes too long to send a header, to read a response, or to close."""
         if self.transport.is_closing():
             self._closing = self._closing or now
             return now - self._closing > self.owner.header_timeout
@@ -197,7 +197,7 @@ class Connection(Base):
         return slow_header or (self._stuck is not None and now - self._stuck > self.owner.client_timeout)
 
     def _refuse(self, problem: Problem) -> None:
-        """Send an error past the application, and close."""
+        """Send an error without calling the application, and close."""
         cycle: Any = self.cycle
         if cycle is None or cycle.response_complete:
             response = problem.response()
@@ -213,19 +213,19 @@ def _announces_body(field: tuple[bytes, bytes]) -> bool:
 
 
 def _is_ours(record: logging.LogRecord) -> bool:
-    """Whether uvicorn's line is about the service, not about what a client sent: any client could fill the log."""
+    """Return whether to keep a log line of uvicorn. Lines about invalid requests would let clients fill the log."""
     return record.levelno > logging.WARNING or not record.getMessage().startswith(("Invalid HTTP", "Unsupported up"))
 
 
 def server_options(settings: Settings) -> dict[str, Any]:
-    """Options of uvicorn.Config that bound what clients may cost."""
+    """Return options of uvicorn.Config that bound what clients may cost."""
     logging.getLogger("uvicorn.error").addFilter(_is_ours)
     protocol = type("Connection", (Connection,), {"owner": Connections(settings, _open_files(settings))})
     return {"http": protocol, "h11_max_incomplete_event_size": HEADER_BYTES}
 
 
 def _open_files(settings: Settings) -> int | None:
-    """Raise the limit of open files to what the connections need, as far as it may be; return what it is."""
+    """Raise the limit of open files to what the connections need, as far as allowed; return it, or None."""
     try:
         import resource
     except ImportError:  # Windows has no such limit

@@ -1,4 +1,4 @@
-"""Cursors of lists, sealed: where a page ended may be another tenant's job, and its id tells when that was made.
+"""Encrypted list cursors: a page may end at another tenant's job, whose id would reveal when it was created.
 
 Encryption with a synthetic IV: the tag is a keyed hash of the position and of the caller's tenant, and the position is
 hidden by a keyed hash of the tag. The same position gives the same cursor, and no cursor opens for another tenant.

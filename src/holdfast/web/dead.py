@@ -16,7 +16,7 @@ from holdfast.store.values import Filter
 from holdfast.web import shapes
 from holdfast.web.body import BodyRoute
 from holdfast.web.problems import FOR_CHANGES
-from holdfast.web.service import Asked, Reads, Writes, answer
+from holdfast.web.service import Reads, RequestContext, Writes, respond
 
 router = APIRouter(prefix="/dead", tags=["dead"], route_class=BodyRoute)
 Move = Callable[[Caller, Sequence[str]], Call[list[str]]]
@@ -24,7 +24,7 @@ Move = Callable[[Caller, Sequence[str]], Call[list[str]]]
 
 @router.get("", response_model=shapes.Jobs)
 async def list_dead(
-    asked: Reads,
+    ctx: Reads,
     status: shapes.DeadStatus | None = None,
     task: shapes.Name | None = None,
     queue: shapes.Name | None = None,
@@ -34,38 +34,36 @@ async def list_dead(
     cursor: shapes.Cursor = None,
     limit: shapes.Limit = 50,
 ) -> Response:
-    """The newest failed and dead jobs that match."""
+    """List the failed and dead jobs that match, newest first."""
     where = Filter(status=status, task=task, queue=queue, tenant=tenant, error=error, batch=shapes.text(batch))
-    page = Page(limit=limit, before=await asked.before(cursor))
-    calls = asked.service.seen
-    found = await asked.service.page(
-        asked.caller, lambda part: calls.list_dead(asked.caller, where, part), page, dead=True
-    )
-    return answer(shapes.Jobs(*found))
+    page = Page(limit=limit, before=await ctx.before(cursor))
+    calls = ctx.service.seen
+    found = await ctx.service.page(ctx.caller, lambda part: calls.list_dead(ctx.caller, where, part), page, dead=True)
+    return respond(shapes.Jobs(*found))
 
 
 @router.post("/retry", response_model=shapes.Moved, responses=FOR_CHANGES)
-async def retry(which: shapes.WhichDead, asked: Writes) -> Response:
-    """Puts failed and dead jobs back into the queue with fresh attempts; go on with `after` while there is a `next`."""
-    return await _move(which, asked, asked.service.seen.retry_dead)
+async def retry(which: shapes.WhichDead, ctx: Writes) -> Response:
+    """Put failed and dead jobs back into the queue with fresh attempts; pass `next` as `after` to go on."""
+    return await _move(which, ctx, ctx.service.seen.retry_dead)
 
 
 @router.post("/discard", response_model=shapes.Moved, responses=FOR_CHANGES)
-async def discard(which: shapes.WhichDead, asked: Writes) -> Response:
-    """Puts failed and dead jobs aside for good; go on with `after` while there is a `next`."""
-    return await _move(which, asked, asked.service.seen.discard_dead)
+async def discard(which: shapes.WhichDead, ctx: Writes) -> Response:
+    """Discard failed and dead jobs; pass `next` as `after` to go on."""
+    return await _move(which, ctx, ctx.service.seen.discard_dead)
 
 
-async def _move(which: shapes.WhichDead, asked: Asked, move: Move) -> Response:
+async def _move(which: shapes.WhichDead, ctx: RequestContext, move: Move) -> Response:
     async def act(conn: Any) -> Response:
-        ids, rest = await _meant(which, asked, conn)
-        went = await asked.run(move(asked.caller, ids), conn) if ids else []
-        return answer(shapes.Moved(went, sorted(set(ids) - set(went)), rest))
+        ids, rest = await _select(which, ctx, conn)
+        moved = await ctx.run(move(ctx.caller, ids), conn) if ids else []
+        return respond(shapes.Moved(moved, sorted(set(ids) - set(moved)), rest))
 
-    return await asked.once(act)
+    return await ctx.once(act)
 
 
-async def _meant(which: shapes.WhichDead, asked: Asked, conn: Any) -> tuple[list[str], str | None]:
+async def _select(which: shapes.WhichDead, ctx: RequestContext, conn: Any) -> tuple[list[str], str | None]:
     if which.ids is not None:
         return list(dict.fromkeys(map(str, which.ids))), None
     where = Filter(
@@ -73,5 +71,5 @@ async def _meant(which: shapes.WhichDead, asked: Asked, conn: Any) -> tuple[list
         batch=shapes.text(which.batch),
     )  # fmt: skip
     after = shapes.text(which.after)
-    ids = await asked.run(asked.service.seen.dead_ids(asked.caller, where, after, which.limit), conn)
+    ids = await ctx.run(ctx.service.seen.dead_ids(ctx.caller, where, after, which.limit), conn)
     return ids, ids[-1] if len(ids) == which.limit else None

@@ -13,7 +13,7 @@ from holdfast.store.inspect import Inspections
 from holdfast.web import shapes
 from holdfast.web.body import BodyRoute
 from holdfast.web.problems import FOR_CHANGES
-from holdfast.web.service import Asked, Operates, answer
+from holdfast.web.service import Operates, RequestContext, respond
 
 router = APIRouter(tags=["operate"], route_class=BodyRoute)
 QueueName = Annotated[shapes.Queue, Path()]
@@ -21,116 +21,117 @@ QueueName = Annotated[shapes.Queue, Path()]
 
 @router.get("/limits", response_model=shapes.Limits)
 async def limits(
-    asked: Operates,
+    ctx: Operates,
     prefix: Annotated[str, Query(max_length=300, pattern="^[^\\x00]*$")] = "",
     busy: Annotated[bool, Query(description="only those that run or hold something back")] = False,
     limit: shapes.Limit = 200,
 ) -> Response:
-    """Keys with what is in force for them and how much of it is in use."""
-    return answer(shapes.Limits(await asked.hf.alimits(prefix, busy=busy, limit=limit)))
+    """List keys with the limits in force and how much of them is in use."""
+    return respond(shapes.Limits(await ctx.hf.alimits(prefix, busy=busy, limit=limit)))
 
 
-@router.patch("/limits", response_model=shapes.Doubted, responses=FOR_CHANGES)
-async def set_limit(change: shapes.LimitChange, asked: Operates) -> Response:
-    """Changes what is in force for a key, or with a template for all of its keys, until it is cleared."""
+@router.patch("/limits", response_model=shapes.ChangeResult, responses=FOR_CHANGES)
+async def set_limit(change: shapes.LimitChange, ctx: Operates) -> Response:
+    """Override the limits of a key, or of all keys of a template, until cleared."""
     given = change.model_dump(exclude={"key"}, exclude_unset=True)
-    warning = await _doubt(asked, change.key, None)
-    return _doubted(await asked.hf.aset_limit(change.key, by=asked.caller.name, **given), warning)
+    warning = await _unknown_key_warning(ctx, change.key, None)
+    return _change_result(await ctx.hf.aset_limit(change.key, by=ctx.caller.name, **given), warning)
 
 
 @router.delete("/limits", response_model=shapes.Done, responses=FOR_CHANGES)
-async def clear_limit(asked: Operates, key: Annotated[shapes.Key, Query()]) -> Response:
-    """Takes back what operators have set for a key or a template."""
-    return answer(shapes.Done(await asked.hf.aclear_limit(key)))
+async def clear_limit(ctx: Operates, key: Annotated[shapes.Key, Query()]) -> Response:
+    """Remove the overrides of a key or a template."""
+    return respond(shapes.Done(await ctx.hf.aclear_limit(key)))
 
 
-@router.post("/keys/pause", response_model=shapes.Doubted, responses=FOR_CHANGES)
-async def pause(new: shapes.NewPause, asked: Operates) -> Response:
-    """Starts nothing more under a key; what runs goes on. Once more replaces who, why and until when (changed: 0)."""
-    return await _pause(asked, new.key, new.reason, new.seconds)
+@router.post("/keys/pause", response_model=shapes.ChangeResult, responses=FOR_CHANGES)
+async def pause(new: shapes.NewPause, ctx: Operates) -> Response:
+    """Pause a key: running jobs go on. Repeating it replaces who, why and until when (changed: 0)."""
+    return await _pause(ctx, new.key, new.reason, new.seconds)
 
 
 @router.post("/keys/resume", response_model=shapes.Done, responses=FOR_CHANGES)
-async def resume(one: shapes.OneKey, asked: Operates) -> Response:
-    """Lets a paused key go on."""
-    return await _resume(asked, one.key)
+async def resume(one: shapes.OneKey, ctx: Operates) -> Response:
+    """Resume a paused key."""
+    return await _resume(ctx, one.key)
 
 
 @router.post("/keys/reset", response_model=shapes.Done, responses=FOR_CHANGES)
-async def reset(one: shapes.OneKey, asked: Operates) -> Response:
-    """Closes a key's breaker and forgets its failures."""
+async def reset(one: shapes.OneKey, ctx: Operates) -> Response:
+    """Close a key's breaker and clear its failures."""
 
     async def act(conn: Any) -> Response:
-        return await _changed(asked, asked.hf.flow.reset_breaker(one.key), conn)
+        return await _changed(ctx, ctx.hf.flow.reset_breaker(one.key), conn)
 
-    return await asked.once(act)
+    return await ctx.once(act)
 
 
 @router.get("/queues", response_model=shapes.Rows)
-async def queues(asked: Operates) -> Response:
-    """Queues that have jobs or are paused: what waits, runs and died there; who has paused them, why and until when."""
-    return answer(shapes.Rows(await asked.run(asked.hf.calls.queue_depth())))
+async def queues(ctx: Operates) -> Response:
+    """List the queues that have jobs or are paused, with their counts, and who paused them, why and until when."""
+    return respond(shapes.Rows(await ctx.run(ctx.hf.calls.queue_depth())))
 
 
-@router.post("/queues/{queue}/pause", response_model=shapes.Doubted, responses=FOR_CHANGES)
-async def pause_queue(queue: QueueName, asked: Operates, why: shapes.QueuePause | None = None) -> Response:
-    """Starts nothing more of a queue; what runs goes on. Once more replaces who, why and until when (changed: 0)."""
+@router.post("/queues/{queue}/pause", response_model=shapes.ChangeResult, responses=FOR_CHANGES)
+async def pause_queue(queue: QueueName, ctx: Operates, why: shapes.QueuePause | None = None) -> Response:
+    """Pause a queue: running jobs go on. Repeating it replaces who, why and until when (changed: 0)."""
     how = why or shapes.QueuePause()
-    return await _pause(asked, f"queue:{queue}", how.reason, how.seconds)
+    return await _pause(ctx, f"queue:{queue}", how.reason, how.seconds)
 
 
 @router.post("/queues/{queue}/resume", response_model=shapes.Done, responses=FOR_CHANGES)
-async def resume_queue(queue: QueueName, asked: Operates) -> Response:
-    """Lets a paused queue go on."""
-    return await _resume(asked, f"queue:{queue}")
+async def resume_queue(queue: QueueName, ctx: Operates) -> Response:
+    """Resume a paused queue."""
+    return await _resume(ctx, f"queue:{queue}")
 
 
 @router.get("/workers", response_model=shapes.Rows)
-async def workers(asked: Operates) -> Response:
-    """Every worker known, and whether it counts as alive."""
-    return answer(shapes.Rows(await asked.run(Inspections(asked.hf.settings.schema).workers())))
+async def workers(ctx: Operates) -> Response:
+    """List the workers, and whether each counts as alive."""
+    return respond(shapes.Rows(await ctx.run(Inspections(ctx.hf.settings.schema).workers())))
 
 
-async def _pause(asked: Asked, key: str, reason: str | None, seconds: float | None) -> Response:
+async def _pause(ctx: RequestContext, key: str, reason: str | None, seconds: float | None) -> Response:
     async def act(conn: Any) -> Response:
-        warning = await _doubt(asked, key, conn)
-        was = await asked.run(asked.hf.flow.pause(key, asked.caller.name, reason, seconds), conn)
-        return _doubted(int(was), warning)
+        warning = await _unknown_key_warning(ctx, key, conn)
+        was = await ctx.run(ctx.hf.flow.pause(key, ctx.caller.name, reason, seconds), conn)
+        return _change_result(int(was), warning)
 
-    return await asked.once(act)
+    return await ctx.once(act)
 
 
-async def _doubt(asked: Asked, key: str, conn: Any) -> str | None:
-    """Says so where nothing is known of a key, with what may have been meant; asked before it is changed. Tenants are
-    not kept anywhere but in jobs, and a template is judged where it is set."""
+async def _unknown_key_warning(ctx: RequestContext, key: str, conn: Any) -> str | None:
+    """Return a warning if a key is unknown, with the nearest known one. Call it before the change.
+
+    Tenants are recorded in jobs only, and templates are checked when they are set, so neither is checked here."""
     kind, _, name = key.partition(":")
-    declared = [limit.pattern for limit in asked.hf.declared_limits]
-    if kind == "tenant" or "{" in key or await asked.run(asked.hf.flow.is_known(key, declared), conn):
+    declared = [limit.pattern for limit in ctx.hf.declared_limits]
+    if kind == "tenant" or "{" in key or await ctx.run(ctx.hf.flow.is_known(key, declared), conn):
         return None
     if kind not in ("queue", "task"):
-        return f"{key} fits no rule of limits and no job was claimed under it yet"
-    tasks = asked.hf.tasks
+        return f"{key} matches no declared limit, and no job has been claimed under it yet"
+    tasks = ctx.hf.tasks
     if kind == "queue":
-        known = {*await asked.run(asked.hf.flow.queue_names(), conn), *(task.queue for task in tasks.values())}
+        known = {*await ctx.run(ctx.hf.flow.queue_names(), conn), *(task.queue for task in tasks.values())}
     else:
-        known = {*await asked.run(Inspections(asked.hf.settings.schema).task_queues(), conn), *tasks}
+        known = {*await ctx.run(Inspections(ctx.hf.settings.schema).task_queues(), conn), *tasks}
     if name in known:
         return None
     near = difflib.get_close_matches(name, known, n=1)
-    return f"nothing is known of {key} yet{f'; did you mean {kind}:{near[0]}?' if near else ''}"
+    return f"unknown key {key}{f'; did you mean {kind}:{near[0]}?' if near else ''}"
 
 
-def _doubted(changed: int, warning: str | None) -> Response:
-    return answer({"changed": changed} | ({} if warning is None else {"warning": warning}))
+def _change_result(changed: int, warning: str | None) -> Response:
+    return respond({"changed": changed} | ({} if warning is None else {"warning": warning}))
 
 
-async def _resume(asked: Asked, key: str) -> Response:
+async def _resume(ctx: RequestContext, key: str) -> Response:
     async def act(conn: Any) -> Response:
-        return await _changed(asked, asked.hf.flow.resume(key), conn)
+        return await _changed(ctx, ctx.hf.flow.resume(key), conn)
 
-    return await asked.once(act)
+    return await ctx.once(act)
 
 
-async def _changed(asked: Asked, call: Call[bool], conn: Any) -> Response:
-    was = await asked.run(call, conn)
-    return answer(shapes.Done(int(was)))
+async def _changed(ctx: RequestContext, call: Call[bool], conn: Any) -> Response:
+    was = await ctx.run(call, conn)
+    return respond(shapes.Done(int(was)))

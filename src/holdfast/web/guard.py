@@ -1,5 +1,5 @@
-"""What bounds every request, whatever server runs the application: its header, its body in bytes and time, how many are
-handled at once, and how slowly a response may be taken. Plain ASGI."""
+"""ASGI middleware that bounds every request under any server: the header, the size and duration of the body, the number
+of concurrent requests, and how slowly a client may read the response."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ log = logs.get("web")
 HEADERS = 100  # fields of a request's header
 HEADER_BYTES = 32_768  # of a request's header, and of its first line
 PIECE = 65_536  # bytes of a response that are sent at once
-LINGER = 1.0  # seconds for which the rest of a refused body is discarded, so that its sender reads the response
-LOG_EVERY = 60.0  # seconds between two lines that say the same
+LINGER = 1.0  # seconds for which the rest of a rejected body is discarded, so that the client reads the response
+LOG_EVERY = 60.0  # seconds between two equal log lines
 ALWAYS = ("/v1/health/live",)
 
 
 def route_path(scope: Scope) -> str:
-    """Return a request's path without the place where the application is mounted, as the router does.
+    """Return a request's path without the root path, as the router does.
 
-    Some servers and applications leave that place out of the path themselves."""
+    Some servers and applications leave the root path out of the path themselves."""
     path: str = scope["path"]
     root: str = scope.get("root_path", "")
     return path[len(root) :] if root and (path == root or path.startswith(f"{root}/")) else path
@@ -34,7 +34,7 @@ def route_path(scope: Scope) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What a client may cost."""
+    """The limits of one request."""
 
     max_body: int
     max_requests: int
@@ -42,17 +42,17 @@ class Bounds:
 
     @classmethod
     def of(cls, settings: Settings) -> Bounds:
-        """The bounds that the settings say."""
+        """Return the bounds of the settings."""
         return cls(settings.max_body, settings.max_requests, settings.client_timeout)
 
     def too_large(self) -> Problem:
-        """The error of a body that is too large."""
+        """Return the error for a body that is too large."""
         return Problem(413, f"the body is larger than {self.max_body:,} bytes; send fewer jobs, or raise "
                             "HOLDFAST_MAX_BODY")  # fmt: skip
 
 
 class Guard:
-    """The outermost middleware but for the counters."""
+    """The outermost middleware except for the counters."""
 
     def __init__(self, inner: ASGIApp, bounds: Bounds) -> None:
         self._inner = inner
@@ -108,7 +108,7 @@ class _Exchange:
         self._send = send
         self._size = 0
         self._deadline = 0.0
-        self._final: Message | None = None  # held back until the rest of the body was discarded
+        self._final: Message | None = None  # held back until the rest of the body is discarded
         self.claimed, self.header, chunked = 0, 0, False
         for name, value in scope["headers"]:
             self.header += len(name) + len(value)
@@ -116,8 +116,8 @@ class _Exchange:
                 self.claimed = int(value)
             elif name == b"transfer-encoding":
                 chunked = True
-        self._can_close = scope.get("http_version", "1.1") < "2"  # whether "Connection" is a header of this protocol
-        # Whether all of the body was received. From HTTP/2 on, a body need not announce itself.
+        self._can_close = scope.get("http_version", "1.1") < "2"  # HTTP/2 has no "Connection" header
+        # Whether the whole body was received. HTTP/2 bodies need neither of the two headers.
         self._ended = not (self.claimed or chunked) and self._can_close
 
     async def receive(self) -> Message:
@@ -129,7 +129,7 @@ class _Exchange:
             async with asyncio.timeout_at(self._deadline):
                 message = await self._receive()
         except TimeoutError:
-            self._size = self._bounds.max_body + 1  # nothing more is waited for
+            self._size = self._bounds.max_body + 1  # close() reads no more
             raise Problem(408, f"the body did not arrive within {self._bounds.client_timeout:g} s; HOLDFAST_CLIENT_"
                                "TIMEOUT is how long it may take") from None  # fmt: skip
         self._ended = not message.get("more_body", False)
@@ -144,7 +144,7 @@ class _Exchange:
                 *message["headers"], (b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"),
                 *(((b"connection", b"close"),) if self._can_close and not self._ended else ()),
             ]  # fmt: skip
-            await self._send(message)  # small, as are most bodies: a server takes them at once
+            await self._send(message)  # small, so the server buffers it without waiting
             return
         body, more = message.get("body", b""), message.get("more_body", False)
         if not more and self._ended and len(body) <= PIECE:
@@ -167,9 +167,9 @@ class _Exchange:
             raise ClientGone from None
 
     async def close(self) -> None:
-        """End a response that was sent before all of the body came: what comes within a second is discarded.
+        """End a response that was sent before the whole body arrived, discarding the rest for up to LINGER seconds.
 
-        A connection that is closed with bytes unread is reset, and its client may never see why."""
+        Closing a connection with unread bytes resets it, and the client may never see the response."""
         if self._final is None:
             return
         try:

@@ -1,4 +1,4 @@
-"""/v1/health: whether the process lives, and whether it can answer."""
+"""/v1/health: liveness and readiness."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from holdfast.errors import HoldfastError, SchemaError
 from holdfast.store import connect, migrate
 from holdfast.web import shapes
 from holdfast.web.problems import Problem, documented
-from holdfast.web.service import Service, answer
+from holdfast.web.service import Service, respond
 
 router = APIRouter(prefix="/health", tags=["health"])
 PATIENCE = 5.0
@@ -19,29 +19,29 @@ PATIENCE = 5.0
 
 @router.get("/live", response_model=shapes.Health)
 async def live() -> Response:
-    """Whether the process answers."""
-    return answer(shapes.Health("ok", {"process": "ok"}))
+    """Return 200 while the process responds."""
+    return respond(shapes.Health("ok", {"process": "ok"}))
 
 
 @router.get("/ready", response_model=shapes.Health, responses=documented(503))
 async def ready(request: Request) -> Response:
-    """Whether the database answers and has the schema that this release needs; and RabbitMQ, where it is required."""
+    """Check that the database responds and has the schema of this release, and RabbitMQ where it is required."""
     service: Service = request.app.state.service
     database, queue = await asyncio.gather(_database(service), _queue(service))
     checks = database | queue
     if bad := {name: found for name, found in checks.items() if found != "ok"}:
-        told = "; ".join(f"{name}: {found}" for name, found in bad.items())
-        raise Problem(503, f"not ready: {told}", "not-ready", checks=checks)
-    return answer(shapes.Health("ok", checks))
+        detail = "; ".join(f"{name}: {found}" for name, found in bad.items())
+        raise Problem(503, f"not ready: {detail}", "not-ready", checks=checks)
+    return respond(shapes.Health("ok", checks))
 
 
 async def _database(service: Service) -> dict[str, str]:
-    """The database and its schema. What went wrong is for the log: it may name servers."""
+    """Check the database and its schema. Only the log gets the error text, because it may name servers."""
     try:
         async with asyncio.timeout(PATIENCE):
             found = await service.run(service.seen.version())
     except (HoldfastError, TimeoutError) as error:
-        return {"database": f"does not answer ({type(error).__name__})"}
+        return {"database": f"not reachable ({type(error).__name__})"}
     try:
         connect.check_schema(found, migrate.expected_version(), service.hf.settings.schema)
     except SchemaError as error:
@@ -50,7 +50,7 @@ async def _database(service: Service) -> dict[str, str]:
 
 
 async def _queue(service: Service) -> dict[str, str]:
-    """RabbitMQ, where it is required: jobs run without it too."""
+    """Check RabbitMQ where it is required; jobs run without it too."""
     settings = service.hf.settings
     if not (settings.queue_enabled and settings.health_require_queue):
         return {}

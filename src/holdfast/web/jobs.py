@@ -1,4 +1,4 @@
-"""/v1/jobs: made, looked at, listed, waited for, canceled and retried."""
+"""/v1/jobs: create, read, list, wait for, cancel and retry jobs."""
 
 from __future__ import annotations
 
@@ -25,58 +25,58 @@ from holdfast.store.values import Filter
 from holdfast.web import shapes
 from holdfast.web.body import LARGE, BodyRoute
 from holdfast.web.problems import FOR_CHANGES, FOR_ONE, Problem, of, unknown
-from holdfast.web.service import Asked, Explains, Reads, Writes, answer
+from holdfast.web.service import Explains, Reads, RequestContext, Writes, respond
 
 router = APIRouter(prefix="/jobs", tags=["jobs"], route_class=BodyRoute)
 LONGEST_WAIT = 60.0
-LONGEST_STREAM = 300.0  # then the client connects again, with a token that is looked at anew
-STILL_HERE = 15.0  # seconds after which a stream that has no news says so
-LOOK_UP = 0.5  # seconds after which one who waits asks whether it may wait on
+LONGEST_STREAM = 300.0  # seconds; then the client reconnects, and its token is checked again
+STILL_HERE = 15.0  # seconds between keep-alive comments of a stream
+LOOK_UP = 0.5  # seconds between checks that a waiting request may keep waiting
 MOST_WAITING = 1000
 MOST_OF_ONE = 250  # of them, of one tenant
-_waiting: Counter[str | None] = Counter()  # by tenant, of all applications of this process together
+_waiting: Counter[str | None] = Counter()  # by tenant, for all applications of this process
 
 
 @router.post("", status_code=201, response_model=shapes.Made, responses=FOR_CHANGES)
-async def create(job: shapes.Job, asked: Writes) -> Response:
-    """Makes a job."""
+async def create(job: shapes.Job, ctx: Writes) -> Response:
+    """Create a job."""
 
     async def act(conn: Any) -> Response:
-        sender, data = await enqueuer(asked, job, conn)
+        sender, data = await enqueuer(ctx, job, conn)
         new = sender.checked_job(data)
-        if conn is None and _is_simple(asked, job):
-            told = await asked.service.enqueue(new, asked.caller)
-            return answer(shapes.Made(told.id, told.outcome != "created"), 201)
+        if conn is None and _is_simple(ctx, job):
+            accepted = await ctx.service.enqueue(new, ctx.caller)
+            return respond(shapes.Made(accepted.id, accepted.outcome != "created"), 201)
         made = await sender.aenqueue_job(new)
-        return answer(shapes.Made(made.id, made.existing), 201)
+        return respond(shapes.Made(made.id, made.existing), 201)
 
-    return await asked.once(act)
+    return await ctx.once(act)
 
 
-def _is_simple(asked: Asked, job: shapes.Job) -> bool:
-    """Whether a job may be accepted together with others: no key to take, no batch, no middleware around it."""
-    keyed = job.dedupe is not None or asked.hf.tasks[job.task].dedupe is not None
-    return not (keyed or job.batch is not None or asked.hf.around_enqueues)
+def _is_simple(ctx: RequestContext, job: shapes.Job) -> bool:
+    """Return whether a job can be coalesced: it has no dedupe key, no batch and no middleware."""
+    keyed = job.dedupe is not None or ctx.hf.tasks[job.task].dedupe is not None
+    return not (keyed or job.batch is not None or ctx.hf.around_enqueues)
 
 
 @router.post("/many", status_code=201, response_model=shapes.MadeMany, responses=FOR_CHANGES)
-async def create_many(many: shapes.ManyJobs, asked: Writes) -> Response:
-    """Makes many jobs, all or none."""
+async def create_many(many: shapes.ManyJobs, ctx: Writes) -> Response:
+    """Create many jobs, all or none."""
 
     async def act(conn: Any) -> Response:
-        return answer(shapes.MadeMany(await enqueue_all(asked, many.jobs, conn)), 201)
+        return respond(shapes.MadeMany(await enqueue_all(ctx, many.jobs, conn)), 201)
 
     async def in_transaction(conn: Any) -> Response:
         if conn is not None:
             return await act(conn)
-        async with asked.service.transaction(asked.caller) as own:
+        async with ctx.service.transaction(ctx.caller) as own:
             return await act(own)
 
-    return await asked.once(in_transaction)
+    return await ctx.once(in_transaction)
 
 
-async def enqueue_all(asked: Asked, jobs: Sequence[shapes.Job], conn: Any, batch: Any = None) -> list[str]:
-    """Enqueues jobs in a transaction; those of a kind together. Answers their ids in order."""
+async def enqueue_all(ctx: RequestContext, jobs: Sequence[shapes.Job], conn: Any, batch: Any = None) -> list[str]:
+    """Enqueue jobs in a transaction, one call for each set of equal options. Return their ids in order."""
     kinds: dict[str, list[int]] = {}
     for place, job in enumerate(jobs):
         alone = f"{place}" if job.dedupe is not None else ""
@@ -84,11 +84,11 @@ async def enqueue_all(asked: Asked, jobs: Sequence[shapes.Job], conn: Any, batch
     ids: dict[int, str] = {}
     for places in kinds.values():
         with at_place(places[0]):
-            sender, data = await enqueuer(asked, jobs[places[0]], conn, batch)
+            sender, data = await enqueuer(ctx, jobs[places[0]], conn, batch)
         these = [data]
         for place in places[1:]:
             with at_place(place):
-                these.append(await _check(asked, find_task(asked, jobs[place].task), jobs[place]))
+                these.append(await _check(ctx, find_task(ctx, jobs[place].task), jobs[place]))
         if len(these) == 1:
             with at_place(places[0]):
                 ids[places[0]] = (await sender.aenqueue_job(sender.checked_job(data))).id
@@ -100,7 +100,7 @@ async def enqueue_all(asked: Asked, jobs: Sequence[shapes.Job], conn: Any, batch
 
 @contextmanager
 def at_place(place: int) -> Iterator[None]:
-    """What is wrong with one of many says with which."""
+    """Prefix errors of the block with the job's place in the request."""
     try:
         yield
     except (UsageError, UnknownTask) as error:
@@ -109,34 +109,35 @@ def at_place(place: int) -> Iterator[None]:
         raise problem.at(f"jobs.{place}") from problem
 
 
-async def enqueuer(asked: Asked, job: shapes.Job, conn: Any, batch: Any = None) -> tuple[Enqueuer[Any, Any], Encoded]:
-    """The task with the options that a request gives, and its checked arguments, once it is certain that the job may
-    be made."""
-    task = find_task(asked, job.task)
+async def enqueuer(
+    ctx: RequestContext, job: shapes.Job, conn: Any, batch: Any = None
+) -> tuple[Enqueuer[Any, Any], Encoded]:
+    """Check that the job may be made, and return its task with the request's options and the encoded arguments."""
+    task = find_task(ctx, job.task)
     if job.batch is not None:
         if batch is not None:
-            raise Problem(422, "jobs that are made with a batch are in that one; leave out their batch")
-        if (into := await asked.run(asked.service.seen.batch(asked.caller, str(job.batch)), conn)) is None:
+            raise Problem(422, "jobs created with a batch belong to it; leave out their batch")
+        if (into := await ctx.run(ctx.service.seen.batch(ctx.caller, str(job.batch)), conn)) is None:
             raise unknown("batch", job.batch)
         if into.ended:
             raise Problem(422, f"batch {job.batch} ({into.name}) has ended and takes no more jobs; make it with "
                                '"open": true to add jobs later')  # fmt: skip
-    data = await _check(asked, task, job)
+    data = await _check(ctx, task, job)
     given = job.dedupe
     dedupe = None if given is None else Dedupe(given.scope, given.keep, given.on_conflict, given.key)
     sender = task.using(
-        tenant=asked.tenant(job.tenant), queue=job.queue,
-        priority=asked.priority(job.priority, task.priority), delay=job.delay, run_at=job.run_at,
+        tenant=ctx.tenant(job.tenant), queue=job.queue,
+        priority=ctx.priority(job.priority, task.priority), delay=job.delay, run_at=job.run_at,
         max_attempts=job.max_attempts, deadline=job.deadline, batch=batch or shapes.text(job.batch), conn=conn,
         dedupe=dedupe,
     )  # fmt: skip
     return sender, data
 
 
-def find_task(asked: Asked, name: str) -> Task[Any, Any]:
-    """A task of the application's; deliveries and messages have ways of their own."""
-    if (found := asked.hf.tasks.get(name)) is None or not _is_own(name):
-        raise UnknownTask(name, filter(_is_own, asked.hf.tasks))
+def find_task(ctx: RequestContext, name: str) -> Task[Any, Any]:
+    """Return a task of the application. The tasks of deliveries and messages cannot be enqueued here."""
+    if (found := ctx.hf.tasks.get(name)) is None or not _is_own(name):
+        raise UnknownTask(name, filter(_is_own, ctx.hf.tasks))
     return found
 
 
@@ -144,16 +145,16 @@ def _is_own(name: str) -> bool:
     return not name.startswith((PREFIX, "holdfast."))
 
 
-async def _check(asked: Asked, task: Task[Any, Any], job: shapes.Job) -> Encoded:
-    """Check arguments against the handler: senders of JSON have no type checker. Nothing decodes them again."""
+async def _check(ctx: RequestContext, task: Task[Any, Any], job: shapes.Job) -> Encoded:
+    """Check arguments against the handler's signature, and encode them."""
     if len(job.args) >= LARGE:
-        return await asked.service.in_thread(asked.caller, task.check_payload, job.args)
+        return await ctx.service.in_thread(ctx.caller, task.check_payload, job.args)
     return task.check_payload(job.args)
 
 
 @router.get("", response_model=shapes.Jobs)
 async def list_jobs(
-    asked: Reads,
+    ctx: Reads,
     status: shapes.Status | None = None,
     task: shapes.Name | None = None,
     queue: shapes.Name | None = None,
@@ -161,66 +162,66 @@ async def list_jobs(
     batch: UUID | None = None,
     error: Annotated[shapes.Name | None, Query(description="type or code of the last error")] = None,
     since: Annotated[
-        shapes.Since | None, Query(description="made since then: a time with its zone, or 90m, 24h, 30d")
+        shapes.Since | None, Query(description="created since: a time with its zone, or 90m, 24h, 30d")
     ] = None,
-    until: Annotated[shapes.Moment | None, Query(description="made before then, a time with its zone")] = None,
+    until: Annotated[shapes.Moment | None, Query(description="created before: a time with its zone")] = None,
     cursor: shapes.Cursor = None,
     limit: shapes.Limit = 50,
 ) -> Response:
-    """The newest jobs that match."""
+    """List the jobs that match, newest first."""
     where = Filter(status=status, task=task, queue=queue, tenant=tenant, error=error, batch=shapes.text(batch))
-    page = Page(limit=limit, before=await asked.before(cursor), since=since, until=until)
-    calls = asked.service.seen
-    found = await asked.service.page(asked.caller, lambda part: calls.list_jobs(asked.caller, where, part), page)
-    return answer(shapes.Jobs(*found))
+    page = Page(limit=limit, before=await ctx.before(cursor), since=since, until=until)
+    calls = ctx.service.seen
+    found = await ctx.service.page(ctx.caller, lambda part: calls.list_jobs(ctx.caller, where, part), page)
+    return respond(shapes.Jobs(*found))
 
 
 @router.post("/cancel", response_model=shapes.Outcomes, responses=FOR_CHANGES)
-async def cancel_many(which: shapes.JobIds, asked: Writes) -> Response:
-    """Cancels jobs: waiting ones at once, running ones by asking them to stop."""
+async def cancel_many(which: shapes.JobIds, ctx: Writes) -> Response:
+    """Cancel jobs: waiting ones at once, running ones by asking them to stop."""
 
     async def act(conn: Any) -> Response:
         ids = list(dict.fromkeys(map(str, which.ids)))
-        told = await asked.run(asked.service.seen.cancel(asked.caller, ids), conn)
-        return answer(shapes.Outcomes([shapes.Outcome(each, told.get(each, "unknown")) for each in ids]))
+        outcomes = await ctx.run(ctx.service.seen.cancel(ctx.caller, ids), conn)
+        return respond(shapes.Outcomes([shapes.Outcome(each, outcomes.get(each, "unknown")) for each in ids]))
 
-    return await asked.once(act)
+    return await ctx.once(act)
 
 
 _TAG = {"ETag": {"description": "changes with the job", "schema": {"type": "string"}}}
-_KNOWN = {"name": "If-None-Match", "in": "header", "required": False, "description": "an ETag: 304 if it is still that",
+_KNOWN = {"name": "If-None-Match", "in": "header", "required": False, "description": "an ETag: 304 if it still matches",
           "schema": {"type": "string"}}  # fmt: skip
 
 
 @router.get(
     "/{job_id}",
     response_model=SeenJob,
-    responses=FOR_ONE | {200: {"headers": _TAG}, 304: {"description": "it is as you know it", "headers": _TAG}},
+    responses=FOR_ONE | {200: {"headers": _TAG}, 304: {"description": "not modified", "headers": _TAG}},
     openapi_extra={"parameters": [_KNOWN]},
 )
 async def get(
     job_id: UUID,
-    asked: Reads,
+    ctx: Reads,
     wait: Annotated[float, Query(ge=0, le=LONGEST_WAIT, description="seconds to wait until it has ended")] = 0,
 ) -> Response:
-    """A job as it is now; with wait, as soon as it has ended or the time is over."""
-    found = await _look(asked, job_id)
+    """Return a job. With wait, respond when it has ended or the time is over."""
+    found = await _look(ctx, job_id)
     if wait and not found.ended:
         ends = time.monotonic() + wait
-        asked.begin_wait()
-        with _Place(asked.caller), asked.service.watch.on(found.id) as seen:
+        ctx.begin_wait()
+        with _Place(ctx.caller), ctx.service.watch.on(found.id) as observer:
             while (left := ends - time.monotonic()) > 0:
-                news = await seen.changed(min(left, LOOK_UP))
-                if not await asked.stays():
+                changed = await observer.changed(min(left, LOOK_UP))
+                if not await ctx.stays():
                     break
-                if not news:
+                if not changed:
                     continue
-                found = await _look(asked, job_id)
+                found = await _look(ctx, job_id)
                 if found.ended:
                     break
     body = msgspec.json.encode(found)
     tag = _tag(body)
-    if asked.request.headers.get("if-none-match") in (tag, f"W/{tag}", "*"):
+    if ctx.request.headers.get("if-none-match") in (tag, f"W/{tag}", "*"):
         return Response(None, 304, {"ETag": tag})
     return Response(body, 200, {"ETag": tag}, "application/json")
 
@@ -231,72 +232,72 @@ _STREAM: dict[int | str, dict[str, Any]] = {
 
 
 @router.get("/{job_id}/events", response_class=StreamingResponse, responses=FOR_ONE | _STREAM)
-async def events(job_id: UUID, asked: Reads) -> Response:
-    """Server-sent events: the job whenever it has changed, until it has ended; each is an event "job"."""
-    found = await _look(asked, job_id)
-    place = _Place(asked.caller)
-    asked.begin_wait()
-    return _Stream(_stream(asked, found), place)
+async def events(job_id: UUID, ctx: Reads) -> Response:
+    """Stream the job as server-sent events named "job", one for each change, until it has ended."""
+    found = await _look(ctx, job_id)
+    place = _Place(ctx.caller)
+    ctx.begin_wait()
+    return _Stream(_stream(ctx, found), place)
 
 
-async def _stream(asked: Asked, found: SeenJob) -> AsyncIterator[bytes]:
-    last, said = None, time.monotonic()
-    ends = said + LONGEST_STREAM
-    # Whoever connects again is told that the database is away.
-    with suppress(DatabaseUnavailable), asked.service.watch.on(found.id) as seen:
+async def _stream(ctx: RequestContext, found: SeenJob) -> AsyncIterator[bytes]:
+    last, sent_at = None, time.monotonic()
+    ends = sent_at + LONGEST_STREAM
+    # A client that reconnects gets the 503.
+    with suppress(DatabaseUnavailable), ctx.service.watch.on(found.id) as observer:
         while True:
             body = msgspec.json.encode(found)
             if body != last:
                 yield b"event: job\nid: %b\ndata: %b\n\n" % (_tag(body).strip('"').encode(), body)
-                last, said = body, time.monotonic()
-            elif time.monotonic() - said >= STILL_HERE:
-                yield b": still here\n\n"  # so that nobody between takes the connection for dead
-                said = time.monotonic()
+                last, sent_at = body, time.monotonic()
+            elif time.monotonic() - sent_at >= STILL_HERE:
+                yield b": still here\n\n"  # proxies close idle connections
+                sent_at = time.monotonic()
             if found.ended or time.monotonic() >= ends:
                 return
-            news = await seen.changed(LOOK_UP)
-            if not await asked.stays():
+            changed = await observer.changed(LOOK_UP)
+            if not await ctx.stays():
                 return
-            if not news:
+            if not changed:
                 continue
-            if (now := await asked.service.look(asked.caller, found.id)) is None:
+            if (now := await ctx.service.look(ctx.caller, found.id)) is None:
                 return
             found = now
 
 
 @router.get("/{job_id}/why", response_model=dict[str, Any], responses=FOR_ONE)
-async def why(job_id: UUID, asked: Explains) -> Response:
-    """Why a job does not run."""
-    await _look(asked, job_id)
-    told = await asked.hf.awhy(str(job_id))
-    if told.status is None:
+async def why(job_id: UUID, ctx: Explains) -> Response:
+    """Explain why a job does not run."""
+    await _look(ctx, job_id)
+    explanation = await ctx.hf.awhy(str(job_id))
+    if explanation.status is None:
         raise unknown("job", job_id)
-    return answer(told)
+    return respond(explanation)
 
 
 @router.post("/{job_id}/cancel", response_model=shapes.Outcome, responses=FOR_CHANGES)
-async def cancel(job_id: UUID, asked: Writes) -> Response:
-    """Cancels a job: at once if it waits, by asking it to stop if it runs."""
+async def cancel(job_id: UUID, ctx: Writes) -> Response:
+    """Cancel a job: at once if it waits, by asking it to stop if it runs."""
 
     async def act(conn: Any) -> Response:
-        told = await asked.run(asked.service.seen.cancel(asked.caller, [str(job_id)]), conn)
-        if told.get(str(job_id), "unknown") == "unknown":
+        outcomes = await ctx.run(ctx.service.seen.cancel(ctx.caller, [str(job_id)]), conn)
+        if outcomes.get(str(job_id), "unknown") == "unknown":
             raise unknown("job", job_id)
-        return answer(shapes.Outcome(str(job_id), told[str(job_id)]))
+        return respond(shapes.Outcome(str(job_id), outcomes[str(job_id)]))
 
-    return await asked.once(act)
+    return await ctx.once(act)
 
 
 @router.post("/{job_id}/retry", response_model=shapes.Made, responses=FOR_CHANGES)
-async def retry(job_id: UUID, asked: Writes) -> Response:
-    """Puts a failed or dead job back into the queue with fresh attempts."""
+async def retry(job_id: UUID, ctx: Writes) -> Response:
+    """Put a failed or dead job back into the queue with fresh attempts."""
 
     async def act(conn: Any) -> Response:
-        if not await asked.run(asked.service.seen.retry_dead(asked.caller, [str(job_id)]), conn):
-            raise Problem(409, f"job {job_id} was not put back: {_why_not(await _look(asked, job_id))}")
-        return answer(shapes.Made(str(job_id), existing=True))
+        if not await ctx.run(ctx.service.seen.retry_dead(ctx.caller, [str(job_id)]), conn):
+            raise Problem(409, f"job {job_id} was not put back: {_why_not(await _look(ctx, job_id))}")
+        return respond(shapes.Made(str(job_id), existing=True))
 
-    return await asked.once(act)
+    return await ctx.once(act)
 
 
 def _why_not(found: SeenJob) -> str:
@@ -305,8 +306,8 @@ def _why_not(found: SeenJob) -> str:
     return "it was discarded" if found.discarded else "a newer job holds its dedupe key"
 
 
-async def _look(asked: Asked, job_id: UUID) -> SeenJob:
-    found = await asked.service.look(asked.caller, str(job_id))
+async def _look(ctx: RequestContext, job_id: UUID) -> SeenJob:
+    found = await ctx.service.look(ctx.caller, str(job_id))
     if found is None:
         raise unknown("job", job_id)
     return found
@@ -317,14 +318,13 @@ def _tag(body: bytes) -> str:
 
 
 class _Place:
-    """One of the places for requests that wait, taken at once or refused: each costs a look now and then, and no tenant
-    has the places of all."""
+    """A slot for a waiting request, taken at once or refused with 429. No tenant can use all slots."""
 
     def __init__(self, caller: Caller) -> None:
         self._tenant = caller.tenant
         mine, every = _waiting[self._tenant], _waiting.total()
         if every >= MOST_WAITING or (mine >= MOST_OF_ONE and not caller.everyone):
-            raise Problem(429, f"{mine} requests of yours wait already; come back later", headers={"Retry-After": "5"})
+            raise Problem(429, f"{mine} of your requests wait already; try again later", headers={"Retry-After": "5"})
         _waiting[self._tenant] += 1
 
     def __enter__(self) -> None: ...
@@ -336,7 +336,7 @@ class _Place:
 
 
 class _Stream(StreamingResponse):
-    """A stream that gives its place back also where it never began."""
+    """A stream that releases its slot even if it never begins."""
 
     def __init__(self, content: AsyncIterator[bytes], place: _Place) -> None:
         super().__init__(content, media_type="text/event-stream")
@@ -348,5 +348,5 @@ class _Stream(StreamingResponse):
 
 
 def waiting() -> int:
-    """How many requests wait for a job."""
+    """Return how many requests wait for a job."""
     return _waiting.total()

@@ -1,4 +1,4 @@
-"""/v1/metrics, /v1/levels, /v1/usage: what to watch."""
+"""/v1/metrics, /v1/levels, /v1/usage: monitoring."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from holdfast.store.telemetry import TelemetryCalls
 from holdfast.telemetry.metrics import LEVELS, OTHERS, DatabaseMetrics, RequestMetrics, Stats, exposition
 from holdfast.web import jobs, shapes
 from holdfast.web.body import BodyRoute
-from holdfast.web.service import Reads, Service, Watches, answer
+from holdfast.web.service import Reads, Service, Watches, respond
 from holdfast.web.together import Together
 
 router = APIRouter(tags=["observe"], route_class=BodyRoute)
-FRESH = 1.0  # seconds for which figures are told again
-SHARE = 5  # and for so many times as long as it took to count them: nobody's scraping keeps the database busy
+FRESH = 1.0  # seconds for which metrics are cached
+SHARE = 5  # and at least so many times as long as the query took, so that scraping cannot keep the database busy
 DAY = timedelta(days=1).total_seconds()
 
 Names = dict[tuple[str, Any], str]
-"""By method and function: how figures call a route."""
+"""The route label of metrics, by method and function."""
 
 
 def names(routers: Iterable[APIRouter], prefix: str) -> Names:
-    """Every route, as the document calls it. (What a request's scope says of it differs by FastAPI's version.)"""
+    """Return the label of every route. (The scope's route path differs between FastAPI versions.)"""
     routes = [each for router in routers for each in router.routes if isinstance(each, APIRoute)]
     return {
         (method, each.endpoint): f"{method} {prefix}{each.path}" for each in routes for method in each.methods or ()
@@ -38,32 +38,32 @@ def names(routers: Iterable[APIRouter], prefix: str) -> Names:
 
 
 class Figures:
-    """The service's figures and the database's as text for Prometheus. However many ask, one counts."""
+    """The metrics of the service and the database as text for Prometheus. Concurrent scrapes share one query."""
 
     def __init__(self, service: Service, names: Names) -> None:
         self.names = names
         self.stats = Stats(set(names.values()))
         self._service = service
-        self._scrapes: Together[None, tuple[bytes, str]] = Together(self._answer, at_once=1)
-        self._told: tuple[bytes, str] = b"", ""
+        self._scrapes: Together[None, tuple[bytes, str]] = Together(self._scrape, at_once=1)
+        self._cached: tuple[bytes, str] = b"", ""
         self._fresh_until = 0.0
 
     async def read(self) -> tuple[bytes, str]:
-        """The text, and its content type."""
+        """Return the text and its content type."""
         return await self._scrapes.ask(None)
 
-    async def _answer(self, asking: Sequence[None]) -> list[tuple[bytes, str]]:
+    async def _scrape(self, requests: Sequence[None]) -> list[tuple[bytes, str]]:
         if (began := time.monotonic()) >= self._fresh_until:
             database = DatabaseMetrics(self._service.hf.settings.schema, lambda _: found)
             found = await self._service.run(database.call)
-            self._told = exposition(RequestMetrics(self.stats, jobs.waiting), database)
+            self._cached = exposition(RequestMetrics(self.stats, jobs.waiting), database)
             ended = time.monotonic()
             self._fresh_until = ended + max(FRESH, SHARE * (ended - began))
-        return [self._told] * len(asking)
+        return [self._cached] * len(requests)
 
 
 class Counted:
-    """Counts requests by route and status, and how long they took."""
+    """Middleware that counts requests by route and status, and measures their duration."""
 
     def __init__(self, inner: ASGIApp, figures: Figures) -> None:
         self._inner = inner
@@ -88,50 +88,50 @@ class Counted:
 
 
 _TEXT: dict[int | str, dict[str, Any]] = {
-    200: {"content": {"text/plain": {"schema": {"type": "string"}}}, "description": "the figures"}
+    200: {"content": {"text/plain": {"schema": {"type": "string"}}}, "description": "the metrics"}
 }
 
 
 @router.get("/metrics", response_class=Response, responses=_TEXT)
-async def metrics(request: Request, asked: Watches) -> Response:
-    """Figures of the database and of this process, for Prometheus: a second old, or older where counting is slow."""
+async def metrics(request: Request, ctx: Watches) -> Response:
+    """Return the metrics of the database and of this process, cached for a second, or longer if the query is slow."""
     figures: Figures = request.app.state.figures
     text, kind = await figures.read()
     return Response(text, media_type=kind)
 
 
 @router.get("/levels", response_model=shapes.Levels)
-async def levels(asked: Watches) -> Response:
-    """How the last five minutes stand: each figure's worst with its thresholds, and what each worker did."""
-    calls = TelemetryCalls(asked.hf.settings.schema)
-    found, workers = await asked.run(calls.levels()), await asked.run(calls.health())
+async def levels(ctx: Watches) -> Response:
+    """Return the levels of the last five minutes: each metric's worst value with its thresholds, and each worker."""
+    calls = TelemetryCalls(ctx.hf.settings.schema)
+    found, workers = await ctx.run(calls.levels()), await ctx.run(calls.health())
     worst = max((each.level for each in found if each.level is not None), key=LEVELS.__getitem__, default=None)
-    return answer(shapes.Levels(worst, found, workers))
+    return respond(shapes.Levels(worst, found, workers))
 
 
 @router.get("/usage", response_model=shapes.UsagePage)
 async def usage(
-    asked: Reads,
+    ctx: Reads,
     by: Annotated[
         str, Query(max_length=100, description="sum by some of tenant, task, minute, hour, day")
     ] = "tenant,task",
     since: Annotated[
-        shapes.Since | None, Query(description="from this minute on: a time with its zone, or 90m, 24h, 30d; else 24h")
+        shapes.Since | None, Query(description="from this minute on: a time with its zone, or 90m, 24h (default), 30d")
     ] = None,
     until: Annotated[shapes.Moment | None, Query(description="before this minute")] = None,
     tenant: shapes.Name | None = None,
     task: shapes.Name | None = None,
     limit: shapes.Limit = 100,
 ) -> Response:
-    """Attempts that ended, failures, run and queue seconds: the newest time first, then the most run seconds."""
+    """Return ended attempts, failures, run and queue seconds, newest first, then by run seconds."""
     names = [each for each in by.replace(" ", "").split(",") if each]
-    call = TelemetryCalls(asked.hf.settings.schema).usage(
-        names, since=since or DAY, until=until, tenant=tenant, task=task, limit=limit, who=asked.caller
+    call = TelemetryCalls(ctx.hf.settings.schema).usage(
+        names, since=since or DAY, until=until, tenant=tenant, task=task, limit=limit, who=ctx.caller
     )
-    return answer({"items": [_told(each) for each in await asked.run(call)]})
+    return respond({"items": [_item(each) for each in await ctx.run(call)]})
 
 
-def _told(used: Usage) -> dict[str, Any]:
-    """Work without a tenant has null, as elsewhere in this service."""
-    by = {name: value or None for name, value in used.by.items()}
-    return by | {name: getattr(used, name) for name in ("runs", "failures", "run_seconds", "queue_seconds")}
+def _item(usage: Usage) -> dict[str, Any]:
+    """Return a row as JSON. Work without a tenant has null, as elsewhere in this service."""
+    by = {name: value or None for name, value in usage.by.items()}
+    return by | {name: getattr(usage, name) for name in ("runs", "failures", "run_seconds", "queue_seconds")}

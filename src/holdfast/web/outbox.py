@@ -1,4 +1,4 @@
-"""/v1/outbox: messages, emitted and looked at."""
+"""/v1/outbox: emit, read and retry messages."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from holdfast.store.seen import Page
 from holdfast.web import shapes
 from holdfast.web.body import BodyRoute
 from holdfast.web.problems import FOR_CHANGES, FOR_ONE, Problem, unknown
-from holdfast.web.service import Asked, Reads, Writes, answer
+from holdfast.web.service import Reads, RequestContext, Writes, respond
 
 router = APIRouter(prefix="/outbox", tags=["outbox"], route_class=BodyRoute)
 MessageStatus = Literal["pending", "delivering", "delivered", "failed", "dead", "canceled"]
 
 
 @router.post("", status_code=201, response_model=shapes.Made, responses=FOR_CHANGES)
-async def emit(new: shapes.NewMessage, asked: Writes) -> Response:
-    """Puts a message into the outbox; the second with the same key answers the first."""
+async def emit(new: shapes.NewMessage, ctx: Writes) -> Response:
+    """Put a message into the outbox. A second one with the same key returns the first."""
 
     async def act(conn: Any) -> Response:
-        message = asked.hf.new_message(new.channel, new.payload, new.key, asked.tenant(new.tenant), new.order)
-        message.job.priority = max(message.job.priority, asked.caller.priority)
-        made = await asked.hf.aemit_message(conn, message)
-        return answer(shapes.Made(made.id, made.existing), 201)
+        message = ctx.hf.new_message(new.channel, new.payload, new.key, ctx.tenant(new.tenant), new.order)
+        message.job.priority = max(message.job.priority, ctx.caller.priority)
+        made = await ctx.hf.aemit_message(conn, message)
+        return respond(shapes.Made(made.id, made.existing), 201)
 
-    return await asked.once(act)
+    return await ctx.once(act)
 
 
 @router.get("", response_model=shapes.Messages)
 async def list_messages(
-    asked: Reads,
+    ctx: Reads,
     channel: shapes.Name | None = None,
     status: MessageStatus | None = None,
     tenant: shapes.Name | None = None,
@@ -44,35 +44,35 @@ async def list_messages(
     cursor: shapes.Cursor = None,
     limit: shapes.Limit = 50,
 ) -> Response:
-    """The newest messages that match."""
+    """List the messages that match, newest first."""
     where = MessageFilter(channel=channel, status=status, tenant=tenant, key=key, order=order)
-    page = Page(limit=limit, before=await asked.before(cursor))
-    calls = asked.service.seen
-    found = await asked.service.page(asked.caller, lambda part: calls.list_messages(asked.caller, where, part), page)
-    return answer(shapes.Messages(*found))
+    page = Page(limit=limit, before=await ctx.before(cursor))
+    calls = ctx.service.seen
+    found = await ctx.service.page(ctx.caller, lambda part: calls.list_messages(ctx.caller, where, part), page)
+    return respond(shapes.Messages(*found))
 
 
 @router.get("/{message_id}", response_model=MessageInfo, responses=FOR_ONE)
-async def get(message_id: UUID, asked: Reads) -> Response:
-    """A message."""
-    return answer(await _look(asked, message_id))
+async def get(message_id: UUID, ctx: Reads) -> Response:
+    """Return a message."""
+    return respond(await _look(ctx, message_id))
 
 
 @router.post("/{message_id}/retry", response_model=shapes.Made, responses=FOR_CHANGES)
-async def retry(message_id: UUID, asked: Writes) -> Response:
-    """Delivers a failed or dead message again, with fresh attempts."""
+async def retry(message_id: UUID, ctx: Writes) -> Response:
+    """Deliver a failed or dead message again, with fresh attempts."""
 
     async def act(conn: Any) -> Response:
-        found = await _look(asked, message_id, conn)
-        if not await asked.run(asked.service.seen.retry_dead(asked.caller, [found.id]), conn):
+        found = await _look(ctx, message_id, conn)
+        if not await ctx.run(ctx.service.seen.retry_dead(ctx.caller, [found.id]), conn):
             raise Problem(409, f"message {found.id} is {found.status}; failed and dead ones can be sent again")
-        return answer(shapes.Made(found.id, existing=True))
+        return respond(shapes.Made(found.id, existing=True))
 
-    return await asked.once(act)
+    return await ctx.once(act)
 
 
-async def _look(asked: Asked, message_id: UUID, conn: Any = None) -> MessageInfo:
-    found = await asked.run(asked.service.seen.message(asked.caller, str(message_id)), conn)
+async def _look(ctx: RequestContext, message_id: UUID, conn: Any = None) -> MessageInfo:
+    found = await ctx.run(ctx.service.seen.message(ctx.caller, str(message_id)), conn)
     if found is None:
         raise unknown("message", message_id)
     return found

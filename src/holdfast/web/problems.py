@@ -33,8 +33,8 @@ log = logs.get("web")
 _outages = logs.Seldom(log)
 MEDIA_TYPE = "application/problem+json"
 URN = "urn:holdfast:problem:"
-SHOWN = 5  # of what is wrong with a request
-LONGEST_SHOWN = 100  # characters of a value that was sent
+SHOWN = 5  # validation errors in the detail
+LONGEST_SHOWN = 100  # characters of a value in an error message
 _TITLES = {
     400: "malformed request", 401: "authentication required", 403: "not permitted", 404: "not found",
     405: "method not allowed", 408: "request timeout", 409: "conflict", 413: "request too large",
@@ -49,7 +49,7 @@ _NAMES = {
 
 
 class ProblemShape(BaseModel):
-    """What every error looks like."""
+    """The body of every error."""
 
     type: str
     title: str
@@ -60,7 +60,7 @@ class ProblemShape(BaseModel):
 
 
 class Problem(HTTPException):
-    """Ends a request with an error of this status."""
+    """An error response with this status."""
 
     def __init__(
         self,
@@ -76,27 +76,27 @@ class Problem(HTTPException):
         self.more = more
 
     def at(self, place: str) -> Problem:
-        """The same, of this part of the request."""
+        """Return the same problem, prefixed with a place in the request."""
         return Problem(self.status_code, f"{place}: {self.detail}", self.name, headers=self.headers, **self.more)
 
     def response(self) -> Response:
-        """The error as it is sent."""
-        told = {
+        """Return the problem+json response."""
+        body = {
             "type": URN + self.name, "title": _TITLES.get(self.status_code, "the request failed"),
             "status": self.status_code, "detail": self.detail, **self.more,
         }  # fmt: skip
-        # In ASCII: what was sent may hold half a character.
-        return Response(json.dumps(told, default=str), self.status_code, self.headers, MEDIA_TYPE)
+        # In ASCII, because a value may contain a lone surrogate.
+        return Response(json.dumps(body, default=str), self.status_code, self.headers, MEDIA_TYPE)
 
 
 def unknown(what: str, id_: object) -> Problem:
-    """Nothing of this id that the caller may see; whether another tenant has it is not told."""
-    hint = "it may have been removed" if what == "endpoint" else "what has ended is kept for the days of history"
+    """Return a 404. It does not reveal whether the id belongs to another tenant."""
+    hint = "it may have been removed" if what == "endpoint" else "history may have been pruned"
     return Problem(404, f"there is no {what} {id_}; {hint}")
 
 
 def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """What the OpenAPI document says of errors."""
+    """Return the error responses of the OpenAPI document."""
     content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
     return {each: {"description": _TITLES[each], "content": content} for each in statuses}
 
@@ -107,7 +107,7 @@ FOR_CHANGES = documented(404, 409, 413)
 
 
 def handle_errors(app: FastAPI) -> None:
-    """Every error of this application becomes a problem."""
+    """Turn every error of the application into a problem."""
     app.add_exception_handler(Problem, _problem)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(AnyHTTPException, _http)
@@ -116,7 +116,7 @@ def handle_errors(app: FastAPI) -> None:
 
 
 async def _problem(request: Request, error: Exception) -> Response:
-    assert isinstance(error, Problem)  # noqa: S101 - what Starlette's type of a handler does not say
+    assert isinstance(error, Problem)  # noqa: S101 - Starlette types handlers as taking any Exception
     return error.response()
 
 
@@ -129,7 +129,7 @@ async def _invalid(request: Request, error: Exception) -> Response:
 
 
 def _in_words(error: Mapping[str, Any], request: Request) -> dict[str, str]:
-    """Where it is, and what is wrong there; of a body that is something else altogether, what it should be."""
+    """Return the place of a validation error and its message."""
     place, message = error["loc"], str(error["msg"])
     if error["type"] == "json_invalid":
         place, message = ("body",), f"not JSON at character {place[-1]}: {error['ctx']['error']}"
@@ -146,7 +146,7 @@ def _in_words(error: Mapping[str, Any], request: Request) -> dict[str, str]:
 
 
 def _got(name: str, error: Mapping[str, Any]) -> str:
-    """The value that was sent, where that helps and is nothing to keep to oneself."""
+    """Return the rejected value for the message, unless it is long, missing or a secret."""
     value = error.get("input")
     if error["type"] == "missing" or not isinstance(value, str | int | float) or "secret" in name:
         return ""
@@ -159,7 +159,7 @@ async def _http(request: Request, error: Exception) -> Response:
     if error.status_code == 404:
         root = request.scope.get("root_path", "")
         off = request.url.path.endswith("/v1/tick")
-        detail += "; started without --tick" if off else f"; {root}/v1/openapi.json says what there is"
+        detail += "; started without --tick" if off else f"; {root}/v1/openapi.json lists all paths"
     headers = error.headers
     if error.status_code == 405:
         allowed = ", ".join(_allowed(request))
@@ -168,7 +168,7 @@ async def _http(request: Request, error: Exception) -> Response:
 
 
 def _allowed(request: Request) -> list[str]:
-    """What may be done with a path; each of its routes knows of itself alone."""
+    """Return the methods of all routes that match a path. Starlette reports those of the first match only."""
     path = request.url.path.removeprefix(request.scope.get("root_path", ""))
     described: dict[str, Any] = request.app.openapi()["paths"]
     fits = [ways for known, ways in described.items() if re.fullmatch(re.sub(r"{\w+}", "[^/]+", known), path)]
@@ -181,12 +181,13 @@ async def _ours(request: Request, error: Exception) -> Response:
 
 
 class ClientGone(Exception):
-    """Ends a response that its client takes too slowly."""
+    """The client reads the response too slowly."""
 
 
 class Caught:
-    """Answers what nobody foresaw, and logs it scrubbed. Whoever serves the application never hears of it: it would log
-    the error as it is, and close the connection under the client's next request."""
+    """Middleware that turns unexpected errors into a 500 and logs them scrubbed.
+
+    The server must not see them: it would log them unscrubbed and close the connection."""
 
     def __init__(self, inner: ASGIApp) -> None:
         self._inner = inner
@@ -207,14 +208,14 @@ class Caught:
             if isinstance(error, Problem) and not begun:  # from reading the body, past the framework
                 await error.response()(scope, receive, send)
                 return
-            told = {"method": scope.get("method"), "error": type(error).__name__}
-            log.error("request failed", exc_info=error, extra={"event": "request failed", "fields": told})
+            fields = {"method": scope.get("method"), "error": type(error).__name__}
+            log.error("request failed", exc_info=error, extra={"event": "request failed", "fields": fields})
             if not begun:
-                await Problem(500, "the service failed; its log says how").response()(scope, receive, send)
+                await Problem(500, "the service failed; see its log").response()(scope, receive, send)
 
 
 def of(error: HoldfastError) -> Problem:
-    """One of our errors as a problem. What is about the setup is for the log: it may name servers."""
+    """Return one of our errors as a problem. Only the log gets configuration errors, because they may name servers."""
     if isinstance(error, DatabaseUnavailable):
         _outages.failed("database unavailable", error)
         return Problem(503, "the database is not available now; try again", headers={"Retry-After": "1"})
@@ -224,7 +225,7 @@ def of(error: HoldfastError) -> Problem:
         return _of_usage(error)
     known = isinstance(error, ConfigurationError)
     logs.event(log, logging.ERROR, "not set up" if known else "request failed", error=str(error))
-    return Problem(503 if known else 500, f"the service {'is not set up' if known else 'failed'}; its log says how")
+    return Problem(503 if known else 500, f"the service {'is not set up' if known else 'failed'}; see its log")
 
 
 def _of_usage(error: UsageError) -> Problem:

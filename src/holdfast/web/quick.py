@@ -1,8 +1,8 @@
-"""The requests that nearly all callers make, past the framework: its part costs more than ours (decision 021).
+"""The fast path: the most frequent requests bypass the framework, which costs more than our own code (decision 021).
 
-A job's status, a new job and the liveness probe go straight to the functions that the routes have. Only what is written
-plainly does: no query, a token that has the scope, a body whose length is told and that is as it should be. All else
-goes the long way, and every refusal of a request comes from there.
+A job's status, a new job and the liveness probe call the routes' functions directly. The request must have no query, a
+token with the scope, and a valid body with a Content-Length. Everything else, and every rejection, goes through the
+framework.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from holdfast.web import health, jobs, shapes
 from holdfast.web.body import read_json
 from holdfast.web.guard import route_path
 from holdfast.web.problems import Problem, of
-from holdfast.web.service import CALLER, Asked, Service, token_key
+from holdfast.web.service import CALLER, RequestContext, Service, token_key
 
 _ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 class Quick:
-    """Answers what it can and leaves the rest to the application within."""
+    """Middleware that serves what it can and passes the rest on."""
 
     def __init__(self, inner: ASGIApp, service: Service, prefix: str) -> None:
         self._inner = inner
@@ -40,13 +40,13 @@ class Quick:
         if scope["type"] != "http" or scope["query_string"] or (way := ways.get(scope["method"])) is None:
             await self._inner(scope, receive, send)
             return
-        seen: list[Message] = []
-        if (answer := await way(scope, receive, seen)) is None:
-            await self._inner(scope, _again(seen, receive) if seen else receive, send)
+        messages: list[Message] = []
+        if (response := await way(scope, receive, messages)) is None:
+            await self._inner(scope, _replay(messages, receive) if messages else receive, send)
         else:
-            await answer(scope, receive, send)
+            await response(scope, receive, send)
 
-    async def _get(self, scope: Scope, receive: Receive, seen: list[Message]) -> Response | None:
+    async def _get(self, scope: Scope, receive: Receive, messages: list[Message]) -> Response | None:
         start = f"{self._jobs}/"
         path = route_path(scope)
         if path == self._live:
@@ -57,34 +57,34 @@ class Quick:
         if (caller := _caller(scope, "jobs:read")) is None:
             return None
         scope["endpoint"] = jobs.get
-        asked = Asked(self._service, caller, Request(scope, receive))
-        return await _answered(lambda: jobs.get(UUID(path[len(start) :]), asked))
+        ctx = RequestContext(self._service, caller, Request(scope, receive))
+        return await _respond(lambda: jobs.get(UUID(path[len(start) :]), ctx))
 
-    async def _create(self, scope: Scope, receive: Receive, seen: list[Message]) -> Response | None:
+    async def _create(self, scope: Scope, receive: Receive, messages: list[Message]) -> Response | None:
         if route_path(scope) != self._jobs:
             return None
         headers = (request := Request(scope, receive)).headers
-        # Of a body whose length is told, and only that, it is known that it is not too long.
+        # The guard has checked the size of a body that has a Content-Length, and of no other.
         if headers.get("content-type") != "application/json" or "content-length" not in headers:
             return None
         if "idempotency-key" in headers or "transfer-encoding" in headers:
             return None
         if (caller := _caller(scope, "jobs:write")) is None:
             return None
-        while not seen or seen[-1].get("more_body"):
-            seen.append(await receive())
-        # Once more: a body may take longer to come than a token that was revoked is remembered.
+        while not messages or messages[-1].get("more_body"):
+            messages.append(await receive())
+        # Checked again, because the token may have been revoked while the body arrived.
         valid = self._service.remembered(token_key(headers["authorization"])) is not None
-        if (job := await self._job(seen, caller)) is None or not valid:
+        if (job := await self._job(messages, caller)) is None or not valid:
             return None
         scope["endpoint"] = jobs.create
-        return await _answered(lambda: jobs.create(job, Asked(self._service, caller, request)))
+        return await _respond(lambda: jobs.create(job, RequestContext(self._service, caller, request)))
 
-    async def _job(self, seen: list[Message], caller: Caller) -> shapes.Job | None:
-        """The job that a body describes, if it does and if all of it came."""
-        if seen[-1]["type"] != "http.request":
+    async def _job(self, messages: list[Message], caller: Caller) -> shapes.Job | None:
+        """Return the job that a body describes, or None if the body is incomplete or invalid."""
+        if messages[-1]["type"] != "http.request":
             return None
-        data = b"".join([each.get("body", b"") for each in seen])
+        data = b"".join([each.get("body", b"") for each in messages])
         try:
             return shapes.Job.model_validate(await read_json(data, self._service, caller))
         except (ValueError, RecursionError, Problem, HoldfastError):
@@ -96,8 +96,8 @@ def _caller(scope: Scope, right: str) -> Caller | None:
     return caller if caller is not None and caller.may(right) else None
 
 
-async def _answered(way: Callable[[], Awaitable[Response]]) -> Response:
-    """What a route's function answers; its errors as the framework would tell them."""
+async def _respond(way: Callable[[], Awaitable[Response]]) -> Response:
+    """Call a route's function; turn its errors into the same responses as the framework."""
     try:
         return await way()
     except Problem as problem:
@@ -106,10 +106,10 @@ async def _answered(way: Callable[[], Awaitable[Response]]) -> Response:
         return of(error).response()
 
 
-def _again(seen: list[Message], receive: Receive) -> Receive:
-    """What was received is received again, then what follows."""
+def _replay(messages: list[Message], receive: Receive) -> Receive:
+    """Return a receive() that yields the given messages first."""
 
-    async def receiving() -> Message:
-        return seen.pop(0) if seen else await receive()
+    async def replay() -> Message:
+        return messages.pop(0) if messages else await receive()
 
-    return receiving
+    return replay

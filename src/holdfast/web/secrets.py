@@ -1,4 +1,4 @@
-"""The internal secrets that open the tick endpoint. Several are valid at once, so that they can be exchanged."""
+"""The internal secrets of the tick endpoint. Several are valid at once, so that they can be rotated."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SHORTEST = 16
 
 
 def read(setting: str) -> list[bytes]:
-    """The secrets of a setting; refuses one that is empty or easily guessed."""
+    """Return the secrets of a setting. Raise ConfigurationError if there is none or one is too short."""
     found = [each.strip().encode() for each in setting.split(",") if each.strip()]
     shortest = min(map(len, found), default=0)
     if shortest < SHORTEST:
@@ -24,5 +24,5 @@ def read(setting: str) -> list[bytes]:
 
 
 def knows(given: bytes, secrets: Sequence[bytes]) -> bool:
-    """Whether it is one of the secrets; each is compared, in the same time whatever was given."""
+    """Return whether a value is one of the secrets, in constant time."""
     return sum(hmac.compare_digest(given, each) for each in secrets) > 0

@@ -1,4 +1,4 @@
-"""What every request needs: the application, the calls, who asks, and how answers are made."""
+"""Shared by all routes: the service, the caller's context, the token check and JSON responses."""
 
 from __future__ import annotations
 
@@ -40,20 +40,20 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 R = TypeVar("R")
-MOST_TOKENS = 10_000  # remembered at once
-FIRST_STEP, LONGEST_STEP = 1_000, 64_000  # jobs that a list looks at in one query
-LONGEST_LOOK = 0.5  # seconds after which it looks no further
-FIRST_ROWS = 64  # that a list reads at once; more when those were small
-MOST_LARGE = 10_000  # ids of large jobs remembered at once
-TURN = "holdfast.turn"  # where it has the turn that it is at work with
-CALLER = "holdfast.caller"  # where a request's scope has whose token it came with
+MOST_TOKENS = 10_000  # in the token cache
+FIRST_STEP, LONGEST_STEP = 1_000, 64_000  # jobs that one query of a list scans
+LONGEST_LOOK = 0.5  # seconds after which a list stops scanning
+FIRST_ROWS = 64  # rows of the first query of a list; later queries read more
+MOST_LARGE = 10_000  # ids of large jobs kept in memory
+TURN = "holdfast.turn"  # scope key: the Turn of the request
+CALLER = "holdfast.caller"  # scope key: the Caller of the request
 
 
 _IDEMPOTENCY_KEY = re.compile("[ -~]{1,200}")
 
 
 class HasId(Protocol):
-    """What lists are of."""
+    """An item of a list."""
 
     @property
     def id(self) -> str: ...
@@ -63,13 +63,14 @@ Listed = TypeVar("Listed", bound=HasId)
 
 
 def server_stops() -> bool:
-    """Whether the server that runs this stops: ASGI tells it only when those who wait have gone. Uvicorn is the one who
-    handles SIGTERM, and knows."""
+    """Return whether the server is shutting down.
+
+    ASGI sends its shutdown event only after all requests have ended, so this reads uvicorn's SIGTERM handler."""
     return getattr(getattr(signal.getsignal(signal.SIGTERM), "__self__", None), "should_exit", False) is True
 
 
 class Service:
-    """One application's service. It adds, reads and operates; it never claims, but for the tick endpoint."""
+    """The service of one application. Only its tick endpoint claims jobs."""
 
     def __init__(self, hf: Holdfast) -> None:
         self.hf = hf
@@ -89,19 +90,19 @@ class Service:
         return await self.hf.async_pool.run(call, conn)
 
     async def run_for(self, caller: Caller, call: Call[T]) -> T:
-        """Run a call that is one caller's alone: no tenant has more than half of the connections."""
+        """Run a call for one caller. No tenant uses more than half of the connections."""
         async with self._shares.of(caller.tenant):
             return await self.run(call)
 
     async def in_thread(self, caller: Caller | None, act: Callable[..., R], *args: Any) -> R:
-        """Do what takes the processor for long beside the event loop, for one request of a tenant at a time.
+        """Run a CPU-bound function in a thread, one at a time for each tenant.
 
-        Two threads, not many: each that computes takes its part of the interpreter from the loop."""
+        There are two threads, because each running thread takes interpreter time from the event loop."""
         async with self._heavy.of(None if caller is None else caller.tenant):
             return await asyncio.get_running_loop().run_in_executor(self._threads, act, *args)
 
     async def look(self, caller: Caller, id_: str) -> SeenJob | None:
-        """A job that the caller may see, or None."""
+        """Return a job that the caller may see, or None."""
         if id_ not in self._large:
             try:
                 return await self._looks.ask((id_, caller))
@@ -116,7 +117,7 @@ class Service:
         return [LargeJob() if found.get(place, ...) is None else found.get(place) for place in range(len(wanted))]
 
     async def enqueue(self, job: NewJob, caller: Caller) -> Accepted:
-        """Accept a job that needs nothing but its place: with others of the same moment, or alone if it is large."""
+        """Enqueue a job without key, batch or middleware. Small jobs are coalesced into one call."""
         if len(job.payload) < LARGE_JOB:
             return await self._enqueues.ask(job)
         return await self.run_for(caller, self.hf.calls.enqueue(job, "existing"))
@@ -131,8 +132,8 @@ class Service:
     ) -> tuple[list[Listed], str | None]:
         """Return a page of a list, and the cursor of the next one.
 
-        It looks at the newest jobs and then at older ones, in steps. It ends when its rows, its bytes or its time are
-        used up; then it may be empty: a tenant's few jobs may be behind millions.
+        Scan from the newest job to older ones, in steps, until rows, bytes or time are used up. A page can be empty
+        and still have a cursor, because a tenant's few jobs may be behind millions.
         """
         found: list[Listed] = []
         step, rows, ends = FIRST_STEP, FIRST_ROWS, time.monotonic() + LONGEST_LOOK
@@ -170,7 +171,7 @@ class Service:
 
     @asynccontextmanager
     async def transaction(self, caller: Caller) -> AsyncIterator[Any]:
-        """A connection in a transaction that is committed at the end of the block."""
+        """Open a transaction that commits at the end of the block."""
         try:
             async with (
                 asyncio.timeout(self.hf.settings.call_timeout),
@@ -182,12 +183,12 @@ class Service:
             raise DatabaseUnavailable(str(error)) from error
 
     def remembered(self, key: bytes | None) -> Caller | None:
-        """Whose token it is, if the database was asked of it a moment ago."""
+        """Return the caller of a token from the cache, or None."""
         known = None if key is None else self._known.get(key)
         return known[0] if known is not None and time.monotonic() < known[1] else None
 
     async def caller(self, key: bytes | None) -> Caller | None:
-        """Whose token it is; asked of the database again after some seconds, which is how long a revoked one lives."""
+        """Return the caller of a token, or None. A revoked token stays valid until its cache entry expires."""
         if key is None or (known := self.remembered(key)) is not None:
             return None if key is None else known
         found = await self.run(self.tokens.use(key))
@@ -203,7 +204,7 @@ class Service:
 
 
 class Turn:
-    """One of the turns of a tenant's requests, given back once."""
+    """One of a tenant's slots for running requests, released at most once."""
 
     __slots__ = ("_turns",)
 
@@ -211,25 +212,25 @@ class Turn:
         self._turns: asyncio.Semaphore | None = turns
 
     def done(self) -> None:
-        """Give the turn back: the request has ended, or waits for something that may take long."""
+        """Release the slot: the request has ended, or begins a long wait."""
         if self._turns is not None:
             self._turns.release()
             self._turns = None
 
 
 class LargeJob(Exception):
-    """Ends a look that is shared with others: the job is looked at by itself."""
+    """The job is too large for a coalesced call, and is read by itself."""
 
 
 def token_key(authorization: str) -> bytes | None:
-    """By which a request's token is known; None if it has none."""
+    """Return the digest of the token in an Authorization header, or None if there is none."""
     kind, _, token = authorization.partition(" ")
     return digest(token) if kind.lower() == "bearer" and token.startswith(PREFIX) else None
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """A request that may be answered: by whom it was made, and of which service."""
+class RequestContext:
+    """An authenticated request: the service, the caller and the request itself."""
 
     service: Service
     caller: Caller
@@ -240,15 +241,15 @@ class Asked:
         return self.service.hf
 
     def tenant(self, given: str | None) -> str | None:
-        """Whose what is made will be: the token's tenant; a token for all may name one."""
+        """Return the tenant of what the request creates. Only a token for all tenants may name one."""
         if self.caller.everyone:
             return given
         if given not in (None, self.caller.tenant):
-            raise Problem(403, "the tenant comes from the token, and this token is another tenant's; leave it out")
+            raise Problem(403, "the tenant comes from the token, and this token belongs to another one; leave it out")
         return self.caller.tenant
 
     def priority(self, given: int | None, usual: int) -> int | None:
-        """The priority of a new job: as given, if the token may; the task's own is lowered to the token's best."""
+        """Return the priority of a new job. A task's default is lowered to the token's best."""
         best = self.caller.priority
         if given is not None and given < best:
             raise Problem(403, f"the best priority of this token is {best}, got {given}", "priority")
@@ -258,23 +259,25 @@ class Asked:
         return await (self.service.run_for(self.caller, call) if conn is None else self.service.run(call, conn))
 
     async def before(self, cursor: str | None) -> str | None:
-        """The place in a list that a request's cursor stands for."""
+        """Return the place in a list that a request's cursor stands for."""
         return await self.service.unseal(self.caller, cursor)
 
     def begin_wait(self) -> None:
-        """Give back the turn of this request: from now on it only waits."""
+        """Release the request's slot, because from now on it only waits."""
         if (turn := self.request.scope.get(TURN)) is not None:
             turn.done()
 
     async def stays(self) -> bool:
-        """Whether to let a request wait on: the service goes on, its client is there and the token is still valid."""
+        """Return whether a request may keep waiting: the server runs, the client is connected, the token is valid."""
         if server_stops() or await self.request.is_disconnected():
             return False
         return await self.service.caller(token_key(self.request.headers.get("authorization", ""))) is not None
 
     async def once(self, act: Callable[[Any], Awaitable[Response]]) -> Response:
-        """Does something and answers. With an Idempotency-Key, in one transaction with the record of the answer, which
-        whoever repeats the request gets; act is given that transaction's connection, or None."""
+        """Run act and return its response.
+
+        With an Idempotency-Key, one transaction runs act and stores the response, and a repeated request gets the
+        stored response. act receives that transaction's connection, or None."""
         key = self.request.headers.get("idempotency-key")
         if key is None:
             return await act(None)
@@ -282,25 +285,25 @@ class Asked:
             raise Problem(422, f"Idempotency-Key has 1 to 200 printable ASCII characters, got {key[:60]!r}")
         owner, calls = "*" if self.caller.everyone else f"tenant:{self.caller.tenant}", self.service.tokens
         async with self.service.transaction(self.caller) as conn:
-            begun = await self.run(calls.begin_answer(owner, key, await self._fingerprint()), conn)
-            if begun.outcome == "other":
+            stored = await self.run(calls.begin_answer(owner, key, await self._fingerprint()), conn)
+            if stored.outcome == "other":
                 raise Problem(409, f"Idempotency-Key {key!r} came with another request before; make a new one",
                               "key-reused")  # fmt: skip
-            if begun.outcome == "same":
-                told = {"Idempotent-Replayed": "true"}
-                return Response(begun.body, begun.status or 200, told, "application/json")
-            made = await act(conn)
-            kept = getattr(made, "kept", made.body)
-            await self.run(calls.keep_answer(owner, key, made.status_code, bytes(kept).decode()), conn)
-            return made
+            if stored.outcome == "same":
+                headers = {"Idempotent-Replayed": "true"}
+                return Response(stored.body, stored.status or 200, headers, "application/json")
+            response = await act(conn)
+            body = getattr(response, "kept", response.body)
+            await self.run(calls.keep_answer(owner, key, response.status_code, bytes(body).decode()), conn)
+            return response
 
     async def _fingerprint(self) -> bytes:
-        asked = f"{self.request.method} {self.request.url.path}?{self.request.url.query}\n".encode()
-        return hashlib.sha256(asked + await self.request.body()).digest()
+        head = f"{self.request.method} {self.request.url.path}?{self.request.url.query}\n".encode()
+        return hashlib.sha256(head + await self.request.body()).digest()
 
 
 class Needs(SecurityBase):
-    """What a token must be for; with operator, it must be one for all tenants too."""
+    """Require a token with a scope; with operator, one for all tenants."""
 
     def __init__(self, scope: str, *, operator: bool = False) -> None:
         self.model = HTTPBearer(description=f"A token, `{PREFIX}...`, made by `holdfast tokens create`.")
@@ -308,9 +311,9 @@ class Needs(SecurityBase):
         self._scope = scope
         self._operator = operator
 
-    async def __call__(self, request: Request) -> Asked:
+    async def __call__(self, request: Request) -> RequestContext:
         service: Service = request.app.state.service
-        # Once more: a body may take longer to come than a token that was revoked is remembered.
+        # Checked again, because the token may have been revoked while the body arrived.
         known = token_key(request.headers.get("authorization", "")) if CALLER in request.scope else None
         caller = await service.caller(known)
         if caller is None:
@@ -318,39 +321,39 @@ class Needs(SecurityBase):
         make = f"make one with: holdfast tokens create NAME --scopes {self._scope}"
         if not caller.may(self._scope):
             make += " --all-tenants" if self._operator else " --tenant TENANT"
-            raise Problem(403, f"the token {caller.name!r} has not the scope {self._scope}; {make}", "missing-scope")
+            raise Problem(403, f"the token {caller.name!r} lacks the scope {self._scope}; {make}", "missing-scope")
         if self._operator and not caller.everyone:
             raise Problem(403, f"this is about all tenants, and the token is one tenant's; {make} --all-tenants",
                           "one-tenant")  # fmt: skip
         if (wrong := stray(request)) is not None:
             raise Problem(422, wrong)
-        return Asked(service, caller, request)
+        return RequestContext(service, caller, request)
 
 
 def unauthenticated(given: str) -> Problem:
-    """The error of a request without a caller, by what it has in `Authorization`."""
+    """Return the error for a request without a valid token, given its Authorization header."""
     return Problem(401, _without_token(given), headers={"WWW-Authenticate": "Bearer"})
 
 
 def _without_token(given: str) -> str:
-    """Why there is no caller. Whether a token was ever valid is not told."""
+    """Return what is wrong with the header. The text does not reveal whether a token was ever valid."""
     if not given:
         return f"no token was sent: Authorization: Bearer {PREFIX}...; `holdfast tokens create` makes one"
     kind, _, token = given.partition(" ")
     if kind.lower() != "bearer" or not token.startswith(PREFIX):
-        return f"the header Authorization is not as it should be: Bearer {PREFIX}..."
-    return "the token is not known, or it has expired or was revoked; `holdfast tokens` lists those that are valid"
+        return f"invalid Authorization header, expected: Bearer {PREFIX}..."
+    return "the token is unknown, expired or revoked; `holdfast tokens` lists the valid ones"
 
 
-Reads = Annotated[Asked, Depends(Needs("jobs:read"))]
-Writes = Annotated[Asked, Depends(Needs("jobs:write"))]
-ReadsHooks = Annotated[Asked, Depends(Needs("webhooks:read"))]
-WritesHooks = Annotated[Asked, Depends(Needs("webhooks:write"))]
-Operates = Annotated[Asked, Depends(Needs("operate", operator=True))]
-Watches = Annotated[Asked, Depends(Needs("metrics", operator=True))]
-Explains = Annotated[Asked, Depends(Needs("jobs:read", operator=True))]
+Reads = Annotated[RequestContext, Depends(Needs("jobs:read"))]
+Writes = Annotated[RequestContext, Depends(Needs("jobs:write"))]
+ReadsHooks = Annotated[RequestContext, Depends(Needs("webhooks:read"))]
+WritesHooks = Annotated[RequestContext, Depends(Needs("webhooks:write"))]
+Operates = Annotated[RequestContext, Depends(Needs("operate", operator=True))]
+Watches = Annotated[RequestContext, Depends(Needs("metrics", operator=True))]
+Explains = Annotated[RequestContext, Depends(Needs("jobs:read", operator=True))]
 
 
-def answer(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    """A value as JSON."""
+def respond(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    """Return a value as a JSON response."""
     return Response(msgspec.json.encode(value), status, headers, "application/json")

@@ -1,4 +1,4 @@
-"""What requests say and answers look like: the shapes of the OpenAPI document."""
+"""The request and response bodies: the schemas of the OpenAPI document."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ MOST_ROWS = 500  # in one page
 
 
 def text(id_: UUID | None) -> str | None:
-    """An id as the database's calls take it."""
+    """Return an id as text, as the store's calls take it."""
     return None if id_ is None else str(id_)
 
 
@@ -67,7 +67,7 @@ _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
 def _ago(given: Any) -> Any:
-    """A length of time stands for the moment so long ago."""
+    """Convert a duration such as 90m to the time that long ago."""
     if not (isinstance(given, str) and re.fullmatch(_AGO, given, re.ASCII)):
         return given
     try:
@@ -77,7 +77,7 @@ def _ago(given: Any) -> Any:
 
 
 def _arguments(given: Any) -> bytes:
-    """Arguments as JSON: as they came, or encoded where the whole body had to be decoded."""
+    """Return arguments as JSON: unchanged, or encoded again if the whole body was decoded."""
     if isinstance(given, msgspec.Raw) and (data := bytes(given)).startswith(b"{"):
         return data
     if isinstance(given, dict):
@@ -90,7 +90,7 @@ Arguments = Annotated[
     PlainValidator(_arguments),
     WithJsonSchema({"type": "object", "additionalProperties": True}),
 ]
-"""A JSON object, not decoded yet: the task's own decoder does that, once."""
+"""An encoded JSON object, which the task's decoder decodes."""
 Name = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_storable)]
 Queue = Annotated[str, Field(min_length=1, max_length=100, pattern="^[^/]+$"), AfterValidator(_storable)]
 LongText = Annotated[str, Field(min_length=1, max_length=2000), AfterValidator(_storable)]
@@ -101,29 +101,29 @@ Whole = Annotated[int, Field(ge=0, le=2_000_000_000)]
 Moment = Annotated[AwareDatetime, AfterValidator(_near)]
 Since = Annotated[Moment, BeforeValidator(_ago, json_schema_input_type=Moment | Annotated[str, Field(pattern=_AGO)])]
 Priority = Annotated[int, Field(ge=0, le=3)]
-Limit = Annotated[int, Query(ge=1, le=MOST_ROWS, description="at most so many")]
-Cursor = Annotated[str | None, Query(max_length=100, description="`next` of the page before")]
+Limit = Annotated[int, Query(ge=1, le=MOST_ROWS, description="maximum number of items")]
+Cursor = Annotated[str | None, Query(max_length=100, description="`next` of the previous page")]
 Status = Literal["queued", "running", "retrying", "succeeded", "failed", "dead", "canceled"]
 DeadStatus = Literal["failed", "dead"]
 
 
 class Body(BaseModel):
-    """A request's body: what it does not know it refuses."""
+    """A request's body. Unknown fields are rejected."""
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
 
 class NewDedupe(Body):
-    """A key that one job holds at a time, of a task and tenant."""
+    """A key that one job of a task and tenant holds at a time."""
 
     key: LongText
-    """Whatever says that it is the same work."""
+    """Identifies the work."""
     scope: Literal["queued", "running", "success"] = "running"
-    """How long it is held: until the job starts, until it ends, or after its success too."""
+    """How long the key is held: until the job starts, until it ends, or beyond its success."""
     keep: Seconds | None = None
-    """With scope success: for so many seconds; else for ever."""
+    """With scope success: seconds to hold it; forever if left out."""
     on_conflict: Literal["existing", "replace", "raise"] = "existing"
-    """existing answers with its holder, replace gives that one the new arguments if it waits, raise is a 409."""
+    """existing returns the holder, replace gives a waiting holder the new arguments, raise is a 409."""
 
     @model_validator(mode="after")
     def _fits(self) -> NewDedupe:
@@ -136,58 +136,57 @@ def _as_dedupe(given: Any) -> Any:
     return {"key": given} if isinstance(given, str) else given
 
 
-DedupeWish = Annotated[
+DedupeOption = Annotated[
     NewDedupe | None, BeforeValidator(_as_dedupe, json_schema_input_type=NewDedupe | LongText | None)
 ]
 
 
 class Job(Body):
-    """A job to be made: a task's name and its arguments by name. What is left out is as the task says."""
+    """A new job: a task's name and its arguments by name. Options that are left out come from the task."""
 
     task: Name
-    """Its name, as registered."""
+    """The task's registered name."""
     args: Annotated[Arguments, Field(json_schema_extra={"default": {}})] = b"{}"
-    """Its arguments by name."""
+    """The arguments by name."""
     tenant: Name | None = None
-    """For tokens of all tenants; else it is the token's."""
+    """Only with a token for all tenants; otherwise it is the token's tenant."""
     queue: Queue | None = None
-    """Instead of the task's own."""
+    """Overrides the task's queue."""
     priority: Priority | None = None
     """0 critical, 1 high, 2 normal, 3 low."""
     delay: Seconds | None = None
-    """Not before so many seconds from now."""
+    """Seconds from now before which it does not start."""
     run_at: Moment | None = None
-    """Not before this time, with its zone."""
+    """Time with its zone, before which it does not start."""
     max_attempts: Annotated[int, Field(ge=1, le=32_000)] | None = None
-    """How often it is tried."""
+    """Maximum number of attempts."""
     deadline: Annotated[float, Field(gt=0, le=LONGEST, allow_inf_nan=False)] | None = None
-    """If no attempt can start within so many seconds, it is canceled."""
-    dedupe: DedupeWish = None
-    """A key, or a key and how it is held."""
+    """Seconds after which it is canceled if no attempt has started."""
+    dedupe: DedupeOption = None
+    """A key, or a key with its options."""
     batch: UUID | None = None
     """An open batch to add it to."""
 
 
 class ManyJobs(Body):
-    """Jobs that are made all or none."""
+    """New jobs, created all or none."""
 
     jobs: Annotated[list[Job], Field(min_length=1, max_length=MOST_JOBS)]
 
 
 class JobIds(Body):
-    """Which jobs."""
+    """Ids of jobs."""
 
     ids: Annotated[list[UUID], Field(min_length=1, max_length=MOST_JOBS)]
 
 
 class WhichDead(Body):
-    """Failed and dead jobs: by ids, or all that match (with all, every one), oldest first, at most `limit` of them
-    from `after` on."""
+    """A selection of failed and dead jobs: by ids, or all that match, oldest first, at most `limit` after `after`."""
 
     ids: Annotated[list[UUID], Field(min_length=1, max_length=MOST_JOBS)] | None = None
-    """These, and no filters."""
+    """These jobs; filters are ignored."""
     all: bool = False
-    """Every one, where nothing else says which."""
+    """All failed and dead jobs, if there is no filter."""
     status: DeadStatus | None = None
     task: Name | None = None
     queue: Name | None = None
@@ -196,9 +195,9 @@ class WhichDead(Body):
     """Type or code of the last error."""
     batch: UUID | None = None
     after: UUID | None = None
-    """`next` of the answer before."""
+    """`next` of the previous response."""
     limit: Annotated[int, Field(ge=1, le=MOST_JOBS)] = MOST_JOBS
-    """At most so many in one step."""
+    """Maximum number of jobs in one request."""
 
     @model_validator(mode="after")
     def _says_which(self) -> WhichDead:
@@ -209,8 +208,8 @@ class WhichDead(Body):
 
 
 class NewBatch(Body):
-    """Jobs that are counted together. on_done is a task that gets the batch's id, if it takes an argument. An open
-    batch takes more jobs (`batch` of a job) until it is closed."""
+    """A new batch of jobs. The task on_done gets the batch's id, if it takes an argument. An open batch accepts more
+    jobs (`batch` of a job) until it is closed."""
 
     name: Name
     """For people."""
@@ -218,46 +217,46 @@ class NewBatch(Body):
     jobs: Annotated[list[Job], Field(max_length=MOST_JOBS)] = []
     """Its first jobs."""
     on_done: Name | None = None
-    """A task to be enqueued when all have ended."""
+    """A task to enqueue when all jobs have ended."""
     open: bool = False
-    """Takes more jobs until it is closed; else it ends with those given here."""
+    """Accepts more jobs until it is closed; otherwise it ends with the jobs given here."""
 
 
 class OneKey(Body):
-    """A key of limits, or queue:NAME, task:NAME, tenant:NAME."""
+    """A limit's key, or queue:NAME, task:NAME, tenant:NAME."""
 
     key: Key
 
 
 class NewPause(OneKey):
-    """A key under which nothing more starts, for so many seconds or until it is resumed."""
+    """A key under which no more jobs start, for some seconds or until it is resumed."""
 
     reason: LongText | None = None
-    """Told to whoever asks why."""
+    """Shown to operators."""
     seconds: Seconds | None = None
-    """Goes on after so many; else when it is resumed."""
+    """Length of the pause; without it, until resumed."""
 
 
 class QueuePause(Body):
-    """Why and how long."""
+    """Reason and length of a pause."""
 
     reason: LongText | None = None
-    """Told to whoever asks why."""
+    """Shown to operators."""
     seconds: Seconds | None = None
-    """Goes on after so many; else when it is resumed."""
+    """Length of the pause; without it, until resumed."""
 
 
 class LimitChange(OneKey):
-    """What is in force for a key, or with a template for all of its keys; null gives a value back to the code."""
+    """Overrides of a key's limits, or with a template of all its keys. null restores the value of the code."""
 
     concurrency: Whole | None = None
-    """At once."""
+    """Jobs that run at once."""
     rate: Amount | None = None
-    """So many in `per` seconds."""
+    """Jobs in `per` seconds."""
     per: Amount | None = None
     """Seconds."""
     burst: Amount | None = None
-    """At once out of what was saved up."""
+    """Jobs that may start at once after an idle time."""
     breaker_after: Whole | None = None
     """Failures in a row that open the breaker."""
     breaker_pause: Amount | None = None
@@ -265,43 +264,43 @@ class LimitChange(OneKey):
     breaker_cap: Amount | None = None
     """Seconds it stays open at most."""
     weight: Amount | None = None
-    """Of a tenant: its share against others'."""
+    """Of a tenant: its share relative to other tenants."""
 
 
 class NewMessage(Body):
-    """A message for the outbox. key says what must not be sent twice."""
+    """A message for the outbox. A key is sent once."""
 
     channel: Name
     """A channel of the application."""
     payload: Any
-    """What the channel's handler gets."""
+    """The value for the channel's handler."""
     key: Key
-    """Says what must not be sent twice."""
+    """Identifies the message; a second one with the same key is not sent."""
     tenant: Name | None = None
     order: Key | None = None
-    """Messages with the same order are sent one after another."""
+    """Messages with the same order are delivered one at a time, as emitted."""
 
 
 class NewEndpoint(Body):
-    """Where to tell a tenant of events. dev allows http and private addresses, and is for tokens of all tenants."""
+    """A webhook endpoint of a tenant."""
 
     url: LongText
-    """Where to, https."""
+    """The https URL that receives the events."""
     tenant: Name | None = None
     events: Annotated[list[Name], Field(max_length=200)] | None = None
-    """Types to be told of, such as order.paid; else all."""
+    """Event types to deliver, such as order.paid; all if left out."""
     prefix: Name = "Holdfast"
-    """Of the headers: X-PREFIX-Signature ..."""
+    """Prefix of the headers: X-PREFIX-Signature ..."""
     timeout: Annotated[float, Field(gt=0, le=300, allow_inf_nan=False)] = 30.0
     """Seconds for one delivery."""
     dev: bool = False
-    """Allows http and private addresses; for tokens of all tenants."""
+    """Allow http and private addresses; needs a token for all tenants."""
     description: LongText | None = None
     """For people."""
 
 
 class EndpointChange(Body):
-    """What is to be otherwise; what is left out stays."""
+    """Fields to change; fields that are left out stay as they are."""
 
     url: LongText | None = None
     events: Annotated[list[Name], Field(max_length=200)] | None = None
@@ -312,43 +311,43 @@ class EndpointChange(Body):
 
 
 class Reason(Body):
-    """For people."""
+    """A reason, for people."""
 
     reason: LongText | None = None
 
 
 class Rotation(Body):
-    """How many seconds the secrets before the new one are valid too."""
+    """Seconds for which the previous secrets stay valid."""
 
     keep_old_for: Seconds = 86_400
 
 
 class NewEvent(Body):
-    """An event to be told to the tenant's endpoints."""
+    """An event for the tenant's endpoints."""
 
     type: Name
     """Such as order.paid."""
     body: Any
-    """What is sent, as JSON."""
+    """The JSON body to send."""
     tenant: Name | None = None
     key: Key | None = None
-    """The second event with the same key is the first."""
+    """Identifies the event; a second one with the same key is not sent."""
 
 
 class TickWish(Body):
-    """How much one pass may do."""
+    """Bounds of one pass."""
 
     max_jobs: Annotated[int, Field(ge=1, le=1000)] = 200
-    """In one pass."""
+    """Jobs in one pass."""
     per_tenant: Annotated[int, Field(ge=1, le=1000)] = 25
-    """Of one tenant, in one pass."""
+    """Jobs of one tenant in one pass."""
     queues: Annotated[list[Name], Field(max_length=100)] | None = None
-    """As for a worker; without, those that a worker serves for which none are named."""
+    """Queues, as for a worker; defaults to a worker's default queues."""
 
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """A job that was accepted. existing: it had been before, by its dedupe key."""
+    """An accepted job. existing: it is an earlier job, which holds the dedupe key."""
 
     id: str
     existing: bool
@@ -356,14 +355,14 @@ class Made:
 
 @dataclass(frozen=True, slots=True)
 class MadeMany:
-    """Jobs that were accepted, in the order given."""
+    """The accepted jobs, in the order given."""
 
     ids: list[str]
 
 
 @dataclass(frozen=True, slots=True)
 class MadeBatch:
-    """A batch that was made, and its jobs in the order given."""
+    """A new batch, and its jobs in the order given."""
 
     id: str
     jobs: list[str]
@@ -371,7 +370,7 @@ class MadeBatch:
 
 @dataclass(frozen=True, slots=True)
 class Jobs:
-    """A page of jobs; `next` is the cursor of the page after it."""
+    """A page of jobs; `next` is the cursor of the next page."""
 
     items: list[SeenJob]
     next: str | None
@@ -379,7 +378,7 @@ class Jobs:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of the wish to cancel: canceled, canceling, finished or unknown."""
+    """The outcome of a cancellation: canceled, canceling, finished or unknown."""
 
     id: str
     outcome: str
@@ -387,14 +386,14 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Outcomes:
-    """What came of each."""
+    """The outcome for each job."""
 
     items: list[Outcome]
 
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """Failed and dead jobs that were retried or discarded, those left alone, and from where to go on (`after`)."""
+    """The jobs that were retried or discarded, those left unchanged, and the `after` of the next request."""
 
     ids: list[str]
     left: list[str]
@@ -431,13 +430,13 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """Whether anything was changed, or for how many."""
+    """How many rows were changed."""
 
     changed: int
 
 
-class Doubted(BaseModel):
-    """changed is 0 where it was so before. warning: nothing is known of that name."""
+class ChangeResult(BaseModel):
+    """changed is 0 if nothing changed. warning: the key is unknown."""
 
     changed: int
     warning: str | None = None
@@ -452,7 +451,7 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class Levels:
-    """How it stands: the worst level of all, each figure, and the rows of the view worker_health_summary."""
+    """The worst level, each metric, and the rows of the view worker_health_summary."""
 
     level: str | None
     items: list[Level]
@@ -460,7 +459,7 @@ class Levels:
 
 
 class Used(BaseModel):
-    """What was used; of tenant, task, minute, hour and day those that it was summed by."""
+    """Usage, with those of tenant, task, minute, hour and day that it is summed by."""
 
     tenant: str | None = None
     task: str | None = None
@@ -479,7 +478,7 @@ class UsagePage(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Secret:
-    """A secret, shown once: null where the answer is a repeated one."""
+    """A secret, shown once: null in a repeated response."""
 
     id: str
     secret: str | None
@@ -487,7 +486,7 @@ class Secret:
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """checks: by what was looked at, "ok"."""
+    """checks: "ok" for each part that was checked."""
 
     status: str
     checks: dict[str, str]
@@ -495,7 +494,7 @@ class Health:
 
 @dataclass(frozen=True, slots=True)
 class Ticked:
-    """What one pass did."""
+    """The result of one pass."""
 
     ok: bool
     claimed: int

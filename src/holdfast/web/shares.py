@@ -1,4 +1,4 @@
-"""How much of something scarce each tenant has at once; the rest of its requests wait, and those of others do not."""
+"""A bound on how much of a scarce resource each tenant uses at once. Its other requests wait."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from dataclasses import dataclass
 @dataclass
 class _Share:
     places: asyncio.Semaphore
-    users: int = 0  # that have a place or wait for one
+    users: int = 0  # requests that hold a place or wait for one
 
 
 class Shares:
-    """For each event loop and tenant its places, while they are in use. Callers for all tenants share one tenant's."""
+    """The places of each tenant, for each event loop. All callers for all tenants together count as one tenant."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -28,7 +28,7 @@ class Shares:
 
     @asynccontextmanager
     async def of(self, tenant: str | None) -> AsyncIterator[None]:
-        """Take one of the tenant's places for the length of a block. A request that has one needs no second."""
+        """Hold one of the tenant's places for the length of a block. A request that holds one takes no second."""
         if self._held.get():
             yield
             return

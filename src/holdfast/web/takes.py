@@ -1,4 +1,4 @@
-"""What each route takes, as it declares it: for those who spell it differently."""
+"""The query parameters and body fields of each route, to reject unknown names and suggest the nearest one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pydantic import BaseModel
 
 @dataclass(frozen=True, slots=True)
 class Takes:
-    """A route's query parameters, the fields that its body may have, and those that it must have."""
+    """A route's query parameters, the fields of its body, and the required ones among them."""
 
     query: frozenset[str] = frozenset()
     fields: frozenset[str] = frozenset()
@@ -22,7 +22,7 @@ class Takes:
 
 
 def of_routes(routers: Iterable[APIRouter]) -> dict[Any, Takes]:
-    """By the route's function."""
+    """Return what each route takes, by its function."""
     routes = (each for router in routers for each in router.routes if isinstance(each, APIRoute))
     return {each.endpoint: _of_route(each) for each in routes}
 
@@ -40,14 +40,15 @@ def _is_model(kind: Any) -> bool:
 
 
 def takes(request: Request) -> Takes:
-    """What the route of a request takes."""
+    """Return what the route of a request takes."""
     found: Takes = request.app.state.takes.get(request.scope.get("endpoint"), Takes())
     return found
 
 
 def stray(request: Request) -> str | None:
-    """What is wrong with the names of a request's query parameters. One that is not known must not be left out of
-    account: a filter with a slip in it would match everything."""
+    """Return an error text for the first unknown query parameter, or None.
+
+    Ignoring it would be dangerous: a misspelled filter would match everything."""
     known = takes(request).query
     if (name := next((each for each in request.query_params if each not in known), None)) is None:
         return None
@@ -55,6 +56,6 @@ def stray(request: Request) -> str | None:
 
 
 def near(name: str, known: Iterable[str]) -> str:
-    """What may have been meant."""
+    """Return a hint: the nearest known name, or all of them."""
     found = difflib.get_close_matches(name, known := sorted(known), n=1)
-    return f"; did you mean {found[0]!r}?" if found else f"; known are: {', '.join(known) or 'none'}"
+    return f"; did you mean {found[0]!r}?" if found else f"; known: {', '.join(known) or 'none'}"

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from holdfast.web import secrets, shapes
 from holdfast.web.body import BodyRoute
 from holdfast.web.problems import FOR_CHANGES, Problem
-from holdfast.web.service import Service, answer
+from holdfast.web.service import Service, respond
 from holdfast.web.takes import stray
 
 router = APIRouter(tags=["tick"], route_class=BodyRoute)
@@ -19,7 +19,7 @@ COUNTS = ("claimed", "processed", "succeeded", "failed", "throttled", "contentio
 
 
 async def _knows_secret(request: Request, x_internal_secret: Annotated[str, Header()] = "") -> None:
-    """Asked before anything of the body is looked at. A header's bytes come as Latin-1."""
+    """Check the secret before the body is read. Starlette decodes header bytes as Latin-1."""
     if not secrets.knows(x_internal_secret.encode("latin-1", "replace"), request.app.state.tick_secrets):
         raise Problem(401, "send one of HOLDFAST_TICK_SECRETS in the header x-internal-secret")
     if (wrong := stray(request)) is not None:
@@ -28,8 +28,8 @@ async def _knows_secret(request: Request, x_internal_secret: Annotated[str, Head
 
 @router.post("/tick", response_model=shapes.Ticked, responses=FOR_CHANGES, dependencies=[Depends(_knows_secret)])
 async def tick(request: Request, wish: shapes.TickWish | None = None) -> Response:
-    """Claims a bounded number of jobs, fairly, runs them and waits for their ends. Many at once are safe."""
+    """Claim a bounded number of jobs, fairly, run them and wait until they end. Concurrent calls are safe."""
     service: Service = request.app.state.service
     wish = wish or shapes.TickWish()
     done = asdict(await service.hf.atick(wish.max_jobs, wish.per_tenant, queues=wish.queues or None))
-    return answer({"ok": True, **{name: done[name] for name in COUNTS}})
+    return respond({"ok": True, **{name: done[name] for name in COUNTS}})

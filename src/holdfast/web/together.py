@@ -1,6 +1,6 @@
-"""Many wishes in one call to the database: what is asked for while one is under way goes into the next one.
+"""Request coalescing: requests that arrive while a database call is under way share the next one.
 
-A call for a hundred costs little more than a call for one, so a busy service asks less often and answers more.
+A call for a hundred costs little more than a call for one, so throughput grows with load.
 """
 
 from __future__ import annotations
@@ -15,28 +15,29 @@ from holdfast.errors import DatabaseUnavailable
 
 W = TypeVar("W")
 A = TypeVar("A")
-AT_ONCE = 2  # calls under way, of which one is slow
-MOST = 200  # wishes in one call
-MOST_BYTES = 262_144  # in one call: what is large waits for the next one, and what is small does not wait for it
-PATIENCE = 0.05  # seconds after which those who wait no longer rely on the call that is under way
+AT_ONCE = 2  # calls under way: a slow one and its successor
+MOST = 200  # requests in one call
+MOST_BYTES = 262_144  # in one call, so that small requests do not wait for many large ones
+PATIENCE = 0.05  # seconds after which a call under way counts as slow
 
 
 @dataclass
 class _Waiting(Generic[W, A]):
-    wishes: list[tuple[W, asyncio.Future[A]]] = field(default_factory=list)
+    requests: list[tuple[W, asyncio.Future[A]]] = field(default_factory=list)
     calls: set[asyncio.Task[None]] = field(default_factory=set)
-    newest: asyncio.Task[None] | None = None  # the call that brings the next answers; others are slow
-    taken: float = 0.0  # when a call last took wishes with it
+    newest: asyncio.Task[None] | None = None  # the call that takes the next requests; all earlier ones are slow
+    taken: float = 0.0  # when a call last took requests
     alarm: asyncio.TimerHandle | None = None
 
 
 class Together(Generic[W, A]):
-    """For each event loop, the wishes that wait and the calls that fulfil them. `act` returns a result for each wish in
-    its place, or an error for that one. If it raises, halves of the wishes are tried again, down to the one that
-    is at fault and fails alone; an unreachable database is nobody's fault, and its error goes to all.
+    """For each event loop, the waiting requests and the calls that serve them.
 
-    One call is under way, so that many wishes go into the next: with two, a service at two thirds of its load made
-    calls for two or three. Only beside one that is slow another begins, and goes on in its stead."""
+    `act` returns a result or an exception for each request, in order. If `act` raises, each half of the requests is
+    tried again, until only the faulty request fails. The error of an unreachable database goes to all.
+
+    Only one call is under way, so that many requests share the next. A second call starts only when the first is slow,
+    and then takes over."""
 
     def __init__(
         self,
@@ -50,17 +51,17 @@ class Together(Generic[W, A]):
         self._at_once = at_once
         self._loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Waiting[W, A]] = weakref.WeakKeyDictionary()
 
-    async def ask(self, wish: W) -> A:
-        """The answer to one wish."""
+    async def ask(self, request: W) -> A:
+        """Return the result of one request."""
         loop = asyncio.get_running_loop()
         waiting = self._loops.setdefault(loop, _Waiting())
-        told: asyncio.Future[A] = loop.create_future()
-        waiting.wishes.append((wish, told))
+        future: asyncio.Future[A] = loop.create_future()
+        waiting.requests.append((request, future))
         if waiting.newest is None and len(waiting.calls) < self._at_once:
             self._begin(loop, waiting)
         elif waiting.alarm is None:
             waiting.alarm = loop.call_later(PATIENCE, self._look, loop, waiting)
-        return await told
+        return await future
 
     def _begin(self, loop: asyncio.AbstractEventLoop, waiting: _Waiting[W, A]) -> None:
         waiting.newest = call = loop.create_task(self._call(loop, waiting))
@@ -69,9 +70,9 @@ class Together(Generic[W, A]):
         call.add_done_callback(waiting.calls.discard)
 
     def _look(self, loop: asyncio.AbstractEventLoop, waiting: _Waiting[W, A]) -> None:
-        """Begins another call if wishes wait behind one that is slow."""
+        """Start another call if requests wait behind a slow one."""
         waiting.alarm = None
-        if not waiting.wishes:
+        if not waiting.requests:
             return
         if len(waiting.calls) < self._at_once and loop.time() - waiting.taken >= PATIENCE:
             self._begin(loop, waiting)
@@ -80,58 +81,58 @@ class Together(Generic[W, A]):
     async def _call(self, loop: asyncio.AbstractEventLoop, waiting: _Waiting[W, A]) -> None:
         me = cast("asyncio.Task[None]", asyncio.current_task())
         try:
-            while waiting.wishes and waiting.newest in (me, None):
+            while waiting.requests and waiting.newest in (me, None):
                 waiting.newest = me
-                count = self._fitting(waiting.wishes)
-                some, waiting.wishes = waiting.wishes[:count], waiting.wishes[count:]
+                count = self._fitting(waiting.requests)
+                some, waiting.requests = waiting.requests[:count], waiting.requests[count:]
                 waiting.taken = loop.time()
-                await self._answer(some)
-        finally:  # at once: until the callback runs, others would take it for one that still brings answers
+                await self._serve(some)
+        finally:  # the done callback runs too late: until then ask() would rely on this call
             waiting.calls.discard(me)
             if waiting.newest is me:
                 waiting.newest = None
-            if waiting.alarm is not None and not waiting.wishes:  # what is left over would keep the loop alive
+            if waiting.alarm is not None and not waiting.requests:  # a pending timer keeps the loop alive
                 waiting.alarm.cancel()
                 waiting.alarm = None
 
-    def _fitting(self, wishes: list[tuple[W, asyncio.Future[A]]]) -> int:
-        """Return how many of the first wishes go into one call."""
+    def _fitting(self, requests: list[tuple[W, asyncio.Future[A]]]) -> int:
+        """Return how many of the first requests fit into one call."""
         if self._size is None:
             return MOST
         left = MOST_BYTES
-        for count, (wish, _) in enumerate(wishes[:MOST]):
-            left -= self._size(wish)
+        for count, (request, _) in enumerate(requests[:MOST]):
+            left -= self._size(request)
             if left < 0:
                 return max(1, count)
         return MOST
 
-    async def _results(self, wishes: list[W]) -> Sequence[A | Exception]:
-        """Fulfil wishes in one call; if that fails, each half by itself, down to the one that is at fault."""
+    async def _results(self, requests: list[W]) -> Sequence[A | Exception]:
+        """Serve requests in one call; if it fails, serve each half by itself."""
         try:
-            return await self._act(wishes)
+            return await self._act(requests)
         except DatabaseUnavailable as error:
-            return [error] * len(wishes)
+            return [error] * len(requests)
         except Exception as error:
-            if len(wishes) == 1:
+            if len(requests) == 1:
                 return [error]
-        half = len(wishes) // 2
-        return [*await self._results(wishes[:half]), *await self._results(wishes[half:])]
+        half = len(requests) // 2
+        return [*await self._results(requests[:half]), *await self._results(requests[half:])]
 
-    async def _answer(self, some: list[tuple[W, asyncio.Future[A]]]) -> None:
+    async def _serve(self, some: list[tuple[W, asyncio.Future[A]]]) -> None:
         try:
-            answers = await self._results([wish for wish, _ in some])
+            results = await self._results([request for request, _ in some])
         except asyncio.CancelledError:
-            for _, told in some:
-                told.cancel()
+            for _, future in some:
+                future.cancel()
             raise
-        for (_, told), answer in zip(some, answers, strict=True):
-            _tell(told, answer)
+        for (_, future), result in zip(some, results, strict=True):
+            _resolve(future, result)
 
 
-def _tell(told: asyncio.Future[A], answer: A | Exception) -> None:
-    if told.done():  # whoever asked has gone
+def _resolve(future: asyncio.Future[A], result: A | Exception) -> None:
+    if future.done():  # the caller was canceled
         return
-    if isinstance(answer, Exception):
-        told.set_exception(answer)
+    if isinstance(result, Exception):
+        future.set_exception(result)
     else:
-        told.set_result(answer)
+        future.set_result(result)

@@ -1,4 +1,4 @@
-"""Waiting for jobs to change: one query for all who wait, a few times a second, however many they are."""
+"""Waiting for jobs to change: one query for all waiting requests, a few times a second."""
 
 from __future__ import annotations
 
@@ -9,79 +9,79 @@ import weakref
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-EVERY = 0.05  # seconds between looks
-SHARE = 10  # a look that took longer than usual is followed by a pause so many times as long
+EVERY = 0.05  # seconds between queries
+SHARE = 10  # a slow query is followed by a pause this many times as long
 
 
-class Seen:
-    """What one who waits knows of a job."""
+class Observer:
+    """One request's view of a job."""
 
     def __init__(self) -> None:
         self._mark: object = None
-        self._news = asyncio.Event()
+        self._change = asyncio.Event()
 
-    def tell(self, mark: object) -> None:
-        """The job's mark is this now. The first is always news: nobody knows what was before it."""
+    def update(self, mark: object) -> None:
+        """Set the job's current mark. The first one counts as a change, since no earlier one is known."""
         if mark != self._mark:
             self._mark = mark
-            self._news.set()
+            self._change.set()
 
     async def changed(self, seconds: float) -> bool:
-        """Returns when the job may have changed since the last time, or after so many seconds: whether it may have."""
+        """Wait at most so many seconds; return whether the job may have changed since the last call."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                await self._news.wait()
-        news = self._news.is_set()
-        self._news.clear()
-        return news
+                await self._change.wait()
+        changed = self._change.is_set()
+        self._change.clear()
+        return changed
 
 
 @dataclass
-class _Watched:
-    """Who waits on one event loop, by the job's id."""
+class _LoopState:
+    """The observers on one event loop, by job id."""
 
-    jobs: dict[str, set[Seen]] = field(default_factory=dict)
-    looking: asyncio.Task[None] | None = None
+    jobs: dict[str, set[Observer]] = field(default_factory=dict)
+    poller: asyncio.Task[None] | None = None
 
 
 class Watch:
-    """For each event loop, those who wait and the task that looks for them while there are any. `ask` answers a mark
-    for each id, in order."""
+    """For each event loop, the observers and the task that polls while there are any. `read_marks` returns a mark for
+    each id, in order."""
 
-    def __init__(self, ask: Callable[[Sequence[str]], Awaitable[Sequence[str]]]) -> None:
-        self._ask = ask
-        self._loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Watched] = weakref.WeakKeyDictionary()
+    def __init__(self, read_marks: Callable[[Sequence[str]], Awaitable[Sequence[str]]]) -> None:
+        self._read_marks = read_marks
+        self._loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopState] = weakref.WeakKeyDictionary()
 
     @contextlib.contextmanager
-    def on(self, id_: str) -> Iterator[Seen]:
-        """Watches a job for the length of a block."""
+    def on(self, id_: str) -> Iterator[Observer]:
+        """Watch a job for the length of a block."""
         loop = asyncio.get_running_loop()
-        watched = self._loops.setdefault(loop, _Watched())
-        seen = Seen()
-        watched.jobs.setdefault(id_, set()).add(seen)
-        if watched.looking is None or watched.looking.done():
-            watched.looking = loop.create_task(self._look(watched))
+        state = self._loops.setdefault(loop, _LoopState())
+        observer = Observer()
+        state.jobs.setdefault(id_, set()).add(observer)
+        if state.poller is None or state.poller.done():
+            state.poller = loop.create_task(self._poll(state))
         try:
-            yield seen
+            yield observer
         finally:
-            watched.jobs[id_].discard(seen)
-            if not watched.jobs[id_]:
-                del watched.jobs[id_]
+            state.jobs[id_].discard(observer)
+            if not state.jobs[id_]:
+                del state.jobs[id_]
 
-    async def _look(self, watched: _Watched) -> None:
+    async def _poll(self, state: _LoopState) -> None:
         pause = EVERY
         while True:
             await asyncio.sleep(pause)
-            if not watched.jobs:
+            if not state.jobs:
                 return
             began = time.monotonic()
-            for id_, mark in (await self._marks(list(watched.jobs))).items():
-                for seen in watched.jobs.get(id_, ()):
-                    seen.tell(mark)
+            for id_, mark in (await self._marks(list(state.jobs))).items():
+                for observer in state.jobs.get(id_, ()):
+                    observer.update(mark)
             pause = max(EVERY, SHARE * (time.monotonic() - began))
 
     async def _marks(self, ids: list[str]) -> dict[str, object]:
         try:
-            return dict(zip(ids, await self._ask(ids), strict=True))
-        except Exception:  # those who wait look for themselves, and tell their callers what is wrong
+            return dict(zip(ids, await self._read_marks(ids), strict=True))
+        except Exception:  # each request then reads its job itself, and reports the error
             return {id_: object() for id_ in ids}
