@@ -92,7 +92,7 @@ class Upkeep:
         try:
             await self._session.run(self._calls.make_partitions())
         except HoldfastError as error:
-            self._warnings.failed("no partitions made", error)
+            self._warnings.failed("history partitions not created", error)
         while (await self._session.run(self._calls.prune(PRUNE_STEP)))[1] >= PRUNE_STEP:
             pass
 
