@@ -165,7 +165,7 @@ async def test_a_database_that_goes_is_told_of_within_two_intervals_and_so_is_it
             began = time.monotonic()
             told = await until_says(port, "/ready", 503)
             assert time.monotonic() - began < 2 * LOOK_EVERY + SLACK
-            assert told["checks"]["database"].startswith("no answer for") and told["checks"]["loop"] == "ok"
+            assert told["checks"]["database"].startswith("no response for") and told["checks"]["loop"] == "ok"
             assert (await aask(port, "/live"))[0] == 200
             await way.open()
             await until_says(port, "/ready", 200)
