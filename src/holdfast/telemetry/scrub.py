@@ -16,8 +16,8 @@ _MARGIN = 500  # characters scrubbed beyond a shorter limit, so that a secret at
 
 _PRIVATE = (  # parts of names whose values are private
     r"[\w.-]{0,40}(?:pass(?:word|wd|phrase|code)?|pwd|secret|token|api[_-]?key|access[_-]?key|private[_-]?key"
-    r"|auth(?:orization)?|cookie|session(?:[_-]?id)?|signature|sig|credentials?|otp|pin|cvv|cvc|ssn|iban|card(?:[_-]?number)?|e?mail"
-    r"|phone|birth(?:day|date)?|dob)[\w.-]{0,20}"
+    r"|auth(?:orization)?|cookie|session(?:[_-]?id)?|signature|sig|credentials?|otp|pin|cvv|cvc|ssn|iban"
+    r"|card(?:[_-]?number)?|e?mail|phone|birth(?:day|date)?|dob)[\w.-]{0,20}"
 )
 _KNOWN_TOKENS = (
     r"(?:sk|pk|rk)[_-](?:live|test|proj|ant)?[_-]?[\w-]{12,}|gh[pousr]_\w{16,}|github_pat_\w{20,}|glpat-[\w-]{12,}"
@@ -91,7 +91,8 @@ _STEPS: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...]
     # name=value, "name": "value", name: value; ("name", "value"); --name value; <name>value
     (
         re.compile(
-            rf"(?<![\w.-])([\"']?{_PRIVATE}(?:\\{{0,8}}[\"'])?\s{{0,3}}(?:=>|->|:=|==|=(?![=>])|:(?!=)|%3[AD])\s{{0,8}}){_DONE}{_VALUE}",
+            rf"(?<![\w.-])([\"']?{_PRIVATE}(?:\\{{0,8}}[\"'])?\s{{0,3}}"
+            rf"(?:=>|->|:=|==|=(?![=>])|:(?!=)|%3[AD])\s{{0,8}}){_DONE}{_VALUE}",
             re.I,
         ),
         r"\1[secret]",
