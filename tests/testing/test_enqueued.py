@@ -161,7 +161,7 @@ def test_arguments_that_the_handler_does_not_take_are_an_error_of_the_test(kit: 
         kit.refute_enqueued(send, too="a")
     with pytest.raises(UsageError, match="arguments go by name"):
         kit.refute_enqueued("mail.send", "a")
-    with pytest.raises(UsageError, match="on_conflict is not kept"):
+    with pytest.raises(UsageError, match="on_conflict is not stored"):
         kit.refute_enqueued(send.using(on_conflict="raise"))
 
 

@@ -195,7 +195,7 @@ def test_a_production_database_is_refused(project: Run, pg18: str) -> None:
 @pytest.mark.parametrize(
     ("setting", "told"),
     [
-        ("", 'Set holdfast_app = "MODULE:ATTRIBUTE"'),
+        ("", 'set holdfast_app = "MODULE:ATTRIBUTE"'),
         ("holdfast_app = nowhere:hf", "holdfast_app = 'nowhere:hf' in pytest's settings cannot be found"),
         ("holdfast_app = app:APP", "is of type str, not a Holdfast application"),
         ("holdfast_app = app:hf\nholdfast_isolation = none", "must be 'empty' or 'copy', got 'none'"),

@@ -86,7 +86,7 @@ class Stats:
         self._tallies: dict[str, Tally] = {}
         self._lock = threading.RLock()
         # Durations of successful attempts, by task. This is the fast path: a worker appends without a call, and calls
-        # `settle` now and then.
+        # `settle` from time to time.
         self.succeeded = _Lists(self._lock)
 
     def note(self, task: str, outcome: str, seconds: float | None) -> None:
