@@ -615,4 +615,4 @@ def test_a_worker_killed_while_it_compiles_is_replaced_by_another(jobs: Kit, db:
     assert (done["status"], done["attempts"], done["lease_owner"]) == ("SUCCEEDED", 2, None)
     assert len(rows(db, "select 1 from passport_versions")) == 1 and len(rows(db, "select 1 from facts")) == 4
     assert len(rows(db, "select 1 from events")) == 4
-    assert "polling goes on" in worker.log.read_text()
+    assert "polling continues" in worker.log.read_text()

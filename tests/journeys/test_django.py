@@ -94,7 +94,7 @@ def test_an_unknown_id_has_no_result(shop: Any, missing: Any) -> None:
 
 def test_a_job_that_is_no_django_task_has_no_result_here(shop: Any, sql: Sql) -> None:
     (id_,) = sql("select id::text from enqueue('something.else')")[0]
-    with pytest.raises(TaskResultDoesNotExist, match=r"a job of 'something\.else', which is no Django task known here"):
+    with pytest.raises(TaskResultDoesNotExist, match=r"a job of 'something\.else', which is not a known Django task"):
         task_backends["default"].get_result(id_)
     (id_,) = sql("select id::text from enqueue('shop.tasks.add')")[0]
     with pytest.raises(TaskResultDoesNotExist, match=id_):

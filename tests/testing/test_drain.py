@@ -389,7 +389,7 @@ def test_run_reports_why_a_job_cannot_be_run(kit: Kit) -> None:
 
     job = once.enqueue()
     kit.run(job)
-    with pytest.raises(UsageError, match=f"job {job.id} does not wait to be run: it is succeeded"):
+    with pytest.raises(UsageError, match=f"job {job.id} is not waiting: it is succeeded"):
         kit.run(job)
     with pytest.raises(UsageError, match="it is unknown"):
         kit.run("00000000-0000-7000-8000-000000000001")
@@ -472,5 +472,5 @@ def test_a_result_from_a_transaction_that_is_open_is_refused_at_once(kit: Kit) -
 
     with psycopg.connect(kit.dsn) as conn:
         job = double.using(conn=conn).enqueue(2)
-        with pytest.raises(UsageError, match="is not there; commit the transaction"):
+        with pytest.raises(UsageError, match="not found; commit the transaction"):
             job.result()

@@ -163,7 +163,7 @@ from holdfast.worker import Worker
 
 def test_without(request):
     for enqueue in (lambda: double.enqueue(1), lambda: double.enqueue_many([1]), lambda: hf.list_jobs()):
-        with pytest.raises(UsageError, match="app:hf without having asked for one; add the fixture holdfast_kit"):
+        with pytest.raises(UsageError, match="app:hf without the test kit; add the fixture holdfast_kit"):
             enqueue()
     with pytest.raises(UsageError, match="add the fixture holdfast_kit"):
         asyncio.run(double.aenqueue(1))
@@ -195,10 +195,10 @@ def test_a_production_database_is_refused(project: Run, pg18: str) -> None:
 @pytest.mark.parametrize(
     ("setting", "expected"),
     [
-        ("", 'Set holdfast_app = "MODULE:ATTRIBUTE"'),
+        ("", 'set holdfast_app = "MODULE:ATTRIBUTE"'),
         ("holdfast_app = nowhere:hf", "holdfast_app = 'nowhere:hf' in pytest's settings cannot be found"),
         ("holdfast_app = app:APP", "is of type str, not a Holdfast application"),
-        ("holdfast_app = app:hf\nholdfast_isolation = none", "holdfast_isolation is 'empty' or 'copy', got 'none'"),
+        ("holdfast_app = app:hf\nholdfast_isolation = none", "must be 'empty' or 'copy', got 'none'"),
     ],
 )
 def test_a_setting_that_cannot_work_is_explained(project: Run, setting: str, expected: str) -> None:

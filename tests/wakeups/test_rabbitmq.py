@@ -239,7 +239,7 @@ async def test_a_broker_may_be_absent_at_the_start_die_and_come_back(
                 caplog.clear()
                 await relay.down()
                 await until(lambda: not worker.hears.connected)
-                await until(lambda: "message queue unavailable; polling goes on" in caplog.text)
+                await until(lambda: "message queue unavailable; polling continues" in caplog.text)
             await relay.up()
             await connected_to_broker(worker)
 

@@ -165,7 +165,7 @@ async def test_a_lost_database_is_reported_within_two_intervals_and_so_is_its_re
             began = time.monotonic()
             health = await until_says(port, "/ready", 503)
             assert time.monotonic() - began < 2 * LOOK_EVERY + SLACK
-            assert health["checks"]["database"].startswith("no answer for") and health["checks"]["loop"] == "ok"
+            assert health["checks"]["database"].startswith("no response for") and health["checks"]["loop"] == "ok"
             assert (await aask(port, "/live"))[0] == 200
             await way.open()
             await until_says(port, "/ready", 200)

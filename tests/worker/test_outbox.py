@@ -265,7 +265,7 @@ async def test_a_delivery_that_a_stopping_worker_interrupts_counts(hf: Holdfast,
     assert info.attempts == 1
     if runner == "async":  # a thread in a process that goes on keeps its job until the lease has expired
         assert (info.status, info.error["code"]) == ("pending", "INTERRUPTED")
-        assert "stopped while it was under way" in info.error["message"]
+        assert "worker stopped while the job was running" in info.error["message"]
     async with working(hf, **SERVED):
         await delivered(hf, 1)
     assert calls == [(1, False), (2, True)]

@@ -173,7 +173,7 @@ async def test_it_is_awaited_in_an_event_loop(hf: Holdfast, sql: Sql, ran: list[
     assert (await hf.atick()).succeeded == 1
     with pytest.raises(UsageError, match="await hf"):
         hf.tick()
-    with pytest.raises(UsageError, match="at least one job"):
+    with pytest.raises(UsageError, match="must be at least 1"):
         await hf.atick(max_jobs=0)
 
 

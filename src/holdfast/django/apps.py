@@ -1,5 +1,4 @@
-"""What `"holdfast.django"` in INSTALLED_APPS brings: the management commands, the checks of TASKS, and the schema with
-`manage.py migrate`."""
+"""The Django app: management commands, checks of TASKS, and the schema with `manage.py migrate`."""
 
 from __future__ import annotations
 
@@ -10,14 +9,14 @@ from django.db.models.signals import post_migrate
 
 
 class HoldfastConfig(AppConfig):
-    """Under a label of its own: the package's last name is Django's."""
+    """Sets a label, because the default would be "django"."""
 
     name = "holdfast.django"
     label = "holdfast"
     verbose_name = "Holdfast"
 
     def ready(self) -> None:
-        """Has every backend of TASKS checked: the backport does so only as an installed app."""
+        """Register the checks of TASKS, which the backport does only as an installed app."""
         from holdfast.django.framework import FRAMEWORK
         from holdfast.django.schema import set_up
 

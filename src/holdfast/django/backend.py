@@ -1,4 +1,4 @@
-"""The backend for Django's TASKS: enqueues in the request's transaction, reads results where the jobs are."""
+"""The backend for Django's TASKS: enqueues in the request's transaction and reads results from the jobs' database."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _apps: dict[str, tuple[Mapping[str, Any], str | None, Holdfast]] = {}
 
 
 class HoldfastBackend(BaseTaskBackend):
-    """Django's tasks as Holdfast's jobs, each under the path of its function. See docs/guides/django.md."""
+    """Runs Django's tasks as Holdfast's jobs, named by the path of their function. See docs/guides/django.md."""
 
     supports_defer = True
     supports_async_task = True
@@ -50,30 +50,30 @@ class HoldfastBackend(BaseTaskBackend):
 
     @property
     def hf(self) -> Holdfast:
-        """The Holdfast application of this alias. Django makes a backend for each thread; they share it."""
+        """Return the Holdfast application of this alias, which the backends of all threads share."""
         with _lock:
-            params, name, found = _apps.get(self.alias, (None, None, None))
-            if found is None or params != self._params or name != self._database_name:
-                found = Holdfast(**self._settings())
-                _apps[self.alias] = (self._params, self._database_name, found)
-            return found
+            params, name, app = _apps.get(self.alias, (None, None, None))
+            if app is None or params != self._params or name != self._database_name:
+                app = Holdfast(**self._settings())
+                _apps[self.alias] = (self._params, self._database_name, app)
+            return app
 
     def migrates(self, using: str) -> bool:
-        """Whether this backend's schema belongs into this database of Django's, and Django's migrate sets it up."""
-        wanted = self.options.get("MIGRATE", True) and self._database == using
-        return bool(wanted) and connections[using].vendor == "postgresql"
+        """Return whether `manage.py migrate` creates this backend's schema in this database."""
+        enabled = self.options.get("MIGRATE", True) and self._database == using
+        return bool(enabled) and connections[using].vendor == "postgresql"
 
     def settings_in(self, conn: Any) -> Settings:
-        """The settings of this backend for the database of one of Django's connections, which tests replace."""
+        """Return this backend's settings for the database of a Django connection, which tests replace."""
         return Settings.load(**{**self._settings(), "dsn": _dsn(conn)})
 
     def validate_task(self, task: Task) -> None:
-        """Refuses what cannot run, and remembers what can: jobs are looked up among these, never imported by name."""
+        """Refuse a task that cannot run, and register one that can: jobs never cause an import by name."""
         super().validate_task(task)
         registry.remember(task)
 
     def enqueue(self, task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> TaskResult:
-        """Accepts a task, in the transaction that the database's connection is in."""
+        """Enqueue a task, in the current transaction of the database's connection."""
         self.validate_task(task)
         call: dict[str, Any] = {"args": normalize_json(args), "kwargs": normalize_json(kwargs)}
         more = {"priority": int(task.priority) or None, "run_after": task.run_after and task.run_after.isoformat()}
@@ -87,7 +87,7 @@ class HoldfastBackend(BaseTaskBackend):
         return result
 
     def get_result(self, result_id: str) -> TaskResult:
-        """A task's result by its id, wherever its job is."""
+        """Return a task's result by its id."""
         try:
             info = self._find(str(uuid.UUID(str(result_id))))
         except ValueError:
@@ -96,11 +96,11 @@ class HoldfastBackend(BaseTaskBackend):
             raise TaskResultDoesNotExist(result_id)
         task = registry.find(info.task, self.options)
         if task is None or not {"args", "kwargs"} <= info.payload.keys():
-            raise TaskResultDoesNotExist(f"{result_id} is a job of {info.task!r}, which is no Django task known here")
+            raise TaskResultDoesNotExist(f"{result_id} is a job of {info.task!r}, which is not a known Django task")
         return results.stored(info, task, self.alias)
 
     def register(self, task: Task) -> HoldfastTask[Any, Any]:
-        """The Holdfast task for one of Django's."""
+        """Return the Holdfast task for a Django task."""
         hf, name = self.hf, task.module_path
         with _lock:
             if name not in hf.tasks:
@@ -112,11 +112,11 @@ class HoldfastBackend(BaseTaskBackend):
             return hf.tasks[name]
 
     def _judge(self, error: BaseException, code: str | None) -> str:
-        """What an error means here, as the worker will see it."""
+        """Return the outcome of an error, as the worker will determine it."""
         return self.retry.outcome(error, code) or self.hf.errors.outcome(error, code)
 
     def check(self, **kwargs: Any) -> Iterator[checks.CheckMessage]:
-        """For `manage.py check`: whether the options make sense together."""
+        """Check the options, for `manage.py check`."""
         yield from super().check(**kwargs)
         try:
             dsn, conn = self.hf.settings.dsn, self._conn()
@@ -132,8 +132,8 @@ class HoldfastBackend(BaseTaskBackend):
         elif conn is None and self._database is not None:
             yield checks.Warning(
                 f"TASKS[{self.alias!r}]: database {self._database!r} is not PostgreSQL, so tasks are enqueued on a "
-                "connection of their own, whatever becomes of the request's transaction",
-                hint='set OPTIONS["database"] to None to say that this is meant',
+                "separate connection, independent of the request's transaction",
+                hint='set OPTIONS["database"] to None if this is intended',
                 id="holdfast.W001",
             )
 
@@ -146,37 +146,37 @@ class HoldfastBackend(BaseTaskBackend):
 
     @property
     def _database_name(self) -> str | None:
-        """The name of Django's database, which its test runner changes."""
+        """Return the name of Django's database, which its test runner changes."""
         name = self._database
         return None if name is None else connections[name].settings_dict["NAME"]
 
     def _conn(self) -> Any:
-        """This thread's connection to the database of the jobs; None where Django has none."""
+        """Return this thread's connection to the jobs' database; None if Django has none."""
         name = self._database
         return connections[name] if name is not None and connections[name].vendor == "postgresql" else None
 
     def _settings(self) -> dict[str, Any]:
         if not isinstance(self.retry, Retry):
-            raise ConfigurationError(f"OPTIONS['retry'] is a policy such as Retry.fixed(60), got {self.retry!r}")
-        given = {name: value for name, value in self.options.items() if name not in OURS}
-        if "dsn" not in given and (conn := self._conn()) is not None:
-            given["dsn"] = _dsn(conn)
+            raise ConfigurationError(f"OPTIONS['retry'] must be a policy such as Retry.fixed(60), got {self.retry!r}")
+        settings = {name: value for name, value in self.options.items() if name not in OURS}
+        if "dsn" not in settings and (conn := self._conn()) is not None:
+            settings["dsn"] = _dsn(conn)
         if self._params.get("QUEUES"):
-            given.setdefault("queues", ",".join(self._params["QUEUES"]))
-        return given
+            settings.setdefault("queues", ",".join(self._params["QUEUES"]))
+        return settings
 
     def _find(self, id_: str) -> JobInfo | None:
         conn = self._conn()
         if conn is None:
             return self.hf.get(id_)
         info = self.hf.sync_pool.run(self.hf.calls.get(id_), conn)
-        # Django's connections leave jsonb as it is written.
+        # Django's connections return jsonb as text.
         jsonb = {name: _loaded(getattr(info, name)) for name in ("result", "last_error", "progress")} if info else {}
         return info and replace(info, **jsonb)
 
 
 def _dsn(conn: Any) -> str:
-    # Not under Django's name, so that both can be told apart in pg_stat_activity.
+    # Without Django's application_name, so that pg_stat_activity distinguishes the two.
     return make_dsn(conn.get_connection_params() | {"application_name": None})
 
 

@@ -1,4 +1,4 @@
-"""The tasks framework: Django's own (from Django 6), else the `django-tasks` backport, under one set of names."""
+"""The tasks framework under one set of names: Django's own (from Django 6), otherwise the `django-tasks` backport."""
 
 from __future__ import annotations
 

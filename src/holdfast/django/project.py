@@ -14,17 +14,18 @@ from holdfast.errors import ConfigurationError
 
 
 def app(backend: str = "default") -> Holdfast:
-    """The tasks of this Django project, as the backend of this alias in TASKS runs them. Sets Django up if needed."""
+    """Return the application with this project's tasks, for this backend of TASKS. Sets Django up if needed."""
     try:
         if not apps.ready:
             django.setup()
-        found = task_backends[backend]
+        instance = task_backends[backend]
     except ImproperlyConfigured as error:
         raise ConfigurationError(f"Django is not set up for tasks: {error}") from error
-    if not isinstance(found, HoldfastBackend):
+    if not isinstance(instance, HoldfastBackend):
         raise ConfigurationError(
-            f"TASKS[{backend!r}] is a {type(found).__qualname__}; give it the BACKEND 'holdfast.django.HoldfastBackend'"
+            f"TASKS[{backend!r}] is a {type(instance).__qualname__}; set its BACKEND to "
+            "'holdfast.django.HoldfastBackend'"
         )
-    for task in list(registry.collect(found.options).values()):
-        found.register(task)
-    return found.hf
+    for task in list(registry.collect(instance.options).values()):
+        instance.register(task)
+    return instance.hf

@@ -1,4 +1,4 @@
-"""The Django tasks of this process, by the path of their function: all that jobs may run."""
+"""The Django tasks of this process, by the path of their function. Jobs can run no other function."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ _known: dict[str, Task] = {}
 
 
 def remember(task: Task) -> None:
-    """Keeps a task; a variant of one already known changes nothing."""
+    """Register a task, unless a variant of it is known."""
     path = task.module_path
     if path not in _known or _known[path].func is not task.func:
         _known[path] = task
 
 
 def collect(options: Mapping[str, Any]) -> dict[str, Task]:
-    """Every task, once the modules that define tasks are imported: `tasks` of each installed app, and those named in
-    OPTIONS."""
+    """Import the modules that define tasks (`tasks` of each installed app, and those named in OPTIONS), and return all
+    tasks."""
     names = list(options.get("TASK_MODULES", ()))
     if options.get("AUTODISCOVER", True):
         autodiscover_modules("tasks")
@@ -32,14 +32,12 @@ def collect(options: Mapping[str, Any]) -> dict[str, Task]:
     for name in options.get("TASK_MODULES", ()):
         import_module(name)
     for module in filter(None, map(sys.modules.get, names)):
-        for found in list(
-            vars(module).values()
-        ):  # also those of another backend, which using(backend=...) may bring here
-            if isinstance(found, Task):
-                remember(found)
+        for member in list(vars(module).values()):  # other backends' too: using(backend=...) can enqueue them here
+            if isinstance(member, Task):
+                remember(member)
     return _known
 
 
 def find(path: str, options: Mapping[str, Any]) -> Task | None:
-    """A task by its path; the modules are imported only when it is not known yet."""
+    """Return a task by its path; import the task modules only if it is not known yet."""
     return _known.get(path) or collect(options).get(path)

@@ -1,4 +1,4 @@
-"""Jobs as Django's results: statuses, times, errors and priorities in Django's words."""
+"""Conversion of jobs to Django's results: statuses, times, errors and priorities."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _STATUS = {
 
 
 def level(priority: int) -> int:
-    """Holdfast's four priorities for Django's -100 to 100: 50 and more, 1 to 49, 0, less."""
+    """Map Django's priorities (-100 to 100) to Holdfast's four: 50 and more, 1 to 49, 0, less."""
     if priority >= 50:
         return 0
     if priority > 0:
@@ -33,20 +33,20 @@ def level(priority: int) -> int:
 
 
 def fresh(task: Task, id_: str, args: list[Any], kwargs: dict[str, Any], alias: str, **more: Any) -> TaskResult:
-    """The result of a task that has not ended."""
-    given: dict[str, Any] = {"status": TaskResultStatus.READY, "started_at": None, "worker_ids": []} | more
+    """Return the result of a task that has not ended."""
+    values: dict[str, Any] = {"status": TaskResultStatus.READY, "started_at": None, "worker_ids": []} | more
     return TaskResult(
         task=task, id=id_, args=args, kwargs=kwargs, backend=alias, enqueued_at=made_at(id_),
-        last_attempted_at=given["started_at"], finished_at=None, errors=[], **given,
+        last_attempted_at=values["started_at"], finished_at=None, errors=[], **values,
     )  # fmt: skip
 
 
 def stored(info: JobInfo, task: Task, alias: str) -> TaskResult:
-    """The result of a job as the database has it. `task` is any task of the same function."""
+    """Return the result of a stored job. `task` is any task of the same function."""
     call, started = info.payload, local(info.started_at)
     enqueued = made_at(info.id) or local(info.created_at)
     if started is not None and enqueued is not None:
-        enqueued = min(enqueued, started)  # two clocks: the id has the client's, the rest is the database's
+        enqueued = min(enqueued, started)  # the id has the client's clock, the rest the database's
     result = TaskResult(
         task=variant(task, alias, info.queue, call),
         id=info.id, args=call["args"], kwargs=call["kwargs"], backend=alias,
@@ -61,7 +61,7 @@ def stored(info: JobInfo, task: Task, alias: str) -> TaskResult:
 
 
 def variant(task: Task, alias: str, queue: str, call: Mapping[str, Any]) -> Task:
-    """The task with the options it was enqueued with."""
+    """Return the task with the options it was enqueued with."""
     run_after = call.get("run_after")
     return dataclasses.replace(
         task, backend=alias, queue_name=queue, priority=call.get("priority", 0),
@@ -69,27 +69,27 @@ def variant(task: Task, alias: str, queue: str, call: Mapping[str, Any]) -> Task
     )  # fmt: skip
 
 
-def error(told: Mapping[str, Any]) -> TaskError:
-    """An error as Holdfast stores it, as Django's; types of Python's own are stored without their module."""
-    name = str(told.get("type", "Exception"))
+def error(details: Mapping[str, Any]) -> TaskError:
+    """Convert a stored error to Django's; built-in types are stored without their module."""
+    name = str(details.get("type", "Exception"))
     path = name if "." in name else f"builtins.{name}"
-    return TaskError(exception_class_path=path, traceback=str(told.get("traceback") or told.get("message", "")))
+    return TaskError(exception_class_path=path, traceback=str(details.get("traceback") or details.get("message", "")))
 
 
 def workers(attempts: int, last: str | None) -> list[str]:
-    """One id for each attempt, which is how Django counts them; only the last worker's is kept."""
+    """Return one worker id per attempt, which is how Django counts them; only the last is known."""
     return [UNKNOWN_WORKER] * (attempts - 1) + [last or UNKNOWN_WORKER] * (attempts > 0)
 
 
 def made_at(id_: str) -> datetime | None:
-    """When a job's id was made: a UUIDv7 begins with it."""
-    given = uuid.UUID(id_)
-    return local(datetime.fromtimestamp((given.int >> 80) / 1000, UTC)) if given.version == 7 else None
+    """Return the time in a job's id, if it is a UUIDv7."""
+    parsed = uuid.UUID(id_)
+    return local(datetime.fromtimestamp((parsed.int >> 80) / 1000, UTC)) if parsed.version == 7 else None
 
 
 def local(at: datetime | None) -> datetime | None:
-    """A time as this project keeps them: with a zone, or in local time without one."""
+    """Convert a time to this project's form: aware, or naive local time."""
     if at is None or timezone.is_aware(at) == settings.USE_TZ:
         return at
-    changed: datetime = timezone.make_aware(at) if settings.USE_TZ else timezone.make_naive(at)
-    return changed
+    time: datetime = timezone.make_aware(at) if settings.USE_TZ else timezone.make_naive(at)
+    return time

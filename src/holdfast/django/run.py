@@ -1,6 +1,6 @@
-"""Runs a Django task as a job: its context, its signals, and database connections that end with it.
+"""Run a Django task as a job, with its context, its signals, and database connections that are closed after it.
 
-Signals are sent robustly: the task's work is done by then, and a receiver's mistake must not make it run again.
+Signals are sent robustly: an error in a receiver must not make a completed task run again.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Judge = Callable[[BaseException, str | None], str]  # an error and its code: err
 
 
 def handler(task: Task, alias: str, sender: type[Any], judge: Judge) -> Callable[..., Any]:
-    """What a worker calls for a job of this task; its parameters are the job's payload."""
+    """Return the handler of this task; its parameters are the job's payload."""
 
     def begin(
         args: list[Any],
@@ -60,7 +60,7 @@ def handler(task: Task, alias: str, sender: type[Any], judge: Judge) -> Callable
 
 
 class Attempt:
-    """One attempt at a task, and the result that its context and its receivers see."""
+    """One attempt at a task, and the result that its context and signal receivers get."""
 
     def __init__(
         self, task: Task, ctx: Context, args: list[Any], kwargs: dict[str, Any], sender: type[Any], judge: Judge
@@ -76,20 +76,20 @@ class Attempt:
         )  # fmt: skip
 
     def call(self) -> Any:
-        """The task's function, called; for a coroutine function, to be awaited."""
+        """Call the task's function; for a coroutine function, return the coroutine."""
         first = (TaskContext(task_result=self.result),) if self.task.takes_context else ()
         return self.task.func(*first, *self.result.args, **self.result.kwargs)
 
     def succeed(self, value: Any) -> Any:
-        """Notes what the function returned, in the form that JSON gives it."""
+        """Store the return value, normalized by JSON, and return it."""
         self._end(TaskResultStatus.SUCCESSFUL, _return_value=normalize_json(value))
         return self.result._return_value
 
     def fail(self, error: BaseException) -> bool:
-        """Notes an error; answers whether the task has ended with it."""
-        told = describe(error, LONGEST_TRACEBACK)
-        self.result.errors.append(results.error(told))
-        outcome = error.outcome if isinstance(error, Verdict) else self._judge(error, told.get("code"))
+        """Store an error; return whether the task has ended with it."""
+        details = describe(error, LONGEST_TRACEBACK)
+        self.result.errors.append(results.error(details))
+        outcome = error.outcome if isinstance(error, Verdict) else self._judge(error, details.get("code"))
         if outcome == "snoozed" or (outcome == "error" and not self._ctx.last_attempt):
             return False
         self._end(TaskResultStatus.FAILED)
@@ -97,7 +97,7 @@ class Attempt:
 
     def _end(self, status: TaskResultStatus, **values: Any) -> None:
         for name, value in {"status": status, "finished_at": timezone.now(), **values}.items():
-            object.__setattr__(self.result, name, value)  # frozen for those who read it
+            object.__setattr__(self.result, name, value)  # a frozen dataclass
 
 
 def _run(attempt: Attempt) -> Any:
@@ -117,24 +117,24 @@ def _run(attempt: Attempt) -> Any:
 
 
 async def _arun(attempt: Attempt) -> Any:
-    """As an async view is run: sync code below it has a thread of its own, with connections that end with it."""
+    """Run an attempt like an async view: sync code gets its own thread, whose connections are closed at the end."""
     async with ThreadSensitiveContext():
         try:
-            await _tell(task_started, attempt)
+            await _send(task_started, attempt)
             try:
                 value = attempt.succeed(await attempt.call())
             except asyncio.CancelledError:
-                raise  # the worker ends this attempt and decides what becomes of the task
+                raise  # the worker ends this attempt and determines its outcome
             except BaseException as error:
                 if attempt.fail(error):
-                    await _tell(task_finished, attempt)
+                    await _send(task_finished, attempt)
                 raise
-            await _tell(task_finished, attempt)
+            await _send(task_finished, attempt)
             return value
         finally:
             await sync_to_async(connections.close_all)()
 
 
-async def _tell(signal: Any, attempt: Attempt) -> None:
-    # Not asend_robust: it calls receivers in tasks of their own, where they cannot see which error is being handled.
+async def _send(signal: Any, attempt: Attempt) -> None:
+    # Not asend_robust: it calls receivers in separate asyncio tasks, where sys.exc_info() is empty.
     await sync_to_async(signal.send_robust)(attempt.sender, task_result=attempt.result)

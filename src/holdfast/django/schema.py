@@ -1,4 +1,4 @@
-"""Holdfast's schema in Django's databases: `manage.py migrate` sets it up, and so do test databases."""
+"""Holdfast's schema in Django's databases, created by `manage.py migrate` and in test databases."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from holdfast.store.migrate import migrate
 
 
 def set_up(using: str, **_: Any) -> None:
-    """Bring the schema of every backend that enqueues in this database to this release; a receiver of post_migrate."""
+    """Update the schema of every backend that uses this database; a receiver of post_migrate."""
     done = set()
     for alias in task_backends:
         backend = task_backends[alias]
@@ -30,6 +30,6 @@ def set_up(using: str, **_: Any) -> None:
                 migrate(settings)
         except HoldfastError as error:
             raise CommandError(
-                f"{error} (to leave it to `manage.py holdfast_migrate`, set TASKS[{alias!r}]['OPTIONS']['MIGRATE'] "
+                f"{error} (to use `manage.py holdfast_migrate` instead, set TASKS[{alias!r}]['OPTIONS']['MIGRATE'] "
                 "to False)"
             ) from error

@@ -1,1 +1,1 @@
-"""What people watch: log lines now."""
+"""Logs, metrics, traces and failure reports."""

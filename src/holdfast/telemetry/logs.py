@@ -1,5 +1,5 @@
-"""Structured log lines on the standard logging module: an event, then fields. Ids, never payloads; errors, whose texts
-may quote anything, are scrubbed."""
+"""Structured log lines on the standard logging module: an event, then fields. Fields contain ids, never payloads; error
+texts are scrubbed, because they may quote anything."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ import msgspec
 from holdfast.telemetry.scrub import scrub
 
 ROOT = "holdfast"
-TRACEBACK = "traceback"  # a field for people: shown on lines of its own, below the others
+TRACEBACK = "traceback"  # a field that is shown on separate lines, below the event
 _FRAME = re.compile(r'^( *File "[^"\n]{1,500}", line \d+, in [^\n]{1,200}\n)', re.MULTILINE)
-_MOST = 1000  # different warnings remembered
+_MOST = 1000  # distinct warnings remembered
 
 
 def get(name: str) -> logging.Logger:
-    """The logger of one part."""
+    """Return the logger of one component."""
     return logging.getLogger(f"{ROOT}.{name}")
 
 
 def event(logger: logging.Logger, level: int, text: str, **fields: Any) -> None:
-    """Logs an event with fields; nothing is formatted unless somebody reads it."""
+    """Log an event with fields; they are formatted only if a handler emits the record."""
     if logger.isEnabledFor(level):
         if "error" in fields:
             fields["error"] = scrub(str(fields["error"]))
@@ -39,8 +39,8 @@ def event(logger: logging.Logger, level: int, text: str, **fields: Any) -> None:
 
 
 class Seldom:
-    """Warnings of what goes on and on (an outage): the first at once, then one now and then of each text and what it is
-    about. The others are at level debug."""
+    """Rate-limited warnings for conditions that last (an outage): one per interval for each text and subject, repeats
+    at level debug."""
 
     def __init__(self, logger: logging.Logger, every: float = 30.0) -> None:
         self._logger = logger
@@ -48,26 +48,26 @@ class Seldom:
         self._quiet_until: dict[tuple[str, str], float] = {}
 
     def warn(self, text: str, about: str = "", **fields: Any) -> None:
-        """Tells of it, or not again yet."""
+        """Log a warning, or a debug line if it repeats within the interval."""
         now, key = time.monotonic(), (text, about)
-        told = now < self._quiet_until.get(key, 0.0)
-        if not told:
+        repeats = now < self._quiet_until.get(key, 0.0)
+        if not repeats:
             if len(self._quiet_until) >= _MOST:
                 self._quiet_until.clear()
             self._quiet_until[key] = now + self._every
-        event(self._logger, logging.DEBUG if told else logging.WARNING, text, **fields)
+        event(self._logger, logging.DEBUG if repeats else logging.WARNING, text, **fields)
 
     def failed(self, text: str, error: Exception, **fields: Any) -> None:
-        """Tells of an error; one of another kind is told at once."""
+        """Log an error; each type of error has its own interval."""
         self.warn(text, type(error).__name__, **fields, error=str(error))
 
     def forget(self) -> None:
-        """It is over: the next is told at once."""
+        """End all intervals: the next warning is logged at once."""
         self._quiet_until.clear()
 
 
 class Fields:
-    """What formatters that know nothing of fields show after the event."""
+    """The fields as text, for formatters that do not know fields."""
 
     __slots__ = ("_fields",)
 
@@ -79,10 +79,10 @@ class Fields:
 
 
 def configure(form: str, level: str) -> None:
-    """Sends Holdfast's log lines to stderr; for the command line, not for applications that embed a worker."""
+    """Send Holdfast's log lines to stderr; for the command line, not for applications that embed a worker."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines() if form == "json" else Console())
-    for name, least in ((ROOT, level.upper()), ("psycopg", "WARNING")):  # connections that the pool gives up, say
+    for name, least in ((ROOT, level.upper()), ("psycopg", "WARNING")):  # lost connections, for example
         logger = logging.getLogger(name)
         logger.handlers[:] = [handler]
         logger.setLevel(least)
@@ -90,7 +90,7 @@ def configure(form: str, level: str) -> None:
 
 
 class JsonLines(logging.Formatter):
-    """One JSON object a line."""
+    """Formats one JSON object per line."""
 
     def format(self, record: logging.LogRecord) -> str:
         line = {"time": _time(record).isoformat(), "level": record.levelname.lower(), "logger": record.name,
@@ -101,7 +101,7 @@ class JsonLines(logging.Formatter):
 
 
 class Console(logging.Formatter):
-    """For people: time, level, event, then fields as name=value."""
+    """Formats lines to read: time, level, event, then fields as name=value."""
 
     def format(self, record: logging.LogRecord) -> str:
         fields = getattr(record, "fields", {})
@@ -111,14 +111,14 @@ class Console(logging.Formatter):
 
 
 def _indented(text: str) -> str:
-    """Return the text below a line of the log, indented: no line of an error's text can be taken for one of the log."""
+    """Return the text indented, so that no line of an error's text looks like a log line."""
     return "".join(f"\n  {each}" for each in printable(text, keep="\n\t").splitlines())
 
 
 def printable(text: str, keep: str = "") -> str:
-    """Return the text with its control, bidirectional and other invisible characters escaped, but for those to keep.
+    """Return the text with control, bidirectional and other invisible characters escaped, except those in `keep`.
 
-    Texts of jobs reach terminals: raw, they could move the cursor, rename the window, hide or forge lines.
+    Texts of jobs reach terminals; unescaped, they could move the cursor, rename the window, hide or forge lines.
     """
     if text.isprintable():
         return text
@@ -126,7 +126,7 @@ def printable(text: str, keep: str = "") -> str:
 
 
 def printable_json(text: str) -> str:
-    """Return JSON with such characters escaped as JSON has it; line ends stay, which stand between values only."""
+    """Return JSON with such characters escaped as JSON does; newlines stay, because they occur only between values."""
     if text.isascii() and "\x7f" not in text:
         return text
     return "".join(c if c.isprintable() or c == "\n" else _json_escape(c) for c in text)
@@ -146,7 +146,7 @@ def _event(record: logging.LogRecord) -> str:
 
 
 def _scrub_traceback(text: str) -> str:
-    """Files and lines stay: a long path looks like a token, and is what a reader of a traceback needs."""
+    """Scrub a traceback but keep its files and lines: a long path looks like a token, and readers need it."""
     return "".join(part if n % 2 else scrub(part) for n, part in enumerate(_FRAME.split(text)))
 
 
@@ -159,7 +159,7 @@ def _below(fields: Mapping[str, Any]) -> str:
 
 
 def number(value: float) -> str:
-    """Three digits, and never an exponent: 0.25, 12.3, 1930."""
+    """Format a number with three digits and no exponent: 0.25, 12.3, 1930."""
     if not math.isfinite(value) or abs(value) >= 100:
         return f"{value:.0f}"
     text = f"{value:.3g}"

@@ -1,7 +1,7 @@
-"""Prometheus: what a worker did, read when somebody asks, and what waits in the database.
+"""Prometheus metrics: a worker's counts, read at scrape time, and the jobs waiting in the database.
 
-Workers count into plain lists and numbers; prometheus-client (extra `metrics`) is needed only to show them. Labels are
-bounded: tasks by those that are registered, queues and outcomes by what there is. Never a tenant, a key or an id.
+Workers count into plain lists and numbers; prometheus-client (extra `metrics`) is needed only to expose them. Labels
+are bounded: registered tasks, existing queues and outcomes. A tenant, a key or an id is never a label.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ log = logs.get("metrics")
 BUCKETS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0)  # seconds
 MOST_LABELS = 200  # tasks, or queues
 OTHERS = "(others)"
-FOLD = 1000  # durations kept one by one until they are sorted into buckets
-PORTS = 16  # tried, from the one that is set: worker processes of one machine have one each
+FOLD = 1000  # durations kept until they are sorted into buckets
+PORTS = 16  # ports to try, from the configured one on: each worker process of a machine needs its own
 LEVELS = {"good": 0, "warning": 1, "critical": 2}
 
 
@@ -45,19 +45,19 @@ class Tally:
         self.seconds = 0.0
 
     def take(self, succeeded: list[float]) -> None:
-        """Counts attempts that succeeded."""
+        """Count attempts that succeeded."""
         self.outcomes["succeeded"] += len(succeeded)
         self.pending += succeeded
 
     def copy(self) -> Tally:
-        """As it is now."""
+        """Return a snapshot."""
         copy = Tally()
         copy.outcomes, copy.pending = self.outcomes.copy(), self.pending.copy()
         copy.below, copy.seconds = self.below, self.seconds
         return copy
 
     def fold(self) -> None:
-        """Sorts the pending durations into their buckets."""
+        """Sort the pending durations into their buckets."""
         done = sorted(self.pending)
         self.pending.clear()
         self.below = [
@@ -68,7 +68,7 @@ class Tally:
 
 
 class _Lists(dict[str, list[float]]):
-    """A list for each key that is asked for. It grows only under the lock, so that whoever has that may walk it."""
+    """A list per key, created on first access. It grows only under the lock, so the holder may iterate."""
 
     def __init__(self, lock: contextlib.AbstractContextManager[object]) -> None:
         self._lock = lock
@@ -79,18 +79,18 @@ class _Lists(dict[str, list[float]]):
 
 
 class Stats:
-    """Attempts by task. The worker's loop notes, another thread reads."""
+    """Attempts by task. The worker's loop writes, another thread reads."""
 
     def __init__(self, tasks: Container[str]) -> None:
         self._known = tasks
         self._tallies: dict[str, Tally] = {}
         self._lock = threading.RLock()
-        # How long attempts ran that succeeded, by task. Almost all do, so a worker appends here without a call and
-        # says `settle` now and then.
+        # Durations of successful attempts, by task. This is the fast path: a worker appends without a call, and calls
+        # `settle` from time to time.
         self.succeeded = _Lists(self._lock)
 
     def note(self, task: str, outcome: str, seconds: float | None) -> None:
-        """Takes one attempt; seconds is None for one that was never started."""
+        """Count one attempt; seconds is None for one that was never started."""
         tally = self._tallies.get(task) or self._new(task)
         tally.outcomes[outcome] += 1
         if seconds is not None:
@@ -100,40 +100,40 @@ class Stats:
                     tally.fold()
 
     def settle(self) -> None:
-        """Counts what succeeded, of tasks that have much of it. Called by whoever notes: see `read`."""
-        for task, took in self.succeeded.items():
-            if len(took) >= FOLD:
+        """Count the successes of tasks with many of them. Only the writing thread may call this: see `read`."""
+        for task, durations in self.succeeded.items():
+            if len(durations) >= FOLD:
                 with self._lock:
                     tally = self._tallies.get(task) or self._new(task)
-                    tally.take(took)
-                    took.clear()
+                    tally.take(durations)
+                    durations.clear()
                     tally.fold()
 
     def _new(self, task: str) -> Tally:
-        """Anybody may enqueue jobs of tasks that nobody knows, so those have no label of their own. One that was shown
-        is kept: a counter that goes back or away looks like a restart."""
+        """Return a new tally. Unknown tasks share one label, because any client may enqueue them. A tally is never
+        removed: a counter that decreases or disappears looks like a restart."""
         with self._lock:
             name = task if task in self._known and len(self._tallies) < MOST_LABELS else OTHERS
             return self._tallies.setdefault(name, Tally())
 
     def read(self) -> dict[str, tuple[dict[str, int], list[int], float]]:
-        """By task: attempts by outcome, durations up to each bound, seconds in all. Moves nothing: what is noted
-        meanwhile, without the lock, would be lost."""
+        """Return by task: attempts by outcome, durations up to each bound, and total seconds. It works on copies:
+        entries are added without the lock, and moving them would lose some."""
         with self._lock:
-            succeeded = {task: list(took) for task, took in self.succeeded.items()}
+            succeeded = {task: list(durations) for task, durations in self.succeeded.items()}
             for task in succeeded:
                 if task not in self._tallies:
                     self._new(task)
-            read = {task: tally.copy() for task, tally in self._tallies.items()}
-        for task, took in succeeded.items():
-            read[task if task in read else OTHERS].take(took)
-        for tally in read.values():
+            tallies = {task: tally.copy() for task, tally in self._tallies.items()}
+        for task, durations in succeeded.items():
+            tallies[task if task in tallies else OTHERS].take(durations)
+        for tally in tallies.values():
             tally.fold()
-        return {task: (dict(tally.outcomes), tally.below, tally.seconds) for task, tally in read.items()}
+        return {task: (dict(tally.outcomes), tally.below, tally.seconds) for task, tally in tallies.items()}
 
 
 class WorkerMetrics:
-    """A collector of one worker's figures."""
+    """A collector of one worker's metrics."""
 
     def __init__(
         self, stats: Stats, counters: Callable[[], Mapping[str, float]], gauges: Callable[[], Mapping[str, float]]
@@ -143,23 +143,23 @@ class WorkerMetrics:
         self._gauges = gauges
 
     def collect(self) -> Iterator[Metric]:
-        """What Prometheus asks for."""
+        """Yield the metrics."""
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-        yield from _tallied(self._stats, "holdfast_attempts", "Attempts that ended here.", "task", "outcome",
-                            "holdfast_attempt_duration_seconds", "How long attempts ran.")  # fmt: skip
+        yield from _families(self._stats, "holdfast_attempts", "Attempts that ended in this worker.", "task", "outcome",
+                             "holdfast_attempt_duration_seconds", "Duration of attempts.")  # fmt: skip
         for name, value in self._counters().items():
             yield CounterMetricFamily(f"holdfast_{name}", _HELP[name], value)
         for name, value in self._gauges().items():
             yield GaugeMetricFamily(f"holdfast_{name}", _HELP[name], value)
-        info = GaugeMetricFamily("holdfast_worker_info", "A worker of this version runs.", labels=["version"])
+        info = GaugeMetricFamily("holdfast_worker_info", "1 for the version of this worker.", labels=["version"])
         info.add_metric([VERSION], 1)
         yield info
 
 
 class DatabaseMetrics:
-    """A collector of what is in the database, for the service or any one process. It costs a query of bounded cost each
-    time; see the view queue_depth."""
+    """A collector of database metrics, for the service or any one process. Each collection runs one query of bounded
+    cost; see the view queue_depth."""
 
     def __init__(self, schema: str, ask: Callable[[Call[Figures]], Figures]) -> None:
         self._calls = TelemetryCalls(schema)
@@ -167,80 +167,82 @@ class DatabaseMetrics:
 
     @property
     def call(self) -> Call[Figures]:
-        """What is asked of the database."""
+        """Return the query."""
         return self._calls.figures(MOST_LABELS, OTHERS)
 
     def collect(self) -> Iterator[Metric]:
-        """What Prometheus asks for."""
+        """Yield the metrics."""
         from prometheus_client.core import GaugeMetricFamily
 
-        found = self._ask(self.call)
+        figures = self._ask(self.call)
         jobs = GaugeMetricFamily("holdfast_queue_jobs", "Jobs in a queue.", labels=["queue", "state"])
-        for queue, states in found.jobs.items():
+        for queue, states in figures.jobs.items():
             for state, number in states.items():
                 jobs.add_metric([queue, state], number)
         yield jobs
-        estimated = GaugeMetricFamily("holdfast_queue_jobs_estimated", "1 where jobs of a state are estimated, since "
-                                      "their table is large.", labels=["state"])  # fmt: skip
+        estimated = GaugeMetricFamily("holdfast_queue_jobs_estimated", "1 where the jobs of a state are estimated, "
+                                      "because their table is large.", labels=["state"])  # fmt: skip
         for state in STATES:
-            estimated.add_metric([state], state in found.estimated)
+            estimated.add_metric([state], state in figures.estimated)
         yield estimated
-        wait = GaugeMetricFamily("holdfast_queue_oldest_wait_seconds", "Since when the oldest due job waits.",
+        wait = GaugeMetricFamily("holdfast_queue_oldest_wait_seconds", "Wait of the oldest due job.",
                                  labels=["queue"])  # fmt: skip
-        for queue, seconds in found.waits.items():
+        for queue, seconds in figures.waits.items():
             wait.add_metric([queue], seconds)
         yield wait
-        yield GaugeMetricFamily("holdfast_workers", "Workers that live.", found.workers)
+        yield GaugeMetricFamily("holdfast_workers", "Live workers.", figures.workers)
         level = GaugeMetricFamily("holdfast_health_level", "0 is good, 1 a warning, 2 critical.", labels=["metric"])
-        for each in found.levels:
+        for each in figures.levels:
             if each.level is not None:
                 level.add_metric([each.metric], LEVELS[each.level])
         yield level
 
 
 class RequestMetrics:
-    """A collector of what a service answered: by route, as the document names it, and status."""
+    """A collector of a service's requests, by route (as in the OpenAPI document) and status."""
 
     def __init__(self, stats: Stats, waiting: Callable[[], int]) -> None:
         self._stats = stats
         self._waiting = waiting
 
     def collect(self) -> Iterator[Metric]:
-        """What Prometheus asks for."""
+        """Yield the metrics."""
         from prometheus_client.core import GaugeMetricFamily
 
-        yield from _tallied(self._stats, "holdfast_http_requests", "Requests answered.", "route", "status",
-                            "holdfast_http_request_duration_seconds", "How long answers took.")  # fmt: skip
+        yield from _families(self._stats, "holdfast_http_requests", "Completed requests.", "route", "status",
+                             "holdfast_http_request_duration_seconds", "Duration of requests.")  # fmt: skip
         yield GaugeMetricFamily("holdfast_http_requests_waiting", "Requests that wait for a job.", self._waiting())
 
 
-def _tallied(stats: Stats, name: str, words: str, by: str, outcome: str, took: str, long: str) -> Iterator[Metric]:
+def _families(
+    stats: Stats, counter: str, counter_help: str, by: str, outcome: str, histogram: str, histogram_help: str
+) -> Iterator[Metric]:
     from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
 
-    counted = CounterMetricFamily(name, words, labels=[by, outcome])
-    lasted = HistogramMetricFamily(took, long, labels=[by])
+    counts = CounterMetricFamily(counter, counter_help, labels=[by, outcome])
+    durations = HistogramMetricFamily(histogram, histogram_help, labels=[by])
     bounds = [*map(str, BUCKETS), "+Inf"]
     for each, (outcomes, below, seconds) in stats.read().items():
-        for came, number in outcomes.items():
-            counted.add_metric([each, came], number)
-        lasted.add_metric([each], list(zip(bounds, below, strict=True)), seconds)
-    yield counted
-    yield lasted
+        for name, number in outcomes.items():
+            counts.add_metric([each, name], number)
+        durations.add_metric([each], list(zip(bounds, below, strict=True)), seconds)
+    yield counts
+    yield durations
 
 
 _HELP = {
     "jobs_claimed": "Jobs claimed by this worker.",
-    "jobs_throttled": "Times that a claim stepped over work because of a limit.",
-    "lock_contentions": "Times that somebody else had a limit.",
+    "jobs_throttled": "Times that a claim skipped work because of a limit.",
+    "lock_contentions": "Times that another worker had locked a limit.",
     "results_refused": "Results refused because their lease was lost.",
-    "jobs_running": "Handlers at work.",
+    "jobs_running": "Running handlers.",
     "jobs_ready": "Jobs claimed and not yet started.",
     "worker_slots": "Handlers that may run at once.",
 }
 
 
 def exposition(*collectors: Collector) -> tuple[bytes, str]:
-    """The figures as text for Prometheus, and its content type."""
+    """Return the metrics in Prometheus's text format, and its content type."""
     from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
     return generate_latest(_registry(collectors)), CONTENT_TYPE_LATEST
@@ -248,7 +250,7 @@ def exposition(*collectors: Collector) -> tuple[bytes, str]:
 
 @contextlib.contextmanager
 def served(host: str, port: int, *collectors: Collector) -> Iterator[int]:
-    """Shows the figures on a port while a block runs; the next free one where it is taken. Answers which."""
+    """Serve the metrics on this port, or the next free one, while a block runs. Yields the port."""
     try:
         from prometheus_client import start_http_server
     except ImportError:

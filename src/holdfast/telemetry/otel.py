@@ -1,8 +1,8 @@
 """OpenTelemetry: one trace from an enqueue through every attempt to the messages it emits. Needs the extra `otel`.
 
-The context travels in the job's headers (`traceparent`), so it crosses processes and survives retries. An attempt is a
-child of the span that enqueued its job, and linked to it. Names and attributes are those of the semantic conventions
-for messaging; what they have no word for begins with `holdfast.`. No payload, and errors' texts scrubbed.
+The context is stored in the job's headers (`traceparent`), so it crosses processes and survives retries. An attempt is
+a child of the span that enqueued its job, and linked to it. Names and attributes follow the semantic conventions for
+messaging; additional ones begin with `holdfast.`. Spans contain no payload, and error texts are scrubbed.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ except ImportError:
 SYSTEM = "holdfast"
 CHANNEL = "channel:"
 UNSAMPLED = "02468ace"  # last digits of flags whose lowest bit is not set
-WRITTEN = '{"traceparent":"00-'  # as enqueues here write it, with flags that end at a known place
+WRITTEN = '{"traceparent":"00-'  # as enqueues write it, with the flags at a fixed position
 UNSAMPLED_END = frozenset(f'{digit}"' for digit in UNSAMPLED)
 VERSION_0 = re.compile("00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})").fullmatch
 PROPAGATED = ("traceparent", "tracestate", "baggage")
@@ -58,10 +58,10 @@ class Traced(Protocol):
 
 
 def trace(hf: Traced, tracer_provider: TracerProvider | None = None, *, roots: bool = True) -> None:
-    """Traces an application's enqueues, emits and attempts, with the provider given or the process's own.
+    """Trace an application's enqueues, emits and attempts, with the given provider or the global one.
 
-    Call it once, where `hf` is made: in the programs that enqueue and in those that work. Middleware registered
-    before it is outside of the spans. roots: attempts of jobs that carry no trace begin one; else they make no span.
+    Call it once, where `hf` is created, in programs that enqueue and in workers. Middleware registered before it runs
+    outside of the spans. roots: whether attempts of jobs without a trace start one; otherwise they create no span.
     """
     tracer = traces.get_tracer("holdfast", VERSION, tracer_provider)
     hf.around_enqueue(_enqueues(tracer))
@@ -71,9 +71,8 @@ def trace(hf: Traced, tracer_provider: TracerProvider | None = None, *, roots: b
     hf.around_attempt(layer)
 
 
-# The headers of an attempt that makes no span because nobody sampled its trace. What it enqueues carries them on, so
-# that no part of that trace is sampled either. Set for every attempt, so that what a handler leaves behind (a thread, a
-# task) goes on with its own.
+# The headers of an attempt without a span, because its trace is not sampled. Jobs that it enqueues inherit them, so no
+# part of that trace is sampled. It is set for every attempt, so threads and tasks that outlive one keep their own.
 _carried: ContextVar[str | None] = ContextVar("holdfast_carried", default=None)
 
 
@@ -81,27 +80,27 @@ def _skipping(roots: bool) -> Callable[[Job], bool]:
     carried, carry = _carried.get, _carried.set
 
     def skips(job: Job) -> bool:
-        """Whether an attempt makes no span; for most of them this is all that tracing costs."""
-        sent = job.sent
-        if sent is not None and sent[70:72] in UNSAMPLED_END and sent[:19] == WRITTEN:  # without reading all of it
-            carry(sent)
+        """Return whether an attempt creates no span; for most attempts this is the whole cost of tracing."""
+        headers = job.sent
+        if headers is not None and headers[70:72] in UNSAMPLED_END and headers[:19] == WRITTEN:  # without decoding it
+            carry(headers)
             return True
-        known = None if sent is None else _traceparent(sent)
-        if known is not None and known[-1] in UNSAMPLED:
-            carry(sent)
+        traceparent = None if headers is None else _traceparent(headers)
+        if traceparent is not None and traceparent[-1] in UNSAMPLED:
+            carry(headers)
             return True
         if carried() is not None:
             carry(None)
-        return known is None and not roots
+        return traceparent is None and not roots
 
     return skips
 
 
-def _traceparent(sent: str) -> str | None:
-    """Headers are anybody's: what is no dict of texts has none."""
+def _traceparent(headers: str) -> str | None:
+    """Return the traceparent, or None. Headers are untrusted: they may be anything but a dict of strings."""
     try:
-        known = read_headers(sent)["traceparent"]
-        return known if known[:3] == "00-" and len(known) == 55 else None
+        value = read_headers(headers)["traceparent"]
+        return value if value[:3] == "00-" and len(value) == 55 else None
     except (KeyError, TypeError, IndexError):
         return None
 
@@ -109,15 +108,15 @@ def _traceparent(sent: str) -> str | None:
 def _enqueues(tracer: Tracer) -> Callable[[NewJob], Iterator[None]]:
     def traced_enqueue(job: NewJob) -> Iterator[None]:
         if (carried := _carried.get()) is not None and not traces.get_current_span().get_span_context().is_valid:
-            told = _texts(read_headers(carried))
-            job.headers = {**(job.headers or {}), **{name: told[name] for name in PROPAGATED if name in told}}
+            context = _texts(read_headers(carried))
+            job.headers = {**(job.headers or {}), **{name: context[name] for name in PROPAGATED if name in context}}
             yield
             return
-        queue = job.queue or "outbox"  # of a channel that only its workers know
+        queue = job.queue or "outbox"  # only workers know the channel's queue
         verb = "emit" if job.task.startswith(CHANNEL) else "enqueue"
-        about = _about("send", verb, queue, job.id, job.task, job.tenant)
-        about["messaging.message.body.size"] = len(job.payload)
-        with tracer.start_as_current_span(f"{verb} {queue}", kind=SpanKind.PRODUCER, attributes=about,
+        attributes = _attributes("send", verb, queue, job.id, job.task, job.tenant)
+        attributes["messaging.message.body.size"] = len(job.payload)
+        with tracer.start_as_current_span(f"{verb} {queue}", kind=SpanKind.PRODUCER, attributes=attributes,
                                           record_exception=False, set_status_on_exception=False) as span:  # fmt: skip
             job.headers = {**(job.headers or {}), **_current()}
             try:
@@ -140,10 +139,10 @@ def _attempts(tracer: Tracer) -> Callable[[Context], Iterator[None]]:
             finally:
                 contexts.detach(token)
             return
-        about = _about("process", "run", ctx.queue, ctx.job_id, ctx.task, ctx.tenant)
-        about |= {"holdfast.attempt": ctx.attempt, "holdfast.max_attempts": ctx.max_attempts}
+        attributes = _attributes("process", "run", ctx.queue, ctx.job_id, ctx.task, ctx.tenant)
+        attributes |= {"holdfast.attempt": ctx.attempt, "holdfast.max_attempts": ctx.max_attempts}
         links = [Link(producer)] if producer.is_valid else None
-        span = tracer.start_span(f"run {ctx.queue}", parent, SpanKind.CONSUMER, about, links)
+        span = tracer.start_span(f"run {ctx.queue}", parent, SpanKind.CONSUMER, attributes, links)
         token = contexts.attach(traces.set_span_in_context(span))
         try:
             yield
@@ -157,14 +156,15 @@ def _attempts(tracer: Tracer) -> Callable[[Context], Iterator[None]]:
     return traced_attempt
 
 
-def _parent(told: dict[str, str]) -> contexts.Context:
-    """What the propagators read, by a shorter way for what is almost always all that was sent, to the usual ones."""
-    if len(told) == 1 and (parts := VERSION_0(told.get("traceparent", ""))) is not None:
+def _parent(headers: dict[str, str]) -> contexts.Context:
+    """Return the context that the propagators extract. The fast path is a traceparent alone, with the default
+    propagators."""
+    if len(headers) == 1 and (parts := VERSION_0(headers.get("traceparent", ""))) is not None:
         trace_id, span_id, flags = (int(part, 16) for part in parts.groups())
         producer = SpanContext(trace_id, span_id, is_remote=True, trace_flags=TraceFlags(flags))
         if producer.is_valid and _is_usual(propagate.get_global_textmap()):
             return traces.set_span_in_context(NonRecordingSpan(producer), contexts.Context())
-    return propagate.extract(told)
+    return propagate.extract(headers)
 
 
 @functools.lru_cache(maxsize=4)
@@ -179,36 +179,36 @@ def _current() -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def _resumed(told: Mapping[str, Any]) -> Iterator[None]:
-    """In a child process the span of the attempt, which is the worker's, is the parent of what the handler starts."""
-    token = contexts.attach(propagate.extract(_texts(told)))
+def _resumed(carried: Mapping[str, Any]) -> Iterator[None]:
+    """In a child process, make the attempt's span, which is in the worker, the parent of the handler's spans."""
+    token = contexts.attach(propagate.extract(_texts(carried)))
     try:
         yield
     finally:
         contexts.detach(token)
 
 
-def _about(kind: str, verb: str, queue: str, id_: str, task: str, tenant: str | None) -> dict[str, Any]:
-    about: dict[str, Any] = {
+def _attributes(kind: str, verb: str, queue: str, id_: str, task: str, tenant: str | None) -> dict[str, Any]:
+    attributes: dict[str, Any] = {
         "messaging.system": SYSTEM,
         "messaging.operation.type": kind,
         "messaging.operation.name": verb,
         "messaging.destination.name": queue,
         "holdfast.task": task,
     }
-    if id_:  # many enqueued at once have one span, and no one id
-        about["messaging.message.id"] = id_
-    return about if tenant is None else about | {"holdfast.tenant": tenant}
+    if id_:  # a bulk enqueue has one span and no single id
+        attributes["messaging.message.id"] = id_
+    return attributes if tenant is None else attributes | {"holdfast.tenant": tenant}
 
 
 def _texts(headers: Any) -> dict[str, str]:
-    """Headers are anybody's; a propagator is given texts only."""
-    told = headers if isinstance(headers, dict) else {}
-    return {name: value for name, value in told.items() if isinstance(name, str) and isinstance(value, str)}
+    """Return the headers that are strings: headers are untrusted, and propagators expect strings."""
+    items = headers.items() if isinstance(headers, dict) else ()
+    return {name: value for name, value in items if isinstance(name, str) and isinstance(value, str)}
 
 
 def _note(span: Span, error: BaseException) -> None:
-    """Marks a span as failed, unless the handler only put its job off or called it off."""
+    """Mark a span as failed, unless the handler snoozed or canceled its job."""
     if not span.is_recording():
         return
     kind = type(error).__qualname__

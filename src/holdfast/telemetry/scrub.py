@@ -1,8 +1,8 @@
-"""Takes out of a text what must not leave the house: secrets, the queries of URLs, personal data.
+"""Remove secrets, URL queries and personal data from a text.
 
-Errors' texts quote what handlers worked on, so nothing foreign goes to a log line or to Sentry unscrubbed. What is
-taken out leaves a word in brackets, so that a reader knows that there was something and of which kind. When in doubt it
-is taken out: an error is found by its task, type and place, not by the text.
+Error texts quote the data of handlers, so no such text goes to a log line or to Sentry unscrubbed. A word in brackets
+replaces what was removed and names its kind. Doubtful text is removed too: an error is identified by its task, type and
+location, not by its text.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ import ipaddress
 import re
 from collections.abc import Callable, Iterable
 
-LONGEST = 20_000  # characters looked at; the rest is cut off, since it cannot be vouched for
-_MARGIN = 500  # looked at beyond a shorter limit, so that what the limit cuts in two is known by its whole
+LONGEST = 20_000  # characters scrubbed; the rest is cut off
+_MARGIN = 500  # characters scrubbed beyond a shorter limit, so that a secret at the limit is recognized as a whole
 
-_PRIVATE = (  # what names have in them whose values are nobody's business
+_PRIVATE = (  # parts of names whose values are private
     r"[\w.-]{0,40}(?:pass(?:word|wd|phrase|code)?|pwd|secret|token|api[_-]?key|access[_-]?key|private[_-]?key"
-    r"|auth(?:orization)?|cookie|session(?:[_-]?id)?|signature|sig|credentials?|otp|pin|cvv|cvc|ssn|iban|card(?:[_-]?number)?|e?mail"
-    r"|phone|birth(?:day|date)?|dob)[\w.-]{0,20}"
+    r"|auth(?:orization)?|cookie|session(?:[_-]?id)?|signature|sig|credentials?|otp|pin|cvv|cvc|ssn|iban"
+    r"|card(?:[_-]?number)?|e?mail|phone|birth(?:day|date)?|dob)[\w.-]{0,20}"
 )
 _KNOWN_TOKENS = (
     r"(?:sk|pk|rk)[_-](?:live|test|proj|ant)?[_-]?[\w-]{12,}|gh[pousr]_\w{16,}|github_pat_\w{20,}|glpat-[\w-]{12,}"
@@ -27,7 +27,7 @@ _KNOWN_TOKENS = (
 
 
 def _has_both(text: str) -> bool:
-    """Whether a long word looks drawn by chance: digits among letters."""
+    """Return whether a long word looks random: digits among letters."""
     return any(c.isdigit() for c in text) and any(c.isalpha() for c in text)
 
 
@@ -39,29 +39,29 @@ def _luhn(digits: str) -> bool:
     return total % 10 == 0
 
 
-def _card(found: re.Match[str]) -> str:
-    digits = re.sub(r"\D", "", found[0])
-    return "[card]" if 13 <= len(digits) <= 19 and _luhn(digits) else found[0]
+def _card(match: re.Match[str]) -> str:
+    digits = re.sub(r"\D", "", match[0])
+    return "[card]" if 13 <= len(digits) <= 19 and _luhn(digits) else match[0]
 
 
-def _address(found: re.Match[str]) -> str:
+def _address(match: re.Match[str]) -> str:
     try:
-        return "[address]" if ipaddress.ip_address(found[0].strip("[]")).is_global else found[0]
+        return "[address]" if ipaddress.ip_address(match[0].strip("[]")).is_global else match[0]
     except ValueError:
-        return found[0]
+        return match[0]
 
 
-def _long(found: re.Match[str]) -> str:
-    return "[token]" if _has_both(found[0]) else found[0]
+def _long(match: re.Match[str]) -> str:
+    return "[token]" if _has_both(match[0]) else match[0]
 
 
-def _query(found: re.Match[str]) -> str:
-    # A URL without a query is matched too: else each "://" within it would be tried, to its end.
-    return found[0] if found[2] is None else f"{found[1]}?[query]"
+def _query(match: re.Match[str]) -> str:
+    # A URL without a query is matched too: otherwise each "://" within it would be scanned to its end.
+    return match[0] if match[2] is None else f"{match[1]}?[query]"
 
 
 _QUOTED = r"""[bru]{0,2}(?:"(?:[^"\\]|\\+.){0,4000}"?|'(?:[^'\\]|\\+.){0,4000}'?)"""
-_VALUE = (  # quoted; quoted within a quoted text; a list or dict; what a repr() shows; else a word
+_VALUE = (  # quoted; quoted within a quoted text; a list or dict; a repr(); otherwise a word
     rf"(?:{_QUOTED}|(?P<quote>\\{{1,8}}[\"'])(?:(?!(?P=quote))[^\n]){{0,4000}}(?:(?P=quote))?"
     r"|\[[^\]]{0,4000}\]?|\{[^}]{0,4000}\}?|\w{1,40}\([^()]{0,4000}\)?|[^\s,;&)}\]]+)"
 )
@@ -69,17 +69,17 @@ _DONE = r"(?!\[(?:query|token|key|secret|payload|email|row)\])"
 
 _STEPS: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...] = (
     (re.compile(r"-----BEGIN [A-Z ]{1,40}-----.*?(?:-----END [A-Z ]{1,40}-----|\Z)", re.S), "[key]"),
-    # what PostgreSQL quotes of rows, in the last lines of its errors
+    # row values in PostgreSQL's errors
     (re.compile(r"(\bKey \([^\n]{1,500}?\)=\()[^\n]{1,4000}\)"), r"\1[row])"),
     (re.compile(r"(\bFailing row contains \()[^\n]{1,4000}\)"), r"\1[row])"),
-    # scheme://user:password@host, as it is or encoded, or without the scheme
+    # scheme://user:password@host, plain or percent-encoded, or without the scheme
     (re.compile(r"(\b[a-z][a-z0-9+.-]{1,20}://)[^\s/?#\"'<>]{1,500}@", re.I), r"\1"),
     (re.compile(r"(%3A%2F%2F)[^\s/?#&\"'<>]{1,500}%40", re.I), r"\1"),
     (re.compile(r"(?<![\w.%+~-])[\w.%+~-]{1,64}:[^\s@/:,;\"'<>()]{1,200}@(?=[\w\[])"), "[secret]@"),
-    # what comes after the path of a URL, or of a path alone
+    # the query and fragment of a URL or of a path
     (re.compile(r"(\b[a-z][a-z0-9+.-]{1,20}://[^\s?#\"'<>]*)([?#][^\s\"'<>]*)?", re.I), _query),
     (re.compile(r"\?[\w.\[\]%~-]{1,80}=[^\s\"'<>]*"), "?[query]"),
-    # headers, to the end of the line: their values have spaces and semicolons
+    # headers, to the end of the line: their values contain spaces and semicolons
     (
         re.compile(
             r"(?<![\w-])((?:proxy-)?authorization|(?:set-)?cookie)(\s?[:=]\s?)(?![\"'\[{])[^\s\"'][^\r\n\"'\\]*",
@@ -91,7 +91,8 @@ _STEPS: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...]
     # name=value, "name": "value", name: value; ("name", "value"); --name value; <name>value
     (
         re.compile(
-            rf"(?<![\w.-])([\"']?{_PRIVATE}(?:\\{{0,8}}[\"'])?\s{{0,3}}(?:=>|->|:=|==|=(?![=>])|:(?!=)|%3[AD])\s{{0,8}}){_DONE}{_VALUE}",
+            rf"(?<![\w.-])([\"']?{_PRIVATE}(?:\\{{0,8}}[\"'])?\s{{0,3}}"
+            rf"(?:=>|->|:=|==|=(?![=>])|:(?!=)|%3[AD])\s{{0,8}}){_DONE}{_VALUE}",
             re.I,
         ),
         r"\1[secret]",
@@ -112,8 +113,8 @@ _STEPS: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...]
 
 
 def scrub(text: str, known: Iterable[str] = (), limit: int = LONGEST) -> str:
-    """Return up to `limit` characters of the text without secrets, queries and personal data, and without what is known
-    to be private: a payload's values, say. It is cut first: a long text costs no more than the part that is kept."""
+    """Return up to `limit` characters of the text without secrets, queries and personal data, and without the `known`
+    private values. The text is cut first, so that a long one costs no more than the part that is kept."""
     size = len(text)
     if known := [value for value in known if value]:
         text = _without(text, known, limit + _MARGIN)
@@ -124,13 +125,13 @@ def scrub(text: str, known: Iterable[str] = (), limit: int = LONGEST) -> str:
 
 
 def _without(text: str, known: list[str], enough: int) -> str:
-    """Return so much of the text as is enough, without the values that begin in it: also those that the cut parts."""
+    """Return the first `enough` characters without the values that begin in them, even if the cut splits one."""
     values = re.compile("|".join(map(re.escape, sorted(known, key=len, reverse=True))))
     parts: list[str] = []
     at = 0
-    for found in values.finditer(text, 0, enough + max(map(len, known))):
-        if found.start() >= enough:
+    for match in values.finditer(text, 0, enough + max(map(len, known))):
+        if match.start() >= enough:
             break
-        parts += text[at : found.start()], "[payload]"
-        at = found.end()
+        parts += text[at : match.start()], "[payload]"
+        at = match.end()
     return "".join([*parts, text[at:enough]])

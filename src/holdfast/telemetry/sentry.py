@@ -1,8 +1,8 @@
-"""Sentry: failures of jobs, captured and scrubbed; grouped by task and error. Needs the extra `sentry`.
+"""Sentry: report failures of jobs, scrubbed and grouped by task and error. Needs the extra `sentry`.
 
-An event is made here from the exception alone and scrubbed before the SDK sees it, so nothing that integrations or an
-application's scope would add (arguments, requests, users) comes along. No local variables, no payload; and where an
-error's text quotes a value of the payload, that is taken out too, whatever it looks like.
+An event is built here from the exception alone and scrubbed before the SDK gets it. So it contains nothing that
+integrations or an application's scope would add (arguments, requests, users), no local variables and no payload. Values
+of the payload that an error's text quotes are removed too.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from sentry_sdk.transport import Transport
     from sentry_sdk.types import Event
 
-SHORTEST = 4  # characters of a payload's value that is looked for in texts: shorter ones are in every word
+SHORTEST = 4  # characters of a payload value to remove from texts: shorter ones occur in many words
 MOST_VALUES = 1000
-PER_MINUTE = 10  # events of one group: a queue full of the same failure is one problem, not a thousand events
+PER_MINUTE = 10  # events per group: a queue full of the same failure is one problem
 MOST_GROUPS = 1000
 
 
@@ -45,12 +45,12 @@ class Reporter:
                 dsn, transport=transport, default_integrations=False, auto_enabling_integrations=False,
                 include_local_variables=False, max_breadcrumbs=10,
             )  # fmt: skip
-        except ValueError as error:  # BadDsn is one; it may quote the key
+        except ValueError as error:  # BadDsn, for example; it may quote the key
             raise ConfigurationError(f"sentry_dsn cannot be used: {scrub(str(error))}") from None
         self._groups: dict[tuple[str, ...], list[float]] = {}
 
     def __call__(self, failure: Failure) -> None:
-        """Captures one failure, unless there were many of its kind in this minute."""
+        """Report a failure, unless its group has reached the limit for this minute."""
         group = group_of(failure)
         if (left_out := self._turn(group)) is not None:
             from sentry_sdk import Scope
@@ -59,11 +59,11 @@ class Reporter:
             self._client.capture_event(event, scope=Scope())
 
     def close(self) -> None:
-        """Sends what is left, for two seconds at most."""
+        """Send the remaining events, for two seconds at most."""
         self._client.close(timeout=2.0)
 
     def _turn(self, group: tuple[str, ...]) -> int | None:
-        """How many of a group were left out before this one; None when this one is left out too."""
+        """Return how many events of a group were dropped before this one; None if this one is dropped too."""
         now = time.monotonic()
         if len(self._groups) >= MOST_GROUPS and group not in self._groups:
             self._groups.clear()
@@ -77,7 +77,7 @@ class Reporter:
 
 @contextlib.contextmanager
 def reporting(dsn: str) -> Iterator[Reporter]:
-    """A reporter for the length of a block."""
+    """Yield a reporter, and close it when the block ends."""
     reporter = Reporter(dsn)
     try:
         yield reporter
@@ -86,13 +86,13 @@ def reporting(dsn: str) -> Iterator[Reporter]:
 
 
 def group_of(failure: Failure) -> tuple[str, ...]:
-    """What belongs together: the same task with the same error."""
+    """Return the fingerprint of a failure: its task and its error."""
     kind, code = str(failure.told.get("type")), failure.told.get("code")
     return ("holdfast", failure.job.task, kind, *([] if code is None else [scrub(str(code))]))
 
 
 def make_event(failure: Failure, group: tuple[str, ...], left_out: int = 0) -> dict[str, Any]:
-    """A scrubbed event of one failure."""
+    """Build the scrubbed event of one failure."""
     job, known = failure.job, values_of(failure.job.payload)
     about = {"job_id": job.id, "attempt": job.attempt, "max_attempts": job.max_attempts, "outcome": failure.ending}
     tags = {"task": job.task, "queue": job.queue, "outcome": failure.ending, "tenant": job.tenant,
@@ -104,7 +104,7 @@ def make_event(failure: Failure, group: tuple[str, ...], left_out: int = 0) -> d
         "fingerprint": list(group),
         "tags": {name: scrub(str(value)) for name, value in tags.items() if value is not None},
         "contexts": {"job": about},
-        "exception": {"values": [_scrubbed(each, known) for each in _exceptions(failure)]},
+        "exception": {"values": [_scrub_exception(each, known) for each in _exceptions(failure)]},
     }
     if left_out:
         event["extra"] = {"left_out_before": left_out}
@@ -121,25 +121,25 @@ def make_event(failure: Failure, group: tuple[str, ...], left_out: int = 0) -> d
 
 
 def _exceptions(failure: Failure) -> list[dict[str, Any]]:
-    """The chain of exceptions with their frames; of one that happened in a child process only what was told."""
-    told = failure.told
+    """Return the chain of exceptions with their frames; for a child process, only its description."""
+    details = failure.told
     if type(failure.error).__name__ == "FailedInChild":
-        text = f"{told.get('message')}\n{told.get('traceback') or ''}"
-        return [{"type": str(told.get("type")), "value": text}]
+        text = f"{details.get('message')}\n{details.get('traceback') or ''}"
+        return [{"type": str(details.get("type")), "value": text}]
     from sentry_sdk.utils import event_from_exception
 
     options = {"include_local_variables": False, "include_source_context": True, "max_value_length": 4096}
     event, _ = event_from_exception(failure.error, client_options=options)
-    found: list[dict[str, Any]] = event["exception"]["values"]
-    return found
+    exceptions: list[dict[str, Any]] = event["exception"]["values"]
+    return exceptions
 
 
-def _scrubbed(exception: dict[str, Any], known: list[str]) -> dict[str, Any]:
+def _scrub_exception(exception: dict[str, Any], known: list[str]) -> dict[str, Any]:
     for frame in (exception.get("stacktrace") or {}).get("frames") or ():
         frame.pop("vars", None)
-    told: dict[str, Any] = _walk(exception)
-    told["value"] = scrub(str(exception.get("value")), known)
-    return told
+    result: dict[str, Any] = _walk(exception)
+    result["value"] = scrub(str(exception.get("value")), known)
+    return result
 
 
 def _walk(value: Any) -> Any:
@@ -153,24 +153,25 @@ def _walk(value: Any) -> Any:
 
 
 def values_of(payload: Any) -> list[str]:
-    """What a payload says, as it may be quoted; the longest first, so that no part of one is left."""
+    """Return the values of a payload in the forms in which texts may quote them. The longest comes first, so that
+    removing them leaves no part of one."""
     with contextlib.suppress(msgspec.DecodeError, TypeError):
         payload = msgspec.json.decode(payload)
-    found: set[str] = set()
-    _gather(payload, found)
-    return sorted(found, key=len, reverse=True)
+    values: set[str] = set()
+    _gather(payload, values)
+    return sorted(values, key=len, reverse=True)
 
 
-def _gather(value: Any, found: set[str]) -> None:
-    if len(found) >= MOST_VALUES:
+def _gather(value: Any, values: set[str]) -> None:
+    if len(values) >= MOST_VALUES:
         return
     if isinstance(value, Mapping):
         for each in value.values():
-            _gather(each, found)
+            _gather(each, values)
     elif isinstance(value, list | tuple):
         for each in value:
-            _gather(each, found)
+            _gather(each, values)
     elif isinstance(value, str | int | float) and not isinstance(value, bool):
         text = str(value)
         if len(text) >= SHORTEST:
-            found.update((text, repr(text)[1:-1], msgspec.json.encode(text).decode()[1:-1]))
+            values.update((text, repr(text)[1:-1], msgspec.json.encode(text).decode()[1:-1]))

@@ -1,7 +1,7 @@
 """The test kit: a real database for each test, the real worker run until nothing is due, and a clock to set.
 
-With pytest, ask for the fixture `holdfast_kit`; elsewhere use scratch_server(), scratch_database() and bind(), each for
-the length of a block. Production code imports nothing from here.
+With pytest, use the fixture `holdfast_kit`; elsewhere use scratch_server(), scratch_database() and bind(), which are
+context managers. Production code imports nothing from here.
 """
 
 from holdfast.testing.bind import bind

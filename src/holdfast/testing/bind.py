@@ -1,4 +1,4 @@
-"""Points an application at a test database for the length of a block, and back."""
+"""Connect an application to a test database for the length of a block."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from holdfast.testing.databases import Databases
 from holdfast.testing.kit import Kit
 from holdfast.testing.pools import ForbiddenAsyncPool, ForbiddenSyncPool, KitAsyncPool
 
-_SWAPPED = ("settings", "calls", "sync_pool", "async_pool", "before_wait")
+_REPLACEABLE = ("settings", "calls", "sync_pool", "async_pool", "before_wait")
 _DSN = f"{PREFIX}DSN"
 
 
 @contextmanager
 def bind(hf: Holdfast, dsn: str, databases: Databases | None = None, *, empty: bool = True) -> Iterator[Kit]:
-    """A kit for an application, all of whose calls go to the test database until the block ends. So do those of an
-    application or a process made meanwhile, through HOLDFAST_DSN. The database is emptied first, unless told not to."""
+    """Direct all calls of an application to the test database until the block ends; yields its kit. HOLDFAST_DSN does
+    the same for applications and processes created meanwhile. The database is emptied first, unless empty=False."""
     with ExitStack() as stack:
         settings = hf.settings.with_(dsn=dsn, pooler=False, queue_enabled=False)
         database, sync_pool = (databases or stack.enter_context(Databases())).open(settings)
@@ -30,26 +30,26 @@ def bind(hf: Holdfast, dsn: str, databases: Databases | None = None, *, empty: b
         async_pool = KitAsyncPool(settings)
         stack.callback(async_pool.close_idle_loops)
         kit = Kit(hf, database, sync_pool, async_pool)
-        stack.enter_context(_swapped(hf, settings=settings, calls=Calls(settings.schema), sync_pool=sync_pool,
+        stack.enter_context(_replace(hf, settings=settings, calls=Calls(settings.schema), sync_pool=sync_pool,
                                      async_pool=async_pool, before_wait=kit._refuse_wait))  # fmt: skip
         stack.enter_context(_environment(dsn))
         yield kit
 
 
 def forbid(hf: Holdfast, target: str) -> None:
-    """Keeps an application from any database until a test binds it."""
+    """Block an application's database access until a test binds it."""
     hf.settings = hf.settings.with_(dsn="")
     hf.__dict__.update(sync_pool=ForbiddenSyncPool(target), async_pool=ForbiddenAsyncPool(target))
 
 
 @contextmanager
-def _swapped(hf: Holdfast, **ours: Any) -> Iterator[None]:
-    theirs = {name: hf.__dict__[name] for name in _SWAPPED if name in hf.__dict__}
+def _replace(hf: Holdfast, **ours: Any) -> Iterator[None]:
+    theirs = {name: hf.__dict__[name] for name in _REPLACEABLE if name in hf.__dict__}
     hf.__dict__.update(ours)
     try:
         yield
     finally:
-        for name in _SWAPPED:
+        for name in _REPLACEABLE:
             hf.__dict__.pop(name, None)
         hf.__dict__.update(theirs)
 

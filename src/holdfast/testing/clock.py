@@ -1,4 +1,4 @@
-"""The database's clock, as a test sees it."""
+"""The database's clock, for tests."""
 
 from __future__ import annotations
 
@@ -9,39 +9,40 @@ from holdfast.store.scratch import Scratch
 
 
 class Clock:
-    """Moves the only time the engine knows: SQL's clock(). Python's own is left alone. Each test begins with the real
+    """Sets the engine's only clock, SQL's clock(). Python's own clock stays unchanged. Each test begins with the real
     time."""
 
     def __init__(self, database: Scratch) -> None:
         self._database = database
 
     def now(self) -> datetime:
-        """What it says."""
+        """Return the current time of this clock."""
         return self._database.now()
 
     def travel(self, by: float | timedelta) -> datetime:
-        """Moves it by seconds or a timedelta, also back; it runs or stands as before. Answers the new time."""
+        """Move the clock by seconds or a timedelta, forward or back; a frozen clock stays frozen. Return the new
+        time."""
         return self._database.travel(by.total_seconds() if isinstance(by, timedelta) else by)
 
     def set(self, at: datetime) -> datetime:
-        """Moves it to a time; it runs or stands as before."""
+        """Move the clock to a time; a frozen clock stays frozen."""
         return self._database.set(zoned(at))
 
     def freeze(self, at: datetime | None = None) -> datetime:
-        """Stops it where it is, or at a time."""
+        """Stop the clock now, or at a time."""
         return self._database.freeze(None if at is None else zoned(at))
 
     def resume(self) -> datetime:
-        """Lets it run on from where it stands."""
+        """Let a frozen clock run again."""
         return self._database.resume()
 
     def reset(self) -> datetime:
-        """Gives it the real time again."""
+        """Set the clock to the real time."""
         return self._database.set_right()
 
 
 def zoned(at: datetime) -> datetime:
-    """The same time; refused where nobody can tell which it is."""
+    """Return the time; raise UsageError if it has no time zone."""
     if at.tzinfo is None:
         raise UsageError(f"{at} has no time zone; use datetime(..., tzinfo=timezone.utc) or zoneinfo")
     return at

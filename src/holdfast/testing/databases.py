@@ -1,4 +1,4 @@
-"""Where tests find their database: a server, a database of this process's own on it, and what was opened there."""
+"""Test databases: a server, a database for this process, and the connections to it."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from holdfast.testing.pools import KitSyncPool
 
 @contextmanager
 def scratch_server(folder: Path) -> Iterator[str]:
-    """A server to make databases on, for the length of a block: HOLDFAST_TEST_DSN's, or else an embedded one whose
-    files stay in the folder."""
+    """Yield the DSN of a server for test databases: HOLDFAST_TEST_DSN, or an embedded server whose files stay in the
+    folder."""
     settings = Settings.load()
     if settings.test_dsn:
         refuse_production(settings.test_dsn, settings.dsn)
         yield server_dsn(settings.with_(dsn=settings.test_dsn))
         return
-    from holdfast.store.embedded import EmbeddedPostgres  # needs a Unix; a server of the user's does not
+    from holdfast.store.embedded import EmbeddedPostgres  # needs Unix
 
     server = EmbeddedPostgres(folder)
     try:
         server.start()
     except ConfigurationError as error:
         raise ConfigurationError(
-            f"no server for the tests: {error}; the variable for tests is HOLDFAST_TEST_DSN"
+            f"no server for the tests: {error}; set HOLDFAST_TEST_DSN to use another server"
         ) from error
     try:
         yield server.dsn("postgres")
@@ -42,23 +42,23 @@ def scratch_server(folder: Path) -> Iterator[str]:
 
 @contextmanager
 def scratch_database(server: str, schema: str = "holdfast") -> Iterator[str]:
-    """An empty, migrated database for this process alone, for the length of a block; answers its DSN."""
+    """Create an empty, migrated database for this process and drop it when the block ends; yields its DSN."""
     with scratch.fresh_database(server) as dsn:
         migrate(Settings(dsn=dsn, schema=schema))
         yield dsn
 
 
 def refuse_production(tests: str, production: str) -> None:
-    """Refuses a server address that is the application's own database."""
+    """Raise ConfigurationError if the DSN for tests names the application's own database."""
     if production and scratch.same_database(tests, production) and "test" not in scratch.database_name(tests):
         raise ConfigurationError(
-            "HOLDFAST_TEST_DSN names the same database as HOLDFAST_DSN; tests make databases of their own, so name "
+            "HOLDFAST_TEST_DSN names the same database as HOLDFAST_DSN; tests create their own databases, so name "
             "another server, or that server's database 'postgres'"
         )
 
 
 class Databases:
-    """What tests have opened: kept from one test to the next, because connecting costs more than emptying tables."""
+    """Connections of tests, kept from one test to the next: connecting costs more than emptying tables."""
 
     def __init__(self) -> None:
         self._opened: dict[Settings, tuple[Scratch, KitSyncPool]] = {}
@@ -66,13 +66,13 @@ class Databases:
         self._templates: set[str] = set()
 
     def made(self, dsn: str) -> str:
-        """Notes that a database was made for tests, so that all of its tables may be emptied."""
+        """Mark a database as created for tests, so that all of its tables may be emptied."""
         self._made.add(dsn)
         return dsn
 
     @contextmanager
     def copied(self, server: str, template: str, schema: str) -> Iterator[str]:
-        """A copy of a template, ready for tests, for the length of a block; answers its DSN."""
+        """Create a copy of a template and drop it when the block ends; yields its DSN."""
         if template not in self._templates:
             Scratch(Settings(dsn=template, schema=schema), whole=True).prepare()
             self._templates.add(template)
@@ -83,13 +83,13 @@ class Databases:
                 self.close(dsn)
 
     def open(self, settings: Settings) -> tuple[Scratch, KitSyncPool]:
-        """The database of these settings, and connections to it."""
+        """Return the database of these settings, and its pool."""
         if settings not in self._opened:
             self._opened[settings] = Scratch(settings, whole=settings.dsn in self._made), KitSyncPool(settings)
         return self._opened[settings]
 
     def close(self, dsn: str | None = None) -> None:
-        """Closes the connections to one database, or to all."""
+        """Close the connections to one database, or to all."""
         for settings in [each for each in self._opened if dsn in (None, each.dsn)]:
             database, pool = self._opened.pop(settings)
             database.close()

@@ -1,7 +1,7 @@
-"""Runs what is due with the real worker, in this process, and tells what came of it.
+"""Run due jobs with the real worker, in this process, and return the attempts.
 
-A drain is one or more passes. Each is a Worker that stops when nothing is due any more; between two passes the clock
-may be moved to when the next job is due. One job runs at a time unless asked otherwise, so that runs repeat exactly.
+A drain is one or more passes. Each is a Worker that stops when nothing is due; between two passes the clock may move to
+the next due time. By default one job runs at a time, so that runs are reproducible.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _WAY = ("holdfast.worker", "holdfast.testing", "concurrent.futures")
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One attempt at one job. `outcome` is what the attempt came to (succeeded, error, failed, dead, canceled,
-    snoozed), `status` where the job was after the drain, or retrying when another attempt followed in it."""
+    """One attempt at one job. `outcome` is that of the attempt (succeeded, error, failed, dead, canceled, snoozed).
+    `status` is that of the job after the drain, or retrying if the drain made another attempt."""
 
     job_id: str
     task: str
@@ -47,27 +47,27 @@ class Attempt:
 
 
 class Drained(tuple[Attempt, ...]):
-    """Every attempt of a drain, in the order in which they ended."""
+    """All attempts of a drain, in the order in which they ended."""
 
     __slots__ = ()
 
     def of(self, task: Enqueuer[Any, Any] | str) -> Drained:
-        """The attempts at one task's jobs."""
+        """Return the attempts at one task's jobs."""
         return Drained(each for each in self if each.task == name_of(task))
 
     @property
     def statuses(self) -> dict[str, int]:
-        """How many attempts left their job at each status."""
+        """Count the attempts by the status they left their job in."""
         return dict(Counter(str(each.status) for each in self))
 
     def __repr__(self) -> str:
-        told = (f"{a.task} {a.status}" + (f" after {type(a.error).__name__}" if a.error else "") for a in self)
-        return f"<drained: {', '.join(told) or 'nothing'}>"
+        attempts = (f"{a.task} {a.status}" + (f" after {type(a.error).__name__}" if a.error else "") for a in self)
+        return f"<drained: {', '.join(attempts) or 'nothing'}>"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What a drain was asked for."""
+    """The options of a drain."""
 
     queue: str | None = None
     until: datetime | None = None
@@ -80,7 +80,7 @@ class Plan:
 
     @property
     def stops_at_errors(self) -> bool:
-        """Whether the first error ends the drain: no retry in it could make good for it."""
+        """Return whether the first error ends the drain: it makes no retry that could succeed."""
         return self.raise_errors and not self.with_retries and self.until is None
 
 
@@ -91,12 +91,12 @@ class Drain:
         self._hf = hf
         self._database = database
         self._plan = plan
-        self._seen: list[Seen] = []
+        self._records: list[Seen] = []
         self._deadline = time.monotonic() + plan.timeout
 
     async def run(self) -> None:
-        """Everything due, and what comes due as far as the plan goes."""
-        if self._plan.with_schedules:  # as a worker does when it starts: slots count from then on
+        """Run all due jobs, and those that come due within the plan."""
+        if self._plan.with_schedules:  # as a worker does when it starts: slots count from now on
             self._database.run(self._hf.calls.register_schedules(self._hf.timetable.values()))
         await self._run_due()
         while not self._ended_badly() and (at := self._next_time()) is not None:
@@ -106,41 +106,41 @@ class Drain:
             self._move_to(self._plan.until)
 
     def answer(self) -> Drained:
-        """Every attempt; or raises what went wrong, as if the handler had been called right here."""
+        """Return every attempt, or raise a handler's error as if the handler had been called here."""
         __tracebackhide__ = True
-        infos = self._infos() if self._seen else {}
+        infos = self._infos() if self._records else {}
         if self._plan.raise_errors:
-            for seen in self._last_of_each():
-                if seen.went_wrong:
-                    raise _raisable(seen, infos[seen.job.id])
-        if len(self._seen) >= self._plan.max_jobs and self._queues():
+            for record in self._last_of_each():
+                if record.went_wrong:
+                    raise _raisable(record, infos[record.job.id])
+        if len(self._records) >= self._plan.max_jobs and self._queues():
             raise UsageError(
                 f"{self._plan.max_jobs} jobs were run and more are due: {self._tally()}. Does a job enqueue itself? If "
-                "so many are meant, raise max_jobs"
+                "not, raise max_jobs"
             )
-        last = {id(seen) for seen in self._last_of_each()}
-        return Drained(_attempt(s, infos[s.job.id].status if id(s) in last else Status.RETRYING) for s in self._seen)
+        last = {id(record) for record in self._last_of_each()}
+        return Drained(_attempt(s, infos[s.job.id].status if id(s) in last else Status.RETRYING) for s in self._records)
 
     async def run_one(self, job_id: str) -> None:
-        """One attempt at one job, whatever its time and whatever else is due."""
+        """Make one attempt at one job, even if it is not due, and run nothing else."""
         self._database.make_due(job_id)
         self._database.promote()
         queue = self._database.due_in(job_id)
         if queue is None:
             info = self._hf.sync_pool.run(self._hf.calls.get(job_id))
-            raise UsageError(f"job {job_id} does not wait to be run: it is {info.status if info else 'unknown'}")
+            raise UsageError(f"job {job_id} is not waiting: it is {info.status if info else 'unknown'}")
         await self._pass([queue], job_id)
-        if [seen.job.id for seen in self._seen] != [job_id]:
-            raise UsageError(f"job {job_id} was taken by another worker meanwhile")
+        if [record.job.id for record in self._records] != [job_id]:
+            raise UsageError(f"job {job_id} was claimed by another worker")
 
     async def _run_due(self) -> None:
         while not self._over():
             await self._fire_schedules()
             self._database.promote()
-            before, queues = len(self._seen), self._queues()
+            before, queues = len(self._records), self._queues()
             if queues:
                 await self._pass(queues)
-            if len(self._seen) == before:  # what is due may still not be for us to run
+            if len(self._records) == before:  # due jobs may not be claimable, because of limits for example
                 return
 
     async def _fire_schedules(self) -> None:
@@ -151,11 +151,11 @@ class Drain:
             await timetable.keep(time.monotonic())
 
     def _over(self) -> bool:
-        failed = self._plan.stops_at_errors and any(seen.went_wrong for seen in self._seen)
-        return failed or len(self._seen) >= self._plan.max_jobs
+        failed = self._plan.stops_at_errors and any(record.went_wrong for record in self._records)
+        return failed or len(self._records) >= self._plan.max_jobs
 
     def _queues(self) -> list[str]:
-        """The queues to serve; none when nothing is due in them. A handler may enqueue into any task's queue."""
+        """Return the queues to serve; none if nothing is due. A handler may enqueue into any task's queue."""
         due = [name for name in self._database.due_queues() if self._plan.queue in (None, name)]
         known = [task.queue for task in self._hf.tasks.values()] if due and self._plan.queue is None else []
         return list(dict.fromkeys([*known, *due]))
@@ -176,15 +176,15 @@ class Drain:
                 await asyncio.wait({running})
         running.result()
 
-    def _note(self, seen: Seen) -> None:
-        if seen.error is None and seen.job.task not in self._hf.tasks and not seen.job.task.startswith(PREFIX):
-            seen.error = UnknownTask(seen.job.task, self._hf.tasks)
-        self._seen.append(seen)
+    def _note(self, record: Seen) -> None:
+        if record.error is None and record.job.task not in self._hf.tasks and not record.job.task.startswith(PREFIX):
+            record.error = UnknownTask(record.job.task, self._hf.tasks)
+        self._records.append(record)
         if self._over() or self._worker.only is not None:
             self._worker.halt()
 
     def _next_time(self) -> datetime | None:
-        """The next time at which the plan has something to run."""
+        """Return the next time at which the plan has something to run."""
         plan, times = self._plan, []
         if self._over():
             return None
@@ -197,23 +197,23 @@ class Drain:
         return min((at for at in times if at is not None), default=None)
 
     def _ended_badly(self) -> bool:
-        """Whether an error to be raised has ended a job for good: no attempt to come can make good for it."""
-        wrong = [seen.job.id for seen in self._last_of_each() if seen.went_wrong]
-        return self._plan.raise_errors and any(self._infos()[id_].status.final for id_ in wrong)
+        """Return whether an error to be raised has ended its job: no further attempt can succeed."""
+        failures = [record.job.id for record in self._last_of_each() if record.went_wrong]
+        return self._plan.raise_errors and any(self._infos()[id_].status.final for id_ in failures)
 
     def _move_to(self, at: datetime) -> None:
         if at > self._database.now():
             self._database.set(at)
 
     def _infos(self) -> dict[str, JobInfo]:
-        ids = {seen.job.id for seen in self._seen}
+        ids = {record.job.id for record in self._records}
         return {info.id: info for info in self._database.run(self._hf.calls.get_many(ids))}
 
     def _last_of_each(self) -> list[Seen]:
-        return list({seen.job.id: seen for seen in self._seen}.values())
+        return list({record.job.id: record for record in self._records}.values())
 
     def _tally(self) -> str:
-        counts = Counter(seen.job.task for seen in self._seen)
+        counts = Counter(record.job.task for record in self._records)
         return ", ".join(f"{number} of {task}" for task, number in counts.most_common())
 
     def _too_long(self, worker: WatchedWorker) -> UsageError:
@@ -224,28 +224,28 @@ class Drain:
         )
 
 
-def _attempt(seen: Seen, status: Status) -> Attempt:
-    job, outcome = seen.job, seen.outcome
+def _attempt(record: Seen, status: Status) -> Attempt:
+    job, outcome = record.job, record.outcome
     data = job.result if outcome is None or outcome.result is None else outcome.result
     name = "succeeded" if outcome is None or outcome.outcome == SETTLED else outcome.outcome
     return Attempt(job.id, job.task, msgspec.json.decode(job.payload), job.queue, job.tenant, job.attempt, name, status,
-                   seen.error, None if data is None else msgspec.json.decode(data))  # fmt: skip
+                   record.error, None if data is None else msgspec.json.decode(data))  # fmt: skip
 
 
-def _raisable(seen: Seen, info: JobInfo) -> BaseException:
-    """The exception to raise: the handler's own, saying which job it ended."""
-    job, error = seen.job, seen.error
+def _raisable(record: Seen, info: JobInfo) -> BaseException:
+    """Return the exception to raise: the handler's own, with a note that names the job."""
+    job, error = record.job, record.error
     which = f"job {job.id} of task {job.task!r}, attempt {job.attempt} of {job.max_attempts}, is now {info.status}"
-    if error is None or isinstance(error, asyncio.CancelledError):  # raised as it is, it would cancel the test
-        told = info.last_error or {}
-        return JobFailed(info, f"{which}: {told.get('type')}: {told.get('message')}\n{told.get('traceback', '')}")
+    if error is None or isinstance(error, asyncio.CancelledError):  # a CancelledError would cancel the test
+        last = info.last_error or {}
+        return JobFailed(info, f"{which}: {last.get('type')}: {last.get('message')}\n{last.get('traceback', '')}")
     error.add_note(which)
     return error.with_traceback(_of_handler(error.__traceback__))
 
 
 def _of_handler(tb: TracebackType | None) -> TracebackType | None:
-    """A traceback that begins in the handler, without the worker's own way there."""
-    shown = tb
-    while shown is not None and shown.tb_frame.f_globals.get("__name__", "").startswith(_WAY):
-        shown = shown.tb_next
-    return shown or tb
+    """Return the traceback from the handler on, without the worker's frames."""
+    first = tb
+    while first is not None and first.tb_frame.f_globals.get("__name__", "").startswith(_WAY):
+        first = first.tb_next
+    return first or tb

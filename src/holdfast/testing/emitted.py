@@ -1,4 +1,4 @@
-"""Looks for messages the way they were emitted, and says what there is instead when none fits."""
+"""Find messages by the values they were emitted with, and describe the nearest when none fits."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ class WantedMessage:
         order: str | None,
     ) -> None:  # fmt: skip
         name = channel.name if isinstance(channel, Channel) else channel
-        said = {"channel": name, "key": key, "tenant": tenant, "order": order}
-        self._said = {what: value for what, value in said.items() if value is not None}
+        values = {"channel": name, "key": key, "tenant": tenant, "order": order}
+        self._values = {field: value for field, value in values.items() if value is not None}
         if payload is not ...:
-            self._said["payload"] = as_json(payload)
+            self._values["payload"] = as_json(payload)
 
     def fits(self, it: MessageInfo) -> bool:
-        """Whether the message is what is looked for."""
+        """Return whether the message fits."""
         return not self._differences(it)
 
     def nearest(self, messages: Sequence[MessageInfo]) -> str:
-        """What there is, nearest first."""
+        """Describe the messages, nearest first."""
         if not messages:
             return "nothing was emitted in this test"
         near = sorted(messages, key=lambda it: len(self._differences(it)))
@@ -39,8 +39,8 @@ class WantedMessage:
         return "\n".join(lines + ([f"  ... and {len(near) - SHOWN} more"] if len(near) > SHOWN else []))
 
     def __str__(self) -> str:
-        return ", ".join(f"{name}={short(value)}" for name, value in self._said.items()) or "anything"
+        return ", ".join(f"{name}={short(value)}" for name, value in self._values.items()) or "anything"
 
     def _differences(self, it: MessageInfo) -> list[str]:
         return [f"{name} is {short(getattr(it, name))}, not {short(value)}"
-                for name, value in self._said.items() if value != getattr(it, name)]  # fmt: skip
+                for name, value in self._values.items() if value != getattr(it, name)]  # fmt: skip

@@ -1,7 +1,7 @@
-"""Looks for jobs the way they were enqueued, and says what there is instead when none fits.
+"""Find jobs by the values they were enqueued with, and describe the nearest when none fits.
 
-What to look for is written like the enqueue itself: `send.using(tenant="acme", delay=60)` and some of the arguments.
-Only what was said is compared, after the journey through JSON.
+The expected job is written like the enqueue: `send.using(tenant="acme", delay=60)` and some of the arguments. Only
+given values are compared, in their JSON form.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _COMPARED = ("tenant", "queue", "priority", "delay", "run_at", "deadline", "max_
 
 
 def name_of(task: Enqueuer[Any, Any] | str) -> str:
-    """A task's name, from it, from what its using() made, or as given."""
+    """Return the name of a task, of the result of its using(), or the given name."""
     return task if isinstance(task, str) else task._task.name
 
 
@@ -50,24 +50,24 @@ class Wanted:
             self._defaults = _defaults(task)
             self._options = _options(task)
         elif args:
-            raise UsageError("arguments go by name unless the task itself is given, not its name")
+            raise UsageError("arguments go by name when a task is given by name; pass the task itself")
         self._args = {name: as_json(value) for name, value in self._args.items()}
 
     def differences(self, job: JobInfo) -> list[str]:
-        """In what a job of the same task differs, in words."""
-        found = []
+        """Describe how a job of the same task differs."""
+        texts = []
         for name, value in self._args.items():
-            there = job.payload.get(name, self._defaults.get(name, _Missing))
-            if not there == value:  # noqa: SIM201 - a matcher such as mock.ANY may define equality alone
-                found.append(f"{name} is {short(there)}, not {short(value)}")
-        return found + [text for name, value in self._options.items() if (text := self._differs(name, value, job))]
+            actual = job.payload.get(name, self._defaults.get(name, _Missing))
+            if not actual == value:  # noqa: SIM201 - a matcher such as mock.ANY may define equality alone
+                texts.append(f"{name} is {short(actual)}, not {short(value)}")
+        return texts + [text for name, value in self._options.items() if (text := self._differs(name, value, job))]
 
     def is_task_of(self, job: JobInfo) -> bool:
-        """Whether the job's task is the one looked for."""
+        """Return whether the job is of the expected task."""
         return self.task in (None, job.task)
 
     def fits(self, job: JobInfo) -> bool:
-        """Whether the job is what is looked for."""
+        """Return whether the job fits."""
         return self.is_task_of(job) and not self.differences(job)
 
     def __str__(self) -> str:
@@ -79,26 +79,26 @@ class Wanted:
             at = job.run_at if name == "delay" else job.deadline
             after = None if at is None else at - job.created_at
             near = after is not None and abs(after - timedelta(seconds=value)) <= self._tolerance
-            told = "none" if after is None else f"{after.total_seconds():g} s"
-            return "" if near else f"{name} is {told}, not {value:g} s"
+            actual = "none" if after is None else f"{after.total_seconds():g} s"
+            return "" if near else f"{name} is {actual}, not {value:g} s"
         if name == "run_at":
             near = abs(job.run_at - value) <= self._tolerance
             return "" if near else f"run_at is {job.run_at}, not {value}"
         if name == "dedupe":
             key = payload.dedupe_key(job.task, job.tenant, value)
             return "" if job.dedupe_key == key else f"dedupe key is {short(job.dedupe_key)}, not {short(key)}"
-        there = getattr(job, name)
-        return "" if there == value else f"{name} is {short(there)}, not {short(value)}"
+        actual = getattr(job, name)
+        return "" if actual == value else f"{name} is {short(actual)}, not {short(value)}"
 
 
 def describe(wanted: Wanted, jobs: Sequence[JobInfo], now: datetime) -> str:
-    """What there is, nearest first."""
+    """Describe the jobs, nearest first."""
     if not jobs:
         return "nothing was enqueued in this test"
     near = sorted(jobs, key=lambda job: (not wanted.is_task_of(job), len(wanted.differences(job))))
     lines = [f"{len(jobs)} enqueued in this test, nearest first:"]
     for job in near[:SHOWN]:
-        lines.append(f"  {_told(job, now)}")
+        lines.append(f"  {_line(job, now)}")
         if wanted.is_task_of(job):
             lines += [f"      {text}" for text in wanted.differences(job)]
     if len(near) > SHOWN:
@@ -116,28 +116,29 @@ def _defaults(task: Enqueuer[Any, Any]) -> dict[str, Any]:
 
 
 def _options(task: Enqueuer[Any, Any]) -> dict[str, Any]:
-    """What using(...) said; the task's own queue and priority were not said."""
-    options, own = task._options, task._task
-    said = {each.name: value for each in fields(options) if (value := getattr(options, each.name)) is not None}
-    said = {k: v for k, v in said.items() if k != "conn" and not (k in ("queue", "priority") and v == getattr(own, k))}
-    if other := set(said) - set(_COMPARED):
-        raise UsageError(f"{min(other)} is not kept with a job, so it cannot be looked for")
-    if "dedupe" in said and not isinstance(said["dedupe"], str):
-        raise UsageError("a derived dedupe key follows from the arguments; look for those, or for a key of your own")
-    if "batch" in said:
-        said["batch"] = getattr(said["batch"], "id", said["batch"])
-    return said
+    """Return the options given to using(...), without those that equal the task's own queue and priority."""
+    given, own = task._options, task._task
+    options = {each.name: value for each in fields(given) if (value := getattr(given, each.name)) is not None}
+    defaults = {"queue": own.queue, "priority": own.priority}
+    options = {k: v for k, v in options.items() if k != "conn" and not (k in defaults and v == defaults[k])}
+    if other := set(options) - set(_COMPARED):
+        raise UsageError(f"{min(other)} is not stored with a job, so it cannot be compared")
+    if "dedupe" in options and not isinstance(options["dedupe"], str):
+        raise UsageError("a derived dedupe key follows from the arguments; compare those, or give a key as text")
+    if "batch" in options:
+        options["batch"] = getattr(options["batch"], "id", options["batch"])
+    return options
 
 
 def as_json(value: Any) -> Any:
-    """A value as it arrives; what JSON cannot carry is compared as it is (mock.ANY, pytest.approx)."""
+    """Return a value in its JSON form; a value without one (mock.ANY, pytest.approx) is returned unchanged."""
     try:
         return msgspec.json.decode(msgspec.json.encode(value, enc_hook=enc_hook))
     except (TypeError, ValueError, OverflowError, msgspec.MsgspecError):
         return value
 
 
-def _told(job: JobInfo, now: datetime) -> str:
+def _line(job: JobInfo, now: datetime) -> str:
     when = f" due in {(job.run_at - now).total_seconds():.0f} s" if not job.status.final and job.run_at > now else ""
     tenant = f" tenant={job.tenant}" if job.tenant is not None else ""
     return f"{job.task}({_arguments(job.payload)}) queue={job.queue}{tenant} {job.status}{when}"

@@ -1,4 +1,4 @@
-"""Kit: what a test does with an application's jobs."""
+"""Kit: run and inspect an application's jobs in a test."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ from holdfast.testing.enqueued import Wanted, describe
 from holdfast.testing.pools import KitAsyncPool, KitSyncPool, on_loop
 
 _ALL = 1_000_000
-Seen = TypeVar("Seen", JobInfo, MessageInfo)
+Info = TypeVar("Info", JobInfo, MessageInfo)
 
 
 class Kit:
-    """An application bound to a database of the test's own: `bind()` or the fixture `holdfast_kit` makes one.
+    """An application bound to a test database; created by `bind()` or the fixture `holdfast_kit`.
 
-    Methods that run handlers come in pairs, drain and adrain: the second is for coroutines. The others only look at the
-    database or set its clock, and are plain functions in both.
+    Methods that run handlers come in pairs, such as drain and adrain: the second is for coroutines. All other methods
+    only read the database or set its clock, and are plain functions.
     """
 
     tolerance = timedelta(seconds=1)
-    """How far a job's delay or run_at may be from the one looked for."""
+    """How far a job's delay or run_at may be from the expected one."""
 
     def __init__(self, hf: Holdfast, database: Scratch, sync_pool: KitSyncPool, async_pool: KitAsyncPool) -> None:
         self.hf = hf
@@ -62,13 +62,13 @@ class Kit:
         concurrency: int = 1,
         timeout: float = 60.0,
     ) -> Drained:
-        """Runs everything due with the real worker, in this process, until nothing is left; answers every attempt.
+        """Run all due jobs with the real worker, in this process, until none is left; return every attempt.
 
-        until: also what comes due by then (a time, or seconds or a timedelta from now): the clock moves from one due
-        time to the next, and to `until` at the end. with_retries: also each retry, the clock moved to when it is due.
-        with_schedules: also periodic jobs, at each slot from now until `until`.
-        raise_errors: what a handler raised and no later attempt made good is raised here; RetryLater, Snooze and Cancel
-        are not errors. max_jobs and timeout (seconds) end a drain that would not end by itself.
+        until: also run what comes due by then (a time, or seconds or a timedelta from now). The clock moves from one
+        due time to the next, and to `until` at the end. with_retries: also run each retry, moving the clock to its due
+        time. with_schedules: also run periodic jobs, at each slot from now until `until`.
+        raise_errors: raise a handler's error, unless a later attempt succeeded; RetryLater, Snooze and Cancel are not
+        errors. max_jobs and timeout (seconds) end a drain that would not end by itself.
         """
         __tracebackhide__ = True
         _refuse_loop("drain", "adrain")
@@ -90,7 +90,7 @@ class Kit:
         concurrency: int = 1,
         timeout: float = 60.0,
     ) -> Drained:
-        """The same for coroutines: async handlers run on this event loop. See drain."""
+        """Do the same as drain for coroutines: async handlers run on this event loop."""
         __tracebackhide__ = True
         drain = self._plan(queue=queue, until=until, with_retries=with_retries, with_schedules=with_schedules,
                            raise_errors=raise_errors, max_jobs=max_jobs, concurrency=concurrency,
@@ -99,7 +99,7 @@ class Kit:
         return drain.answer()
 
     def run(self, job: Handle[Any] | JobInfo | str, *, raise_errors: bool = True, timeout: float = 60.0) -> Attempt:
-        """Makes one attempt at one job, whatever its time and whatever else is due."""
+        """Make one attempt at one job, even if it is not due, and run nothing else."""
         __tracebackhide__ = True
         _refuse_loop("run", "arun")
         drain = self._plan(raise_errors=raise_errors, timeout=timeout)
@@ -109,48 +109,48 @@ class Kit:
     async def arun(
         self, job: Handle[Any] | JobInfo | str, *, raise_errors: bool = True, timeout: float = 60.0
     ) -> Attempt:
-        """The same for coroutines. See run."""
+        """Do the same as run for coroutines."""
         __tracebackhide__ = True
         drain = self._plan(raise_errors=raise_errors, timeout=timeout)
         await self._busy(lambda: drain.run_one(_id_of(job)))
         return drain.answer()[0]
 
     def inline(self, *, raise_errors: bool = True, max_jobs: int = 1000) -> Inline:
-        """Until the block ends, everything due is run before an enqueue returns, and once more at the end.
+        """Run all due jobs before each enqueue returns, until the block ends, and once more at the end.
 
-        The job is committed first and then run by the real worker, so nothing is different but the time. An enqueue
-        with conn= runs nothing: its job is not there before that transaction commits; it runs with the next enqueue or
-        when the block ends. What a handler enqueues runs after it, never inside it.
+        The job is committed first and then run by the real worker, so only the time differs. An enqueue with conn= runs
+        nothing, because its job is not visible before that transaction commits; it runs with the next enqueue or when
+        the block ends. Jobs that a handler enqueues run after it, never inside it.
         """
         return Inline(self, lambda: self._plan(raise_errors=raise_errors, max_jobs=max_jobs))
 
     def assert_enqueued(
         self, task: Enqueuer[Any, Any] | str, /, *args: Any, count: int | None = None, **kwargs: Any
     ) -> list[JobInfo]:
-        """Fails unless the test has enqueued such a job (`count` of them, if given); answers those that fit.
+        """Fail unless the test has enqueued such a job (`count` of them, if given); return the jobs that fit.
 
         Write it like the enqueue: `assert_enqueued(send.using(tenant="acme", delay=60), "a@b.c")`. Arguments left out
-        are not compared. It counts what was committed, whatever became of it since: queued, running or done. With
-        using(conn=...) it looks through that connection, into its open transaction.
+        are not compared. It counts committed jobs in any state: queued, running or done. With using(conn=...) it reads
+        through that connection, in its open transaction.
         """
         __tracebackhide__ = True
         wanted, jobs = self._wanted(task, args, kwargs, count), self._jobs(task)
-        found = [job for job in jobs if wanted.fits(job)]
-        if not found if count is None else len(found) != count:
-            missing = "no job was enqueued that fits" if count is None else f"{_fit(found)}, not {count}:"
+        hits = [job for job in jobs if wanted.fits(job)]
+        if not hits if count is None else len(hits) != count:
+            missing = "no job was enqueued that fits" if count is None else f"{_fit(hits)}, not {count}:"
             raise AssertionError(f"{missing} {wanted}\n{self._there_is(wanted, jobs)}")
-        return found
+        return hits
 
     def refute_enqueued(self, task: Enqueuer[Any, Any] | str | None = None, /, *args: Any, **kwargs: Any) -> None:
-        """Fails if the test has enqueued such a job, or without a task any job, whatever became of it since."""
+        """Fail if the test has enqueued such a job (without a task: any job), in any state."""
         __tracebackhide__ = True
         wanted, jobs = self._wanted(task, args, kwargs, None), self._jobs(task)
-        if found := [job for job in jobs if wanted.fits(job)]:
-            some = "1 job was enqueued that fits" if len(found) == 1 else f"{len(found)} jobs were enqueued that fit"
+        if hits := [job for job in jobs if wanted.fits(job)]:
+            some = "1 job was enqueued that fits" if len(hits) == 1 else f"{len(hits)} jobs were enqueued that fit"
             raise AssertionError(f"{some} {wanted}\n{self._there_is(wanted, jobs)}")
 
     def all_enqueued(self, task: Enqueuer[Any, Any] | str | None = None, /, *args: Any, **kwargs: Any) -> list[JobInfo]:
-        """The jobs that the test has enqueued, in that order; with a task and arguments, those that fit."""
+        """Return the jobs that the test has enqueued, in that order; with a task and arguments, those that fit."""
         wanted = self._wanted(task, args, kwargs, None)
         return [job for job in self._jobs(task) if wanted.fits(job)]
 
@@ -165,18 +165,18 @@ class Kit:
         count: int | None = None,
         conn: Any = None,
     ) -> list[MessageInfo]:
-        """Fails unless the test has emitted such a message (`count` of them, if given); answers those that fit.
+        """Fail unless the test has emitted such a message (`count` of them, if given); return the messages that fit.
 
-        What is left out is not compared. It counts what was committed, delivered or not; with conn= it looks through
-        that connection, into its open transaction. drain() delivers messages, with the channel's own handler.
+        Values left out are not compared. It counts committed messages, delivered or not; with conn= it reads through
+        that connection, in its open transaction. drain() delivers messages with the channel's own handler.
         """
         __tracebackhide__ = True
         wanted, messages = WantedMessage(channel, payload, key, tenant, order), self._messages(conn)
-        found = [it for it in messages if wanted.fits(it)]
-        if not found if count is None else len(found) != count:
-            missing = "no message was emitted that fits" if count is None else f"{len(found)} fit, not {count}:"
+        hits = [it for it in messages if wanted.fits(it)]
+        if not hits if count is None else len(hits) != count:
+            missing = "no message was emitted that fits" if count is None else f"{len(hits)} fit, not {count}:"
             raise AssertionError(f"{missing} {wanted}\n{wanted.nearest(messages)}{self._open()}")
-        return found
+        return hits
 
     def refute_emitted(
         self,
@@ -188,23 +188,23 @@ class Kit:
         order: str | None = None,
         conn: Any = None,
     ) -> None:
-        """Fails if the test has emitted such a message, or without a channel any message."""
+        """Fail if the test has emitted such a message (without a channel: any message)."""
         __tracebackhide__ = True
         wanted, messages = WantedMessage(channel, payload, key, tenant, order), self._messages(conn)
-        if found := [it for it in messages if wanted.fits(it)]:
-            raise AssertionError(f"{len(found)} emitted that fit {wanted}\n{wanted.nearest(messages)}")
+        if hits := [it for it in messages if wanted.fits(it)]:
+            raise AssertionError(f"{len(hits)} emitted that fit {wanted}\n{wanted.nearest(messages)}")
 
     def all_emitted(self, channel: Channel[Any, Any] | str | None = None, *, conn: Any = None) -> list[MessageInfo]:
-        """The messages that the test has emitted, in that order; with a channel, that one's."""
+        """Return the messages that the test has emitted, in that order; with a channel, those of that channel."""
         wanted = WantedMessage(channel, ..., None, None, None)
         return [it for it in self._messages(conn) if wanted.fits(it)]
 
     def waiting(self) -> list[JobInfo]:
-        """The jobs that have not ended: queued, or waiting for their time or another attempt."""
+        """Return the jobs that have not ended: queued, or waiting for their time or another attempt."""
         return [job for job in self._jobs(None) if not job.status.final]
 
     def context(self, task: Enqueuer[Any, Any], **facts: Any) -> Context:
-        """A Context such as the worker would give, to call a handler as a plain function: facts are attempt=2,
+        """Return a Context as the worker would pass it, to call a handler as a plain function. The facts are attempt=2,
         tenant="acme" and so on."""
         own = task._task
         usual: dict[str, Any] = {"job_id": ids.make(), "task": own.name, "queue": own.queue, "priority": own.priority,
@@ -212,24 +212,24 @@ class Kit:
         return Context(**(usual | facts))
 
     def bind(self, hf: Holdfast) -> AbstractContextManager[Kit]:
-        """A kit for another application on the same database, for the length of a block."""
+        """Bind another application to the same database for the length of a block; yields its kit."""
         from holdfast.testing.bind import bind
 
         return bind(hf, self.dsn, empty=False)
 
-    def _plan(self, *, until: datetime | timedelta | float | None = None, **asked: Any) -> Drain:
+    def _plan(self, *, until: datetime | timedelta | float | None = None, **options: Any) -> Drain:
         if isinstance(until, int | float):
             until = timedelta(seconds=until)
         at = self.clock.now() + until if isinstance(until, timedelta) else until and zoned(until)
-        return Drain(self.hf, self._database, Plan(until=at, **asked))
+        return Drain(self.hf, self._database, Plan(until=at, **options))
 
     def _refuse_wait(self, id_: str, info: JobInfo | None, timeout: float | None) -> None:
-        """Refuses to wait for ever for a job that nothing runs; where a timeout is given, somebody may run a worker."""
+        """Refuse to wait forever for a job that nothing runs; with a timeout, a worker may run elsewhere."""
         inline = self._pools[0].after_enqueue is not None
         if timeout is not None or self._draining or inline or (info and info.status is Status.RUNNING):
             return
         if info is None:
-            raise UsageError(f"job {id_} is not there; commit the transaction that enqueues it, then call drain()")
+            raise UsageError(f"job {id_} not found; commit the transaction that enqueues it, then call drain()")
         raise UsageError(
             f"job {id_} of task {info.task!r} is {info.status} and nothing runs it in this test; call drain() first"
         )
@@ -242,7 +242,7 @@ class Kit:
             self._draining -= 1
 
     def _on_own_loop(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Runs a coroutine to its end on a loop made for it; this thread's own, if it has one, is left as it is."""
+        """Run a coroutine on a new event loop, without changing this thread's own."""
 
         async def all_of_it() -> None:
             try:
@@ -257,7 +257,7 @@ class Kit:
         self, task: Enqueuer[Any, Any] | str | None, args: tuple[Any, ...], kwargs: dict[str, Any], count: int | None
     ) -> Wanted:
         if isinstance(task, Enqueuer) and count is not None and "count" in task._task.signature.names:
-            raise UsageError(f"task {task._task.name!r} has a parameter 'count' of its own; count with all_enqueued()")
+            raise UsageError(f"task {task._task.name!r} has its own parameter 'count'; count with all_enqueued()")
         return Wanted(task, args, kwargs, self.tolerance)
 
     def _jobs(self, task: Enqueuer[Any, Any] | str | None) -> list[JobInfo]:
@@ -277,7 +277,7 @@ class Kit:
     def _open(self) -> str:
         if not self._database.open_transactions():
             return ""
-        return "\na transaction is still open: what it enqueued is not there before it commits"
+        return "\na transaction is still open: its jobs and messages are not visible before it commits"
 
 
 class Inline:
@@ -326,7 +326,7 @@ class Inline:
 
 
 def _off_loop(work: Callable[[], None]) -> None:
-    """A sync enqueue on an event loop holds it up, inline as ever: the handlers get a thread with a loop of its own."""
+    """Do the work now; if an event loop runs here, in a thread with a loop of its own."""
     if not on_loop():
         work()
         return
@@ -334,15 +334,15 @@ def _off_loop(work: Callable[[], None]) -> None:
         thread.submit(work).result()
 
 
-def _read(it: Seen) -> Seen:
-    """A job or message seen through another library, some of which leave JSON as text."""
-    found: Any = it.payload
-    return replace(it, payload=msgspec.json.decode(found)) if isinstance(found, str) else it
+def _read(info: Info) -> Info:
+    """Decode the payload of a job or message: some database libraries return JSON as text."""
+    payload: Any = info.payload
+    return replace(info, payload=msgspec.json.decode(payload)) if isinstance(payload, str) else info
 
 
 def _refuse_async(conn: Any) -> None:
     if inspect.iscoroutinefunction(getattr(conn, "execute", None)):
-        raise UsageError("an async connection cannot be looked through; commit first, and leave conn= out")
+        raise UsageError("conn= must not be an async connection; commit first, and leave conn= out")
 
 
 def _id_of(job: Handle[Any] | JobInfo | str) -> str:
@@ -354,5 +354,5 @@ def _refuse_loop(name: str, twin: str) -> None:
         raise UsageError(f"{name}() was called on a running event loop; write: await kit.{twin}(...)")
 
 
-def _fit(found: list[JobInfo]) -> str:
-    return "1 job fits" if len(found) == 1 else f"{len(found)} jobs fit"
+def _fit(jobs: list[JobInfo]) -> str:
+    return "1 job fits" if len(jobs) == 1 else f"{len(jobs)} jobs fit"

@@ -1,4 +1,4 @@
-"""The client's pools with one thing more: something to do after each enqueue, which inline mode sets."""
+"""The client's pools with a callback after each enqueue, which inline mode sets."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class KitSyncPool(SyncPool):
 
     def run(self, call: Call[T], conn: Any = None) -> T:
         __tracebackhide__ = True
-        told = super().run(call, conn)
+        result = super().run(call, conn)
         if conn is None and self.after_enqueue is not None and _MAKES_JOBS.search(call.sql):
             self.after_enqueue()
-        return told
+        return result
 
     def copy(self, bulk: Bulk, conn: Any = None) -> None:
         __tracebackhide__ = True
@@ -45,10 +45,10 @@ class KitAsyncPool(AsyncPool):
 
     async def run(self, call: Call[T], conn: Any = None) -> T:
         __tracebackhide__ = True
-        told = await super().run(call, conn)
+        result = await super().run(call, conn)
         if conn is None and self.after_enqueue is not None and _MAKES_JOBS.search(call.sql):
             await self.after_enqueue()
-        return told
+        return result
 
     async def copy(self, bulk: Bulk, conn: Any = None) -> None:
         __tracebackhide__ = True
@@ -57,40 +57,39 @@ class KitAsyncPool(AsyncPool):
             await self.after_enqueue()
 
     def close_idle_loops(self) -> None:
-        """Closes the connections of loops that do not run, from outside; those of a closed loop went with it."""
+        """Close the connections of event loops that are not running; closed loops have none."""
         for loop in list(self._pools):
             if not loop.is_closed() and not loop.is_running() and not on_loop():
-                with suppress(RuntimeError):  # a loop that another thread is about to close
+                with suppress(RuntimeError):  # another thread may close the loop
                     loop.run_until_complete(self.close())
 
 
 class ForbiddenSyncPool:
-    """Stands in for the pool while no test has asked for the kit."""
+    """Replaces the pool in tests that do not use the kit."""
 
     def __init__(self, target: str) -> None:
         self._target = target
 
     def run(self, *_: Any) -> Any:
         raise UsageError(
-            f"a test reaches the database of {self._target} without having asked for one; add the fixture holdfast_kit "
-            "to the test"
+            f"a test uses the database of {self._target} without the test kit; add the fixture holdfast_kit to the test"
         )
 
     copy = run
 
     def close(self) -> None:
-        """There is nothing to close."""
+        """Do nothing."""
 
 
 class ForbiddenAsyncPool(ForbiddenSyncPool):
-    """The same for coroutines."""
+    """ForbiddenSyncPool for coroutines."""
 
     async def close(self) -> None:  # type: ignore[override]
-        """There is nothing to close."""
+        """Do nothing."""
 
 
 def on_loop() -> bool:
-    """Whether this thread runs an event loop now."""
+    """Return whether this thread runs an event loop now."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:

@@ -1,4 +1,4 @@
-"""The worker as a drain uses it: nothing is different but that each attempt can be seen, exception and all."""
+"""The worker of a drain: a regular worker that also reports each attempt with its exception."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from holdfast.worker import Worker
 from holdfast.worker.execute import FailedInChild
 
 T = TypeVar("T")
-# A lease that no test outlasts, however far it moves the clock; renewed by real time, that is never.
+# A lease longer than any test, however far it moves the clock. It is renewed by real time, that is, never.
 _ALONE = {"lease": 315_360_000.0, "renew": 86_400.0, "prefetch": 0.0, "notify": False, "poll": 0.02, "grace": 5.0}
-_CHOSEN = (RetryLater, Snooze, Cancel)  # a handler's way to say what it wants: nothing went wrong
+_CHOSEN = (RetryLater, Snooze, Cancel)  # a handler raises these on purpose, so they are not errors
 
 
 @dataclass(slots=True)
 class Seen:
-    """What the worker let us see of one attempt."""
+    """One attempt, as the worker reports it."""
 
     job: Job
     outcome: Outcome | None
@@ -33,12 +33,12 @@ class Seen:
     def went_wrong(self) -> bool:
         if self.error is not None:
             return not isinstance(self.error, _CHOSEN)
-        told = self.outcome  # of a child process we have the word, not the exception
-        return told is not None and told.outcome in ("error", "failed", "dead") and told.delay is None
+        outcome = self.outcome  # a child process returns an outcome, not the exception
+        return outcome is not None and outcome.outcome in ("error", "failed", "dead") and outcome.delay is None
 
 
 class WatchedWorker(Worker):
-    """A worker that shows each attempt with the exception itself, and may be for one job only."""
+    """A worker that reports each attempt with its exception, and may be limited to one job."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class WatchedWorker(Worker):
         self._attempts.execute = self._watch_attempt  # type: ignore[method-assign]
 
     def halt(self) -> None:
-        """Claims nothing more, from now on; what runs may end."""
+        """Stop claiming; running jobs may end."""
         self.claimer.stop()
         if not self._stopping.is_set():
             self.stop()
@@ -68,14 +68,14 @@ class WatchedWorker(Worker):
     def _build(self) -> None:
         super()._build()
         if self.settings.concurrency == 1:
-            kept: Any = KeptSession(self._database)
-            self._service = self.finisher.session = self.claimer.session = kept
+            session: Any = KeptSession(self._database)
+            self._service = self.finisher.session = self.claimer.session = session
         if self.only is not None:
             first: Any = FirstSession(self.claimer.session, self._database, self.only)
             self.claimer.session = first
 
     def _keep_error(self, job: Job, error: BaseException) -> None:
-        if not isinstance(error, FailedInChild):  # of that one the outcome says all there is
+        if not isinstance(error, FailedInChild):  # its outcome has all details
             self._errors[job.id] = error
 
     async def _watch_attempt(self, job: Job) -> Outcome | None:
@@ -90,21 +90,21 @@ class WatchedWorker(Worker):
 
 
 class KeptSession:
-    """A worker's connection that outlives it, and its event loop: the first call on a new one takes ten times as long
-    as all others. A call blocks the loop; where one job runs at a time, nothing is held up by that."""
+    """A connection that outlives the worker and its event loop, because the first call on a new one takes ten times as
+    long as later ones. A call blocks the loop, which is harmless where one job runs at a time."""
 
     def __init__(self, database: Scratch) -> None:
         self._database = database
 
     async def run(self, call: Call[T]) -> T:
-        """Runs one call."""
+        """Run one call."""
         return self._database.run(call)
 
     async def close(self) -> None: ...
 
 
 class FirstSession:
-    """A worker's connection whose claims find one job, whatever else is due."""
+    """A connection whose claims find only one job, whatever else is due."""
 
     def __init__(self, session: Any, database: Scratch, job_id: str) -> None:
         self._session = session
@@ -112,7 +112,7 @@ class FirstSession:
         self._job_id = job_id
 
     async def run(self, call: Call[T]) -> T:
-        """Runs one call."""
+        """Run one call."""
         with self._database.others_held(self._job_id):
             return cast("T", await self._session.run(call))
 

@@ -1,1 +1,1 @@
-"""What must be done now and then by somebody: one worker of the fleet leads."""
+"""Periodic maintenance, done by one worker of the fleet, the leader."""

@@ -1,6 +1,6 @@
-"""The upkeep loop in each worker. Every few seconds it tries for the lead; the leader promotes due jobs, reclaims
-expired leases, fires schedules, prunes and makes partitions. Each chore is safe when two leaders overlap; the lead only
-saves work."""
+"""The upkeep loop in each worker. Every few seconds it tries to become the leader, which promotes due jobs, reclaims
+expired leases, fires schedules, prunes and creates partitions. Each chore is safe when two leaders overlap; leadership
+only saves work."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from holdfast.upkeep.timetable import Timetable
 log = logs.get("upkeep")
 PRUNE_EVERY = 60.0
 PRUNE_STEP = 1000
-FULL_ROUND = 1000  # promoted in one round: there is more, do not wait
+FULL_ROUND = 1000  # jobs promoted in one round from which the next follows at once
 
 
-OnRound = Callable[[Upkept], Awaitable[None]]  # hears what each round found of this worker
+OnRound = Callable[[Upkept], Awaitable[None]]  # receives the result of each round
 
 
 class Upkeep:
-    """One worker's part in the fleet's upkeep."""
+    """The upkeep loop of one worker."""
 
     def __init__(
         self, worker: str, settings: Settings, session: Session, calls: Calls, on_round: OnRound | None = None
@@ -43,7 +43,7 @@ class Upkeep:
         self._timetable = Timetable(settings, session, calls)
 
     async def run(self) -> None:
-        """Rounds for ever."""
+        """Run rounds until canceled."""
         while True:
             busy = False
             try:
@@ -54,8 +54,8 @@ class Upkeep:
             await self._rest(0 if busy else self._every * random.uniform(0.75, 1.25))
 
     async def once(self) -> None:
-        """One round, and the schedules that are due, for who is there for a moment only: where workers run, one of them
-        leads, and there is nothing to do."""
+        """Run one round and fire due schedules, for a short-lived process. Where workers run, one of them leads and
+        this does nothing."""
         try:
             while await self._round():
                 pass
@@ -64,7 +64,7 @@ class Upkeep:
             self._warnings.failed("upkeep failed", error)
 
     async def _rest(self, seconds: float) -> None:
-        """Waits for the next round; the leader fires the schedules that come due meanwhile."""
+        """Wait for the next round; the leader fires the schedules that come due meanwhile."""
         until = time.monotonic() + seconds
         try:
             await self._timetable.keep(until)
@@ -74,28 +74,28 @@ class Upkeep:
         await asyncio.sleep(until - time.monotonic())
 
     async def _round(self) -> bool:
-        """One round; answers whether there is more to do at once."""
+        """Run one round; return whether the next should follow at once."""
         done = await self._session.run(self._calls.upkeep(self._worker, self._every * 3))
         self._timetable.expect(done.next_slot)
         if self._on_round is not None:
             await self._on_round(done)
         if done.term is None:
             return False
-        self._tell(done)
+        self._log_reclaims(done)
         if time.monotonic() >= self._prune_at:
             self._prune_at = time.monotonic() + PRUNE_EVERY * random.uniform(0.75, 1.25)
             await self._prune()
         return max(done.promoted, done.expired) >= FULL_ROUND or bool(done.reclaimed)
 
     async def _prune(self) -> None:
-        """Partitions and pruning each on their own: one that cannot have its lock now does not keep back the other."""
+        """Create partitions, then prune; a partition that cannot be locked does not prevent pruning."""
         try:
             await self._session.run(self._calls.make_partitions())
         except HoldfastError as error:
-            self._warnings.failed("no partitions made", error)
+            self._warnings.failed("history partitions not created", error)
         while (await self._session.run(self._calls.prune(PRUNE_STEP)))[1] >= PRUNE_STEP:
             pass
 
-    def _tell(self, done: Upkept) -> None:
+    def _log_reclaims(self, done: Upkept) -> None:
         for each in done.reclaimed:
             logs.event(log, logging.WARNING, "lease reclaimed", prior_worker=each["worker"], jobs=each["jobs"])

@@ -1,4 +1,4 @@
-"""LISTEN: wakes this worker when an enqueue names it, and tells it of jobs to cancel and of limits that changed.
+"""LISTEN: wake this worker when an enqueue names it, when a job is to be canceled, and when limits change.
 
 A lost connection costs latency, never a job.
 """
@@ -16,18 +16,21 @@ from holdfast.telemetry import logs
 log = logs.get("notify")
 
 
-async def listen(session: Session, calls: Calls, worker: str, tell: Callable[[str], None]) -> None:
-    """Listens for ever, connecting again after a loss. A notification is "WORKER" or "WORKER NEWS"; the first of each
-    connection is empty: from then on it hears them, and what it was told before it has to look for."""
+async def listen(session: Session, calls: Calls, worker: str, on_notification: Callable[[str], None]) -> None:
+    """Listen until canceled, and reconnect after a loss.
+
+    A notification is "WORKER" or "WORKER PAYLOAD". The first of each connection is empty: earlier notifications may
+    have been missed.
+    """
     warnings, pause = logs.Seldom(log), 0.1
     while True:
         try:
-            async for payload in session.listen(calls.channel):
+            async for text in session.listen(calls.channel):
                 pause = 0.1
-                name, _, news = payload.partition(" ")
+                name, _, payload = text.partition(" ")
                 if name in ("", worker):
-                    tell(news)
+                    on_notification(payload)
         except HoldfastError as error:
-            warnings.failed("listener lost; polling goes on", error)
+            warnings.failed("listener lost; polling continues", error)
         await asyncio.sleep(pause)
         pause = min(pause * 2, 5.0)

@@ -1,8 +1,8 @@
-"""RabbitMQ: whoever enqueues says so, and every worker that hears it looks at once. Extra `rabbitmq`.
+"""RabbitMQ: an enqueue publishes a message, and every worker that receives it claims at once. Extra `rabbitmq`.
 
-A message is a hint and nothing else: its loss costs latency, never a job. Each worker has a queue of its own that holds
-one message, so a flood is thinned out by the broker and costs a worker a bounded number of looks. No message is kept:
-there is nothing in it that the database does not know better.
+A message is only a hint: its loss costs latency, never a job. Each worker has its own queue, which holds one message,
+so the broker coalesces floods and a worker makes a bounded number of claims. Messages are not persistent, because the
+database has all that they contain.
 """
 
 from __future__ import annotations
@@ -33,31 +33,31 @@ if TYPE_CHECKING:
     from aio_pika.abc import AbstractChannel, AbstractConnection, AbstractExchange, AbstractIncomingMessage
 
 log = logs.get("rabbitmq")
-PER_SECOND = 200  # most messages that a process sends, and most looks that they cause in a worker
+PER_SECOND = 200  # most messages that a process sends, and most claims that they cause in a worker
 BUFFER = 1000
-LATER = 0.05  # seconds by which a caller's own transaction is given time to commit
-STALE = 5.0  # seconds after which a hint is worth nothing: everybody has polled
+LATER = 0.05  # seconds that a caller's own transaction gets to commit
+STALE = 5.0  # seconds after which a hint is useless: every worker has polled
 LARGEST = 1000  # bytes
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 10.0
-SOUND_AFTER = 5.0  # a connection that lasted so long was sound, and the pauses start anew
+SOUND_AFTER = 5.0  # seconds after which a connection resets the backoff
 PATIENCE = 5.0  # seconds for connecting, and for each message
 HEARTBEAT = 10  # seconds; a broker silent for twice as long is gone
-FAREWELL = 0.5  # seconds that a process which ends gives its last message
+FAREWELL = 0.5  # seconds that an exiting process waits for its last message
 INSTALL = "queue_enabled needs: pip install 'holdfast[rabbitmq]'"
 Work = Callable[["AbstractChannel", "AbstractExchange"], Awaitable[None]]
 
 
 class Link:
-    """One connection to the broker, opened again for as long as it is wanted."""
+    """One connection to the broker, reopened when it is lost."""
 
     def __init__(self, settings: Settings, name: str) -> None:
         self._settings = settings
         self._name = name
         self.connected = False
-        self.failing = False  # since the last time that it worked
+        self.failing = False  # whether an attempt has failed since the last connection
 
     async def keep(self, work: Work) -> None:
-        """Does the work on a connection, and again on the next one when it is lost; ends when the work does."""
+        """Run the work on a connection, and again on the next one after a loss, until the work returns."""
         pause = FIRST_PAUSE
         while True:
             began = time.monotonic()
@@ -65,10 +65,10 @@ class Link:
                 if await self._once(work):
                     return
                 self._warn("connection closed")
-            except Exception as error:  # whatever a broker, or what is no broker, may lead the library to raise
+            except Exception as error:  # the library raises many kinds, more so if the server is no broker
                 if (this := asyncio.current_task()) is not None and this.cancelling():
-                    raise asyncio.CancelledError from error  # the library made an error of it
-                self._warn(_told(error))
+                    raise asyncio.CancelledError from error  # the library replaced the cancellation
+                self._warn(_describe(error))
             finally:
                 self.connected = False
             if time.monotonic() - began > SOUND_AFTER:
@@ -77,7 +77,7 @@ class Link:
             pause = min(pause * 2, LONGEST_PAUSE)
 
     async def _once(self, work: Work) -> bool:
-        """One connection's life; answers whether the work came to its end."""
+        """Run the work on one connection; return whether it was completed."""
         lost = asyncio.Event()
         async with self._opened(lost) as (channel, exchange):
             parts = {asyncio.ensure_future(work(channel, exchange)), asyncio.ensure_future(lost.wait())}
@@ -98,15 +98,15 @@ class Link:
         def closed(*_: Any) -> None:
             lost.set()
 
-        if (theirs := logging.getLogger("aiormq.connection")).level == logging.NOTSET:
-            theirs.setLevel(logging.CRITICAL)  # it calls every try an error; we tell of an outage once
-        made: list[AbstractConnection] = []
+        if (library_log := logging.getLogger("aiormq.connection")).level == logging.NOTSET:
+            library_log.setLevel(logging.CRITICAL)  # it logs every attempt as an error; we log an outage once
+        connections: list[AbstractConnection] = []
 
         def make(*args: Any, **kwargs: Any) -> AbstractConnection:
-            made.append(aio_pika.Connection(*args, **kwargs))
-            return made[0]
+            connections.append(aio_pika.Connection(*args, **kwargs))
+            return connections[0]
 
-        kind: Any = make  # the library wants a class, and calls it
+        kind: Any = make  # the library expects a class, and calls it
         try:
             connection = await aio_pika.connect(
                 self._settings.amqp_url, timeout=PATIENCE, name=self._name, heartbeat=HEARTBEAT, connection_class=kind
@@ -118,33 +118,33 @@ class Link:
                 (await channel.get_underlay_channel()).on_consumer_cancel_callbacks.add(closed)
                 exchange = await channel.declare_exchange(self._settings.amqp_exchange, "topic", durable=True)
             yield channel, exchange
-        finally:  # one that never connected too: else it would close itself when it is collected, wherever that is
-            for each in made:
-                with contextlib.suppress(Exception):  # it may be gone in any of a dozen ways
+        finally:  # even if it never connected: the garbage collector would close it in any thread
+            for each in connections:
+                with contextlib.suppress(Exception):  # it may be broken in many ways
                     async with asyncio.timeout(1):
                         await each.close()
 
     async def attempt(self) -> None:
-        """Connects once as for work, for so long and no longer, and closes again; raises what goes wrong."""
+        """Connect once and close again, within PATIENCE seconds; raise the error if it fails."""
         async with asyncio.timeout(PATIENCE), self._opened(asyncio.Event()):
             pass
 
     def up(self) -> None:
-        """The work has begun."""
+        """Mark the link as connected."""
         self.connected, self.failing = True, False
         logs.event(log, logging.INFO, "message queue connected", link=self._name, rabbitmq=address(self._settings),
                    exchange=self._settings.amqp_exchange, routing_key=self._settings.amqp_routing_key)  # fmt: skip
 
     def _warn(self, why: str) -> None:
-        """Once for each outage."""
+        """Log a warning once per outage."""
         level = logging.DEBUG if self.failing else logging.WARNING
-        logs.event(log, level, "message queue unavailable; polling goes on", link=self._name,
+        logs.event(log, level, "message queue unavailable; polling continues", link=self._name,
                    rabbitmq=address(self._settings), error=why)  # fmt: skip
         self.failing = True
 
 
 class Consumer:
-    """A worker's ear: calls `stir` when somebody says that there is work."""
+    """Receives a worker's messages and calls `stir` for each hint."""
 
     def __init__(self, settings: Settings, worker: str, stir: Callable[[], None]) -> None:
         if not installed():
@@ -155,62 +155,62 @@ class Consumer:
 
     @property
     def connected(self) -> bool:
-        """Whether messages would reach this worker."""
+        """Return whether messages would reach this worker."""
         return self._link.connected
 
     async def run(self) -> None:
-        """Listens for ever."""
+        """Listen until canceled."""
         await self._link.keep(self._listen)
 
     async def _listen(self, channel: AbstractChannel, exchange: AbstractExchange) -> None:
-        heard: asyncio.Queue[AbstractIncomingMessage] = asyncio.Queue()
+        messages: asyncio.Queue[AbstractIncomingMessage] = asyncio.Queue()
         await channel.set_qos(prefetch_count=1)
         queue = await channel.declare_queue(exclusive=True, auto_delete=True, arguments={"x-max-length": 1})
         await queue.bind(exchange, self._settings.amqp_routing_key)
-        await queue.consume(heard.put)
+        await queue.consume(messages.put)
         self._link.up()
-        self._stir()  # nobody listened until now
+        self._stir()  # earlier messages were missed
         while True:
-            message = await heard.get()
+            message = await messages.get()
             if is_hint(message.body):
                 self._stir()
-            await asyncio.sleep(1 / PER_SECOND)  # unacknowledged: meanwhile the broker keeps the latest and no more
+            await asyncio.sleep(1 / PER_SECOND)  # until the ack, the broker keeps only the latest message
             await message.ack()
 
 
 class Publisher:
-    """An application's voice, in a thread of its own: no caller ever waits for a broker or hears of its errors."""
+    """Publishes an application's hints from a separate thread: no caller waits for the broker or gets its errors."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._forget()
+        self._reset()
 
-    def _forget(self) -> None:
+    def _reset(self) -> None:
         self._pid = os.getpid()
         self._starting = threading.Lock()
         self._voice: Voice | None = None
 
     def publish(self, job_id: str, *, committed: bool = True) -> None:
-        """Tells the workers of a job, soon. One that is not committed yet is told of a moment later."""
-        self._speaking().say(job_id, 0 if committed else LATER)
+        """Publish a hint for a job; if the job is not committed yet, LATER seconds from now."""
+        self._running_voice().say(job_id, 0 if committed else LATER)
 
     async def reached(self, patience: float) -> bool:
-        """Whether the broker is connected to; waits for the first try, not for those after a failed one. The connection
-        is that of its messages, kept open: asking often costs nothing."""
-        link = self._speaking().link
+        """Return whether the broker is connected; wait for the first attempt only. This uses the connection for
+        messages, which stays open, so frequent calls are cheap."""
+        link = self._running_voice().link
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(patience):
-                while not (link.connected or link.failing) and installed():  # noqa: ASYNC110 - of another thread
+                while not (link.connected or link.failing) and installed():  # noqa: ASYNC110 - another thread sets them
                     await asyncio.sleep(0.01)
         return link.connected
 
-    def _speaking(self) -> Voice:
-        if self._pid != os.getpid():  # a fork has no threads, and whoever held the lock is not here
-            self._forget()
+    def _running_voice(self) -> Voice:
+        if self._pid != os.getpid():  # a fork has no threads, and the lock may be held forever
+            self._reset()
         return self._voice or self._start()
 
     def close(self) -> None:
-        """Ends the thread; its last message has half a second."""
+        """End the thread; wait half a second for its last message."""
         if self._pid == os.getpid() and (voice := self._voice) is not None:
             self._voice = None
             voice.close()
@@ -228,7 +228,7 @@ class Publisher:
 
 
 class Voice(threading.Thread):
-    """Sends what it is told to, until closed."""
+    """The thread that sends a publisher's messages until closed."""
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(name="holdfast-rabbitmq", daemon=True)
@@ -240,12 +240,12 @@ class Voice(threading.Thread):
         self._closing = False
 
     def say(self, job_id: str, delay: float) -> None:
-        """Takes a message; from any thread."""
+        """Queue a message; safe to call from any thread."""
         self._told.append((time.monotonic() + delay, job_id))
         self._stir()
 
     def close(self) -> None:
-        """Ends the thread once everything is sent, or soon."""
+        """End the thread once everything is sent, or after FAREWELL seconds."""
         self._closing = True
         self._stir()
         if self.is_alive():
@@ -264,13 +264,13 @@ class Voice(threading.Thread):
         keeping = asyncio.ensure_future(self.link.keep(self._send_all))
         while not keeping.done():
             await asyncio.wait({keeping}, timeout=0.1)
-            if self._closing and self.link.failing:  # nobody is there to be told
+            if self._closing and self.link.failing:  # the broker is unavailable
                 keeping.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await keeping
 
     async def _send_all(self, _: AbstractChannel, exchange: AbstractExchange) -> None:
-        """Sends until closed. What has come due together goes as one message: it wakes everybody anyway."""
+        """Send until closed. Hints that are due together become one message, which wakes every worker anyway."""
         self.link.up()
         waiting: list[tuple[float, str]] = []
         while True:
@@ -298,13 +298,13 @@ class Voice(threading.Thread):
 
 
 class Hint(msgspec.Struct):
-    """What a message says."""
+    """The body of a message."""
 
     job_id: str
 
 
 def is_hint(body: bytes) -> bool:
-    """Whether a message is one of ours, or looks like it. What it says is not used: the database knows better."""
+    """Return whether a message is a valid hint. Its content is not used further."""
     try:
         parse_id(msgspec.json.decode(body, type=Hint).job_id) if len(body) <= LARGEST else parse_id("")
     except (msgspec.DecodeError, UsageError, RecursionError):
@@ -314,34 +314,34 @@ def is_hint(body: bytes) -> bool:
 
 
 def why_not(settings: Settings) -> str | None:
-    """Why workers would not hear of jobs through the broker; None where they would."""
+    """Return why messages would not reach workers; None if they would."""
     if not installed():
         return INSTALL
     try:
         asyncio.run(Link(settings, "holdfast doctor").attempt())
     except Exception as error:  # as in Link.keep
-        return _told(error)
+        return _describe(error)
     return None
 
 
 def address(settings: Settings) -> str:
-    """Where the broker is, without user and password; "?" where the URL may be read in two ways."""
+    """Return the broker's host and port, without user and password; "?" if the URL is ambiguous."""
     try:
         url = urlsplit(settings.amqp_url)
         usual = 5671 if url.scheme == "amqps" else 5672
-        told = f"{url.hostname}:{url.port or usual}"
+        text = f"{url.hostname}:{url.port or usual}"
     except ValueError:
         return "?"
-    return "?" if "@" in url.path + url.query + url.fragment else told  # a password with a slash, say
+    return "?" if "@" in url.path + url.query + url.fragment else text  # a password with a slash, for example
 
 
 def installed() -> bool:
-    """Whether the extra is."""
+    """Return whether the extra `rabbitmq` is installed."""
     return importlib.util.find_spec("aio_pika") is not None
 
 
-def _told(error: Exception) -> str:
-    """An error without the library's own words: they may hold the URL, and with it a password."""
+def _describe(error: Exception) -> str:
+    """Return an error without the library's text, which may contain the URL and its password."""
     return f"{type(error).__name__}: {error}" if isinstance(error, OSError) else type(error).__name__
 
 

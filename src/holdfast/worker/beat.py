@@ -1,11 +1,11 @@
-"""Watches a worker's event loop from a thread of its own, and notices when a handler does not let go of it.
+"""Monitor a worker's event loop from a separate thread, and detect handlers that block it.
 
-The protocol: the monitor asks the loop for a beat, several times a second. While a beat is owed the loop is blocked:
-no coroutine runs, no timeout fires, no result is stored. After `loop_warning` seconds the log names the handler and
-shows where it is. After `loop_timeout` seconds (a shorter timeout of the handler's task counts in its place) the worker
-is stuck: its leases are not renewed any more, and a process that is the worker's own ends, so that its supervisor, or
-the system's, starts another. Renewals during a block count from the last beat (`renewable`), so the leases of a stuck
-worker lapse on time also where nothing ends its process.
+The protocol: the monitor requests a beat from the loop several times a second. While a beat is outstanding, the loop is
+blocked: no coroutine runs, no timeout fires, no result is stored. After `loop_warning` seconds the log names the
+handler and shows its stack. After `loop_timeout` seconds (or a shorter timeout of the handler's task) the worker is
+stuck. Then its leases are no longer renewed. A process that the worker owns exits, and its supervisor starts another.
+During a block, renewals count from the last beat (`renewable`), so the leases of a stuck worker expire on time even if
+its process stays.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from holdfast.worker.hand import Hand
 log = logs.get("loop")
 SLOWEST = 0.25  # seconds between beats
 QUICKEST = 0.05
-LEAST = 5.0  # seconds: a shorter timeout of a task does not end a process in which other jobs run
+LEAST = 5.0  # seconds; a task's shorter timeout does not end a process, because other jobs run in it
 MOST_FRAMES = 12
 MOST_NAMES = 5
 _BEFORE = ("holdfast.worker.", "asyncio.events")  # modules whose frames lead to the handler
 
 
 class LoopMonitor(threading.Thread):
-    """Asks the loop for beats. `on_beat` is called on the loop, `on_stuck` in this thread, once for each block."""
+    """Requests beats from the loop. `on_beat` is called on the loop, `on_stuck` in this thread, once per block."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class LoopMonitor(threading.Thread):
         self._on_stuck = on_stuck
         self._every = min(SLOWEST, max(settings.loop_warning / 4, QUICKEST)) if settings.loop_warning else SLOWEST
         self._over = threading.Event()
-        self._asked_at = time.monotonic()
+        self._requested_at = time.monotonic()
         self._owed = False
         self._warned = False
         self.stuck = False
@@ -71,7 +71,7 @@ class LoopMonitor(threading.Thread):
                 blocked = 0.0
                 self._ask(now)
             else:
-                # Counted in short steps: while this whole process was stopped, or the machine slept, nobody blocked it.
+                # Short steps, so that a time when the process was stopped or the machine slept does not count.
                 blocked += min(now - looked_at, 4 * SLOWEST)
                 self._look(blocked)
             looked_at = now
@@ -81,17 +81,17 @@ class LoopMonitor(threading.Thread):
         self._over.set()
 
     def renewable(self) -> float:
-        """Return for how many seconds leases may be renewed now; 0 is not at all."""
+        """Return for how many seconds leases may be renewed now; 0 means not at all."""
         lease, longest = self._settings.lease, self._settings.loop_timeout
         if self.stuck:
             return 0.0
         if not self._owed or not longest:
             return lease
-        silent = time.monotonic() - self._asked_at
+        silent = time.monotonic() - self._requested_at
         return max(min(lease, max(lease, longest) - silent), 0.0)
 
     def _ask(self, now: float) -> None:
-        self._asked_at, self._owed = now, True
+        self._requested_at, self._owed = now, True
         try:
             self._loop.call_soon_threadsafe(self._beat)
         except RuntimeError:  # the loop is closed
@@ -102,7 +102,7 @@ class LoopMonitor(threading.Thread):
         self._owed = False
         if self._warned:
             self._warned = self.stuck = False
-            seconds = round(time.monotonic() - self._asked_at, 1)
+            seconds = round(time.monotonic() - self._requested_at, 1)
             logs.event(log, logging.WARNING, "event loop runs again", blocked_seconds=seconds)
 
     def _look(self, blocked: float) -> None:
@@ -115,10 +115,10 @@ class LoopMonitor(threading.Thread):
         job = self._find_job(frames)
         if not self._warned and warning and blocked >= warning:
             self._warned = True
-            self._tell(logging.WARNING, "event loop is blocked", job, frames, blocked)
+            self._log_block(logging.WARNING, "event loop is blocked", job, frames, blocked)
         if blocked >= self._longest(job):
             self._warned = self.stuck = True
-            self._tell(logging.ERROR, "event loop is stuck", job, frames, blocked)
+            self._log_block(logging.ERROR, "event loop is stuck", job, frames, blocked)
             self._on_stuck()
 
     def _longest(self, job: Job | None) -> float:
@@ -129,28 +129,28 @@ class LoopMonitor(threading.Thread):
         return min(longest, max(task.timeout, LEAST))
 
     def _find_job(self, frames: list[FrameType]) -> Job | None:
-        """Return the job whose handler has the loop: by the running coroutine, or by the code that runs where the
-        handler has started coroutines of its own."""
+        """Return the job whose handler blocks the loop. It is found by the running coroutine, or by the running code if
+        the handler has started coroutines of its own."""
         running = dict(self._hand.running)
         current = asyncio.current_task(self._loop)
         if current is not None and (job := running.get(current)) is not None:
             return job
         codes = {frame.f_code for frame in frames}
-        found = [job for job in running.values() if _code(self._tasks.get(job.task)) in codes]
-        return found[0] if len(found) == 1 else None
+        candidates = [job for job in running.values() if _code(self._tasks.get(job.task)) in codes]
+        return candidates[0] if len(candidates) == 1 else None
 
-    def _tell(self, level: int, text: str, job: Job | None, frames: list[FrameType], blocked: float) -> None:
-        about: dict[str, Any] = {"seconds": round(blocked, 1)}
+    def _log_block(self, level: int, text: str, job: Job | None, frames: list[FrameType], blocked: float) -> None:
+        fields: dict[str, Any] = {"seconds": round(blocked, 1)}
         if job is not None:
-            about |= {"task": job.task, "job": job.id}
+            fields |= {"task": job.task, "job": job.id}
         else:
             names = sorted({each.task for each in list(self._hand.running.values())})
-            about["running_tasks"] = ",".join(names[:MOST_NAMES])
-        logs.event(log, level, text, **about, stack=_stack(frames))
+            fields["running_tasks"] = ",".join(names[:MOST_NAMES])
+        logs.event(log, level, text, **fields, stack=_stack(frames))
 
 
 def _frames(inner: FrameType | None) -> list[FrameType]:
-    """Return the frames from the handler's first on, the outermost first; all of them where no handler runs."""
+    """Return the handler's frames, outermost first; all frames where no handler runs."""
     frames = []
     while inner is not None:
         frames.append(inner)
@@ -161,7 +161,7 @@ def _frames(inner: FrameType | None) -> list[FrameType]:
 
 
 def _stack(frames: list[FrameType]) -> str:
-    """Return where the loop's thread is, on one line; no values, which may be secret."""
+    """Format the stack on one line, without values, which may be secret."""
     return " > ".join(f"{f.f_code.co_filename}:{f.f_lineno} {f.f_code.co_name}" for f in frames[-MOST_FRAMES:])
 
 

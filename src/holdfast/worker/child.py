@@ -1,9 +1,8 @@
-"""What a child process of a worker runs: it reads a job, calls its handler in the main thread, answers, and reads on.
+"""The main loop of a worker's child process: read a job, call its handler in the main thread, return the result.
 
-The child gets two descriptors. Jobs and answers go through a socket. The other is the reading end of a pipe whose
-writing end only the worker holds: its end means that the worker is gone, however it went, and then the child must go
-too. A thread waits for that; where the kernel can (Linux), it also kills the child by itself, which works even while a
-handler holds the interpreter's lock.
+The child gets two descriptors. Jobs and results go through a socket. The other is the read end of a pipe whose write
+end only the worker holds: end of file means that the worker is gone, and the child must exit. A thread waits for that.
+On Linux the kernel also kills the child, which works even while a handler holds the GIL.
 """
 
 from __future__ import annotations
@@ -55,16 +54,16 @@ _serving = False
 
 
 def is_child() -> bool:
-    """Whether this process is the child of a worker."""
+    """Return whether this process is the child of a worker."""
     return _serving
 
 
 def main(worker: int, jobs: int, lifeline: int) -> None:
-    """Serves the worker with that process id over these descriptors until told to leave."""
-    global _serving  # noqa: PLW0603 - one process, one answer
+    """Run jobs for the worker with that process id, over these descriptors, until a Leave message."""
+    global _serving  # noqa: PLW0603 - a property of the whole process
     _serving = True
     for number in (jobs, lifeline):
-        os.set_inheritable(number, False)  # what a handler starts must not hold them open
+        os.set_inheritable(number, False)  # programs that a handler starts must not keep them open
     _die_with(worker, lifeline)
     _take_signals()
     Child(Line(socket.socket(fileno=jobs))).serve()
@@ -75,7 +74,7 @@ def _die_with(worker: int, lifeline: int) -> None:
         import ctypes
 
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != worker:  # gone before we asked
+    if os.getppid() != worker:  # it ended before prctl()
         os._exit(1)
     threading.Thread(target=_outlast, args=(lifeline,), name="holdfast-lifeline", daemon=True).start()
 
@@ -88,8 +87,8 @@ def _outlast(lifeline: int) -> None:
 
 
 def _take_signals() -> None:
-    """The system's own behaviour for signals, whatever was blocked or ignored where the worker was started, and a
-    stack on standard error when one kills; a copy of it, because a handler may close its own."""
+    """Restore the default signal handling, whatever the worker's parent blocked or ignored. Fatal signals write a stack
+    to a copy of standard error, because a handler may close the original."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
@@ -105,19 +104,19 @@ class Line:
         self._lock = threading.Lock()
 
     def say(self, message: ToWorker) -> None:
-        """Sends a message; from any thread."""
+        """Send a message; safe to call from any thread."""
         data = pack(message)
         with self._lock:
             self._socket.sendall(data)
 
     def messages(self) -> Iterator[ToChild]:
-        """What the worker says, until it hangs up."""
+        """Yield the worker's messages until it closes the connection."""
         while data := self._socket.recv(1 << 16):
             yield from self._stream.feed(data)
 
 
 class Child:
-    """Runs the jobs that come down the line, one at a time."""
+    """Runs the jobs that the worker sends, one at a time."""
 
     def __init__(self, line: Line) -> None:
         self._line = line
@@ -127,7 +126,7 @@ class Child:
         self._served = self._number = 0
 
     def serve(self) -> None:
-        """Until told to leave, or until there is a reason to."""
+        """Run jobs until a Leave message, or until the child has a reason to leave."""
         with contextlib.ExitStack() as stack:
             loop = stack.enter_context(contextlib.closing(asyncio.Runner()))
             for message in self._line.messages():
@@ -141,9 +140,9 @@ class Child:
                     return
 
     def _serve(self, run: Run) -> bool:
-        """Runs one job; answers whether it was the last."""
+        """Run one job; return whether it was the last."""
         outcome = self._attempt(run)
-        if os.getpid() != self._pid:  # a copy of this process, which the handler forked and let return
+        if os.getpid() != self._pid:  # the handler forked, and returned in the copy too
             os._exit(0)
         self._served += 1
         _flush_output()
@@ -167,7 +166,7 @@ class Child:
         return self._handlers.execute(job, self._report(run.number), run.carried or job.headers)
 
     def _report(self, number: int) -> Report:
-        """Passes progress on to the worker."""
+        """Return a function that sends progress to the worker."""
         return lambda _, done, total, message: self._line.say(Progressed(number, done, total, message))
 
     def _why_leave(self) -> str | None:
@@ -176,13 +175,13 @@ class Child:
             return "it ran out of memory"
         if self._served == settings.process_max_jobs:
             return f"it has run {self._served} jobs"
-        if settings.process_max_rss and (held := _resident()) > settings.process_max_rss * MB:
-            return f"it holds {held // MB} MB"
+        if settings.process_max_rss and (rss := _resident()) > settings.process_max_rss * MB:
+            return f"it holds {rss // MB} MB"
         return None
 
 
 class LogLines(logging.Handler):
-    """Holdfast's log in this process, sent to the worker's: ctx.log is the same wherever a handler runs."""
+    """Sends Holdfast's log records to the worker, so ctx.log works the same wherever a handler runs."""
 
     def __init__(self, line: Line, number: Callable[[], int]) -> None:
         super().__init__()
@@ -202,7 +201,7 @@ def _send_log(handler: logging.Handler, level: int) -> None:
 
 
 class Handlers:
-    """Calls handlers in this thread, on a loop of its own if they are async."""
+    """Calls handlers in this thread; async ones on an event loop of its own."""
 
     def __init__(self, tasks: dict[str, Task[Any, Any]], settings: Settings, loop: asyncio.Runner) -> None:
         self._tasks = tasks
@@ -214,15 +213,15 @@ class Handlers:
         self._loop = loop
         self.out_of_memory = False
 
-    def execute(self, job: Job, report: Report, told: Any) -> Outcome | None:
-        """The outcome of one attempt; None is the common one: it succeeded and returned nothing. told: what middleware
-        in the worker said, or the job's headers."""
+    def execute(self, job: Job, report: Report, carried: Any) -> Outcome | None:
+        """Return the outcome of one attempt; None if it succeeded and returned nothing. carried: the context of the
+        worker's middleware, or the job's headers."""
         task = self._tasks[job.task]
         try:
             args, kwargs = self._arguments(task, job, report)
-            with task.hf.around_attempts.resumed(told):
+            with task.hf.around_attempts.resumed(carried):
                 result = task.handler(*args, **kwargs)
-                if task.is_async:  # else it would run in the context in which the loop was made
+                if task.is_async:  # a copy of the context: the runner's own lacks the middleware's variables
                     result = self._loop.run(result, context=contextvars.copy_context())
             return self._judge.succeeded(job, result)
         except MemoryError as error:
@@ -240,13 +239,13 @@ class Handlers:
         return with_context(task, make_context(job, JobLink(task.hf, job, report, self._max_result)), args, kwargs)
 
     def _resource(self, resource: Resource[Any]) -> Any:
-        """Opened in this process when first needed, for as long as it lives."""
+        """Return the resource, opened on first use and kept until the process ends."""
         if resource not in self._resources:
             self._resources[resource] = self._loop.run(resource.open(self._opened))
         return self._resources[resource]
 
     def close(self) -> None:
-        """Closes what was opened."""
+        """Close the resources that were opened."""
         self._loop.run(self._opened.aclose())
 
     def _failed_by_memory(self, job: Job, error: MemoryError) -> Outcome:
@@ -257,18 +256,18 @@ class Handlers:
 
 
 def find_task(module: str, name: str, settings: Settings) -> Task[Any, Any]:
-    """The task that a module registers when it is imported, its application set as the worker's is."""
-    if os.getcwd() not in sys.path:  # where a program that was started as a file is found by its module's name
+    """Import the module and return its task, with the worker's settings applied to its application."""
+    if os.getcwd() not in sys.path:  # a program that was started as a file is importable from there
         sys.path.append(os.getcwd())
     try:
-        found = vars(importlib.import_module(module)).values()
+        members = vars(importlib.import_module(module)).values()
     except BaseException as error:
         limit = _limit(settings) if isinstance(error, MemoryError) else ""
         raise ConfigurationError(
             f"the child process cannot import {module!r}: {type(error).__name__}: {error}{limit}"
         ) from error
-    apps = [each for each in found if isinstance(each, Holdfast)]
-    tasks = [each.task if isinstance(each, Channel) else each for each in found if isinstance(each, Task | Channel)]
+    apps = [each for each in members if isinstance(each, Holdfast)]
+    tasks = [each.task if isinstance(each, Channel) else each for each in members if isinstance(each, Task | Channel)]
     for task in (*tasks, *(app.tasks[name] for app in apps if name in app.tasks)):
         if task.name == name:
             if task.hf.settings != settings:
@@ -289,13 +288,13 @@ def _limit_memory(megabytes: int) -> None:
         import resource
 
         _, most = resource.getrlimit(resource.RLIMIT_AS)
-        wanted = megabytes * MB if most == resource.RLIM_INFINITY else min(megabytes * MB, most)
-        resource.setrlimit(resource.RLIMIT_AS, (wanted, most))
+        limit = megabytes * MB if most == resource.RLIM_INFINITY else min(megabytes * MB, most)
+        resource.setrlimit(resource.RLIMIT_AS, (limit, most))
 
 
 def _resident() -> int:
-    """Bytes of memory this process holds now, or at most held where there is no /proc."""
-    import resource  # not everywhere, and neither are child processes; the worker imports this module everywhere
+    """Return the resident memory of this process in bytes; its peak where there is no /proc."""
+    import resource  # missing on some platforms, where the worker still imports this module
 
     try:
         with open("/proc/self/statm", "rb") as file:
@@ -306,18 +305,18 @@ def _resident() -> int:
 
 
 def _flush_output() -> None:
-    """What the handler wrote goes out before its answer: it must not be read as the next job's."""
+    """Flush the handler's output before its result is sent, so it is not taken for the next job's."""
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(Exception):  # it may be the handler's own
+        with contextlib.suppress(Exception):  # the handler may have replaced the stream
             stream.flush()
 
 
 def _mend_output(spare: int) -> None:
-    """Opens standard output and error again for the next job, if a handler has closed them."""
+    """Reopen standard output and error if a handler has closed them."""
     for number, name in ((1, "stdout"), (2, "stderr")):
         try:
             os.fstat(number)
         except OSError:
             os.dup2(spare, number)
         if getattr(getattr(sys, name), "closed", False):
-            setattr(sys, name, open(number, "w", buffering=1, closefd=False))  # noqa: SIM115 - for good
+            setattr(sys, name, open(number, "w", buffering=1, closefd=False))  # noqa: SIM115 - stays open

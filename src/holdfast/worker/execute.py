@@ -1,4 +1,4 @@
-"""Runs one attempt of one job and says what came of it. It returns a value; it never touches the database."""
+"""Run one attempt of a job and return its outcome. Nothing here writes to the database."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ class Attempts:
         self._max_result = settings.max_result
         self._judge = Judge(hf.tasks, settings)
         self.resources: dict[Resource[Any], Any] = {}
-        # The test kit raises again what a handler raised: it needs the exception itself.
+        # The test kit re-raises a handler's exception, so it needs the object.
         self.on_error: Callable[[Job, BaseException], None] | None = None
         self.on_mismatch: Callable[[SchemaError], None] = lambda error: None
-        self.on_failure: list[Callable[[Failure], None]] = []  # this worker's, beside the application's
+        self.on_failure: list[Callable[[Failure], None]] = []  # in addition to the application's
 
     async def execute(self, job: Job) -> Outcome | None:
-        """The outcome of one attempt; None is the common one: it succeeded and returned nothing."""
+        """Return the outcome of one attempt; None if it succeeded and returned nothing."""
         task = self._tasks.get(job.task)
         if task is None:
             return self._judge.unknown(job)
@@ -68,7 +68,7 @@ class Attempts:
             return self._judge.succeeded(job, result)
         except asyncio.CancelledError as error:
             if (current := asyncio.current_task()) is not None and current.cancelling():
-                raise  # the worker ends this attempt; else the handler let a cancellation of its own escape
+                raise  # the worker canceled this attempt; otherwise the handler's own cancellation escaped
             return self._failed(job, error)
         except GeneratorExit:
             raise
@@ -82,25 +82,25 @@ class Attempts:
             self.on_error(job, error)
         outcome = self._judge.failed(job, error)
         self._note_mismatch(outcome)
-        self._tell(job, error, outcome)
+        self._report_failure(job, error, outcome)
         return outcome
 
     def _failed_in_child(self, job: Job, error: FailedInChild) -> Outcome:
         if self.on_error is not None:
             self.on_error(job, error)
         self._note_mismatch(error.outcome)
-        self._tell(job, error, error.outcome)
+        self._report_failure(job, error, error.outcome)
         return error.outcome
 
     def _note_mismatch(self, outcome: Outcome) -> None:
-        """A job that is given back with an error met a schema that this process cannot work with (Judge.failed). The
-        error is the worker's, so the job does not keep it."""
+        """Report a schema that does not fit this process, which Judge.failed marks as released with an error. The error
+        concerns the worker, so it is removed from the job."""
         if outcome.outcome == "released" and outcome.error is not None:
             self.on_mismatch(SchemaError(str(outcome.error.get("message"))))
             outcome.error = None
 
-    def _tell(self, job: Job, error: BaseException, outcome: Outcome) -> None:
-        """Tells those who report failures. What goes wrong there is theirs, not the job's."""
+    def _report_failure(self, job: Job, error: BaseException, outcome: Outcome) -> None:
+        """Call the failure listeners. An exception in one is logged and does not affect the job."""
         if (ending := ending_of(job, outcome)) in FAILURES:
             for listen in (*self._hf.on_failure, *self.on_failure):
                 try:
@@ -139,15 +139,15 @@ class Attempts:
             raise TimedOut(task, task.timeout) from None
 
     async def _run_in_process(self, task: Task[Any, Any], job: Job, around: bool) -> Outcome | None:
-        """The child decodes, calls and judges by itself: its word counts, unless it was killed or died."""
+        """Run the job in a child, which decodes the payload and judges the result itself."""
         if not around:
-            return await self._ask_child(task, job, None)
+            return await self._call_child(task, job, None)
         async with self._around.aentered(make_context(job, self._link(job))):
-            return await self._ask_child(task, job, self._around.carried())
+            return await self._call_child(task, job, self._around.carried())
 
-    async def _ask_child(self, task: Task[Any, Any], job: Job, carried: dict[str, str] | None) -> Outcome | None:
-        told, output = await self._processes.run(task, job, self._progress.report, carried)
-        outcome = self._judge.failed(job, told) if isinstance(told, Exception) else told
+    async def _call_child(self, task: Task[Any, Any], job: Job, carried: dict[str, str] | None) -> Outcome | None:
+        result, output = await self._processes.run(task, job, self._progress.report, carried)
+        outcome = self._judge.failed(job, result) if isinstance(result, Exception) else result
         if outcome is not None and outcome.error is not None:
             if output:
                 outcome.error["output"] = output
@@ -157,15 +157,15 @@ class Attempts:
     async def _run_in_thread(
         self, task: Task[Any, Any], job: Job, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        """A thread cannot be stopped. It is left in `job.thread`, and the slot takes no other job before it has ended:
-        there are as many threads as slots, so nobody waits behind a hung one with the clock running."""
+        """Run the handler in a thread. A thread that outlives its attempt is left in `job.thread`, and its slot waits
+        for it: there are as many threads as slots, so no job waits behind a hung thread."""
         handler = task.handler
-        if self._around:  # its context variables (a trace, say) are seen by the handler in its thread too
+        if self._around:  # the thread needs the middleware's context variables (a trace, for example)
             handler, args = contextvars.copy_context().run, (handler, *args)
         call = self._threads.start(handler, args, kwargs)
         try:
             await (call.future if task.timeout is None else asyncio.wait_for(call.future, task.timeout))
-        except TimeoutError:  # not the handler's own: that one is in the call's result
+        except TimeoutError:  # from wait_for: a TimeoutError of the handler is in the call's result
             raise TimedOut(task, task.timeout or 0.0) from None
         finally:
             job.thread = call.left_behind()
@@ -173,7 +173,7 @@ class Attempts:
 
 
 class Judge:
-    """Makes outcomes of what handlers return and raise, in a worker and in its child processes alike."""
+    """Turns what handlers return and raise into outcomes, in a worker and in its child processes."""
 
     def __init__(self, tasks: Mapping[str, Task[Any, Any]], settings: Settings) -> None:
         self._tasks = tasks
@@ -182,7 +182,8 @@ class Judge:
         self._max_result = settings.max_result
 
     def succeeded(self, job: Job, result: Any) -> Outcome | None:
-        """The handler returned. A job finished in a transaction of its own has its result there, or none yet."""
+        """Return the outcome of a handler that returned; None if there is no result to store. A job that finished in
+        its own transaction may have stored its result there."""
         data = job.result
         if data is None and result is not None:
             data = encode_result(self._tasks[job.task], result, self._max_result)
@@ -193,57 +194,56 @@ class Judge:
         return Outcome(job.id, job.lease.token, SETTLED if job.settled else "succeeded", result=msgspec.Raw(data))
 
     def failed(self, job: Job, error: BaseException) -> Outcome:
-        """The handler raised, or did not come to an end."""
-        told = describe(error, self._max_error)
-        if job.settled:  # its success is committed, whatever came after
-            return Outcome(job.id, job.lease.token, SETTLED, error=told)
-        if (mismatch := self._mismatch(error)) is not None:  # the worker's fault: the attempt is refunded
+        """Return the outcome of a handler that raised or did not end."""
+        details = describe(error, self._max_error)
+        if job.settled:  # its success is already committed
+            return Outcome(job.id, job.lease.token, SETTLED, error=details)
+        if (mismatch := self._mismatch(error)) is not None:  # not the job's fault: the attempt is refunded
             return Outcome(job.id, job.lease.token, "released", error=describe(mismatch, self._max_error))
-        counts = self._counts(job, error, told.get("code"))
+        counts = self._counts(job, error, details.get("code"))
         if isinstance(error, Verdict):
-            return Outcome(job.id, job.lease.token, error.outcome, error=told, delay=error.after, counts=counts)
-        if isinstance(error, InvalidPayload):  # what does not fit the handler will not fit it next time either
-            return Outcome(job.id, job.lease.token, "failed", error=told, counts=counts)
-        outcome = self._tasks[job.task].outcome_of(error, told.get("code"))
-        return Outcome(job.id, job.lease.token, outcome, error=told, counts=counts)
+            return Outcome(job.id, job.lease.token, error.outcome, error=details, delay=error.after, counts=counts)
+        if isinstance(error, InvalidPayload):  # a retry would get the same payload
+            return Outcome(job.id, job.lease.token, "failed", error=details, counts=counts)
+        outcome = self._tasks[job.task].outcome_of(error, details.get("code"))
+        return Outcome(job.id, job.lease.token, outcome, error=details, counts=counts)
 
     def _mismatch(self, error: BaseException) -> SchemaError | None:
-        """Return the error by which this worker's own schema was refused. On a connection of the handler's nobody knows
-        whose schema it was: then this worker's is looked at, which hardly ever happens."""
-        found = find_schema_error(error, self._settings.database)
-        if found is None or found.database is not None:
-            return found
-        from holdfast.store.pools import first_look  # a child process that needs none starts sooner without
+        """Return the error if this worker's own schema was refused. On a handler's own connection the schema is
+        unknown; then this worker's schema is checked, which is rare."""
+        refusal = find_schema_error(error, self._settings.database)
+        if refusal is None or refusal.database is not None:
+            return refusal
+        from holdfast.store.pools import first_look  # imported late: most child processes do not need it
 
         try:
             first_look(self._settings.with_(connect_timeout=2.0))
-        except SchemaError as moved:
-            return moved
+        except SchemaError as current:
+            return current
         except HoldfastError:
             pass
         return None
 
     def _counts(self, job: Job, error: BaseException, code: str | None) -> list[str] | None:
-        """The keys whose breaker counts this error, where the task is choosy about that. Of a payload that cannot be
-        read the keys are not known; then all count."""
+        """Return the keys whose breaker counts this error; None for all keys. The keys of a payload that cannot be read
+        are unknown, so then all count."""
         task = self._tasks[job.task]
         if task.limits is None or not task.limits.picky:
             return None
         try:
             arguments = task.signature.arguments(job.payload)
             return task.limits.counts(arguments, job.tenant, job.queue, error, code)
-        except Exception:  # str() of an argument may be anybody's code
+        except Exception:  # str() of an argument may run application code
             return None
 
     def unknown(self, job: Job) -> Outcome:
-        """Not this job's fault: it waits for a worker that knows its task, and no attempt is counted."""
-        told = describe(UnknownTask(job.task, self._tasks), self._max_error)
-        return Outcome(job.id, job.lease.token, "snoozed", error=told, delay=UNKNOWN_TASK_DELAY)
+        """Snooze a job whose task is unknown, without counting an attempt, until a worker knows the task."""
+        details = describe(UnknownTask(job.task, self._tasks), self._max_error)
+        return Outcome(job.id, job.lease.token, "snoozed", error=details, delay=UNKNOWN_TASK_DELAY)
 
 
 def find_schema_error(error: BaseException | None, database: tuple[str, str], depth: int = 20) -> SchemaError | None:
-    """Return the error by which a schema was refused, the database's or an unknown one's, from whatever the handler
-    made of it."""
+    """Return the SchemaError of this database, or of an unknown one, from an exception and its causes."""
     if error is None or not depth:
         return None
     if isinstance(error, SchemaError) and error.database in (database, None):
@@ -256,13 +256,13 @@ def find_schema_error(error: BaseException | None, database: tuple[str, str], de
 
 
 def make_context(job: Job, link: Link) -> Context:
-    """What a handler, and middleware around it, may know of a job."""
+    """Return the context that a handler and its middleware receive."""
     return Context(job.id, job.task, job.queue, job.tenant, job.priority, job.attempt, job.max_attempts,
                    job.lease.token, job.batch, job.headers, link)  # fmt: skip
 
 
 def with_context(task: Task[Any, Any], context: Context, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
-    """The arguments, and the context where the handler takes one."""
+    """Return the arguments, with the context added where the handler takes one."""
     if task.signature.context_first:
         return (context, *args), kwargs
     if task.signature.context_name is not None:
@@ -271,7 +271,7 @@ def with_context(task: Task[Any, Any], context: Context, args: tuple[Any, ...], 
 
 
 class FailedInChild(Exception):
-    """What middleware sees of an attempt that failed in a child process: what happened there is told, not raised."""
+    """Represents, for middleware, an attempt that failed in a child process; the original exception stays there."""
 
     def __init__(self, outcome: Outcome) -> None:
         error = outcome.error or {}

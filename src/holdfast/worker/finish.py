@@ -1,12 +1,12 @@
-"""Sends outcomes to the database, many at a time.
+"""Send outcomes to the database in groups.
 
-Results accumulate while a flush is under way, so a busy worker writes many and an idle one writes at once,
-without timers. A flush that fails because the database is away is repeated until it is back: nothing is lost, and the
-leases are renewed meanwhile or run out.
+Outcomes accumulate while a flush is running, so a busy worker writes many at a time and an idle one writes at once,
+without timers. While the database is unavailable, a flush is repeated: nothing is lost, and leases are renewed or
+expire.
 
-A flush never waits for one job. finish() leaves out jobs whose rows other transactions hold (a caller that canceled a
-job and has not committed); they are set apart and sent again until they are stored, while their leases are renewed. So
-is a success that the database refuses to store.
+A flush never waits for one job. finish() skips jobs whose rows are locked by other transactions (an uncommitted cancel,
+for example). These are deferred and sent again until they are stored, while their leases are renewed. A success that
+the database refuses is deferred too.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ from holdfast.worker.link import Progress
 
 log = logs.get("worker")
 LARGEST = 1000
-LONGEST_WAIT = 0.05  # seconds for which a claim waits for ends
-MOST_KEYS = 1000  # counted of what fails
-TOP = 5  # told of them
-UNKNOWN_EVERY = 60.0  # seconds between warnings of a task that is not known here
+LONGEST_WAIT = 0.05  # seconds a claim waits for a flush
+MOST_KEYS = 1000  # distinct failures counted per window
+TOP = 5  # of them logged
+UNKNOWN_EVERY = 60.0  # seconds between warnings about an unknown task
 _CHOICES = (RetryLater.__name__, Fail.__name__, Dead.__name__)
 _CAUSE = " above exception"  # "The above exception was the direct cause", "During handling of the above exception"
-LOOK_EVERY = 0.25  # seconds between looks at batches while there is always something to send
-FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0  # seconds until outcomes of locked jobs are sent again
+LOOK_EVERY = 0.25  # seconds between checks for completed batches while flushes follow each other
+FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0  # backoff in seconds for outcomes of locked jobs
 
 
 @dataclass(slots=True)
 class Flush:
-    """Outcomes to be sent together: plain successes as ids and tokens, all others in full."""
+    """Outcomes to be sent together: plain successes as ids and tokens, all other outcomes in full."""
 
     ids: list[str] = field(default_factory=list)
     tokens: list[int] = field(default_factory=list)
@@ -54,7 +54,7 @@ class Flush:
     closed: list[int] = field(default_factory=list)
     results: list[Outcome] = field(default_factory=list)  # of jobs that were finished in their own transaction
     freed: bool = False  # whether limits may have room once this is stored
-    part: bool = False  # another part may hold a job of the same claim: the database finds out what to close
+    part: bool = False  # another part may hold a job of the same claim: the database decides what to close
 
     def __bool__(self) -> bool:
         return bool(self.ids or self.outcomes or self.closed or self.results)
@@ -64,23 +64,23 @@ class Flush:
 
     @property
     def plain(self) -> bool:
-        """Whether this is one success without a result, and nothing else."""
+        """Return whether this is one success without a result, and nothing else."""
         return len(self.ids) == 1 and not self.outcomes
 
     def parts(self, error: Exception) -> list[Flush]:
-        """What to send in place of this flush, which was refused: its halves, and in place of a single outcome a
-        failure without what it carried. Claims are closed with the last part."""
+        """Return what to send in place of this flush, which was refused: its halves, or a failure without data in place
+        of a single outcome. Claims are closed with the last part."""
         if len(self) == 1:
-            told = {"type": "UnstorableOutcome", "message": clean(str(error), 1000)}
-            (it,) = self.outcomes
-            if (it.error or {}).get("type") == told["type"]:
-                return []  # not even that: its lease runs out, and reclaim decides
-            failed = Outcome(it.id, it.token, "failed", error=told)
-            return [Flush(outcomes=[failed], closed=self.closed, part=self.part)]
+            details = {"type": "UnstorableOutcome", "message": clean(str(error), 1000)}
+            (outcome,) = self.outcomes
+            if (outcome.error or {}).get("type") == details["type"]:
+                return []  # the replacement was refused too: the lease expires, and reclaim decides
+            failure = Outcome(outcome.id, outcome.token, "failed", error=details)
+            return [Flush(outcomes=[failure], closed=self.closed, part=self.part)]
         return self.halves()
 
     def halves(self) -> list[Flush]:
-        """Two flushes in place of this one, which holds more than one outcome."""
+        """Split this flush, which holds more than one outcome, in two."""
         plain, other = (len(self.ids) + 1) // 2, (len(self.outcomes) + 1) // 2
         first = Flush(self.ids[:plain], self.tokens[:plain], self.outcomes[:other], part=True)
         if len(first) == len(self):  # one of each
@@ -89,14 +89,14 @@ class Flush:
         return [first, Flush(self.ids[plain:], self.tokens[plain:], self.outcomes[other:], self.closed, part=True)]
 
     def only(self, ids: Set[str]) -> Flush:
-        """The outcomes of these jobs."""
+        """Return the outcomes of these jobs."""
         plain = [(id_, token) for id_, token in zip(self.ids, self.tokens, strict=True) if id_ in ids]
         return Flush([id_ for id_, _ in plain], [token for _, token in plain],
                      [each for each in self.outcomes if each.id in ids])  # fmt: skip
 
     @property
     def held(self) -> dict[str, int]:
-        """The token of each job."""
+        """Map each job to its token."""
         return dict(zip(self.ids, self.tokens, strict=True)) | {each.id: each.token for each in self.outcomes}
 
 
@@ -115,23 +115,23 @@ class Finisher:
         self._something = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
-        self._apart: dict[tuple[str, int], float] = {}  # jobs and tokens to be sent again, after how many seconds
-        self._unstored: set[int] = set()  # claims that keep a job whose end could not be stored
+        self._deferrals: dict[tuple[str, int], float] = {}  # (job, token) to be sent again: seconds until then
+        self._unstored: set[int] = set()  # claims that keep a job whose outcome could not be stored
         self.succeeded = 0
         self.failed = 0
         self.stale = 0
-        self.failures = Failures()  # of this window
+        self.failures = Failures()  # of the current window
         self._warnings = logs.Seldom(log)
         self._unknown = logs.Seldom(log, UNKNOWN_EVERY)
-        self.stats: Stats | None = None  # where somebody watches
+        self.stats: Stats | None = None  # set where metrics are enabled
         self._late_starts: list[Job] = []
         self.on_put_back: list[asyncio.Event] = []
         self.on_freed: Callable[[], None] = lambda: None
         self.on_mismatch: Callable[[SchemaError], None] = lambda error: None
-        self._tells_each = log.isEnabledFor(logging.DEBUG)  # asked once: the hot path pays one comparison
+        self._logs_each = log.isEnabledFor(logging.DEBUG)  # cached: this is the hot path
 
     def add(self, job: Job, outcome: Outcome | None) -> None:
-        """Takes one attempt's outcome; one whose lease is known to be lost is void."""
+        """Add the outcome of one attempt; drop it if the lease is known to be lost."""
         lease = job.lease
         if lease.lost:
             self.stale += 1
@@ -143,7 +143,7 @@ class Finisher:
             self.succeeded += 1
             if self.stats is not None:
                 self.stats.succeeded[job.task].append(monotonic() - job.started)
-            if self._tells_each:
+            if self._logs_each:
                 logs.event(log, logging.DEBUG, "job succeeded", **_about(job))
         else:
             (flush.results if outcome.outcome == SETTLED else flush.outcomes).append(outcome)
@@ -164,12 +164,12 @@ class Finisher:
         self._something.set()
 
     def mark_started(self, job: Job) -> None:
-        """Take a job that started long after it was claimed: its start is stored before its end."""
+        """Store the start of a job that started long after it was claimed, before its outcome is stored."""
         self._late_starts.append(job)
         self._something.set()
 
     async def _store_starts(self) -> None:
-        """Store late starts: figures for people, worth one try."""
+        """Store late starts; they are for display only, so a failure is not retried."""
         jobs, self._late_starts = [job for job in self._late_starts if not job.lease.lost], []
         if not jobs:
             return
@@ -182,7 +182,7 @@ class Finisher:
             self._warnings.failed("starts not stored", error, jobs=len(jobs))
 
     async def run(self) -> None:
-        """Flushes for ever; cancel it after `drained`."""
+        """Flush until canceled; cancel it after `drained`."""
         while True:
             await self._something.wait()
             if self._late_starts:
@@ -192,7 +192,7 @@ class Finisher:
                     self._full, self._next = [self._next], Flush()
                 if self._late_starts:
                     await self._store_starts()
-                await self._progress.store(self.session)  # before the end: a report of a job that has ended is refused
+                await self._progress.store(self.session)  # first: reports of finished jobs are refused
                 await self._send(self._full[0])
                 await self._keep_results(self._full[0])
                 if self._full.pop(0).freed:
@@ -207,8 +207,7 @@ class Finisher:
             self._idle.set()
 
     async def _complete_batches(self) -> None:
-        """Ends batches whose last job may just have ended: at once when there is nothing else to send, else now and
-        then. If it fails, the upkeep leader does it."""
+        """Complete batches whose last job may have ended. The upkeep leader does it if this fails."""
         touched, self._touched = self._touched, set()
         self._look_at = monotonic() + LOOK_EVERY
         try:
@@ -217,41 +216,41 @@ class Finisher:
             self._warnings.failed("batches not completed", error, batches=len(touched))
 
     async def _keep_results(self, flush: Flush) -> None:
-        """Results of jobs whose success is committed already: worth a try, not worth waiting for."""
+        """Store results of jobs whose success is already committed; failures are logged and not retried."""
         for each in flush.results:
             if each.result is not None:
                 try:
                     await self.session.run(self._calls.keep_result(each.id, bytes(each.result)))
                 except HoldfastError as error:
-                    logs.event(log, logging.WARNING, "result not kept", job=each.id, error=str(error))
+                    logs.event(log, logging.WARNING, "result not stored", job=each.id, error=str(error))
                     if isinstance(error, DatabaseUnavailable):
                         return
 
     @property
     def idle(self) -> bool:
-        """Whether everything added has been stored."""
-        return self._idle.is_set() and not self._apart
+        """Return whether everything added has been stored."""
+        return self._idle.is_set() and not self._deferrals
 
     async def drained(self) -> None:
-        """Waits until everything added so far has been sent; what is set apart may not be stored yet."""
+        """Wait until everything added so far has been sent; deferred outcomes may not be stored yet."""
         await self._idle.wait()
 
     async def stored(self) -> None:
-        """Waits until everything added so far has been stored."""
+        """Wait until everything added so far has been stored."""
         while not self.idle:
             await self._idle.wait()
-            if self._apart:
+            if self._deferrals:
                 await asyncio.sleep(FIRST_PAUSE)
 
     async def sent(self) -> None:
-        """Wait until everything added so far has been sent; no longer than a moment, for the database may be away."""
+        """Wait until everything added so far has been sent, for LONGEST_WAIT at most: the database may be down."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LONGEST_WAIT):
                 await self._idle.wait()
 
     async def _send(self, flush: Flush) -> None:
-        """Sends a flush until it is stored. Only data the database refuses is sent in parts, so that one outcome which
-        cannot be stored holds up no other; anything else is waited out."""
+        """Send a flush until it is stored. Data that the database refuses is sent in parts, so one outcome that cannot
+        be stored blocks no other. Other errors are retried."""
         repeated, pause, locked_rows = False, 0.05, "fail"
         while True:
             try:
@@ -262,9 +261,9 @@ class Finisher:
                 )
                 locked = await self._still_held(flush, refused) if refused else set()
                 return self._close(flush, [each for each in refused if each not in locked], locked, repeated)
-            except (UsageError, TypeError, ValueError, OverflowError) as error:  # refused there, or not to be written
+            except (UsageError, TypeError, ValueError, OverflowError) as error:  # refused, or not encodable
                 logs.event(log, logging.ERROR, "finish refused", jobs=len(flush), error=str(error))
-                if flush.plain:  # it carries nothing that could be left out, and its handler has done its work
+                if flush.plain:  # it has no data to leave out, and its handler has succeeded
                     return self._close(flush, [], set(flush.held), repeated)
                 parts = flush.parts(error)
                 for part in parts:
@@ -277,7 +276,7 @@ class Finisher:
                 if locked_rows == "fail":
                     locked_rows = "skip"
                     continue
-                # something beside the jobs' rows
+                # The lock is not on a job's row.
                 self._warnings.failed("finish waits for a lock", error, jobs=len(flush))
                 if len(flush) < 2:
                     return self._close(flush, [], set(flush.held), repeated)
@@ -292,25 +291,27 @@ class Finisher:
                 repeated, pause = True, min(pause * 2, 2.0)
 
     def _to_close(self, flush: Flush) -> list[int] | None:
-        """The claims that end with this flush; None where the database has to find out. One that keeps a job which was
-        set apart, and is not in this flush, is closed with that job. One that keeps a job which could not be stored
-        stays until it expires: without it only reclaim_orphans() would find the job."""
+        """Return the claims that end with this flush; None where the database must determine them.
+
+        A claim with a deferred job that is not in this flush is closed with that job. A claim with a job that could not
+        be stored stays until it expires: without it, only reclaim_orphans() would find the job.
+        """
         if flush.part or not self._unstored.isdisjoint(flush.closed):
             return None
-        elsewhere = {token for _, token in self._apart.keys() - flush.held.items()}
+        elsewhere = {token for _, token in self._deferrals.keys() - flush.held.items()}
         return [token for token in flush.closed if token not in elsewhere] if elsewhere else flush.closed
 
     async def _still_held(self, flush: Flush, refused: Sequence[str]) -> Set[str]:
-        """Which of the jobs that were not ended are still this worker's: other transactions hold their rows."""
+        """Return which of the refused jobs this worker still holds: other transactions lock their rows."""
         held = flush.held
         still: list[str] = await self.session.run(self._calls.held_jobs(refused, [held[each] for each in refused]))
         return set(still)
 
     def _close(self, flush: Flush, refused: Sequence[str], locked: Set[str], repeated: bool) -> None:
-        if locked or self._apart:
-            self._set_apart(flush, locked)
+        if locked or self._deferrals:
+            self._defer(flush, locked)
         self._forget(flush.closed)
-        # After a lost reply the first try may have been accepted, and then the second is refused: not a stale worker.
+        # After a lost reply the first attempt may have been stored; then the second is refused, but not as stale.
         if refused and not repeated:
             self.stale += len(refused)
             logs.event(log, logging.WARNING, "stale results refused", jobs=len(refused), first=refused[0])
@@ -319,39 +320,39 @@ class Finisher:
                 event.set()
 
     def _forget(self, closed: Iterable[int]) -> None:
-        """Renews these claims no longer, unless a job of theirs is set apart."""
-        apart = {token for _, token in self._apart}
+        """Stop renewing these claims, except those with a deferred job."""
+        deferred_tokens = {token for _, token in self._deferrals}
         for token in closed:
-            if token not in apart:
+            if token not in deferred_tokens:
                 self._hand.leases.pop(token, None)
                 self._unstored.discard(token)
 
-    def _set_apart(self, flush: Flush, locked: Set[str]) -> None:
-        """Sends the outcomes of locked jobs again after a pause, which grows while they stay locked. The others of this
-        flush are stored, or not ours any more."""
+    def _defer(self, flush: Flush, locked: Set[str]) -> None:
+        """Send the outcomes of locked jobs again, with backoff. All other outcomes of this flush are stored, or their
+        leases are lost."""
         pauses: dict[tuple[str, int], float] = {}
         for pair in flush.held.items():
-            before = self._apart.pop(pair, None)
+            before = self._deferrals.pop(pair, None)
             if pair[0] in locked:
                 pauses[pair] = FIRST_PAUSE if before is None else min(before * 2, LONGEST_PAUSE)
-        self._apart |= pauses
+        self._deferrals |= pauses
         if pauses:
-            self._warnings.warn("ends of jobs are stored later: their rows are locked, or were refused",
+            self._warnings.warn("outcomes deferred: their jobs' rows are locked, or were refused",
                                 jobs=len(pauses), first=min(locked))  # fmt: skip
             asyncio.get_running_loop().call_later(max(pauses.values()), self._put_back, flush.only(locked))
 
-    def _put_back(self, apart: Flush) -> None:
-        """Adds outcomes that were set apart to the next flush; those whose lease was lost meanwhile are void."""
+    def _put_back(self, deferral: Flush) -> None:
+        """Add deferred outcomes to the next flush; drop those whose lease was lost meanwhile."""
         leases = self._hand.leases
-        for pair in [pair for pair in apart.held.items() if pair[1] not in leases]:
-            self._apart.pop(pair, None)
+        for pair in [pair for pair in deferral.held.items() if pair[1] not in leases]:
+            self._deferrals.pop(pair, None)
             self.stale += 1
-        apart = apart.only({id_ for id_, token in apart.held.items() if token in leases})
+        deferral = deferral.only({id_ for id_, token in deferral.held.items() if token in leases})
         flush = self._next
-        flush.ids += apart.ids
-        flush.tokens += apart.tokens
-        flush.outcomes += apart.outcomes
-        flush.closed += [token for token in {*apart.held.values()} if not leases[token].open]
+        flush.ids += deferral.ids
+        flush.tokens += deferral.tokens
+        flush.outcomes += deferral.outcomes
+        flush.closed += [token for token in {*deferral.held.values()} if not leases[token].open]
         if flush:
             self._idle.clear()
             self._something.set()
@@ -370,25 +371,25 @@ class Finisher:
         if outcome.outcome in FAILURES:
             self.failed += 1
             self.failures.add(job, error)
-        told = {**_about(job, of=job.max_attempts),
-                "error": f"{error.get('type')}: {str(error.get('message'))[:200]}"}  # fmt: skip
-        if self._tells_each and (trace := _unexpected(outcome)):
-            told[logs.TRACEBACK] = trace
+        fields = {**_about(job, of=job.max_attempts),
+                  "error": f"{error.get('type')}: {str(error.get('message'))[:200]}"}  # fmt: skip
+        if self._logs_each and (trace := _unexpected(outcome)):
+            fields[logs.TRACEBACK] = trace
         if outcome.outcome == "snoozed" and error.get("type") == UnknownTask.__name__:
-            self._unknown.warn("job snoozed", job.task, **told)
+            self._unknown.warn("job snoozed", job.task, **fields)
         else:
-            logs.event(log, logging.WARNING, f"job {ending_of(job, outcome)}", **told)
+            logs.event(log, logging.WARNING, f"job {ending_of(job, outcome)}", **fields)
 
 
 class Failures:
-    """What fails most: the keys that failed jobs were under (domains, say), and their tasks with the error's code."""
+    """Counts of failures: by key (a domain, for example), and by task and error code."""
 
     def __init__(self) -> None:
         self.keys: Counter[str] = Counter()
         self.kinds: Counter[str] = Counter()
 
     def add(self, job: Job, error: Mapping[str, Any]) -> None:
-        """Takes one failed attempt. Of very many keys the first are counted."""
+        """Count one failed attempt; keys beyond the first MOST_KEYS are not counted."""
         for key in job.keys or ():
             if key in self.keys or len(self.keys) < MOST_KEYS:
                 self.keys[key] += 1
@@ -397,17 +398,17 @@ class Failures:
             self.kinds[kind] += 1
 
     def top(self) -> dict[str, dict[str, int]]:
-        """Log fields with the largest of each, none where nothing failed."""
-        named = {"top_failure_keys": self.keys, "top_failures": self.kinds}
+        """Return log fields with the highest counts; none where nothing failed."""
+        counters = {"top_failure_keys": self.keys, "top_failures": self.kinds}
         return {
             name: {scrub(each): number for each, number in counts.most_common(TOP)}
-            for name, counts in named.items()
+            for name, counts in counters.items()
             if counts
         }
 
 
 def _unexpected(outcome: Outcome) -> str | None:
-    """The traceback of a failure that the handler did not choose; of one that it chose, only where it has a cause."""
+    """Return the traceback of an unexpected failure; of one that the handler chose, only if it has a cause."""
     error = outcome.error or {}
     trace = str(error.get("traceback") or "")
     if outcome.outcome not in FAILURES or (error.get("type") in _CHOICES and _CAUSE not in trace):
@@ -416,8 +417,8 @@ def _unexpected(outcome: Outcome) -> str | None:
 
 
 def _about(job: Job, **more: Any) -> dict[str, Any]:
-    """Log fields of an attempt that has just ended."""
-    about: dict[str, Any] = {"job": job.id, "task": job.task, "attempt": job.attempt, **more}
+    """Return the log fields of an attempt that has just ended."""
+    fields: dict[str, Any] = {"job": job.id, "task": job.task, "attempt": job.attempt, **more}
     if job.started:
-        about["job_duration_ms"] = round((monotonic() - job.started) * 1000, 1)
-    return about
+        fields["job_duration_ms"] = round((monotonic() - job.started) * 1000, 1)
+    return fields

@@ -1,12 +1,11 @@
-"""Keeps the worker's leases alive, from a thread and a connection of their own.
+"""Renew the worker's leases from a separate thread and connection.
 
-The protocol: a claim is valid for `lease` seconds and is renewed every `renew` seconds. The thread knows for each lease
-the moment by which it must have been renewed, counted from before the last successful call was sent. When that moment
-comes near and no renewal has succeeded, the lease is treated as lost before it lapses: its handlers are canceled and
-nothing is claimed until the database answers again. While the event loop is blocked, renewals count from its last beat
-(beat.py): what a stuck worker holds lapses, though this thread runs. So no other worker can start a job while this one
-still believes it has it, unless this whole process was stopped; and then its token is old and every write it tries is
-refused.
+The protocol: a claim is valid for `lease` seconds and is renewed every `renew` seconds. Each lease has a deadline,
+counted from before the last successful renewal was sent. Shortly before a deadline that no renewal has moved, the lease
+is treated as lost: its handlers are canceled, and nothing is claimed until the database responds again. While the event
+loop is blocked, renewals count from its last beat (beat.py), so the leases of a stuck worker expire although this
+thread runs. So no other worker can start a job while this one still believes it holds the lease. The exception is a
+process that was stopped as a whole: its token is old, and every write it attempts is refused.
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ from holdfast.telemetry import logs
 from holdfast.worker.hand import Hand, Lease
 
 log = logs.get("lease")
-LOOK_EVERY = 2.0  # seconds between looks for jobs to be canceled
+LOOK_EVERY = 2.0  # seconds between checks for cancel requests
 
 
 class LeaseKeeper(threading.Thread):
-    """Renews until stopped; reports lost tokens through on_lost, which must be safe to call from a thread."""
+    """Renews leases until stopped. It calls on_lost with lost tokens, from its own thread."""
 
     def __init__(
         self,
@@ -42,9 +41,9 @@ class LeaseKeeper(threading.Thread):
         renewable: Callable[[], float],
     ) -> None:
         super().__init__(name="holdfast-lease", daemon=True)
-        # A renewal that hangs is as bad as one that fails, so its deadline is shorter than that of other calls.
-        quick = settings.with_(call_timeout=min(settings.call_timeout, max(settings.renew, 1.0)))
-        self.session = ThreadSession(quick, "renew")
+        # A renewal that hangs is as bad as one that fails, so its timeout is shorter than that of other calls.
+        short = settings.with_(call_timeout=min(settings.call_timeout, max(settings.renew, 1.0)))
+        self.session = ThreadSession(short, "renew")
         self._worker = worker
         self._settings = settings
         self._calls = calls
@@ -62,7 +61,7 @@ class LeaseKeeper(threading.Thread):
 
     @property
     def failing(self) -> bool:
-        """Whether nothing more may be claimed: renewals fail, or hang."""
+        """Return whether renewals fail or hang, so that nothing more may be claimed."""
         late = time.monotonic() - self._renewed_at > self._settings.renew * 1.5 + self._margin
         return self._failing or late
 
@@ -79,27 +78,27 @@ class LeaseKeeper(threading.Thread):
         self.session.close()
 
     def _look_for_cancels(self) -> None:
-        """Asks which jobs are to be canceled. A notification only says that it is worth while to ask: everybody who
-        reaches the database may send one. And it may have been lost, or there is no listener, so we ask anyway."""
+        """Read which jobs are to be canceled. A notification is only a hint, because any database client may send one.
+        It may also be lost, or there is no listener, so this runs periodically too."""
         try:
-            wanted = self.session.run(self._calls.wanted_cancels(list(self._hand.leases)))
+            ids = self.session.run(self._calls.wanted_cancels(list(self._hand.leases)))
         except HoldfastError as error:
-            self._warnings.failed("cannot ask for cancels", error)
+            self._warnings.failed("cancel requests not read", error)
             return
-        if wanted:
-            self._on_cancel(wanted)
+        if ids:
+            self._on_cancel(ids)
 
     def look_soon(self) -> None:
-        """Asks at once; from any thread."""
+        """Check for cancel requests at once; safe to call from any thread."""
         self._stir.set()
 
     def stop(self) -> None:
-        """Ends the thread after the call under way."""
+        """End the thread after the current call."""
         self._stopping = True
         self._stir.set()
 
     def _renew(self) -> float:
-        """Renews; returns the seconds until the next time."""
+        """Renew all leases; return the seconds until the next renewal."""
         leases = list(self._hand.leases.values())
         before = time.monotonic()
         soon = max(self._settings.renew / 10, 0.05)
@@ -122,16 +121,16 @@ class LeaseKeeper(threading.Thread):
             if lease.token in held:
                 lease.deadline = before + seconds
         self._lose([x for x in leases if x.token not in held], "reclaimed or expired in the database")
-        # Shorter leases, while the loop is blocked, are renewed sooner: it may go on before they lapse.
+        # While the loop is blocked, leases are shorter and renewed sooner: it may recover before they expire.
         return min(self._settings.renew, max(seconds / 3, soon))
 
     def give_up_lapsing(self) -> None:
-        """Called on the event loop, twice a second: a renewal that hangs must not keep this from being noticed."""
+        """Give up leases near their deadline. The event loop calls this, because a renewal may hang the thread."""
         near = time.monotonic() + self._margin
         self._lose([x for x in list(self._hand.leases.values()) if x.deadline < near], "could not be renewed in time")
 
     def _lose(self, leases: Sequence[Lease], why: str) -> None:
-        # A lease whose last job has just been finished is gone from the table, and from the hand a moment later.
+        # A lease whose last job has just finished leaves the table first, and this worker's memory a moment later.
         lost = [x.token for x in leases if x.open and not x.lost]
         if lost:
             logs.event(log, logging.ERROR, "leases lost", claims=len(lost), why=why)

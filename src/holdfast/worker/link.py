@@ -1,4 +1,4 @@
-"""What connects a handler's context to its worker: progress, requests to cancel, and transactions that end the job."""
+"""The connection of a handler's context to its worker: progress, cancel requests, and transactions that end the job."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
 log = logs.get("worker")
 Report = Callable[[Job, float, float | None, str | None], None]
-"""Takes a job's progress: done, total and a message."""
+"""Receives a job's progress: done, total and a message."""
 
 
 class Progress:
-    """The newest report of each job, until it is stored. Threads report too: each step here is one dict operation."""
+    """The newest report of each job, until it is stored. Threads report too, so each step is one dict operation."""
 
     def __init__(self, calls: Calls) -> None:
         self._calls = calls
@@ -40,13 +40,13 @@ class Progress:
         self._turn = asyncio.Lock()
 
     def report(self, job: Job, done: float, total: float | None, message: str | None) -> None:
-        """Takes a report in place of the last one."""
-        told = {"id": job.id, "token": job.lease.token, "done": done, "total": total, "message": message}
-        self._reports[job.id] = told
+        """Replace the job's last report."""
+        report = {"id": job.id, "token": job.lease.token, "done": done, "total": total, "message": message}
+        self._reports[job.id] = report
 
     async def store(self, session: Session) -> None:
-        """Stores what was reported since the last time; what cannot be stored now is tried again with the next. It
-        returns when what others are storing is stored too: whoever ends a job waits for its last report."""
+        """Store new reports; if the database is unavailable, they are stored with the next. It also waits for a
+        concurrent call, because a job's last report must be stored before its outcome."""
         if self._reports or self._turn.locked():
             async with self._turn:
                 await self._store(session)
@@ -64,17 +64,17 @@ class Progress:
             logs.event(log, logging.ERROR, "progress refused", reports=len(reports), error=str(error))
 
 
-def _number(given: Any) -> float:
+def _number(value: Any) -> float:
     try:
-        if isinstance(given, int | float) and math.isfinite(number := float(given)):
+        if isinstance(value, int | float) and math.isfinite(number := float(value)):
             return number
     except OverflowError:
         pass
-    raise UsageError(f"progress is counted in numbers, got {given!r:.60}")
+    raise UsageError(f"progress is counted in numbers, got {value!r:.60}")
 
 
 def encode_result(task: Task[Any, Any], value: Any, max_size: int) -> bytes:
-    """A result as JSON, or an error that says why it cannot be kept."""
+    """Return a result as JSON, or raise an error if it cannot be stored."""
     what = f"the result of task {task.name!r}"
     data = task.signature.write_result(value, what)
     payload.check_limits(data, what, max_size, 1000, "HOLDFAST_MAX_RESULT")
@@ -82,7 +82,7 @@ def encode_result(task: Task[Any, Any], value: Any, max_size: int) -> bytes:
 
 
 class JobLink(Link):
-    """The link of one job, in its worker or in a child process of the worker's."""
+    """The link of one job, in its worker or in a child process."""
 
     __slots__ = ("_conn", "_hf", "_job", "_max_result", "_report", "_turn")
 
@@ -91,23 +91,23 @@ class JobLink(Link):
         self._job = job
         self._report = report
         self._max_result = max_result
-        self._turn = threading.Lock()  # of the one transaction that may be open
-        self._conn: Any = None  # that transaction's
+        self._turn = threading.Lock()  # at most one transaction is open
+        self._conn: Any = None  # of the open transaction
 
     @property
     def cancelled(self) -> bool:
         return bool(self._job.canceled or self._job.lease.lost)
 
     def progress(self, done: float, total: float | None, message: str | None) -> None:
-        """Nothing a handler says here may fail later, when the reports of others are stored with it."""
-        told = None if message is None else clean(str(message), 1000)
-        self._report(self._job, _number(done), None if total is None else _number(total), told)
+        """Report progress. Values are validated here, because reports of several jobs are stored together."""
+        text = None if message is None else clean(str(message), 1000)
+        self._report(self._job, _number(done), None if total is None else _number(total), text)
 
     def set_result(self, value: Any) -> None:
         self._job.result = encode_result(self._hf.tasks[self._job.task], value, self._max_result)
 
     def transaction(self) -> Transaction:
-        from holdfast.store.transaction import Transaction  # a child process that needs none starts sooner without
+        from holdfast.store.transaction import Transaction  # imported late: most child processes do not need it
 
         job = self._job
         if job.settled:
@@ -129,8 +129,8 @@ class JobLink(Link):
     def _open_one(self, name: str, *, is_async: bool) -> Any:
         if self._conn is None:
             raise UsageError(
-                f"ctx.{name}() was called outside of an open ctx.transaction(): a message is committed with what it "
-                f"tells of; to emit it by itself, call hf.{name}(None, ...)"
+                f"ctx.{name}() was called outside of an open ctx.transaction(), which commits the message with the "
+                f"job's changes; to emit it by itself, call hf.{name}(None, ...)"
             )
         if inspect.iscoroutinefunction(self._conn.execute) != is_async:
             kind, twin = ("not async", "ctx.emit") if is_async else ("async", "await ctx.aemit")

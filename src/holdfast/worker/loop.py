@@ -1,7 +1,7 @@
-"""The worker: puts claiming, running, finishing, renewing and upkeep together, and stops them in order.
+"""Worker: connects claiming, running, finishing, renewing and upkeep, and stops them in order.
 
-wake -> claim -> execute -> outcome -> finish. Slots are long-lived and pull jobs from the hand; each job's way through
-this file is `_slot`.
+wake -> claim -> execute -> outcome -> finish. Slots are long-lived tasks that take jobs from the prefetch buffer;
+`_slot` shows the path of one job.
 """
 
 from __future__ import annotations
@@ -49,31 +49,31 @@ from holdfast.worker.threads import Threads
 from holdfast.worker.window import Windows
 
 log = logs.get("worker")
-YIELD_AFTER = 32  # jobs a slot may run without a pause before it lets the loop breathe
+YIELD_AFTER = 32  # jobs a slot runs before it yields to the event loop
 REPORT_EVERY = 0.5
-PARTITION_TRIES = 3  # to make history's partitions, while other workers do the same or somebody reads it
-STUCK = 75  # exit code of a process whose event loop is stuck: a new one may do better
-KEPT = Outcome("", 0, "kept")  # stands for no outcome: the job stays with a thread that cannot be stopped
+PARTITION_TRIES = 3  # attempts to create history partitions: other workers and readers may hold the lock
+STUCK = 75  # exit code of a process whose event loop is stuck (EX_TEMPFAIL): a restart may help
+KEPT = Outcome("", 0, "kept")  # placeholder for no outcome: a thread that cannot be stopped keeps the job
 
 
 class Worker:
     """Runs an application's jobs: `await Worker(hf).run()` until `stop()`, or until a signal with `handle_signals`."""
 
-    line = "window"  # the log line that says what it did
+    line = "window"  # log event that summarizes the work done
 
     def __init__(self, hf: Holdfast, **settings: Any) -> None:
-        asked = hf.settings.with_(**settings)
-        self.settings = hf.served(asked)
+        requested = hf.settings.with_(**settings)
+        self.settings = hf.served(requested)
         self.id = f"{self.settings.worker_name}-{int(time.time() * 1000)}-{secrets.token_hex(4)}"
         self._hf = hf
-        # hf.webhooks, when looked at, brings its task along: not to a worker for other queues.
-        self._may_miss_webhooks = not asked.queues.strip(" ,") and not hf.webhooks.can_deliver
-        if QUEUE in asked.queue_list and not hf.webhooks.can_deliver:
+        # Reading hf.webhooks registers its task, so a worker for other queues must not read it.
+        self._may_miss_webhooks = not requested.queues.strip(" ,") and not hf.webhooks.can_deliver
+        if QUEUE in requested.queue_list and not hf.webhooks.can_deliver:
             self._warn_of_webhooks()
         self.hand = Hand()
         self._threads = Threads("holdfast-job")
         self._progress = Progress(hf.calls)
-        self._stop_asked = 0
+        self._stop_requests = 0
         self._stopping = asyncio.Event()
         self._at_once = asyncio.Event()
         self._processes = Processes(self.settings, self._at_once.is_set)
@@ -81,16 +81,18 @@ class Worker:
         self._owns_process = False
         self._supervisor: Lifeline | None = None
         self._mismatch: SchemaError | None = None
-        self._unregistered = False  # whether other transactions held what was to be registered
+        self._unregistered = False  # whether locks of other transactions prevented part of the registration
         self._patience = 1 + self.settings.prefetch * 3  # seconds a claimed job may wait for a slot
 
     async def run(
         self, *, handle_signals: bool = False, until_idle: bool = False, supervisor: Lifeline | None = None
     ) -> None:
-        """Works until stopped. With handle_signals the process is the worker's own: SIGTERM and SIGINT stop it, and the
-        caller ends the process when this returns; it ends at once, with code 75, when a handler blocks the event loop
-        for longer than `loop_timeout`. With until_idle it stops when nothing is due any more, and leaves upkeep to
-        others. Raises SchemaError when the schema no longer fits this release. A supervisor hears its beats."""
+        """Run jobs until stopped. Raises SchemaError when the schema no longer fits this release.
+
+        handle_signals: the worker owns the process. SIGTERM and SIGINT stop it, and the caller exits when this returns.
+        A handler that blocks the event loop for longer than `loop_timeout` ends the process with code 75.
+        until_idle: stop when no job is due, and run no upkeep. supervisor: the supervisor that receives the heartbeat.
+        """
         if is_child():
             raise ConfigurationError("a module that holds tasks must not run a worker when it is imported; put that "
                                      'under `if __name__ == "__main__":`')  # fmt: skip
@@ -118,8 +120,8 @@ class Worker:
 
     @contextlib.contextmanager
     def _supervised(self) -> Iterator[None]:
-        """Make this worker known to its supervisor, which reclaims its jobs and removes its row if the process dies.
-        It comes before the registration in the database, so that no row is left behind."""
+        """Announce this worker to its supervisor, which reclaims its jobs and removes its row if the process dies.
+        This precedes the registration in the database, so no row is left behind."""
         if self._supervisor is None:
             yield
             return
@@ -131,8 +133,8 @@ class Worker:
 
     def _show_metrics(self, stack: contextlib.AsyncExitStack) -> None:
         self.finisher.stats = metrics.Stats(self._hf.tasks)
-        shown = metrics.WorkerMetrics(self.finisher.stats, self._counters, self._gauges)
-        stack.enter_context(metrics.served(self.settings.metrics_host, self.settings.metrics_port, shown))
+        collector = metrics.WorkerMetrics(self.finisher.stats, self._counters, self._gauges)
+        stack.enter_context(metrics.served(self.settings.metrics_host, self.settings.metrics_port, collector))
 
     def _counters(self) -> dict[str, float]:
         counts = self.counts
@@ -144,9 +146,9 @@ class Worker:
                 "worker_slots": self.settings.concurrency}  # fmt: skip
 
     def _resources(self) -> Iterable[Resource[Any]]:
-        """What is registered, and what else tasks ask for: a resource of another application, say."""
-        asked = [each for task in self._hf.tasks.values() for each in task.signature.resources.values()]
-        return dict.fromkeys([*self._hf.resources, *asked])
+        """Return the registered resources and those of task signatures, which may belong to another application."""
+        of_tasks = [each for task in self._hf.tasks.values() for each in task.signature.resources.values()]
+        return dict.fromkeys([*self._hf.resources, *of_tasks])
 
     async def _run(self) -> None:
         logs.event(log, logging.INFO, "worker started", worker=self.id, queues=self.settings.queues,
@@ -160,10 +162,10 @@ class Worker:
             self._threads.shutdown()
 
     def stop(self) -> None:
-        """First call: claim nothing more, finish or give back what is held. Second: at once."""
-        self._stop_asked += 1
+        """Stop claiming, then finish or release the jobs held. A second call cancels what still runs."""
+        self._stop_requests += 1
         self._stopping.set()
-        if self._stop_asked > 1:
+        if self._stop_requests > 1:
             self._at_once.set()
 
     def _build(self) -> None:
@@ -205,7 +207,7 @@ class Worker:
             await asyncio.wait({*parts, stopping}, return_when=asyncio.FIRST_COMPLETED)
             for task in parts:
                 if task.done():
-                    task.result()  # raises what ended it
+                    task.result()  # raises the error that ended the task
             if self._mismatch is not None:
                 raise self._mismatch
         except SchemaError as error:
@@ -214,7 +216,7 @@ class Worker:
         finally:
             await self._wind_down(claiming, slots)
             await _cancel([flushing, stopping, *slots, *background])
-            await self._processes.close(at_once=self._stop_asked > 1)
+            await self._processes.close(at_once=self._stop_requests > 1)
             await self._leave()
 
     def _background(self) -> Sequence[Coroutine[Any, Any, Any]]:
@@ -257,7 +259,7 @@ class Worker:
                     raise
                 outcome = self._stopped(job)
             del hand.running[me]
-            while me.cancelling():  # one that the handler swallowed: it was meant for that job alone
+            while me.cancelling():  # the handler swallowed a cancellation, which was meant for that job alone
                 me.uncancel()
             if outcome is not KEPT:
                 finisher.add(job, outcome)
@@ -271,7 +273,7 @@ class Worker:
                 await asyncio.sleep(0)
 
     def _stopped(self, job: Job) -> Outcome:
-        """The outcome of an attempt that this worker has stopped."""
+        """Return the outcome of an attempt that this worker has stopped."""
         if job.settled:
             return Outcome(job.id, job.lease.token, SETTLED)
         if job.canceled:
@@ -282,7 +284,7 @@ class Worker:
         return Outcome(job.id, job.lease.token, "released") if task is None or task.refunds else _interrupted(job)
 
     async def _outlast(self, thread: asyncio.Future[Any]) -> None:
-        """Waits for a thread whose attempt is over: until it ends, this slot has no thread for another job."""
+        """Wait for a thread whose attempt is over: until it ends, this slot has no thread for another job."""
         self.hand.lingering += 1
         try:
             await asyncio.wait({thread})
@@ -290,14 +292,14 @@ class Worker:
             self.hand.lingering -= 1
 
     async def _report(self) -> None:
-        """Stores progress while jobs run, and how it goes."""
+        """Store progress and window counts while jobs run."""
         while True:
             await asyncio.sleep(REPORT_EVERY)
             await self._progress.store(self._reporting)
             await self.windows.look()
 
     async def _watch(self) -> None:
-        """Gives back what was claimed ahead and cannot start soon."""
+        """Release prefetched jobs that cannot start soon."""
         while True:
             await asyncio.sleep(min(0.5, self.settings.poll / 2, self.settings.lease / 20))
             self._keeper.give_up_lapsing()
@@ -306,7 +308,7 @@ class Worker:
 
     @property
     def counts(self) -> Counts:
-        """What this worker has done since it started."""
+        """Return this worker's counts since it started."""
         return Counts(self.claimer.claimed, self.hand.started, self.finisher.succeeded, self.finisher.failed,
                       self.claimer.throttled, self.claimer.contention)  # fmt: skip
 
@@ -315,34 +317,35 @@ class Worker:
             self.finisher.add(job, Outcome(job.id, job.lease.token, "released"))
 
     def _may_release(self, job: Job) -> bool:
-        """A handler in a thread ends with the process, or else keeps its job until the lease has expired."""
+        """Return whether the handler is sure to end: a thread that outlives the worker keeps its job until the lease
+        expires."""
         return self._can_be_stopped(job) or self._owns_process
 
     def _can_be_stopped(self, job: Job) -> bool:
-        """A handler in a thread cannot be stopped."""
+        """Return whether the handler can be stopped, which holds for all but threads."""
         task = self._hf.tasks.get(job.task)
         return task is None or task.runner != "thread"
 
     def _on_notification(self, payload: str) -> None:
-        """A job is to be canceled, or there may be work: new jobs, or limits that have changed."""
+        """Look for cancel requests, or claim: there may be new jobs, or limits that have changed."""
         if payload == "cancel":
             self._keeper.look_soon()
         else:
             self.claimer.stir.set()
 
     def _on_cancel(self, ids: Sequence[str]) -> None:
-        """Called by the lease thread."""
-        self._tell(self._cancel_jobs, set(ids))
+        """Cancel jobs; called by the lease thread."""
+        self._call_on_loop(self._cancel_jobs, set(ids))
 
     def _cancel_jobs(self, ids: Set[str]) -> None:
-        """Cancels jobs that somebody wants canceled: those not started are given back as such, a coroutine is canceled
-        at its next await, a process is ended, and a thread, which cannot be stopped, sees it in ctx.cancelled."""
+        """Cancel jobs on request. Jobs not started are finished as canceled, a coroutine is canceled at its next await
+        and a process is ended. A thread cannot be stopped; its handler can check ctx.cancelled."""
         for job in self.hand.take_out(ids):
             self.finisher.add(job, _canceled(job))
         for slot, job in list(self.hand.running.items()):
             if job.id in ids and not job.canceled:
                 job.canceled = True
-                logs.event(log, logging.INFO, "job asked to stop", job=job.id, task=job.task, attempt=job.attempt)
+                logs.event(log, logging.INFO, "canceling job", job=job.id, task=job.task, attempt=job.attempt)
                 if self._can_be_stopped(job):
                     slot.cancel()
 
@@ -352,7 +355,8 @@ class Worker:
             self._supervisor.beat()
 
     def _on_stuck(self) -> None:
-        """Called by the loop monitor. What runs here cannot be stopped, and what has ended cannot be stored."""
+        """Exit if the process is the worker's own; called by the loop monitor. With a stuck loop no handler can be
+        stopped and no outcome stored."""
         if self._owns_process:
             logs.event(log, logging.ERROR, "process ends: its event loop is stuck", worker=self.id, code=STUCK)
             logging.shutdown()
@@ -361,11 +365,11 @@ class Worker:
                    worker=self.id)  # fmt: skip
 
     def _on_mismatch(self, error: SchemaError) -> None:
-        """Called from the loop, and by the lease thread."""
-        self._tell(self._refuse, error)
+        """Stop because of a schema mismatch; called on the loop and by the lease thread."""
+        self._call_on_loop(self._refuse, error)
 
     def _refuse(self, error: SchemaError) -> None:
-        """Stops, because this release cannot work with the schema that is there now. No job is blamed for that."""
+        """Stop, because this release cannot work with the current schema. No job counts this as a failure."""
         if self._mismatch is None:
             self._mismatch = error
             self._vital.schema = str(error)
@@ -374,12 +378,12 @@ class Worker:
             self._stopping.set()
 
     def _on_lost(self, tokens: Sequence[int]) -> None:
-        """Called by the lease thread."""
-        self._tell(self._lose, tokens)
+        """Cancel the jobs of lost leases; called by the lease thread."""
+        self._call_on_loop(self._lose, tokens)
 
-    def _tell(self, function: Callable[..., None], what: object) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nothing runs that could be stopped
-            self._loop.call_soon_threadsafe(function, what)
+    def _call_on_loop(self, function: Callable[..., None], argument: object) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed: no job runs
+            self._loop.call_soon_threadsafe(function, argument)
 
     def _lose(self, tokens: Sequence[int]) -> None:
         lost = {id(job) for job in self.hand.lose(tokens)}
@@ -407,7 +411,7 @@ class Worker:
                 await self.finisher.stored()
 
     async def _let_finish(self) -> None:
-        """Waits for running handlers, no longer than the grace time and not after a second stop."""
+        """Wait for running handlers until the grace time is over or a second stop is requested."""
         try:
             async with asyncio.timeout(self.settings.grace):
                 while self.hand.running and not self._at_once.is_set():  # noqa: ASYNC110 - only while stopping
@@ -425,8 +429,8 @@ class Worker:
                    failed=self.finisher.failed, stale=self.finisher.stale)  # fmt: skip
 
     async def _enter(self) -> bool:
-        """Makes the worker known. A database that is down is waited for, one that is set up wrongly is an error at
-        once. False when stopped meanwhile."""
+        """Register the worker; return False if it was stopped meanwhile. Wait while the database is down, and raise at
+        once if it is set up wrongly."""
         warnings, pause = logs.Seldom(log), 0.2
         while True:
             try:
@@ -447,19 +451,19 @@ class Worker:
                 pause = min(pause * 2, 5.0)
 
     async def _make_partitions(self) -> None:
-        """Makes history's partitions before the first claim: after days without a worker there is none for today. Where
-        an open transaction is in the way, jobs end in the default partition until upkeep has made them."""
+        """Create history partitions before the first claim: after days without a worker there is none for today.
+        If an open transaction blocks this, jobs go to the default partition until upkeep succeeds."""
         for left in reversed(range(PARTITION_TRIES)):
             try:
                 await self._service.run(self._hf.calls.make_partitions())
                 return
             except DatabaseUnavailable as error:
                 if not left:
-                    logs.event(log, logging.WARNING, "no partitions made", error=str(error))
+                    logs.event(log, logging.WARNING, "history partitions not created", error=str(error))
                 await asyncio.sleep(random.uniform(0.05, 0.15))
 
     async def _register(self) -> None:
-        """Makes the worker, its tasks and schedules known. What other transactions hold is left for later."""
+        """Register the worker, its tasks and schedules; rows locked by other transactions are registered later."""
         calls = self._hf.calls
         left = await self._service.run(calls.register_worker(
             self.id, socket.gethostname(), os.getpid(), VERSION, self.settings.queue_list, self.settings.concurrency,
@@ -468,13 +472,13 @@ class Worker:
         if schedules := self._hf.timetable:
             left = left + await self._service.run(calls.register_schedules(schedules.values()))
         if left and not self._unregistered:
-            logs.event(log, logging.WARNING, "changes of tasks or schedules are registered later: another transaction "
-                       "holds them", names=", ".join(left[:10]))  # fmt: skip
+            logs.event(log, logging.WARNING, "tasks or schedules are registered later: another transaction locks them",
+                       names=", ".join(left[:10]))  # fmt: skip
         self._unregistered = bool(left)
 
     async def _on_round(self, found: Upkept) -> None:
-        """Registers again what was left, and this worker itself where it was forgotten after a long outage. One that
-        stops does not: it would be shown as working again."""
+        """Register what was left, and the worker itself if a long outage removed its row. A stopping worker does not:
+        it would be shown as working again."""
         if (self._unregistered or not found.known) and not self._stopping.is_set():
             await self._register()
         self.claimer.check_asleep(found.asleep)
@@ -492,18 +496,18 @@ class Worker:
 
 
 def _canceled(job: Job) -> Outcome:
-    told = {"type": "Cancel", "code": "CANCELED", "message": WANTED_CANCELED}
-    return Outcome(job.id, job.lease.token, "canceled", error=told)
+    error = {"type": "Cancel", "code": "CANCELED", "message": WANTED_CANCELED}
+    return Outcome(job.id, job.lease.token, "canceled", error=error)
 
 
 def _interrupted(job: Job) -> Outcome:
-    """It goes on at once elsewhere, and this attempt counts: what it was to send may be on its way."""
-    told = {"type": "Interrupted", "code": "INTERRUPTED", "message": "its worker was stopped while it was under way"}
-    return Outcome(job.id, job.lease.token, "error", error=told, delay=0.0, counts=[])
+    """Return an error that is retried at once. The attempt counts, because its message may have been sent."""
+    error = {"type": "Interrupted", "code": "INTERRUPTED", "message": "worker stopped while the job was running"}
+    return Outcome(job.id, job.lease.token, "error", error=error, delay=0.0, counts=[])
 
 
 async def _cancel(tasks: Sequence[asyncio.Task[Any]]) -> None:
-    """Ends tasks; one whose handler swallows the cancellation is left behind after a second."""
+    """Cancel tasks, and wait a second for them; a handler that swallows the cancellation is left behind."""
     for task in tasks:
         task.cancel()
     _, left = await asyncio.wait(tasks, timeout=1.0)

@@ -1,8 +1,8 @@
-"""What a worker and its child processes say to each other: msgpack arrays that open with their kind, each behind four
-bytes of length. Payloads and results are JSON text in them, not looked at on the way.
+"""The protocol between a worker and its child processes: msgpack arrays that start with a tag, each prefixed with its
+length in four bytes. Payloads and results are JSON text inside them, which is not decoded on the way.
 
-Something new to say is a Struct with a tag of its own, named in ToChild or ToWorker and taken up in `child.Child.serve`
-or `processes.Processes._hear`. A new field goes last and has a default.
+A new message is a Struct with its own tag, listed in ToChild or ToWorker and handled in `child.Child.serve` or
+`processes.Processes._on_message`. A new field goes last and has a default.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Setup(msgspec.Struct, tag="setup", array_like=True):
 
 
 class Run(msgspec.Struct, tag="run", array_like=True, gc=False):
-    """One job. Module and task are names from the worker's code; what came from outside is data."""
+    """One job. Module and task are names from the worker's code; everything else is data."""
 
     number: int
     module: str
@@ -43,8 +43,8 @@ class Run(msgspec.Struct, tag="run", array_like=True, gc=False):
     token: int
     tell_start: bool
     batch: str | None = None
-    headers: str | None = None  # as JSON: whatever numbers somebody may have put there
-    carried: dict[str, str] | None = None  # what middleware wants the handler to find (a trace)
+    headers: str | None = None  # JSON text, because msgpack cannot hold every JSON number
+    carried: dict[str, str] | None = None  # context of the worker's middleware (a trace, for example)
 
 
 class Leave(msgspec.Struct, tag="leave", array_like=True):
@@ -52,13 +52,13 @@ class Leave(msgspec.Struct, tag="leave", array_like=True):
 
 
 class Started(msgspec.Struct, tag="started", array_like=True, gc=False):
-    """The handler is called now; sent when Run asks for it."""
+    """The handler is called now; sent when Run requests it."""
 
     number: int
 
 
 class Progressed(msgspec.Struct, tag="progress", array_like=True, gc=False):
-    """What the handler says of its progress."""
+    """The handler's progress."""
 
     number: int
     done: float
@@ -77,9 +77,9 @@ class Logged(msgspec.Struct, tag="log", array_like=True, gc=False):
 
 
 class Done(msgspec.Struct, tag="done", array_like=True, gc=False):
-    """What came of a job; no outcome is the common one, as in execute. `leaving` says why the child takes no other.
+    """The outcome of a job; None if it succeeded without a result. `leaving` is why the child takes no other.
 
-    The outcome's result is Raw JSON, so it travels beside it.
+    The outcome's result is Raw JSON, so it is sent as a separate field.
     """
 
     number: int
@@ -89,14 +89,14 @@ class Done(msgspec.Struct, tag="done", array_like=True, gc=False):
 
     @classmethod
     def of(cls, number: int, outcome: Outcome | None, leaving: str | None) -> Done:
-        """To be sent."""
+        """Build the message, with the result moved out of the outcome."""
         if outcome is None or outcome.result is None:
             return cls(number, outcome, leaving)
         result, outcome.result = bytes(outcome.result), None
         return cls(number, outcome, leaving, result)
 
     def told(self) -> Outcome | None:
-        """The outcome, put together again."""
+        """Return the outcome with its result."""
         if self.outcome is not None and self.result is not None:
             self.outcome.result = msgspec.Raw(self.result)
         return self.outcome
@@ -109,30 +109,30 @@ in_worker: msgspec.msgpack.Decoder[ToWorker] = msgspec.msgpack.Decoder(ToWorker)
 
 
 def pack(message: ToChild | ToWorker) -> bytes:
-    """A message as it travels."""
+    """Encode a message with its length prefix."""
     data = _encode(message)
     return len(data).to_bytes(_HEAD, "big") + data
 
 
 class Stream(Generic[T]):
-    """Makes messages of the bytes that come."""
+    """Decodes messages from received bytes."""
 
     def __init__(self, decoder: msgspec.msgpack.Decoder[T]) -> None:
         self._decode = decoder.decode
-        self._held = b""
+        self._buffer = b""
 
     def feed(self, data: bytes) -> Iterator[T]:
-        """The messages that are complete with these bytes; DecodeError at the first that is none."""
-        data = self._held + data if self._held else data
+        """Yield the messages that these bytes complete; raise DecodeError at the first invalid one."""
+        data = self._buffer + data if self._buffer else data
         start = 0
         while (end := start + _HEAD + _size(data, start)) <= len(data):
             yield self._decode(data[start + _HEAD : end])
             start = end
-        self._held = data[start:]
+        self._buffer = data[start:]
 
 
 def _size(data: bytes, start: int) -> int:
     size = int.from_bytes(data[start : start + _HEAD], "big")
-    if size > _LARGEST:  # what a handler writes here by mistake reads as a very large number
-        raise msgspec.DecodeError(f"a message of {size} bytes")
+    if size > _LARGEST:  # a handler's stray output, read as a length, is a very large number
+        raise msgspec.DecodeError(f"message too large: {size} bytes")
     return size

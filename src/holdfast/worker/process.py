@@ -1,8 +1,8 @@
-"""One child process as its worker sees it: started, spoken to, listened to, and ended.
+"""One child process of a worker: starting it, exchanging messages with it, and ending it.
 
-All of it happens on the event loop's thread, also the start: Linux ties a child to the thread that started it. Only
-the wait for its end has a thread of its own, and leaves the reaping to the loop: while nobody has reaped the child,
-its number belongs to it and a signal cannot reach a stranger.
+Everything runs on the event loop's thread, because Linux ties a child to the thread that started it. Only the wait for
+its exit has a separate thread, which leaves the reaping to the loop: until the child is reaped its process id cannot be
+reused, so a signal cannot reach another process.
 """
 
 from __future__ import annotations
@@ -29,26 +29,26 @@ BOOT = (
     "import sys; path, *numbers = sys.argv[1:]; del sys.argv[1:]; sys.path[:] = path.splitlines(); "
     "from holdfast.worker.child import main; main(*map(int, numbers))"
 )
-LEAVE_WITHIN = 5.0  # what a child that was told to leave may take for its own clearing up
+LEAVE_WITHIN = 5.0  # seconds a leaving child may take to clean up
 OUTPUT_KEPT = 8192
 _CHUNK = 1 << 16
 _MOST_CHUNKS = 64
 
 
 class Process:
-    """A child process. `call` is the job it runs, `known` are the tasks it has imported; when it is `leaving` it ends
-    by itself and its place among the worker's processes is free; when it is `ending` its end is near."""
+    """A child process. `call` is the job it runs, `known` are the tasks it has imported. A `leaving` child exits by
+    itself and has given up its place in the pool; an `ending` one is killed if it does not exit in time."""
 
     def __init__(
-        self, setup: bytes, hear: Callable[[Process, ToWorker], None], ended: Callable[[Process, str], None]
+        self, setup: bytes, on_message: Callable[[Process, ToWorker], None], on_end: Callable[[Process, str], None]
     ) -> None:
         self.call: ProcessCall | None = None
         self.known: set[str] = set()
         self._tenants: set[str | None] = set()
         self.answered = self.leaving = self.ending = self.garbled = False
         self._loop = asyncio.get_running_loop()
-        self._hear = hear
-        self._ended = ended
+        self._on_message = on_message
+        self._on_end = on_end
         self._stream = Stream(in_worker)
         self._unsent = bytearray()
         self._writing = False
@@ -61,7 +61,7 @@ class Process:
         except (
             OSError,
             RuntimeError,
-        ):  # no more descriptors, processes or threads; a child that did start ends by itself
+        ):  # out of descriptors, processes or threads; a child that did start exits by itself
             self._ours.close()
             raise
         self.send(setup)
@@ -71,34 +71,34 @@ class Process:
         return self._popen.pid
 
     def send(self, data: bytes) -> None:
-        """Sends now what the child takes now, and the rest when it takes more."""
+        """Send what the socket accepts now, and the rest when it accepts more."""
         self._unsent += data
         if not self._writing:
             self._push()
 
     def leave(self) -> None:
-        """Tells an idle child to end."""
+        """Ask an idle child to exit."""
         self.send(pack(Leave()))
         self.end_within(LEAVE_WITHIN)
 
     def terminate(self, grace: float) -> None:
-        """Asks the child and all that it started to end, and ends them after the grace time."""
+        """Send SIGTERM to the child and its descendants, and kill them after the grace time."""
         self._signal(signal.SIGTERM)
         self.end_within(grace)
 
     def end_within(self, seconds: float) -> None:
-        """Leaves the child this much time to end by itself."""
+        """Kill the child unless it exits within this time."""
         self.ending = True
         self._ours.callback(self._loop.call_later(seconds, self.kill).cancel)
 
     def kill(self) -> None:
-        """Ends the child and all that it started."""
+        """Kill the child and its descendants."""
         self.ending = True
         self._signal(signal.SIGKILL)
 
     def has_unread(self) -> bool:
-        """Whether the child has not read the last that was sent. The worker keeps the child's end of the socket open
-        too, so that this can still be told when the child is gone."""
+        """Return whether the child has not read the last message. The worker keeps the child's end of the socket open,
+        so this works after the child has exited."""
         with contextlib.suppress(BlockingIOError):
             return bool(self._unsent or self._childs.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT))
         return False
@@ -108,16 +108,15 @@ class Process:
         return self._tenants <= {tenant}
 
     def begin(self, tenant: str | None) -> None:
-        """Another job begins: what earlier ones wrote is not its own."""
+        """Begin another job: discard the output of earlier ones."""
         if self._tenants:
             self._read_all()
         self._tail.clear()
         self._tenants.add(tenant)
 
     def output(self) -> str:
-        """The end of what was written since the job began. A thread that an earlier job has left behind may write at
-        any time, so nothing is kept of a child that has run jobs of several tenants; the worker's own standard error
-        has all of it."""
+        """Return the end of the output since the job began. It is empty for a child that has run jobs of several
+        tenants, because a thread of an earlier job may still write. The worker's standard error has all output."""
         self._read_all()
         return self._tail.decode("utf-8", "backslashreplace") if len(self._tenants) <= 1 else ""
 
@@ -127,7 +126,7 @@ class Process:
                 break
 
     def how_it_ended(self) -> str:
-        """For people: the exit code or the signal."""
+        """Describe the exit code or the signal."""
         code = self._popen.returncode
         if self.garbled:
             return "broke the line to its worker and was killed"
@@ -153,7 +152,7 @@ class Process:
         )  # fmt: skip
 
     def _pipe(self, theirs: contextlib.ExitStack, *, reading: bool = False) -> tuple[int, int]:
-        """A pipe as their end and ours; which of them reads is ours to say."""
+        """Return a pipe as (their end, our end); with reading, ours is the read end."""
         ends = os.pipe()
         their, our = ends[::-1] if reading else ends
         theirs.callback(os.close, their)
@@ -174,7 +173,7 @@ class Process:
             del self._unsent[: self._socket.send(self._unsent)]
         except BlockingIOError:
             pass
-        except OSError:  # the handler has shut it
+        except OSError:  # the handler has closed it
             self._unsent.clear()
             self._distrust()
         if self._unsent and not self._writing:
@@ -184,17 +183,17 @@ class Process:
         self._writing = bool(self._unsent)
 
     def _read(self) -> bool:
-        """Takes up what the child says; answers whether there may be more."""
+        """Handle the child's messages; return whether there may be more."""
         try:
             data = self._socket.recv(_CHUNK)
         except BlockingIOError:
             return False
         try:
             for message in self._stream.feed(data):
-                self._hear(self, message)
+                self._on_message(self, message)
         except msgspec.DecodeError:
             data = b""
-        if not data:  # or the handler has shut it
+        if not data:  # invalid data, or the handler has closed the socket
             self._distrust()
         return bool(data)
 
@@ -221,21 +220,21 @@ class Process:
                 os.killpg(self.pid, number)
 
     def _await_end(self) -> None:
-        """In a thread. Where the system cannot wait without reaping, the loop finds the child already reaped."""
+        """Wait for the exit; runs in a thread. Without os.waitid() the wait itself reaps the child."""
         with contextlib.suppress(ChildProcessError):
             if hasattr(os, "waitid"):
                 os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
             else:
                 self._popen.wait()
-        with contextlib.suppress(RuntimeError):  # the loop is closed, and this process at its end
+        with contextlib.suppress(RuntimeError):  # the loop is closed: this process exits
             self._loop.call_soon_threadsafe(self._end)
 
     def _end(self) -> None:
-        self._signal(signal.SIGKILL)  # meant for what it started and left behind
+        self._signal(signal.SIGKILL)  # for processes that it left behind
         self._popen.wait()
         while self._read():
             pass
-        self._ended(self, self.output())
+        self._on_end(self, self.output())
         self._ours.close()
 
 

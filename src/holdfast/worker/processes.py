@@ -1,7 +1,7 @@
-"""The child processes of a worker: started when first needed, reused, replaced when they have run enough or died.
+"""The pool of a worker's child processes: started on demand, reused, and replaced when they are worn out or dead.
 
-A job waits here until a child is free, and a child that answers gets the next job at once, before anything else is done
-with its answer. One job at a time goes to a child, so when one dies or is killed, that job fails and no other.
+A job waits here until a child is free. A child that returns a result gets the next job before the result is processed.
+A child runs one job at a time, so its death fails that job and no other.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ from holdfast.worker.process import LEAVE_WITHIN, OUTPUT_KEPT, Process
 
 log = logs.get("process")
 CANCEL_GRACE = 5.0
-START_WITHIN = 300.0  # imports take their time, but not for ever when the task has a timeout
+START_WITHIN = 300.0  # seconds for imports, when the task has a timeout
 STOP_WITHIN = 2.0
-LATE_START = 0.05  # seconds after its claim: then the start is stored apart
+LATE_START = 0.05  # seconds after the claim from which the start is stored separately
 Told = tuple[Outcome | Exception | None, str]
-"""What came of a job: an outcome or an error, and what it wrote if it failed."""
+"""The result of a job: an outcome or an error, and the output of a failed job."""
 
 
 class ProcessDied(Exception):
-    """The child process ended, or could not be started, before it had answered."""
+    """The child process ended before it returned a result, or could not be started."""
 
     code = "PROCESS_DIED"
 
 
 class ProcessCall:
-    """One job on its way through a child process."""
+    """One call of a job's handler in a child process."""
 
     __slots__ = ("carried", "future", "job", "number", "process", "report", "started", "task", "timer")
 
@@ -67,7 +67,7 @@ class ProcessCall:
         self.timer: asyncio.TimerHandle | None = None
 
     def again(self) -> ProcessCall:
-        """The same call, to be given to another process."""
+        """Detach this call from its process, so that another can run it."""
         if self.timer is not None:
             self.timer.cancel()
         if self.process is not None:
@@ -75,18 +75,18 @@ class ProcessCall:
             self.process = None
         return self
 
-    def settle(self, told: Outcome | Exception | None, output: str = "") -> None:
-        """Ends the wait for this job."""
+    def settle(self, result: Outcome | Exception | None, output: str = "") -> None:
+        """Complete the call with a result."""
         self.again()
         if not self.future.done():
-            self.future.set_result((told, clean(scrub(output), OUTPUT_KEPT) if output else ""))
+            self.future.set_result((result, clean(scrub(output), OUTPUT_KEPT) if output else ""))
 
 
 class Processes:
-    """The pool. `at_once` says whether the worker waits no longer for what runs."""
+    """The pool. `at_once` returns whether the worker has stopped waiting for running jobs."""
 
     def __init__(self, settings: Settings, at_once: Callable[[], bool]) -> None:
-        self.on_late_start: Callable[[Job], None] = lambda job: None  # one that had to wait for a child
+        self.on_late_start: Callable[[Job], None] = lambda job: None  # the job waited for a child
         self._settings = settings
         self._at_once = at_once
         level = logging.getLogger(logs.ROOT).getEffectiveLevel()
@@ -100,45 +100,45 @@ class Processes:
         self._gone = asyncio.Event()
 
     async def run(self, task: Task[Any, Any], job: Job, report: Report, carried: dict[str, str] | None = None) -> Told:
-        """What came of one job in a child process; `report` takes its progress, `carried` is for middleware there.
-        Canceled, it ends the child: at once when somebody else may have the job or the worker cannot wait, else it is
-        asked to and has a grace time."""
+        """Run one job in a child process and return its result. `report` receives progress, `carried` is passed to
+        middleware in the child. Cancellation ends the child: at once if the lease is lost or the worker stops at once,
+        otherwise with a grace time."""
         if self._stopped:
             return Outcome(job.id, job.lease.token, "released"), ""
         call = ProcessCall(task, job, report, carried, asyncio.get_running_loop().create_future())
         self._waiting.append(call)
-        self._hand_out()
+        self._assign()
         try:
             return await call.future
         except asyncio.CancelledError:
             if job.canceled and call.process is not None and not (job.lease.lost or self._at_once()):
-                return await self._ask_to_end(call, call.process)
+                return await self._terminate(call, call.process)
             self._abandon(call)
             raise
 
-    async def _ask_to_end(self, call: ProcessCall, process: Process) -> Told:
-        """Somebody wants the job canceled. It is the child's until that has ended, by itself or killed after the grace
-        time: nothing else of the same key may start before, and an answer that it still gives counts."""
-        call.future = asyncio.get_running_loop().create_future()  # the last one was canceled with its waiter
+    async def _terminate(self, call: ProcessCall, process: Process) -> Told:
+        """Terminate the child of a canceled job and wait for its end. Until then no other job of the same key may
+        start, and a result that the child still returns counts."""
+        call.future = asyncio.get_running_loop().create_future()  # the previous one was canceled with its waiter
         process.terminate(CANCEL_GRACE)
         try:
-            told = await call.future
+            result = await call.future
         except asyncio.CancelledError:
             self._abandon(call)
             raise
-        if isinstance(told[0], Exception):
+        if isinstance(result[0], Exception):
             raise asyncio.CancelledError
-        return told
+        return result
 
     def give_back(self) -> None:
-        """Releases the jobs that have not started and takes no more."""
+        """Release the jobs that have not started, and take no more."""
         self._stopped = True
         while self._waiting:
             call = self._waiting.popleft()
             call.settle(Outcome(call.job.id, call.job.lease.token, "released"))
 
     async def close(self, *, at_once: bool) -> None:
-        """Ends every child; those that are idle may clear up first, unless it has to be at once."""
+        """End every child; unless at_once, idle children may clean up first."""
         self.give_back()
         for process in list(self._all):
             if process in self._idle and not at_once:
@@ -150,7 +150,7 @@ class Processes:
         await self._wait_for_end(STOP_WITHIN)
 
     def kill(self) -> None:
-        """Kills every child."""
+        """Kill every child."""
         for process in list(self._all):
             process.kill()
 
@@ -161,8 +161,8 @@ class Processes:
                     self._gone.clear()
                     await self._gone.wait()
 
-    def _hand_out(self) -> None:
-        """Gives waiting jobs to children that are idle or may be started."""
+    def _assign(self) -> None:
+        """Assign waiting jobs to idle children, and to new ones while the pool has places."""
         while self._waiting and (self._idle or self._places > 0):
             call = self._waiting.popleft()
             if self._idle:
@@ -171,7 +171,7 @@ class Processes:
                 self._start(call)
 
     def _take_idle(self, tenant: str | None) -> Process:
-        """Take an idle child: one that has run jobs of this tenant alone, whose output can be kept, or the last."""
+        """Take an idle child, preferably one that has run jobs of this tenant only: its output can be kept."""
         for place in reversed(range(len(self._idle))):
             if self._idle[place].runs_only(tenant):
                 return self._idle.pop(place)
@@ -179,7 +179,7 @@ class Processes:
 
     def _start(self, call: ProcessCall) -> None:
         try:
-            process = Process(self._setup, self._hear, self._ended)
+            process = Process(self._setup, self._on_message, self._ended)
         except (OSError, RuntimeError) as error:
             call.settle(ProcessDied(f"a child process for task {call.task.name!r} could not be started: {error}"))
             return
@@ -206,19 +206,19 @@ class Processes:
             self._set_timer(call, START_WITHIN)
 
     def _note_start(self, call: ProcessCall) -> None:
-        """The child has the job: what it waited for one, and for imports, is no part of its run."""
+        """Count the run from now: waiting for a child and for imports is no part of it."""
         now = monotonic()
         waited, call.job.started = now - call.job.started, now
         if waited > LATE_START:
             self.on_late_start(call.job)
 
-    def _hear(self, process: Process, message: ToWorker) -> None:
+    def _on_message(self, process: Process, message: ToWorker) -> None:
         call = process.call
         if isinstance(message, Done):
             if call is not None and message.number == call.number:
                 self._done(process, call, message)
             elif process.ending and not process.leaving:  # it outlived its cancellation
-                self._retire(process, "its job was given up")
+                self._retire(process, "its job was abandoned")
                 process.leave()
         elif call is None or message.number != call.number:
             return
@@ -247,10 +247,10 @@ class Processes:
             self._idle.append(process)
         else:
             self._retire(process, done.leaving)
-        self._hand_out()
+        self._assign()
 
     def _retire(self, process: Process, why: str) -> None:
-        """Another may be started in its place, while it ends by itself."""
+        """Free the child's place in the pool while it ends by itself."""
         logs.event(log, logging.INFO, "process replaced", pid=process.pid, why=why)
         process.leaving = True
         process.end_within(LEAVE_WITHIN)
@@ -292,7 +292,7 @@ class Processes:
         else:
             self._died(process, call, output)
         self._gone.set()
-        self._hand_out()
+        self._assign()
 
     def _died(self, process: Process, call: ProcessCall, output: str) -> None:
         where = "while running the job"
@@ -300,13 +300,13 @@ class Processes:
             where = f"before the job started, while importing {call.task.module!r}"
         memory = self._settings.process_memory
         limit = f"; it may use {memory} MB (process_memory)" if memory else ""
-        # What happened comes first: lists cut the end off.
+        # The cause comes first: lists truncate the message.
         call.settle(ProcessDied(f"{process.how_it_ended()} {where} ({_whose(call)}){limit}"), output)
 
 
-def _log_again(told: Logged) -> None:
-    """A line of a child's, in the worker's log."""
-    logs.event(logging.getLogger(told.name), told.level, told.text, **json.loads(told.fields))
+def _log_again(line: Logged) -> None:
+    """Log a line of a child in the worker's log."""
+    logs.event(logging.getLogger(line.name), line.level, line.text, **json.loads(line.fields))
 
 
 def _whose(call: ProcessCall) -> str:
@@ -314,5 +314,5 @@ def _whose(call: ProcessCall) -> str:
 
 
 def _cpus() -> int:
-    """The processors this process may use."""
+    """Return the number of CPUs this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

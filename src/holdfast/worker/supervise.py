@@ -1,13 +1,13 @@
-"""Keeps worker processes running: starts them, replaces those that end, and stops them together.
+"""Supervise worker processes: start them, replace those that end, and stop them together.
 
-Each child holds one end of a socket as its standard input, and this process the other. When this process goes,
-however it goes, the kernel closes its end, and a child whose input is at its end stops as if it had been told to.
-The children have sessions of their own, so that Ctrl-C in a terminal reaches them once: through here.
+Each child has one end of a socket as its standard input, and this process the other. When this process dies, the kernel
+closes its end, and a child stops at end of input as it does on SIGTERM. The children have their own sessions, so Ctrl-C
+in a terminal reaches them once, through this process.
 
-Through the same socket a child says who it is and that its event loop beats. One that was silent for longer than its
-`loop_timeout` is ended, by SIGTERM and then by SIGKILL. Usually such a child ends itself before (beat.py); what is left
-to this process is a handler that holds the interpreter's lock, or a child that was stopped. When a child has ended,
-and only then, what it still holds is given back at once: no lease has to run out.
+Through the same socket a child sends its worker id and the beats of its event loop. A child that is silent for longer
+than its `loop_timeout` gets SIGTERM and then SIGKILL. Usually such a child ends itself first (beat.py). This process
+handles the rest: a handler that holds the GIL, or a child that was stopped. Once a child has ended, its jobs are
+reclaimed at once, without waiting for its leases to expire.
 """
 
 from __future__ import annotations
@@ -31,36 +31,36 @@ from holdfast.settings import Settings
 from holdfast.telemetry import logs
 
 log = logs.get("supervise")
-BROKEN = 2  # the exit code of a worker whose setup is wrong: starting it again cannot help
+BROKEN = 2  # exit code of a worker that is configured wrongly: a restart cannot help
 FIRST_PAUSE = 0.5
 LONGEST_PAUSE = 30.0
-SOUND_AFTER = 30.0  # a child that ran for so long was sound, and the pauses start anew
+SOUND_AFTER = 30.0  # seconds after which a running child resets the backoff
 KILL_AFTER_ASKED = 2
-LOOK_EVERY = 0.5  # seconds between looks at a child's beats
-PATIENCE = 2.0  # seconds beyond its loop_timeout in which a child ends by itself, and then after SIGTERM
-LAST_WORDS = 0.1  # seconds: what a child said last is here, but programs that it started may hold its end open
-GIVE_BACK_AGAIN = 1.0  # seconds: a claim that was under way when the child ended may be there only now
-_NEEDED = ("schema", "pooler", "connect_timeout", "call_timeout")  # settings, to reach the child's database
+LOOK_EVERY = 0.5  # seconds between checks of a child's beats
+PATIENCE = 2.0  # seconds a child has beyond its loop_timeout, and again after SIGTERM
+LAST_WORDS = 0.1  # seconds to read a dead child's last messages; its descendants may keep the socket open
+GIVE_BACK_AGAIN = 1.0  # seconds until the second reclaim: a claim may commit after the child has ended
+_NEEDED = ("schema", "pooler", "connect_timeout", "call_timeout")  # settings for the child's database
 _BEATS_EVERY = 0.5
 
 
 class Supervisor:
-    """Runs `processes` copies of a command until told to stop.
+    """Runs `processes` copies of a command until stopped.
 
-    With `reload`, a child that ends by itself is started again when `reload()` says that something changed,
-    not before: a mistake in the code does not go away by itself.
+    With `reload`, a child that ends by itself is started again only when `reload()` is called: an error in the code
+    persists until a file changes.
     """
 
     def __init__(self, command: Sequence[str], processes: int, *, reload: bool = False) -> None:
         self._command = command
         self._reload = reload
-        self._asked = 0
+        self._stop_requests = 0
         self._children: dict[int, Process] = {}
         self._stirred = [asyncio.Event() for _ in range(processes)]
         self._giving_back: set[asyncio.Task[None]] = set()
 
     async def run(self) -> int:
-        """Works until every child is gone; answers with the exit code."""
+        """Run until every child has ended; return the exit code."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop)
@@ -70,15 +70,16 @@ class Supervisor:
         return code
 
     def stop(self) -> None:
-        """First: the children finish what they run. Second: they give it back. Third: they are killed."""
-        self._asked += 1
-        self._tell(signal.SIGKILL if self._asked > KILL_AFTER_ASKED else signal.SIGTERM)
+        """Stop the children. At the first call they finish their jobs, at the second they release them, and at the
+        third they are killed."""
+        self._stop_requests += 1
+        self._signal(signal.SIGKILL if self._stop_requests > KILL_AFTER_ASKED else signal.SIGTERM)
 
     def reload(self) -> None:
-        """Starts every child anew, once what it runs has ended."""
-        self._tell(signal.SIGTERM)
+        """Restart every child once its running jobs have ended."""
+        self._signal(signal.SIGTERM)
 
-    def _tell(self, number: int) -> None:
+    def _signal(self, number: int) -> None:
         for event in self._stirred:
             event.set()
         for child in self._children.values():
@@ -86,12 +87,12 @@ class Supervisor:
                 child.send_signal(number)
 
     async def _keep(self, place: int) -> int:
-        """Keeps one child running; answers with the exit code for its part."""
+        """Keep one child running; return its share of the exit code."""
         pause = FIRST_PAUSE
         while True:
             began = time.monotonic()
             code = await self._run_child(place)
-            if self._asked:
+            if self._stop_requests:
                 return 0 if code in (0, -signal.SIGTERM) else 1
             if code == BROKEN and not self._reload:
                 self.stop()
@@ -101,7 +102,7 @@ class Supervisor:
             if not self._stirred[place].is_set():
                 await self._wait(place, code, None if self._reload else pause)
                 pause = min(pause * 2, LONGEST_PAUSE)
-            if self._asked:
+            if self._stop_requests:
                 return 0
             self._stirred[place].clear()
 
@@ -112,18 +113,19 @@ class Supervisor:
             theirs.close()
             self._children[place] = child
             logs.event(log, logging.INFO, "process started", process=place + 1, pid=child.pid)
-            if self._asked:  # told to stop while it was being started
+            if self._stop_requests:  # stop() was called during the start
                 child.terminate()
             reader, writer = await asyncio.open_connection(sock=ours)
             about = About()
-            hearing = [asyncio.create_task(_hear(reader, about)), asyncio.create_task(_end_if_silent(child, about))]
+            reading = asyncio.create_task(_read_messages(reader, about))
+            watching = asyncio.create_task(_end_if_silent(child, about))
             try:
                 code = await child.wait()
                 del self._children[place]
-                await asyncio.wait(hearing[:1], timeout=LAST_WORDS)
+                await asyncio.wait({reading}, timeout=LAST_WORDS)
             finally:
-                for task in hearing:
-                    task.cancel()
+                reading.cancel()
+                watching.cancel()
                 writer.close()
         if about.worker is not None:
             giving_back = asyncio.create_task(_give_back(about))
@@ -132,7 +134,7 @@ class Supervisor:
         return code
 
     async def _wait(self, place: int, code: int, seconds: float | None) -> None:
-        """Waits before a restart, for so long or until something has changed."""
+        """Wait before a restart, until the time has passed or `stop()` or `reload()` is called."""
         again = "when a file changes" if seconds is None else f"in {seconds:g} s"
         logs.event(log, logging.WARNING, "process ended by itself", process=place + 1, code=code, again=again)
         with contextlib.suppress(TimeoutError):
@@ -141,16 +143,16 @@ class Supervisor:
 
 
 class About:
-    """What a supervisor knows of a child: the worker it is, where its leases are, and how long it was silent."""
+    """A supervisor's state for a child: its worker id, how to reach its database, and how long it was silent."""
 
     def __init__(self) -> None:
-        self.worker: str | None = None  # None: nothing is to be given back
+        self.worker: str | None = None  # None: there is nothing to reclaim
         self.settings: dict[str, Any] = {}
-        self.longest = 0.0  # seconds it may be silent; 0 is for ever
+        self.longest = 0.0  # seconds it may be silent; 0 means no limit
         self.silent = 0.0
 
 
-async def _hear(reader: asyncio.StreamReader, about: About) -> None:
+async def _read_messages(reader: asyncio.StreamReader, about: About) -> None:
     with contextlib.suppress(OSError, ValueError):
         while line := await reader.readline():
             about.silent = 0.0
@@ -165,7 +167,7 @@ async def _hear(reader: asyncio.StreamReader, about: About) -> None:
 
 
 async def _end_if_silent(child: Process, about: About) -> None:
-    """Ends a child whose event loop does not beat. Counted in short steps: while the machine slept, nobody beat."""
+    """End a child whose event loop does not beat. Short steps leave out time when the machine slept."""
     while not (about.longest and about.silent > about.longest + PATIENCE):
         await asyncio.sleep(LOOK_EVERY)
         about.silent += LOOK_EVERY
@@ -179,7 +181,7 @@ async def _end_if_silent(child: Process, about: About) -> None:
 
 
 async def _give_back(about: About) -> None:
-    """Gives back what a child held that has ended. If it fails, its leases run out."""
+    """Reclaim the jobs of a child that has ended. If this fails, its leases expire."""
     for pause in (GIVE_BACK_AGAIN, 0.0):
         try:
             jobs = await asyncio.to_thread(_reclaim, about)
@@ -192,7 +194,7 @@ async def _give_back(about: About) -> None:
 
 
 def _reclaim(about: About) -> int:
-    from holdfast.store.calls import Calls  # a supervisor whose children live needs no database
+    from holdfast.store.calls import Calls  # imported late: a supervisor seldom needs the database
     from holdfast.store.session import ThreadSession
 
     session = ThreadSession(Settings(**about.settings), "supervisor")
@@ -210,45 +212,45 @@ class Lifeline:
         self._beat_at = 0.0
 
     def enter(self, worker: str, settings: Settings) -> None:
-        """Say which worker this process is and where its leases are, before the database knows the worker."""
+        """Send the worker id and how to reach its database; called before the worker is registered there."""
         from holdfast.store.connect import server_dsn
 
-        reach = {name: getattr(settings, name) for name in _NEEDED} | {"dsn": server_dsn(settings)}
-        self._say({"worker": worker, "settings": reach})
+        connection = {name: getattr(settings, name) for name in _NEEDED} | {"dsn": server_dsn(settings)}
+        self._send({"worker": worker, "settings": connection})
 
     def watch(self, loop_timeout: float) -> None:
-        """Say that beats follow, and how long a silence may last."""
-        self._say({"longest": loop_timeout})
+        """Announce beats, and how long a silence may last."""
+        self._send({"longest": loop_timeout})
 
     def beat(self) -> None:
-        """Say that the event loop runs."""
+        """Report that the event loop runs."""
         if (now := time.monotonic()) - self._beat_at >= _BEATS_EVERY:
             self._beat_at = now
-            self._say({})
+            self._send({})
 
     def leave(self, holds: bool) -> None:
-        """Say that the worker has stopped, and whether it still holds leases."""
-        self._say({"holds": holds})
+        """Report that the worker has stopped, and whether it still holds leases."""
+        self._send({"holds": holds})
 
-    def _say(self, message: dict[str, Any]) -> None:
+    def _send(self, message: dict[str, Any]) -> None:
         with contextlib.suppress(OSError):
             self._socket.send(json.dumps(message).encode() + b"\n", socket.MSG_DONTWAIT)
 
 
 def stop_at_end_of_input() -> Lifeline | None:
-    """In a child: stops this process, as SIGTERM does, when its input ends because the parent is gone. Returns the way
-    to the supervisor, where the input is one."""
+    """In a child: send SIGTERM to this process when its input ends, because the parent is gone. Return the connection
+    to the supervisor, if the input is a socket."""
     threading.Thread(target=_wait_for_end, name="holdfast-parent", daemon=True).start()
     try:
         lifeline = Lifeline()
-    except OSError:  # a pipe, say: started by hand
+    except OSError:  # not a socket: started without a supervisor
         return None
     faulthandler.register(signal.SIGUSR2, all_threads=True)  # the signal may reach any thread
     return lifeline
 
 
 def _wait_for_end() -> None:
-    # Not through sys.stdin: its lock, held by a daemon thread, would break the end of the interpreter.
+    # Not sys.stdin: a daemon thread that holds its lock breaks the interpreter's shutdown.
     with contextlib.suppress(OSError):
         while os.read(0, 1024):
             pass

@@ -1,8 +1,8 @@
-"""Threads for sync handlers, one per slot at most, started when first needed.
+"""Threads for sync handlers, at most one per slot, started on demand.
 
-The standard pool spends more on a call than the rest of the worker does: a lock and a condition for its future, another
-future on the loop, and a wake-up of the loop for each. Here a call is one object and one future, and calls that end
-while the loop is busy are taken up together.
+The standard pool costs more per call than the rest of the worker: a lock and a condition for its future, a second
+future on the loop, and a wake-up of the loop. Here a call is one object and one future, and calls that end while the
+loop is busy share one wake-up.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 
 class ThreadCall:
-    """One call in a thread; `future` is done when it has ended, and may be canceled by whoever waits for it."""
+    """One call in a thread; `future` is done when it has ended, and its waiter may cancel it."""
 
     __slots__ = ("_args", "_error", "_function", "_kwargs", "_result", "ended", "future", "outlasted")
 
@@ -32,7 +32,7 @@ class ThreadCall:
         self.outlasted: asyncio.Future[None] | None = None
 
     def run(self) -> None:
-        """In the thread."""
+        """Call the function; runs in the thread."""
         try:
             self._result = self._function(*self._args, **self._kwargs)
         except BaseException as error:
@@ -40,38 +40,38 @@ class ThreadCall:
         self.ended = True
 
     def result(self) -> Any:
-        """What the function returned or raised."""
-        error, self._error = self._error, None  # the error's traceback leads back here
+        """Return or raise what the function returned or raised."""
+        error, self._error = self._error, None  # avoids a cycle: the error's traceback refers to this call
         if error is not None:
             raise error
         return self._result
 
     def left_behind(self) -> asyncio.Future[None] | None:
-        """For one who waits no more: a future of the thread's end, None when it has ended."""
+        """Return a future of the thread's end, for a caller that stops waiting; None if it has ended."""
         if not self.ended:
             self.outlasted = asyncio.get_running_loop().create_future()
         return self.outlasted
 
     def tell(self) -> None:
-        """On the loop, when it has ended."""
+        """Complete the futures; runs on the loop after the call has ended."""
         for future in (self.future, self.outlasted):
             if future is not None and not future.done():
                 future.set_result(None)
 
 
 class Threads:
-    """The pool of one worker. Everything but `_serve` happens on the event loop."""
+    """The pool of one worker. Everything but `_serve` runs on the event loop."""
 
     def __init__(self, name: str) -> None:
         self._name = name
         self._calls: queue.SimpleQueue[ThreadCall | None] = queue.SimpleQueue()
         self._ended: deque[ThreadCall] = deque()
-        self._told = False
+        self._collect_pending = False  # whether _collect is scheduled on the loop
         self._busy = 0
         self._number = 0
 
     def start(self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> ThreadCall:
-        """Calls the function in a thread that is free, or in a new one."""
+        """Call the function in a free thread, or in a new one."""
         call = ThreadCall(function, args, kwargs)
         if self._busy == self._number:
             loop = asyncio.get_running_loop()
@@ -82,7 +82,7 @@ class Threads:
         return call
 
     def shutdown(self) -> None:
-        """Ends the threads that are free, and the others when their call has ended; what has not begun never will."""
+        """Drop calls that have not started, and end each thread after its current call."""
         with contextlib.suppress(queue.Empty):
             while True:
                 self._calls.get_nowait()
@@ -93,14 +93,14 @@ class Threads:
         while (call := self._calls.get()) is not None:
             call.run()
             self._ended.append(call)
-            del call  # a free thread holds on to nothing
-            if not self._told:
-                self._told = True
-                with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
+            del call  # a free thread keeps no references
+            if not self._collect_pending:
+                self._collect_pending = True
+                with contextlib.suppress(RuntimeError):  # the loop is closed
                     loop.call_soon_threadsafe(self._collect)
 
     def _collect(self) -> None:
-        self._told = False  # first: what ends from now on is told again
+        self._collect_pending = False  # first: a call that ends from now on schedules another run
         while self._ended:
             self._busy -= 1
             self._ended.popleft().tell()

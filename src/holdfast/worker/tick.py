@@ -1,5 +1,7 @@
-"""One bounded pass: claim so many jobs, fairly, run them, wait for their ends, and go. For cron, serverless functions
-and whoever has no place for a worker. Many at once are safe: each is a worker like any other, and claims as one does.
+"""One bounded pass: claim a number of jobs fairly, run them, wait for their outcomes, and return.
+
+It is meant for cron, serverless functions, and hosts without a long-running worker. Concurrent passes are safe, because
+each claims as a worker does.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from holdfast.worker.loop import Worker
 
 
 class Pass(Claimer):
-    """Claims once round the lanes, and again while slots come free, until there is no more or it is enough."""
+    """Claims in ring order while slots come free, until no job is due or the bound is reached."""
 
     def __init__(self, *args: Any, max_jobs: int, per_tenant: int, upkeep: Upkeep) -> None:
         super().__init__(*args)
@@ -30,11 +32,11 @@ class Pass(Claimer):
         self._per_tenant = per_tenant
         self._upkeep = upkeep
         self.served: Counter[str] = Counter()
-        self.depth: int | None = None  # jobs that wait when the pass begins
+        self.depth: int | None = None  # jobs waiting when the pass begins
 
     async def run_until_idle(self, finisher: Finisher) -> None:
-        """The pass, from the upkeep that is due to the last end."""
-        self.wants_room = self._settings.concurrency  # every job that ends stirs
+        """Run the pass: the upkeep that is due, the claims, and the last outcome."""
+        self.wants_room = self._settings.concurrency  # every job that ends wakes the claim loop
         await self._upkeep.once()
         self.depth = await self.session.run(TelemetryCalls(self._calls.schema).count_waiting(self._queues))
         patience = 50
@@ -44,7 +46,7 @@ class Pass(Claimer):
             if free > 0 and not await self._take(free):
                 if not self._info.more and (self.contention == before or patience <= 0):
                     break
-                patience -= 1  # another claim had the ring for a moment
+                patience -= 1  # another claim held the ring
                 await self._wait(0.02)
             if self._hand.held >= self._settings.concurrency:
                 await self._wait(self._settings.poll)
@@ -53,7 +55,7 @@ class Pass(Claimer):
         await finisher.drained()
 
     async def _take(self, free: int) -> int:
-        """One claim; jobs under limits only as many as can start at once. Answers how many it found."""
+        """Claim once, jobs under limits only up to the free slots; return the number of jobs found."""
         began = time.monotonic()
         claimed = await self.session.run(self._calls.claim(
             self._worker, self._queues, self._max_jobs - self.claimed, self._settings.lease, None, False, free,
@@ -61,7 +63,7 @@ class Pass(Claimer):
         ))  # fmt: skip
         self.served.update(job.tenant or "" for job in claimed.jobs)
         self._take_up(claimed, began)
-        self._hand.release_slots(direct_waiting=False)  # a pass claims again by itself when slots come free
+        self._hand.release_slots(direct_waiting=False)  # a pass claims again when slots come free
         return len(claimed.jobs)
 
 
@@ -73,26 +75,26 @@ class TickWorker(Worker):
     def __init__(self, hf: Holdfast, max_jobs: int, per_tenant: int, **settings: Any) -> None:
         super().__init__(hf, **settings)
         if max_jobs < 1 or per_tenant < 1:
-            raise UsageError(f"a tick takes at least one job, got max_jobs={max_jobs} and per_tenant={per_tenant}")
+            raise UsageError(f"max_jobs and per_tenant must be at least 1, got {max_jobs} and {per_tenant}")
         self._bounds = {"max_jobs": max_jobs, "per_tenant": per_tenant}
-        self._patience = math.inf  # what was claimed is run in this pass, however long it waits for a slot
+        self._patience = math.inf  # claimed jobs run in this pass, however long they wait for a slot
 
     async def _enter(self) -> bool:
-        """Unlike a worker, it does not wait for a database that is away."""
+        """Register the worker; unlike a long-running one, fail if the database is unavailable."""
         await asyncio.to_thread(first_look, self.settings)
         return await super()._enter()
 
     def _build(self) -> None:
         super()._build()
-        given = (self.id, self.settings, self.claimer.session, self._hf.calls, self.hand, self.claimer.may_claim,
-                 self.finisher.sent)  # fmt: skip
+        arguments = (self.id, self.settings, self.claimer.session, self._hf.calls, self.hand, self.claimer.may_claim,
+                     self.finisher.sent)  # fmt: skip
         upkeep = Upkeep(self.id, self.settings, self._service, self._hf.calls)
-        self.claimer: Pass = Pass(*given, **self._bounds, upkeep=upkeep)
+        self.claimer: Pass = Pass(*arguments, **self._bounds, upkeep=upkeep)
         self.finisher.on_put_back = [self.claimer.stir]
         self.finisher.on_freed = self.claimer.freed
 
     async def tick(self, *, handle_signals: bool = False) -> Tick:
-        """Makes the pass and stores what it did."""
+        """Run the pass and store its counts."""
         began = time.monotonic()
         await self.run(until_idle=True, handle_signals=handle_signals)
         done = self.claimer
@@ -107,5 +109,5 @@ class TickWorker(Worker):
 
 
 async def tick(hf: Holdfast, max_jobs: int, per_tenant: int, **settings: Any) -> Tick:
-    """One bounded pass of an application's jobs."""
+    """Run one bounded pass of an application's jobs."""
     return await TickWorker(hf, max_jobs, per_tenant, **settings).tick()

@@ -1,7 +1,7 @@
-"""What a worker did, window by window: a log line, and a row of `ticks`.
+"""A worker's counts per time window: a log line, and a row of `ticks`.
 
-A window opens when the worker is seen to do something after a time of nothing, and the next opens where it ends. One
-in which nothing happened leaves no row, so an idle worker asks and writes nothing.
+A window opens with the first activity after an idle time, and the next opens where it ends. A window without activity
+is not stored, so an idle worker runs no queries for it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 log = logs.get("worker")
 LOGGED_EVERY = 10.0  # seconds, where no rows are written
-MOST_TENANTS = 100  # in one row; the others are counted together
+MOST_TENANTS = 100  # in one row; the rest is counted together
 OTHERS = "(others)"
 
 
@@ -45,7 +45,7 @@ class Windows:
         self._last = Counts()
 
     async def look(self) -> None:
-        """Opens a window when there is something to tell, and ends it when its time is over."""
+        """Open a window when the counts have changed, and end it when its time is over."""
         now, counts = time.monotonic(), self._worker.counts
         if not self.open:
             if counts == self._last:
@@ -58,7 +58,7 @@ class Windows:
             await self._end(counts)
 
     async def close(self) -> None:
-        """Ends the last window, when the worker stops."""
+        """End the last window when the worker stops."""
         if (counts := self._worker.counts) != self._last:
             await self._end(counts)
 
@@ -67,7 +67,7 @@ class Windows:
             try:
                 self.depth = await self._session.run(self.calls.count_waiting(self._queues))
             except HoldfastError:
-                self.depth = None  # counts for people: not worth a second try
+                self.depth = None  # for display only: not retried
 
     async def _end(self, counts: Counts) -> None:
         done, now = counts.since(self._last), time.monotonic()
@@ -76,9 +76,9 @@ class Windows:
             return
         tenants, self._worker.claimer.tenants = self._worker.claimer.tenants, Counter()
         if self._stored and not await self._store(done, tenants, now - self.since):
-            self._worker.claimer.tenants.update(tenants)  # the window goes on, until it can be stored
+            self._worker.claimer.tenants.update(tenants)  # the window continues until it can be stored
             return
-        self._tell(done, now - self.since)
+        self._log(done, now - self.since)
         self.since, self._last = now, counts
 
     async def _store(self, done: Counts, tenants: Counter[str | None], seconds: float) -> bool:
@@ -93,7 +93,7 @@ class Windows:
         self.depth = depth
         return True
 
-    def _tell(self, done: Counts, seconds: float) -> None:
+    def _log(self, done: Counts, seconds: float) -> None:
         worker = self._worker
         failures, worker.finisher.failures = worker.finisher.failures, Failures()
         logs.event(log, logging.INFO, worker.line, worker=worker.id, seconds=round(seconds, 1),
@@ -103,8 +103,8 @@ class Windows:
 
 
 def largest(tenants: Counter[str | None]) -> dict[str, int]:
-    """Jobs of each tenant, '' for those without one; of very many only the largest, and the rest together."""
-    kept = {name or "": jobs for name, jobs in tenants.most_common(MOST_TENANTS)}
+    """Return the jobs of each tenant, '' for none; beyond MOST_TENANTS only the largest, and the sum of the rest."""
+    counts = {name or "": jobs for name, jobs in tenants.most_common(MOST_TENANTS)}
     if len(tenants) > MOST_TENANTS:
-        kept[OTHERS] = kept.get(OTHERS, 0) + tenants.total() - sum(kept.values())
-    return kept
+        counts[OTHERS] = counts.get(OTHERS, 0) + tenants.total() - sum(counts.values())
+    return counts

@@ -1,4 +1,4 @@
-"""`manage.py holdfast_migrate`: brings Holdfast's schema to this release."""
+"""`manage.py holdfast_migrate`: update Holdfast's schema to this release."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Command(BaseCommand):
     help = "Creates or updates Holdfast's schema in the database of a backend of TASKS."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--backend", default="default", help="its alias in TASKS")
+        parser.add_argument("--backend", default="default", help="alias of the backend in TASKS")
 
     def handle(self, *, backend: str, **options: Any) -> None:
         try:

@@ -1,4 +1,4 @@
-"""`manage.py holdfast_worker`: runs this project's tasks."""
+"""`manage.py holdfast_worker`: run this project's tasks."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ class Command(BaseCommand):
     help = "Runs the tasks of a Holdfast backend until stopped. Every HOLDFAST_* setting applies."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--backend", default="default", help="its alias in TASKS")
+        parser.add_argument("--backend", default="default", help="alias of the backend in TASKS")
         parser.add_argument("--queues", help="queues to serve, separated by commas; default: the backend's QUEUES")
         parser.add_argument("--concurrency", type=int, help="tasks to run at once in each process")
         parser.add_argument("--processes", type=int, help="keep this many processes running")
