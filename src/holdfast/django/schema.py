@@ -16,15 +16,15 @@ from holdfast.store.migrate import migrate
 
 def set_up(using: str, **_: Any) -> None:
     """Update the schema of every backend that uses this database; a receiver of post_migrate."""
-    done = set()
+    schemas = set()
     for alias in task_backends:
         backend = task_backends[alias]
         if not isinstance(backend, HoldfastBackend) or not backend.migrates(using):
             continue
         settings = backend.settings_in(connections[using])
-        if settings.schema in done:
+        if settings.schema in schemas:
             continue
-        done.add(settings.schema)
+        schemas.add(settings.schema)
         try:
             if not look(settings).up_to_date:
                 migrate(settings)

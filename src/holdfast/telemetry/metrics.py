@@ -58,13 +58,13 @@ class Tally:
 
     def fold(self) -> None:
         """Sort the pending durations into their buckets."""
-        done = sorted(self.pending)
+        durations = sorted(self.pending)
         self.pending.clear()
         self.below = [
-            before + bisect_right(done, bound)
+            before + bisect_right(durations, bound)
             for before, bound in zip(self.below, (*BUCKETS, float("inf")), strict=True)
         ]
-        self.seconds += sum(done)
+        self.seconds += sum(durations)
 
 
 class _Lists(dict[str, list[float]]):

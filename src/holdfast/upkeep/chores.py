@@ -75,17 +75,17 @@ class Upkeep:
 
     async def _round(self) -> bool:
         """Run one round; return whether the next should follow at once."""
-        done = await self._session.run(self._calls.upkeep(self._worker, self._every * 3))
-        self._timetable.expect(done.next_slot)
+        result = await self._session.run(self._calls.upkeep(self._worker, self._every * 3))
+        self._timetable.expect(result.next_slot)
         if self._on_round is not None:
-            await self._on_round(done)
-        if done.term is None:
+            await self._on_round(result)
+        if result.term is None:
             return False
-        self._log_reclaims(done)
+        self._log_reclaims(result)
         if time.monotonic() >= self._prune_at:
             self._prune_at = time.monotonic() + PRUNE_EVERY * random.uniform(0.75, 1.25)
             await self._prune()
-        return max(done.promoted, done.expired) >= FULL_ROUND or bool(done.reclaimed)
+        return max(result.promoted, result.expired) >= FULL_ROUND or bool(result.reclaimed)
 
     async def _prune(self) -> None:
         """Create partitions, then prune; a partition that cannot be locked does not prevent pruning."""
@@ -96,6 +96,6 @@ class Upkeep:
         while (await self._session.run(self._calls.prune(PRUNE_STEP)))[1] >= PRUNE_STEP:
             pass
 
-    def _log_reclaims(self, done: Upkept) -> None:
-        for each in done.reclaimed:
+    def _log_reclaims(self, result: Upkept) -> None:
+        for each in result.reclaimed:
             logs.event(log, logging.WARNING, "lease reclaimed", prior_worker=each["worker"], jobs=each["jobs"])

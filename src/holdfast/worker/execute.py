@@ -286,9 +286,9 @@ class TimedOut(Exception):
     code = "TIMEOUT"
 
     def __init__(self, task: Task[Any, Any], seconds: float) -> None:
-        left = {
+        suffixes = {
             "async": "",
             "thread": "; its thread cannot be stopped and runs on",
             "process": "; its process was killed",
         }
-        super().__init__(f"task {task.name!r} ran longer than its timeout of {seconds:g} s{left[task.runner]}")
+        super().__init__(f"task {task.name!r} ran longer than its timeout of {seconds:g} s{suffixes[task.runner]}")

@@ -208,12 +208,12 @@ class Finisher:
 
     async def _complete_batches(self) -> None:
         """Complete batches whose last job may have ended. The upkeep leader does it if this fails."""
-        touched, self._touched = self._touched, set()
+        batches, self._touched = self._touched, set()
         self._look_at = monotonic() + LOOK_EVERY
         try:
-            await self.session.run(self._calls.complete_batches(touched))
+            await self.session.run(self._calls.complete_batches(batches))
         except HoldfastError as error:
-            self._warnings.failed("batches not completed", error, batches=len(touched))
+            self._warnings.failed("batches not completed", error, batches=len(batches))
 
     async def _keep_results(self, flush: Flush) -> None:
         """Store results of jobs whose success is already committed; failures are logged and not retried."""

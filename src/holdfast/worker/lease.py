@@ -107,7 +107,7 @@ class LeaseKeeper(threading.Thread):
             self._warnings.warn("leases not renewed: the event loop is stuck", leases=len(leases))
             return soon
         try:
-            renewed = self.session.run(self._calls.renew(self._worker, [x.token for x in leases], seconds))
+            tokens = self.session.run(self._calls.renew(self._worker, [x.token for x in leases], seconds))
         except HoldfastError as error:
             self._failing = True
             self._warnings.failed("renewal failed", error, leases=len(leases))
@@ -116,7 +116,7 @@ class LeaseKeeper(threading.Thread):
             return soon
         self._failing = False
         self._renewed_at = time.monotonic()
-        held = set(renewed)
+        held = set(tokens)
         for lease in leases:
             if lease.token in held:
                 lease.deadline = before + seconds
@@ -131,7 +131,7 @@ class LeaseKeeper(threading.Thread):
 
     def _lose(self, leases: Sequence[Lease], why: str) -> None:
         # A lease whose last job has just finished leaves the table first, and this worker's memory a moment later.
-        lost = [x.token for x in leases if x.open and not x.lost]
-        if lost:
-            logs.event(log, logging.ERROR, "leases lost", claims=len(lost), why=why)
-            self._on_lost(lost)
+        lost_tokens = [x.token for x in leases if x.open and not x.lost]
+        if lost_tokens:
+            logs.event(log, logging.ERROR, "leases lost", claims=len(lost_tokens), why=why)
+            self._on_lost(lost_tokens)

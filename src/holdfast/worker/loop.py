@@ -386,9 +386,9 @@ class Worker:
             self._loop.call_soon_threadsafe(function, argument)
 
     def _lose(self, tokens: Sequence[int]) -> None:
-        lost = {id(job) for job in self.hand.lose(tokens)}
+        lost_jobs = {id(job) for job in self.hand.lose(tokens)}
         for task, job in list(self.hand.running.items()):
-            if id(job) in lost:
+            if id(job) in lost_jobs:
                 task.cancel()
 
     async def _wind_down(self, claiming: asyncio.Task[Any], slots: Sequence[asyncio.Task[Any]]) -> None:
@@ -510,6 +510,6 @@ async def _cancel(tasks: Sequence[asyncio.Task[Any]]) -> None:
     """Cancel tasks, and wait a second for them; a handler that swallows the cancellation is left behind."""
     for task in tasks:
         task.cancel()
-    _, left = await asyncio.wait(tasks, timeout=1.0)
-    if left:
-        logs.event(log, logging.WARNING, "handlers ignore their cancellation", handlers=len(left))
+    _, pending = await asyncio.wait(tasks, timeout=1.0)
+    if pending:
+        logs.event(log, logging.WARNING, "handlers ignore their cancellation", handlers=len(pending))

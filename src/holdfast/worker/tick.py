@@ -97,13 +97,13 @@ class TickWorker(Worker):
         """Run the pass and store its counts."""
         began = time.monotonic()
         await self.run(until_idle=True, handle_signals=handle_signals)
-        done = self.claimer
+        claimer = self.claimer
         seconds = time.monotonic() - began
         counts = self.counts
-        tenants = dict(sorted(done.served.items()))
+        tenants = dict(sorted(claimer.served.items()))
         calls = TelemetryCalls(self.settings.schema)
-        stored = calls.record_tick(self.id, self.settings.queue_list, seconds, counts, tenants, "tick", done.depth)
-        id_, depth = await self._service.run(stored)
+        call = calls.record_tick(self.id, self.settings.queue_list, seconds, counts, tenants, "tick", claimer.depth)
+        id_, depth = await self._service.run(call)
         await self._service.close()
         return Tick(id_, self.id, seconds, *counts, depth, tenants)
 

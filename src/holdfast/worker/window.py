@@ -82,11 +82,11 @@ class Windows:
         self.since, self._last = now, counts
 
     async def _store(self, done: Counts, tenants: Counter[str | None], seconds: float) -> bool:
-        stored = self.calls.record_tick(
+        call = self.calls.record_tick(
             self._worker.id, self._queues, seconds, done, largest(tenants), "window", self.depth
         )
         try:
-            _, depth = await self._session.run(stored)
+            _, depth = await self._session.run(call)
         except HoldfastError as error:
             logs.event(log, logging.WARNING, "window not stored", worker=self._worker.id, error=str(error))
             return False

@@ -21,7 +21,7 @@ class Command(BaseCommand):
     def handle(self, *, backend: str, **options: Any) -> None:
         try:
             hf = app(backend)
-            done = hf.migrate()
+            result = hf.migrate()
         except HoldfastError as error:
             raise CommandError(str(error)) from error
-        self.stdout.write(f"schema {hf.settings.schema} is at version {done.version}")
+        self.stdout.write(f"schema {hf.settings.schema} is at version {result.version}")
