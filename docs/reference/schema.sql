@@ -21,6 +21,7 @@ CREATE TYPE holdfast.claim_state AS (
 	token bigint,
 	most integer,
 	free integer,
+	repeats boolean,
 	only_direct boolean,
 	per_tenant integer,
 	cursors jsonb,

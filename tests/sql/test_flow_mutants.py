@@ -35,9 +35,6 @@ MUTANTS = {
     "closed lanes are not due": {"claim_round": [("where m.key = f.shut_by)", "where false)")]},
     "ends that commit late are missed": {"fold_releases": [("r.xid = any (v_fold.open_xids)", "false")]},
     "tasks are not limited": {"limited_tasks": [("return (select array_agg", "return null; return (select array_agg")]},
-    "tenants get more than their cap": {
-        "claim_round": [("case when s.tenant is not null then p_claim", "case when false then p_claim")]
-    },
     "more start than can": {
         "claim_ring": [("case when v_direct then p_claim.free - cardinality(p_claim.direct) end", "null")]
     },

@@ -234,11 +234,19 @@ def move_on(sql: Sql, by: int, **columns: str) -> None:
         sql(f"update {table} set {name} = ({name}::text::bigint + %s)::text::{kind}", [by])
 
 
+def capped(dsn: str, sql: Sql, schema: str) -> None:
+    """A tenant gets no more than its cap in one claim, whatever room there is."""
+    put_for_tenants(sql, 2, 20)
+    rows = sql("select tenant from claim('w', p_limit => 30, p_per_tenant => 3)")
+    assert Counter(tenant for (tenant,) in rows) == {"t1": 3, "t2": 3}
+
+
 CHECKS: dict[str, Callable[[str, Sql, str], None]] = {
     "a late commit": late_commit,
     "a job that another transaction holds": held_by_another,
     "a restore": restored,
     "a clock that goes back": clock_back,
+    "a cap": capped,
 }
 EMPTY = "limit 1) is null as empties"
 FUTURE = (" and f.from_xid <= v_from", "")
@@ -250,6 +258,8 @@ MUTANTS: dict[str, tuple[str, dict[str, list[tuple[str, str]]]]] = {
                                             ("(not n.waits or n.run_at <= n.mark_at)", "not n.waits")]}),
     "what is locked is not there": (
         "a job that another transaction holds", {"claim_round": [(EMPTY, EMPTY.replace("is null", "is not false"))]}),
+    "tenants get more than their cap": (
+        "a cap", {"claim_round": [("case when s.tenant is not null then p_claim", "case when false then p_claim")]}),
     "folds are always right": ("a restore", {"fold_arrivals": [FUTURE]}),
     "folds of ends are always right": ("a restore", {"fold_releases": [FUTURE]}),
     "tags follow the clock": (

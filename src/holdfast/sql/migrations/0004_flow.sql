@@ -215,7 +215,9 @@ create index ticks_by_time on ticks (started_at);
 create type freed as (id uuid, keys text[], went integer, counts text[]);
 -- A claim under way: what was asked for, what is known of limits, and what has been found so far.
 create type claim_state as (
-    token bigint, most integer, free integer, only_direct boolean, per_tenant integer,
+    token bigint, most integer, free integer,
+    repeats boolean,     -- whether the caller claims again while `more` is set
+    only_direct boolean, per_tenant integer,
     cursors jsonb,       -- where scans of plain jobs begin, by "queue/priority"
     tenants boolean, weights boolean,  -- whether there are limits and weights of tenants
     tasks text[],        -- those that have limits of their own

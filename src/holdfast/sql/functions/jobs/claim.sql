@@ -75,7 +75,7 @@ begin
             exit when not v_more;
         end loop;
     end if;
-    v_claim := (v_claim.token, p_limit, coalesce(p_free, p_limit), p_direct, p_per_tenant, p_after, false, false, null, 0, null,
+    v_claim := (v_claim.token, p_limit, coalesce(p_free, p_limit), p_free is not null, p_direct, p_per_tenant, p_after, false, false, null, 0, null,
                 case when p_per_tenant is not null then p_served end, '{}', '{}', '{}', 0, '{}', 0, false, v_more)::claim_state;
     if v_special or v_ring then  -- fold_releases may have made rows of tenants
         v_claim.tenants := exists (select 1 from limits m where m.kind = 'tenant');

@@ -46,7 +46,7 @@ begin
                       and (v_plain or s.flow <> 0)
                       and (p_claim.served is null or coalesce((p_claim.served ->> s.tenant)::integer, 0) < p_claim.per_tenant) limit 1)) then
                     exit;
-                elsif v_rounds > 10 or v_got = 0 and p_claim.ids <> '{}' then  -- found jobs do not wait until lanes are closed
+                elsif v_rounds > 10 or v_got = 0 and p_claim.ids <> '{}' and p_claim.repeats then  -- found jobs do not wait until lanes are closed
                     p_claim.more := true;
                     return p_claim;
                 end if;

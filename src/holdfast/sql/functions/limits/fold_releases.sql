@@ -58,8 +58,10 @@ begin
     v_over := array(select distinct e.key from unnest(v_ended) e where e.jobs = 0 or e.key like 'queue:%');
     if v_over <> '{}' then  -- of a queue, a task or a tenant that nobody limits any more: such rows concern every claim
         delete from limits where ctid = any (array(
-            select m.ctid from limits m join limit_state s on s.key = m.key
-            where m.key = any (v_over) and m.kind in ('queue', 'task', 'tenant') and m.running = 0 and m.opens_at is null
-              and s.override is null and not s.says and not exists (select 1 from lanes l where l.closed_by = m.key)));
+            select m.place from unnest(v_over) as k(key) cross join lateral (
+                select m.ctid as place from limits m
+                where m.key = k.key and m.kind in ('queue', 'task', 'tenant') and m.running = 0 and m.opens_at is null offset 0) m
+            cross join lateral (select 1 from limit_state s where s.key = k.key and s.override is null and not s.says offset 0) s
+            where (select true from lanes l where l.closed_by = k.key limit 1) is null));
     end if;
 end $$;
