@@ -32,7 +32,7 @@ def test_a_run_does_not_drop_the_jobs_of_a_database_that_it_was_given(hf: Holdfa
     job = send.enqueue()
     with pytest.raises(SystemExit, match="HOLDFAST_DSN names a database with jobs"):
         run("harmonyk", hf, lambda stage: None, look_at="usage")
-    assert [each.id for each in hf.list_jobs()] == [job.id]
+    assert [each.id for each in hf.jobs.list()] == [job.id]
 
 
 def test_a_run_fails_with_the_promise_that_was_not_kept(hf: Holdfast, capsys: pytest.CaptureFixture[str]) -> None:

@@ -45,7 +45,7 @@ async def ended(hf: Holdfast, job_id: str) -> JobInfo:
     """Return the job once it is at a final status."""
 
     async def final() -> JobInfo | None:
-        info = await hf.aget(job_id)
+        info = await hf.jobs.aget(job_id)
         return info if info is not None and info.status.final else None
 
     info: JobInfo = await until(final)
@@ -56,7 +56,7 @@ async def waiting(hf: Holdfast, job_id: str) -> JobInfo:
     """Return the job once it waits for another attempt or another time."""
 
     async def later() -> JobInfo | None:
-        info = await hf.aget(job_id)
+        info = await hf.jobs.aget(job_id)
         return info if info is not None and info.last_error is not None else None
 
     info: JobInfo = await until(later)

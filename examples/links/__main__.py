@@ -104,7 +104,7 @@ def check_deaths(stage: Stage, outside: FakeWeb) -> None:
     stage.check("max_attempts 2: dead after the second", failed, failed == (2, 2))
     refused = {code: attempts.get(code) for code in ("HTTP_403", "ROBOTS", "CAPTCHA")}
     stage.check("403, robots, captcha: dead after the first", refused, set(refused.values()) == {(1, 1)})
-    blocks = {block.key for block in hf.blocks()}
+    blocks = {block.key for block in hf.dead.blocks()}
     stage.check("... and block candidates", len(blocks), blocks >= {"127.0.0.23", "127.0.0.24", "127.0.0.25"})
 
 
@@ -115,7 +115,7 @@ def check_telemetry(stage: Stage, events: list[dict[str, Any]], lines: list[dict
     stage.check("log fields", f"{len(windows)} windows", {name for line in lines for name in line} >= FIELDS)
     ends = ["job dead" in json.dumps(event.get("breadcrumbs")) for event in events if event["level"] == "error"]
     stage.check("Sentry: a breadcrumb when a job goes dead", f"{sum(ends)} of {len(ends)}", all(ends) and bool(ends))
-    texts = [*events, *lines, *(block.reason for block in hf.blocks())]
+    texts = [*events, *lines, *(block.reason for block in hf.dead.blocks())]
     leaks = sum("s3cr3t" in json.dumps(each) for each in texts)
     stage.check("no URL query in Sentry, logs, reasons of blocks", f"{leaks} in {len(texts)} of them", leaks == 0)
 

@@ -72,4 +72,4 @@ async def show_import(row: Import) -> dict[str, Any]:
 @api.post("/imports/{import_id}/cancel")
 async def cancel_import(row: Import) -> dict[str, int]:
     """Cancel what waits and ask what runs to stop. Links that were placed stay, and so do their jobs."""
-    return {"canceled_items": await hf.acancel_batch(str(row["id"]))}
+    return {"canceled_items": await hf.batches.acancel(str(row["id"]))}

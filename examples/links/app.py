@@ -97,7 +97,7 @@ async def enrich_new(conn: Any, urls: list[str]) -> None:
 @hf.task(name="links.imported", queue="imports", priority=1)
 async def imported(import_id: str, *, ctx: Context = CONTEXT) -> None:
     """Handle the end of the batch, once, after the last bookmark. An application would notify the user here."""
-    if (done := await hf.aget_batch(import_id)) is not None:
+    if (done := await hf.batches.aget(import_id)) is not None:
         ctx.log.info(
             "import ended", extra={"fields": {"import": import_id, "status": done.status, "total": done.total}}
         )

@@ -232,7 +232,7 @@ def test_the_second_failure_is_dead(
     holdfast_kit.drain(with_retries=True, raise_errors=False)
     assert (the_job(db)["status"], the_job(db)["attempts"]) == ("dead", 2)
     assert the_job(db)["last_error"].startswith(code)
-    assert app.hf.blocks() == []  # trouble is no refusal
+    assert app.hf.dead.blocks() == []  # trouble is no refusal
 
 
 @pytest.mark.parametrize(
@@ -389,7 +389,7 @@ def test_two_workers_fetch_each_page_once_and_two_at_once_of_a_domain(
     assert any("domain:127.0.0.23" in line.get("top_failure_keys", {}) for line in windows)
     ended = [line for line in lines if line["event"] == "job dead"]
     assert len(ended) == 5 and all(line["job_duration_ms"] > 0 for line in ended)
-    (block,) = app.hf.blocks()
+    (block,) = app.hf.dead.blocks()
     assert str(block.reason).endswith("answered 403") and "s3cr3t" not in json.dumps([block.reason, *lines])
 
 

@@ -180,7 +180,7 @@ class Trials:
 
     def cancel(self) -> None:
         """Cancel the jobs that have not begun."""
-        hf.cancel(*(str(row.id) for row in self.stage.rows("select id from jobs where status = 'queued'")))
+        hf.jobs.cancel(*(str(row.id) for row in self.stage.rows("select id from jobs where status = 'queued'")))
         self.drain()
 
     def fair1(self, tick: Callable[[], object], ticks: int = 3) -> None:

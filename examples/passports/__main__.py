@@ -33,7 +33,7 @@ ACME, BIRCH = str(uuid4()), str(uuid4())
 
 
 def main(stage: Stage) -> None:
-    stage.say("RabbitMQ wakes workers" if hf.settings.queue_enabled else "No BPC_QUEUE_ENABLED=true, so workers poll")
+    stage.say("RabbitMQ wakes workers" if hf.settings.amqp_enabled else "No BPC_QUEUE_ENABLED=true, so workers poll")
     with receiver() as customer, receiver() as flaky:
         flaky.statuses = [503] * 5
         for tenant, server in ((ACME, customer), (BIRCH, customer), (BIRCH, flaky)):

@@ -14,11 +14,11 @@ def holdfast_settings(env: Mapping[str, str]) -> dict[str, Any]:
         "poll": int(env.get("BPC_JOBS_POLL_INTERVAL_MS", "1000")) / 1000,
         "lease": float(env.get("BPC_JOBS_LEASE_SECONDS", "60")),
         "renew": float(env.get("BPC_JOBS_LEASE_RENEW_SECONDS", "30")),
-        "queue_enabled": _is_on(env, "BPC_QUEUE_ENABLED"),
+        "amqp_enabled": _is_on(env, "BPC_QUEUE_ENABLED"),
         "amqp_url": env.get("BPC_QUEUE_URL", "amqp://guest:guest@127.0.0.1:5672/"),
         "amqp_exchange": env.get("BPC_QUEUE_EXCHANGE", "bpc"),
         "amqp_routing_key": env.get("BPC_QUEUE_ROUTING_KEY", "jobs.trigger"),
-        "health_require_queue": _is_on(env, "BPC_HEALTH_REQUIRE_QUEUE"),
+        "health_require_amqp": _is_on(env, "BPC_HEALTH_REQUIRE_QUEUE"),
     }
 
 

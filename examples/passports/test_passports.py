@@ -519,7 +519,7 @@ def test_the_views_have_the_documents_columns(jobs: Kit, db: Any) -> None:
 def test_defaults_are_the_documents() -> None:
     made = Holdfast("postgresql://nowhere", **holdfast_settings({})).settings
     assert (made.poll, made.lease, made.renew) == (1.0, 60, 30)
-    assert (made.queue_enabled, made.health_require_queue) == (False, False)
+    assert (made.amqp_enabled, made.health_require_amqp) == (False, False)
     assert (made.amqp_exchange, made.amqp_routing_key) == ("bpc", "jobs.trigger")
     policy = backoff({})
     assert policy.max_attempts == 5 and [policy.delay(n) for n in (1, 2, 3, 4, 10, 11)] == [2, 4, 8, 16, 1024, 1024]
@@ -531,7 +531,7 @@ def test_the_environment_sets_them() -> None:
            "BPC_QUEUE_ENABLED": "true", "BPC_HEALTH_REQUIRE_QUEUE": "true", "BPC_QUEUE_EXCHANGE": "bpc2",
            "BPC_QUEUE_ROUTING_KEY": "go"}  # fmt: skip
     made = Holdfast("postgresql://nowhere", **holdfast_settings(env)).settings
-    assert (made.poll, made.lease, made.renew, made.queue_enabled, made.health_require_queue) == (
+    assert (made.poll, made.lease, made.renew, made.amqp_enabled, made.health_require_amqp) == (
         0.25,
         10,
         5,

@@ -44,7 +44,7 @@ async def place_order(item: str, email: str) -> dict[str, Any]:
 
 @web.get("/jobs/{job_id}")
 async def show_job(job_id: UUID) -> dict[str, Any]:
-    info = await hf.aget(str(job_id))
+    info = await hf.jobs.aget(str(job_id))
     if info is None:
         raise HTTPException(404, "no such job")
     return {"status": info.status, "result": info.result, "error": info.last_error}

@@ -16,16 +16,16 @@ from holdfast.errors import (
     UsageError,
 )
 from holdfast.model.context import CONTEXT, Context
-from holdfast.model.delivery import Delivery, Emitted, MessageInfo
-from holdfast.model.flow import LimitInfo, Reason, Why
 from holdfast.model.job import BatchInfo, BlockInfo, JobInfo, NewJob, Status
-from holdfast.model.limit import Breaker, Limit
+from holdfast.model.limit import Breaker, Limit, LimitInfo
+from holdfast.model.outbox import Delivery, Emitted, MessageInfo
 from holdfast.model.outcome import Cancel, Dead, Fail, RetryLater, Snooze
 from holdfast.model.resource import Resource
 from holdfast.model.retry import Retry
 from holdfast.model.schedule import Cron, ScheduleInfo
 from holdfast.model.tick import Tick
 from holdfast.model.webhook import DeliveryInfo, Endpoint, Event, Published, Redelivered
+from holdfast.model.why import Reason, Why
 from holdfast.settings import VERSION
 
 __version__ = VERSION

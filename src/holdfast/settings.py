@@ -69,7 +69,7 @@ class Settings:
     )
     upkeep: float = _setting(2.0, "seconds between the leader's rounds (promote, reclaim)", 0.05)
 
-    queue_enabled: bool = _setting(
+    amqp_enabled: bool = _setting(
         False,
         "announce jobs through RabbitMQ, for low latency without LISTEN; polling works without it; extra `rabbitmq`",
     )
@@ -87,7 +87,7 @@ class Settings:
         "",
         "file that a worker touches every second while it is ready, and removes otherwise; `{pid}` is its process id",
     )
-    health_require_queue: bool = _setting(False, "a worker or service without its connection to RabbitMQ is not ready")
+    health_require_amqp: bool = _setting(False, "a worker or service without its connection to RabbitMQ is not ready")
 
     max_payload: int = _setting(1_048_576, "largest payload in bytes", 2)
     max_result: int = _setting(1_048_576, "largest result in bytes; results are kept as long as history", 2)
@@ -155,14 +155,14 @@ class Settings:
                 f"renew ({self.renew:g} s) must be at most half of lease ({self.lease:g} s), or one slow renewal "
                 "loses the lease; lower HOLDFAST_RENEW or raise HOLDFAST_LEASE"
             )
-        if self.queue_enabled and not self.amqp_url.startswith(("amqp://", "amqps://")):
+        if self.amqp_enabled and not self.amqp_url.startswith(("amqp://", "amqps://")):
             raise ConfigurationError("amqp_url must begin with amqp:// or amqps://; set HOLDFAST_AMQP_URL")
-        if self.queue_enabled and not (self.amqp_exchange and self.amqp_routing_key):
+        if self.amqp_enabled and not (self.amqp_exchange and self.amqp_routing_key):
             raise ConfigurationError(
                 "amqp_exchange and amqp_routing_key must not be empty; leave them out for the defaults"
             )
-        if self.health_require_queue and not self.queue_enabled:
-            raise ConfigurationError("health_require_queue needs queue_enabled; set HOLDFAST_QUEUE_ENABLED")
+        if self.health_require_amqp and not self.amqp_enabled:
+            raise ConfigurationError("health_require_amqp needs amqp_enabled; set HOLDFAST_AMQP_ENABLED")
         for name in ("health_port", "metrics_port"):
             if (port := getattr(self, name)) > HIGHEST_PORT:
                 raise ConfigurationError(f"{name} is a port, up to {HIGHEST_PORT}, got {port}; set {_env(name)}")

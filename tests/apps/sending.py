@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from holdfast import CONTEXT, Context, Delivery, Holdfast, Retry, Snooze
-from holdfast.model.delivery import DeliverySignature
+from holdfast.model.outbox import DeliverySignature
 
 hf = Holdfast()
 AGAIN = Retry.fixed(0, max_attempts=1000)

@@ -66,7 +66,7 @@ def test_batches_are_listed_the_newest_first(dsn: str, hf: Holdfast, make: Make,
     assert one.startswith(f"{second.id}  succeeded  [##########] 100 %  nothing  ")
     assert two.startswith(f"{first.id}  running    [######....]  62 %  import   acme        8          5       0  ")
     assert "newest 1" in holdfast(dsn, "batches", "--limit", "1").stderr
-    assert [batch.id for batch in hf.list_batches(1)] == [second.id]
+    assert [batch.id for batch in hf.batches.list(1)] == [second.id]
 
 
 def test_a_narrow_terminal_gets_two_lines_for_each_batch(dsn: str, make: Make, sql: Sql) -> None:

@@ -185,6 +185,6 @@ def test_unblock_all_asks_first(dsn: str, blocked: str, sql: Sql) -> None:
 
 
 def test_an_application_clears_blocks(hf: Holdfast, blocked: str) -> None:
-    assert hf.clear_blocks("shop.example", "elsewhere.example") == ["shop.example"]
-    assert [block.key for block in hf.blocks()] == ["forum.example"]
-    assert hf.clear_blocks() == []
+    assert hf.dead.clear_blocks("shop.example", "elsewhere.example") == ["shop.example"]
+    assert [block.key for block in hf.dead.blocks()] == ["forum.example"]
+    assert hf.dead.clear_blocks() == []

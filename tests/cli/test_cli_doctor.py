@@ -204,7 +204,7 @@ def test_bloat_is_a_warning_only_when_vacuum_does_not_come() -> None:
 
 
 def test_a_broker_is_looked_at_where_one_is_to_be_used(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOLDFAST_QUEUE_ENABLED", "1")
+    monkeypatch.setenv("HOLDFAST_AMQP_ENABLED", "1")
     monkeypatch.setenv("HOLDFAST_AMQP_URL", "amqp://guest:s3cr3t@127.0.0.1:1/")
     found = examined(dsn)["rabbitmq"]
     assert found["level"] == "warning" and found["found"].startswith("127.0.0.1:1 cannot be used: ")

@@ -135,7 +135,7 @@ def test_jobs_of_one_batch_are_listed(dsn: str, hf: Holdfast) -> None:
     with hf.batch("import") as batch:
         job = send.using(batch=batch).enqueue()
     assert [j["id"] for j in as_json(holdfast(dsn, "jobs", "--batch", batch.id, "--json"))] == [job.id]
-    assert [j.id for j in hf.list_jobs(batch=batch.id)] == [job.id]
+    assert [j.id for j in hf.jobs.list(batch=batch.id)] == [job.id]
     refused = holdfast(dsn, "jobs", "--batch", "import")
     assert refused.exit_code == 2 and "'import' is not a batch id" in refused.stderr
 

@@ -75,7 +75,7 @@ def test_a_narrow_terminal_shows_everything_of_a_limit(dsn: str, sql: Sql, domai
 def test_set_changes_a_key_and_clear_takes_it_back(dsn: str, hf: Holdfast, domains: None) -> None:
     shown = holdfast(dsn, "limits", "set", "domain:full", "--concurrency", "4", "--rate", "30", "--by", "ann").stdout
     assert "2 of 4" in shown and "30/min" in shown and "set by ann" in shown
-    (now,) = hf.limits("domain:full")
+    (now,) = hf.limits.list("domain:full")
     assert (now.concurrency, now.rate, now.per, now.burst, now.changed_by) == (4, 30, 60, 1, "ann")
     document = as_json(holdfast(dsn, "limits", "set", "domain:full", "--burst", "5", "--json"))
     assert (document["keys"], document["change"], document["now"]["burst"]) == (1, {"burst": 5}, 5)
@@ -87,7 +87,7 @@ def test_set_changes_a_key_and_clear_takes_it_back(dsn: str, hf: Holdfast, domai
         == 2
     )
     assert holdfast(dsn, "limits", "clear", "domain:full").stdout == "domain:full: cleared\n"
-    (now,) = hf.limits("domain:full")
+    (now,) = hf.limits.list("domain:full")
     assert (now.concurrency, now.rate, now.override) == (2, None, {})
     again = holdfast(dsn, "limits", "clear", "domain:full")
     assert (again.exit_code, again.stdout) == (1, "domain:full: nothing was set\n")
@@ -96,7 +96,7 @@ def test_set_changes_a_key_and_clear_takes_it_back(dsn: str, hf: Holdfast, domai
 def test_set_changes_all_keys_of_a_rule(dsn: str, hf: Holdfast, domains: None) -> None:
     result = holdfast(dsn, "limits", "set", "domain:{domain}", "--concurrency", "7")
     assert result.stdout == "set for 2 keys of domain:{domain} and those to come\n"
-    assert [each.concurrency for each in hf.limits("domain:")] == [7, 7]
+    assert [each.concurrency for each in hf.limits.list("domain:")] == [7, 7]
     (rule,) = as_json(holdfast(dsn, "limits", "rules", "--json"))
     assert (rule["code"], rule["override"], rule["keys"]) == ({"concurrency": 2, "rate": None}, {"concurrency": 7}, 2)
     _, line = holdfast(dsn, "limits", "rules").stdout.splitlines()
@@ -153,7 +153,7 @@ def test_a_change_that_cannot_work_is_exit_code_2(dsn: str, domains: None, argum
 
 def test_a_breaker_is_reset_by_hand(dsn: str, hf: Holdfast, domains: None) -> None:
     assert holdfast(dsn, "limits", "reset", "source:ebay").stdout == "source:ebay: reset\n"
-    assert hf.limits("source:ebay")[0].breaker == "closed"
+    assert hf.limits.list("source:ebay")[0].breaker == "closed"
     result = holdfast(dsn, "limits", "reset", "source:ebay", "--json")
     assert (result.exit_code, json.loads(result.stdout)["outcome"]) == (1, "was not open")
 
@@ -178,15 +178,15 @@ def test_pause_and_resume(dsn: str, hf: Holdfast) -> None:
     result = holdfast(dsn, "pause", "domain:x", "--reason", "on fire", "--by", "ann")
     assert result.stdout == "domain:x is paused until it is resumed\n"
     assert "holdfast resume domain:x" in result.stderr
-    (found,) = hf.limits("domain:x")
+    (found,) = hf.limits.list("domain:x")
     assert (found.paused, found.paused_by, found.paused_reason, found.paused_until) == (True, "ann", "on fire", None)
     assert holdfast(dsn, "pause", "domain:x", "--for", "10m").stdout == (
         "domain:x is paused for 10 min; it was paused before\n")  # fmt: skip
-    (found,) = hf.limits("domain:x")
+    (found,) = hf.limits.list("domain:x")
     assert found.paused_until and found.paused_at
     assert (found.paused_until - found.paused_at).total_seconds() == 600
     assert holdfast(dsn, "resume", "domain:x").stdout == "domain:x is resumed\n"
-    assert hf.limits("domain:x") == [], "no job was claimed under it, and nothing is said of it any more"
+    assert hf.limits.list("domain:x") == [], "no job was claimed under it, and nothing is said of it any more"
     assert as_json(holdfast(dsn, "pause", "domain:x", "--json")) == {
         "key": "domain:x",
         "outcome": "paused",
@@ -256,20 +256,22 @@ def test_a_pause_of_no_length_is_exit_code_2(dsn: str) -> None:
 
 
 async def test_the_same_from_python(hf: Holdfast) -> None:
-    assert hf.set_limit("k", concurrency=4, rate=30) == 1
-    assert hf.set_limit("k", concurrency=None) == 1
-    (found,) = await hf.alimits("k")
+    assert hf.limits.set("k", concurrency=4, rate=30) == 1
+    assert hf.limits.set("k", concurrency=None) == 1
+    (found,) = await hf.limits.alist("k")
     assert isinstance(found, LimitInfo)
     assert (found.concurrency, found.rate, found.override) == (None, 30, {"rate": 30, "per": 60, "burst": 1})
-    assert await hf.aset_limit("tenant:acme", weight=2, by="ann") == 1
-    assert [(each.key, each.weight, each.changed_by) for each in hf.limits("tenant:")] == [("tenant:acme", 2, "ann")]
-    assert (hf.pause("k", reason="r", for_=60), await hf.apause("k")) == (True, False)
-    assert [each.key for each in hf.limits(busy=True)] == ["k"]
-    assert (hf.resume("k"), await hf.aresume("k")) == (True, False)
-    assert (hf.reset_breaker("k"), await hf.areset_breaker("k")) == (False, False)
-    assert (hf.clear_limit("k"), await hf.aclear_limit("k")) == (1, 0)
+    assert await hf.limits.aset("tenant:acme", weight=2, by="ann") == 1
+    assert [(each.key, each.weight, each.changed_by) for each in hf.limits.list("tenant:")] == [
+        ("tenant:acme", 2, "ann")
+    ]
+    assert (hf.limits.pause("k", reason="r", for_=60), await hf.limits.apause("k")) == (True, False)
+    assert [each.key for each in hf.limits.list(busy=True)] == ["k"]
+    assert (hf.limits.resume("k"), await hf.limits.aresume("k")) == (True, False)
+    assert (hf.limits.reset_breaker("k"), await hf.limits.areset_breaker("k")) == (False, False)
+    assert (hf.limits.clear("k"), await hf.limits.aclear("k")) == (1, 0)
     with pytest.raises(UsageError, match="rate is above 0"):
-        hf.set_limit("k", rate=0)
+        hf.limits.set("k", rate=0)
     with pytest.raises(UsageError, match=r"nothing to change; give a value, as in set_limit\('k', concurrency=4\)"):
-        hf.set_limit("k")
+        hf.limits.set("k")
     await hf.aclose()

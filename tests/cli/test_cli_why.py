@@ -60,7 +60,7 @@ async def test_the_same_as_json_and_from_python(dsn: str, hf: Holdfast, sql: Sql
     assert document["reasons"] == [
         {"kind": "no_worker", "text": document["sentence"], "facts": {"queue": "default"}}]  # fmt: skip
     expected = Why(id_, "queued", document["sentence"], [Reason(**document["reasons"][0])], [])
-    assert (hf.why(id_), await hf.awhy(id_)) == (expected, expected)
+    assert (hf.jobs.why(id_), await hf.jobs.awhy(id_)) == (expected, expected)
     await hf.aclose()
 
 
@@ -69,10 +69,10 @@ def test_an_unknown_job_is_exit_code_1_and_an_invalid_id_2(dsn: str, hf: Holdfas
     assert (result.exit_code, result.stdout.splitlines()[0]) == (
         1, f"job {UNKNOWN}: there is no such job: it was never accepted, or history has dropped it since")  # fmt: skip
     assert holdfast(dsn, "why", UNKNOWN, "--json").exit_code == 1
-    assert hf.why(UNKNOWN).status is None
+    assert hf.jobs.why(UNKNOWN).status is None
     assert holdfast(dsn, "why", "mail").exit_code == 2
     with pytest.raises(UsageError, match="is not an id"):
-        hf.why("mail")
+        hf.jobs.why("mail")
 
 
 def test_lines_are_wrapped_where_a_terminal_is_narrow_and_a_worker_is_named_once(dsn: str, sql: Sql) -> None:

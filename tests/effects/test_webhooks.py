@@ -133,7 +133,7 @@ async def test_a_refused_connection_is_retried_and_then_fails(hf: Holdfast) -> N
         add(hf, receiver)
     info = await sent(hf)
     assert (info.status, info.http_status, info.attempts) == ("FAILED", None, 3)
-    job = await hf.aget(info.id)
+    job = await hf.jobs.aget(info.id)
     assert job is not None and job.last_error is not None and job.last_error["code"] == "CONNECT"
 
 
@@ -224,7 +224,7 @@ async def test_an_endpoint_that_fails_time_after_time_is_left_alone_for_a_while(
     assert hf.webhooks.get(other.id).breaker_open_until is None
     waiting = [d for d in hf.webhooks.deliveries(endpoint=endpoint.id) if d.attempts == 0]
     assert len(waiting) == 20 - tries
-    assert "breaker" in hf.why(waiting[0].id).sentence
+    assert "breaker" in hf.jobs.why(waiting[0].id).sentence
     hf.webhooks.enable(endpoint.id)  # the endpoint is repaired
     assert hf.webhooks.get(endpoint.id).breaker_open_until is None
 

@@ -66,4 +66,4 @@ def test_tasks_of_ones_own_in_the_queue_of_webhooks_need_no_aiohttp(dsn: str, hf
         dsn, "webhooks", "mine = hf.task(name='mine', queue='webhooks')(lambda: None); mine.enqueue()"
     )
     assert "worker started" in output, output
-    assert [job.status for job in hf.list_jobs(task="mine")] == [Status.SUCCEEDED]
+    assert [job.status for job in hf.jobs.list(task="mine")] == [Status.SUCCEEDED]

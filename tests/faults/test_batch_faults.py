@@ -59,7 +59,7 @@ def test_two_thousand_jobs_are_counted_exactly_while_their_workers_are_killed(
     later = [str(i) for (i,) in sql("select id from later where run_at > now() + interval '1 minute'")]
     with fleet(dsn, tmp_path, 3, seeded, app="ledger", concurrency=8, **QUICK) as killed:
         wait_until(lambda: sql("select 1 from history limit 1"), 60)
-        outcomes = hf.cancel(*later, *seeded.sample(ids, 200))
+        outcomes = hf.jobs.cancel(*later, *seeded.sample(ids, 200))
         killed.rage(7, (0.05, 0.4), lambda: batch.info().ended)
         info = batch.join(90)
         wait_until(lambda: sql("select 1 from history where task = 'batch_done'"))
@@ -179,5 +179,5 @@ def test_jobs_added_by_calls_whose_replies_were_lost_are_counted_once(
     assert proxy.cuts >= 8
     for id_, ids in batches:
         assert sorted(ids) == [str(i) for (i,) in sql("select id from jobs where batch = %s order by 1", [id_])]
-        info = hf.get_batch(id_)
+        info = hf.batches.get(id_)
         assert (info.total, info.processed, info.open) == (225, 0, False)

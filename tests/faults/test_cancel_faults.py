@@ -64,7 +64,7 @@ def test_a_frozen_worker_that_comes_back_after_its_job_was_canceled_changes_noth
     with worker(dsn, tmp_path, **QUICK) as zombie:
         wait_until(lambda: zombie.notes(task))
         zombie.signal(signal.SIGSTOP)
-        assert hf.cancel(job.id) == {job.id: "canceling"}
+        assert hf.jobs.cancel(job.id) == {job.id: "canceling"}
         with worker(dsn, tmp_path, **QUICK) as other:
             done = wait_until(lambda: (info := job.info()) and info.status.final and info)
             zombie.signal(signal.SIGCONT)
@@ -74,7 +74,7 @@ def test_a_frozen_worker_that_comes_back_after_its_job_was_canceled_changes_noth
     assert (done.status, done.attempts) == (Status.CANCELED, 1)
     assert job.info() == done
     assert len(zombie.notes(task)) == 1, "it was never started again"
-    assert hf.cancel(job.id) == {job.id: "finished"}
+    assert hf.jobs.cancel(job.id) == {job.id: "finished"}
 
 
 def test_a_job_canceled_as_its_worker_stops_is_not_put_back(hf: Holdfast, dsn: str, sql: Sql, tmp_path: Path) -> None:

@@ -52,11 +52,11 @@ def test_poison_kills_its_own_attempts_and_nothing_else(dsn: str, sql: Sql, tmp_
         assert process.stop() == 0
         log = process.log.read_text()
         for name, (code, message) in MESSAGES.items():
-            info = hf.get(bad[name])
+            info = hf.jobs.get(bad[name])
             assert info is not None and (info.status, info.attempts) == (Status.DEAD, 2), name
             assert info.last_error is not None and info.last_error.get("code") == code
             assert message in info.last_error["message"]
-        fault = hf.get(bad["segfaults"])
+        fault = hf.jobs.get(bad["segfaults"])
         assert fault is not None and fault.last_error is not None
         assert "Fatal Python error: Segmentation fault" in fault.last_error["output"]
         assert "poison.py" in fault.last_error["output"] and "in segfaults" in fault.last_error["output"]

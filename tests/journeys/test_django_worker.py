@@ -44,7 +44,7 @@ def test_a_worker_runs_sync_and_async_tasks_and_their_results_are_read_back(shop
             assert (result.status, result.return_value, result.errors) == (TaskResultStatus.SUCCESSFUL, value, [])
             assert result.enqueued_at <= result.started_at <= result.finished_at
             assert (result.last_attempted_at, result.attempts) == (result.started_at, 1)
-            info = hf.get(result.id)
+            info = hf.jobs.get(result.id)
             assert info is not None
             assert result.worker_ids == [info.locked_by]
             assert str(info.locked_by).startswith("worker-")
@@ -196,7 +196,7 @@ def test_a_name_that_is_no_task_is_never_imported(shop: Any, sql: Sql, tmp_path:
     with working() as hf:
         wait_until(lambda: len(sql(query)) == 3)
         assert all("no task named" in message for (message,) in sql(query))
-        assert all(info.status is Status.RETRYING for info in hf.list_jobs())
+        assert all(info.status is Status.RETRYING for info in hf.jobs.list())
     assert not witness.exists()
     assert "antigravity" not in sys.modules
 

@@ -34,7 +34,7 @@ def test_the_readmes_program_runs(hf: Holdfast, dsn: str, tmp_path: Path) -> Non
     command = [Path(sys.executable).parent / "holdfast", "worker", "app:hf", "--queues", "mail"]
     worker = subprocess.Popen(command, cwd=tmp_path, env=env, stderr=subprocess.DEVNULL)
     try:
-        info = wait_until(lambda: (i := hf.get(job_id)) and i.status is Status.SUCCEEDED and i)
+        info = wait_until(lambda: (i := hf.jobs.get(job_id)) and i.status is Status.SUCCEEDED and i)
     finally:
         worker.terminate()
         assert worker.wait(60) == 0

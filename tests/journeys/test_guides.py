@@ -21,7 +21,7 @@ from holdfast import Event, Holdfast, InvalidPayload, Status
 from holdfast.effects.signature import sign
 
 GUIDES = Path(__file__).parent.parent.parent / "docs/guides"
-PAGES = ("tasks.md", "batches.md", "flow.md", "outbox.md", "webhooks.md", "sinks.md", "observe.md")
+PAGES = ("tasks.md", "batches.md", "limits.md", "outbox.md", "webhooks.md", "sinks.md", "observe.md")
 QUEUES = "default,mail,outbox"
 Sql = Callable[..., list[tuple[Any, ...]]]
 TABLE = re.search(r"(create table price_points .*?);", (GUIDES / "sinks.md").read_text(), re.S)[1]  # type: ignore[index]
@@ -149,8 +149,8 @@ async def classify(guide: Guide) -> None:
 async def block(guide: Guide) -> None:
     info = await ended(guide.hf, (await guide.crawl.aenqueue("shop.example")).id)
     assert info.status is Status.DEAD
-    assert [(b.key, b.reason) for b in guide.hf.blocks()] == [("shop.example", "ROBOTS: robots.txt forbids it")]
-    assert guide.hf.clear_blocks("shop.example") == ["shop.example"]
+    assert [(b.key, b.reason) for b in guide.hf.dead.blocks()] == [("shop.example", "ROBOTS: robots.txt forbids it")]
+    assert guide.hf.dead.clear_blocks("shop.example") == ["shop.example"]
 
 
 @check
@@ -159,11 +159,11 @@ async def cancel(guide: Guide) -> None:
     job = await guide.render.aenqueue(1_000_000)
 
     async def running() -> bool:
-        info = await guide.hf.aget(job.id)
+        info = await guide.hf.jobs.aget(job.id)
         return info is not None and info.status is Status.RUNNING
 
     await until(running)
-    assert await guide.hf.acancel(job.id) == {job.id: "canceling"}
+    assert await guide.hf.jobs.acancel(job.id) == {job.id: "canceling"}
     assert (await ended(guide.hf, job.id)).status is Status.CANCELED
 
 
@@ -180,7 +180,7 @@ async def deadline(guide: Guide) -> None:
 async def progress(guide: Guide) -> None:
     job = await guide.read.aenqueue(3)
     assert await job.aresult(40) == {"rows": 3}
-    info = await guide.hf.aget(job.id)
+    info = await guide.hf.jobs.aget(job.id)
     assert info is not None and info.progress
     assert (info.progress["done"], info.progress["total"], info.progress["message"]) == (3, 3, "row 3")
 
@@ -248,24 +248,24 @@ async def crawl(guide: Guide) -> None:
 
 
 async def over(guide: Guide, batch_id: str) -> Any:
-    info = await guide.hf.aget_batch(batch_id)
+    info = await guide.hf.batches.aget(batch_id)
     return info if info is not None and info.ended else None
 
 
-# -- flow.md
+# -- limits.md
 
 
 @check
 async def fair(guide: Guide) -> None:
     assert await (await guide.visit.aenqueue("a.example", "x")).aresult(10) == "visited a.example for x"
-    (limit,) = await guide.hf.alimits("source:x")
+    (limit,) = await guide.hf.limits.alist("source:x")
     assert (limit.rate, limit.per, limit.burst, limit.breaker_after, limit.breaker) == (30, 60, 5, 5, "closed")
 
 
 @check
 async def operate(guide: Guide) -> None:
     assert re.fullmatch(r"domain:shop.example: [01] running, \d+ stepped over\n", guide.output), guide.output
-    assert all(limit.override == {} for limit in guide.hf.limits())
+    assert all(limit.override == {} for limit in guide.hf.limits.list())
 
 
 @check
@@ -280,7 +280,7 @@ async def orders(guide: Guide) -> None:
 
 @check
 async def pauses(guide: Guide) -> None:
-    (limit,) = guide.hf.limits("tenant:acme")
+    (limit,) = guide.hf.limits.list("tenant:acme")
     assert (limit.paused, limit.paused_by, limit.paused_reason) == (True, "ann", "unpaid")
 
 
@@ -368,7 +368,7 @@ async def policy(guide: Guide) -> None:
 async def again(guide: Guide) -> None:
     assert (guide.failed, guide.answers) == ([], [])
     (waiting_,) = guide.hf.webhooks.deliveries()
-    guide.hf.cancel(waiting_.id)
+    guide.hf.jobs.cancel(waiting_.id)
     run("webhooks.md", *programs("webhooks.md")[4], guide)
     assert [each.id for each in guide.failed] == [waiting_.id]
     assert [each.outcome for each in guide.answers] == ["copied"]
@@ -396,7 +396,7 @@ async def sinks(guide: Guide) -> None:
 
 @check
 async def keys(guide: Guide) -> None:
-    (job,) = guide.hf.list_jobs(task="guide.scrape")
+    (job,) = guide.hf.jobs.list(task="guide.scrape")
     assert (await ended(guide.hf, job.id)).status is Status.SUCCEEDED
     shown = re.findall(r"\)  # (\S+)", dict(programs("sinks.md"))["keys"])
     assert shown[0] == guide.price_point_key(external_id="v1|1101|0")

@@ -206,7 +206,7 @@ def test_a_time_that_python_cannot_read_stops_no_worker_and_no_list(
     assert hint is not None and call.read(each_sql(call.sql, [*call.params[:4], hint, *call.params[5:]])).jobs == []
     each_sql("select sleep('w', '{default}')")
     each_sql("select count(*) from queue_depth")
-    assert len(each_hf.list_jobs()) == 2
+    assert len(each_hf.jobs.list()) == 2
 
 
 @pytest.mark.parametrize(("outcome", "delay"), [("error", 1e10), ("error", 1e12), ("error", 1e300), ("snoozed", 1e12)])
@@ -218,11 +218,11 @@ def test_a_handlers_absurd_delay_is_stored_and_can_be_listed(
     job = core.claim_one(sql)
     results = json.dumps([{"id": str(job.id), "token": job.token, "outcome": outcome, "delay": delay}])
     assert sql("select finish('{}', '{}', %s::jsonb)", [results]) == []
-    found = hf.get(str(id_))
+    found = hf.jobs.get(str(id_))
     assert found is not None
     assert str(found.status) in ("retrying", "queued")
     assert found.run_at > datetime.now(UTC) + timedelta(days=300)
-    assert len(hf.list_jobs()) == 1
+    assert len(hf.jobs.list()) == 1
 
 
 @pytest.mark.parametrize("style", ["ISO, DMY", "SQL, DMY", "German"])

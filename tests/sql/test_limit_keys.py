@@ -233,7 +233,7 @@ def test_slots_of_a_schedule_are_under_its_limits(hf: Holdfast, sql: Sql) -> Non
 
     handler.using(tenant="acme").schedule("s", "* * * * *", "a")
     hf.sync_pool.run(hf.calls.register_schedules(hf.timetable.values()))
-    hf.run_schedule("s")
+    hf.schedules.run("s")
     sql("update schedules set next_at = clock() - interval '1 hour'")
     (due,) = sql("select name, cron, zone, next_at from schedules")
     sql("select fire_schedule(%s, %s, %s, %s, array[%s], clock())", [*due, due[3]])

@@ -455,17 +455,17 @@ def test_reconciling_reads_no_backlog(sql: Sql) -> None:
 
 @pytest.mark.parametrize("wrong", [{"rate": float("nan")}, {"rate": float("inf")}, {"concurrency": float("-inf")}])
 def test_a_number_that_json_does_not_have_takes_no_limit_away(hf: Holdfast, wrong: dict[str, float]) -> None:
-    hf.set_limit("k", concurrency=1, rate=5)
+    hf.limits.set("k", concurrency=1, rate=5)
     with pytest.raises(UsageError, match="is a number"):
-        hf.set_limit("k", **wrong)  # type: ignore[arg-type]
-    (info,) = hf.limits("k")
+        hf.limits.set("k", **wrong)  # type: ignore[arg-type]
+    (info,) = hf.limits.list("k")
     assert (info.concurrency, info.rate) == (1, 5)
 
 
 @pytest.mark.parametrize("length", [float("inf"), float("nan"), 1e18, 1e12, "x", True])
 def test_a_pause_for_a_time_that_is_none_is_refused_in_words(hf: Holdfast, length: Any) -> None:
     with pytest.raises(UsageError, match="a pause lasts"):
-        hf.pause("k", for_=length)
+        hf.limits.pause("k", for_=length)
 
 
 def test_sql_refuses_a_pause_that_no_client_could_read(sql: Sql) -> None:
@@ -475,10 +475,10 @@ def test_sql_refuses_a_pause_that_no_client_could_read(sql: Sql) -> None:
 
 @pytest.mark.parametrize("wrong", ["a\x00b", "\ud800", 5])
 def test_a_key_that_cannot_be_stored_is_refused_in_words(hf: Holdfast, wrong: Any) -> None:
-    for act in (hf.pause, hf.resume, hf.clear_limit, hf.reset_breaker, hf.limits):
+    for act in (hf.limits.pause, hf.limits.resume, hf.limits.clear, hf.limits.reset_breaker, hf.limits):
         with pytest.raises(UsageError, match="key"):
             act(wrong)
     with pytest.raises(UsageError, match="key"):
-        hf.set_limit(wrong, concurrency=1)
+        hf.limits.set(wrong, concurrency=1)
     with pytest.raises(UsageError, match="reason"):
-        hf.pause("k", reason=wrong)
+        hf.limits.pause("k", reason=wrong)

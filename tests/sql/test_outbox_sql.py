@@ -16,7 +16,7 @@ from psycopg.errors import InvalidParameterValue, SerializationFailure
 from sql_clock import Clock, clock_fixture  # noqa: F401 - fixture
 from sql_core import Sql
 
-from holdfast.model.delivery import idempotency_key
+from holdfast.model.outbox import idempotency_key
 
 DUPLICATES = "SELECT idempotency_key, COUNT(*) FROM channel_outbox GROUP BY idempotency_key HAVING COUNT(*) > 1"
 DAY = 86_400

@@ -105,12 +105,12 @@ def test_an_enqueue_in_the_callers_transaction_rolls_back_with_it(hf: Holdfast, 
         one = quick.using(conn=conn).enqueue(1)
         keyed = quick.using(conn=conn, dedupe="k").enqueue(2)
         many = quick.using(conn=conn).enqueue_many(range(3)).ids
-        assert hf.get(one.id) is None
+        assert hf.jobs.get(one.id) is None
         conn.rollback()
-    assert [hf.get(each) for each in (one.id, keyed.id, *many)] == [None] * 5
+    assert [hf.jobs.get(each) for each in (one.id, keyed.id, *many)] == [None] * 5
     with psycopg.connect(dsn) as conn:
         again = quick.using(conn=conn, dedupe="k").enqueue(2)
-    assert hf.get(again.id) is not None
+    assert hf.jobs.get(again.id) is not None
     assert not again.existing
 
 
@@ -124,8 +124,8 @@ async def test_the_same_with_an_async_connection(hf: Holdfast, dsn: str) -> None
         await conn.rollback()
         kept = await quick.using(conn=conn).aenqueue(2)
         await conn.commit()
-    assert [await hf.aget(each) for each in (one.id, *many)] == [None] * 4
-    assert await hf.aget(kept.id) is not None
+    assert [await hf.jobs.aget(each) for each in (one.id, *many)] == [None] * 4
+    assert await hf.jobs.aget(kept.id) is not None
     await hf.aclose()
 
 
@@ -135,7 +135,7 @@ def test_text_is_copied_as_it_is_whatever_the_callers_encoding(hf: Holdfast, dsn
 
     with psycopg.connect(dsn, autocommit=True, client_encoding="latin1") as conn:
         [one] = say.using(conn=conn).enqueue_many([("caf\u00e9",)]).ids
-    info = hf.get(one)
+    info = hf.jobs.get(one)
     assert info is not None
     assert info.payload == {"text": "caf\u00e9"}
 
@@ -204,7 +204,7 @@ def test_a_statement_timeout_is_reported_as_that(dsn: str) -> None:
         @hf.task()
         async def quick() -> None: ...
 
-        hf.get(ID)
+        hf.jobs.get(ID)
         other.execute("lock table holdfast.live")
         with pytest.raises(DatabaseUnavailable, match=r"ended a call that took too long .*call_timeout is 0\.3 s"):
             quick.enqueue()
@@ -220,12 +220,12 @@ def test_our_own_deadline_is_reported_as_that(dsn: str) -> None:
 
 def test_a_pool_without_a_free_connection_says_so(dsn: str) -> None:
     with Holdfast(dsn, pool_size=1, connect_timeout=0.3) as hf, ThreadPoolExecutor(1) as threads:
-        hf.get(ID)
+        hf.jobs.get(ID)
         with (
             hf.sync_pool._opened().connection(),
             pytest.raises(DatabaseUnavailable, match=r"all 1 of this process are in use; raise HOLDFAST_POOL_SIZE"),
         ):
-            threads.submit(hf.get, ID).result(40)
+            threads.submit(hf.jobs.get, ID).result(40)
 
 
 def test_a_pool_that_cannot_connect_says_why(dsn: str, sql: Any) -> None:
@@ -233,11 +233,11 @@ def test_a_pool_that_cannot_connect_says_why(dsn: str, sql: Any) -> None:
     sql("create role hf_leaver login in role holdfast_admin")
     try:
         with Holdfast(psycopg.conninfo.make_conninfo(dsn, user="hf_leaver"), connect_timeout=0.5) as hf:
-            hf.get(ID)
+            hf.jobs.get(ID)
             sql("alter role hf_leaver nologin")
             sql("select pg_terminate_backend(pid) from pg_stat_activity where usename = 'hf_leaver'")
             with pytest.raises(DatabaseUnavailable, match='role "hf_leaver" is not permitted to log in'):
-                hf.get(ID)
+                hf.jobs.get(ID)
     finally:
         sql("drop role hf_leaver")
 

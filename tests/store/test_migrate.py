@@ -129,7 +129,7 @@ def test_a_newer_schema_is_refused_by_client_and_migrate(empty: str) -> None:
     newer = migrate.expected_version() + 1
     with psycopg.connect(empty, autocommit=True) as conn:
         conn.execute("insert into holdfast.schema_info values (%s, now())", [newer])
-    for use in (hf.migrate, hf.list_jobs):
+    for use in (hf.migrate, hf.jobs.list):
         with pytest.raises(SchemaError, match=rf"at version {newer}, newer than .*upgrade holdfast"):
             use()
 
@@ -155,11 +155,11 @@ def test_jobs_of_the_first_release_are_still_there_after_an_upgrade(empty: str) 
                      "'ada', task, null, payload from live where id = %s", [dead, waits])  # fmt: skip
         hf = Holdfast(empty)
         assert hf.migrate().migrations[0] == "0002_lifecycle.sql"
-        assert hf.retry_dead([dead]) == [dead]
+        assert hf.dead.retry([dead]) == [dead]
         claimed = conn.execute("select id::text from claim('bob', p_limit => 10)").fetchall()
         assert {id_ for (id_,) in claimed} == {waits, later, dead}
         assert conn.execute("select finish(%s, '{1}')", [[runs]]).fetchall() == []
-        assert {job.id: str(job.status) for job in hf.list_jobs()} == {
+        assert {job.id: str(job.status) for job in hf.jobs.list()} == {
             waits: "running", later: "running", dead: "running", runs: "succeeded",
         }  # fmt: skip
 
@@ -170,7 +170,7 @@ def test_an_older_schema_asks_for_migrate(empty: str) -> None:
     with psycopg.connect(empty, autocommit=True) as conn:
         conn.execute("delete from holdfast.schema_info where version > 1")
     with pytest.raises(SchemaError, match=r"at version 1, this release needs .*run: holdfast migrate"):
-        hf.list_jobs()
+        hf.jobs.list()
 
 
 def test_a_user_who_may_not_create_the_schema_learns_what_to_grant(empty: str) -> None:
@@ -216,7 +216,7 @@ def test_a_migration_that_cannot_get_a_lock_lets_others_pass_and_names_who_holds
         thread = threading.Thread(target=hf.migrate)
         thread.start()
         wait_until(lambda: "migrate waits, because pid" in caplog.text)
-        assert hf.get(str(ids.make())) is None, "a look-up waits for no longer than migrate does"
+        assert hf.jobs.get(str(ids.make())) is None, "a look-up waits for no longer than migrate does"
         report.rollback()
         thread.join(40)
         assert hf.migrate().functions == []

@@ -60,7 +60,7 @@ async def test_batches_end_and_ids_are_accepted_whatever_the_default_isolation(
             assert (await batch.ajoin(40)).succeeded == 10
             await ended(hf, (await one.using(id=ID).aenqueue(50)).id)
             assert (await one.using(id=ID).aenqueue(50)).existing
-            hf.run_schedule("yearly")
+            hf.schedules.run("yearly")
             await until(lambda: sorted(ran) == sorted([*range(10), 99, 50, 7]))
 
 
@@ -101,7 +101,7 @@ async def test_any_text_and_any_time_is_read_whatever_encoding_and_datestyle(
         async with working(hf):
             job = await say.using(tenant="日本").aenqueue("日本 \\ '")
             assert await job.aresult(40) == "日本 \\ '"
-        assert [each.name for each in hf.schedules()] == ["yearly"]
+        assert [each.name for each in hf.schedules.list()] == ["yearly"]
 
 
 def test_what_people_call_by_hand_works_with_other_settings_of_strings_and_dates(dsn: str, sql: Sql) -> None:

@@ -59,7 +59,7 @@ def test_every_time_of_a_job_comes_from_the_clock(kit: Kit) -> None:
     kit.clock.freeze(NEW_YEAR)
     ids = [stamp.enqueue().id, stamp.using(delay=0).enqueue().id, *stamp.enqueue_many([()]).ids]
     kit.drain()
-    for info in map(kit.hf.get, ids):
+    for info in map(kit.hf.jobs.get, ids):
         assert info is not None
         assert {info.created_at, info.run_at, info.started_at, info.finished_at} == {NEW_YEAR}
 

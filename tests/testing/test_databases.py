@@ -62,7 +62,7 @@ def test_connections_are_closed_with_the_block(pg18: str) -> None:
     with scratch_database(pg18) as dsn, psycopg.connect(pg18, autocommit=True) as admin:
         name = psycopg.conninfo.conninfo_to_dict(dsn)["dbname"]
         with bind(Holdfast(), dsn) as kit:
-            assert kit.hf.list_jobs() == []
+            assert kit.hf.jobs.list() == []
             assert admin.execute(mine, [name]).fetchone()[0] >= 2
         wait_until(lambda: admin.execute(mine, [name]).fetchone() == (0,))  # a server process takes a moment to end
 
@@ -70,7 +70,7 @@ def test_connections_are_closed_with_the_block(pg18: str) -> None:
 def test_async_connections_are_closed_too_on_any_loop(kit_dsn: str, opened: Databases) -> None:
     loop = asyncio.new_event_loop()
     with bind(Holdfast(), kit_dsn, opened) as kit:
-        assert loop.run_until_complete(kit.hf.aget("00000000-0000-7000-8000-000000000001")) is None
+        assert loop.run_until_complete(kit.hf.jobs.aget("00000000-0000-7000-8000-000000000001")) is None
         ((pool,),) = (pools.values() for pools in kit.hf.async_pool._pools.values())
         assert not pool.closed
     assert pool.closed

@@ -426,7 +426,7 @@ def test_a_drain_takes_milliseconds(kit: Kit) -> None:
 def test_a_job_that_is_canceled_while_it_runs_is_reported_as_canceled(kit: Kit) -> None:
     @kit.hf.task()
     async def gives_up(*, ctx: Context = CONTEXT) -> None:
-        await kit.hf.acancel(ctx.job_id)
+        await kit.hf.jobs.acancel(ctx.job_id)
         await asyncio.sleep(30)
 
     gives_up.enqueue()

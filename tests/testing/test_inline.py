@@ -17,7 +17,7 @@ def test_an_enqueue_returns_when_its_job_has_run(kit: Kit) -> None:
     with kit.inline():
         assert double.enqueue(4).result(timeout=0.1) == 8
         ids = double.enqueue_many([1, 2]).ids
-        assert [info.result for info in map(kit.hf.get, ids) if info] == [2, 4]
+        assert [info.result for info in map(kit.hf.jobs.get, ids) if info] == [2, 4]
     assert double.enqueue(5).info().status is Status.QUEUED
 
 
@@ -87,7 +87,7 @@ async def test_coroutines_enqueue_inline_too_and_so_does_sync_code_on_their_loop
     async with kit.inline():
         assert await (await double.aenqueue(1)).aresult(timeout=0.1) == 2
         ids = (await double.aenqueue_many([2])).ids
-        info = await kit.hf.aget(ids[0])
+        info = await kit.hf.jobs.aget(ids[0])
         assert info is not None and info.result == 4
         assert double.enqueue(3).result(timeout=0.1) == 6
 

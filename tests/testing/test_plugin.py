@@ -162,7 +162,7 @@ from holdfast.worker import Worker
 
 
 def test_without(request):
-    for enqueue in (lambda: double.enqueue(1), lambda: double.enqueue_many([1]), lambda: hf.list_jobs()):
+    for enqueue in (lambda: double.enqueue(1), lambda: double.enqueue_many([1]), lambda: hf.jobs.list()):
         with pytest.raises(UsageError, match="app:hf without the test kit; add the fixture holdfast_kit"):
             enqueue()
     with pytest.raises(UsageError, match="add the fixture holdfast_kit"):

@@ -79,7 +79,7 @@ def test_a_batch_ends_with_its_callback_in_the_same_drain(kit: Kit) -> None:
 
     @kit.hf.task()
     def done(batch: str) -> str:
-        info = kit.hf.get_batch(batch)
+        info = kit.hf.batches.get(batch)
         assert info is not None
         return f"{info.name}: {info.processed} of {info.total}"
 
@@ -221,7 +221,7 @@ def test_a_job_in_a_session_of_sqlalchemy_is_visible_through_it(kit: Kit) -> Non
 def test_a_handler_that_cancels_its_own_job_learns_it_from_the_context(kit: Kit) -> None:
     @kit.hf.task()
     async def give_up(*, ctx: Context = CONTEXT) -> None:
-        assert kit.hf.cancel(ctx.job_id) == {ctx.job_id: "canceling"}
+        assert kit.hf.jobs.cancel(ctx.job_id) == {ctx.job_id: "canceling"}
         raise ConnectionError("would be tried again")
 
     give_up.enqueue()

@@ -20,7 +20,7 @@ from pydantic import BaseModel
 from workers import APPS
 
 from holdfast import ConfigurationError, Context, Delivery, Holdfast, InvalidPayload
-from holdfast.model.delivery import DeliverySignature
+from holdfast.model.outbox import DeliverySignature
 from holdfast.model.signature import Signature
 
 sys.path.append(str(APPS))

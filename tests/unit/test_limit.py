@@ -18,7 +18,7 @@ from holdfast.model import limit
 from holdfast.model.job import Job, NewJob
 from holdfast.settings import Settings
 from holdfast.worker.execute import Judge
-from holdfast.worker.hand import Lease
+from holdfast.worker.prefetch import Lease
 
 
 @pytest.fixture

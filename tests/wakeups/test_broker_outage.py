@@ -127,7 +127,7 @@ async def outage(dsn: str, exchange: str, broker: Relay | Node, seconds: float, 
     """Put load on an application whose broker goes and comes, and return the record."""
     record = Record()
     await broker.up()
-    with Holdfast(dsn, queue_enabled=True, amqp_url=broker.url, amqp_exchange=exchange) as hf:
+    with Holdfast(dsn, amqp_enabled=True, amqp_url=broker.url, amqp_exchange=exchange) as hf:
 
         @hf.task(name="note")
         async def note(number: int) -> None:

@@ -27,7 +27,7 @@ def messages(monkeypatch: pytest.MonkeyPatch) -> Messages:
 
 @pytest.fixture
 def app(dsn: str, messages: Messages) -> Iterator[Holdfast]:
-    with Holdfast(dsn, queue_enabled=True, amqp_url="amqp://guest:guest@127.0.0.1:1/") as hf:
+    with Holdfast(dsn, amqp_enabled=True, amqp_url="amqp://guest:guest@127.0.0.1:1/") as hf:
 
         @hf.task(name="note")
         async def note(number: int) -> None:
@@ -83,9 +83,9 @@ def test_what_makes_no_job_publishes_nothing(app: Holdfast, messages: Messages) 
     app.emit(None, "mail", {}, key="k")
     messages.clear()
     assert keyed.enqueue(1).id == job.id and app.emit(None, "mail", {}, key="k").existing
-    assert app.tasks["note"].enqueue_many([]).ids == [] and app.retry_dead([job.id]) == []
+    assert app.tasks["note"].enqueue_many([]).ids == [] and app.dead.retry([job.id]) == []
     assert app.webhooks.publish(None, Event("order.paid", {}, tenant="nobody")).deliveries == []
-    app.cancel(job.id)
+    app.jobs.cancel(job.id)
     assert messages == []
 
 
@@ -98,10 +98,10 @@ async def test_retries_redeliveries_and_fired_schedules_publish_a_message(app: H
         messages.clear()
         fired = await until(lambda: messages)
         assert (await ended(app, fired[0][0])).task == "note", "the leader publishes what a schedule made"
-        ran = app.run_schedule("often")
+        ran = app.schedules.run("often")
         assert (ran, True) in messages
     messages.clear()
-    assert app.retry_dead([dead.id]) == [dead.id] and messages == [(dead.id, True)]
+    assert app.dead.retry([dead.id]) == [dead.id] and messages == [(dead.id, True)]
 
 
 async def test_so_is_what_comes_over_http(app: Holdfast, messages: Messages) -> None:

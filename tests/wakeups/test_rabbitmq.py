@@ -33,7 +33,7 @@ def exchange() -> str:
 
 @pytest.fixture
 def wired(dsn: str, exchange: str) -> Iterator[Holdfast]:
-    with Holdfast(dsn, queue_enabled=True, amqp_url=real_broker(), amqp_exchange=exchange) as app:
+    with Holdfast(dsn, amqp_enabled=True, amqp_url=real_broker(), amqp_exchange=exchange) as app:
         yield app
 
 
@@ -221,7 +221,7 @@ async def test_a_broker_may_be_absent_at_the_start_die_and_come_back(
     dsn: str, exchange: str, relay: Relay, broker: aio_pika.abc.AbstractExchange, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "holdfast.rabbitmq")
-    with Holdfast(dsn, queue_enabled=True, amqp_url=relay.url, amqp_exchange=exchange) as hf:
+    with Holdfast(dsn, amqp_enabled=True, amqp_url=relay.url, amqp_exchange=exchange) as hf:
         note, ran = runs(hf)
         async with working(hf, notify=False, poll=0.2) as worker:
             for number in range(3):
@@ -248,7 +248,7 @@ async def test_a_worker_is_woken_again_when_the_broker_is_back(
     dsn: str, exchange: str, relay: Relay, broker: aio_pika.abc.AbstractExchange
 ) -> None:
     await relay.up()
-    with Holdfast(dsn, queue_enabled=True, amqp_url=relay.url, amqp_exchange=exchange) as hf:
+    with Holdfast(dsn, amqp_enabled=True, amqp_url=relay.url, amqp_exchange=exchange) as hf:
         note, ran = runs(hf)
         async with working(hf, **DEAF) as worker:
             await asleep(worker)
@@ -273,7 +273,7 @@ async def test_a_port_that_is_no_broker_does_no_harm(dsn: str, exchange: str) ->
 
     async with await asyncio.start_server(babble, "127.0.0.1", 0) as server:
         url = f"amqp://u:s3cr3t@127.0.0.1:{server.sockets[0].getsockname()[1]}/"
-        with Holdfast(dsn, queue_enabled=True, amqp_url=url, amqp_exchange=exchange) as hf:
+        with Holdfast(dsn, amqp_enabled=True, amqp_url=url, amqp_exchange=exchange) as hf:
             note, ran = runs(hf)
             async with working(hf, notify=False) as worker:
                 job = await note.aenqueue(1)
@@ -294,7 +294,7 @@ async def test_a_try_that_fails_leaves_no_connection_behind(
             made.append(self)
 
     monkeypatch.setattr(aio_pika, "Connection", Noted)
-    settings = Settings(queue_enabled=True, amqp_url=f"amqp://guest:guest@127.0.0.1:{relay.port}/")
+    settings = Settings(amqp_enabled=True, amqp_url=f"amqp://guest:guest@127.0.0.1:{relay.port}/")
     hearing = asyncio.create_task(Consumer(settings, "w", lambda: None).run())
     await until(lambda: len(made) >= 2)
     hearing.cancel()
@@ -315,7 +315,7 @@ async def test_a_cancellation_stops_it_though_the_library_makes_an_error_of_it(
             raise ConnectionError("not connected") from None
 
     monkeypatch.setattr(aio_pika, "connect", connect)
-    hearing = asyncio.create_task(Consumer(Settings(queue_enabled=True), "w", lambda: None).run())
+    hearing = asyncio.create_task(Consumer(Settings(amqp_enabled=True), "w", lambda: None).run())
     await begun.wait()
     hearing.cancel()
     async with asyncio.timeout(20):
@@ -329,7 +329,7 @@ async def test_an_outage_is_logged_once_and_without_the_password(
     caplog.set_level(logging.DEBUG, "holdfast")
     await relay.up()
     url = f"amqp://nobody:s3cr3t@127.0.0.1:{relay.port}/"
-    settings = Settings(queue_enabled=True, amqp_url=url)
+    settings = Settings(amqp_enabled=True, amqp_url=url)
     hearing = asyncio.create_task(Consumer(settings, "worker", lambda: None).run())
     await until(lambda: caplog.text.count("message queue unavailable") >= 2)
     hearing.cancel()
@@ -343,7 +343,7 @@ async def test_an_outage_is_logged_once_and_without_the_password(
 async def test_whether_a_broker_can_be_used_is_found_out_and_no_connection_stays(
     relay: Relay, exchange: str, broker: aio_pika.abc.AbstractExchange
 ) -> None:
-    settings = Settings(queue_enabled=True, amqp_url=relay.url, amqp_exchange=exchange)
+    settings = Settings(amqp_enabled=True, amqp_url=relay.url, amqp_exchange=exchange)
     assert "Connect call failed" in str(await asyncio.to_thread(rabbitmq.why_not, settings))
     await relay.up()
     assert await asyncio.to_thread(rabbitmq.why_not, settings) is None
@@ -361,7 +361,7 @@ def test_the_logged_address_has_no_password(url: str, shown: str) -> None:
 
 
 def test_a_caller_never_waits_and_the_buffer_is_bounded() -> None:
-    publisher = Publisher(Settings(queue_enabled=True, amqp_url="amqp://guest:guest@127.0.0.1:1/"))
+    publisher = Publisher(Settings(amqp_enabled=True, amqp_url="amqp://guest:guest@127.0.0.1:1/"))
     began = time.monotonic()
     for _ in range(5 * rabbitmq.BUFFER):
         publisher.publish(ids.make())
@@ -377,13 +377,13 @@ def test_without_the_extra_an_enqueue_succeeds_and_a_worker_says_what_is_missing
     hf: Holdfast, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(rabbitmq, "installed", lambda: False)
-    publisher = Publisher(Settings(queue_enabled=True))
+    publisher = Publisher(Settings(amqp_enabled=True))
     publisher.publish(ids.make())
     publisher.publish(ids.make())
     assert caplog.text.count("pip install 'holdfast[rabbitmq]'") == 1
     publisher.close()
     with pytest.raises(ConfigurationError, match=r"holdfast\[rabbitmq\]"):
-        Consumer(Settings(queue_enabled=True), "worker", lambda: None)
+        Consumer(Settings(amqp_enabled=True), "worker", lambda: None)
 
 
 def test_nothing_is_published_unless_it_is_enabled(hf: Holdfast) -> None:
@@ -395,4 +395,4 @@ def test_nothing_is_published_unless_it_is_enabled(hf: Holdfast) -> None:
 @pytest.mark.parametrize("wrong", [{"amqp_url": "http://x"}, {"amqp_exchange": ""}, {"amqp_routing_key": ""}])
 def test_settings_that_cannot_work_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError, match="amqp_"):
-        Settings(queue_enabled=True, **wrong)
+        Settings(amqp_enabled=True, **wrong)

@@ -42,7 +42,7 @@ async def test_a_service_is_ready_while_the_broker_that_it_requires_is_there(
     dsn: str, relay: Relay, exchange: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rabbitmq, "LONGEST_PAUSE", 0.2)
-    hf = Holdfast(dsn, queue_enabled=True, health_require_queue=True, amqp_url=relay.url, amqp_exchange=exchange)
+    hf = Holdfast(dsn, amqp_enabled=True, health_require_amqp=True, amqp_url=relay.url, amqp_exchange=exchange)
     async with client(hf) as http:
 
         async def is_ready() -> bool:
@@ -73,7 +73,7 @@ async def test_a_silent_broker_causes_no_long_wait(dsn: str, monkeypatch: pytest
     monkeypatch.setattr(health, "PATIENCE", 0.3)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"amqp://guest:guest@127.0.0.1:{silent.getsockname()[1]}/"
-        hf = Holdfast(dsn, queue_enabled=True, health_require_queue=True, amqp_url=url)
+        hf = Holdfast(dsn, amqp_enabled=True, health_require_amqp=True, amqp_url=url)
         began = time.monotonic()
         async with client(hf) as http:
             assert (await http.get("/health/ready")).status_code == 503
@@ -82,7 +82,7 @@ async def test_a_silent_broker_causes_no_long_wait(dsn: str, monkeypatch: pytest
 
 
 async def test_a_broker_that_is_not_required_is_not_checked(dsn: str) -> None:
-    hf = Holdfast(dsn, queue_enabled=True, amqp_url="amqp://guest:guest@127.0.0.1:1/")
+    hf = Holdfast(dsn, amqp_enabled=True, amqp_url="amqp://guest:guest@127.0.0.1:1/")
     async with client(hf) as http:
         assert (await http.get("/health/ready")).json()["checks"] == {"database": "ok", "schema": "ok"}
     await hf.aclose()

@@ -108,5 +108,5 @@ async def test_a_payload_that_python_cannot_decode_breaks_no_list(
     assert payload in shown(await http.get(f"/jobs/{id_}"))
     sql("select fail(c.id, c.token, '{}', p_outcome => 'dead') from claim('w') c")
     assert payload in shown(await http.get("/dead"))
-    found = await shop.aget(id_)
+    found = await shop.jobs.aget(id_)
     assert found is not None and list(found.payload) == ["unreadable"]

@@ -56,7 +56,7 @@ class World:
         sql("select fail(c.id, c.token, %s::jsonb, p_outcome => 'dead') from claim('w', '{doomed}') c",
             [f'{{"message": "{word}"}}'])  # fmt: skip
         canceled, waiting, later = fail.enqueue(word), fail.enqueue(word), fail.using(delay=600).enqueue(word)
-        shop.cancel(canceled.id)
+        shop.jobs.cancel(canceled.id)
         with shop.batch(word, tenant=tenant) as batch:
             fail.using(batch=batch).enqueue(word)
         endpoint = shop.webhooks.add(f"https://example.org/{word}", tenant=tenant, description=word)

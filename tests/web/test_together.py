@@ -106,7 +106,7 @@ async def test_a_job_that_the_database_refuses_spoils_no_other(hf: Holdfast) -> 
     jobs[7].queue = "a/b"
     results = await asyncio.gather(*(service.enqueue(job, NO_TENANT) for job in jobs), return_exceptions=True)
     assert isinstance(results[7], UsageError)
-    assert {job.id for job in jobs if job is not jobs[7]} == {each.id for each in hf.list_jobs()}
+    assert {job.id for job in jobs if job is not jobs[7]} == {each.id for each in hf.jobs.list()}
     await hf.aclose()
 
 

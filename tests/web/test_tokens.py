@@ -104,7 +104,7 @@ def test_of_some_jobs_the_callers_own_are_visible_wherever_they_are(each_hf: Hol
         due, later, over, dead = [
             handler.using(tenant=tenant, delay=delay).enqueue().id for delay in (None, 60, None, None)
         ]
-        each_hf.cancel(over)
+        each_hf.jobs.cancel(over)
         each_sql("delete from live where id = %s", [dead])
         each_sql(
             "insert into dead (id, status, queue, priority, lane, run_at, created_at, finished_at, attempt, "

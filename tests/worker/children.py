@@ -20,7 +20,7 @@ from workers import APPS
 from holdfast import Holdfast
 from holdfast.model.job import Job, ids
 from holdfast.settings import Settings
-from holdfast.worker.hand import Lease
+from holdfast.worker.prefetch import Lease
 from holdfast.worker.processes import Processes
 
 sys.path.append(str(APPS))

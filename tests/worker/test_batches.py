@@ -85,7 +85,7 @@ def test_an_empty_batch_ends_when_it_is_closed(hf: Holdfast) -> None:
     with hf.batch("nothing", on_done=done) as batch:
         pass
     assert counts(batch.join(5)) == ("succeeded", 0, 0, 0, 0, 0)
-    assert len(hf.list_jobs()) == 1
+    assert len(hf.jobs.list()) == 1
 
 
 async def test_jobs_may_be_added_from_a_job_of_a_running_batch_but_not_to_one_that_has_ended(hf: Holdfast) -> None:
@@ -104,7 +104,7 @@ async def test_jobs_may_be_added_from_a_job_of_a_running_batch_but_not_to_one_th
             await page.using(batch=batch).aenqueue_many([1, 2])
         with pytest.raises(UsageError, match="there is no batch"):
             await page.using(batch="00000000-0000-7000-8000-000000000000").aenqueue(1)
-    assert len(hf.list_jobs()) == 6
+    assert len(hf.jobs.list()) == 6
 
 
 async def test_a_batch_is_canceled_with_all_that_waits_and_runs(hf: Holdfast) -> None:
@@ -177,7 +177,7 @@ def test_a_batch_in_the_callers_transaction_is_rolled_back_with_it(hf: Holdfast,
             row.using(batch=batch).enqueue_many(range(10))
             row.using(batch=batch).enqueue(10)
         conn.rollback()
-        assert batch.info() is None and hf.list_jobs() == []
+        assert batch.info() is None and hf.jobs.list() == []
         with hf.batch("import", conn=conn) as batch:
             row.using(batch=batch).enqueue_many(range(10))
         assert batch.info() is None
@@ -194,7 +194,7 @@ def test_a_retried_dead_job_is_taken_out_of_the_failed_ones(hf: Holdfast, sql: S
     sql("select fail(%s, %s, '{}', null, 'dead')", [job.id, token])
     sql("select complete_batches()")
     assert counts(batch.info()) == ("failed", 1, 1, 0, 1, 0)
-    hf.retry_dead([job.id])
+    hf.dead.retry([job.id])
     assert counts(batch.info())[1:] == (1, 0, 0, 0, 0)
     ((_, token),) = sql("select id, token from claim('me')")
     sql("select finish(%s, %s)", [[job.id], [token]])

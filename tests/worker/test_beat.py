@@ -18,7 +18,7 @@ from holdfast import Holdfast, Status
 from holdfast.settings import Settings
 from holdfast.worker import Worker
 from holdfast.worker.beat import LEAST, LoopMonitor
-from holdfast.worker.hand import Hand
+from holdfast.worker.prefetch import PrefetchBuffer
 
 
 def events(caplog: pytest.LogCaptureFixture, event: str) -> list[dict[str, Any]]:
@@ -103,9 +103,9 @@ async def test_leases_of_a_stuck_loop_lapse_and_its_neighbours_run_elsewhere(
         thread.start()
         try:
             jobs = [await neighbour.aenqueue() for _ in range(3)]
-            await until(lambda: len(stuck.hand.running) == 3)
+            await until(lambda: len(stuck.buffer.running) == 3)
             await blocks.aenqueue()
-            await until(lambda: len(stuck.hand.running) == 4)
+            await until(lambda: len(stuck.buffer.running) == 4)
             async with working(hf, queues=["default"]) as other:
                 for job in jobs:
                     info = await ended(hf, job.id)
@@ -124,7 +124,7 @@ async def test_leases_of_a_stuck_loop_lapse_and_its_neighbours_run_elsewhere(
 def monitor(hf: Holdfast, clock: list[float], monkeypatch: pytest.MonkeyPatch, **settings: float) -> LoopMonitor:
     monkeypatch.setattr("holdfast.worker.beat.time.monotonic", lambda: clock[0])
     loop = asyncio.new_event_loop()
-    made = LoopMonitor(Settings(**settings), loop, Hand(), hf.tasks, lambda: None, lambda: None)
+    made = LoopMonitor(Settings(**settings), loop, PrefetchBuffer(), hf.tasks, lambda: None, lambda: None)
     loop.close()
     return made
 
@@ -174,7 +174,7 @@ def test_a_handler_that_runs_in_a_task_of_its_own_is_found_by_its_code(monkeypat
 
     blocks(frames := list[FrameType]())
     made, job = monitor(hf, [0.0], monkeypatch), SimpleNamespace(task="blocks", id="1")
-    running: Any = made._hand.running
+    running: Any = made._buffer.running
     running[object()] = job
     running[object()] = SimpleNamespace(task="other", id="2")
     assert made._find_job(frames) is job

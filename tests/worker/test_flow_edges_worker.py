@@ -72,7 +72,7 @@ async def test_no_open_transaction_of_an_operator_holds_up_a_claim(hf: Holdfast,
     changes = ["set_limit('k:1', '{\"concurrency\": 0}')", "set_limit('k:{n}', '{\"concurrency\": 0}')", "pause('k:1')",
                "pause('queue:default')", "pause('task:t')", "pause('tenant:a')", "resume('k:2')", "clear_limit('k:2')",
                "reset_breaker('k:1')"]  # fmt: skip
-    hf.pause("k:2")
+    hf.limits.pause("k:2")
     async with working(hf, poll=POLL) as worker:
         await ended(hf, (await t.using(tenant="a").aenqueue(1)).id)
         for change in changes:
@@ -100,7 +100,7 @@ async def test_a_job_runs_at_once_when_a_job_of_another_tenant_makes_room(hf: Ho
             second = await shared.using(tenant="b", queue="other").aenqueue(False)
             await until(lambda: sql("select 1 from lanes where queue = 'other' and closed_by = 'k'"))
             await until(lambda: sql("select 1 from sleepers where queue = 'other'"))
-            assert "key" in hf.why(second.id).reasons[0].facts
+            assert "key" in hf.jobs.why(second.id).reasons[0].facts
             gate.set()
             assert (await ended(hf, second.id)).status is Status.SUCCEEDED
             await ended(hf, first.id)
@@ -115,7 +115,7 @@ async def test_a_limit_is_used_to_the_full_without_notifications(hf: Holdfast, c
     @hf.task(name="t", limits=[Limit("k", concurrency=1)] if key == "k" else [])
     async def t() -> None: ...
 
-    await hf.aset_limit(key, concurrency=1)
+    await hf.limits.aset(key, concurrency=1)
     began = time.monotonic()
     ids = (await t.using(tenant="a" if key == "tenant:a" else None).aenqueue_many([{}] * 20)).ids
     async with working(hf, poll=POLL, notify=False):
@@ -138,11 +138,11 @@ async def test_a_worker_that_sleeps_starts_a_job_when_another_makes_room(hf: Hol
     async def t(n: int) -> None:
         await gates[n].wait()
 
-    await hf.aset_limit(key, concurrency=1)
+    await hf.limits.aset(key, concurrency=1)
     using = t.using(tenant="a" if key == "tenant:a" else None)
     first = await using.aenqueue(0)
     async with working(hf, poll=POLL, notify=False) as busy:
-        await until(lambda: getattr(busy, "hand", None) and busy.hand.running)
+        await until(lambda: getattr(busy, "buffer", None) and busy.buffer.running)
         async with working(hf, poll=POLL):
             second = await using.aenqueue(1)
             gates[1].set()

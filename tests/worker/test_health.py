@@ -277,11 +277,11 @@ async def test_a_stopping_worker_is_live_and_not_ready(hf: Holdfast, port: int) 
 
 
 async def test_a_worker_without_its_broker_is_ready_unless_it_must_have_one(dsn: str, port: int) -> None:
-    nowhere = {"queue_enabled": True, "amqp_url": "amqp://guest:guest@127.0.0.1:1/", "health_port": port}
+    nowhere = {"amqp_enabled": True, "amqp_url": "amqp://guest:guest@127.0.0.1:1/", "health_port": port}
     with Holdfast(dsn, **nowhere) as hf:  # type: ignore[arg-type]
         async with working(hf):
             await until_says(port, "/ready", 200)
-        async with working(hf, health_require_queue=True):
+        async with working(hf, health_require_amqp=True):
             await until_says(port, "/live", 200)
             health = await until_says(port, "/ready", 503)
             assert await until(lambda: ask(port)[1].get("checks", {}).get("queue")) == "not connected", health
@@ -332,5 +332,5 @@ async def test_a_flood_of_those_who_say_nothing_takes_few_of_its_files(hf: Holdf
 
 
 def test_a_queue_cannot_be_required_where_there_is_none() -> None:
-    with pytest.raises(ConfigurationError, match="HOLDFAST_QUEUE_ENABLED"):
-        Settings(health_require_queue=True)
+    with pytest.raises(ConfigurationError, match="HOLDFAST_AMQP_ENABLED"):
+        Settings(health_require_amqp=True)

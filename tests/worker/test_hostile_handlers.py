@@ -133,7 +133,7 @@ async def test_middleware_that_breaks_after_a_transaction_does_not_undo_it(hf: H
 
     async with working(hf) as worker:
         assert (await ended(hf, (await insert.aenqueue()).id)).status is Status.SUCCEEDED
-        await until(lambda: not worker.hand.leases)
+        await until(lambda: not worker.buffer.leases)
 
 
 async def test_a_canceled_handler_is_canceled_through_its_middleware(hf: Holdfast) -> None:
@@ -154,7 +154,7 @@ async def test_a_canceled_handler_is_canceled_through_its_middleware(hf: Holdfas
     async with working(hf):
         job = await slow.aenqueue()
         await entered.wait()
-        await hf.acancel(job.id)
+        await hf.jobs.acancel(job.id)
         assert (await ended(hf, job.id)).status is Status.CANCELED
 
 
@@ -172,7 +172,7 @@ async def test_middleware_that_breaks_before_an_enqueue_prevents_it(hf: Holdfast
             call()
     with pytest.raises(PermissionError):
         await each.aenqueue_many([1, 2])
-    assert hf.list_jobs() == []
+    assert hf.jobs.list() == []
 
 
 HEADERS: dict[str, Any] = {
@@ -201,7 +201,7 @@ async def test_headers_that_cannot_be_carried_are_refused_by_every_way_in(hf: Ho
         using.enqueue_many([1]) if "many" in way else using.enqueue(1)
     with pytest.raises(UsageError, match="header"):
         await (using.aenqueue_many([1]) if "many" in way else using.aenqueue(1))
-    assert hf.list_jobs() == []
+    assert hf.jobs.list() == []
 
 
 # -- resources
@@ -261,7 +261,7 @@ def test_a_batch_that_is_none_is_refused_when_it_is_named(hf: Holdfast, batch: A
         each.using(batch=batch).enqueue(1)
     with pytest.raises(UsageError, match="batch"):
         each.using(batch=batch).enqueue_many([1])
-    assert hf.list_jobs() == []
+    assert hf.jobs.list() == []
 
 
 async def test_a_block_of_any_text_is_recorded(hf: Holdfast) -> None:
@@ -274,7 +274,7 @@ async def test_a_block_of_any_text_is_recorded(hf: Holdfast) -> None:
     async with working(hf):
         ids = fetch.enqueue_many(range(len(keys))).ids
         assert {(await ended(hf, id_)).status for id_ in ids} == {Status.DEAD}
-    blocks = {each.key: each.count for each in hf.blocks()}
+    blocks = {each.key: each.count for each in hf.dead.blocks()}
     assert sum(blocks.values()) == len(keys)
     assert blocks["a\\x00b"] == 1 and blocks["5"] == 1
 

@@ -25,8 +25,8 @@ from holdfast import (
 from holdfast.model.job import Job
 from holdfast.store.calls import Call
 from holdfast.store.session import Session
-from holdfast.worker.hand import Lease
 from holdfast.worker.link import Progress
+from holdfast.worker.prefetch import Lease
 
 Sql = Callable[..., list[tuple[Any, ...]]]
 
@@ -48,12 +48,12 @@ async def test_a_running_async_handler_is_canceled_at_its_next_await(hf: Holdfas
     async with working(hf):
         job = await slow.aenqueue()
         await entered.wait()
-        assert await hf.acancel(job.id) == {job.id: "canceling"}
-        assert await hf.acancel(job.id) in ({job.id: "canceling"}, {job.id: "finished"})
+        assert await hf.jobs.acancel(job.id) == {job.id: "canceling"}
+        assert await hf.jobs.acancel(job.id) in ({job.id: "canceling"}, {job.id: "finished"})
         info = await ended(hf, job.id)
         assert undone.is_set()
         assert info.status is Status.CANCELED and info.last_error and info.last_error["code"] == "CANCELED"
-        assert await hf.acancel(job.id) == {job.id: "finished"}
+        assert await hf.jobs.acancel(job.id) == {job.id: "finished"}
 
 
 async def test_a_handler_in_a_thread_sees_that_it_is_canceled(hf: Holdfast) -> None:
@@ -69,7 +69,7 @@ async def test_a_handler_in_a_thread_sees_that_it_is_canceled(hf: Holdfast) -> N
     async with working(hf):
         job = await loops.aenqueue()
         await asyncio.to_thread(entered.wait, 40)
-        assert await hf.acancel(job.id) == {job.id: "canceling"}
+        assert await hf.jobs.acancel(job.id) == {job.id: "canceling"}
         assert (await ended(hf, job.id)).status is Status.CANCELED
 
 
@@ -84,7 +84,7 @@ async def test_a_cancel_whose_notification_is_lost_is_found_by_looking(hf: Holdf
     async with working(hf, notify=False):
         job = await slow.aenqueue()
         await entered.wait()
-        await hf.acancel(job.id)
+        await hf.jobs.acancel(job.id)
         assert (await ended(hf, job.id)).status is Status.CANCELED
 
 
@@ -100,7 +100,7 @@ async def test_a_job_that_is_to_be_canceled_is_not_tried_again(hf: Holdfast) -> 
     async with working(hf):
         job = await fails.aenqueue()
         await asyncio.to_thread(entered.wait, 40)
-        await hf.acancel(job.id)
+        await hf.jobs.acancel(job.id)
         go.set()
         info = await ended(hf, job.id)
     assert (info.status, info.attempts) == (Status.CANCELED, 1)
@@ -119,7 +119,7 @@ async def test_a_job_that_succeeds_before_it_is_stopped_has_succeeded(hf: Holdfa
     async with working(hf):
         job = await succeeds.aenqueue()
         await asyncio.to_thread(entered.wait, 40)
-        await hf.acancel(job.id)
+        await hf.jobs.acancel(job.id)
         go.set()
         assert await job.aresult(40) == 7
 
@@ -135,8 +135,8 @@ async def test_a_claimed_job_that_has_not_started_is_canceled_unrun(hf: Holdfast
 
     first, second = each.enqueue(1), each.enqueue(2)
     async with working(hf, concurrency=1, prefetch=1000) as worker:  # it claims far ahead
-        await until(lambda: bool(ran) and bool(worker.hand.ready))
-        assert await hf.acancel(second.id) == {second.id: "canceling"}
+        await until(lambda: bool(ran) and bool(worker.buffer.ready))
+        assert await hf.jobs.acancel(second.id) == {second.id: "canceling"}
         assert (await ended(hf, second.id)).status is Status.CANCELED
         go.set()
         assert (await ended(hf, first.id)).status is Status.SUCCEEDED
@@ -179,7 +179,7 @@ async def test_many_jobs_of_a_worker_are_canceled_at_once(hf: Holdfast, sql: Sql
     async with working(hf, concurrency=200):
         ids = (await slow.aenqueue_many(range(200))).ids
         await until(lambda: running == 200)
-        assert set((await hf.acancel(*ids)).values()) == {"canceling"}
+        assert set((await hf.jobs.acancel(*ids)).values()) == {"canceling"}
         all_of_them = "select 1 from jobs where status = 'canceled' having count(*) = 200"
         await until(lambda: asyncio.to_thread(sql, all_of_them))
 
@@ -249,7 +249,7 @@ async def test_progress_can_be_read_while_a_job_runs_and_after_it_has_ended(hf: 
         job = await counts.aenqueue()
 
         async def stored_progress() -> Any:
-            info = await hf.aget(job.id)
+            info = await hf.jobs.aget(job.id)
             return info and info.progress
 
         progress = await until(stored_progress)
@@ -368,7 +368,7 @@ async def test_blocks_are_counted_by_key(hf: Holdfast) -> None:
         for host in ("a.example", "b.example", "a.example"):
             job = await fetch.aenqueue(host)
             assert (await ended(hf, job.id)).status is Status.DEAD
-    blocks = {each.key: each for each in hf.blocks()}
+    blocks = {each.key: each for each in hf.dead.blocks()}
     assert {key: each.count for key, each in blocks.items()} == {"a.example": 2, "b.example": 1}
     assert blocks["a.example"].reason == "ROBOTS: refused by robots.txt"
     assert blocks["a.example"].last_job == job.id

@@ -59,7 +59,7 @@ async def test_a_cancel_left_open_holds_up_its_own_job_alone(
         caller.commit() if commits else caller.rollback()
         info = await ended(hf, job.id)
         assert info.status is status
-        await until(lambda: not under.hand.leases)
+        await until(lambda: not under.buffer.leases)
     assert len(runs) == (2 if status is Status.DEAD else 1), "and was not run again"
     assert sql("select count(*) from live") == [(0,)]
 
@@ -131,11 +131,13 @@ async def test_a_job_whose_end_cannot_be_stored_keeps_its_claim_when_other_jobs_
     try:
         await counts.aenqueue_many([(n,) for n in range(3)])
         async with working(hf, concurrency=3) as under:
-            await until(lambda: len(under.hand.running) == 2 and under.finisher.failed + under.finisher.succeeded == 1)
+            await until(
+                lambda: len(under.buffer.running) == 2 and under.finisher.failed + under.finisher.succeeded == 1
+            )
             await under.finisher.drained()
             go_on.set()
             await until(lambda: sql("select count(*) from history") == [(2,)])
-            await until(lambda: not under.hand.leases)
+            await until(lambda: not under.buffer.leases)
             assert sql("select count(*) from live l join claims c on c.token = l.token") == [(1,)]
     finally:
         sql("drop trigger refuses on live; drop function public.refuse")
@@ -177,7 +179,7 @@ async def test_a_worker_that_stops_registers_nothing_more(
     slow.schedule("nightly", "0 4 * * *")
     await slow.aenqueue()
     async with working(hf) as under:
-        await until(lambda: under.hand.running)
+        await until(lambda: under.buffer.running)
         under.stop()
         await until(lambda: sql("select stopping from workers") == [(True,)])
         before = sql("select expires_at from leader")

@@ -18,7 +18,7 @@ from holdfast import Fail, Holdfast, Retry
 from holdfast.model.job import Job
 from holdfast.telemetry.logs import Console, Fields, JsonLines
 from holdfast.worker.finish import MOST_KEYS, Failures
-from holdfast.worker.hand import Lease
+from holdfast.worker.prefetch import Lease
 
 Sql = Callable[..., list[tuple[Any, ...]]]
 

@@ -21,7 +21,7 @@ from holdfast import (
     Status,
     UsageError,
 )
-from holdfast.client.around import Around
+from holdfast.client.middleware import Around
 
 trace: contextvars.ContextVar[str] = contextvars.ContextVar("trace", default="none")
 
@@ -99,7 +99,7 @@ async def test_middleware_cannot_make_an_enqueue_of_one_that_failed(hf: Holdfast
         each.enqueue_many([2, 1])
     with pytest.raises(DuplicateJob):
         await each.aenqueue_many([2, 1])
-    assert [job.payload for job in hf.list_jobs()] == [{"n": 1}]
+    assert [job.payload for job in hf.jobs.list()] == [{"n": 1}]
 
 
 async def test_async_middleware_around_enqueue_needs_aenqueue(hf: Holdfast) -> None:
@@ -118,7 +118,7 @@ async def test_async_middleware_around_enqueue_needs_aenqueue(hf: Holdfast) -> N
         await each.aenqueue()
     with pytest.raises(UsageError, match="is async: use aenqueue"):
         each.enqueue()
-    assert len(hf.list_jobs()) == 1
+    assert len(hf.jobs.list()) == 1
 
 
 def swallows(value: int) -> Iterator[None]:

@@ -42,40 +42,40 @@ async def statuses(hf: Holdfast, ids: list[str]) -> set[Status]:
 async def test_what_is_paused_waits_until_it_is_resumed(
     hf: Holdfast, visit: Task[[str], None], worker: Worker, key: str
 ) -> None:
-    await hf.apause(key, reason="on fire", by="ann")
+    await hf.limits.apause(key, reason="on fire", by="ann")
     ids = await enqueue(visit)
     other = await visit.using(tenant="bree", queue="default").aenqueue("b.example")
     if key in ("tenant:acme", "domain:a.example"):
         assert (await ended(hf, other.id)).status is Status.SUCCEEDED, "what is not paused goes on beside it"
-    report = await hf.awhy(ids[-1])
+    report = await hf.jobs.awhy(ids[-1])
     assert (report.reasons[0].kind, report.reasons[0].facts["key"]) == ("paused", key)
     assert await statuses(hf, ids) == {Status.QUEUED}
-    assert await hf.aresume(key) is True
+    assert await hf.limits.aresume(key) is True
     infos = await asyncio.gather(*(ended(hf, id_) for id_ in ids))
     assert [(info.status, info.attempts) for info in infos] == [(Status.SUCCEEDED, 1)] * JOBS
 
 
 async def test_a_pause_with_an_end_goes_on_by_itself(hf: Holdfast, visit: Task[[str], None], worker: Worker) -> None:
-    await hf.apause("tenant:acme", for_=1.0)
+    await hf.limits.apause("tenant:acme", for_=1.0)
     (id_, *_) = await enqueue(visit)
     assert await statuses(hf, [id_]) == {Status.QUEUED}
     assert (await ended(hf, id_)).status is Status.SUCCEEDED
 
 
 async def test_a_limit_that_is_set_acts_on_what_waits(hf: Holdfast, visit: Task[[str], None], worker: Worker) -> None:
-    await hf.aset_limit("domain:a.example", concurrency=0)
+    await hf.limits.aset("domain:a.example", concurrency=0)
     ids = await enqueue(visit)
-    report = await hf.awhy(ids[0])
+    report = await hf.jobs.awhy(ids[0])
     assert report.sentence.startswith("domain:a.example has a concurrency of 0: nothing starts under it")
-    await hf.aclear_limit("domain:a.example")
+    await hf.limits.aclear("domain:a.example")
     await asyncio.gather(*(ended(hf, id_) for id_ in ids))
-    assert hf.limits("domain:")[0].concurrency == 2
+    assert hf.limits.list("domain:")[0].concurrency == 2
 
 
 async def test_a_breaker_that_is_reset_lets_what_waits_start(
     hf: Holdfast, visit: Task[[str], None], worker: Worker
 ) -> None:
-    await hf.aset_limit("domain:a.example", breaker_after=1, breaker_pause=3600)
+    await hf.limits.aset("domain:a.example", breaker_after=1, breaker_pause=3600)
     opened = (
         "INSERT INTO holdfast.limits (key, open_until, failure_streak) "
         "VALUES ('domain:a.example', now() + interval '1 h', 1) "
@@ -84,8 +84,8 @@ async def test_a_breaker_that_is_reset_lets_what_waits_start(
     async with hf.async_pool.lent() as conn:
         await conn.execute(opened)
     (id_, *_) = await enqueue(visit)
-    assert (await hf.awhy(id_)).reasons[0].kind == "breaker"
-    assert await hf.areset_breaker("domain:a.example") is True
+    assert (await hf.jobs.awhy(id_)).reasons[0].kind == "breaker"
+    assert await hf.limits.areset_breaker("domain:a.example") is True
     assert (await ended(hf, id_)).status is Status.SUCCEEDED
 
 
@@ -100,12 +100,12 @@ async def test_a_job_at_a_full_key_names_the_holders(hf: Holdfast) -> None:
         ids = (await hold.aenqueue_many(["a.example"] * 3)).ids
 
         async def two_run() -> bool:
-            found = await hf.alimits("domain:a.example")
+            found = await hf.limits.alist("domain:a.example")
             return bool(found) and found[0].running == 2
 
         await until(two_run)
         waits = [info.id for info in await hf.async_pool.run(hf.calls.get_many(ids)) if info.status is Status.QUEUED]
-        report = await hf.awhy(waits[0])
+        report = await hf.jobs.awhy(waits[0])
         assert report.reasons[0].kind == "concurrency"
         assert sorted(holder["id"] for holder in report.reasons[0].facts["holders"]) == sorted(set(ids) - set(waits))
         assert {holder["worker"] for holder in report.reasons[0].facts["holders"]} == {worker.id}

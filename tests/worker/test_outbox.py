@@ -133,7 +133,7 @@ async def test_a_channel_may_be_delivered_by_another_service(hf: Holdfast, sql: 
     async with working(hf, **SERVED):
         info = await waiting(hf, message.id)
     assert (info.attempts, info.last_error["type"]) == (0, "UnknownTask")
-    hf.cancel(message.id)
+    hf.jobs.cancel(message.id)
     other = Holdfast(hf.settings.dsn)
 
     @other.channel("sms", queue="texts")
@@ -180,7 +180,7 @@ async def test_the_limits_of_a_channel_may_name_fields_of_its_payload(hf: Holdfa
     assert rows == [(["order:one/acme/o", "domain:b.c", "tenant:acme"],), (["smtp"],)]
     async with working(hf, **SERVED):
         await until(lambda: {it.status for it in hf.list_messages()} == {"delivered", "dead"})
-    assert hf.limits("smtp")[0].failure_streak == 0
+    assert hf.limits.list("smtp")[0].failure_streak == 0
     with pytest.raises(ConfigurationError, match="names 'domain'"):
         hf.channel("three", limits=[Limit("domain:{domain}", concurrency=1)])(_takes_loose)
 
@@ -234,7 +234,7 @@ async def test_a_message_that_an_operator_retries_may_have_been_sent(hf: Holdfas
     message = hf.emit(None, send, Email("a@b.c"), key="k")
     async with working(hf, **SERVED):
         await until(lambda: hf.list_messages(status="dead"))
-        assert hf.retry_dead([message.id]) == [message.id]
+        assert hf.dead.retry([message.id]) == [message.id]
         await delivered(hf, 1)
     assert calls == [(1, False, Email("a@b.c")), (1, True, Email("a@b.c"))]
 
@@ -282,7 +282,7 @@ async def test_an_interruption_is_not_held_against_a_breaker(hf: Holdfast) -> No
     hf.emit(None, slow, "x", key="k")
     async with working(hf, grace=0.0, **SERVED):
         await started.wait()
-    (limit,) = hf.limits("smtp")
+    (limit,) = hf.limits.list("smtp")
     assert (limit.failure_streak, limit.breaker, limit.running) == (0, "closed", 0)
 
 
@@ -317,7 +317,7 @@ async def test_a_delivery_canceled_while_it_runs_ends_as_canceled(hf: Holdfast) 
     message = hf.emit(None, slow, "x", key="k")
     async with working(hf, **SERVED):
         await started.wait()
-        await hf.acancel(message.id)
+        await hf.jobs.acancel(message.id)
         await ended(hf, message.id)
     assert hf.list_messages()[0].status == "canceled"
     assert hf.emit(None, slow, "x", key="k").existing

@@ -33,7 +33,7 @@ async def test_rows_and_success_are_committed_together(hf: Holdfast, ledger: Row
     async def on_loop(n: int, *, ctx: Context = CONTEXT) -> str:
         async with ctx.transaction() as conn:
             await conn.execute("insert into public.ledger values (%s)", [n])
-        info = await hf.aget(ctx.job_id)
+        info = await hf.jobs.aget(ctx.job_id)
         assert info is not None and info.status is Status.SUCCEEDED
         return "kept"
 
@@ -50,11 +50,11 @@ async def test_rows_and_success_are_committed_together(hf: Holdfast, ledger: Row
         assert await (await in_thread.aenqueue(2)).aresult(40) == "set inside"
 
         async def kept() -> bool:
-            info = await hf.aget(job.id)
+            info = await hf.jobs.aget(job.id)
             return info is not None and info.result == "kept"
 
         await until(kept)
-        await until(lambda: not worker.hand.leases)
+        await until(lambda: not worker.buffer.leases)
     assert ledger() == [1, 2]
 
 
@@ -70,7 +70,7 @@ async def test_a_result_set_after_the_transaction_is_kept_as_one_returned_is(hf:
         job = await late.aenqueue(1)
 
         async def kept() -> bool:
-            info = await hf.aget(job.id)
+            info = await hf.jobs.aget(job.id)
             return info is not None and info.result == "set after"
 
         await until(kept)
@@ -363,7 +363,7 @@ async def test_a_canceled_coroutine_in_its_transaction_leaves_no_row(hf: Holdfas
     async with working(hf):
         job = await slow.aenqueue()
         await entered.wait()
-        assert await hf.acancel(job.id) == {job.id: "canceling"}
+        assert await hf.jobs.acancel(job.id) == {job.id: "canceling"}
         assert (await ended(hf, job.id)).status is Status.CANCELED
     assert ledger() == []
 

@@ -133,12 +133,12 @@ async def test_a_paused_schedule_rests_and_goes_on(hf: Holdfast, sql: Sql) -> No
     tick.schedule("ticks", Cron(EVERY_SECOND, missed="all"))
     async with working(hf):
         await until(lambda: fired(sql))
-        hf.pause_schedule("ticks")
+        hf.schedules.pause("ticks")
         before = fired(sql)
-        assert [s.paused for s in hf.schedules()] == [True]
+        assert [s.paused for s in hf.schedules.list()] == [True]
         await asyncio.sleep(1.5)  # the one thing that only time can show
         assert fired(sql) == before
-        hf.resume_schedule("ticks")
+        hf.schedules.resume("ticks")
         ((resumed,),) = sql("select now()")
         await until(lambda: len(fired(sql)) > len(before) + 1)
     after = fired(sql)[len(before) :]
@@ -177,7 +177,7 @@ async def test_one_that_cannot_be_read_here_stops_no_other_and_is_logged_once(
     with caplog.at_level(logging.ERROR, "holdfast.timetable"):
         async with working(hf):
             await until(lambda: len(fired(sql)) >= 3)
-    problems = {s.name: s.problem for s in hf.schedules()}
+    problems = {s.name: s.problem for s in hf.schedules.list()}
     assert problems["good"] is None
     assert "'@every 5s'" in problems["text of tomorrow"]
     assert "'Mars/Base'" in problems["zone of tomorrow"]
@@ -200,7 +200,7 @@ async def test_a_leader_fires_schedules_of_tasks_it_does_not_know(hf: Holdfast, 
     async with working(hf):
         await until(lambda: fired(sql))
     assert sql("select distinct task, status::text from jobs") == [("theirs", "queued")]
-    assert [s.live for s in hf.schedules()] == [False]
+    assert [s.live for s in hf.schedules.list()] == [False]
 
 
 async def test_a_schedule_whose_row_is_locked_keeps_no_other_from_firing(hf: Holdfast, sql: Sql, dsn: str) -> None:
@@ -264,7 +264,7 @@ async def test_a_worker_registers_what_the_code_says_now(hf: Holdfast, sql: Sql)
     report.using(tenant="acme").schedule("r", Cron("0 3 * * *", "Europe/Berlin", "all"), 5)
     async with working(hf):
         await until(lambda: sql("select next_at > now() from schedules") == [(True,)])
-    (info,) = hf.schedules()
+    (info,) = hf.schedules.list()
     assert (info.name, info.task, info.cron, info.zone, info.missed) == (
         "r",
         "report",
@@ -285,12 +285,12 @@ def test_a_schedule_is_run_paused_and_removed_by_name(hf: Holdfast) -> None:
 
     report.schedule("nightly", "0 3 * * *")
     hf.sync_pool.run(hf.calls.register_schedules(hf.timetable.values()))
-    job = hf.get(hf.run_schedule("nightly"))
+    job = hf.jobs.get(hf.schedules.run("nightly"))
     assert job is not None and job.task == "report"
-    assert hf.schedules()[0].last_job == job.id
-    hf.pause_schedule("nightly")
-    hf.remove_schedule("nightly")
-    assert hf.schedules() == []
+    assert hf.schedules.list()[0].last_job == job.id
+    hf.schedules.pause("nightly")
+    hf.schedules.remove("nightly")
+    assert hf.schedules.list() == []
 
 
 @pytest.mark.parametrize("verb", ["pause_schedule", "resume_schedule", "run_schedule", "remove_schedule"])

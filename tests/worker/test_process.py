@@ -135,7 +135,7 @@ async def test_a_lost_lease_kills_the_process_at_once(
         (pid,) = await pids(tmp_path / "pid")
         sql("update claims set expires_at = now() - interval '1 second'")
         await gone(pid)
-        assert not running.hand.running
+        assert not running.buffer.running
 
 
 @pytest.mark.parametrize(("stubborn", "grace"), [(False, 3600.0), (True, 2.0)])
@@ -204,16 +204,16 @@ async def test_a_stopped_worker_leaves_no_process(app: Holdfast, tmp_path: Path)
     assert not children(os.getpid())
     for pid in busy:
         await gone(pid)
-    info = await app.aget(job.id)
+    info = await app.jobs.aget(job.id)
     assert info is not None and (info.status, info.attempts) == (Status.QUEUED, 0), "given back"
 
 
 async def test_a_stopping_worker_gives_back_what_waits_for_a_process(app: Holdfast, sql: Any, tmp_path: Path) -> None:
     async with working(app, grace=20, child_processes=1) as running:
         first = await crunch.nap.aenqueue(3)
-        await until(lambda: len(running.hand.running) == 1)
+        await until(lambda: len(running.buffer.running) == 1)
         rest = (await crunch.whoami.aenqueue_many(range(5))).ids
-        await until(lambda: len(running.hand.running) == 6)
+        await until(lambda: len(running.buffer.running) == 6)
     assert (await ended(app, first.id)).status is Status.SUCCEEDED
     assert sql("select count(*), max(attempt) from live where token is null") == [(len(rest), 0)]
 

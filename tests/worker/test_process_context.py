@@ -14,7 +14,7 @@ from running import ended, until, working
 from workers import APPS
 
 from holdfast import Context, Holdfast, NewJob, Status
-from holdfast.client.around import Around
+from holdfast.client.middleware import Around
 from holdfast.settings import Settings
 
 sys.path.append(str(APPS))
@@ -88,18 +88,18 @@ async def test_a_transaction_in_a_process_ends_its_job(app: Holdfast, ledger: Ca
         assert (await ended(app, job.id)).status is Status.SUCCEEDED
 
         async def kept() -> bool:
-            info = await app.aget(job.id)
+            info = await app.jobs.aget(job.id)
             return info is not None and info.result == "returned"
 
         await until(kept)
         job = await crunch.insert_and_set_result.aenqueue(4)
 
         async def set_later() -> bool:
-            info = await app.aget(job.id)
+            info = await app.jobs.aget(job.id)
             return info is not None and info.result == "set after"
 
         await until(set_later)
-        await until(lambda: not worker.hand.leases)
+        await until(lambda: not worker.buffer.leases)
     assert ledger() == [1, 2, 3, 4]
 
 
@@ -107,7 +107,7 @@ async def test_canceling_a_job_ends_its_process(app: Holdfast, tmp_path: Path) -
     async with working(app):
         job = await crunch.sleeps.aenqueue(str(tmp_path / "pid"))
         await asyncio.to_thread(wait_until, lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text())
-        assert await app.acancel(job.id) == {job.id: "canceling"}
+        assert await app.jobs.acancel(job.id) == {job.id: "canceling"}
         assert (await ended(app, job.id)).status is Status.CANCELED
         pid = (tmp_path / "pid").read_text()
         await asyncio.to_thread(wait_until, lambda: not Path(f"/proc/{pid}").exists())
@@ -138,7 +138,7 @@ async def test_a_canceled_job_is_its_process_until_that_has_ended(app: Holdfast,
         tidy = crunch.sit_until_signaled.using(dedupe="k")
         job = await tidy.aenqueue(str(tmp_path / "pid"))
         await asyncio.to_thread(wait_until, lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text())
-        assert await app.acancel(job.id) == {job.id: "canceling"}
+        assert await app.jobs.acancel(job.id) == {job.id: "canceling"}
         info = await ended(app, job.id)
         assert (tmp_path / "pid.end").exists(), "ended before its process had"
         assert info.status is Status.SUCCEEDED, "it came to its end in good order"
@@ -151,7 +151,7 @@ async def test_a_canceled_process_that_does_not_listen_is_killed_after_the_grace
     async with working(app):
         job = await crunch.sit.aenqueue(str(tmp_path / "pid"), stubborn=True)
         await asyncio.to_thread(wait_until, lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text())
-        await app.acancel(job.id)
+        await app.jobs.acancel(job.id)
         info = await ended(app, job.id)
         assert info.status is Status.CANCELED and info.last_error and info.last_error["code"] == "CANCELED"
 

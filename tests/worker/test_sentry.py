@@ -18,7 +18,7 @@ from holdfast.model.failure import Failure
 from holdfast.model.job import Job
 from holdfast.model.outcome import describe
 from holdfast.telemetry.sentry import PER_MINUTE, Reporter, values_of
-from holdfast.worker.hand import Lease
+from holdfast.worker.prefetch import Lease
 
 Sql = Callable[..., list[tuple[Any, ...]]]
 CHECKOUT = Path(__file__).parents[2]

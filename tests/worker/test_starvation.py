@@ -42,10 +42,10 @@ async def test_a_queue_under_a_rate_gets_what_it_allows_beside_one_that_keeps_al
         await asyncio.sleep(0.02)
 
     if key != "source":
-        await hf.aset_limit(key, rate=RATE, per=1, burst=BURST)
+        await hf.limits.aset(key, rate=RATE, per=1, burst=BURST)
     await mail.using(tenant=tenant).aenqueue_many([()] * 3000)
     async with working(hf, queues=queues, concurrency=10) as worker:
-        await until(lambda: mails >= 30 and len(worker.hand.running) == 10)
+        await until(lambda: mails >= 30 and len(worker.buffer.running) == 10)
         await visit.aenqueue_many([(n % 7, n % 2) for n in range(1000)])
         began = time.monotonic()
         await until(lambda: len(starts) >= ENOUGH or time.monotonic() > began + LONGEST)

@@ -190,7 +190,7 @@ def test_handlers_that_enqueue_leave_no_connection_behind(hf: Holdfast) -> None:
 
     parent.enqueue(2)
     assert [hf.tick().succeeded for _ in range(4)][-1] == 0
-    assert {job.status for job in hf.list_jobs()} == {Status.SUCCEEDED}
+    assert {job.status for job in hf.jobs.list()} == {Status.SUCCEEDED}
 
 
 def test_many_ticks_at_once_run_nothing_twice_and_keep_their_caps(dsn: str, sql: Sql) -> None:

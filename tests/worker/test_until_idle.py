@@ -27,7 +27,7 @@ async def test_everything_due_is_run_children_included_and_the_worker_ends(hf: H
     await spread.using(delay=60).aenqueue(0)
     worker = await run(hf, concurrency=20)
     assert worker.finisher.succeeded == 40 * 15
-    assert [job.status for job in hf.list_jobs(status="queued")] == [Status.QUEUED]
+    assert [job.status for job in hf.jobs.list(status="queued")] == [Status.QUEUED]
 
 
 async def test_an_empty_queue_ends_it_at_once(hf: Holdfast) -> None:
@@ -47,7 +47,7 @@ async def test_it_waits_for_a_running_job_that_may_still_enqueue(hf: Holdfast) -
         """Claim and find nothing, while the job enqueues its child and ends."""
         rows = await Session.run(worker.claimer.session, call)
         idle.set()
-        while worker.hand.running and not rows:  # noqa: ASYNC110 - no signal for it
+        while worker.buffer.running and not rows:  # noqa: ASYNC110 - no signal for it
             await asyncio.sleep(0.001)
         return rows
 
@@ -56,7 +56,7 @@ async def test_it_waits_for_a_running_job_that_may_still_enqueue(hf: Holdfast) -
     worker = Worker(hf, concurrency=5, poll=0.05)
     running = asyncio.create_task(worker.run(until_idle=True))
     async with asyncio.timeout(40):
-        while not getattr(worker, "claimer", None) or not worker.hand.running:  # noqa: ASYNC110 - no signal for it
+        while not getattr(worker, "claimer", None) or not worker.buffer.running:  # noqa: ASYNC110 - no signal for it
             await asyncio.sleep(0.01)
         await asyncio.sleep(0.2)  # several looks at a queue that is empty while the job runs
         assert not running.done() and worker.claimer.claimed == 1
@@ -88,4 +88,4 @@ async def test_it_can_be_stopped_before(hf: Holdfast) -> None:
     worker = Worker(hf, concurrency=1)
     async with asyncio.timeout(40):
         await worker.run(until_idle=True)
-    assert len(hf.list_jobs(status="queued")) == 1
+    assert len(hf.jobs.list(status="queued")) == 1

@@ -282,8 +282,8 @@ async def test_a_lost_lease_cancels_the_handler_and_its_result_is_void(hf: Holdf
         sql("update claims set expires_at = now() - interval '1 second'")
         async with asyncio.timeout(40):
             await canceled.wait()
-        await until(lambda: worker.finisher.stale == 1 or not worker.hand.running)
-    info = await hf.aget(job.id)
+        await until(lambda: worker.finisher.stale == 1 or not worker.buffer.running)
+    info = await hf.jobs.aget(job.id)
     assert info is not None and info.attempts == 1
 
 
@@ -336,7 +336,7 @@ async def test_a_handler_in_a_thread_keeps_its_job_when_the_worker_stops_and_the
     job = await block.aenqueue()
     async with working(hf, grace=0.05):
         await asyncio.to_thread(entered.wait, 40)
-    info = await hf.aget(job.id)
+    info = await hf.jobs.aget(job.id)
     let_go.set()
     assert info is not None and info.status is Status.RUNNING, "no other worker may start it while the thread runs"
 
@@ -447,11 +447,11 @@ async def test_plain_successes_that_are_refused_are_sent_one_by_one_and_never_be
             before = sql(expires, [bad.id])
             assert before, "its claim is closed, and no worker renews it"
             await until(lambda: sql(expires, [bad.id]) > before)
-            waits = await hf.aget(bad.id)
+            waits = await hf.jobs.aget(bad.id)
             assert waits is not None and waits.status is Status.RUNNING
             sql("alter table history drop constraint refuses")
             info = await ended(hf, bad.id)
-            await until(lambda: not worker.hand.leases)
+            await until(lambda: not worker.buffer.leases)
     finally:
         sql("alter table history drop constraint if exists refuses")
     assert (info.status, info.attempts, info.last_error) == (Status.SUCCEEDED, 1, None)

@@ -127,7 +127,7 @@ async def test_a_worker_serves_only_its_queues(hf: Holdfast) -> None:
     theirs, mine = await report.aenqueue(), await mail.aenqueue()
     async with working(hf, queues="mail,other"):
         await ended(hf, mine.id)
-    info = await hf.aget(theirs.id)
+    info = await hf.jobs.aget(theirs.id)
     assert info is not None and info.status is Status.QUEUED
 
 

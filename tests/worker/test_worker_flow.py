@@ -149,7 +149,7 @@ async def test_weights_change_the_shares(hf: Holdfast) -> None:
 
     for tenant in ("heavy", "light"):
         await note.using(tenant=tenant).aenqueue_many([(tenant,)] * 400)
-    hf.set_limit("tenant:heavy", weight=3)
+    hf.limits.set("tenant:heavy", weight=3)
     async with working(hf, concurrency=4, prefetch=0.0):
         await until(lambda: len(order) > 400)
     half = Counter(order[40:340])
@@ -168,7 +168,7 @@ async def test_a_pause_steps_over_a_backlog_once_and_for_all(hf: Holdfast, sql: 
 
     tenant = "acme" if keys == "tenant:acme" else None
     await slow.using(tenant=tenant).aenqueue_many([()] * 3000)
-    hf.pause(keys)
+    hf.limits.pause(keys)
     async with working(hf, queues="default,other") as worker:
         read = []
         for _ in range(6):  # the server reports reads a second later: those that step over the backlog come first
@@ -178,7 +178,7 @@ async def test_a_pause_steps_over_a_backlog_once_and_for_all(hf: Holdfast, sql: 
         steps = [after - before for before, after in pairwise(read)]
         assert min(steps[2:]) < 3000, f"the backlog was read again: {steps}"
         assert sql("select count(*) from live where task = 'slow' and attempt = 0") == [(3000,)]
-        hf.resume(keys)
+        hf.limits.resume(keys)
         await until(lambda: worker.finisher.succeeded == 3060)
 
 
@@ -195,10 +195,10 @@ async def test_a_worker_that_waits_for_limits_rests(hf: Holdfast, sql: Sql, clos
     for n in range(20):
         await one.aenqueue_many([(n,)] * 5)
         if closed == "paused":
-            hf.pause(f"key:{n}")
+            hf.limits.pause(f"key:{n}")
     async with working(hf, poll=1.0) as worker:
         if closed != "paused":
-            await until(lambda: len(worker.hand.running) == 20)
+            await until(lambda: len(worker.buffer.running) == 20)
         hold.set() if closed == "rate" else None
         await until(lambda: sql("select count(*) from throttled")[0][0] >= 20)
         await asyncio.sleep(1.0)

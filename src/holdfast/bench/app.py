@@ -6,7 +6,7 @@ import asyncio
 import time
 
 from holdfast.client import Holdfast
-from holdfast.model.delivery import Delivery
+from holdfast.model.outbox import Delivery
 
 hf = Holdfast()
 STARTS: list[tuple[int, float, float]] = []  # job number, and wall-clock start and end of its handler

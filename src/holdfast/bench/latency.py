@@ -16,7 +16,7 @@ from holdfast.client import Holdfast
 
 GAP = 0.02  # seconds between jobs, so that the worker is idle before each
 WARM = 20  # jobs that do not count
-RABBITMQ: dict[str, Any] = {"queue_enabled": True, "amqp_exchange": "holdfast-bench"}
+RABBITMQ: dict[str, Any] = {"amqp_enabled": True, "amqp_exchange": "holdfast-bench"}
 
 
 def latency(bench: Bench) -> Result:

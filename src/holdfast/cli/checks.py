@@ -18,14 +18,14 @@ from typing import Any, TypeVar
 from holdfast import __version__
 from holdfast.cli.render import duration, number, plural
 from holdfast.errors import HoldfastError
-from holdfast.model.delivery import PREFIX as CHANNEL
+from holdfast.model.outbox import PREFIX as CHANNEL
 from holdfast.model.webhook import QUEUE as WEBHOOKS
 from holdfast.model.webhook import TASK as WEBHOOK
 from holdfast.settings import Settings
 from holdfast.store import inspect
 from holdfast.store.calls import Call, Calls
-from holdfast.store.flow import FlowCalls
 from holdfast.store.inspect import MOST_COUNTED, Inspections, Pooling
+from holdfast.store.limits import LimitCalls
 from holdfast.store.session import ThreadSession
 from holdfast.store.telemetry import TelemetryCalls
 from holdfast.store.values import Filter
@@ -71,7 +71,7 @@ class Patient:
         self.max_age = max_age
         self.calls = Calls(settings.schema)
         self.inspect = Inspections(settings.schema)
-        self.flow = FlowCalls(settings.schema)
+        self.limits = LimitCalls(settings.schema)
         self.telemetry = TelemetryCalls(settings.schema)
         self.server: dict[str, Any] = {}
         # Connects as if behind a pooler, without prepared statements and start-up options, which always works.
@@ -96,7 +96,7 @@ def examine(dsn: str | None, schema: str | None, max_age: float) -> Iterator[Che
     try:
         for look in ANY_DATABASE:
             yield _try(look, patient)
-        if patient.settings.queue_enabled:
+        if patient.settings.amqp_enabled:
             yield _try(check_rabbitmq, patient)
         migrated = _try(check_schema, patient)
         yield migrated
@@ -424,7 +424,7 @@ def check_batches(patient: Patient) -> Check:
 
 def check_limits(patient: Patient) -> Check:
     """Counts change in the transaction of the job that they count, so a wrong one is a sign of damage."""
-    drift = patient.ask(patient.flow.drift())
+    drift = patient.ask(patient.limits.drift())
     if drift:
         first = drift[0]
         found = f"{plural(len(drift), 'key')} with a wrong count, {first['key']!r} the first: "

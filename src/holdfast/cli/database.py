@@ -12,8 +12,8 @@ from holdfast.model.job import parse_id
 from holdfast.settings import Settings
 from holdfast.store.calls import Call, Calls
 from holdfast.store.connect import hide_password
-from holdfast.store.flow import FlowCalls
 from holdfast.store.inspect import Inspections
+from holdfast.store.limits import LimitCalls
 from holdfast.store.outbox import OutboxCalls
 from holdfast.store.pools import SyncPool
 from holdfast.store.telemetry import TelemetryCalls
@@ -28,7 +28,7 @@ class Database:
         self.settings = Settings.load(dsn=dsn, schema=schema)
         self.calls = Calls(self.settings.schema)
         self.inspect = Inspections(self.settings.schema)
-        self.flow = FlowCalls(self.settings.schema)
+        self.limits = LimitCalls(self.settings.schema)
         self.outbox = OutboxCalls(self.settings.schema)
         self.telemetry = TelemetryCalls(self.settings.schema)
         self._pool = SyncPool(self.settings)

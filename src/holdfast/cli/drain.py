@@ -14,7 +14,7 @@ from holdfast.cli import render
 from holdfast.cli.database import Database
 from holdfast.cli.known import check_queue
 from holdfast.cli.options import AsJson, Dsn, Schema, seconds
-from holdfast.store.flow import Left
+from holdfast.store.limits import Left
 
 LOOK_EVERY = 0.3
 LOOK_SHARE = 10  # a count is followed by a pause this many times as long, because counting a long queue is slow
@@ -50,7 +50,7 @@ def drain(
         except KeyboardInterrupt:
             render.note(f"no longer watching; queue {queue} goes on")
             raise typer.Exit(130) from None
-        ids = [] if done else db.run(db.flow.some_left(queue, watch.since, limit=LEFT_SHOWN))
+        ids = [] if done else db.run(db.limits.some_left(queue, watch.since, limit=LEFT_SHOWN))
     if as_json:
         render.emit_json(watch.result(done, ids))
     else:
@@ -68,7 +68,7 @@ class Watch:
         self.later = later
         self._began = time.monotonic()
         self.took = 0.0
-        self.found = db.run(db.flow.left(queue, None))
+        self.found = db.run(db.limits.left(queue, None))
         self.since: datetime = self.found.at
         self.total = self.left
 
@@ -91,7 +91,7 @@ class Watch:
     def look(self) -> int:
         """Count again; return how many are left."""
         before = time.monotonic()
-        self.found = self._db.run(self._db.flow.left(self.queue, self.since))
+        self.found = self._db.run(self._db.limits.left(self.queue, self.since))
         self.took = time.monotonic() - before
         return self.left
 
@@ -106,7 +106,7 @@ class Watch:
 def _warn(db: Database, queue: str) -> None:
     """Warn of what would make it wait forever."""
     key = f"queue:{queue}"
-    if any(each.key == key and each.paused for each in db.run(db.flow.limits(key, busy=True, limit=10))):
+    if any(each.key == key and each.paused for each in db.run(db.limits.limits(key, busy=True, limit=10))):
         render.note(f"warning: {key} is paused; to go on: holdfast resume {key}", "yellow")
     if not any(queue in w["queues"] and w["alive"] for w in db.run(db.inspect.workers())):
         start = f"holdfast worker ... --queues {queue}"

@@ -99,7 +99,7 @@ def was_discarded(db: Database, job: JobInfo) -> bool:
     """Return whether a failed or dead job was discarded, which its status does not show."""
     if str(job.status) not in ("failed", "dead"):
         return False
-    return any(each.facts.get("discarded") for each in db.run(db.flow.why(job.id)).reasons)
+    return any(each.facts.get("discarded") for each in db.run(db.limits.why(job.id)).reasons)
 
 
 def show_job(job: JobInfo, *, discarded: bool = False) -> None:

@@ -13,7 +13,7 @@ from holdfast.cli.database import Database
 from holdfast.cli.known import warn_of_unknown
 from holdfast.cli.options import AsJson, By, Dsn, Limit, Schema, actor
 from holdfast.errors import UsageError
-from holdfast.model.flow import LimitInfo
+from holdfast.model.limit import LimitInfo
 
 group = Commands(invoke_without_command=True)
 
@@ -60,7 +60,7 @@ def list_limits(
     if ctx.invoked_subcommand is not None:
         return
     with Database(dsn, schema) as db:
-        found = db.run(db.flow.limits(prefix, busy=busy, limit=limit))
+        found = db.run(db.limits.limits(prefix, busy=busy, limit=limit))
     if as_json:
         render.emit_json(found)
         return
@@ -160,9 +160,9 @@ def set_limit(
 def _set(key: str, change: dict[str, Any], by: str | None, as_json: bool, dsn: str | None, schema: str | None) -> None:
     with Database(dsn, schema) as db:
         warn_of_unknown(db, key)
-        keys = db.run(db.flow.set_limit(key, change, actor(by)))
-        now = [each for each in db.run(db.flow.limits(key, limit=1)) if each.key == key]
-        rule = [{**each["code"], **each["override"]} for each in db.run(db.flow.rules()) if each["template"] == key]
+        keys = db.run(db.limits.set_limit(key, change, actor(by)))
+        now = [each for each in db.run(db.limits.limits(key, limit=1)) if each.key == key]
+        rule = [{**each["code"], **each["override"]} for each in db.run(db.limits.rules()) if each["template"] == key]
     _warn_of_idle(change, rule[0] if rule else {name: getattr(now[0], name) for name in NAMES})
     if as_json:
         render.emit_json({"key": key, "keys": keys, "change": change, "now": now[0] if now else None})
@@ -199,7 +199,7 @@ def clear(
         _set(key, dict.fromkeys(name.replace("-", "_") for name in only), by, as_json, dsn, schema)
         return
     with Database(dsn, schema) as db:
-        keys = db.run(db.flow.clear_limit(key))
+        keys = db.run(db.limits.clear_limit(key))
     _report(key, "cleared" if keys else "nothing was set", as_json, keys=keys)
     if not keys:
         raise typer.Exit(1)
@@ -209,7 +209,7 @@ def clear(
 def reset(key: Key, as_json: AsJson = False, dsn: Dsn = None, schema: Schema = None) -> None:
     """Close a key's breaker and clear its failures; exit 1 when it was not open."""
     with Database(dsn, schema) as db:
-        was = db.run(db.flow.reset_breaker(key))
+        was = db.run(db.limits.reset_breaker(key))
     _report(key, "reset" if was else "was not open", as_json)
     if not was:
         raise typer.Exit(1)
@@ -226,7 +226,7 @@ def _report(key: str, outcome: str, as_json: bool, **more: Any) -> None:
 def rules(as_json: AsJson = False, dsn: Dsn = None, schema: Schema = None) -> None:
     """List the rules of limits: what the code declares, as registered by workers, and their overrides."""
     with Database(dsn, schema) as db:
-        found = db.run(db.flow.rules())
+        found = db.run(db.limits.rules())
     if as_json:
         render.emit_json(found)
         return
@@ -249,7 +249,7 @@ def reconcile(
 ) -> None:
     """Compare every key's count with its running jobs; exit 1 when one is wrong and not repaired."""
     with Database(dsn, schema) as db:
-        found = db.run(db.flow.reconcile(repair=repair))
+        found = db.run(db.limits.reconcile(repair=repair))
     if as_json:
         render.emit_json(found)
     else:

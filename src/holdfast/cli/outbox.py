@@ -13,8 +13,8 @@ from holdfast.cli.commands import Commands
 from holdfast.cli.database import Database, job_ids
 from holdfast.cli.options import AsJson, Dsn, Limit, Schema, TenantOnly, Yes
 from holdfast.errors import HoldfastError, UsageError
-from holdfast.model.delivery import MessageInfo
 from holdfast.model.job import parse_id
+from holdfast.model.outbox import MessageInfo
 from holdfast.store.outbox import MessageFilter
 
 PAGE = 500

@@ -37,7 +37,7 @@ def pause(
     lasts = None if length is None else seconds(length, "--for")
     with Database(dsn, schema) as db:
         warn_of_unknown(db, key)
-        new = db.run(db.flow.pause(key, actor(by), reason, lasts))
+        new = db.run(db.limits.pause(key, actor(by), reason, lasts))
     if as_json:
         render.emit_json({"key": key, "outcome": "paused" if new else "paused again", "seconds": lasts})
         return
@@ -49,8 +49,8 @@ def pause(
 def resume(key: Key, as_json: AsJson = False, dsn: Dsn = None, schema: Schema = None) -> None:
     """Resume what was paused, at once; exit 1 when it was not paused."""
     with Database(dsn, schema) as db:
-        was = db.run(db.flow.resume(key))
-        paused = [] if was else [each.key for each in db.run(db.flow.limits(limit=10_000, busy=True)) if each.paused]
+        was = db.run(db.limits.resume(key))
+        paused = [] if was else [each.key for each in db.run(db.limits.limits(limit=10_000, busy=True)) if each.paused]
     if as_json:
         render.emit_json({"key": key, "outcome": "resumed" if was else "not paused"})
     elif was:

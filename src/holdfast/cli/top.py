@@ -44,12 +44,12 @@ def top(
 
 def look(db: Database) -> dict[str, Any]:
     """Return a snapshot: each part as a list, the busiest first."""
-    running, workers = db.run(db.flow.running()), db.run(db.inspect.workers())
+    running, workers = db.run(db.limits.running()), db.run(db.inspect.workers())
     for worker in workers:
         worker["running"] = sum(each["running"] for each in running if each["worker"] == worker["id"])
-    depth, tenants = db.run(db.calls.queue_depth()), db.run(db.flow.tenant_shares(MOST))
-    totals = db.run(db.flow.totals())
-    keys = db.run(db.flow.limits(busy=True, limit=SHOWN, busiest_first=True))
+    depth, tenants = db.run(db.calls.queue_depth()), db.run(db.limits.tenant_shares(MOST))
+    totals = db.run(db.limits.totals())
+    keys = db.run(db.limits.limits(busy=True, limit=SHOWN, busiest_first=True))
     return {
         **totals,
         "later": sum(queue["later"] for queue in depth),
@@ -58,7 +58,7 @@ def look(db: Database) -> dict[str, Any]:
         "tenants": tenants[:SHOWN],
         "more_tenants": len(tenants[SHOWN:]),
         "limits": keys,
-        "more_limits": max(db.run(db.flow.count_busy()) - SHOWN, 0) if len(keys) == SHOWN else 0,
+        "more_limits": max(db.run(db.limits.count_busy()) - SHOWN, 0) if len(keys) == SHOWN else 0,
         "workers": workers,
     }
 

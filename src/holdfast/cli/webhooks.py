@@ -224,7 +224,7 @@ def try_out(
     with _application(dsn, schema) as hf:
         id_ = hf.webhooks.test(endpoint)
         it = _waited_for(hf, id_, longest)
-        why = hf.why(id_).sentence if it.status == "PENDING" else None
+        why = hf.jobs.why(id_).sentence if it.status == "PENDING" else None
     if as_json:
         render.emit_json(it)
     elif it.status == "PENDING":

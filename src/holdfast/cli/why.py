@@ -13,7 +13,7 @@ from rich.text import Text
 from holdfast.cli import render
 from holdfast.cli.database import Database, job_id
 from holdfast.cli.options import AsJson, Dsn, Schema
-from holdfast.model.flow import Reason
+from holdfast.model.why import Reason
 
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[\d.]*[+-]\d\d:\d\d$")
 
@@ -31,7 +31,7 @@ def why(
     it; or where it runs, or how it ended.
     """
     with Database(dsn, schema) as db:
-        found = db.run(db.flow.why(job_id(id_)))
+        found = db.run(db.limits.why(job_id(id_)))
     if as_json:
         render.emit_json(found)
     else:

@@ -11,26 +11,29 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar, overload
 
-from holdfast.client.around import Around
 from holdfast.client.batch import Batch
-from holdfast.client.flow import FlowControl
+from holdfast.client.batches import Batches
+from holdfast.client.dead import DeadLetters
+from holdfast.client.jobs import Jobs
+from holdfast.client.limits import Limits
+from holdfast.client.middleware import Around
 from holdfast.client.outbox import Channel, Outbox
+from holdfast.client.schedules import Schedules
 from holdfast.client.task import Dedupe, Enqueuer, Runner, Task
-from holdfast.errors import ConfigurationError, UnknownSchedule, UnknownTask, UsageError
+from holdfast.errors import ConfigurationError, UnknownTask, UsageError
 from holdfast.model import retry as retries
 from holdfast.model.context import Context
-from holdfast.model.delivery import PREFIX
 from holdfast.model.failure import Failure
-from holdfast.model.job import BatchInfo, BlockInfo, JobInfo, parse_id
+from holdfast.model.job import JobInfo
 from holdfast.model.limit import Limit
+from holdfast.model.outbox import PREFIX
 from holdfast.model.resource import Resource
 from holdfast.model.retry import ErrorTable, Retry
-from holdfast.model.schedule import Schedule, ScheduleInfo
+from holdfast.model.schedule import Schedule
 from holdfast.model.tick import Tick
 from holdfast.model.webhook import QUEUE as WEBHOOKS
 from holdfast.settings import Settings
 from holdfast.store.calls import Calls
-from holdfast.store.values import Filter
 from holdfast.wakeups.rabbitmq import Publisher
 
 if TYPE_CHECKING:
@@ -64,7 +67,7 @@ class Decorator:
         return self._register(handler)
 
 
-class Holdfast(FlowControl, Outbox):
+class Holdfast(Outbox):
     """One application's jobs: `hf = Holdfast()`, then `@hf.task()` on its handlers.
 
     Settings come from the environment (HOLDFAST_DSN and so on); arguments override them. It connects with the first
@@ -119,9 +122,34 @@ class Holdfast(FlowControl, Outbox):
         made: Webhooks = self.__dict__["webhooks"]
         return made
 
-    @property
+    @functools.cached_property
+    def jobs(self) -> Jobs:
+        """Jobs in any status: get, list, cancel, why."""
+        return Jobs(self)
+
+    @functools.cached_property
+    def batches(self) -> Batches:
+        """Batches and their counters: get, list, cancel."""
+        return Batches(self)
+
+    @functools.cached_property
+    def dead(self) -> DeadLetters:
+        """Failed and dead jobs: retry, discard; blocks that handlers reported."""
+        return DeadLetters(self)
+
+    @functools.cached_property
+    def limits(self) -> Limits:
+        """Limits, pauses and breakers: list, set, clear, pause, resume, reset_breaker."""
+        return Limits(self)
+
+    @functools.cached_property
+    def schedules(self) -> Schedules:
+        """Registered schedules: list, pause, resume, run, remove."""
+        return Schedules(self)
+
+    @functools.cached_property
     def tokens(self) -> Tokens:
-        """Tokens of the HTTP service."""
+        """Tokens of the service: create, get, list, revoke."""
         from holdfast.client.tokens import Tokens
 
         return Tokens(self)
@@ -202,42 +230,8 @@ class Holdfast(FlowControl, Outbox):
         """
         return Batch(self, name, tenant=tenant, on_done=on_done, conn=conn)
 
-    def get_batch(self, batch_id: str) -> BatchInfo | None:
-        """Return a batch with its counters, or None."""
-        return self.sync_pool.run(self.calls.batch(parse_id(batch_id)))
-
-    def list_batches(self, limit: int = 50) -> list[BatchInfo]:
-        """Return the newest batches with their counters."""
-        return self.sync_pool.run(self.calls.list_batches(limit=limit))
-
-    async def aget_batch(self, batch_id: str) -> BatchInfo | None:
-        """Return a batch with its counters, or None."""
-        return await self.async_pool.run(self.calls.batch(parse_id(batch_id)))
-
-    def cancel_batch(self, batch_id: str) -> int:
-        """Cancel waiting jobs and ask running ones to stop, in small steps. Return the number of jobs."""
-        call, jobs = self.calls.cancel_batch(parse_id(batch_id)), 0
-        while some := self.sync_pool.run(call):
-            jobs += some
-        return jobs
-
-    async def acancel_batch(self, batch_id: str) -> int:
-        """Cancel waiting jobs and ask running ones to stop, in small steps. Return the number of jobs."""
-        call, jobs = self.calls.cancel_batch(parse_id(batch_id)), 0
-        while some := await self.async_pool.run(call):
-            jobs += some
-        return jobs
-
     def before_wait(self, id_: str, info: JobInfo | None, timeout: float | None) -> None:
         """Do nothing. Called before each pause while waiting for a job to end; the test kit overrides it."""
-
-    def blocks(self) -> list[BlockInfo]:
-        """Return the keys that handlers found blocked (Dead(block=...)), the latest first."""
-        return self.sync_pool.run(self.calls.blocks())
-
-    def clear_blocks(self, *keys: str) -> list[str]:
-        """Remove keys from the list of blocks. Return those that were on it."""
-        return self.sync_pool.run(self.calls.clear_blocks(keys))
 
     def use(self, settings: Settings) -> None:
         """Replace the settings. Call it before the first connection."""
@@ -248,10 +242,10 @@ class Holdfast(FlowControl, Outbox):
         self.__dict__.pop("async_pool", None)
 
     def trigger(self, job_id: str, *, committed: bool = True) -> None:
-        """Notify workers of a job through RabbitMQ if queue_enabled is set, in the background and without errors.
+        """Notify workers of a job through RabbitMQ if amqp_enabled is set, in the background and without errors.
 
         Every call that makes a job due calls it. For a job that is not committed yet, the message is sent later."""
-        if self.settings.queue_enabled:
+        if self.settings.amqp_enabled:
             self._publisher.publish(job_id, committed=committed)
 
     async def aqueue_reached(self, patience: float) -> bool:
@@ -261,7 +255,7 @@ class Holdfast(FlowControl, Outbox):
     @property
     def _notify(self) -> Tell | None:
         """The function that the pools call for jobs that became due."""
-        return self._publisher.publish if self.settings.queue_enabled else None
+        return self._publisher.publish if self.settings.amqp_enabled else None
 
     def served(self, settings: Settings) -> Settings:
         """Return the settings of a worker, with the queues it serves.
@@ -300,36 +294,6 @@ class Holdfast(FlowControl, Outbox):
 
         return migrate(self.settings)
 
-    def get(self, job_id: str) -> JobInfo | None:
-        """Return a job, waiting, running or ended, or None."""
-        return self.sync_pool.run(self.calls.get(parse_id(job_id)))
-
-    async def aget(self, job_id: str) -> JobInfo | None:
-        """Return a job, waiting, running or ended, or None."""
-        return await self.async_pool.run(self.calls.get(parse_id(job_id)))
-
-    def list_jobs(self, *, limit: int = 50, **where: str | None) -> list[JobInfo]:
-        """Return the newest jobs that match status, task, queue, tenant, batch or error."""
-        return self.sync_pool.run(self.calls.list_jobs(Filter(**where), limit=limit))
-
-    def cancel(self, *job_ids: str) -> dict[str, str]:
-        """Cancel jobs: waiting ones at once, running ones by asking them to stop. Return for each: canceled,
-        canceling, finished (it had ended already) or unknown. Repeating it changes nothing."""
-        return self.sync_pool.run(self.calls.cancel([parse_id(i) for i in job_ids]))
-
-    async def acancel(self, *job_ids: str) -> dict[str, str]:
-        """Cancel jobs: waiting ones at once, running ones by asking them to stop. Return for each: canceled,
-        canceling, finished (it had ended already) or unknown. Repeating it changes nothing."""
-        return await self.async_pool.run(self.calls.cancel([parse_id(i) for i in job_ids]))
-
-    def retry_dead(self, job_ids: Iterable[str]) -> list[str]:
-        """Put failed or dead jobs back into the queue with fresh attempts. Return the ids of those."""
-        return self.sync_pool.run(self.calls.retry_dead([parse_id(i) for i in job_ids]))
-
-    def discard_dead(self, job_ids: Iterable[str]) -> list[str]:
-        """Discard failed or dead jobs. Return the ids of those."""
-        return self.sync_pool.run(self.calls.discard_dead([parse_id(i) for i in job_ids]))
-
     def tick(self, max_jobs: int = 200, per_tenant: int = 25, **settings: Any) -> Tick:
         """Run one bounded pass: claim at most max_jobs jobs, and per_tenant of one tenant, run them and wait until they
         end. For cron and serverless functions; concurrent passes and workers are safe. `settings` are for this pass:
@@ -352,26 +316,6 @@ class Holdfast(FlowControl, Outbox):
 
         return await tick(self, max_jobs, per_tenant, **settings)
 
-    def schedules(self) -> list[ScheduleInfo]:
-        """Return every schedule that workers have registered, by name."""
-        return self.sync_pool.run(self.calls.schedules())
-
-    def pause_schedule(self, name: str) -> None:
-        """Pause a schedule until it is resumed; slots that pass meanwhile are skipped."""
-        self._found(name, self.sync_pool.run(self.calls.pause_schedule(name, paused=True)))
-
-    def resume_schedule(self, name: str) -> None:
-        """Resume a paused schedule with its next slot."""
-        self._found(name, self.sync_pool.run(self.calls.pause_schedule(name, paused=False)))
-
-    def run_schedule(self, name: str) -> str:
-        """Enqueue a schedule's job once, now, in addition to its slots. Return the job's id."""
-        return self._found(name, self.sync_pool.run(self.calls.run_schedule(name)))
-
-    def remove_schedule(self, name: str) -> None:
-        """Remove a schedule. A worker whose code still has it registers it again when it starts."""
-        self._found(name, self.sync_pool.run(self.calls.remove_schedule(name)))
-
     def add_limits(self, task: str, added: Iterable[Limit]) -> None:
         # Limits of different tasks with the same keys must be equal.
         limits = dict(self._limits)
@@ -383,11 +327,6 @@ class Holdfast(FlowControl, Outbox):
                     f"{known.as_json()} and {limit.as_json()}; make them equal, or rename one of the keys"
                 )
         self._limits = limits
-
-    def _found(self, name: str, result: T | None) -> T:
-        if not result:
-            raise UnknownSchedule(name, [each.name for each in self.schedules()])
-        return result
 
     def close(self) -> None:
         """Close the sync connections, and the one to RabbitMQ."""

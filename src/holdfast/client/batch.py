@@ -89,19 +89,19 @@ class Batch:
 
     def info(self) -> BatchInfo | None:
         """Return the batch's current state, or None."""
-        return self._hf.get_batch(self.id)
+        return self._hf.batches.get(self.id)
 
     async def ainfo(self) -> BatchInfo | None:
         """Return the batch's current state, or None."""
-        return await self._hf.aget_batch(self.id)
+        return await self._hf.batches.aget(self.id)
 
     def cancel(self) -> int:
         """Cancel waiting jobs and ask running ones to stop. Return the number of jobs."""
-        return self._hf.cancel_batch(self.id)
+        return self._hf.batches.cancel(self.id)
 
     async def acancel(self) -> int:
         """Cancel waiting jobs and ask running ones to stop. Return the number of jobs."""
-        return await self._hf.acancel_batch(self.id)
+        return await self._hf.batches.acancel(self.id)
 
     def join(self, timeout: float | None = None) -> BatchInfo:
         """Wait for the batch to end. Raise TimeoutError if it has not ended in time."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import builtins
 
 from holdfast.client.operation import Noun, operation
-from holdfast.model.flow import Why
 from holdfast.model.job import JobInfo, parse_id
+from holdfast.model.why import Why
 from holdfast.store.calls import Call
-from holdfast.store.flow import FlowCalls
+from holdfast.store.limits import LimitCalls
 from holdfast.store.values import Filter
 
 
@@ -47,6 +47,6 @@ class Jobs(Noun):
 
     def _why(self, job_id: str) -> Call[Why]:
         """Return where a job is and why it is not running: one sentence, and the reasons in detail."""
-        return FlowCalls(self._hf.settings.schema).why(parse_id(job_id))
+        return LimitCalls(self._hf.settings.schema).why(parse_id(job_id))
 
     why, awhy = operation(_why)

@@ -8,9 +8,9 @@ from types import EllipsisType
 
 from holdfast.client.operation import Noun, operation
 from holdfast.errors import UsageError
-from holdfast.model.flow import LimitInfo
+from holdfast.model.limit import LimitInfo
 from holdfast.store.calls import Call
-from holdfast.store.flow import FlowCalls
+from holdfast.store.limits import LimitCalls
 
 Amount = float | None | EllipsisType
 Whole = int | None | EllipsisType
@@ -20,8 +20,8 @@ class Limits(Noun):
     """`hf.limits`. A key is that of a limit, or queue:NAME, task:NAME, tenant:NAME."""
 
     @property
-    def calls(self) -> FlowCalls:
-        return FlowCalls(self._hf.settings.schema)
+    def calls(self) -> LimitCalls:
+        return LimitCalls(self._hf.settings.schema)
 
     def _list(self, prefix: str = "", *, busy: bool = False, limit: int = 1000) -> Call[builtins.list[LimitInfo]]:
         """Return keys that have a limit or were claimed under, by key; with busy, those that run jobs or hold some

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from holdfast.client.task import Runner, Task
 from holdfast.errors import ConfigurationError
-from holdfast.model import delivery as words
+from holdfast.model import outbox as words
 from holdfast.model import payload as payloads
 from holdfast.model.context import Context
-from holdfast.model.delivery import Delivery, DeliverySignature, Emitted, MessageInfo
 from holdfast.model.job import NewJob, ids, parse_id
 from holdfast.model.limit import Limit
+from holdfast.model.outbox import Delivery, DeliverySignature, Emitted, MessageInfo
 from holdfast.model.retry import Retry, check_policy
 from holdfast.store.calls import Call
 from holdfast.store.outbox import Message, MessageFilter, OutboxCalls
 
 if TYPE_CHECKING:
-    from holdfast.client.around import Around
+    from holdfast.client.middleware import Around
     from holdfast.settings import Settings
     from holdfast.store.pools import AsyncPool, SyncPool
 

@@ -79,11 +79,11 @@ class Handle(Generic[R_co]):
 
     def info(self) -> JobInfo | None:
         """Return the job's current state, or None."""
-        return self._hf.get(self.id)
+        return self._hf.jobs.get(self.id)
 
     async def ainfo(self) -> JobInfo | None:
         """Return the job's current state, or None."""
-        return await self._hf.aget(self.id)
+        return await self._hf.jobs.aget(self.id)
 
     def result(self, timeout: float | None = None) -> R_co:
         """Wait for the job to end and return its handler's result. Raise JobFailed if it ended without success,

@@ -168,7 +168,7 @@ class HoldfastBackend(BaseTaskBackend):
     def _find(self, id_: str) -> JobInfo | None:
         conn = self._conn()
         if conn is None:
-            return self.hf.get(id_)
+            return self.hf.jobs.get(id_)
         info = self.hf.sync_pool.run(self.hf.calls.get(id_), conn)
         # Django's connections return jsonb as text.
         jsonb = {name: _loaded(getattr(info, name)) for name in ("result", "last_error", "progress")} if info else {}

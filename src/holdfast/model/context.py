@@ -11,7 +11,7 @@ from holdfast.errors import UsageError
 from holdfast.model.outcome import WANTED_CANCELED, Cancel
 
 if TYPE_CHECKING:
-    from holdfast.model.delivery import Address, Emitted
+    from holdfast.model.outbox import Address, Emitted
     from holdfast.store.transaction import Transaction
 
 _log = logging.getLogger("holdfast.job")

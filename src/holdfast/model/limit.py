@@ -12,6 +12,7 @@ import hashlib
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
+from datetime import datetime
 from string import Formatter
 from typing import Any
 
@@ -312,3 +313,43 @@ def _check_seconds(value: Any, what: str) -> None:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+@dataclass(frozen=True, slots=True)
+class LimitInfo:
+    """One row of the `limit_use` view: a key, its effective limits and their use.
+
+    template: the rule of the key. tokens: starts that the rate allows now; next_token: seconds until it allows one.
+    breaker: "closed", "open" or "half-open"; None without a breaker. throttled: how often lanes were skipped because of
+    this key. override: operators' values, last set by changed_by.
+    """
+
+    key: str
+    kind: str
+    template: str | None
+    concurrency: int | None
+    running: int
+    rate: float | None
+    per: float | None
+    burst: float | None
+    tokens: float | None
+    next_token: float | None
+    paused: bool
+    paused_at: datetime | None
+    paused_until: datetime | None
+    paused_by: str | None
+    paused_reason: str | None
+    breaker: str | None
+    open_until: datetime | None
+    probe: str | None
+    failure_streak: int
+    last_success_at: datetime | None
+    last_failure_at: datetime | None
+    breaker_after: int | None
+    breaker_pause: float | None
+    breaker_cap: float | None
+    throttled: int
+    weight: float | None
+    override: dict[str, Any]
+    changed_by: str | None
+    changed_at: datetime | None

@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from holdfast.model.delivery import PREFIX, Emitted, MessageInfo
 from holdfast.model.job import NewJob
+from holdfast.model.outbox import PREFIX, Emitted, MessageInfo
 from holdfast.store.calls import Call, Rows, text_array
 
 _COLUMNS = ", ".join({"id": "id::text", "order": '"order"'}.get(each.name, each.name) for each in fields(MessageInfo))

@@ -12,8 +12,8 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from holdfast.model.delivery import MessageInfo
 from holdfast.model.job import BatchInfo
+from holdfast.model.outbox import MessageInfo
 from holdfast.model.token import Caller
 from holdfast.model.webhook import TASK, DeliveryInfo, Endpoint
 from holdfast.store import calls, webhooks

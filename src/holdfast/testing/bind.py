@@ -23,7 +23,7 @@ def bind(hf: Holdfast, dsn: str, databases: Databases | None = None, *, empty: b
     """Direct all calls of an application to the test database until the block ends; yields its kit. HOLDFAST_DSN does
     the same for applications and processes created meanwhile. The database is emptied first, unless empty=False."""
     with ExitStack() as stack:
-        settings = hf.settings.with_(dsn=dsn, pooler=False, queue_enabled=False)
+        settings = hf.settings.with_(dsn=dsn, pooler=False, amqp_enabled=False)
         database, sync_pool = (databases or stack.enter_context(Databases())).open(settings)
         if empty:
             database.reset()

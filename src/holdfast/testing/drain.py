@@ -18,8 +18,8 @@ import msgspec
 
 from holdfast.client import Enqueuer, Holdfast
 from holdfast.errors import JobFailed, UnknownTask, UsageError
-from holdfast.model.delivery import PREFIX
 from holdfast.model.job import JobInfo, Status
+from holdfast.model.outbox import PREFIX
 from holdfast.model.outcome import SETTLED
 from holdfast.store.scratch import Scratch
 from holdfast.testing.enqueued import name_of
@@ -217,7 +217,7 @@ class Drain:
         return ", ".join(f"{number} of {task}" for task, number in counts.most_common())
 
     def _too_long(self, worker: WatchedWorker) -> UsageError:
-        running = ", ".join(f"{job.task} ({job.id})" for job in worker.hand.running.values())
+        running = ", ".join(f"{job.task} ({job.id})" for job in worker.buffer.running.values())
         return UsageError(
             f"the jobs did not end within {self._plan.timeout:g} s; still running: {running or 'none'}. A handler that "
             "waits for another job needs concurrency=2; one that takes long, timeout="

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from holdfast.client import Channel
-from holdfast.model.delivery import MessageInfo
+from holdfast.model.outbox import MessageInfo
 from holdfast.testing.enqueued import SHOWN, as_json, short
 
 

@@ -17,8 +17,8 @@ import msgspec
 from holdfast.client import Channel, Enqueuer, Handle, Holdfast
 from holdfast.errors import UsageError
 from holdfast.model.context import Context
-from holdfast.model.delivery import MessageInfo
 from holdfast.model.job import JobInfo, Status, ids
+from holdfast.model.outbox import MessageInfo
 from holdfast.store.outbox import MessageFilter
 from holdfast.store.scratch import Scratch
 from holdfast.store.values import Filter

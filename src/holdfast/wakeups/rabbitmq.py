@@ -43,7 +43,7 @@ SOUND_AFTER = 5.0  # seconds after which a connection resets the backoff
 PATIENCE = 5.0  # seconds for connecting, and for each message
 HEARTBEAT = 10  # seconds; a broker silent for twice as long is gone
 FAREWELL = 0.5  # seconds that an exiting process waits for its last message
-INSTALL = "queue_enabled needs: pip install 'holdfast[rabbitmq]'"
+INSTALL = "amqp_enabled needs: pip install 'holdfast[rabbitmq]'"
 Work = Callable[["AbstractChannel", "AbstractExchange"], Awaitable[None]]
 
 

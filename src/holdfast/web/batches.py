@@ -80,7 +80,7 @@ async def close(batch_id: UUID, ctx: Writes) -> Response:
 async def cancel(batch_id: UUID, ctx: Writes) -> Response:
     """Cancel waiting jobs and ask running ones to stop, in small committed steps. Repeating it changes nothing."""
     await _look(ctx, batch_id)
-    return respond(shapes.Done(await ctx.hf.acancel_batch(str(batch_id))))
+    return respond(shapes.Done(await ctx.hf.batches.acancel(str(batch_id))))
 
 
 async def _look(ctx: RequestContext, batch_id: UUID, conn: Any = None) -> BatchInfo:

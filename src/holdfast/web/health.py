@@ -52,7 +52,7 @@ async def _database(service: Service) -> dict[str, str]:
 async def _queue(service: Service) -> dict[str, str]:
     """Check RabbitMQ where it is required; jobs run without it too."""
     settings = service.hf.settings
-    if not (settings.queue_enabled and settings.health_require_queue):
+    if not (settings.amqp_enabled and settings.health_require_amqp):
         return {}
     reached = await service.hf.aqueue_reached(PATIENCE)
-    return {"queue": "ok" if reached else "not connected to RabbitMQ, which HOLDFAST_HEALTH_REQUIRE_QUEUE requires"}
+    return {"queue": "ok" if reached else "not connected to RabbitMQ, which HOLDFAST_HEALTH_REQUIRE_AMQP requires"}

@@ -17,7 +17,7 @@ from starlette.types import Receive, Scope, Send
 
 from holdfast.client.task import Dedupe, Enqueuer, Task
 from holdfast.errors import DatabaseUnavailable, UnknownTask, UsageError
-from holdfast.model.delivery import PREFIX
+from holdfast.model.outbox import PREFIX
 from holdfast.model.payload import Encoded
 from holdfast.model.token import Caller
 from holdfast.store.seen import Page, SeenJob
@@ -269,7 +269,7 @@ async def _stream(ctx: RequestContext, found: SeenJob) -> AsyncIterator[bytes]:
 async def why(job_id: UUID, ctx: Explains) -> Response:
     """Explain why a job does not run."""
     await _look(ctx, job_id)
-    explanation = await ctx.hf.awhy(str(job_id))
+    explanation = await ctx.hf.jobs.awhy(str(job_id))
     if explanation.status is None:
         raise unknown("job", job_id)
     return respond(explanation)

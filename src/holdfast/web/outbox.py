@@ -8,7 +8,7 @@ from uuid import UUID
 from fastapi import APIRouter
 from starlette.responses import Response
 
-from holdfast.model.delivery import MessageInfo
+from holdfast.model.outbox import MessageInfo
 from holdfast.store.outbox import MessageFilter
 from holdfast.store.seen import Page
 from holdfast.web import shapes

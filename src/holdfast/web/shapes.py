@@ -25,9 +25,9 @@ from pydantic_core import PydanticCustomError
 
 from holdfast.errors import UsageError
 from holdfast.model import payload
-from holdfast.model.delivery import MessageInfo
-from holdfast.model.flow import LimitInfo
 from holdfast.model.job import BatchInfo
+from holdfast.model.limit import LimitInfo
+from holdfast.model.outbox import MessageInfo
 from holdfast.model.retry import LONGEST
 from holdfast.model.tick import Level
 from holdfast.model.webhook import DeliveryInfo, Endpoint

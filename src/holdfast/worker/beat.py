@@ -25,7 +25,7 @@ from holdfast.client.task import Task
 from holdfast.model.job import Job
 from holdfast.settings import Settings
 from holdfast.telemetry import logs
-from holdfast.worker.hand import Hand
+from holdfast.worker.prefetch import PrefetchBuffer
 
 log = logs.get("loop")
 SLOWEST = 0.25  # seconds between beats
@@ -43,7 +43,7 @@ class LoopMonitor(threading.Thread):
         self,
         settings: Settings,
         loop: asyncio.AbstractEventLoop,
-        hand: Hand,
+        buffer: PrefetchBuffer,
         tasks: Mapping[str, Task[Any, Any]],
         on_beat: Callable[[], None],
         on_stuck: Callable[[], None],
@@ -52,7 +52,7 @@ class LoopMonitor(threading.Thread):
         self._settings = settings
         self._loop = loop
         self._loop_thread = threading.get_ident()
-        self._hand = hand
+        self._buffer = buffer
         self._tasks = tasks
         self._on_beat = on_beat
         self._on_stuck = on_stuck
@@ -131,7 +131,7 @@ class LoopMonitor(threading.Thread):
     def _find_job(self, frames: list[FrameType]) -> Job | None:
         """Return the job whose handler blocks the loop. It is found by the running coroutine, or by the running code if
         the handler has started coroutines of its own."""
-        running = dict(self._hand.running)
+        running = dict(self._buffer.running)
         current = asyncio.current_task(self._loop)
         if current is not None and (job := running.get(current)) is not None:
             return job
@@ -144,7 +144,7 @@ class LoopMonitor(threading.Thread):
         if job is not None:
             fields |= {"task": job.task, "job": job.id}
         else:
-            names = sorted({each.task for each in list(self._hand.running.values())})
+            names = sorted({each.task for each in list(self._buffer.running.values())})
             fields["running_tasks"] = ",".join(names[:MOST_NAMES])
         logs.event(log, level, text, **fields, stack=_stack(frames))
 

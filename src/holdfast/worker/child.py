@@ -31,7 +31,6 @@ from holdfast.model.signature import Call
 from holdfast.settings import Settings
 from holdfast.telemetry import logs
 from holdfast.worker.execute import Judge, make_context, with_context
-from holdfast.worker.hand import Lease
 from holdfast.worker.link import JobLink, Report
 from holdfast.worker.messages import (
     Done,
@@ -47,6 +46,7 @@ from holdfast.worker.messages import (
     in_child,
     pack,
 )
+from holdfast.worker.prefetch import Lease
 
 MB = 1 << 20
 PR_SET_PDEATHSIG = 1

@@ -1,7 +1,7 @@
 """The claim loop: claim as many jobs as fit, a little ahead of need, and sleep while there are none.
 
 Jobs under a rate or a breaker start when they are claimed, so they are claimed only for free slots, and slots are
-reserved for them (hand.py).
+reserved for them (prefetch.py).
 
 Sleep: before it waits, the worker inserts itself into `sleepers` and claims once more. An enqueue notifies only workers
 found there. The row stays while the worker is idle, so an idle worker makes one query for each poll.
@@ -25,7 +25,7 @@ from holdfast.store.values import Claimed, ClaimInfo
 from holdfast.telemetry import logs
 from holdfast.worker.cursor import Cursor
 from holdfast.worker.finish import Finisher
-from holdfast.worker.hand import Hand, Lease
+from holdfast.worker.prefetch import Lease, PrefetchBuffer
 
 log = logs.get("worker")
 LEAVE_ABOVE = 200.0  # jobs a second
@@ -47,7 +47,7 @@ class Claimer:
         settings: Settings,
         session: Session,
         calls: Calls,
-        hand: Hand,
+        buffer: PrefetchBuffer,
         may_claim: Callable[[], bool],
         ends_stored: Callable[[], Awaitable[None]],
     ) -> None:
@@ -58,7 +58,7 @@ class Claimer:
         self._listens = settings.notify and not settings.pooler
         self.session = session
         self._calls = calls
-        self._hand = hand
+        self._buffer = buffer
         self.may_claim = may_claim
         self._ends_stored = ends_stored
         self._cursor = Cursor()
@@ -84,7 +84,7 @@ class Claimer:
 
     async def run(self) -> None:
         """Claim until stopped. The current call is finished first, so that no claimed job is lost."""
-        pause, self._hand.keeps_slots = 0.05, True
+        pause, self._buffer.keeps_slots = 0.05, True
         while not self._stopping:
             self.turned_at = time.monotonic()
             try:
@@ -105,7 +105,7 @@ class Claimer:
         self.wants_room = self._settings.concurrency  # each job that ends wakes the loop
         while not self._stopping:
             await finisher.drained()
-            quiet = not self._hand.held and finisher.idle
+            quiet = not self._buffer.held and finisher.idle
             room = self._room() if self.may_claim() and not self._stopping else 0
             if room and (await self._claim(room) or self._info.more or await self._claim_behind(room)):
                 continue
@@ -121,12 +121,12 @@ class Claimer:
 
     async def _step(self) -> None:
         if not self.may_claim():
-            self._hand.release_slots(direct_waiting=False)
+            self._buffer.release_slots(direct_waiting=False)
             await self._wait(self._settings.poll)
-        elif self._hand.kept:
+        elif self._buffer.kept:
             await self._ends_stored()  # an ended job makes room for the next
-            if self._hand.kept and not self._stopping:
-                await self._claim(self._hand.kept, direct=True)
+            if self._buffer.kept and not self._stopping:
+                await self._claim(self._buffer.kept, direct=True)
         elif self._info.started and not self._ends_seen:
             await self._ends_stored()  # recent failures may open a breaker
             self._ends_seen = True
@@ -137,10 +137,10 @@ class Claimer:
 
     def _room(self) -> int:
         """Return how many jobs to claim now; 0 while enough are prefetched."""
-        self._rate.update(self._hand.started)
+        self._rate.update(self._buffer.started)
         ahead = self._ahead()
-        room = self._settings.concurrency + ahead - self._hand.held
-        enough = self._enough(ahead) if self._hand.ready else 1
+        room = self._settings.concurrency + ahead - self._buffer.held
+        enough = self._enough(ahead) if self._buffer.ready else 1
         return min(room, self._settings.claim_size) if room >= enough else 0
 
     def _ahead(self) -> int:
@@ -157,7 +157,7 @@ class Claimer:
 
     async def _claim(self, limit: int, *, from_start: bool = False, direct: bool = False) -> int:
         began = time.monotonic()
-        self._free = self._hand.kept if direct else max(self._settings.concurrency - self._hand.held, 0)
+        self._free = self._buffer.kept if direct else max(self._settings.concurrency - self._buffer.held, 0)
         hint = None if direct else self._cursor.hint(began, from_start=from_start)
         # At a low rate the row in `sleepers` stays: inserting and deleting it for each job costs more than the
         # notifications it saves.
@@ -187,15 +187,15 @@ class Claimer:
 
     def _take_up(self, claimed: Claimed, began: float) -> None:
         jobs, self._info, self._ends_seen = claimed.jobs, claimed.info, False
-        self._hand.queue_limited = self._info.limited
+        self._buffer.queue_limited = self._info.limited
         self._busy = self._busy + 1 if self._info.busy else 0
         self.contention += self._info.busy
         self.throttled += self._info.closed
         if jobs:
-            self._hand.add(Lease(jobs[0].token, len(jobs), began, self._settings.lease), jobs, self._info.started)
+            self._buffer.add(Lease(jobs[0].token, len(jobs), began, self._settings.lease), jobs, self._info.started)
             self.claimed += len(jobs)
             self.tenants.update(map(_TENANT, jobs))
-        self._hand.release_slots(direct_waiting=self._info.waiting > 0)
+        self._buffer.release_slots(direct_waiting=self._info.waiting > 0)
 
     def _busy_pause(self) -> float:
         return min(BUSY_PAUSE * 2.0 ** min(self._busy, 10), LONGEST_BUSY) * random.uniform(0.5, 1.0)
@@ -211,7 +211,7 @@ class Claimer:
 
     async def _found_less(self) -> None:
         """Decide what to do after a claim that was not full: claim from the start, wait, or sleep."""
-        if self._hand.ready:  # start the claimed jobs before the next call
+        if self._buffer.ready:  # start the claimed jobs before the next call
             await asyncio.sleep(0)
         affordable = self._cursor.affordable_in(time.monotonic())
         if self._busy:
@@ -258,7 +258,7 @@ class Claimer:
         """Wait until a slot is free for a job under a rate or a breaker."""
         self.wants_room = self._settings.concurrency - 1
         try:
-            if self._hand.held > self.wants_room:
+            if self._buffer.held > self.wants_room:
                 await self._wait(1.0)
         finally:
             self.wants_room = None

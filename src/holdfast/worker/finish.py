@@ -29,8 +29,8 @@ from holdfast.store.session import Session
 from holdfast.telemetry import logs
 from holdfast.telemetry.metrics import Stats
 from holdfast.telemetry.scrub import scrub
-from holdfast.worker.hand import Hand
 from holdfast.worker.link import Progress
+from holdfast.worker.prefetch import PrefetchBuffer
 
 log = logs.get("worker")
 LARGEST = 1000
@@ -103,13 +103,13 @@ class Flush:
 class Finisher:
     """Collects outcomes from the slots and flushes them."""
 
-    def __init__(self, session: Session, calls: Calls, hand: Hand, progress: Progress) -> None:
+    def __init__(self, session: Session, calls: Calls, buffer: PrefetchBuffer, progress: Progress) -> None:
         self.session = session
         self._progress = progress
         self._touched: set[str] = set()  # batches that may have ended
         self._look_at = 0.0
         self._calls = calls
-        self._hand = hand
+        self._buffer = buffer
         self._next = Flush()
         self._full: list[Flush] = []
         self._something = asyncio.Event()
@@ -150,7 +150,7 @@ class Finisher:
             self._note(job, outcome)
             if self.stats is not None:
                 self.stats.note(job.task, ending_of(job, outcome), monotonic() - job.started if job.started else None)
-        if job.lane or self._hand.queue_limited:
+        if job.lane or self._buffer.queue_limited:
             flush.freed = True
         if job.batch is not None:
             self._touched.add(job.batch)
@@ -324,7 +324,7 @@ class Finisher:
         deferred_tokens = {token for _, token in self._deferrals}
         for token in closed:
             if token not in deferred_tokens:
-                self._hand.leases.pop(token, None)
+                self._buffer.leases.pop(token, None)
                 self._unstored.discard(token)
 
     def _defer(self, flush: Flush, locked: Set[str]) -> None:
@@ -343,7 +343,7 @@ class Finisher:
 
     def _put_back(self, deferral: Flush) -> None:
         """Add deferred outcomes to the next flush; drop those whose lease was lost meanwhile."""
-        leases = self._hand.leases
+        leases = self._buffer.leases
         for pair in [pair for pair in deferral.held.items() if pair[1] not in leases]:
             self._deferrals.pop(pair, None)
             self.stale += 1

@@ -23,8 +23,8 @@ from holdfast.settings import Settings
 from holdfast.telemetry import logs
 from holdfast.wakeups.rabbitmq import Consumer
 from holdfast.worker.claim import Claimer
-from holdfast.worker.hand import Hand
 from holdfast.worker.lease import LOOK_EVERY, LeaseKeeper
+from holdfast.worker.prefetch import PrefetchBuffer
 
 log = logs.get("health")
 PORTS = 16  # ports to try, from the configured one on: each worker process of a machine needs its own
@@ -41,12 +41,12 @@ class Vital:
     """The state behind a worker's health checks. Its loop and threads write it, another thread reads it."""
 
     def __init__(
-        self, settings: Settings, claimer: Claimer, keeper: LeaseKeeper, hand: Hand, hears: Consumer | None
+        self, settings: Settings, claimer: Claimer, keeper: LeaseKeeper, buffer: PrefetchBuffer, hears: Consumer | None
     ) -> None:
         self._settings = settings
         self._claimer = claimer
         self._keeper = keeper
-        self._hand = hand
+        self._buffer = buffer
         self._hears = hears
         self._beat_at = self._started_at = 0.0
         self.stopping = False
@@ -78,7 +78,7 @@ class Vital:
             "schema": self.schema,
             "database": _recent("no response", self._responded_at, 2 * self._interval),
         }
-        if self._hears is not None and (self._settings.health_require_queue or self._hears.connected):
+        if self._hears is not None and (self._settings.health_require_amqp or self._hears.connected):
             health["queue"] = "ok" if self._hears.connected else "not connected"
         return health
 
@@ -100,7 +100,7 @@ class Vital:
     def _interval(self) -> float:
         """Return the longest time between two database calls: claims, or checks for cancels while jobs run. Only
         renewals remain where every slot waits for a thread that does not end."""
-        if self._hand.lingering and not self._hand.running:
+        if self._buffer.lingering and not self._buffer.running:
             return self._settings.renew
         return max(self._settings.poll * 1.25, LOOK_EVERY)
 

@@ -20,7 +20,7 @@ from holdfast.settings import Settings
 from holdfast.store.calls import Calls
 from holdfast.store.session import ThreadSession
 from holdfast.telemetry import logs
-from holdfast.worker.hand import Hand, Lease
+from holdfast.worker.prefetch import Lease, PrefetchBuffer
 
 log = logs.get("lease")
 LOOK_EVERY = 2.0  # seconds between checks for cancel requests
@@ -34,7 +34,7 @@ class LeaseKeeper(threading.Thread):
         worker: str,
         settings: Settings,
         calls: Calls,
-        hand: Hand,
+        buffer: PrefetchBuffer,
         on_lost: Callable[[Sequence[int]], None],
         on_cancel: Callable[[Sequence[str]], None],
         on_mismatch: Callable[[SchemaError], None],
@@ -47,7 +47,7 @@ class LeaseKeeper(threading.Thread):
         self._worker = worker
         self._settings = settings
         self._calls = calls
-        self._hand = hand
+        self._buffer = buffer
         self._on_lost = on_lost
         self._on_cancel = on_cancel
         self._on_mismatch = on_mismatch
@@ -73,7 +73,7 @@ class LeaseKeeper(threading.Thread):
             self._stir.clear()
             if (now := time.monotonic()) >= due:
                 due = now + self._renew()
-            if self._hand.running and not self._failing and not self._stopping:
+            if self._buffer.running and not self._failing and not self._stopping:
                 self._look_for_cancels()
         self.session.close()
 
@@ -81,7 +81,7 @@ class LeaseKeeper(threading.Thread):
         """Read which jobs are to be canceled. A notification is only a hint, because any database client may send one.
         It may also be lost, or there is no listener, so this runs periodically too."""
         try:
-            ids = self.session.run(self._calls.wanted_cancels(list(self._hand.leases)))
+            ids = self.session.run(self._calls.wanted_cancels(list(self._buffer.leases)))
         except HoldfastError as error:
             self._warnings.failed("cancel requests not read", error)
             return
@@ -99,7 +99,7 @@ class LeaseKeeper(threading.Thread):
 
     def _renew(self) -> float:
         """Renew all leases; return the seconds until the next renewal."""
-        leases = list(self._hand.leases.values())
+        leases = list(self._buffer.leases.values())
         before = time.monotonic()
         soon = max(self._settings.renew / 10, 0.05)
         if not (seconds := self._renewable()):
@@ -127,7 +127,7 @@ class LeaseKeeper(threading.Thread):
     def give_up_lapsing(self) -> None:
         """Give up leases near their deadline. The event loop calls this, because a renewal may hang the thread."""
         near = time.monotonic() + self._margin
-        self._lose([x for x in list(self._hand.leases.values()) if x.deadline < near], "could not be renewed in time")
+        self._lose([x for x in list(self._buffer.leases.values()) if x.deadline < near], "could not be renewed in time")
 
     def _lose(self, leases: Sequence[Lease], why: str) -> None:
         # A lease whose last job has just finished leaves the table first, and this worker's memory a moment later.

@@ -22,7 +22,7 @@ from holdfast.store.calls import Call, Calls
 from holdfast.telemetry import logs
 
 if TYPE_CHECKING:
-    from holdfast.model.delivery import Emitted
+    from holdfast.model.outbox import Emitted
     from holdfast.store.session import Session
     from holdfast.store.transaction import Transaction
 

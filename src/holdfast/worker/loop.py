@@ -39,10 +39,10 @@ from holdfast.worker.child import is_child
 from holdfast.worker.claim import Claimer
 from holdfast.worker.execute import Attempts
 from holdfast.worker.finish import Finisher
-from holdfast.worker.hand import Hand
 from holdfast.worker.health import Vital, kept, served
 from holdfast.worker.lease import LeaseKeeper
 from holdfast.worker.link import Progress
+from holdfast.worker.prefetch import PrefetchBuffer
 from holdfast.worker.processes import Processes
 from holdfast.worker.supervise import Lifeline
 from holdfast.worker.threads import Threads
@@ -70,7 +70,7 @@ class Worker:
         self._may_miss_webhooks = not requested.queues.strip(" ,") and not hf.webhooks.can_deliver
         if QUEUE in requested.queue_list and not hf.webhooks.can_deliver:
             self._warn_of_webhooks()
-        self.hand = Hand()
+        self.buffer = PrefetchBuffer()
         self._threads = Threads("holdfast-job")
         self._progress = Progress(hf.calls)
         self._stop_requests = 0
@@ -129,7 +129,7 @@ class Worker:
         try:
             yield
         finally:
-            self._supervisor.leave(bool(self.hand.leases))
+            self._supervisor.leave(bool(self.buffer.leases))
 
     def _show_metrics(self, stack: contextlib.AsyncExitStack) -> None:
         self.finisher.stats = metrics.Stats(self._hf.tasks)
@@ -142,7 +142,7 @@ class Worker:
                 "lock_contentions": counts.contention, "results_refused": self.finisher.stale}  # fmt: skip
 
     def _gauges(self) -> dict[str, float]:
-        return {"jobs_running": len(self.hand.running), "jobs_ready": len(self.hand.ready),
+        return {"jobs_running": len(self.buffer.running), "jobs_ready": len(self.buffer.ready),
                 "worker_slots": self.settings.concurrency}  # fmt: skip
 
     def _resources(self) -> Iterable[Resource[Any]]:
@@ -172,19 +172,19 @@ class Worker:
         settings, calls = self.settings, self._hf.calls
         self._service = Session(settings, f"{self.id} service", self._hf.trigger)
         self._reporting = Session(settings, f"{self.id} progress")
-        self.finisher = Finisher(Session(settings, f"{self.id} finish"), calls, self.hand, self._progress)
-        self._monitor = LoopMonitor(settings, self._loop, self.hand, self._hf.tasks, self._on_beat, self._on_stuck)
+        self.finisher = Finisher(Session(settings, f"{self.id} finish"), calls, self.buffer, self._progress)
+        self._monitor = LoopMonitor(settings, self._loop, self.buffer, self._hf.tasks, self._on_beat, self._on_stuck)
         self._keeper = LeaseKeeper(
-            self.id, settings, calls, self.hand, self._on_lost, self._on_cancel, self._on_mismatch,
+            self.id, settings, calls, self.buffer, self._on_lost, self._on_cancel, self._on_mismatch,
             self._monitor.renewable,
         )  # fmt: skip
         self.claimer = Claimer(
-            self.id, settings, Session(settings, f"{self.id} claim"), calls, self.hand,
+            self.id, settings, Session(settings, f"{self.id} claim"), calls, self.buffer,
             lambda: not self._keeper.failing, self.finisher.sent,
         )  # fmt: skip
         self.windows = Windows(self, self._reporting, stored=not self._until_idle)
-        self.hears = Consumer(settings, self.id, self.claimer.stir.set) if settings.queue_enabled else None
-        self._vital = Vital(settings, self.claimer, self._keeper, self.hand, self.hears)
+        self.hears = Consumer(settings, self.id, self.claimer.stir.set) if settings.amqp_enabled else None
+        self._vital = Vital(settings, self.claimer, self._keeper, self.buffer, self.hears)
         self._processes.on_late_start = self.finisher.mark_started
         self.finisher.on_mismatch = self._attempts.on_mismatch = self._on_mismatch
         self.finisher.on_put_back.append(self.claimer.stir)
@@ -236,20 +236,20 @@ class Worker:
         return background
 
     async def _slot(self) -> None:
-        hand, claimer, finisher = self.hand, self.claimer, self.finisher
+        buffer, claimer, finisher = self.buffer, self.claimer, self.finisher
         me = cast("asyncio.Task[None]", asyncio.current_task())
         monotonic, streak, direct = time.monotonic, 0, False
         while True:
-            ready = hand.ready
-            if not ready or ((hand.direct_waiting or direct) and not ready[0].direct and hand.keep_slot()):
+            ready = buffer.ready
+            if not ready or ((buffer.direct_waiting or direct) and not ready[0].direct and buffer.keep_slot()):
                 streak, direct = 0, False
-                if hand.kept:
+                if buffer.kept:
                     claimer.stir.set()
-                await hand.wait()
+                await buffer.wait()
                 continue
             job = ready.popleft()
-            hand.started += 1
-            hand.running[me] = job
+            buffer.started += 1
+            buffer.running[me] = job
             job.started = monotonic()
             direct = job.direct
             try:
@@ -258,14 +258,14 @@ class Worker:
                 if not (job.lease.lost or job.canceled or self._at_once.is_set()):
                     raise
                 outcome = self._stopped(job)
-            del hand.running[me]
+            del buffer.running[me]
             while me.cancelling():  # the handler swallowed a cancellation, which was meant for that job alone
                 me.uncancel()
             if outcome is not KEPT:
                 finisher.add(job, outcome)
             if job.thread is not None:
                 await self._outlast(job.thread)
-            if claimer.wants_room is not None and hand.held <= claimer.wants_room:
+            if claimer.wants_room is not None and buffer.held <= claimer.wants_room:
                 claimer.stir.set()
             streak += 1
             if streak >= YIELD_AFTER:
@@ -285,11 +285,11 @@ class Worker:
 
     async def _outlast(self, thread: asyncio.Future[Any]) -> None:
         """Wait for a thread whose attempt is over: until it ends, this slot has no thread for another job."""
-        self.hand.lingering += 1
+        self.buffer.lingering += 1
         try:
             await asyncio.wait({thread})
         finally:
-            self.hand.lingering -= 1
+            self.buffer.lingering -= 1
 
     async def _report(self) -> None:
         """Store progress and window counts while jobs run."""
@@ -303,13 +303,13 @@ class Worker:
         while True:
             await asyncio.sleep(min(0.5, self.settings.poll / 2, self.settings.lease / 20))
             self._keeper.give_up_lapsing()
-            if self.hand.ready and time.monotonic() - self.hand.ready[0].lease.taken_at > self._patience:
-                self._give_back(self.hand.take_ready())
+            if self.buffer.ready and time.monotonic() - self.buffer.ready[0].lease.taken_at > self._patience:
+                self._give_back(self.buffer.take_ready())
 
     @property
     def counts(self) -> Counts:
         """Return this worker's counts since it started."""
-        return Counts(self.claimer.claimed, self.hand.started, self.finisher.succeeded, self.finisher.failed,
+        return Counts(self.claimer.claimed, self.buffer.started, self.finisher.succeeded, self.finisher.failed,
                       self.claimer.throttled, self.claimer.contention)  # fmt: skip
 
     def _give_back(self, jobs: Sequence[Job]) -> None:
@@ -340,9 +340,9 @@ class Worker:
     def _cancel_jobs(self, ids: Set[str]) -> None:
         """Cancel jobs on request. Jobs not started are finished as canceled, a coroutine is canceled at its next await
         and a process is ended. A thread cannot be stopped; its handler can check ctx.cancelled."""
-        for job in self.hand.take_out(ids):
+        for job in self.buffer.take_out(ids):
             self.finisher.add(job, _canceled(job))
-        for slot, job in list(self.hand.running.items()):
+        for slot, job in list(self.buffer.running.items()):
             if job.id in ids and not job.canceled:
                 job.canceled = True
                 logs.event(log, logging.INFO, "canceling job", job=job.id, task=job.task, attempt=job.attempt)
@@ -386,26 +386,26 @@ class Worker:
             self._loop.call_soon_threadsafe(function, argument)
 
     def _lose(self, tokens: Sequence[int]) -> None:
-        lost_jobs = {id(job) for job in self.hand.lose(tokens)}
-        for task, job in list(self.hand.running.items()):
+        lost_jobs = {id(job) for job in self.buffer.lose(tokens)}
+        for task, job in list(self.buffer.running.items()):
             if id(job) in lost_jobs:
                 task.cancel()
 
     async def _wind_down(self, claiming: asyncio.Task[Any], slots: Sequence[asyncio.Task[Any]]) -> None:
         self.claimer.stop()
         self._vital.stopping = True
-        logs.event(log, logging.INFO, "worker stopping", worker=self.id, running=len(self.hand.running),
+        logs.event(log, logging.INFO, "worker stopping", worker=self.id, running=len(self.buffer.running),
                    grace=self.settings.grace)  # fmt: skip
         with contextlib.suppress(HoldfastError, asyncio.CancelledError):
             await self._service.run(self._hf.calls.unregister_worker(self.id, gone=False))
         await asyncio.wait({claiming}, timeout=self.settings.call_timeout)
-        self._give_back(self.hand.take_ready())
+        self._give_back(self.buffer.take_ready())
         self._processes.give_back()
         await self._let_finish()
         self._at_once.set()
-        for task in list(self.hand.running):
+        for task in list(self.buffer.running):
             task.cancel()
-        await asyncio.wait(slots, timeout=0.1) if self.hand.running else None
+        await asyncio.wait(slots, timeout=0.1) if self.buffer.running else None
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(max(1.0, min(self.settings.grace, 10.0))):
                 await self.finisher.stored()
@@ -414,10 +414,10 @@ class Worker:
         """Wait for running handlers until the grace time is over or a second stop is requested."""
         try:
             async with asyncio.timeout(self.settings.grace):
-                while self.hand.running and not self._at_once.is_set():  # noqa: ASYNC110 - only while stopping
+                while self.buffer.running and not self._at_once.is_set():  # noqa: ASYNC110 - only while stopping
                     await asyncio.sleep(0.01)
         except TimeoutError:
-            logs.event(log, logging.WARNING, "grace time is over", worker=self.id, given_back=len(self.hand.running))
+            logs.event(log, logging.WARNING, "grace time is over", worker=self.id, given_back=len(self.buffer.running))
 
     async def _leave(self) -> None:
         await self.windows.close()

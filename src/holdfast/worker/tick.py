@@ -41,16 +41,16 @@ class Pass(Claimer):
         self.depth = await self.session.run(TelemetryCalls(self._calls.schema).count_waiting(self._queues))
         patience = 50
         while not self._stopping and self.claimed < self._max_jobs:
-            free = self._settings.concurrency - self._hand.held
+            free = self._settings.concurrency - self._buffer.held
             before = self.contention
             if free > 0 and not await self._take(free):
                 if not self._info.more and (self.contention == before or patience <= 0):
                     break
                 patience -= 1  # another claim held the ring
                 await self._wait(0.02)
-            if self._hand.held >= self._settings.concurrency:
+            if self._buffer.held >= self._settings.concurrency:
                 await self._wait(self._settings.poll)
-        while self._hand.held and not self._stopping:
+        while self._buffer.held and not self._stopping:
             await self._wait(self._settings.poll)
         await finisher.drained()
 
@@ -63,7 +63,7 @@ class Pass(Claimer):
         ))  # fmt: skip
         self.served.update(job.tenant or "" for job in claimed.jobs)
         self._take_up(claimed, began)
-        self._hand.release_slots(direct_waiting=False)  # a pass claims again when slots come free
+        self._buffer.release_slots(direct_waiting=False)  # a pass claims again when slots come free
         return len(claimed.jobs)
 
 
@@ -86,7 +86,7 @@ class TickWorker(Worker):
 
     def _build(self) -> None:
         super()._build()
-        arguments = (self.id, self.settings, self.claimer.session, self._hf.calls, self.hand, self.claimer.may_claim,
+        arguments = (self.id, self.settings, self.claimer.session, self._hf.calls, self.buffer, self.claimer.may_claim,
                      self.finisher.sent)  # fmt: skip
         upkeep = Upkeep(self.id, self.settings, self._service, self._hf.calls)
         self.claimer: Pass = Pass(*arguments, **self._bounds, upkeep=upkeep)

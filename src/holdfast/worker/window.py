@@ -99,7 +99,7 @@ class Windows:
         logs.event(log, logging.INFO, worker.line, worker=worker.id, seconds=round(seconds, 1),
                    batch_claimed_count=done.claimed, success_count=done.succeeded, fail_count=done.failed,
                    skipped_throttle=done.throttled, lock_contention_count=done.contention,
-                   stale_count=worker.finisher.stale, running=len(worker.hand.running), **failures.top())  # fmt: skip
+                   stale_count=worker.finisher.stale, running=len(worker.buffer.running), **failures.top())  # fmt: skip
 
 
 def largest(tenants: Counter[str | None]) -> dict[str, int]:

@@ -27,7 +27,7 @@ async def limits(
     limit: shapes.Limit = 200,
 ) -> Response:
     """List keys with the limits in force and how much of them is in use."""
-    return respond(shapes.Limits(await ctx.hf.alimits(prefix, busy=busy, limit=limit)))
+    return respond(shapes.Limits(await ctx.hf.limits.alist(prefix, busy=busy, limit=limit)))
 
 
 @router.patch("/limits", response_model=shapes.ChangeResult, responses=FOR_CHANGES)
@@ -35,13 +35,13 @@ async def set_limit(change: shapes.LimitChange, ctx: Operates) -> Response:
     """Override the limits of a key, or of all keys of a template, until cleared."""
     given = change.model_dump(exclude={"key"}, exclude_unset=True)
     warning = await _unknown_key_warning(ctx, change.key, None)
-    return _change_result(await ctx.hf.aset_limit(change.key, by=ctx.caller.name, **given), warning)
+    return _change_result(await ctx.hf.limits.aset(change.key, by=ctx.caller.name, **given), warning)
 
 
 @router.delete("/limits", response_model=shapes.Done, responses=FOR_CHANGES)
 async def clear_limit(ctx: Operates, key: Annotated[shapes.Key, Query()]) -> Response:
     """Remove the overrides of a key or a template."""
-    return respond(shapes.Done(await ctx.hf.aclear_limit(key)))
+    return respond(shapes.Done(await ctx.hf.limits.aclear(key)))
 
 
 @router.post("/keys/pause", response_model=shapes.ChangeResult, responses=FOR_CHANGES)
@@ -61,7 +61,7 @@ async def reset(one: shapes.OneKey, ctx: Operates) -> Response:
     """Close a key's breaker and clear its failures."""
 
     async def act(conn: Any) -> Response:
-        return await _changed(ctx, ctx.hf.flow.reset_breaker(one.key), conn)
+        return await _changed(ctx, ctx.hf.limits.calls.reset_breaker(one.key), conn)
 
     return await ctx.once(act)
 
@@ -94,7 +94,7 @@ async def workers(ctx: Operates) -> Response:
 async def _pause(ctx: RequestContext, key: str, reason: str | None, seconds: float | None) -> Response:
     async def act(conn: Any) -> Response:
         warning = await _unknown_key_warning(ctx, key, conn)
-        was = await ctx.run(ctx.hf.flow.pause(key, ctx.caller.name, reason, seconds), conn)
+        was = await ctx.run(ctx.hf.limits.calls.pause(key, ctx.caller.name, reason, seconds), conn)
         return _change_result(int(was), warning)
 
     return await ctx.once(act)
@@ -106,13 +106,13 @@ async def _unknown_key_warning(ctx: RequestContext, key: str, conn: Any) -> str 
     Tenants are recorded in jobs only, and templates are checked when they are set, so neither is checked here."""
     kind, _, name = key.partition(":")
     declared = [limit.pattern for limit in ctx.hf.declared_limits]
-    if kind == "tenant" or "{" in key or await ctx.run(ctx.hf.flow.is_known(key, declared), conn):
+    if kind == "tenant" or "{" in key or await ctx.run(ctx.hf.limits.calls.is_known(key, declared), conn):
         return None
     if kind not in ("queue", "task"):
         return f"{key} matches no declared limit, and no job has been claimed under it yet"
     tasks = ctx.hf.tasks
     if kind == "queue":
-        known = {*await ctx.run(ctx.hf.flow.queue_names(), conn), *(task.queue for task in tasks.values())}
+        known = {*await ctx.run(ctx.hf.limits.calls.queue_names(), conn), *(task.queue for task in tasks.values())}
     else:
         known = {*await ctx.run(Inspections(ctx.hf.settings.schema).task_queues(), conn), *tasks}
     if name in known:
@@ -127,7 +127,7 @@ def _change_result(changed: int, warning: str | None) -> Response:
 
 async def _resume(ctx: RequestContext, key: str) -> Response:
     async def act(conn: Any) -> Response:
-        return await _changed(ctx, ctx.hf.flow.resume(key), conn)
+        return await _changed(ctx, ctx.hf.limits.calls.resume(key), conn)
 
     return await ctx.once(act)
 

@@ -29,7 +29,7 @@ class Lease:
         self.lost = False
 
 
-class Hand:
+class PrefetchBuffer:
     """Jobs that this worker holds, and the slots that wait for one."""
 
     def __init__(self) -> None:

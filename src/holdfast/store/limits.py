@@ -12,9 +12,9 @@ import msgspec
 
 from holdfast.errors import UsageError
 from holdfast.model import payload
-from holdfast.model.flow import LimitInfo, Reason, Why
-from holdfast.model.limit import lane
+from holdfast.model.limit import LimitInfo, lane
 from holdfast.model.retry import LONGEST
+from holdfast.model.why import Reason, Why
 from holdfast.store.calls import Call, Rows
 
 _LIMIT_COLUMNS = ", ".join("probe::text" if each.name == "probe" else each.name for each in fields(LimitInfo))
@@ -23,7 +23,7 @@ _BUSY = "(running > 0 OR paused OR breaker IN ('open', 'half-open') OR tokens < 
 _BLOCKS = "(paused OR coalesce(breaker IN ('open', 'half-open'), false) OR coalesce(running >= concurrency, false))"
 
 
-class FlowCalls:
+class LimitCalls:
     """The calls, for one schema."""
 
     def __init__(self, schema: str) -> None:
