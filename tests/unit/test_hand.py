@@ -136,7 +136,7 @@ async def test_jobs_of_a_lost_lease_do_not_start(hand: Hand) -> None:
     await running
 
 
-def test_what_is_given_back_leaves_the_buffer(hand: Hand) -> None:
+def test_released_jobs_leave_the_buffer(hand: Hand) -> None:
     hand.add(lease(1), jobs("a", "b", "c"), frozenset())
     assert ids(hand.take_out({"b", "x"})) == ["b"]
     assert ids(hand.take_ready()) == ["a", "c"] and hand.held == 0
