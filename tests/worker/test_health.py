@@ -54,17 +54,17 @@ async def aask(port: int, page: str = "/ready") -> tuple[int, dict[str, Any]]:
 
 async def until_says(port: int, page: str, status: int) -> dict[str, Any]:
     async def look() -> dict[str, Any] | None:
-        code, report = await aask(port, page)
-        return report if code == status else None
+        code, health = await aask(port, page)
+        return health if code == status else None
 
-    report: dict[str, Any] = await until(look)
-    return report
+    health: dict[str, Any] = await until(look)
+    return health
 
 
 async def test_a_worker_at_work_is_live_and_ready(hf: Holdfast, port: int) -> None:
     async with working(hf, health_port=port):
-        report = await until_says(port, "/ready", 200)
-        assert report["status"] == "ok" and set(report["checks"]) == {
+        health = await until_says(port, "/ready", 200)
+        assert health["status"] == "ok" and set(health["checks"]) == {
             "worker", "loop", "claims", "lease_thread", "renewals", "schema", "database"
         }  # fmt: skip
         assert (await aask(port, "/live?verbose"))[0] == 200
@@ -156,16 +156,16 @@ async def test_a_lost_database_is_reported_within_two_intervals_and_so_is_its_re
     way, dsn = gate
     with Holdfast(dsn, connect_timeout=2) as hf:
         async with working(hf, health_port=port):
-            report = await until_says(port, "/ready", 503)  # there is none yet
-            assert report["checks"] == {"worker": "waits for its database"}
+            health = await until_says(port, "/ready", 503)  # there is none yet
+            assert health["checks"] == {"worker": "waits for its database"}
             assert (await aask(port, "/live"))[0] == 200, "a new process would have no database either"
             await way.open()
             await until_says(port, "/ready", 200)
             await way.shut()
             began = time.monotonic()
-            report = await until_says(port, "/ready", 503)
+            health = await until_says(port, "/ready", 503)
             assert time.monotonic() - began < 2 * LOOK_EVERY + SLACK
-            assert report["checks"]["database"].startswith("no answer for") and report["checks"]["loop"] == "ok"
+            assert health["checks"]["database"].startswith("no answer for") and health["checks"]["loop"] == "ok"
             assert (await aask(port, "/live"))[0] == 200
             await way.open()
             await until_says(port, "/ready", 200)
@@ -178,9 +178,9 @@ async def test_a_claim_loop_that_stalls_is_not_live(hf: Holdfast, port: int) -> 
         let_go = asyncio.Event()
         worker.claimer._step = let_go.wait  # type: ignore[assignment,method-assign]
         began = time.monotonic()
-        report = await until_says(port, "/live", 503)
+        health = await until_says(port, "/live", 503)
         assert time.monotonic() - began < 2 * LOOK_EVERY + SLACK
-        assert report["checks"]["claims"].startswith("stalled for")
+        assert health["checks"]["claims"].startswith("stalled for")
         del worker.claimer._step
         let_go.set()
         await until_says(port, "/live", 200)
@@ -193,8 +193,8 @@ async def test_renewals_that_hang_make_it_unready_within_two_intervals(hf: Holdf
         renew = worker._keeper._renew
         worker._keeper._renew = lambda: let_go.wait(PATIENCE) and renew()  # type: ignore[method-assign]
         began = time.monotonic()
-        report = await until_says(port, "/ready", 503)
-        assert report["checks"]["renewals"] == "failing"
+        health = await until_says(port, "/ready", 503)
+        assert health["checks"]["renewals"] == "failing"
         assert time.monotonic() - began < 2 * 0.5 + SLACK
         let_go.set()
         await until_says(port, "/ready", 200)
@@ -254,8 +254,8 @@ async def test_a_lease_thread_that_has_ended_is_not_live(hf: Holdfast, port: int
     async with working(hf, health_port=port) as worker:
         await until_says(port, "/live", 200)
         worker._keeper.stop()
-        report = await until_says(port, "/live", 503)
-        assert report["checks"]["lease_thread"] == "ended"
+        health = await until_says(port, "/live", 503)
+        assert health["checks"]["lease_thread"] == "ended"
 
 
 async def test_a_stopping_worker_is_live_and_not_ready(hf: Holdfast, port: int) -> None:
@@ -270,8 +270,8 @@ async def test_a_stopping_worker_is_live_and_not_ready(hf: Holdfast, port: int) 
         await slow.aenqueue()
         await entered.wait()
         worker.stop()
-        report = await until_says(port, "/ready", 503)
-        assert report["checks"]["worker"] == "stopping"
+        health = await until_says(port, "/ready", 503)
+        assert health["checks"]["worker"] == "stopping"
         assert (await aask(port, "/live"))[0] == 200
         leave.set()
 
@@ -283,8 +283,8 @@ async def test_a_worker_without_its_broker_is_ready_unless_it_must_have_one(dsn:
             await until_says(port, "/ready", 200)
         async with working(hf, health_require_queue=True):
             await until_says(port, "/live", 200)
-            report = await until_says(port, "/ready", 503)
-            assert await until(lambda: ask(port)[1].get("checks", {}).get("queue")) == "not connected", report
+            health = await until_says(port, "/ready", 503)
+            assert await until(lambda: ask(port)[1].get("checks", {}).get("queue")) == "not connected", health
 
 
 async def test_the_next_port_is_taken_where_one_is_in_use(hf: Holdfast, port: int) -> None:
