@@ -441,7 +441,7 @@ def test_the_three_monitoring_queries_run_as_written(shop: Shop) -> None:
     assert shop.query("Jobs with no recent heartbeat") == []
 
 
-def test_what_cannot_be_a_job_is_not_inserted(shop: Shop) -> None:
+def test_an_invalid_job_is_not_inserted(shop: Shop) -> None:
     shop.sell("dealers")
     insert = "insert into scrape_jobs (intake_id, source_id, status) values (%s, %s, %s)"
     with pytest.raises(psycopg.errors.InvalidParameterValue, match="a new scrape job is pending, not running"):

@@ -167,7 +167,7 @@ async def test_a_job_waits_for_its_time(jobs: JobsRepository, kit: Kit) -> None:
     assert (row["status"], row["next_run_at"]) == ("queued", later)
 
 
-async def test_what_cannot_run_is_refused_when_it_is_enqueued(jobs: JobsRepository) -> None:
+async def test_a_job_that_cannot_run_is_refused_when_it_is_enqueued(jobs: JobsRepository) -> None:
     with pytest.raises(UnknownTask, match=r"did you mean 'digest.send'"):
         await jobs.enqueue(EnqueueJobInput("digest.sent"))
     with pytest.raises(InvalidPayload, match="weekdy"):

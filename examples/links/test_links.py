@@ -161,7 +161,7 @@ def test_the_tables_have_the_documents_columns(db: psycopg.Connection[Any]) -> N
         assert {*names.split(), "last_error"} <= set(found)
 
 
-def test_who_asks_sees_only_imports_of_their_own(client: httpx.Client) -> None:
+def test_a_user_sees_only_their_own_imports(client: httpx.Client) -> None:
     key = imported(client, "https://a.example/")
     stranger = {"X-User-Id": "bora"}
     assert client.get(f"/imports/{key}", headers=stranger).status_code == 404

@@ -106,7 +106,7 @@ def test_a_database_that_is_away_is_an_error(dsn: str) -> None:
     assert holdfast("", "doctor").exit_code == 1
 
 
-def test_what_waits_and_what_is_dead_is_counted_up_to_a_bound(dsn: str, sql: Sql) -> None:
+def test_waiting_and_dead_jobs_are_counted_up_to_a_bound(dsn: str, sql: Sql) -> None:
     sql("insert into live (id, task) select gen_random_uuid(), 't' from generate_series(1, 10001)")
     sql("insert into dead (id, status, finished_at, queue, priority, lane, run_at, created_at, attempt, max_attempts, "
         "task, payload) select gen_random_uuid(), 'dead', now(), 'default', 2, 0, now(), now(), 1, 1, 't', '{}' "

@@ -107,7 +107,7 @@ def test_an_unknown_name_is_exit_code_2_with_the_nearest(dsn: str, nightly: str,
     assert "there is no schedule named 'nightl'; did you mean 'nightly'?" in result.stderr
 
 
-def test_what_cannot_be_fired_or_read_here_is_noted(dsn: str, sql: Sql, nightly: str) -> None:
+def test_schedules_that_cannot_be_fired_or_read_here_have_a_note(dsn: str, sql: Sql, nightly: str) -> None:
     sql("select flag_schedule('nightly', 'the leader has no zones')")
     assert "the leader has no zones" in holdfast(dsn, "schedules").stdout
     sql("update schedules set problem = null, cron = '@dawn', zone = 'Mars/Base'")

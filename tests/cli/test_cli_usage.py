@@ -71,6 +71,6 @@ def test_the_doctor_reports_levels(dsn: str, busy: None, sql: Sql) -> None:
 
     assert found()["level"] == "ok" and "queue depth 0 (good)" in found()["found"]
     sql("select record_tick('w', '{q}', 51, 1, 1, 1, 1, 1, 2, '{}')")
-    checks = found()
-    assert checks["level"] == "warning"
-    assert "tick duration 51 s (critical)" in checks["found"] and "lock contentions 2 (warning)" in checks["found"]
+    levels = found()
+    assert levels["level"] == "warning"
+    assert "tick duration 51 s (critical)" in levels["found"] and "lock contentions 2 (warning)" in levels["found"]

@@ -89,7 +89,7 @@ def test_lines_are_wrapped_where_a_terminal_is_narrow_and_a_worker_is_named_once
     assert "runs 1 of 1" in " ".join(shown.split())
 
 
-def test_what_a_job_says_cannot_harm_the_terminal(dsn: str, sql: Sql) -> None:
+def test_text_of_a_job_cannot_harm_the_terminal(dsn: str, sql: Sql) -> None:
     put(sql)
     sql("select pause('queue:default', p_reason => %s)", ["\x1b[2J[red]"])
     shown = holdfast(dsn, "why", put(sql)).stdout

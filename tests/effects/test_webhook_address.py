@@ -217,7 +217,7 @@ def test_an_endpoint_for_development_may_use_http_and_be_near() -> None:
         check_url("http://169.254.169.254/latest/meta-data/", dev=True)
 
 
-def test_what_is_behind_a_networks_own_nat64_is_refused_for_every_endpoint() -> None:
+def test_addresses_behind_a_networks_own_nat64_are_refused_for_every_endpoint() -> None:
     rule = rule_with("2606:4700:64::/96, 2a00:1450:64::/48")
     for address in ("2606:4700:64::7f00:1", "2a00:1450:64:ff::8.8.8.8"):
         for dev in (False, True):

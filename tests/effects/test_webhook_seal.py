@@ -45,7 +45,7 @@ def test_the_first_key_seals_and_every_key_opens() -> None:
         unseal(new, OTHER)
 
 
-def test_what_was_stored_before_there_was_a_key_still_opens() -> None:
+def test_secrets_stored_before_there_was_a_key_still_open() -> None:
     assert unseal(seal("s", ""), KEY) == "s"
 
 

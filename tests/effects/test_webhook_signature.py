@@ -292,7 +292,7 @@ def test_a_parsed_body_is_refused_because_parsing_changes_bytes() -> None:
 @pytest.mark.parametrize(
     ("part", "value"), [(0, "evt\r\nX-Other: 1"), (0, "a.b"), (0, ""), (1, "\x00"), (2, "größe"), (2, " padded")]
 )
-def test_what_cannot_be_a_header_is_not_signed(part: int, value: str) -> None:
+def test_an_invalid_header_value_is_not_signed(part: int, value: str) -> None:
     parts = ["evt_1", "d", "t"]
     parts[part] = value
     with pytest.raises(ValueError, match=r"a webhook's (id|delivery id|event type) must"):

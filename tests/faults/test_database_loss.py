@@ -381,7 +381,7 @@ class Waiter(threading.Thread):
 
 
 @pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
-def test_who_waits_for_a_connection_while_the_server_is_away_gets_one_when_it_is_back(
+def test_a_call_waiting_for_a_connection_gets_one_when_the_server_is_back(
     own_server: EmbeddedPostgres, caplog: pytest.LogCaptureFixture, is_async: bool
 ) -> None:
     """The pool's pauses double while it cannot connect, and when it gives up it drops its waiters."""

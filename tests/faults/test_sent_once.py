@@ -298,7 +298,7 @@ def test_a_reclaimed_job_that_emits_again_gets_the_first_id_and_nothing_is_sent_
         assert sql(DUPLICATES) == []
 
 
-def test_what_a_killed_job_emitted_in_its_transaction_was_never_there(
+def test_messages_of_a_killed_jobs_transaction_were_never_there(
     hf: Holdfast, dsn: str, sql: Sql, tmp_path: Path, seeded: random.Random, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with listening(tmp_path, seeded, monkeypatch) as at:

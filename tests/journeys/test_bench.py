@@ -81,7 +81,7 @@ def test_a_terminal_shows_what_is_measured_while_rows_go_to_standard_output(serv
     assert "enqueue_one (1 of 1)" in screen and "0:00:0" in screen
 
 
-def test_what_must_never_be_fails_the_bench(
+def test_a_violated_invariant_fails_the_bench(
     server: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def broken(bench: Bench) -> Result:

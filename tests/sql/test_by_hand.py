@@ -162,7 +162,7 @@ def test_results_of_many_jobs_by_hand_are_in_the_order_given(each_sql: Sql) -> N
         ("finish('{00000000-0000-0000-0000-000000000001}', '{}')", "one token for each id, got 1 ids and 0 tokens"),
     ],
 )
-def test_what_no_worker_could_run_is_refused_by_name(sql: Sql, call: str, message: str) -> None:
+def test_a_job_that_no_worker_could_run_is_refused_by_name(sql: Sql, call: str, message: str) -> None:
     with pytest.raises(psycopg.errors.InvalidParameterValue, match=message):
         sql(f"select {call}")
     assert core.count(sql, "jobs") == 0

@@ -58,7 +58,7 @@ def pinned(dsn: str, sql: Sql) -> Iterator[None]:
         yield
 
 
-def test_what_is_in_small_tables_is_counted_and_nothing_is_estimated(each_sql: Sql) -> None:
+def test_small_tables_are_counted_and_nothing_is_estimated(each_sql: Sql) -> None:
     core.put(each_sql, queue="a")
     core.claim(each_sql, queues=["a"])
     core.put(each_sql, queue="a")
@@ -144,9 +144,7 @@ def due_since(sql: Sql, ago: str) -> uuid.UUID:
     return id_
 
 
-def test_where_a_look_at_all_delayed_jobs_is_slow_it_comes_seldom_and_new_ones_are_found_between(
-    sql: Sql, slow_later: None
-) -> None:
+def test_a_slow_scan_of_delayed_jobs_is_rare_and_new_ones_are_found_between(sql: Sql, slow_later: None) -> None:
     first = due_since(sql, "1 h")
     assert sql("select promoted from upkeep('w', '6 s')") == [(1,)]
     assert core.status(sql, first) == "queued"
@@ -159,7 +157,7 @@ def test_where_a_look_at_all_delayed_jobs_is_slow_it_comes_seldom_and_new_ones_a
     assert sql("select promoted from upkeep('w', '6 s')") == [(1,)]
 
 
-def test_where_a_look_is_quick_every_round_looks_at_all(sql: Sql) -> None:
+def test_a_quick_scan_of_delayed_jobs_runs_every_round(sql: Sql) -> None:
     for _ in range(2):
         due_since(sql, "1 h")
         assert sql("select promoted from upkeep('w', '6 s')") == [(1,)]

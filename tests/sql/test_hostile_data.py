@@ -63,7 +63,7 @@ def claimed_payload(hf: Holdfast, sql: Sql) -> tuple[str, str]:
 @example(value="\\u0000", way="many")
 @example(value="\u2028\U0001f600\x7f", way="many")
 @example(value={"b": 1, "aa": 2, "a": 3}, way="delayed")
-def test_what_enqueue_accepts_the_handler_gets(hf: Holdfast, sql: Sql, value: Any, way: str) -> None:
+def test_the_handler_gets_what_enqueue_accepts(hf: Holdfast, sql: Sql, value: Any, way: str) -> None:
     sql("delete from live; delete from later; delete from claims; delete from dedupe")
     hf.tasks.clear()
 
@@ -122,7 +122,9 @@ REFUSED: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("options", REFUSED.values(), ids=REFUSED)
 @pytest.mark.parametrize("way", ["plain", "delayed", "many"])
-def test_what_sql_refuses_is_refused_on_every_way_in(hf: Holdfast, sql: Sql, options: dict[str, Any], way: str) -> None:
+def test_a_job_that_sql_refuses_is_refused_by_every_call(
+    hf: Holdfast, sql: Sql, options: dict[str, Any], way: str
+) -> None:
     """R2 and R29: a job that enqueue() would refuse must not be accepted by another way."""
 
     @hf.task(name="t")

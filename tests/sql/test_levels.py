@@ -88,8 +88,8 @@ def test_the_worst_of_each_figure_counts(sql: Sql) -> None:
     record(sql, "b", seconds=1, claimed=5, contention=6)
     assert levels(sql) == {"tick_duration": "warning", "lock_contentions": "warning", "jobs_per_tick": "warning",
                            "queue_depth": "good"}  # fmt: skip
-    columns = "tick_duration_level, lock_contentions_level, jobs_per_tick_level"
-    assert sql(f"select {columns} from worker_health_summary order by worker_id") == [
+    fields = "tick_duration_level, lock_contentions_level, jobs_per_tick_level"
+    assert sql(f"select {fields} from worker_health_summary order by worker_id") == [
         ("warning", "good", "warning"),
         ("good", "warning", "good"),
     ]
@@ -103,16 +103,16 @@ def test_a_window_is_not_judged_as_a_tick(sql: Sql) -> None:
         "jobs_per_tick": None,
         "queue_depth": "good",
     }
-    columns = "tick_duration_level, lock_contentions_level, jobs_per_tick_level"
-    assert sql(f"select {columns} from worker_health_summary") == [(None, None, None)]
+    fields = "tick_duration_level, lock_contentions_level, jobs_per_tick_level"
+    assert sql(f"select {fields} from worker_health_summary") == [(None, None, None)]
 
 
 def test_windows_and_ticks_are_counted_apart_and_their_jobs_together(sql: Sql, clock: Clock) -> None:
     record(sql, seconds=60, claimed=100, kind="window")
     clock.advance(5)
     record(sql, seconds=2, claimed=10)
-    columns = "tick_count, window_count, avg_tick_duration_ms, total_jobs_claimed, last_tick_at - last_window_at"
-    assert sql(f"select {columns} from worker_health_summary") == [(1, 1, 2000, 110, timedelta(seconds=5))]
+    fields = "tick_count, window_count, avg_tick_duration_ms, total_jobs_claimed, last_tick_at - last_window_at"
+    assert sql(f"select {fields} from worker_health_summary") == [(1, 1, 2000, 110, timedelta(seconds=5))]
 
 
 def test_the_depth_is_what_workers_saw_last(sql: Sql) -> None:

@@ -90,7 +90,7 @@ def test_a_key_given_twice_is_one_key(sql: Sql) -> None:
         ([str(n) for n in range(21)], "up to 20 limits, got 21"),
     ],
 )
-def test_what_can_be_no_key_is_refused_at_every_door(sql: Sql, keys: list[Any], message: str) -> None:
+def test_an_invalid_key_is_refused_by_every_function(sql: Sql, keys: list[Any], message: str) -> None:
     job = json.dumps({"task": "t", "keys": keys})
     schedule = {"name": "s", "task": "t", "cron": "* * * * *", "zone": "UTC", "missed": "skip", "payload": {}}
     doors = [

@@ -40,7 +40,7 @@ def test_an_override_of_a_key_wins_over_that_of_its_rule_and_that_over_the_code(
     assert in_force(each_sql, "domain:new")["concurrency"] == 4, "a rule's override holds for keys to come"
 
 
-def test_what_is_not_named_stays_and_null_goes_back_to_the_code(sql: Sql) -> None:
+def test_unnamed_values_stay_and_null_goes_back_to_the_code(sql: Sql) -> None:
     flow.rule(sql, "domain:{domain}", concurrency=2)
     flow.change(sql, "domain:a", concurrency=4, breaker_after=3, breaker_pause=10, breaker_cap=20)
     flow.change(sql, "domain:a", breaker_after=5)
@@ -71,7 +71,7 @@ def test_a_rate_or_a_breaker_that_is_new_gets_what_it_cannot_do_without(sql: Sql
         ("k", {"breaker_after": 3, "breaker_pause": 100, "breaker_cap": 5}, "below breaker_pause, got 5 and 100"),
     ],
 )
-def test_what_code_may_not_say_an_operator_may_not_set(
+def test_values_that_code_may_not_declare_an_operator_may_not_set(
     sql: Sql, key: str, change: dict[str, int], expected: str
 ) -> None:
     with pytest.raises(InvalidParameterValue, match=re.escape(expected)):

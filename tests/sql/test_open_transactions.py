@@ -399,7 +399,7 @@ def test_a_leader_row_left_locked_keeps_no_leader_from_noting_its_place(dsn: str
         kept("select reclaim_worker('leads')")
 
 
-def test_one_transaction_that_adds_to_many_batches_holds_up_upkeep_once(dsn: str, kept: Sql) -> None:
+def test_one_transaction_that_adds_to_many_batches_delays_upkeep_once(dsn: str, kept: Sql) -> None:
     made = "select gen_random_uuid(), 'b', false, clock() from generate_series(1, 50) returning id"
     batches = core.firsts(kept(f"insert into batches (id, name, open, created_at) {made}"))
     with core.session(dsn, "holdfast", autocommit=False) as caller:

@@ -72,7 +72,7 @@ def test_jobs_of_one_call_run_as_they_were_given_whatever_their_dedupe_keys(sql:
 
 
 @pytest.mark.parametrize("how", ["insert", "enqueue", "in one statement"])
-def test_who_locks_a_row_before_enqueueing_stands_in_the_order_of_the_locks(dsn: str, sql: Sql, how: str) -> None:
+def test_a_row_lock_before_the_enqueue_defines_the_order(dsn: str, sql: Sql, how: str) -> None:
     """A transaction that began first may get the lock last."""
     call = "perform enqueue('t', jsonb_build_object('n', %s), p_keys => '{order:a}')"
     ways = {
@@ -217,7 +217,7 @@ def test_a_first_job_that_another_transaction_holds_is_not_overtaken(dsn: str, s
     assert second not in started(sql)
 
 
-def test_what_a_late_commit_brings_comes_before_what_began_later(dsn: str, sql: Sql) -> None:
+def test_a_job_of_a_late_commit_comes_before_jobs_that_began_later(dsn: str, sql: Sql) -> None:
     """The ring remembers how far claims got in a lane; a job that comes later to an earlier place is found."""
     with core.session(dsn, autocommit=False) as late:
         straggler = put(core.runner(late))

@@ -193,7 +193,7 @@ def test_a_name_that_no_channel_can_have_is_refused(sql: Sql, channel: str | Non
         ({"keys": ["x" * 301]}, "the key of a limit has"),
     ],
 )
-def test_what_no_worker_could_run_is_refused(sql: Sql, options: dict[str, Any], expected: str) -> None:
+def test_a_job_that_no_worker_could_run_is_refused(sql: Sql, options: dict[str, Any], expected: str) -> None:
     with pytest.raises(InvalidParameterValue, match=expected):
         emit(sql, **options)
     assert core.count(sql, "live") == core.count(sql, "dedupe") == 0
@@ -250,7 +250,7 @@ def test_the_second_waits_for_what_becomes_of_the_firsts_transaction(dsn: str, s
     assert core.count(sql, "live") == 1
 
 
-def test_what_is_rolled_back_was_never_emitted(dsn: str, sql: Sql) -> None:
+def test_a_rolled_back_emit_leaves_nothing(dsn: str, sql: Sql) -> None:
     with core.session(dsn, autocommit=False) as conn:
         emit(core.runner(conn))
         conn.rollback()

@@ -101,7 +101,7 @@ def test_counts_of_work_stepped_over_go_with_history(sql: Sql, clock: Clock) -> 
     assert core.count(sql, "throttled") == 0
 
 
-def test_what_ended_is_taken_into_account_though_nothing_is_claimed_under_the_key(sql: Sql, dsn: str) -> None:
+def test_ended_jobs_are_folded_in_though_nothing_is_claimed_under_the_key(sql: Sql, dsn: str) -> None:
     flow.put(sql, keys=["k"], number=2)
     (job, _) = flow.claim(sql)
     with core.session(dsn, autocommit=False) as other:
@@ -118,7 +118,7 @@ def test_what_ended_is_taken_into_account_though_nothing_is_claimed_under_the_ke
 @pytest.mark.parametrize(
     ("ends", "streak"), [("f f s", 0), ("f f f", 3), ("f s f", 1), ("s f f f", 3), ("f f s f", 1), ("f ff s", 3)]
 )
-def test_what_ended_before_counts_before_though_all_is_taken_up_at_once(sql: Sql, ends: str, streak: int) -> None:
+def test_earlier_ends_count_first_though_all_are_folded_at_once(sql: Sql, ends: str, streak: int) -> None:
     """Each end is a transaction, unless they are sent together: the breaker knows in which order they came."""
     flow.limit(sql, "k", breaker_after=3, breaker_pause=60, breaker_cap=60)
     flow.put(sql, keys=["k"], number=5)

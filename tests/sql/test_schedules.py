@@ -149,7 +149,7 @@ def test_schedules_are_due_from_their_slot_on_by_the_databases_clock(each_sql: S
     assert due(each_sql) == ["late", "now"]
 
 
-def test_those_paused_set_aside_or_without_a_slot_to_come_are_not_due(sql: Sql) -> None:
+def test_schedules_paused_set_aside_or_without_a_next_slot_are_not_due(sql: Sql) -> None:
     for name in ("runs", "paused", "aside", "never"):
         register(sql, name)
     pause(sql, name="paused")
@@ -306,7 +306,7 @@ def test_firing_wakes_a_worker_that_sleeps_on_the_queue(dsn: str, sql: Sql) -> N
         assert [n.payload for n in ears.notifies(timeout=40, stop_after=1)] == ["sleeper"]
 
 
-def test_one_that_cannot_be_fired_keeps_no_other_of_its_transaction_from_it(each_sql: Sql, each_clock: Clock) -> None:
+def test_a_schedule_that_cannot_be_fired_keeps_no_other_from_firing(each_sql: Sql, each_clock: Clock) -> None:
     sql, at = each_sql, each_clock.now
     for name in ("bad", "good", "gone", "odd"):
         register(sql, name)
@@ -419,7 +419,7 @@ def test_a_leader_steps_back_from_a_schedule_that_another_is_firing(dsn: str, sq
 # -- operators
 
 
-def test_what_passes_during_a_pause_is_not_made_up_for(each_sql: Sql, each_clock: Clock) -> None:
+def test_slots_during_a_pause_are_not_made_up_for(each_sql: Sql, each_clock: Clock) -> None:
     register(each_sql)
     assert pause(each_sql)
     each_clock.advance(3600)

@@ -425,7 +425,7 @@ def test_a_worker_that_has_connected_anew_sleeps_on_its_new_connection(dsn: str,
         assert {row[0] for row in sql("select backend from sleepers")} == {second.info.backend_pid}
 
 
-def test_where_the_leader_is_late_others_look_for_sleepers_that_are_gone(sql: Sql, clock: Clock) -> None:
+def test_when_the_leader_is_late_other_workers_remove_dead_sleepers(sql: Sql, clock: Clock) -> None:
     sql("insert into sleepers (queue, worker, backend) values ('default', 'gone', -1)")
     sql("insert into leader values ('upkeep', 'leads', 1, clock() + interval '6 seconds')")
     assert sql("select term from upkeep('other', '6 seconds')") == [(None,)]

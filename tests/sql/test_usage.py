@@ -64,7 +64,7 @@ def test_a_stale_token_counts_nothing(sql: Sql) -> None:
     assert used(sql) == {("", "t"): (1, 0)}
 
 
-def test_what_is_rolled_back_was_not_used(sql: Sql, dsn: str) -> None:
+def test_a_rolled_back_attempt_is_not_counted_as_usage(sql: Sql, dsn: str) -> None:
     core.put(sql, task="t")
     (job,) = core.claim(sql)
     with psycopg.connect(dsn, options="-c search_path=holdfast") as conn:

@@ -188,7 +188,7 @@ def test_a_channel_of_the_outbox_has_keys_of_its_own(sql: Sql) -> None:
 
 
 @pytest.mark.parametrize("known_by", ["event", "key"])
-def test_of_many_who_publish_the_same_one_does(dsn: str, sql: Sql, known_by: str) -> None:
+def test_concurrent_publishes_of_one_event_make_one(dsn: str, sql: Sql, known_by: str) -> None:
     for _ in range(3):
         add(sql)
     same: dict[str, Any] = {"event": uuid.uuid4()} if known_by == "event" else {"key": "k"}

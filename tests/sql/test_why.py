@@ -392,7 +392,7 @@ def test_a_job_takes_turns_with_those_of_its_own_ring(sql: Sql, clock: Clock) ->
     assert texts == ["2 other tenants take turns with it", "5 other tenants take turns with it"]
 
 
-def test_what_blocks_hardest_comes_first(sql: Sql, clock: Clock) -> None:
+def test_the_strongest_reason_comes_first(sql: Sql, clock: Clock) -> None:
     flow.change(sql, "source:x", rate=1, per=60)
     flow.fold(sql)
     sql("update limits set tokens = 0")

@@ -93,7 +93,7 @@ def test_views_that_others_made_of_ours_come_back_as_they_were(empty: str) -> No
         assert conn.execute("select * from mine.tasks").fetchall() == [("greet", 1)]
 
 
-def test_what_cannot_come_back_stops_a_migration_before_it_is_lost(empty: str) -> None:
+def test_objects_that_cannot_be_restored_stop_a_migration_before_they_are_lost(empty: str) -> None:
     hf = Holdfast(empty)
     hf.migrate()
     with psycopg.connect(empty, autocommit=True) as conn:

@@ -121,7 +121,7 @@ def test_a_missing_unique_index_is_named(lent: Lent, sql: Sql) -> None:
         ({"intake": "many", "source": "s"}, "public.points", "does not fit its column"),
     ],
 )
-def test_what_the_table_has_not_is_named(lent: Lent, row: dict[str, Any], into: str, words: str) -> None:
+def test_what_the_table_lacks_is_named(lent: Lent, row: dict[str, Any], into: str, words: str) -> None:
     with pytest.raises(UsageError, match=words), lent.transaction():
         once(lent, row, table=into)
 

@@ -65,7 +65,7 @@ def test_a_drain_leaves_the_lead_to_workers_of_the_tests_own(kit: Kit) -> None:
         assert conn.execute("select holdfast.take_lead('upkeep', 'another', '60 seconds')").fetchone() != (None,)
 
 
-def test_what_handlers_enqueue_is_run_too_whatever_its_queue(kit: Kit) -> None:
+def test_jobs_that_handlers_enqueue_are_run_too_whatever_their_queue(kit: Kit) -> None:
     @kit.hf.task(queue="one")
     def parent(n: int) -> None:
         child.enqueue_many(range(n))
@@ -165,7 +165,7 @@ def test_without_raise_errors_every_job_is_run_and_errors_are_returned(kit: Kit)
 
 
 @pytest.mark.parametrize("verdict", [RetryLater(60), Snooze(60), Cancel("not wanted")])
-def test_what_a_handler_asks_for_is_not_an_error(kit: Kit, verdict: Exception) -> None:
+def test_an_outcome_that_a_handler_requests_is_not_an_error(kit: Kit, verdict: Exception) -> None:
     @kit.hf.task()
     async def choose() -> None:
         raise verdict
@@ -176,7 +176,7 @@ def test_what_a_handler_asks_for_is_not_an_error(kit: Kit, verdict: Exception) -
 
 
 @pytest.mark.parametrize("verdict", [Fail("never"), Dead("blocked"), SystemExit(3)])
-def test_what_ends_a_job_without_success_is_raised_whatever_its_type(kit: Kit, verdict: BaseException) -> None:
+def test_an_error_that_ends_a_job_is_raised_whatever_its_type(kit: Kit, verdict: BaseException) -> None:
     @kit.hf.task()
     def choose() -> None:
         raise verdict

@@ -71,7 +71,7 @@ def test_a_drain_delivers(kit: Kit) -> None:
     assert kit.assert_emitted(send, key="1")[0].status == "delivered"
 
 
-def test_what_another_service_delivers_stays_in_the_outbox(kit: Kit) -> None:
+def test_messages_for_another_service_stay_in_the_outbox(kit: Kit) -> None:
     kit.hf.emit(None, "sms", "hello", key="1")
     kit.drain()
     assert kit.assert_emitted("sms")[0].status == "pending"

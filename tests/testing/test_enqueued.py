@@ -165,7 +165,7 @@ def test_arguments_that_the_handler_does_not_take_are_an_error_of_the_test(kit: 
         kit.refute_enqueued(send.using(on_conflict="raise"))
 
 
-def test_what_is_not_committed_is_not_enqueued_and_the_message_says_so(kit: Kit, send: Task[Any, Any]) -> None:
+def test_uncommitted_jobs_are_not_enqueued_and_the_message_says_so(kit: Kit, send: Task[Any, Any]) -> None:
     with psycopg.connect(kit.dsn) as conn:
         send.using(conn=conn).enqueue("a")
         kit.refute_enqueued(send)

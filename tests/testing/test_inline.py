@@ -21,7 +21,7 @@ def test_an_enqueue_returns_when_its_job_has_run(kit: Kit) -> None:
     assert double.enqueue(5).info().status is Status.QUEUED
 
 
-def test_what_a_handler_enqueues_runs_after_it_and_not_inside_it(kit: Kit) -> None:
+def test_jobs_that_a_handler_enqueues_run_after_it_and_not_inside_it(kit: Kit) -> None:
     steps: list[str] = []
 
     @kit.hf.task()

@@ -58,9 +58,7 @@ def test_a_transaction_that_fails_leaves_nothing_and_is_raised(kit: Kit, ledger:
     assert ledger.execute("select count(*) from ledger").fetchone() == (0,)
 
 
-def test_what_is_raised_after_the_commit_is_raised_though_the_job_has_succeeded(
-    kit: Kit, ledger: psycopg.Connection
-) -> None:
+def test_an_error_after_the_commit_is_raised_though_the_job_has_succeeded(kit: Kit, ledger: psycopg.Connection) -> None:
     @kit.hf.task()
     async def book(*, ctx: Context = CONTEXT) -> None:
         async with ctx.transaction() as conn:

@@ -153,7 +153,7 @@ def test_the_payload_of_a_model_has_its_field_names_and_aliases_are_read_too() -
         (typed.Cat, Socket(), "parameter 'value': Input should be a valid dictionary or instance of Cat"),
     ],
 )
-def test_what_does_not_fit_its_type_is_refused_at_enqueue_with_its_place(kind: Any, value: Any, expected: str) -> None:
+def test_a_value_of_the_wrong_type_is_refused_at_enqueue_with_its_place(kind: Any, value: Any, expected: str) -> None:
     with pytest.raises(InvalidPayload, match=expected) as caught:
         carried(kind, value)
     assert "pydantic.dev" not in str(caught.value) and "input_value" not in str(caught.value)
@@ -195,7 +195,7 @@ def test_a_type_that_plain_json_satisfies_is_taken(kind: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", [NoReturn, None, Any, list[typed.Point], typed.Order | None])
-def test_what_a_handler_returns_may_be_anything_that_json_carries(kind: Any) -> None:
+def test_a_handler_may_return_anything_that_json_carries(kind: Any) -> None:
     Signature("t", handler_of(int, kind))
 
 

@@ -96,7 +96,7 @@ REFUSED: dict[str, Callable[[], object]] = {
 
 
 @pytest.mark.parametrize("message", REFUSED)
-def test_what_makes_no_sense_is_refused_where_it_is_written(message: str) -> None:
+def test_invalid_values_are_refused_where_they_are_written(message: str) -> None:
     with pytest.raises(HoldfastError, match=message.replace("{", "\\{").replace("}", "\\}")):
         REFUSED[message]()
 

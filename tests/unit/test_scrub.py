@@ -92,7 +92,7 @@ def test_urls_within_urls_cost_no_more_than_their_length() -> None:
 
 
 @pytest.mark.parametrize("place", range(1950, 2050, 7))
-def test_what_the_limit_cuts_in_two_is_taken_out_all_the_same(place: int) -> None:
+def test_a_secret_that_the_limit_cuts_in_two_is_still_removed(place: int) -> None:
     for private in ("hunter2hunter2hunter2", "sk_live_4eC39HqLyjWDarjtT1zdp7dc"):
         text = "x" * (place - 9) + " password=" + private + " y" * 2000
         left = scrub(text, ["x y"], limit=2000)
@@ -133,7 +133,7 @@ def test_no_control_or_bidirectional_character_reaches_a_log_line(
 
 
 @pytest.mark.parametrize("text", ["plain é 漢 🙂", "a b", 'say "hi"'])
-def test_what_can_be_printed_is_logged_as_it_is(text: str) -> None:
+def test_printable_text_is_logged_as_it_is(text: str) -> None:
     assert logs.printable(text) == text and json.loads(logs.printable_json(json.dumps(text))) == text
 
 

@@ -208,7 +208,7 @@ def test_the_real_environment_is_read_when_none_is_given(monkeypatch: pytest.Mon
     assert Holdfast("postgresql:///x").settings.lease == 123
 
 
-def test_what_looks_like_a_setting_and_is_none_is_found() -> None:
+def test_a_misspelt_setting_is_found() -> None:
     assert misspelt({"HOLDFAST_POL": "3", "HOLDFAST_CONCURENCY": "4", "HOLDFAST_LEASE": "60", "POL": "3"}) == {
         "HOLDFAST_POL": "HOLDFAST_POLL", "HOLDFAST_CONCURENCY": "HOLDFAST_CONCURRENCY"
     }  # fmt: skip

@@ -97,7 +97,7 @@ def test_when_clocks_go_back(night: datetime, text: str, times: list[str]) -> No
     ["*/15 * * * *", "30 * * * *", "45 * * * *", "0 * * * *", "15 */2 * * *", "*/15 1 * * *", "*/15 2 * * *",
      "*/15 3 * * *", "*/10 5 * * *", "0 0 5 * * *", "10 45 1 * * *", "0 */20 2,5 * * *", "30 15 * * * *"],
 )  # fmt: skip
-def test_what_repeats_loses_no_slot_where_clocks_change_by_half_an_hour(night: datetime, text: str) -> None:
+def test_a_repeating_schedule_loses_no_slot_where_clocks_change_by_half_an_hour(night: datetime, text: str) -> None:
     """Compared with a check of the local clock in every minute of that day."""
     zone, fields = "Australia/Lord_Howe", CronSim(text, NOON)
     minutes = [night + timedelta(minutes=n) for n in range(24 * 60)]
@@ -182,7 +182,7 @@ def test_skip_fires_what_is_a_little_late_and_leaves_out_what_is_later() -> None
     assert due("0 12 * * *", "skip", NOON, NOON + 10.001 * SECOND).slots == []
 
 
-def test_what_is_late_for_skip_outlasts_a_change_of_leaders() -> None:
+def test_the_tolerance_of_skip_outlasts_a_change_of_leaders() -> None:
     for upkeep in (0.05, 2.0, 30.0):
         assert tolerance(upkeep) > 3 * upkeep + 1.25 * upkeep
 

@@ -172,7 +172,7 @@ async def test_a_broker_that_goes_and_comes_costs_latency_and_nothing_else(dsn: 
 
 
 @pytest.mark.skipif(not LONG, reason="A REAL BROKER IS KILLED FOR 10 S ONLY WITH HOLDFAST_TEST_LONG=1")
-async def test_so_does_a_real_one_that_is_killed_for_ten_seconds(dsn: str, sql: Sql, tmp_path: Path) -> None:
+async def test_a_real_broker_that_is_killed_for_ten_seconds_loses_nothing(dsn: str, sql: Sql, tmp_path: Path) -> None:
     node = Node(tmp_path)
     try:
         record = await outage(dsn, "holdfast", node, 10.0, sql)

@@ -62,9 +62,7 @@ def test_every_way_to_make_a_job_publishes_a_message(app: Holdfast, messages: Me
     assert messages[-1] == (job, True)
 
 
-async def test_so_do_the_async_ones_and_what_is_in_a_transaction_says_so(
-    app: Holdfast, messages: Messages, dsn: str
-) -> None:
+async def test_async_calls_publish_too_and_mark_uncommitted_jobs(app: Holdfast, messages: Messages, dsn: str) -> None:
     note = app.tasks["note"]
     jobs = [(await note.aenqueue(1)).id, (await note.aenqueue_many([1, 2])).ids[-1],
             (await app.aemit(None, "mail", {}, key="a")).id]  # fmt: skip
@@ -104,7 +102,7 @@ async def test_retries_redeliveries_and_fired_schedules_publish_a_message(app: H
     assert app.dead.retry([dead.id]) == [dead.id] and messages == [(dead.id, True)]
 
 
-async def test_so_is_what_comes_over_http(app: Holdfast, messages: Messages) -> None:
+async def test_jobs_made_over_http_publish_a_message(app: Holdfast, messages: Messages) -> None:
     body = {"task": "note", "args": {"number": 1}}
     bearer = app.tokens.create("test", tenant="acme", scopes=["jobs:write"])[0]
     way, headers = httpx.ASGITransport(service(app)), {"Authorization": f"Bearer {bearer}"}

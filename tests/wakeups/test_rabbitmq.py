@@ -114,7 +114,7 @@ async def test_an_enqueue_in_a_transaction_is_published_a_moment_later(
         assert await soon(ran) == 1
 
 
-async def test_what_is_found_starts_before_the_worker_asks_for_more(
+async def test_claimed_jobs_start_before_the_worker_claims_more(
     wired: Holdfast, broker: aio_pika.abc.AbstractExchange
 ) -> None:
     order: list[str] = []
@@ -156,7 +156,7 @@ async def test_messages_are_as_documented(
      b'{"job_id": "' + b"a" * 100_000 + b'"}', json.dumps({"job_id": ids.make(), "x": "y" * 2000}).encode()],
     ids=range(10),
 )  # fmt: skip
-def test_what_is_no_message_of_ours_is_ignored(body: bytes) -> None:
+def test_foreign_messages_are_ignored(body: bytes) -> None:
     assert not is_hint(body)
     assert is_hint(json.dumps({"job_id": ids.make()}).encode())
 
@@ -185,9 +185,9 @@ async def test_hostile_messages_cost_no_look_no_line_of_log_and_no_memory(
             body = (hint(), hint(tenant="rival", task="os.system"), b"\x00")[n % 3]
             await broker.publish(aio_pika.Message(body), "jobs.trigger", mandatory=False)
         await until(lambda: looks and time.monotonic() - looks[-1] > 0.3)
-        took, connected_to_broker = looks[-1] - began, len(looks)
+        took, claims = looks[-1] - began, len(looks)
         # A look that finds nothing may be two claims: behind the cursor, then everywhere.
-        assert 0 < connected_to_broker <= 2 * (rabbitmq.PER_SECOND * (took + 0.1) + 2)
+        assert 0 < claims <= 2 * (rabbitmq.PER_SECOND * (took + 0.1) + 2)
         assert resident() - before < 30_000_000
         assert [line for line in caplog.records if line.name.startswith("holdfast")] == []
         await asleep(worker)

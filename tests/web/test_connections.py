@@ -142,7 +142,7 @@ ENDLESS = {
 
 
 @pytest.mark.parametrize(("head", "piece"), ENDLESS.values(), ids=ENDLESS)
-def test_what_does_not_end_is_ended(head: bytes, piece: bytes) -> None:
+def test_an_endless_request_is_ended(head: bytes, piece: bytes) -> None:
     with serving() as served, served.connect(head) as sock:
         assert sent(sock, piece, 1000) < 30 * 2**20  # the kernel's buffers; the service takes far less
         eventually(lambda: not served.owner._all)

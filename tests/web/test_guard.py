@@ -118,7 +118,7 @@ async def test_a_body_that_is_announced_as_too_large_is_refused_unread(
     assert events[0] == 413
 
 
-async def test_what_is_sent_after_a_refusal_is_discarded_for_a_while_and_not_kept() -> None:
+async def test_data_after_a_refusal_is_discarded_for_a_while_and_not_kept() -> None:
     bounds = Bounds(max_body=10 * 65_536, max_requests=10, client_timeout=5)
     pieces, sent = 0, 0
 
@@ -501,7 +501,7 @@ async def test_documents_are_kept_for_a_few_places_only(shop: Holdfast) -> None:
     assert len(document._encoded) < 20
 
 
-async def test_some_requests_of_a_tenant_are_at_work_and_one_that_waits_gives_its_turn_back(
+async def test_a_waiting_request_of_a_tenant_gives_its_turn_back(
     shop: Holdfast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(authenticate, "AT_ONCE", 2)

@@ -168,15 +168,15 @@ async def test_the_tag_of_a_job_changes_when_it_does(shop: Holdfast, http: httpx
 
 async def test_a_list_goes_on_where_the_page_before_ended(http: httpx.AsyncClient) -> None:
     ids = (await http.post("/jobs/many", json={"jobs": [{"task": "shop.fail"}] * 5})).json()["ids"]
-    ids: list[str] = []
+    found: list[str] = []
     cursor: dict[str, Any] = {}
     for _ in range(4):
         page = (await http.get("/jobs", params={"limit": 2, **cursor})).json()
-        ids += [job["id"] for job in page["items"]]
+        found += [job["id"] for job in page["items"]]
         if page["next"] is None:
             break
         cursor = {"cursor": page["next"]}
-    assert ids == ids[::-1]
+    assert found == ids[::-1]
 
 
 async def test_a_list_is_filtered_by_everything_it_names(http: httpx.AsyncClient) -> None:
@@ -220,7 +220,7 @@ async def test_a_jobs_changes_are_streamed_until_it_has_ended(shop: Holdfast, ht
     assert not jobs.waiting()
 
 
-async def test_those_who_wait_are_not_more_than_so_many(
+async def test_the_number_of_waiting_requests_is_bounded(
     shop: Holdfast, http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(jobs, "MOST_WAITING", 0)
@@ -256,7 +256,7 @@ async def test_a_revoked_token_gets_nothing_more_while_it_waits(hf: Holdfast, ds
         await strict.aclose()
 
 
-async def test_who_has_hung_up_waits_no_more(shop: Holdfast, http: httpx.AsyncClient) -> None:
+async def test_a_disconnected_client_waits_no_more(shop: Holdfast, http: httpx.AsyncClient) -> None:
     scope = {"type": "http", "method": "GET", "path": f"/v1/jobs/{await made(http)}", "query_string": b"wait=50",
              "headers": [(b"authorization", http.headers["authorization"].encode())]}  # fmt: skip
     gone = asyncio.Event()

@@ -143,7 +143,7 @@ async def test_all_dead_jobs_are_meant_only_on_request(http: httpx.AsyncClient, 
 
 
 @pytest.mark.parametrize("path", ["/limits", "/queues", "/workers", f"/jobs/{UNKNOWN}/why"])
-async def test_what_is_about_all_tenants_is_not_for_a_tenants_token(http: httpx.AsyncClient, path: str) -> None:
+async def test_endpoints_about_all_tenants_refuse_a_tenants_token(http: httpx.AsyncClient, path: str) -> None:
     json_body(await http.get(path), 403)
 
 

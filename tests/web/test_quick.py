@@ -95,7 +95,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("body", REFUSED.values(), ids=REFUSED)
-async def test_what_is_refused_is_refused_in_the_same_words(
+async def test_refusals_have_the_same_message(
     long_ways: list[str], http: httpx.AsyncClient, sql: Sql, body: bytes
 ) -> None:
     await ready(http, long_ways)
@@ -105,7 +105,9 @@ async def test_what_is_refused_is_refused_in_the_same_words(
     assert sql("select count(*) from live") == [(1,)]
 
 
-async def test_what_is_unusual_goes_the_long_way(long_ways: list[str], shop: Holdfast, http: httpx.AsyncClient) -> None:
+async def test_unusual_requests_go_through_the_framework(
+    long_ways: list[str], shop: Holdfast, http: httpx.AsyncClient
+) -> None:
     id_ = await ready(http, long_ways)
     body = b'{"task":"shop.send","args":{"to":"ada"}}'
 
@@ -184,7 +186,7 @@ async def test_a_job_whose_fate_is_not_known_is_not_sent_again(
     assert len(sent) == 1 and long_ways == []
 
 
-async def test_what_goes_the_short_way_is_counted_by_its_route(long_ways: list[str], shop: Holdfast) -> None:
+async def test_requests_on_the_fast_path_are_counted_by_route(long_ways: list[str], shop: Holdfast) -> None:
     async with serving.client(shop, serving.token(shop, None)) as http:
         id_ = await ready(http, long_ways)
         await http.get(f"/jobs/{id_}")

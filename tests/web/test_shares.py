@@ -39,7 +39,7 @@ async def test_a_tenant_has_so_many_places_at_once_and_others_have_theirs() -> N
     assert len(at_work) == 7 and list(shares._loops.values()) == [{}], "tenants without requests are forgotten"
 
 
-async def test_who_has_a_place_needs_no_second() -> None:
+async def test_a_request_with_a_place_needs_no_second() -> None:
     shares = Shares(1)
     async with asyncio.timeout(40), shares.of("acme"), shares.of("acme"):
         pass

@@ -20,7 +20,7 @@ from holdfast.web.together import MOST_BYTES, PATIENCE, Together
 NO_TENANT = Caller("1", "test", None, frozenset(), None)
 
 
-async def test_what_comes_while_a_call_is_under_way_goes_into_the_next() -> None:
+async def test_requests_during_a_call_go_into_the_next_one() -> None:
     calls: list[int] = []
     go = asyncio.Event()
 
@@ -69,7 +69,7 @@ async def test_an_unreachable_database_fails_all_requests_of_a_call_and_is_not_t
     assert all(isinstance(each, DatabaseUnavailable) for each in results) and calls <= 2
 
 
-async def test_what_is_large_goes_into_a_call_of_its_own() -> None:
+async def test_a_large_request_goes_into_a_call_of_its_own() -> None:
     calls: list[list[int]] = []
 
     async def act(wishes: list[int]) -> list[int]:
@@ -123,7 +123,7 @@ async def doubled(wishes: list[int]) -> list[int]:
     return [2 * wish for wish in wishes]
 
 
-async def test_one_slow_call_holds_up_neither_those_who_wait_nor_those_who_come_later() -> None:
+async def test_one_slow_call_delays_neither_waiting_nor_later_requests() -> None:
     go, begun, under_way = asyncio.Event(), asyncio.Event(), 0
 
     async def act(wishes: list[int]) -> list[int]:

@@ -75,7 +75,7 @@ def test_its_last_use_is_written_at_most_once_a_minute_and_waits_for_no_lock(hf:
     assert hf.tokens.get(info.id).last_used_at > first
 
 
-def test_what_a_token_cannot_be_is_refused(hf: Holdfast, sql: Sql) -> None:
+def test_a_token_with_invalid_values_is_refused(hf: Holdfast, sql: Sql) -> None:
     for scopes in ([], ["jobs:own"], ["operate"], ["admin"], "jobs:read"):
         with pytest.raises(UsageError, match="scope"):
             hf.tokens.create("a", tenant="acme", scopes=scopes)

@@ -39,7 +39,7 @@ def test_a_second_emit_returns_the_first(hf: Holdfast) -> None:
     assert [it.payload for it in hf.list_messages()] == [{"n": 1}, {"n": 1}]
 
 
-def test_what_the_caller_rolls_back_was_never_emitted(hf: Holdfast) -> None:
+def test_an_emit_that_the_caller_rolls_back_leaves_nothing(hf: Holdfast) -> None:
     with connected(hf) as conn:
         message = hf.emit(conn, "email", 1, key="k")
         assert hf.get_message(message.id) is None
@@ -75,7 +75,7 @@ def test_what_the_caller_rolls_back_was_never_emitted(hf: Holdfast) -> None:
         ({"payload": json.loads("[" * 150 + "]" * 150)}, "levels deep"),
     ],
 )
-def test_what_cannot_be_a_message_is_refused_before_a_query(given: dict[str, Any], expected: str) -> None:
+def test_an_invalid_message_is_refused_before_a_query(given: dict[str, Any], expected: str) -> None:
     hf = Holdfast("postgresql://nowhere.invalid/x")
     call = {"channel": "email", "payload": 1, "key": "k"} | given
     with pytest.raises(UsageError, match=expected):

@@ -64,7 +64,7 @@ async def test_a_cancel_left_open_holds_up_its_own_job_alone(
     assert sql("select count(*) from live") == [(0,)]
 
 
-async def test_what_is_locked_beside_a_job_holds_up_that_job_alone(
+async def test_a_lock_beside_a_job_delays_that_job_alone(
     hf: Holdfast, sql: Sql, caller: psycopg.Connection[Any]
 ) -> None:
     @hf.task()

@@ -55,8 +55,8 @@ async def test_lines_have_durations_counts_and_what_fails_most(
     assert all(20 <= each["job_duration_ms"] < 20_000 for each in (*failed, *succeeded))
     assert {each["error"] for each in failed} == {"Fail: see https://a.example/x?[query]"}
     as_json = [json.loads(JsonLines().format(record)) for record in caplog.records]
-    (window,) = [each for each in as_json if each["event"] == "window"]
-    assert window.items() >= window.items()
+    (line,) = [each for each in as_json if each["event"] == "window"]
+    assert line.items() >= window.items()
     assert all("job_duration_ms" in each for each in as_json if each["event"] in ("job failed", "job succeeded"))
 
 
@@ -128,7 +128,7 @@ def test_very_many_keys_are_not_all_counted() -> None:
     assert Failures().top() == {}
 
 
-def test_what_the_pool_of_connections_says_has_the_same_form() -> None:
+def test_log_lines_of_the_connection_pool_have_the_same_form() -> None:
     code = """
 import logging
 import subprocess

@@ -138,7 +138,7 @@ def test_no_attempt_is_lost_between_buckets() -> None:
     assert stats.read() == stats.read()
 
 
-def test_what_succeeds_is_counted_before_and_after_it_is_settled() -> None:
+def test_successes_are_counted_before_and_after_they_are_settled() -> None:
     stats = Stats({"t": None, "u": None})
     for n in range(FOLD * 2 + 7):
         stats.succeeded["t"].append((n % 4) * 0.004)
@@ -205,7 +205,7 @@ def database_text(hf: Holdfast) -> str:
     return text.decode()
 
 
-def test_what_waits_in_the_database_is_shown(hf: Holdfast, sql: Sql) -> None:
+def test_waiting_jobs_in_the_database_are_shown(hf: Holdfast, sql: Sql) -> None:
     flow.put(sql, queue="mail", number=3, age=60)
     sql("select record_tick('w', '{mail}', 31, 1, 1, 1, 0, 0, 0, '{}')")
     read = samples(database_text(hf))

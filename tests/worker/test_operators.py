@@ -39,7 +39,7 @@ async def statuses(hf: Holdfast, ids: list[str]) -> set[Status]:
 
 
 @pytest.mark.parametrize("key", ["queue:default", "task:app.visit", "tenant:acme", "domain:a.example"])
-async def test_what_is_paused_waits_until_it_is_resumed(
+async def test_paused_jobs_wait_until_they_are_resumed(
     hf: Holdfast, visit: Task[[str], None], worker: Worker, key: str
 ) -> None:
     await hf.limits.apause(key, reason="on fire", by="ann")

@@ -143,9 +143,7 @@ async def test_every_attempt_is_a_span_and_its_error_is_scrubbed(hf: Holdfast, s
 
 
 @pytest.mark.parametrize(("verdict", "outcome"), [(Snooze(60), "snoozed"), (Cancel("not wanted"), "canceled")])
-async def test_what_is_put_off_or_called_off_is_no_error(
-    hf: Holdfast, spans: Spans, verdict: Any, outcome: str
-) -> None:
+async def test_a_snooze_or_a_cancel_is_no_error(hf: Holdfast, spans: Spans, verdict: Any, outcome: str) -> None:
     @hf.task()
     async def says() -> None:
         raise verdict
@@ -192,7 +190,7 @@ def test_many_enqueued_at_once_have_one_span_and_share_its_trace(hf: Holdfast, s
 
 @pytest.mark.parametrize("among_others", [False, True], ids=["alone", "with middleware"])
 @pytest.mark.parametrize("runner", ["async", "thread"])
-async def test_what_was_not_sampled_makes_no_spans_but_its_context_goes_on(
+async def test_an_unsampled_trace_makes_no_spans_but_its_context_goes_on(
     hf: Holdfast, sql: Sql, runner: str, among_others: bool
 ) -> None:
     provider = TracerProvider(sampler=ParentBased(ALWAYS_OFF))
@@ -379,7 +377,7 @@ def unsampled(trace: str, **more: str) -> str:
     return json.dumps({"traceparent": f"00-{trace}-{SPAN}-00"} | more)
 
 
-async def test_what_a_task_left_behind_enqueues_goes_on_with_its_own_trace(hf: Holdfast, sql: Sql) -> None:
+async def test_an_enqueue_of_a_background_task_keeps_its_own_trace(hf: Holdfast, sql: Sql) -> None:
     """Whatever its slot runs by then: another tenant's job, with another's baggage."""
     trace(hf, TracerProvider())
     over, left, busy = asyncio.Event(), [], asyncio.Event()

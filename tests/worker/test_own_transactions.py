@@ -119,7 +119,7 @@ async def test_a_transaction_whose_lease_was_lost_is_rolled_back(hf: Holdfast, s
     assert (info.status, info.attempts, ledger(), lost) == (Status.SUCCEEDED, 2, [2], ["LeaseLost"])
 
 
-async def test_what_a_handler_raises_after_its_transaction_does_not_undo_its_success(
+async def test_an_error_after_the_transaction_does_not_undo_its_success(
     hf: Holdfast, ledger: Rows, caplog: pytest.LogCaptureFixture
 ) -> None:
     @hf.task()

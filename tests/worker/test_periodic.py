@@ -106,7 +106,7 @@ async def test_an_idle_fleet_with_schedules_far_away_makes_no_query_more(
 
 
 @pytest.mark.parametrize("missed", ["all", "once", "skip"])
-async def test_what_was_missed_while_no_worker_ran_is_fired_by_policy(hf: Holdfast, sql: Sql, missed: Any) -> None:
+async def test_slots_missed_while_no_worker_ran_are_fired_by_policy(hf: Holdfast, sql: Sql, missed: Any) -> None:
     """1,201 slots: more than one transaction takes."""
 
     @hf.task()

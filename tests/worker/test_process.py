@@ -187,7 +187,7 @@ async def pid_of(pool: Processes, task: Any = crunch.whoami) -> int:
     return int(bytes(outcome.result))
 
 
-async def test_what_a_handler_started_ends_with_it(app: Holdfast, tmp_path: Path) -> None:
+async def test_processes_that_a_handler_started_end_with_it(app: Holdfast, tmp_path: Path) -> None:
     async with working(app):
         info = await ended(app, (await crunch.crash_with_company.aenqueue(str(tmp_path / "pid"))).id)
         for pid in await pids(tmp_path / "pid"):

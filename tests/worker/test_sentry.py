@@ -108,7 +108,7 @@ async def test_failed_attempts_are_captured_and_a_dead_job_leaves_a_breadcrumb(h
         assert secret not in json.dumps(kept.events), secret
 
 
-async def test_what_is_no_failure_is_not_captured(hf: Holdfast, kept: Kept, sql: Sql) -> None:
+async def test_outcomes_that_are_no_failure_are_not_captured(hf: Holdfast, kept: Kept, sql: Sql) -> None:
     calls: list[str] = []
 
     @hf.task()
@@ -139,13 +139,13 @@ def test_nothing_private_is_sent(text: str, gone: list[str]) -> None:
         error.add_note(text)
         event = sent(error, payload=json.dumps({"quoted": text}))
     assert len(event["exception"]["values"]) == 2
-    text = event_text(event)
+    body = event_text(event)
     # The class is made in this file, whose lines around it quote nothing of the corpus.
-    assert [part for part in gone if part in text] == [], text
+    assert [part for part in gone if part in body] == [], body
 
 
 @pytest.mark.parametrize("payload", ['{"name": "Zoë O\'Neil", "n": 4242424}', '{"a": [{"b": "Zoë O\'Neil"}, 4242424]}'])
-def test_what_the_payload_says_is_taken_out_of_texts_whatever_it_looks_like(payload: str) -> None:
+def test_payload_values_are_removed_from_texts_whatever_they_look_like(payload: str) -> None:
     event = sent(ValueError("Zoë O'Neil", "Zoë O'Neil owes 4242424"), payload=payload)
     text = event_text(event)
     assert "Neil" not in text and "4242424" not in text and "[payload] owes [payload]" in text

@@ -145,7 +145,7 @@ async def test_slow_jobs_are_not_hoarded(hf: Holdfast, sql: Any) -> None:
         await until(lambda: sql("select count(*) from history") == [(100,)])
 
 
-async def test_what_was_claimed_ahead_and_cannot_start_is_given_back(hf: Holdfast, sql: Any) -> None:
+async def test_jobs_claimed_ahead_that_cannot_start_are_released(hf: Holdfast, sql: Any) -> None:
     let_go = asyncio.Event()
 
     @hf.task()

@@ -37,7 +37,7 @@ class Gate:
             self.inside[key] -= 1
 
 
-async def test_what_has_to_wait_is_counted_by_key_and_tenant(hf: Holdfast, sql: Sql) -> None:
+async def test_waiting_jobs_are_counted_by_key_and_tenant(hf: Holdfast, sql: Sql) -> None:
     gate = Gate()
 
     @hf.task(limits=[Limit("domain:{domain}", concurrency=1)])
