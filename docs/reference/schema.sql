@@ -179,19 +179,6 @@ CREATE SEQUENCE holdfast.claim_number
     CYCLE;
 
 
--- Name: answers; Type: TABLE; Schema: holdfast; Owner: -
-
-CREATE TABLE holdfast.answers (
-    owner text NOT NULL,
-    key text NOT NULL,
-    fingerprint bytea NOT NULL,
-    status smallint,
-    body text,
-    created_at timestamp with time zone NOT NULL,
-    CONSTRAINT answers_key_check CHECK (((length(key) >= 1) AND (length(key) <= 200)))
-);
-
-
 -- Name: api_tokens; Type: TABLE; Schema: holdfast; Owner: -
 
 CREATE TABLE holdfast.api_tokens (
@@ -1171,6 +1158,19 @@ CREATE TABLE holdfast.reopenings (
 );
 
 
+-- Name: responses; Type: TABLE; Schema: holdfast; Owner: -
+
+CREATE TABLE holdfast.responses (
+    owner text NOT NULL,
+    key text NOT NULL,
+    fingerprint bytea NOT NULL,
+    status smallint,
+    body text,
+    created_at timestamp with time zone NOT NULL,
+    CONSTRAINT responses_key_check CHECK (((length(key) >= 1) AND (length(key) <= 200)))
+);
+
+
 -- Name: rings; Type: TABLE; Schema: holdfast; Owner: -
 
 CREATE TABLE holdfast.rings (
@@ -1530,12 +1530,6 @@ WITH (fillfactor='50');
 ALTER TABLE ONLY holdfast.history ATTACH PARTITION holdfast.history_default DEFAULT;
 
 
--- Name: answers answers_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
-
-ALTER TABLE ONLY holdfast.answers
-    ADD CONSTRAINT answers_pkey PRIMARY KEY (owner, key);
-
-
 -- Name: api_tokens api_tokens_digest_key; Type: CONSTRAINT; Schema: holdfast; Owner: -
 
 ALTER TABLE ONLY holdfast.api_tokens
@@ -1656,6 +1650,12 @@ ALTER TABLE ONLY holdfast.progress
     ADD CONSTRAINT progress_pkey PRIMARY KEY (id);
 
 
+-- Name: responses responses_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
+
+ALTER TABLE ONLY holdfast.responses
+    ADD CONSTRAINT responses_pkey PRIMARY KEY (owner, key);
+
+
 -- Name: rings rings_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
 
 ALTER TABLE ONLY holdfast.rings
@@ -1732,11 +1732,6 @@ ALTER TABLE ONLY holdfast.webhook_endpoints
 
 ALTER TABLE ONLY holdfast.workers
     ADD CONSTRAINT workers_pkey PRIMARY KEY (id);
-
-
--- Name: answers_by_time; Type: INDEX; Schema: holdfast; Owner: -
-
-CREATE INDEX answers_by_time ON holdfast.answers USING btree (created_at);
 
 
 -- Name: arrivals_new; Type: INDEX; Schema: holdfast; Owner: -
@@ -1894,6 +1889,11 @@ CREATE INDEX progress_by_time ON holdfast.progress USING btree (updated_at);
 CREATE INDEX releases_new ON holdfast.releases USING btree (xid);
 
 
+-- Name: responses_by_time; Type: INDEX; Schema: holdfast; Owner: -
+
+CREATE INDEX responses_by_time ON holdfast.responses USING btree (created_at);
+
+
 -- Name: ticks_by_time; Type: INDEX; Schema: holdfast; Owner: -
 
 CREATE INDEX ticks_by_time ON holdfast.ticks USING btree (started_at);
@@ -1977,10 +1977,10 @@ GRANT ALL ON FUNCTION holdfast.announce_lanes(p_queue text, p_priority integer, 
 REVOKE ALL ON FUNCTION holdfast.announce_strays(p_pages integer) FROM PUBLIC;
 
 
--- Name: FUNCTION begin_answer(p_owner text, p_key text, p_fingerprint bytea, OUT outcome text, OUT status smallint, OUT body text); Type: ACL; Schema: holdfast; Owner: -
+-- Name: FUNCTION begin_response(p_owner text, p_key text, p_fingerprint bytea, OUT outcome text, OUT status smallint, OUT body text); Type: ACL; Schema: holdfast; Owner: -
 
-REVOKE ALL ON FUNCTION holdfast.begin_answer(p_owner text, p_key text, p_fingerprint bytea, OUT outcome text, OUT status smallint, OUT body text) FROM PUBLIC;
-GRANT ALL ON FUNCTION holdfast.begin_answer(p_owner text, p_key text, p_fingerprint bytea, OUT outcome text, OUT status smallint, OUT body text) TO holdfast_service;
+REVOKE ALL ON FUNCTION holdfast.begin_response(p_owner text, p_key text, p_fingerprint bytea, OUT outcome text, OUT status smallint, OUT body text) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.begin_response(p_owner text, p_key text, p_fingerprint bytea, OUT outcome text, OUT status smallint, OUT body text) TO holdfast_service;
 
 
 -- Name: FUNCTION cancel(p_ids uuid[]); Type: ACL; Schema: holdfast; Owner: -
@@ -2372,12 +2372,6 @@ GRANT ALL ON FUNCTION holdfast.job_marks(p_ids uuid[]) TO holdfast_reader;
 REVOKE ALL ON FUNCTION holdfast.jobs_in_words(p_jobs bigint, p_most bigint) FROM PUBLIC;
 
 
--- Name: FUNCTION keep_answer(p_owner text, p_key text, p_status smallint, p_body text); Type: ACL; Schema: holdfast; Owner: -
-
-REVOKE ALL ON FUNCTION holdfast.keep_answer(p_owner text, p_key text, p_status smallint, p_body text) FROM PUBLIC;
-GRANT ALL ON FUNCTION holdfast.keep_answer(p_owner text, p_key text, p_status smallint, p_body text) TO holdfast_service;
-
-
 -- Name: FUNCTION keep_result(p_id uuid, p_result jsonb); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.keep_result(p_id uuid, p_result jsonb) FROM PUBLIC;
@@ -2738,6 +2732,12 @@ GRANT ALL ON FUNCTION holdfast.sleep(p_worker text, p_queues text[], p_listens b
 
 REVOKE ALL ON FUNCTION holdfast.snooze(p_id uuid, p_token bigint, p_delay interval) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.snooze(p_id uuid, p_token bigint, p_delay interval) TO holdfast_worker;
+
+
+-- Name: FUNCTION store_response(p_owner text, p_key text, p_status smallint, p_body text); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.store_response(p_owner text, p_key text, p_status smallint, p_body text) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.store_response(p_owner text, p_key text, p_status smallint, p_body text) TO holdfast_service;
 
 
 -- Name: FUNCTION take_back_keys(p_keys text[], p_ids uuid[]); Type: ACL; Schema: holdfast; Owner: -

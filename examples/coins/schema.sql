@@ -115,7 +115,7 @@ end $$;
 
 create trigger add_scrape_job instead of insert on scrape_jobs for each row execute function add_scrape_job();
 
--- Claims one job for whoever asks, in psql or any language. It also takes back stuck jobs and those whose retry is due,
+-- Claim one job, from psql or any language. It also takes back stuck jobs and those whose retry is due,
 -- so it needs no worker beside it. End the job with holdfast.finish or holdfast.fail and its lock_token.
 create function claim_next_pending_job(worker_id text, lock_timeout interval default '300 seconds')
 returns setof scrape_jobs

@@ -42,7 +42,7 @@ select id,
 from holdfast.jobs
 where not starts_with(task, 'channel:');
 
--- The remedy for stuck jobs. Workers and ticks do the same by themselves; whoever cannot wait may run its UPDATE.
+-- The remedy for stuck jobs. Workers and ticks do the same by themselves; run its UPDATE to be faster.
 create function outreach.unlock() returns trigger
 language plpgsql
 as $$

@@ -128,8 +128,8 @@ CASES: dict[str, str] = {
     "create_token": "select create_token(gen_random_uuid(), 'n', sha256('x'), 'x', null, '{jobs:read}')",
     "use_token": "select use_token(sha256('token'))",
     "revoke_token": "select revoke_token(%(api_token)s)",
-    "begin_answer": "select begin_answer('acme', 'k', '1')",
-    "keep_answer": "select keep_answer('acme', 'k', 200::smallint, '{}')",
+    "begin_response": "select begin_response('acme', 'k', '1')",
+    "store_response": "select store_response('acme', 'k', 200::smallint, '{}')",
     # reads
     "clock": "select clock()",
     "rule_of": "select rule_of('domain:known')",
@@ -163,7 +163,8 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "read_body", "next_schedules", "read_endpoint", "webhooks_wanted", "unregister_worker",
     ),
     "endpoints and tokens": (
-        "add_endpoint", "change_endpoint", "test_endpoint", "create_token", "use_token", "begin_answer", "keep_answer",
+        "add_endpoint", "change_endpoint", "test_endpoint", "create_token", "use_token",
+        "begin_response", "store_response",
     ),
     "all looks, and what roles may do by hand": (*tuple(CASES)[tuple(CASES).index("clock") :], *BY_HAND),
 }  # fmt: skip

@@ -301,7 +301,7 @@ def test_claims_are_hot_updates(each_dsn: str, each_sql: Sql, of_a_batch: bool) 
         run = core.runner(conn)
         with conn.cursor() as cursor, cursor.copy(f"copy live (id, task, payload{more[0]}) from stdin") as copy:
             ids = sorted(uuid.uuid4() for _ in range(jobs))
-            payload = '{{"to": "somebody@example.org", "n": {0}}}'
+            payload = '{{"to": "someone@example.org", "n": {0}}}'
             copy.write("".join(f"{id_}\tapp.mail\t{payload.format(i)}{more[1]}\n" for i, id_ in enumerate(ids)))
         flush(run)
         before = run(query)[0]

@@ -280,8 +280,8 @@ LOOK += SEE
 READ += SEE
 SERVE = [
     "select use_token('\\x00')",
-    "select begin_answer('o', 'k', '\\x00')",
-    "select keep_answer('o', 'k', 200::smallint, '')",
+    "select begin_response('o', 'k', '\\x00')",
+    "select store_response('o', 'k', 200::smallint, '')",
 ]
 OPERATE += SERVE
 ADMINISTER = [
@@ -294,12 +294,12 @@ OPERATE += ADMINISTER
 WRITES += [
     "update api_tokens set tenant = null",
     "delete from api_tokens",
-    "insert into answers values ('o', 'k', '\\x00', 200, '', now())",
+    "insert into responses values ('o', 'k', '\\x00', 200, '', now())",
 ]
 SECRETS = [
     "select digest from api_tokens",
     "select * from api_tokens",
-    "select * from answers",
+    "select * from responses",
     "select * from webhook_endpoints",
     "select secrets from webhook_endpoints",
     "select e from webhook_endpoints e",

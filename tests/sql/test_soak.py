@@ -97,8 +97,8 @@ class Traffic:
 
     def service(self, names: list[str]) -> None:
         for name in names:
-            self.sql("select begin_answer('o', %s, 'f')", [name])
-            self.sql("select keep_answer('o', %s, 200::smallint, 'body')", [name])
+            self.sql("select begin_response('o', %s, 'f')", [name])
+            self.sql("select store_response('o', %s, 200::smallint, 'body')", [name])
             digest = uuid.uuid5(uuid.NAMESPACE_URL, name).bytes * 2
             self.sql("select create_token(%s, %s, %s, 'hf', null, '{jobs:read}', '1 day')",
                      [uuid.uuid4(), name, digest])  # fmt: skip
@@ -235,7 +235,7 @@ OFF = {
     "flows": {"prune_limits": [("where not s.open and", "where false and")]},
     "batches": {"prune": [("perform end_abandoned(p_limit, v_oldest);", "")]},
     "batch_counts": {"prune": [("delete from batch_counts where", "delete from batch_counts where false and")]},
-    "answers": {"prune": [("where a.created_at <", "where false and a.created_at <")]},
+    "responses": {"prune": [("where a.created_at <", "where false and a.created_at <")]},
     "api_tokens": {"prune": [("delete from api_tokens where", "delete from api_tokens where false and")]},
     "usage_counts": {"prune": [("where minute <", "where false and minute <")]},
     "workers": {"prune": [("delete from workers where", "delete from workers where false and")]},

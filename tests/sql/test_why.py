@@ -63,7 +63,7 @@ def test_a_job_that_is_dead_because_its_attempts_are_used_up(sql: Sql, clock: Cl
     )
     assert only(report)["error"] == {"type": "app.errors.Timeout", "message": "no\nanswer"}
     core.discard_dead(sql, id_)
-    assert why(sql, id_)["sentence"].endswith("; somebody has discarded it since")
+    assert why(sql, id_)["sentence"].endswith("; it was discarded since")
 
 
 @pytest.mark.parametrize(
@@ -104,8 +104,8 @@ def test_a_job_that_runs(sql: Sql, clock: Clock) -> None:
     assert only(report)["lease_until"] is not None
     core.cancel(sql, job.id)
     clock.advance(3)
-    assert why(sql, job.id)["sentence"].endswith(" (then: it was told to stop)")
-    assert why(sql, job.id)["reasons"][1]["text"] == "it was told to stop 3.0 s ago"
+    assert why(sql, job.id)["sentence"].endswith(" (then: it was asked to stop)")
+    assert why(sql, job.id)["reasons"][1]["text"] == "it was asked to stop 3.0 s ago"
     clock.advance(60)
     report = why(sql, job.id)
     assert kinds(report) == ["lost", "canceling"]
@@ -143,7 +143,7 @@ def test_deadline_dedupe_key_and_batch(sql: Sql, clock: Clock) -> None:
     assert kinds(report) == ["soon"]
     assert [note["text"] for note in report["notes"]] == [
         "it will be canceled unless it starts within 60 s",
-        "it may hold dedupe key order-42: an enqueue with that key answers with this job",
+        "it may hold dedupe key order-42: an enqueue with that key returns this job",
     ]
     clock.advance(61)
     assert why(sql, id_)["sentence"] == "its deadline passed 1.0 s ago: it is about to be canceled"

@@ -137,7 +137,7 @@ async def test_a_request_that_failed_leaves_its_key_free(http: httpx.AsyncClient
     key = {"Idempotency-Key": "k"}
     problem(await http.post("/jobs", json={"task": "nothing"}, headers=key), 422, "unknown-task")
     assert (await http.post("/jobs", json={"task": "shop.fail"}, headers=key)).status_code == 201
-    assert sql("select count(*) from answers") == [(1,)]
+    assert sql("select count(*) from responses") == [(1,)]
 
 
 async def test_requests_with_one_key_at_once_make_one_job(http: httpx.AsyncClient, sql: Sql) -> None:

@@ -192,7 +192,7 @@ async def test_the_record_of_a_response_holds_no_secret(http: httpx.AsyncClient,
     path = f"/webhooks/endpoints/{first['id']}/rotate"
     secret = json_body(await http.post(path, headers={"Idempotency-Key": "r"}))["secret"]
     assert json_body(await http.post(path, headers={"Idempotency-Key": "r"}))["secret"] is None
-    kept = str(sql("select a::text from answers a"))
+    kept = str(sql("select a::text from responses a"))
     assert secret not in kept and first["secret"] not in kept
     assert sql("select count(*) from webhook_endpoints") == [(1,)]
 
@@ -201,7 +201,7 @@ async def test_a_response_that_could_not_be_recorded_leaves_nothing_done(
     http: httpx.AsyncClient, sql: Sql, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = f"/webhooks/endpoints/{json_body(await http.post('/webhooks/endpoints', json=HOOK), 201)['id']}"
-    monkeypatch.setattr(TokenCalls, "keep_answer", lambda *_: Call("select 1/0", (), list))
+    monkeypatch.setattr(TokenCalls, "store_response", lambda *_: Call("select 1/0", (), list))
     for url in ("/webhooks/endpoints", f"{path}/rotate", f"{path}/test"):
         body = HOOK if url == "/webhooks/endpoints" else None
         assert (await http.post(url, json=body, headers={"Idempotency-Key": "k"})).is_error

@@ -126,19 +126,19 @@ def test_of_some_jobs_the_callers_own_are_visible_wherever_they_are(each_hf: Hol
 
 
 def test_a_repeated_request_finds_its_response_and_another_with_its_key_is_refused(each_sql: Sql) -> None:
-    begin = "select outcome, status, body from begin_answer(%s, 'k', %s)"
+    begin = "select outcome, status, body from begin_response(%s, 'k', %s)"
     assert each_sql(begin, ["acme", b"1"]) == [("new", None, None)]
-    each_sql("select keep_answer('acme', 'k', 201::smallint, 'made')")
+    each_sql("select store_response('acme', 'k', 201::smallint, 'made')")
     assert each_sql(begin, ["acme", b"1"]) == [("same", 201, "made")]
     assert each_sql(begin, ["acme", b"2"]) == [("other", None, None)]
     assert each_sql(begin, ["other", b"1"]) == [("new", None, None)]
 
 
 def test_responses_are_pruned_after_a_day(sql: Sql) -> None:
-    sql("select begin_answer('o', k, 'x') from unnest('{old,new}'::text[]) k")
-    sql("update answers set created_at = created_at - interval '25 hours' where key = 'old'")
+    sql("select begin_response('o', k, 'x') from unnest('{old,new}'::text[]) k")
+    sql("update responses set created_at = created_at - interval '25 hours' where key = 'old'")
     sql("select prune()")
-    assert sql("select key from answers") == [("new",)]
+    assert sql("select key from responses") == [("new",)]
 
 
 def cli(dsn: str, *arguments: str) -> Any:

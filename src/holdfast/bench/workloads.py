@@ -95,7 +95,7 @@ class Bench:
                 "TRUNCATE live, later, history, claims, dead, sleepers, cancels, progress, batches, batch_counts, "
                 "schedules, limits, limit_rules, limit_settings, lanes, flows, rings, arrivals, releases, folds, "
                 "reopenings, throttled, ticks, usage_counts, dedupe, kept_orders, "
-                "webhook_endpoints, webhook_bodies, api_tokens, answers"
+                "webhook_endpoints, webhook_bodies, api_tokens, responses"
             )
 
     def window(self, first: int = 0, last: int | None = None) -> tuple[int, float]:

@@ -2,33 +2,29 @@
 
 from __future__ import annotations
 
+import builtins
 import math
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
+from holdfast.client.operation import Noun, Steps, operation
 from holdfast.errors import UnknownToken, UsageError
 from holdfast.model import payload
 from holdfast.model.job import ids, parse_id
 from holdfast.model.retry import LONGEST
 from holdfast.model.token import SCOPES, SHOWN, TokenInfo, digest, new_token
+from holdfast.store.calls import Call
 from holdfast.store.tokens import TokenCalls
 
-if TYPE_CHECKING:
-    from holdfast.client.app import Holdfast
 
-
-class Tokens:
+class Tokens(Noun):
     """`hf.tokens`. A token gives access to the service (`holdfast serve`), for one tenant or for all."""
-
-    def __init__(self, hf: Holdfast) -> None:
-        self._hf = hf
 
     @property
     def calls(self) -> TokenCalls:
         return TokenCalls(self._hf.settings.schema)
 
-    def create(
+    def _create(
         self,
         name: str,
         *,
@@ -37,7 +33,7 @@ class Tokens:
         lifetime: float | timedelta | None = None,
         priority: int = 0,
         rate: float | None = None,
-    ) -> tuple[str, TokenInfo]:
+    ) -> Steps[tuple[str, TokenInfo]]:
         """Create a token and return it; it cannot be read again. tenant None is for the rows of all tenants. scopes are
         jobs:read, jobs:write, webhooks:read, webhooks:write, operate and admin. lifetime is in seconds; None: forever.
         priority is the best that its jobs may have; rate, the requests a second that each service process accepts.
@@ -45,31 +41,38 @@ class Tokens:
         payload.check_text(name, "a token's name", 200)
         if tenant is not None:
             payload.check_text(tenant, "a tenant", 200)
-        call = self.calls.create(
+        yield self.calls.create(
             id_ := ids.make(), name, digest(token := new_token()), token[:SHOWN], tenant, _scopes(scopes),
             _seconds(lifetime), _priority(priority), _rate(rate),
         )  # fmt: skip
-        self._hf.sync_pool.run(call)
-        return token, self.get(id_)
+        return token, (yield from self._get(id_))
 
-    def get(self, token_id: str) -> TokenInfo:
+    create, acreate = operation(_create)
+
+    def _get(self, token_id: str) -> Steps[TokenInfo]:
         """Return what is known of a token. Raise UnknownToken if there is none."""
-        found = self._hf.sync_pool.run(self.calls.tokens(id_=parse_id(token_id)))
+        found: Sequence[TokenInfo] = yield self.calls.tokens(id_=parse_id(token_id))
         if not found:
             raise UnknownToken(token_id)
         return found[0]
 
-    def list(self, *, tenant: str | None = None) -> list[TokenInfo]:
-        """Return all tokens, or those of a tenant, newest first, including expired and revoked ones."""
-        return self._hf.sync_pool.run(self.calls.tokens(tenant=tenant))
+    get, aget = operation(_get)
 
-    def revoke(self, token_id: str) -> bool:
+    def _list(self, *, tenant: str | None = None) -> Call[builtins.list[TokenInfo]]:
+        """Return all tokens, or those of a tenant, newest first, including expired and revoked ones."""
+        return self.calls.tokens(tenant=tenant)
+
+    list, alist = operation(_list)
+
+    def _revoke(self, token_id: str) -> Steps[bool]:
         """Revoke a token; running services accept it for at most `token_cache` seconds more. Return whether it was
         valid."""
-        if self._hf.sync_pool.run(self.calls.revoke(parse_id(token_id))):
+        if (yield self.calls.revoke(parse_id(token_id))):
             return True
-        self.get(token_id)  # raises if there is none
+        yield from self._get(token_id)  # raises if there is none
         return False
+
+    revoke, arevoke = operation(_revoke)
 
 
 def _scopes(scopes: Sequence[str]) -> list[str]:

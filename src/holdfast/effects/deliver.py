@@ -113,7 +113,7 @@ class Deliverer:
         except ValueError as error:
             raise Fail(f"the delivery cannot be signed: {error}", code="NOT_SIGNED") from None
         response = await self._post(await poster.sender(), target, message, body, headers)
-        return response.told()
+        return response.as_json()
 
     async def _post(
         self, sender: Sender, target: Target, message: Message, body: bytes, headers: dict[str, str]

@@ -63,7 +63,7 @@ class Answer:
     seconds: float
     cut: bool = False
 
-    def told(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, Any]:
         """Return the response as the dict that is stored as JSON."""
         return {
             "http_status": self.status,
@@ -89,7 +89,7 @@ class DeliveryError(HoldfastError):
     @property
     def details(self) -> dict[str, Any]:
         """Return what is stored with the error besides its message."""
-        return {} if self.answer is None else {"response": self.answer.told()}
+        return {} if self.answer is None else {"response": self.answer.as_json()}
 
 
 @dataclass

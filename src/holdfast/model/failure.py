@@ -10,9 +10,9 @@ from holdfast.model.job import Job
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """`ending` is error (the job will be retried), failed or dead; `told` is the content of last_error."""
+    """`ending` is error (the job will be retried), failed or dead; `details` is the content of last_error."""
 
     job: Job
     error: BaseException
-    told: dict[str, Any]
+    details: dict[str, Any]
     ending: str

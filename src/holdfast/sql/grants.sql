@@ -52,13 +52,13 @@ begin
     execute format('revoke select on webhook_endpoints from %s', v_reader);
     execute format('grant select (id, tenant, url, events, prefix, timeout, dev, enabled, disabled_reason, description, '
                    'created_at, updated_at) on webhook_endpoints to %s', v_reader);
-    execute format('revoke select on api_tokens, answers, cursor_keys from %s', v_reader);
+    execute format('revoke select on api_tokens, responses, cursor_keys from %s', v_reader);
     execute format('grant select (id, name, shown, tenant, scopes, created_at, expires_at, revoked_at, last_used_at, priority, rate) '
                    'on api_tokens to %s', v_reader);
     execute format('grant execute on function clock, idempotency_key, rule_of to %s', v_reader);
     execute format('grant execute on function why, claimed_jobs, count_jobs, limit_drift, is_alive, level_of, may_see, seen_jobs, look_at, page_floor, job_marks to %s', v_reader);
 
-    execute format('grant execute on function use_token, begin_answer, keep_answer to %s', v_service);
+    execute format('grant execute on function use_token, begin_response, store_response to %s', v_service);
     execute format('grant select on cursor_keys to %s', v_service);
     execute format('grant execute on function cancel, cancel_batch, retry_dead, discard_dead to %s', v_service);
     execute format('grant execute on function pause_schedule, run_schedule, remove_schedule to %s', v_admin);

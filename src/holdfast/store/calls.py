@@ -396,11 +396,11 @@ class Calls:
         names = ("queue", "ready", "running", "later", "dead", "oldest_wait", "estimated", "paused")
         return Call(
             "SELECT coalesce(q.queue, p.queue), coalesce(ready, 0), coalesce(running, 0), coalesce(later, 0), "
-            "coalesce(dead, 0), oldest_wait, coalesce(estimated, '{}'), p.told "
+            "coalesce(dead, 0), oldest_wait, coalesce(estimated, '{}'), p.pause "
             f"FROM {self.schema}.queue_depth q FULL JOIN (SELECT "
             "substr(key, 7) AS queue, jsonb_build_object('since', paused_at, 'until', paused_until, 'by', paused_by, "
-            f"'reason', paused_reason) AS told FROM {self.schema}.limit_use WHERE starts_with(key, 'queue:') AND paused"
-            ") p ON p.queue = q.queue ORDER BY 1",
+            f"'reason', paused_reason) AS pause FROM {self.schema}.limit_use "
+            "WHERE starts_with(key, 'queue:') AND paused) p ON p.queue = q.queue ORDER BY 1",
             (),
             lambda rows: [dict(zip(names, row, strict=True)) for row in rows],
         )

@@ -64,16 +64,16 @@ class TokenCalls:
         """Return the key that seals the cursors of lists, shared by all processes of the service."""
         return Call(f"SELECT key FROM {self.schema}.cursor_keys", (), _first)
 
-    def begin_answer(self, owner: str, key: str, fingerprint: bytes) -> Call[Begun]:
+    def begin_response(self, owner: str, key: str, fingerprint: bytes) -> Call[Begun]:
         return Call(
-            f"SELECT outcome, status, body FROM {self.schema}.begin_answer(%s, %s, decode(%s, 'hex'))",
+            f"SELECT outcome, status, body FROM {self.schema}.begin_response(%s, %s, decode(%s, 'hex'))",
             (owner, key, fingerprint.hex()),
             lambda rows: Begun(*rows[0]),
         )
 
-    def keep_answer(self, owner: str, key: str, status: int, body: str) -> Call[None]:
+    def store_response(self, owner: str, key: str, status: int, body: str) -> Call[None]:
         return Call(
-            f"SELECT {self.schema}.keep_answer(%s, %s, %s::smallint, %s)", (owner, key, status, body), lambda _: None
+            f"SELECT {self.schema}.store_response(%s, %s, %s::smallint, %s)", (owner, key, status, body), lambda _: None
         )
 
 

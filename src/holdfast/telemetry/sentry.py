@@ -87,7 +87,7 @@ def reporting(dsn: str) -> Iterator[Reporter]:
 
 def group_of(failure: Failure) -> tuple[str, ...]:
     """Return the fingerprint of a failure: its task and its error."""
-    kind, code = str(failure.told.get("type")), failure.told.get("code")
+    kind, code = str(failure.details.get("type")), failure.details.get("code")
     return ("holdfast", failure.job.task, kind, *([] if code is None else [scrub(str(code))]))
 
 
@@ -96,7 +96,7 @@ def make_event(failure: Failure, group: tuple[str, ...], left_out: int = 0) -> d
     job, known = failure.job, values_of(failure.job.payload)
     about = {"job_id": job.id, "attempt": job.attempt, "max_attempts": job.max_attempts, "outcome": failure.ending}
     tags = {"task": job.task, "queue": job.queue, "outcome": failure.ending, "tenant": job.tenant,
-            "error_code": failure.told.get("code")}  # fmt: skip
+            "error_code": failure.details.get("code")}  # fmt: skip
     event: dict[str, Any] = {
         "level": "warning" if failure.ending == "error" else "error",
         "logger": "holdfast.job",
@@ -122,7 +122,7 @@ def make_event(failure: Failure, group: tuple[str, ...], left_out: int = 0) -> d
 
 def _exceptions(failure: Failure) -> list[dict[str, Any]]:
     """Return the chain of exceptions with their frames; for a child process, only its description."""
-    details = failure.told
+    details = failure.details
     if type(failure.error).__name__ == "FailedInChild":
         text = f"{details.get('message')}\n{details.get('traceback') or ''}"
         return [{"type": str(details.get("type")), "value": text}]

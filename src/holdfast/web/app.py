@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from holdfast.settings import VERSION
-from holdfast.web import batches, dead, health, hooks, jobs, limits, observe, outbox, secrets, tick
+from holdfast.web import batches, dead, health, jobs, limits, observe, outbox, secrets, tick, webhooks
 from holdfast.web.authenticate import Authenticated
 from holdfast.web.guard import Bounds, Guard
 from holdfast.web.problems import EVERYWHERE, ProblemShape, handle_errors
@@ -24,7 +24,7 @@ from holdfast.web.takes import of_routes
 if TYPE_CHECKING:
     from holdfast.client import Holdfast
 
-ROUTERS = (jobs.router, batches.router, dead.router, outbox.router, hooks.router, limits.router, observe.router)
+ROUTERS = (jobs.router, batches.router, dead.router, outbox.router, webhooks.router, limits.router, observe.router)
 REPEATABLE = ("/tick", "/batches/{batch_id}/cancel")  # POSTs that are safe to repeat without an Idempotency-Key
 MOST_DOCUMENTS = 10  # in the cache
 IDEMPOTENCY_KEY = {

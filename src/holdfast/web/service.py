@@ -285,7 +285,7 @@ class RequestContext:
             raise Problem(422, f"Idempotency-Key has 1 to 200 printable ASCII characters, got {key[:60]!r}")
         owner, calls = "*" if self.caller.everyone else f"tenant:{self.caller.tenant}", self.service.tokens
         async with self.service.transaction(self.caller) as conn:
-            stored = await self.run(calls.begin_answer(owner, key, await self._fingerprint()), conn)
+            stored = await self.run(calls.begin_response(owner, key, await self._fingerprint()), conn)
             if stored.outcome == "other":
                 raise Problem(409, f"Idempotency-Key {key!r} came with another request before; make a new one",
                               "key-reused")  # fmt: skip
@@ -294,7 +294,7 @@ class RequestContext:
                 return Response(stored.body, stored.status or 200, headers, "application/json")
             response = await act(conn)
             body = getattr(response, "kept", response.body)
-            await self.run(calls.keep_answer(owner, key, response.status_code, bytes(body).decode()), conn)
+            await self.run(calls.store_response(owner, key, response.status_code, bytes(body).decode()), conn)
             return response
 
     async def _fingerprint(self) -> bytes:

@@ -95,7 +95,7 @@ class Done(msgspec.Struct, tag="done", array_like=True, gc=False):
         result, outcome.result = bytes(outcome.result), None
         return cls(number, outcome, leaving, result)
 
-    def told(self) -> Outcome | None:
+    def outcome_of(self) -> Outcome | None:
         """Return the outcome with its result."""
         if self.outcome is not None and self.result is not None:
             self.outcome.result = msgspec.Raw(self.result)

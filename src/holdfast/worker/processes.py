@@ -33,7 +33,7 @@ CANCEL_GRACE = 5.0
 START_WITHIN = 300.0  # seconds for imports, when the task has a timeout
 STOP_WITHIN = 2.0
 LATE_START = 0.05  # seconds after the claim from which the start is stored separately
-Told = tuple[Outcome | Exception | None, str]
+Ended = tuple[Outcome | Exception | None, str]
 """The result of a job: an outcome or an error, and the output of a failed job."""
 
 
@@ -54,7 +54,7 @@ class ProcessCall:
         job: Job,
         report: Report,
         carried: dict[str, str] | None,
-        future: asyncio.Future[Told],
+        future: asyncio.Future[Ended],
     ) -> None:
         self.task = task
         self.job = job
@@ -99,7 +99,7 @@ class Processes:
         self._stopped = False
         self._gone = asyncio.Event()
 
-    async def run(self, task: Task[Any, Any], job: Job, report: Report, carried: dict[str, str] | None = None) -> Told:
+    async def run(self, task: Task[Any, Any], job: Job, report: Report, carried: dict[str, str] | None = None) -> Ended:
         """Run one job in a child process and return its result. `report` receives progress, `carried` is passed to
         middleware in the child. Cancellation ends the child: at once if the lease is lost or the worker stops at once,
         otherwise with a grace time."""
@@ -116,7 +116,7 @@ class Processes:
             self._abandon(call)
             raise
 
-    async def _terminate(self, call: ProcessCall, process: Process) -> Told:
+    async def _terminate(self, call: ProcessCall, process: Process) -> Ended:
         """Terminate the child of a canceled job and wait for its end. Until then no other job of the same key may
         start, and a result that the child still returns counts."""
         call.future = asyncio.get_running_loop().create_future()  # the previous one was canceled with its waiter
@@ -235,7 +235,7 @@ class Processes:
 
     def _done(self, process: Process, call: ProcessCall, done: Done) -> None:
         process.answered = True
-        outcome = done.told()
+        outcome = done.outcome_of()
         if outcome is not None:
             outcome.id, outcome.token = call.job.id, call.job.lease.token
             call.job.settled = outcome.outcome == SETTLED

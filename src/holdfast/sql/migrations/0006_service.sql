@@ -17,7 +17,7 @@ create table api_tokens (
 ) with (fillfactor = 70);
 
 -- Responses to requests with an Idempotency-Key, written in the transaction of the request.
-create table answers (
+create table responses (
     owner       text        not null,  -- a tenant, or the tokens without one
     key         text        not null check (length(key) between 1 and 200),
     fingerprint bytea       not null,  -- of the method, the path and the body
@@ -26,9 +26,9 @@ create table answers (
     created_at  timestamptz not null,
     primary key (owner, key)
 );
-create index answers_by_time on answers (created_at);
+create index responses_by_time on responses (created_at);
 
-insert into settings (name, value) values ('answers_hours', '24');
+insert into settings (name, value) values ('responses_hours', '24');
 
 -- Seals the cursors of lists: a cursor may point at another tenant's job, whose id reveals its creation time.
 create table cursor_keys (

@@ -13,8 +13,8 @@ begin
         noted as (
             insert into cancels (id, token, requested_at) select h.id, h.token, clock() from held h
             on conflict (id) do update set token = excluded.token),
-        told as (
+        requested as (
             select pg_notify(current_schema() || '_wake', c.worker || ' cancel')
             from claims c where c.token = any (array(select h.token from held h)))
-        select h.id from held h where (select count(*) from told) >= 0;
+        select h.id from held h where (select count(*) from requested) >= 0;
 end $$;

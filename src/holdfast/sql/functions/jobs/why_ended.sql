@@ -14,7 +14,7 @@ begin
     select * into v_job from jobs j where j.id = p_id;
     v_ago := in_words(extract(epoch from clock() - v_job.finished_at)) || ' ago';
     v_on := format('on attempt %s of %s', v_job.attempts, v_job.max_attempts);
-    v_error := coalesce(nullif(error_in_words(v_job.last_error), ''), 'no error was told');
+    v_error := coalesce(nullif(error_in_words(v_job.last_error), ''), 'no error was stored');
     v_gone := v_job.status in ('failed', 'dead') and not exists (select 1 from dead d where d.id = p_id);
     v_text := case
         when v_job.status = 'succeeded' then format('it succeeded %s, %s', v_ago, v_on)
@@ -30,7 +30,7 @@ begin
         else format('it was canceled %s, %s', v_ago,
                     case when v_job.started_at is null then 'before it started' else 'while it ran' end) end;
     if v_gone then
-        v_text := v_text || '; somebody has discarded it since';
+        v_text := v_text || '; it was discarded since';
     elsif v_job.status in ('failed', 'dead') then
         v_text := v_text || '; it waits for a person to retry or discard it';
     end if;

@@ -26,8 +26,8 @@ begin
             in_words(extract(epoch from clock() - v_job.claimed_at)), v_job.attempt, v_job.max_attempts)));
     end if;
     if v_cancel is not null then
-        v_found := v_found || jsonb_build_object('kind', 'canceling', 'rank', 2, 'short', 'it was told to stop', 'since', v_cancel,
-            'text', format('it was told to stop %s ago', in_words(extract(epoch from clock() - v_cancel))));
+        v_found := v_found || jsonb_build_object('kind', 'canceling', 'rank', 2, 'short', 'it was asked to stop', 'since', v_cancel,
+            'text', format('it was asked to stop %s ago', in_words(extract(epoch from clock() - v_cancel))));
     end if;
     return v_found;
 end $$;

@@ -39,7 +39,7 @@ begin
     end if;
     if v_job.dedupe_key is not null then
         v_found := v_found || jsonb_build_object('kind', 'dedupe', 'rank', 96, 'dedupe_key', v_job.dedupe_key, 'text', format(
-            'it may hold dedupe key %s: an enqueue with that key answers with this job', left(v_job.dedupe_key, 100)));
+            'it may hold dedupe key %s: an enqueue with that key returns this job', left(v_job.dedupe_key, 100)));
     end if;
     v_found := v_found
         || why_held(v_job.queue, v_job.task, v_job.tenant, v_job.keys, v_late)

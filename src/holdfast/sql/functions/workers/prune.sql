@@ -1,7 +1,7 @@
 -- Removes, each after its retention period (decision 029 lists every table):
 --   history partitions (dropped, not deleted from), expired dedupe keys (a message's once the message is gone too),
 --   webhook bodies without deliveries, workers without a heartbeat for an hour, progress, ticks, usage, ended batches,
---   the service's stored responses (setting answers_hours), unused limits (prune_limits), tokens invalid for 90 days.
+--   the service's stored responses (setting responses_hours), unused limits (prune_limits), tokens invalid for 90 days.
 -- Cancels abandoned batches (end_abandoned). Never touches live, later or dead.
 -- Returns how much it removed, at most p_limit of each kind. Call it again, in a new transaction, while rows_removed is
 -- p_limit or more.
@@ -69,9 +69,9 @@ begin
     delete from progress where id = any (array(
         select id from progress where updated_at < v_oldest order by updated_at limit p_limit));
     get diagnostics v_rows = row_count;
-    delete from answers where ctid = any (array(
-        select a.ctid from answers a
-        where a.created_at < clock() - make_interval(hours => (select value::integer from settings where name = 'answers_hours'))
+    delete from responses where ctid = any (array(
+        select a.ctid from responses a
+        where a.created_at < clock() - make_interval(hours => (select value::integer from settings where name = 'responses_hours'))
         order by a.created_at limit p_limit for update skip locked));
     get diagnostics v_told = row_count;
     delete from api_tokens where least(expires_at, revoked_at) < clock() - interval '90 days';

@@ -1,0 +1,55 @@
+"""Each operation of a noun is defined once and offered as a sync and an async method."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+
+from holdfast import Holdfast
+from holdfast.client.operation import AsyncMethod, Noun, SyncMethod, operation
+from holdfast.store.calls import Call
+
+NOUNS = ("jobs", "batches", "dead", "limits", "schedules", "tokens")
+
+
+def methods(noun: type, kind: type) -> set[str]:
+    return {name for name, found in vars(noun).items() if isinstance(found, kind)}
+
+
+@pytest.mark.parametrize("name", NOUNS)
+def test_each_sync_operation_has_an_async_form_and_the_other_way_round(name: str) -> None:
+    noun = type(getattr(Holdfast("postgresql://nowhere"), name))
+    sync = methods(noun, SyncMethod)
+    assert sync and {f"a{each}" for each in sync} == methods(noun, AsyncMethod)
+    plain = {each for each, found in vars(noun).items() if inspect.isfunction(found) and not each.startswith("_")}
+    assert plain == set(), "an operation that is no operation()"
+
+
+@pytest.mark.parametrize("name", NOUNS)
+def test_operations_have_names_signatures_and_docstrings(name: str) -> None:
+    noun = getattr(Holdfast("postgresql://nowhere"), name)
+    for each in methods(type(noun), SyncMethod) | methods(type(noun), AsyncMethod):
+        found = getattr(noun, each)
+        assert found.__name__ == each and found.__doc__
+        assert "self" not in inspect.signature(found).parameters
+        assert inspect.iscoroutinefunction(found) == each.startswith("a")
+
+
+def test_the_application_itself_has_few_public_names() -> None:
+    names = [name for name in dir(Holdfast) if not name.startswith("_")]
+    assert len(names) <= 45, names
+
+
+async def test_an_operation_of_several_calls_runs_on_both_pools(hf: Holdfast) -> None:
+    class Sums(Noun):
+        def _add(self, first: int, second: int):  # type: ignore[no-untyped-def]
+            """Add two numbers in the database."""
+            one = yield Call("SELECT %s::int", (first,), lambda rows: rows[0][0])
+            two = yield Call("SELECT %s::int", (second,), lambda rows: rows[0][0])
+            return one + two
+
+        add, aadd = operation(_add)
+
+    assert Sums(hf).add(1, 2) == 3
+    assert await Sums(hf).aadd(3, second=4) == 7
