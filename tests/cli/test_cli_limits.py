@@ -272,6 +272,6 @@ async def test_the_same_from_python(hf: Holdfast) -> None:
     assert (hf.limits.clear("k"), await hf.limits.aclear("k")) == (1, 0)
     with pytest.raises(UsageError, match="rate is above 0"):
         hf.limits.set("k", rate=0)
-    with pytest.raises(UsageError, match=r"nothing to change; give a value, as in set_limit\('k', concurrency=4\)"):
+    with pytest.raises(UsageError, match=r"nothing to change; give a value, as in limits\.set\('k', concurrency=4\)"):
         hf.limits.set("k")
     await hf.aclose()

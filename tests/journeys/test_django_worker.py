@@ -125,7 +125,7 @@ def test_a_task_that_waits_for_a_retry_is_ready(shop: Any) -> None:
 
 def test_a_canceled_task_has_failed(shop: Any) -> None:
     result = shop.add.enqueue(1)
-    assert app().cancel(result.id) == {result.id: "canceled"}
+    assert app().jobs.cancel(result.id) == {result.id: "canceled"}
     result.refresh()
     assert (result.status, result.errors, result.attempts) == (TaskResultStatus.FAILED, [], 0)
 

@@ -475,7 +475,7 @@ def test_sql_refuses_a_pause_that_no_client_could_read(sql: Sql) -> None:
 
 @pytest.mark.parametrize("wrong", ["a\x00b", "\ud800", 5])
 def test_a_key_that_cannot_be_stored_is_refused_in_words(hf: Holdfast, wrong: Any) -> None:
-    for act in (hf.limits.pause, hf.limits.resume, hf.limits.clear, hf.limits.reset_breaker, hf.limits):
+    for act in (hf.limits.pause, hf.limits.resume, hf.limits.clear, hf.limits.reset_breaker, hf.limits.list):
         with pytest.raises(UsageError, match="key"):
             act(wrong)
     with pytest.raises(UsageError, match="key"):

@@ -31,14 +31,14 @@ ID = "01890000-0000-7000-8000-000000000000"
 )
 def test_an_address_that_cannot_work_is_reported_in_one_line(dsn: str, kind: type[Exception], message: str) -> None:
     with pytest.raises(kind, match=message) as caught:
-        Holdfast(dsn, connect_timeout=2).get(ID)
+        Holdfast(dsn, connect_timeout=2).jobs.get(ID)
     assert "\n" not in str(caught.value)
     assert "secret" not in str(caught.value)
 
 
 def test_a_database_that_does_not_exist_is_a_configuration_error(pg18: str) -> None:
     with pytest.raises(ConfigurationError, match=r'database "absent" does not exist.*check HOLDFAST_DSN'):
-        Holdfast(psycopg.conninfo.make_conninfo(pg18, dbname="absent")).get(ID)
+        Holdfast(psycopg.conninfo.make_conninfo(pg18, dbname="absent")).jobs.get(ID)
 
 
 def test_a_role_without_rights_learns_which_role_to_grant(hf: Holdfast, dsn: str) -> None:

@@ -120,7 +120,7 @@ def test_jobs_live_in_the_given_schema(empty: str) -> None:
 
 def test_a_schema_that_is_not_set_up_is_named_with_the_remedy(empty: str) -> None:
     with pytest.raises(SchemaError, match=r"schema 'holdfast' is not set up .*run: holdfast migrate"):
-        Holdfast(empty).get("01890000-0000-7000-8000-000000000000")
+        Holdfast(empty).jobs.get("01890000-0000-7000-8000-000000000000")
 
 
 def test_a_newer_schema_is_refused_by_client_and_migrate(empty: str) -> None:

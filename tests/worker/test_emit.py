@@ -105,7 +105,7 @@ def test_handlers_that_take_no_delivery_are_refused(hf: Holdfast) -> None:
         hf.channel("no channel")
     with pytest.raises(ConfigurationError, match="in parentheses"):
         hf.channel(none)  # type: ignore[arg-type]
-    with pytest.raises(ConfigurationError, match=r"write @hf\.channel"):
+    with pytest.raises(ConfigurationError, match=r"use @hf\.channel"):
         hf.task(name="channel:email")(none)
 
 

@@ -293,14 +293,14 @@ def test_a_schedule_is_run_paused_and_removed_by_name(hf: Holdfast) -> None:
     assert hf.schedules.list() == []
 
 
-@pytest.mark.parametrize("verb", ["pause_schedule", "resume_schedule", "run_schedule", "remove_schedule"])
+@pytest.mark.parametrize("verb", ["pause", "resume", "run", "remove"])
 def test_an_unknown_name_is_an_error_that_suggests_the_nearest(hf: Holdfast, verb: str) -> None:
     @hf.task()
     async def report() -> None: ...
 
     with pytest.raises(UnknownSchedule, match="no schedule named 'nightli'; workers register"):
-        getattr(hf, verb)("nightli")
+        getattr(hf.schedules, verb)("nightli")
     report.schedule("nightly", "0 3 * * *")
     hf.sync_pool.run(hf.calls.register_schedules(hf.timetable.values()))
     with pytest.raises(UnknownSchedule, match="did you mean 'nightly'"):
-        getattr(hf, verb)("nightli")
+        getattr(hf.schedules, verb)("nightli")
