@@ -26,9 +26,13 @@ SLOW = (
     "tests/store/test_embedded",
     "tests/wakeups/test_broker",
     "tests/web/test_http_contract",
+    "tests/effects/test_hostile_receivers",
     "tests/worker/test_flow_edges_worker",
+    "tests/worker/test_health",
+    "tests/worker/test_periodic",
     "tests/worker/test_process",
     "tests/worker/test_starvation",
+    "tests/worker/test_worker_flow",
 )
 OTHER_SERVERS = ("[pg16", "[pg_local", "-pg16", "-pg_local")
 
