@@ -181,8 +181,10 @@ def kill(killed: Fleet, sql: Query, rng: random.Random, pace: tuple[int, int], o
 
 
 def drain(sql: Query) -> None:
-    """Let everything come to an end without further faults."""
-    wait_until(lambda: sql("select not exists (table live) and not exists (table later)") == [(True,)], 90, every=0.1)
+    """Let everything come to an end without further faults. The claim of a killed worker stays until it expires, even
+    if its jobs have ended."""
+    over = "select not exists (table live) and not exists (table later) and not exists (table claims)"
+    wait_until(lambda: sql(over) == [(True,)], 90, every=0.1)
 
 
 @contextmanager
