@@ -38,7 +38,8 @@ CREATE TYPE holdfast.claim_state AS (
 	held text[],
 	closed integer,
 	moved boolean,
-	more boolean
+	more boolean,
+	cut boolean
 );
 
 
@@ -2287,9 +2288,9 @@ REVOKE ALL ON FUNCTION holdfast.fire_schedules(p_fires jsonb) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.fire_schedules(p_fires jsonb) TO holdfast_worker;
 
 
--- Name: FUNCTION first_of_order(p_queue text, p_lane bigint, p_place tid); Type: ACL; Schema: holdfast; Owner: -
+-- Name: FUNCTION first_of_order(p_queue text, p_lane bigint, p_at timestamp with time zone, p_id uuid); Type: ACL; Schema: holdfast; Owner: -
 
-REVOKE ALL ON FUNCTION holdfast.first_of_order(p_queue text, p_lane bigint, p_place tid) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.first_of_order(p_queue text, p_lane bigint, p_at timestamp with time zone, p_id uuid) FROM PUBLIC;
 
 
 -- Name: FUNCTION flag_schedule(p_name text, p_problem text); Type: ACL; Schema: holdfast; Owner: -

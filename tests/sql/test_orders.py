@@ -407,7 +407,7 @@ def test_orders_hold_while_jobs_are_claimed_fail_and_crash(dsn: str, sql: Sql) -
 @pytest.mark.parametrize(
     "change",
     [
-        {"claim_round": [("where not g.ordered or first_of_order(p_queue, g.lane, j.place)", "")]},
+        {"claim_round": [("where not g.ordered or first_of_order(p_queue, g.lane, j.run_at, j.id)", "")]},
         {"settle": [("nullif(orders_of(g.keys || g.held), '{}')", "null::text[]")]},
         {"views/limit_state": [("case when m.kind = 'order' then 1 else", "case when m.kind = 'order' then 2 else")]},
     ],

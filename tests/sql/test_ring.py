@@ -294,3 +294,30 @@ def test_the_limit_of_one_queue_is_no_matter_of_another(sql: Sql) -> None:
     ((now,),) = sql("select date_part('epoch', clock())")
     after = {"mine/2": [now + 60, "00000000-0000-0000-0000-000000000000"]}
     assert [job.id for job in core.claim(sql, queues=["mine"], after=after)] == [id_]
+
+
+# -- nothing is left behind
+
+
+def test_a_lane_is_not_forgotten_when_the_plain_job_before_it_is_canceled(sql: Sql) -> None:
+    flow.limit(sql, "queue:default", concurrency=1)
+    (running,) = flow.put(sql)
+    held = flow.claim(sql)
+    assert [job.id for job in held] == [running]
+    (plain,) = flow.put(sql)
+    (waiting,) = flow.put(sql, tenant="acme")
+    assert flow.claim(sql) == []  # closes both lanes under the queue's key
+    sql("select cancel(array[%s]::uuid[])", [plain])
+    flow.end(sql, *held)
+    assert [job.id for job in flow.claim(sql)] == [waiting]
+
+
+def test_lower_priorities_wait_while_a_ring_has_more_to_visit(sql: Sql) -> None:
+    """The lane of a spent token is closed by a round that finds nothing: the other ring is visited all the same."""
+    flow.limit(sql, "rate", rate=1, per=60, burst=1)
+    flow.put(sql, keys=["rate"], number=5)
+    flow.put(sql, tenant="acme", number=50)
+    flow.put(sql, tenant="acme", number=50, priority=3)
+    rows = sql("select priority, keys from claim('w', p_limit => 20, p_free => 20)")
+    assert Counter(priority for priority, _ in rows) == {2: 20}
+    assert sum(keys is not None for _, keys in rows) == 1

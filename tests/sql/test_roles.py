@@ -214,7 +214,7 @@ INTERNAL += [
     "select claim_plain(null, 'q', 2)",
     "select claim_ring(null, 'q', 2)",
     "select end_under_limits('{}')",
-    "select first_of_order('q', 7, '(0,1)')",
+    "select first_of_order('q', 7, now(), gen_random_uuid())",
     "select fold_arrivals('q', 1)",
     "select fold_releases(1)",
     "select forget_settings('k')",

@@ -31,6 +31,7 @@ log = logs.get("worker")
 LEAVE_ABOVE = 200.0  # jobs a second
 LONGEST_PAUSE = 5.0
 BUSY_PAUSE, LONGEST_BUSY = 0.001, 0.1  # seconds of backoff after other claims held the ring
+FRUITLESS = 5  # claims in a row without a job, after which there are pauses
 PATIENCE = 20  # claims in a row that a run until idle waits for the ring
 # An enqueue that began before this worker's row in `sleepers` was committed, and commits after its last claim, sends no
 # notification. So the first waits of a sleep are short.
@@ -64,6 +65,7 @@ class Claimer:
         self._cursor = Cursor()
         self._info = ClaimInfo()  # of the last claim
         self._ends_seen = False  # whether ends since the last claim are stored
+        self._fruitless = 0  # claims in a row that found nothing and reported more
         self._busy = 0  # claims in a row without the ring's lock
         self.throttled = 0  # lanes that limits have closed
         self.contention = 0  # claims without the ring's lock
@@ -189,6 +191,7 @@ class Claimer:
         jobs, self._info, self._ends_seen = claimed.jobs, claimed.info, False
         self._buffer.queue_limited = self._info.limited
         self._busy = self._busy + 1 if self._info.busy else 0
+        self._fruitless = self._fruitless + 1 if self._info.more and not jobs else 0
         self.contention += self._info.busy
         self.throttled += self._info.closed
         if jobs:
@@ -216,6 +219,9 @@ class Claimer:
         affordable = self._cursor.affordable_in(time.monotonic())
         if self._busy:
             await self._wait(self._busy_pause())
+            return
+        if self._fruitless > FRUITLESS:  # open lanes whose jobs are locked, for example
+            await self._wait(min(BUSY_PAUSE * 2.0 ** (self._fruitless - FRUITLESS), LONGEST_BUSY))
             return
         if self._info.more or not (self._cursor.from_start or affordable):
             return  # the next claim looks further

@@ -228,4 +228,5 @@ create type claim_state as (
     held text[],         -- for each job, as text, limits of its queue and tenant that it is counted under; the last may be left out
     closed integer,      -- lanes that limits have closed
     moved boolean,       -- whether lanes have moved to the other ring
-    more boolean);       -- whether the next claim would find more
+    more boolean,        -- whether the next claim would find more
+    cut boolean);        -- whether a ring has more to visit, so that lower priorities must wait

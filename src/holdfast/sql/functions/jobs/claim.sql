@@ -76,7 +76,7 @@ begin
         end loop;
     end if;
     v_claim := (v_claim.token, p_limit, coalesce(p_free, p_limit), p_free is not null, p_direct, p_per_tenant, p_after, false, false, null, 0, null,
-                case when p_per_tenant is not null then p_served end, '{}', '{}', '{}', 0, '{}', 0, false, v_more)::claim_state;
+                case when p_per_tenant is not null then p_served end, '{}', '{}', '{}', 0, '{}', 0, false, v_more, false)::claim_state;
     if v_special or v_ring then  -- fold_releases may have made rows of tenants
         v_claim.tenants := exists (select 1 from limits m where m.kind = 'tenant');
         v_claim.weights := exists (select 1 from limit_settings s where s.weight is not null);
@@ -96,7 +96,7 @@ begin
                 coalesce((p_after #>> array[q.queue || '/' || p.priority, '1'])::uuid, '00000000-0000-0000-0000-000000000000')) limit 1)
         order by p.priority, q.place
     loop
-        exit when cardinality(v_claim.ids) >= p_limit;
+        exit when cardinality(v_claim.ids) >= p_limit or v_claim.cut;  -- lower priorities wait for the next claim
         v_claim.queue_key := (select k from unnest(v_limited) k where k = 'queue:' || v_queue);
         if v_lanes or v_ring and v_claim.queue_key is not null then
             v_claim := claim_ring(v_claim, v_queue, v_priority);

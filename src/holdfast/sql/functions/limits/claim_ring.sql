@@ -27,7 +27,9 @@ begin
         p_claim.moved := false;
         foreach v_direct in array case when p_claim.only_direct then '{true}'::boolean[] else '{true,false}' end loop
             v_front := (select r.front from rings r where r.queue = p_queue and r.priority = p_priority and r.direct = v_direct);
+            v_got := null;
             loop
+                exit when p_claim.cut;
                 v_room := least(p_claim.most - cardinality(p_claim.ids), case when v_direct then p_claim.free - cardinality(p_claim.direct) end);
                 exit when v_front is null or v_room <= 0;
                 -- A round that finds nothing has closed the lanes it visited: the next one visits more.
@@ -48,11 +50,12 @@ begin
                     exit;
                 elsif v_rounds > 10 or v_got = 0 and p_claim.ids <> '{}' and p_claim.repeats then  -- found jobs do not wait until lanes are closed
                     p_claim.more := true;
-                    return p_claim;
+                    p_claim.cut := not v_direct;
+                    exit;
                 end if;
             end loop;
         end loop;
-        exit when not p_claim.moved;
+        exit when p_claim.cut or not p_claim.moved;
     end loop;
     return p_claim;
 end $$;

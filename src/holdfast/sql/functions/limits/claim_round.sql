@@ -92,13 +92,13 @@ begin
                 select j.ctid as place, j.id, j.dedupe_key,
                        j.tenant is not distinct from g.tenant
                        and (g.ordered or j.keys::text[] is not distinct from g.own or coalesce(j.keys <@ g.own and j.keys @> g.own, false))
-                       and (p_claim.tasks is null or j.task <> all (p_claim.tasks) or coalesce('task:' || j.task = any (j.keys), false)) as fits
+                       and (p_claim.tasks is null or j.task <> all (p_claim.tasks) or coalesce('task:' || j.task = any (j.keys), false)) as fits, j.run_at
                 from live j
                 where j.queue = p_queue and j.priority = p_priority and j.lane = g.lane and j.token is null and j.id <> all (p_claim.ids)
                   and (j.run_at, j.id) >= (g.mark_at, g.mark_id) and (j.deadline is null or j.deadline > clock())
                 order by j.queue, j.priority, j.lane, j.run_at, j.id limit g.take for update skip locked) j
             -- of an order only the first job, whatever its priority; a locked one keeps its place
-            where not g.ordered or first_of_order(p_queue, g.lane, j.place)) f on g.take > 0
+            where not g.ordered or first_of_order(p_queue, g.lane, j.run_at, j.id)) f on g.take > 0
         order by g.n),
     fate as materialized (  -- close lanes without room, empty lanes without jobs, move lanes whose limits have changed to the other ring
         select f.*, m.*, m.moves or m.closes or m.empties as leaves from found f cross join lateral (

@@ -16,7 +16,7 @@ begin
     select * into v_fold from folds f where f.queue = p_queue and f.from_xid <= v_from;  -- else it was restored from another server
     v_places := array(select a.ctid from arrivals a where a.queue = p_queue and a.xid >= coalesce(v_fold.from_xid, '0')
                       order by a.queue, a.xid limit v_most)
-             || array(select a.ctid from arrivals a where a.queue = p_queue and a.xid < v_fold.from_xid and a.xid = any (v_fold.open_xids));
+             || array(select a.ctid from arrivals a where a.queue = p_queue and a.xid < v_fold.from_xid and a.xid = any (v_fold.open_xids) limit v_most);
     if v_places = '{}' then
         return false;
     end if;

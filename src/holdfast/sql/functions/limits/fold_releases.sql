@@ -19,7 +19,7 @@ declare
 begin
     select * into v_fold from folds f where f.queue = '' and f.from_xid <= v_from;  -- else it was restored from another server
     v_places := array(select r.ctid from releases r where r.xid >= coalesce(v_fold.from_xid, '0') order by r.xid limit v_most)
-             || array(select r.ctid from releases r where r.xid < v_fold.from_xid and r.xid = any (v_fold.open_xids));
+             || array(select r.ctid from releases r where r.xid < v_fold.from_xid and r.xid = any (v_fold.open_xids) limit v_most);
     if v_places <> '{}' then
         with gone as (delete from releases where ctid = any (v_places) returning id, ended)
         select array_agg(e.ended order by g.id) into v_ended from gone g cross join lateral (select e as ended from unnest(g.ended) e) e;

@@ -27,13 +27,14 @@ begin
         left join lateral (
             select l.ctid as place, l.queue, l.priority, l.direct, l.flow, l.tenant from lanes l
             where l.closed_by = s.key and l.queue = r.queue and l.priority = r.priority and l.direct = r.direct
-            order by l.closed_by, l.queue, l.priority, l.direct, l.closed_at limit s.room) l on true),
+            order by l.closed_by, l.queue, l.priority, l.direct, l.closed_at
+            limit case when s.room > 0 then s.room + 1 else 0 end) l on true),
     opened as (
         update lanes l set open = true, closed_by = null, closed_at = null from back b where l.ctid = b.place),
     due as (
         update limits m set opens_at = least(m.opens_at, clock() + make_interval(secs => b.wait))
-        from (select b.key_place, min(case when b.lanes = v_most then 0 else b.wait end) as wait from back b
-              where b.place is null and b.wait is not null or b.lanes = v_most group by b.key_place) b
+        from (select b.key_place, min(case when b.lanes > v_most then 0 else b.wait end) as wait from back b
+              where b.place is null and b.wait is not null or b.lanes > v_most group by b.key_place) b
         where m.ctid = b.key_place)
     select jsonb_agg(f) into v_flows from (
         select distinct b.queue, b.priority, b.direct, b.flow, b.tenant from back b where b.place is not null) f;
