@@ -28,7 +28,7 @@ MUTANTS = {
     "ends count in any order": {
         "end_under_limits": [("else row_number() over (partition by e.key order by e.nth) end", "else 0 end")]
     },
-    "room that was made is not used": {"reopen_lanes": [("l.closed_at limit s.room", "l.closed_at limit 0")]},
+    "room that was made is not used": {"reopen_lanes": [("then s.room + 1 else 0 end", "then 0 else 0 end")]},
     "a key that opens by itself later is not looked at again": {
         "reopen_lanes": [("where b.place is null and b.wait is not null or", "where")]
     },

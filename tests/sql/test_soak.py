@@ -166,6 +166,7 @@ class Soak:
             self.traffic.clean_up()
             self.clock.advance(STEP)
             self.loop.run(self.keep_up())
+            self.sql("select lock_ring(), fold_arrivals('default', next_token())")  # as the next claim does
             if number % 5 > 2:
                 self.vacuum()
             if number >= numbers[-2]:
