@@ -61,7 +61,7 @@ schema: $(INSTALLED) ## Write the schema file anew from the migrations
 	$(BIN)/python tools/dump_schema.py
 
 .PHONY: bench
-bench: $(INSTALLED) ## Measure throughput and latency; ARGS="--json" for programs
+bench: $(INSTALLED) ## Measure five workloads in a minute; ARGS="--json" for programs; `python -m bench` has the long suites
 	@$(BIN)/holdfast bench $(ARGS)
 
 .PHONY: lock

@@ -23,7 +23,7 @@ import psycopg
 import pytest
 
 from holdfast import Holdfast
-from holdfast.store.embedded import EmbeddedPostgres
+from holdfast.store.dev.embedded import EmbeddedPostgres
 from holdfast.testing import Databases, Kit, bind, scratch_database
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 
 from holdfast import Holdfast
-from holdfast.store.embedded import EmbeddedPostgres
+from holdfast.store.dev.embedded import EmbeddedPostgres
 
 FILE = Path(__file__).parent.parent / "docs" / "reference" / "schema.sql"
 HEAD = (

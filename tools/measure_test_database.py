@@ -12,7 +12,7 @@ from pathlib import Path
 import psycopg
 
 from holdfast import Holdfast
-from holdfast.store.embedded import EmbeddedPostgres
+from holdfast.store.dev.embedded import EmbeddedPostgres
 from holdfast.testing import Databases, bind, scratch_database
 
 ROUNDS = 30

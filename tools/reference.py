@@ -72,7 +72,7 @@ def _header(file: Path) -> str:
 
 
 def _declaration(file: Path) -> str:
-    found = re.search(r"create or replace (function.*?)\nlanguage", file.read_text(), re.S)
+    found = re.search(r"create or replace (function.*?)\s+language", file.read_text(), re.S)
     return found[1].strip() if found else ""
 
 

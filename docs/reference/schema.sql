@@ -321,6 +321,14 @@ WITH (fillfactor='50');
 ALTER TABLE ONLY holdfast.claims ALTER COLUMN ids SET STORAGE EXTERNAL;
 
 
+-- Name: cursor_keys; Type: TABLE; Schema: holdfast; Owner: -
+
+CREATE TABLE holdfast.cursor_keys (
+    key text NOT NULL,
+    CONSTRAINT cursor_keys_key_check CHECK ((length(key) >= 64))
+);
+
+
 -- Name: dead; Type: TABLE; Schema: holdfast; Owner: -
 
 CREATE TABLE holdfast.dead (
@@ -351,6 +359,144 @@ CREATE TABLE holdfast.dead (
 );
 
 
+-- Name: dedupe; Type: TABLE; Schema: holdfast; Owner: -
+
+CREATE TABLE holdfast.dedupe (
+    key text NOT NULL,
+    id uuid NOT NULL,
+    scope holdfast.dedupe_scope NOT NULL,
+    keep interval,
+    expires_at timestamp with time zone
+);
+
+
+-- Name: flows; Type: TABLE; Schema: holdfast; Owner: -
+
+CREATE TABLE holdfast.flows (
+    queue text NOT NULL,
+    priority smallint NOT NULL,
+    direct boolean NOT NULL,
+    flow bigint NOT NULL,
+    tag bigint NOT NULL,
+    credit integer DEFAULT 0 NOT NULL,
+    lane bigint DEFAULT 0 NOT NULL,
+    open boolean NOT NULL,
+    barren boolean DEFAULT false NOT NULL,
+    tenant text
+)
+WITH (fillfactor='60', autovacuum_vacuum_scale_factor='0.05', autovacuum_vacuum_threshold='1000');
+
+
+-- Name: folds; Type: TABLE; Schema: holdfast; Owner: -
+
+CREATE TABLE holdfast.folds (
+    queue text NOT NULL,
+    from_xid xid8 NOT NULL,
+    open_xids xid8[] NOT NULL,
+    token bigint NOT NULL
+)
+WITH (fillfactor='50');
+
+
+-- Name: settings; Type: TABLE; Schema: holdfast; Owner: -
+
+CREATE TABLE holdfast.settings (
+    name text NOT NULL,
+    value jsonb NOT NULL
+);
+
+
+-- Name: ticks; Type: TABLE; Schema: holdfast; Owner: -
+
+CREATE TABLE holdfast.ticks (
+    id uuid NOT NULL,
+    worker text NOT NULL,
+    started_at timestamp with time zone NOT NULL,
+    ended_at timestamp with time zone NOT NULL,
+    claimed integer NOT NULL,
+    processed integer NOT NULL,
+    succeeded integer NOT NULL,
+    failed integer NOT NULL,
+    throttled integer NOT NULL,
+    contention integer NOT NULL,
+    depth bigint NOT NULL,
+    tenants jsonb NOT NULL,
+    kind text DEFAULT 'tick'::text NOT NULL,
+    depth_at_start bigint,
+    CONSTRAINT ticks_kind_check CHECK ((kind = ANY (ARRAY['tick'::text, 'window'::text])))
+);
+
+
+-- Name: worker_tick_metrics; Type: VIEW; Schema: holdfast; Owner: -
+
+CREATE VIEW holdfast.worker_tick_metrics AS
+ SELECT id,
+    worker AS worker_id,
+    kind,
+    started_at AS tick_started_at,
+    ended_at AS tick_ended_at,
+    (round((EXTRACT(epoch FROM (ended_at - started_at)) * (1000)::numeric)))::bigint AS tick_duration_ms,
+    claimed AS jobs_claimed,
+    processed AS jobs_processed,
+    succeeded AS jobs_succeeded,
+    failed AS jobs_failed,
+    throttled AS jobs_throttled,
+    contention AS lock_contention_count,
+    tenants AS tenant_jobs,
+    depth_at_start AS queue_depth_at_start,
+    depth AS queue_depth_at_end
+   FROM holdfast.ticks;
+
+
+-- Name: health_levels; Type: VIEW; Schema: holdfast; Owner: -
+
+CREATE VIEW holdfast.health_levels AS
+ WITH recent AS (
+         SELECT worker_tick_metrics.id,
+            worker_tick_metrics.worker_id,
+            worker_tick_metrics.kind,
+            worker_tick_metrics.tick_started_at,
+            worker_tick_metrics.tick_ended_at,
+            worker_tick_metrics.tick_duration_ms,
+            worker_tick_metrics.jobs_claimed,
+            worker_tick_metrics.jobs_processed,
+            worker_tick_metrics.jobs_succeeded,
+            worker_tick_metrics.jobs_failed,
+            worker_tick_metrics.jobs_throttled,
+            worker_tick_metrics.lock_contention_count,
+            worker_tick_metrics.tenant_jobs,
+            worker_tick_metrics.queue_depth_at_start,
+            worker_tick_metrics.queue_depth_at_end
+           FROM holdfast.worker_tick_metrics
+          WHERE ((worker_tick_metrics.tick_ended_at > (holdfast.clock() - '00:05:00'::interval)) AND (worker_tick_metrics.tick_started_at > (holdfast.clock() - '1 day'::interval)))
+        ), figures(metric, value) AS (
+         SELECT 'tick_duration'::text AS "?column?",
+            ((max(recent.tick_duration_ms) FILTER (WHERE (recent.kind = 'tick'::text)))::numeric / 1000.0) AS "?column?"
+           FROM recent
+        UNION ALL
+         SELECT 'lock_contentions'::text,
+            max(recent.lock_contention_count) FILTER (WHERE (recent.kind = 'tick'::text)) AS max
+           FROM recent
+        UNION ALL
+         SELECT 'jobs_per_tick'::text,
+            max(recent.jobs_claimed) FILTER (WHERE (recent.kind = 'tick'::text)) AS max
+           FROM recent
+        UNION ALL
+         SELECT 'queue_depth'::text,
+            max(last.depth) AS max
+           FROM ( SELECT DISTINCT ON (recent.worker_id) recent.queue_depth_at_end AS depth
+                   FROM recent
+                  ORDER BY recent.worker_id, recent.tick_ended_at DESC) last
+        )
+ SELECT f.metric,
+    (f.value)::double precision AS value,
+    holdfast.level_of(f.metric, (f.value)::double precision) AS level,
+    (((t.value -> f.metric) ->> 'warning'::text))::double precision AS warning,
+    (((t.value -> f.metric) ->> 'critical'::text))::double precision AS critical
+   FROM (figures f
+     LEFT JOIN holdfast.settings t ON ((t.name = 'thresholds'::text)));
+
+
 -- Name: history; Type: TABLE; Schema: holdfast; Owner: -
 
 CREATE TABLE holdfast.history (
@@ -375,6 +521,31 @@ CREATE TABLE holdfast.history (
     CONSTRAINT history_status_check CHECK ((status = ANY (ARRAY['succeeded'::holdfast.job_status, 'failed'::holdfast.job_status, 'dead'::holdfast.job_status, 'canceled'::holdfast.job_status])))
 )
 PARTITION BY RANGE (finished_at);
+
+
+-- Name: history_default; Type: TABLE; Schema: holdfast; Owner: -
+
+CREATE TABLE holdfast.history_default (
+    id uuid CONSTRAINT history_id_not_null NOT NULL,
+    status holdfast.job_status CONSTRAINT history_status_not_null NOT NULL,
+    priority holdfast.priority_level CONSTRAINT history_priority_not_null NOT NULL,
+    attempt smallint CONSTRAINT history_attempt_not_null NOT NULL,
+    max_attempts holdfast.attempt_limit CONSTRAINT history_max_attempts_not_null NOT NULL,
+    run_at timestamp with time zone CONSTRAINT history_run_at_not_null NOT NULL,
+    created_at timestamp with time zone CONSTRAINT history_created_at_not_null NOT NULL,
+    started_at timestamp with time zone,
+    finished_at timestamp with time zone CONSTRAINT history_finished_at_not_null NOT NULL,
+    queue holdfast.queue_name CONSTRAINT history_queue_not_null NOT NULL,
+    task holdfast.task_name CONSTRAINT history_task_not_null NOT NULL,
+    worker text,
+    tenant holdfast.tenant_name,
+    payload holdfast.readable_json CONSTRAINT history_payload_not_null NOT NULL,
+    result jsonb,
+    dedupe_key text,
+    last_error jsonb,
+    batch uuid,
+    CONSTRAINT history_status_check CHECK ((status = ANY (ARRAY['succeeded'::holdfast.job_status, 'failed'::holdfast.job_status, 'dead'::holdfast.job_status, 'canceled'::holdfast.job_status])))
+);
 
 
 -- Name: later; Type: TABLE; Schema: holdfast; Owner: -
@@ -573,232 +744,6 @@ UNION ALL
            FROM holdfast.progress p
           WHERE (p.id = history.id)) AS progress
    FROM holdfast.history;
-
-
--- Name: outbox; Type: VIEW; Schema: holdfast; Owner: -
-
-CREATE VIEW holdfast.outbox AS
- SELECT j.id,
-    j.tenant,
-    m.channel,
-    m.key,
-    holdfast.idempotency_key(m.channel, (j.tenant)::text, m.key) AS idempotency_key,
-    ((j.payload)::json ->> 'order'::text) AS "order",
-        CASE j.status
-            WHEN 'running'::holdfast.job_status THEN 'delivering'::text
-            WHEN 'succeeded'::holdfast.job_status THEN 'delivered'::text
-            WHEN 'queued'::holdfast.job_status THEN 'pending'::text
-            WHEN 'retrying'::holdfast.job_status THEN 'pending'::text
-            ELSE (j.status)::text
-        END AS status,
-    j.attempts,
-    j.max_attempts,
-    ((j.payload)::json -> 'body'::text) AS payload,
-    j.last_error AS error,
-    j.queue,
-    j.run_at,
-    j.created_at,
-        CASE
-            WHEN (j.status = 'succeeded'::holdfast.job_status) THEN j.finished_at
-            ELSE NULL::timestamp with time zone
-        END AS delivered_at,
-    j.finished_at,
-    ((j.attempts >
-        CASE
-            WHEN (j.status = ANY (ARRAY['running'::holdfast.job_status, 'succeeded'::holdfast.job_status])) THEN 1
-            ELSE 0
-        END) OR COALESCE((((j.payload)::json ->> 'maybe_sent'::text) = 'true'::text), false)) AS maybe_sent
-   FROM (holdfast.jobs j
-     CROSS JOIN LATERAL ( SELECT substr((j.task)::text, 9) AS channel,
-            ((j.payload)::json ->> 'key'::text) AS key) m)
-  WHERE (starts_with((j.task)::text, 'channel:'::text) AND (m.key IS NOT NULL));
-
-
--- Name: channel_outbox; Type: VIEW; Schema: holdfast; Owner: -
-
-CREATE VIEW holdfast.channel_outbox AS
- SELECT id,
-    tenant AS tenant_id,
-    channel,
-    idempotency_key,
-    status,
-    attempts,
-    payload,
-    (error ->> 'message'::text) AS error_message,
-    created_at,
-    delivered_at AS sent_at
-   FROM holdfast.outbox;
-
-
--- Name: cursor_keys; Type: TABLE; Schema: holdfast; Owner: -
-
-CREATE TABLE holdfast.cursor_keys (
-    key text NOT NULL,
-    CONSTRAINT cursor_keys_key_check CHECK ((length(key) >= 64))
-);
-
-
--- Name: dedupe; Type: TABLE; Schema: holdfast; Owner: -
-
-CREATE TABLE holdfast.dedupe (
-    key text NOT NULL,
-    id uuid NOT NULL,
-    scope holdfast.dedupe_scope NOT NULL,
-    keep interval,
-    expires_at timestamp with time zone
-);
-
-
--- Name: flows; Type: TABLE; Schema: holdfast; Owner: -
-
-CREATE TABLE holdfast.flows (
-    queue text NOT NULL,
-    priority smallint NOT NULL,
-    direct boolean NOT NULL,
-    flow bigint NOT NULL,
-    tag bigint NOT NULL,
-    credit integer DEFAULT 0 NOT NULL,
-    lane bigint DEFAULT 0 NOT NULL,
-    open boolean NOT NULL,
-    barren boolean DEFAULT false NOT NULL,
-    tenant text
-)
-WITH (fillfactor='60', autovacuum_vacuum_scale_factor='0.05', autovacuum_vacuum_threshold='1000');
-
-
--- Name: folds; Type: TABLE; Schema: holdfast; Owner: -
-
-CREATE TABLE holdfast.folds (
-    queue text NOT NULL,
-    from_xid xid8 NOT NULL,
-    open_xids xid8[] NOT NULL,
-    token bigint NOT NULL
-)
-WITH (fillfactor='50');
-
-
--- Name: settings; Type: TABLE; Schema: holdfast; Owner: -
-
-CREATE TABLE holdfast.settings (
-    name text NOT NULL,
-    value jsonb NOT NULL
-);
-
-
--- Name: ticks; Type: TABLE; Schema: holdfast; Owner: -
-
-CREATE TABLE holdfast.ticks (
-    id uuid NOT NULL,
-    worker text NOT NULL,
-    started_at timestamp with time zone NOT NULL,
-    ended_at timestamp with time zone NOT NULL,
-    claimed integer NOT NULL,
-    processed integer NOT NULL,
-    succeeded integer NOT NULL,
-    failed integer NOT NULL,
-    throttled integer NOT NULL,
-    contention integer NOT NULL,
-    depth bigint NOT NULL,
-    tenants jsonb NOT NULL,
-    kind text DEFAULT 'tick'::text NOT NULL,
-    depth_at_start bigint,
-    CONSTRAINT ticks_kind_check CHECK ((kind = ANY (ARRAY['tick'::text, 'window'::text])))
-);
-
-
--- Name: worker_tick_metrics; Type: VIEW; Schema: holdfast; Owner: -
-
-CREATE VIEW holdfast.worker_tick_metrics AS
- SELECT id,
-    worker AS worker_id,
-    kind,
-    started_at AS tick_started_at,
-    ended_at AS tick_ended_at,
-    (round((EXTRACT(epoch FROM (ended_at - started_at)) * (1000)::numeric)))::bigint AS tick_duration_ms,
-    claimed AS jobs_claimed,
-    processed AS jobs_processed,
-    succeeded AS jobs_succeeded,
-    failed AS jobs_failed,
-    throttled AS jobs_throttled,
-    contention AS lock_contention_count,
-    tenants AS tenant_jobs,
-    depth_at_start AS queue_depth_at_start,
-    depth AS queue_depth_at_end
-   FROM holdfast.ticks;
-
-
--- Name: health_levels; Type: VIEW; Schema: holdfast; Owner: -
-
-CREATE VIEW holdfast.health_levels AS
- WITH recent AS (
-         SELECT worker_tick_metrics.id,
-            worker_tick_metrics.worker_id,
-            worker_tick_metrics.kind,
-            worker_tick_metrics.tick_started_at,
-            worker_tick_metrics.tick_ended_at,
-            worker_tick_metrics.tick_duration_ms,
-            worker_tick_metrics.jobs_claimed,
-            worker_tick_metrics.jobs_processed,
-            worker_tick_metrics.jobs_succeeded,
-            worker_tick_metrics.jobs_failed,
-            worker_tick_metrics.jobs_throttled,
-            worker_tick_metrics.lock_contention_count,
-            worker_tick_metrics.tenant_jobs,
-            worker_tick_metrics.queue_depth_at_start,
-            worker_tick_metrics.queue_depth_at_end
-           FROM holdfast.worker_tick_metrics
-          WHERE ((worker_tick_metrics.tick_ended_at > (holdfast.clock() - '00:05:00'::interval)) AND (worker_tick_metrics.tick_started_at > (holdfast.clock() - '1 day'::interval)))
-        ), figures(metric, value) AS (
-         SELECT 'tick_duration'::text AS "?column?",
-            ((max(recent.tick_duration_ms) FILTER (WHERE (recent.kind = 'tick'::text)))::numeric / 1000.0) AS "?column?"
-           FROM recent
-        UNION ALL
-         SELECT 'lock_contentions'::text,
-            max(recent.lock_contention_count) FILTER (WHERE (recent.kind = 'tick'::text)) AS max
-           FROM recent
-        UNION ALL
-         SELECT 'jobs_per_tick'::text,
-            max(recent.jobs_claimed) FILTER (WHERE (recent.kind = 'tick'::text)) AS max
-           FROM recent
-        UNION ALL
-         SELECT 'queue_depth'::text,
-            max(last.depth) AS max
-           FROM ( SELECT DISTINCT ON (recent.worker_id) recent.queue_depth_at_end AS depth
-                   FROM recent
-                  ORDER BY recent.worker_id, recent.tick_ended_at DESC) last
-        )
- SELECT f.metric,
-    (f.value)::double precision AS value,
-    holdfast.level_of(f.metric, (f.value)::double precision) AS level,
-    (((t.value -> f.metric) ->> 'warning'::text))::double precision AS warning,
-    (((t.value -> f.metric) ->> 'critical'::text))::double precision AS critical
-   FROM (figures f
-     LEFT JOIN holdfast.settings t ON ((t.name = 'thresholds'::text)));
-
-
--- Name: history_default; Type: TABLE; Schema: holdfast; Owner: -
-
-CREATE TABLE holdfast.history_default (
-    id uuid CONSTRAINT history_id_not_null NOT NULL,
-    status holdfast.job_status CONSTRAINT history_status_not_null NOT NULL,
-    priority holdfast.priority_level CONSTRAINT history_priority_not_null NOT NULL,
-    attempt smallint CONSTRAINT history_attempt_not_null NOT NULL,
-    max_attempts holdfast.attempt_limit CONSTRAINT history_max_attempts_not_null NOT NULL,
-    run_at timestamp with time zone CONSTRAINT history_run_at_not_null NOT NULL,
-    created_at timestamp with time zone CONSTRAINT history_created_at_not_null NOT NULL,
-    started_at timestamp with time zone,
-    finished_at timestamp with time zone CONSTRAINT history_finished_at_not_null NOT NULL,
-    queue holdfast.queue_name CONSTRAINT history_queue_not_null NOT NULL,
-    task holdfast.task_name CONSTRAINT history_task_not_null NOT NULL,
-    worker text,
-    tenant holdfast.tenant_name,
-    payload holdfast.readable_json CONSTRAINT history_payload_not_null NOT NULL,
-    result jsonb,
-    dedupe_key text,
-    last_error jsonb,
-    batch uuid,
-    CONSTRAINT history_status_check CHECK ((status = ANY (ARRAY['succeeded'::holdfast.job_status, 'failed'::holdfast.job_status, 'dead'::holdfast.job_status, 'canceled'::holdfast.job_status])))
-);
 
 
 -- Name: kept_orders; Type: TABLE; Schema: holdfast; Owner: -
@@ -1127,6 +1072,45 @@ UNION ALL
           WHERE (m.key = s.key))));
 
 
+-- Name: outbox; Type: VIEW; Schema: holdfast; Owner: -
+
+CREATE VIEW holdfast.outbox AS
+ SELECT j.id,
+    j.tenant,
+    m.channel,
+    m.key,
+    holdfast.idempotency_key(m.channel, (j.tenant)::text, m.key) AS idempotency_key,
+    ((j.payload)::json ->> 'order'::text) AS "order",
+        CASE j.status
+            WHEN 'running'::holdfast.job_status THEN 'delivering'::text
+            WHEN 'succeeded'::holdfast.job_status THEN 'delivered'::text
+            WHEN 'queued'::holdfast.job_status THEN 'pending'::text
+            WHEN 'retrying'::holdfast.job_status THEN 'pending'::text
+            ELSE (j.status)::text
+        END AS status,
+    j.attempts,
+    j.max_attempts,
+    ((j.payload)::json -> 'body'::text) AS payload,
+    j.last_error AS error,
+    j.queue,
+    j.run_at,
+    j.created_at,
+        CASE
+            WHEN (j.status = 'succeeded'::holdfast.job_status) THEN j.finished_at
+            ELSE NULL::timestamp with time zone
+        END AS delivered_at,
+    j.finished_at,
+    ((j.attempts >
+        CASE
+            WHEN (j.status = ANY (ARRAY['running'::holdfast.job_status, 'succeeded'::holdfast.job_status])) THEN 1
+            ELSE 0
+        END) OR COALESCE((((j.payload)::json ->> 'maybe_sent'::text) = 'true'::text), false)) AS maybe_sent
+   FROM (holdfast.jobs j
+     CROSS JOIN LATERAL ( SELECT substr((j.task)::text, 9) AS channel,
+            ((j.payload)::json ->> 'key'::text) AS key) m)
+  WHERE (starts_with((j.task)::text, 'channel:'::text) AND (m.key IS NOT NULL));
+
+
 -- Name: queue_depth; Type: VIEW; Schema: holdfast; Owner: -
 
 CREATE VIEW holdfast.queue_depth AS
@@ -1233,24 +1217,6 @@ CREATE TABLE holdfast.sleepers (
     application text DEFAULT "left"(current_setting('application_name'::text), 63) NOT NULL
 )
 WITH (fillfactor='50');
-
-
--- Name: sources; Type: VIEW; Schema: holdfast; Owner: -
-
-CREATE VIEW holdfast.sources AS
- SELECT key AS name,
-    (NOT paused) AS enabled,
-    failure_streak,
-    last_success_at,
-    last_failure_at,
-    GREATEST(
-        CASE
-            WHEN paused THEN paused_until
-            ELSE NULL::timestamp with time zone
-        END, open_until) AS paused_until,
-    ((rate / per) * (60)::double precision) AS rate_limit_per_minute
-   FROM holdfast.limit_use
-  WHERE (kind = 'key'::text);
 
 
 -- Name: stuck_jobs; Type: VIEW; Schema: holdfast; Owner: -
@@ -1996,11 +1962,6 @@ REVOKE ALL ON FUNCTION holdfast.cancel_batch(p_batch uuid, p_limit integer) FROM
 GRANT ALL ON FUNCTION holdfast.cancel_batch(p_batch uuid, p_limit integer) TO holdfast_service;
 
 
--- Name: FUNCTION cancel_running(p_ids uuid[]); Type: ACL; Schema: holdfast; Owner: -
-
-REVOKE ALL ON FUNCTION holdfast.cancel_running(p_ids uuid[]) FROM PUBLIC;
-
-
 -- Name: FUNCTION cancel_waiting(p_ids uuid[], p_error jsonb); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.cancel_waiting(p_ids uuid[], p_error jsonb) FROM PUBLIC;
@@ -2276,12 +2237,6 @@ REVOKE ALL ON FUNCTION holdfast.finish(p_ids uuid[], p_tokens bigint[], p_outcom
 GRANT ALL ON FUNCTION holdfast.finish(p_ids uuid[], p_tokens bigint[], p_outcomes jsonb, p_closed bigint[], p_locked text) TO holdfast_worker;
 
 
--- Name: FUNCTION fire_schedule(p_name text, p_cron text, p_zone text, p_next_at timestamp with time zone, p_slots timestamp with time zone[], p_then timestamp with time zone); Type: ACL; Schema: holdfast; Owner: -
-
-REVOKE ALL ON FUNCTION holdfast.fire_schedule(p_name text, p_cron text, p_zone text, p_next_at timestamp with time zone, p_slots timestamp with time zone[], p_then timestamp with time zone) FROM PUBLIC;
-GRANT ALL ON FUNCTION holdfast.fire_schedule(p_name text, p_cron text, p_zone text, p_next_at timestamp with time zone, p_slots timestamp with time zone[], p_then timestamp with time zone) TO holdfast_worker;
-
-
 -- Name: FUNCTION fire_schedules(p_fires jsonb); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.fire_schedules(p_fires jsonb) FROM PUBLIC;
@@ -2307,11 +2262,6 @@ REVOKE ALL ON FUNCTION holdfast.fold_arrivals(p_queue text, p_token bigint) FROM
 -- Name: FUNCTION fold_releases(p_token bigint); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.fold_releases(p_token bigint) FROM PUBLIC;
-
-
--- Name: FUNCTION forget_settings(p_key text); Type: ACL; Schema: holdfast; Owner: -
-
-REVOKE ALL ON FUNCTION holdfast.forget_settings(p_key text) FROM PUBLIC;
 
 
 -- Name: FUNCTION forget_sleepers(); Type: ACL; Schema: holdfast; Owner: -
@@ -2346,11 +2296,6 @@ REVOKE ALL ON FUNCTION holdfast.idempotency_key(p_channel text, p_tenant text, p
 GRANT ALL ON FUNCTION holdfast.idempotency_key(p_channel text, p_tenant text, p_key text) TO holdfast_reader;
 
 
--- Name: FUNCTION implicit_keys(p_queue text, p_task text, p_tenant text); Type: ACL; Schema: holdfast; Owner: -
-
-REVOKE ALL ON FUNCTION holdfast.implicit_keys(p_queue text, p_task text, p_tenant text) FROM PUBLIC;
-
-
 -- Name: FUNCTION in_words(p_seconds double precision); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.in_words(p_seconds double precision) FROM PUBLIC;
@@ -2366,11 +2311,6 @@ GRANT ALL ON FUNCTION holdfast.is_alive(p_worker text, p_heartbeat_at timestamp 
 
 REVOKE ALL ON FUNCTION holdfast.job_marks(p_ids uuid[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.job_marks(p_ids uuid[]) TO holdfast_reader;
-
-
--- Name: FUNCTION jobs_in_words(p_jobs bigint, p_most bigint); Type: ACL; Schema: holdfast; Owner: -
-
-REVOKE ALL ON FUNCTION holdfast.jobs_in_words(p_jobs bigint, p_most bigint) FROM PUBLIC;
 
 
 -- Name: FUNCTION keep_result(p_id uuid, p_result jsonb); Type: ACL; Schema: holdfast; Owner: -
@@ -2568,10 +2508,10 @@ REVOKE ALL ON FUNCTION holdfast.reclaim_worker(p_worker text) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.reclaim_worker(p_worker text) TO holdfast_worker;
 
 
--- Name: FUNCTION reconcile_limits(p_repair boolean); Type: ACL; Schema: holdfast; Owner: -
+-- Name: FUNCTION reconcile_limits(); Type: ACL; Schema: holdfast; Owner: -
 
-REVOKE ALL ON FUNCTION holdfast.reconcile_limits(p_repair boolean) FROM PUBLIC;
-GRANT ALL ON FUNCTION holdfast.reconcile_limits(p_repair boolean) TO holdfast_admin;
+REVOKE ALL ON FUNCTION holdfast.reconcile_limits() FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.reconcile_limits() TO holdfast_admin;
 
 
 -- Name: FUNCTION record_tick(p_worker text, p_queues text[], p_seconds double precision, p_claimed integer, p_processed integer, p_succeeded integer, p_failed integer, p_throttled integer, p_contention integer, p_tenants jsonb, p_kind text, p_depth_at_start bigint, OUT id uuid, OUT depth bigint); Type: ACL; Schema: holdfast; Owner: -
@@ -2746,9 +2686,9 @@ GRANT ALL ON FUNCTION holdfast.store_response(p_owner text, p_key text, p_status
 REVOKE ALL ON FUNCTION holdfast.take_back_keys(p_keys text[], p_ids uuid[]) FROM PUBLIC;
 
 
--- Name: FUNCTION take_dedupe_key(p_key text, p_id uuid, p_scope holdfast.dedupe_scope, p_keep interval, OUT holder uuid, OUT taken boolean); Type: ACL; Schema: holdfast; Owner: -
+-- Name: FUNCTION take_dedupe_key(p_key text, p_id uuid, p_scope holdfast.dedupe_scope, p_keep interval, p_until timestamp with time zone, OUT holder uuid, OUT taken boolean); Type: ACL; Schema: holdfast; Owner: -
 
-REVOKE ALL ON FUNCTION holdfast.take_dedupe_key(p_key text, p_id uuid, p_scope holdfast.dedupe_scope, p_keep interval, OUT holder uuid, OUT taken boolean) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.take_dedupe_key(p_key text, p_id uuid, p_scope holdfast.dedupe_scope, p_keep interval, p_until timestamp with time zone, OUT holder uuid, OUT taken boolean) FROM PUBLIC;
 
 
 -- Name: FUNCTION take_lead(p_chore text, p_worker text, p_ttl interval); Type: ACL; Schema: holdfast; Owner: -
@@ -2762,11 +2702,6 @@ GRANT ALL ON FUNCTION holdfast.take_lead(p_chore text, p_worker text, p_ttl inte
 REVOKE ALL ON FUNCTION holdfast.take_outbox_key(p_channel text, p_tenant text, p_key text, p_id uuid, OUT holder uuid, OUT taken boolean) FROM PUBLIC;
 
 
--- Name: FUNCTION tell_workers(p_what text); Type: ACL; Schema: holdfast; Owner: -
-
-REVOKE ALL ON FUNCTION holdfast.tell_workers(p_what text) FROM PUBLIC;
-
-
 -- Name: FUNCTION test_endpoint(p_id uuid, p_body text, p_event uuid); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.test_endpoint(p_id uuid, p_body text, p_event uuid) FROM PUBLIC;
@@ -2778,9 +2713,9 @@ GRANT ALL ON FUNCTION holdfast.test_endpoint(p_id uuid, p_body text, p_event uui
 REVOKE ALL ON FUNCTION holdfast.times_accepted(p_id uuid) FROM PUBLIC;
 
 
--- Name: FUNCTION touch_limit(p_key text); Type: ACL; Schema: holdfast; Owner: -
+-- Name: FUNCTION touch_limit(p_key text, p_probe integer); Type: ACL; Schema: holdfast; Owner: -
 
-REVOKE ALL ON FUNCTION holdfast.touch_limit(p_key text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.touch_limit(p_key text, p_probe integer) FROM PUBLIC;
 
 
 -- Name: FUNCTION unregister_worker(p_worker text, p_gone boolean); Type: ACL; Schema: holdfast; Owner: -
@@ -2829,11 +2764,6 @@ REVOKE ALL ON FUNCTION holdfast.webhooks_wanted() FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.webhooks_wanted() TO holdfast_worker;
 
 
--- Name: FUNCTION weight_of(p_tenant text); Type: ACL; Schema: holdfast; Owner: -
-
-REVOKE ALL ON FUNCTION holdfast.weight_of(p_tenant text) FROM PUBLIC;
-
-
 -- Name: FUNCTION why(p_id uuid); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.why(p_id uuid) FROM PUBLIC;
@@ -2845,24 +2775,14 @@ GRANT ALL ON FUNCTION holdfast.why(p_id uuid) TO holdfast_reader;
 REVOKE ALL ON FUNCTION holdfast.why_behind(p_id uuid, p_queue text, p_priority integer, p_lane bigint, p_run_at timestamp with time zone) FROM PUBLIC;
 
 
--- Name: FUNCTION why_ended(p_id uuid); Type: ACL; Schema: holdfast; Owner: -
-
-REVOKE ALL ON FUNCTION holdfast.why_ended(p_id uuid) FROM PUBLIC;
-
-
--- Name: FUNCTION why_full(p_key text, p_running integer, p_concurrency integer); Type: ACL; Schema: holdfast; Owner: -
-
-REVOKE ALL ON FUNCTION holdfast.why_full(p_key text, p_running integer, p_concurrency integer) FROM PUBLIC;
-
-
 -- Name: FUNCTION why_held(p_queue text, p_task text, p_tenant text, p_keys text[], p_late boolean); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.why_held(p_queue text, p_task text, p_tenant text, p_keys text[], p_late boolean) FROM PUBLIC;
 
 
--- Name: FUNCTION why_running(p_id uuid); Type: ACL; Schema: holdfast; Owner: -
+-- Name: FUNCTION why_started(p_id uuid); Type: ACL; Schema: holdfast; Owner: -
 
-REVOKE ALL ON FUNCTION holdfast.why_running(p_id uuid) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.why_started(p_id uuid) FROM PUBLIC;
 
 
 -- Name: FUNCTION why_waiting(p_id uuid); Type: ACL; Schema: holdfast; Owner: -
@@ -2966,14 +2886,60 @@ GRANT SELECT ON TABLE holdfast.cancels TO holdfast_reader;
 GRANT SELECT ON TABLE holdfast.claims TO holdfast_reader;
 
 
+-- Name: TABLE cursor_keys; Type: ACL; Schema: holdfast; Owner: -
+
+GRANT SELECT ON TABLE holdfast.cursor_keys TO holdfast_service;
+
+
 -- Name: TABLE dead; Type: ACL; Schema: holdfast; Owner: -
 
 GRANT SELECT ON TABLE holdfast.dead TO holdfast_reader;
 
 
+-- Name: TABLE dedupe; Type: ACL; Schema: holdfast; Owner: -
+
+GRANT SELECT ON TABLE holdfast.dedupe TO holdfast_reader;
+
+
+-- Name: TABLE flows; Type: ACL; Schema: holdfast; Owner: -
+
+GRANT SELECT ON TABLE holdfast.flows TO holdfast_reader;
+
+
+-- Name: TABLE folds; Type: ACL; Schema: holdfast; Owner: -
+
+GRANT SELECT ON TABLE holdfast.folds TO holdfast_reader;
+
+
+-- Name: TABLE settings; Type: ACL; Schema: holdfast; Owner: -
+
+GRANT SELECT ON TABLE holdfast.settings TO holdfast_reader;
+GRANT INSERT,UPDATE ON TABLE holdfast.settings TO holdfast_admin;
+
+
+-- Name: TABLE ticks; Type: ACL; Schema: holdfast; Owner: -
+
+GRANT SELECT ON TABLE holdfast.ticks TO holdfast_reader;
+
+
+-- Name: TABLE worker_tick_metrics; Type: ACL; Schema: holdfast; Owner: -
+
+GRANT SELECT ON TABLE holdfast.worker_tick_metrics TO holdfast_reader;
+
+
+-- Name: TABLE health_levels; Type: ACL; Schema: holdfast; Owner: -
+
+GRANT SELECT ON TABLE holdfast.health_levels TO holdfast_reader;
+
+
 -- Name: TABLE history; Type: ACL; Schema: holdfast; Owner: -
 
 GRANT SELECT ON TABLE holdfast.history TO holdfast_reader;
+
+
+-- Name: TABLE history_default; Type: ACL; Schema: holdfast; Owner: -
+
+GRANT SELECT ON TABLE holdfast.history_default TO holdfast_reader;
 
 
 -- Name: TABLE later; Type: ACL; Schema: holdfast; Owner: -
@@ -3056,62 +3022,6 @@ GRANT SELECT ON TABLE holdfast.progress TO holdfast_reader;
 GRANT SELECT ON TABLE holdfast.jobs TO holdfast_reader;
 
 
--- Name: TABLE outbox; Type: ACL; Schema: holdfast; Owner: -
-
-GRANT SELECT ON TABLE holdfast.outbox TO holdfast_reader;
-
-
--- Name: TABLE channel_outbox; Type: ACL; Schema: holdfast; Owner: -
-
-GRANT SELECT ON TABLE holdfast.channel_outbox TO holdfast_reader;
-
-
--- Name: TABLE cursor_keys; Type: ACL; Schema: holdfast; Owner: -
-
-GRANT SELECT ON TABLE holdfast.cursor_keys TO holdfast_service;
-
-
--- Name: TABLE dedupe; Type: ACL; Schema: holdfast; Owner: -
-
-GRANT SELECT ON TABLE holdfast.dedupe TO holdfast_reader;
-
-
--- Name: TABLE flows; Type: ACL; Schema: holdfast; Owner: -
-
-GRANT SELECT ON TABLE holdfast.flows TO holdfast_reader;
-
-
--- Name: TABLE folds; Type: ACL; Schema: holdfast; Owner: -
-
-GRANT SELECT ON TABLE holdfast.folds TO holdfast_reader;
-
-
--- Name: TABLE settings; Type: ACL; Schema: holdfast; Owner: -
-
-GRANT SELECT ON TABLE holdfast.settings TO holdfast_reader;
-GRANT INSERT,UPDATE ON TABLE holdfast.settings TO holdfast_admin;
-
-
--- Name: TABLE ticks; Type: ACL; Schema: holdfast; Owner: -
-
-GRANT SELECT ON TABLE holdfast.ticks TO holdfast_reader;
-
-
--- Name: TABLE worker_tick_metrics; Type: ACL; Schema: holdfast; Owner: -
-
-GRANT SELECT ON TABLE holdfast.worker_tick_metrics TO holdfast_reader;
-
-
--- Name: TABLE health_levels; Type: ACL; Schema: holdfast; Owner: -
-
-GRANT SELECT ON TABLE holdfast.health_levels TO holdfast_reader;
-
-
--- Name: TABLE history_default; Type: ACL; Schema: holdfast; Owner: -
-
-GRANT SELECT ON TABLE holdfast.history_default TO holdfast_reader;
-
-
 -- Name: TABLE kept_orders; Type: ACL; Schema: holdfast; Owner: -
 
 GRANT SELECT ON TABLE holdfast.kept_orders TO holdfast_reader;
@@ -3162,6 +3072,11 @@ GRANT SELECT ON TABLE holdfast.throttled TO holdfast_reader;
 GRANT SELECT ON TABLE holdfast.limit_use TO holdfast_reader;
 
 
+-- Name: TABLE outbox; Type: ACL; Schema: holdfast; Owner: -
+
+GRANT SELECT ON TABLE holdfast.outbox TO holdfast_reader;
+
+
 -- Name: TABLE queue_depth; Type: ACL; Schema: holdfast; Owner: -
 
 GRANT SELECT ON TABLE holdfast.queue_depth TO holdfast_reader;
@@ -3200,11 +3115,6 @@ GRANT SELECT ON TABLE holdfast.schema_info TO holdfast_admin;
 
 GRANT SELECT ON TABLE holdfast.sleepers TO holdfast_enqueue;
 GRANT SELECT ON TABLE holdfast.sleepers TO holdfast_reader;
-
-
--- Name: TABLE sources; Type: ACL; Schema: holdfast; Owner: -
-
-GRANT SELECT ON TABLE holdfast.sources TO holdfast_reader;
 
 
 -- Name: TABLE stuck_jobs; Type: ACL; Schema: holdfast; Owner: -

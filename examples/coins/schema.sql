@@ -46,9 +46,11 @@ create table valuations (
 -- A source is a marketplace and the limit that its jobs share. What is said of the limit is kept by Holdfast alone, so that
 -- `update sources set rate_limit_per_minute = 60` and `holdfast limits set source:ID --rate 60` are the same thing.
 create view sources as
-select m.id, m.name, m.url, coalesce(s.enabled, true) as enabled, coalesce(s.failure_streak, 0) as failure_streak,
-       s.last_success_at, s.last_failure_at, s.paused_until, s.rate_limit_per_minute
-from marketplaces m left join holdfast.sources s on s.name = 'source:' || m.id;
+select m.id, m.name, m.url, not coalesce(u.paused, false) as enabled, coalesce(u.failure_streak, 0) as failure_streak,
+       u.last_success_at, u.last_failure_at,
+       greatest(case when u.paused then u.paused_until end, u.open_until) as paused_until,  -- the later of pause and breaker
+       u.rate / u.per * 60 as rate_limit_per_minute
+from marketplaces m left join holdfast.limit_use u on u.key = 'source:' || m.id;
 
 create function change_source() returns trigger
 language plpgsql

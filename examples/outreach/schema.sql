@@ -1,8 +1,14 @@
 -- Outreach's own tables, and the names of the design for what Holdfast keeps. Its queries run as they are written with
 --   set search_path = outreach, holdfast;
--- channel_outbox, worker_tick_metrics and worker_health_summary are views of Holdfast's.
+-- worker_tick_metrics and worker_health_summary are views of Holdfast's.
 drop schema if exists outreach cascade;
 create schema outreach;
+
+-- Holdfast's outbox in the words of the design. idempotency_key is unique.
+create view outreach.channel_outbox as
+select id, tenant as tenant_id, channel, idempotency_key, status, attempts, payload, error ->> 'message' as error_message,
+       created_at, delivered_at as sent_at
+from holdfast.outbox;
 
 create table outreach.tenants (
     id text primary key

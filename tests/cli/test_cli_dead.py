@@ -8,10 +8,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from program import as_json, holdfast
 
 from holdfast import Holdfast
 from holdfast.model.job import ids
+from tests.support.program import as_json, holdfast
 
 Sql = Callable[..., list[tuple[Any, ...]]]
 Bury = Callable[..., list[str]]

@@ -10,10 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from conftest import wait_until
-from program import ran, started
-
 from holdfast.cli import demo
+from tests.conftest import wait_until
+from tests.support.program import ran, started
 
 Sql = Callable[..., list[tuple[Any, ...]]]
 

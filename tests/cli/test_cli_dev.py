@@ -11,12 +11,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import wait_until
-from program import ran, started
 
 from holdfast.cli.dev import watched
-from holdfast.store.embedded import EmbeddedPostgres
+from holdfast.store.dev.embedded import EmbeddedPostgres
 from holdfast.testing import scratch_database
+from tests.conftest import wait_until
+from tests.support.program import ran, started
 
 APP = """
 import pathlib

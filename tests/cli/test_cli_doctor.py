@@ -10,11 +10,11 @@ from typing import Any
 
 import psycopg
 import pytest
-from program import as_json, holdfast, ran
 
 from holdfast import Holdfast
 from holdfast.cli import checks
-from holdfast.store.inspect import Pooling
+from holdfast.store.doctor import Pooling
+from tests.support.program import as_json, holdfast, ran
 
 Sql = Callable[..., list[tuple[Any, ...]]]
 
@@ -121,7 +121,7 @@ def test_queues_without_workers_and_expired_leases_are_reported(dsn: str, hf: Ho
     for queue in ("default", "mail", "mail"):
         sql("SELECT enqueue('app.send', p_queue => %s)", [queue])
     assert "default (1 job), mail (2 jobs)" in examined(dsn)["queues"]["found"]
-    hf.sync_pool.run(hf.calls.register_worker("w1", "host", 1, "0", ["mail"], 1, []))
+    hf.sync_pool.run(hf.calls.workers.register("w1", "host", 1, "0", ["mail"], 1, []))
     assert "mail" not in examined(dsn)["queues"]["found"]
     sql("SELECT * FROM claim('w1', '{mail}', 2)")
     sql("UPDATE claims SET expires_at = now() - interval '1 hour'")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from program import holdfast, ran
+
+from tests.support.program import holdfast, ran
 
 AWAY = "postgresql://postgres@127.0.0.1:1/nowhere?connect_timeout=2"
 SOME_ID = "018f2c5e-7d1a-7c3b-9f00-2a4b6c8d0e1f"

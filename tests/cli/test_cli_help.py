@@ -6,9 +6,9 @@ import subprocess
 import sys
 
 import pytest
-from program import holdfast
 
 import holdfast as package
+from tests.support.program import holdfast
 
 COMMANDS = [
     [], ["demo"], ["dev"], ["worker"], ["serve"], ["migrate"], ["bench"], ["doctor"],
@@ -53,6 +53,6 @@ def test_a_mistyped_command_gets_a_suggestion() -> None:
 
 
 def test_help_loads_neither_the_worker_nor_extras() -> None:
-    heavy = "'holdfast.worker', 'holdfast.bench', 'uvloop', 'watchfiles', 'holdfast.store.embedded'"
+    heavy = "'holdfast.worker', 'holdfast.bench', 'uvloop', 'watchfiles', 'holdfast.store.dev.embedded'"
     code = f"import sys, holdfast.cli.app; print([m for m in ({heavy}) if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from program import as_json, holdfast, ran
 
 from holdfast import Holdfast, LimitInfo, UsageError
 from holdfast.cli import options
+from tests.support.program import as_json, holdfast, ran
 
 Sql = Callable[..., list[tuple[Any, ...]]]
 

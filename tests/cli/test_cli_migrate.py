@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from program import as_json, holdfast
+
+from tests.support.program import as_json, holdfast
 
 Sql = Callable[..., list[tuple[Any, ...]]]
 

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from program import as_json, holdfast
 
 from holdfast import Holdfast
+from tests.support.program import as_json, holdfast
 
 Sql = Callable[..., list[tuple[Any, ...]]]
 

@@ -9,9 +9,9 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from program import as_json, holdfast, ran
 
 from holdfast import Cron, Holdfast
+from tests.support.program import as_json, holdfast, ran
 
 Sql = Callable[..., list[tuple[Any, ...]]]
 
@@ -24,7 +24,7 @@ def nightly(hf: Holdfast, sql: Sql) -> str:
     async def report(kind: str) -> None: ...
 
     report.using(tenant="acme").schedule("nightly", Cron("0 3 * * *", "Europe/Berlin", "all"), "full")
-    hf.sync_pool.run(hf.calls.register_schedules(hf.timetable.values()))
+    hf.sync_pool.run(hf.calls.schedules.register(hf.timetable.values()))
     sql("select register_worker('w', 'h', 1, '1', '{default}', 1, %s::jsonb)", [json.dumps(hf.registered())])
     sql("update schedules set next_at = '2030-06-01 01:00+00', last_at = '2030-05-31 01:00+00'")
     return "nightly"

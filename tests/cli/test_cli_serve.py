@@ -11,10 +11,10 @@ from pathlib import Path
 
 import httpx
 import pytest
-from conftest import wait_until
-from program import ran, started
 
 from holdfast import Holdfast
+from tests.conftest import wait_until
+from tests.support.program import ran, started
 
 APP = """
 from holdfast import Holdfast

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import wait_until
-from pace import slower
-from program import as_json, holdfast, started
+
+from tests.conftest import wait_until
+from tests.support.pace import slower
+from tests.support.program import as_json, holdfast, started
 
 Sql = Callable[..., list[tuple[Any, ...]]]
 

@@ -7,14 +7,14 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import flow
 import pytest
-from flow import Sql
-from program import ran
 
 from holdfast.cli import tick, worker
 from holdfast.model.tick import Tick
 from holdfast.settings import Settings
+from tests.support import flow
+from tests.support.flow import Sql
+from tests.support.program import ran
 
 APP = """
 import os

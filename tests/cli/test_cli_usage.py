@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import re
 
-import flow
 import pytest
-from flow import Sql
-from program import as_json, holdfast
 
 from holdfast import Fail, Holdfast
+from tests.support import flow
+from tests.support.flow import Sql
+from tests.support.program import as_json, holdfast
 
 
 @pytest.fixture

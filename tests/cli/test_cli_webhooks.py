@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 from cryptography.fernet import Fernet
-from program import as_json, holdfast, started
 
 from holdfast import DeliveryInfo, Endpoint, Event, Holdfast
 from holdfast.cli import render
+from tests.support.program import as_json, holdfast, started
 
 Sql = Callable[..., list[tuple[Any, ...]]]
 UNKNOWN = "018f2c5e-7d1a-7c3b-9f00-2a4b6c8d0e1f"

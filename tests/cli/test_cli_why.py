@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import wait_until
-from program import as_json, holdfast, ran, started
 
 from holdfast import Holdfast, Reason, UsageError, Why
+from tests.conftest import wait_until
+from tests.support.program import as_json, holdfast, ran, started
 
 Sql = Callable[..., list[tuple[Any, ...]]]
 UNKNOWN = "018f2c5e-7d1a-7c3b-9f00-2a4b6c8d0e1f"

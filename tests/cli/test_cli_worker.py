@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import wait_until
-from program import as_json, holdfast, ran, started
+
+from tests.conftest import wait_until
+from tests.support.program import as_json, holdfast, ran, started
 
 Sql = Callable[..., list[tuple[Any, ...]]]
 

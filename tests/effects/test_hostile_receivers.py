@@ -14,8 +14,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from pace import slower
-from receivers import (
+
+from holdfast.effects.address import Address, refusal
+from holdfast.effects.resolve import Lookup
+from holdfast.effects.send import MOST_BODY, MOST_HEADERS, Answer, DeliveryError, Sender
+from tests.support.pace import slower
+from tests.support.receivers import (
     INSIDE,
     NAME,
     OK,
@@ -29,10 +33,6 @@ from receivers import (
     respond_with,
     rule,
 )
-
-from holdfast.effects.address import Address, refusal
-from holdfast.effects.resolve import Lookup
-from holdfast.effects.send import MOST_BODY, MOST_HEADERS, Answer, DeliveryError, Sender
 
 HEAD = b"HTTP/1.1 200 OK\r\n"
 GIGABYTE = b"Content-Length: 1000000000\r\n\r\n"

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from hooked import HUSH, ORDER, add, delivering, ended, quick_fixture, respond_with, sent, tried  # noqa: F401 - a fixture
-from receiver import receiving
-from running import until
 
 from holdfast import Holdfast
 from holdfast.effects import verify
 from holdfast.effects.seal import new_key
+from tests.support.hooked import HUSH, ORDER, add, delivering, ended, quick_fixture, respond_with, sent, tried  # noqa: F401 - a fixture
+from tests.support.receiver import receiving
+from tests.support.running import until
 
 
 async def test_secrets_are_sealed_with_the_key_that_is_set(dsn: str, sql: Any) -> None:

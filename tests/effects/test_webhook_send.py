@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 import uvloop
-from receivers import INSIDE, NAME, OK, PUBLIC, certificate, receiving, request, respond_with, rule
 
 from holdfast import HoldfastError
 from holdfast.effects.address import Address, refusal
@@ -20,6 +19,7 @@ from holdfast.effects.send import Answer, DeliveryError, Sender
 from holdfast.effects.signature import new_secret, sign, verify
 from holdfast.model.outcome import describe
 from holdfast.settings import VERSION
+from tests.support.receivers import INSIDE, NAME, OK, PUBLIC, certificate, receiving, request, respond_with, rule
 
 
 class Zone:

@@ -11,16 +11,16 @@ from typing import Any
 import psycopg
 import pytest
 from aiohttp import web
-from hooked import HUSH, ORDER, add, delivering, ended, quick_fixture, respond_with, sent, tried  # noqa: F401 - a fixture
 from psycopg.conninfo import make_conninfo
-from receiver import receiving, verify_signature
-from running import until
 from standardwebhooks import Webhook
 
 from holdfast import DeliveryInfo, Event, Holdfast, Retry, Status
 from holdfast.effects import SignatureRefused, verify
 from holdfast.effects.deliver import LONGEST_WAIT, retry_after
 from holdfast.testing import Kit
+from tests.support.hooked import HUSH, ORDER, add, delivering, ended, quick_fixture, respond_with, sent, tried  # noqa: F401 - a fixture
+from tests.support.receiver import receiving, verify_signature
+from tests.support.running import until
 
 # -- what the receiver gets
 

@@ -12,13 +12,13 @@ from typing import Any
 
 import psycopg
 import pytest
-from conftest import wait_until
-from running import until
 from test_database_loss import CuttingProxy
-from workers import fleet
 
 from holdfast import CONTEXT, BatchInfo, Cancel, Context, Fail, Holdfast, Retry
 from holdfast.worker import Worker
+from tests.conftest import wait_until
+from tests.support.running import until
+from tests.support.workers import fleet
 
 Sql = Callable[..., list[tuple[Any, ...]]]
 QUICK = {"lease": 2.0, "renew": 0.3, "upkeep": 0.2, "poll": 0.1}

@@ -9,11 +9,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-import flow
-from flow import Sql
-from running import until, working
-
 from holdfast import Breaker, Holdfast, Limit, Retry
+from tests.support import flow
+from tests.support.flow import Sql
+from tests.support.running import until, working
 
 PAUSE = 0.5
 

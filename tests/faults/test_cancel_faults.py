@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import wait_until
-from workers import fleet, worker
 
 from holdfast import Holdfast, Retry, Status
+from tests.conftest import wait_until
+from tests.support.workers import fleet, worker
 
 Sql = Callable[..., list[tuple[Any, ...]]]
 QUICK = {"lease": 2.0, "renew": 0.3, "upkeep": 0.2, "poll": 0.1, "app": "ledger"}

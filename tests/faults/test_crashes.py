@@ -9,17 +9,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from conftest import wait_until
-from workers import worker
-
 from holdfast import Holdfast, Retry, Status
+from tests.conftest import wait_until
+from tests.support.workers import worker
 
 Sql = Callable[..., list[tuple[Any, ...]]]
 QUICK = {"lease": 2.0, "renew": 0.3, "upkeep": 0.2, "poll": 0.1}
 
 
 def tasks(hf: Holdfast) -> dict[str, Any]:
-    """Return the client's side of tests/apps/recorder.py."""
+    """Return the client's side of tests/support/apps/recorder.py."""
 
     async def record(n: int) -> None: ...
     async def slow(seconds: float) -> None: ...

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import wait_until
-from workers import Process, worker
+
+from tests.conftest import wait_until
+from tests.support.workers import Process, worker
 
 Sql = Callable[..., list[tuple[Any, ...]]]
 LONG = os.environ.get("HOLDFAST_TEST_LONG") == "1"

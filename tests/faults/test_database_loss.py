@@ -16,15 +16,15 @@ from typing import Any
 
 import psycopg
 import pytest
-from conftest import wait_until
-from running import until, working
-from workers import worker
 
 from holdfast import DatabaseUnavailable, Holdfast, Retry
 from holdfast.store.calls import Calls
-from holdfast.store.embedded import EmbeddedPostgres
-from holdfast.store.session import Session
+from holdfast.store.dev.embedded import EmbeddedPostgres
+from holdfast.store.wire.session import Session
 from holdfast.worker import Worker
+from tests.conftest import wait_until
+from tests.support.running import until, working
+from tests.support.workers import worker
 
 QUICK = {"lease": 3.0, "renew": 0.5, "upkeep": 0.2, "poll": 0.1}
 
@@ -462,12 +462,12 @@ async def test_a_workers_call_without_a_response_fails_at_its_deadline(proxied: 
     through, proxy = proxied
     settings = through.settings.with_(call_timeout=0.5, connect_timeout=1.0)
     session, calls = Session(settings, "test"), Calls(settings.schema)
-    await session.run(calls.prune())
+    await session.run(calls.workers.prune())
     proxy.stalled.set()
     began = time.monotonic()
     with pytest.raises(DatabaseUnavailable):
-        await session.run(calls.prune())
+        await session.run(calls.workers.prune())
     assert time.monotonic() - began < 5
     proxy.stalled.clear()
-    await session.run(calls.prune())
+    await session.run(calls.workers.prune())
     await session.close()

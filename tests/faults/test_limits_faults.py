@@ -9,14 +9,14 @@ import time
 from collections import Counter
 from pathlib import Path
 
-import flow
 import psycopg
 import pytest
-from conftest import wait_until
-from flow import Sql
-from workers import Fleet, fleet
 
-from holdfast.bench.checks import Interval, most_at_once
+from bench.checks import Interval, most_at_once
+from tests.conftest import wait_until
+from tests.support import flow
+from tests.support.flow import Sql
+from tests.support.workers import Fleet, fleet
 
 LONG = os.environ.get("HOLDFAST_TEST_LONG") == "1"
 SECONDS = 30 if LONG else 8

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import wait_until
-from workers import Process
 
 from holdfast import Holdfast
+from tests.conftest import wait_until
+from tests.support.workers import Process
 
 SERVED = {"queues": "default,outbox", "poll": 0.1, "upkeep": 0.1, "child_processes": 2}
 CHANNELS = ["on_loop", "in_thread", "in_process"]

@@ -8,11 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from conftest import wait_until
-from workers import APPS, worker
-
 from holdfast import Status
 from holdfast.settings import Settings
+from tests.conftest import wait_until
+from tests.support.workers import APPS, worker
 
 sys.path.append(str(APPS))
 import poison

@@ -15,13 +15,13 @@ from typing import Any
 
 import psycopg
 import pytest
-from conftest import wait_until
-from ledger_receiver import Arrival, Receiver, receiver
-from mutants import Sql, mutant
-from workers import Fleet, fleet, worker
 
 from holdfast import Holdfast, Retry
-from holdfast.store.embedded import EmbeddedPostgres
+from holdfast.store.dev.embedded import EmbeddedPostgres
+from tests.conftest import wait_until
+from tests.support.ledger_receiver import Arrival, Receiver, receiver
+from tests.support.mutants import Sql, mutant
+from tests.support.workers import Fleet, fleet, worker
 
 LONG = os.environ.get("HOLDFAST_TEST_LONG") == "1"
 JOBS = 5000 if LONG else 400
@@ -32,10 +32,10 @@ QUICK = {"lease": 2.0, "renew": 0.3, "upkeep": 0.2, "poll": 0.1, "app": "sending
 TENANTS = [None, "acme", "a/b", "50%"]
 DUPLICATES = """
 SELECT idempotency_key, COUNT(*)
-FROM channel_outbox
+FROM outbox
 GROUP BY idempotency_key
 HAVING COUNT(*) > 1;
-"""  # as it stands in document 003
+"""
 TABLES = "create table public.rows (n int not null); create table public.streams (stream text primary key, last int)"
 Query = Callable[..., list[tuple[Any, ...]]]
 
@@ -62,7 +62,7 @@ def find(sql: Query, arrivals: list[Arrival], jobs: int) -> Found:
     return Found(
         jobs,
         sql("select id, status::text, last_error from jobs where status <> 'succeeded'"),
-        sql("select idempotency_key, status from channel_outbox"),
+        sql("select idempotency_key, status from outbox"),
         sql(DUPLICATES),
         [n for (n,) in sql("select n from public.rows")],
         arrivals,
@@ -294,7 +294,7 @@ def test_a_reclaimed_job_that_emits_again_gets_the_first_id_and_nothing_is_sent_
         with worker(dsn, tmp_path, **QUICK) as second:
             wait_until(lambda: sql("select 1 from jobs where id = %s and status = 'succeeded'", [job]))
             assert second.stop() == 0
-        ((id_, key),) = sql("select id::text, idempotency_key from channel_outbox")
+        ((id_, key),) = sql("select id::text, idempotency_key from outbox")
         assert second.notes("emitted") == [["emitted", "1", id_, "False"], ["emitted", "2", id_, "True"]]
         assert [(each.key, each.maybe_sent) for each in at.arrivals] == [(key, False)] == [("blind//order-7", False)]
         assert sql(DUPLICATES) == []
@@ -308,7 +308,7 @@ def test_messages_of_a_killed_jobs_transaction_were_never_there(
         with worker(dsn, tmp_path, **QUICK) as first:
             wait_until(lambda: first.notes("emitted"))
             first.kill()
-        assert sql("select * from channel_outbox") == []
+        assert sql("select * from outbox") == []
         with worker(dsn, tmp_path, **QUICK) as second:
             wait_until(lambda: sql("select 1 from outbox where status = 'delivered'"))
             assert second.stop() == 0

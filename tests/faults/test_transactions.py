@@ -11,11 +11,11 @@ from typing import Any
 
 import psycopg
 import pytest
-from conftest import wait_until
-from mutants import NO_TOKEN, Sql, mutant
-from workers import fleet, worker
 
 from holdfast import Holdfast, Retry
+from tests.conftest import wait_until
+from tests.support.mutants import NO_TOKEN, Sql, mutant
+from tests.support.workers import fleet, worker
 
 QUICK = {"lease": 2.0, "renew": 0.3, "upkeep": 0.2, "poll": 0.1, "app": "ledger"}
 JOBS = 500
@@ -89,8 +89,8 @@ def test_the_check_goes_red_for_rows_written_beside_the_transaction(
 
 # -- a worker that freezes inside its transaction and comes back
 
-RETURNS_REFUSALS = "        return query\n            (select unnest(p_ids)"
-SILENT = {"finish": [(RETURNS_REFUSALS, f"        return;\n{RETURNS_REFUSALS}")]}
+RETURNS_REFUSALS = "return query (select unnest(p_ids)"
+SILENT = {"finish": [(RETURNS_REFUSALS, f"return; {RETURNS_REFUSALS}")]}
 
 
 @contextmanager

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from aiohttp import web
-from receiver import receiving
-from running import until
-from workers import fleet
 
 from holdfast import Event, Holdfast
 from holdfast.effects import verify
+from tests.support.receiver import receiving
+from tests.support.running import until
+from tests.support.workers import fleet
 
 EVENTS = 400
 

@@ -7,13 +7,11 @@ import uuid
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import django_site
 import pytest
 from django.conf import settings
 from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext, override_settings
 from django.utils import timezone
-from shop_site import FRAMEWORK, Sql, finished, shop_fixture, working  # noqa: F401 - fixture
 
 from holdfast.django import HoldfastBackend
 from holdfast.django.framework import (
@@ -22,6 +20,8 @@ from holdfast.django.framework import (
     TaskResultStatus,
     task_backends,
 )
+from tests.support import django_site
+from tests.support.shop_site import FRAMEWORK, Sql, finished, shop_fixture, working  # noqa: F401 - fixture
 
 tasks_exceptions = sys.modules[f"{FRAMEWORK}.exceptions"]
 InvalidTask = getattr(tasks_exceptions, "InvalidTask", None) or tasks_exceptions.InvalidTaskError

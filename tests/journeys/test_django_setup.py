@@ -9,10 +9,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import django_site
 import psycopg
 import pytest
-from conftest import DATABASE, drop_database
 from django.conf import settings
 from django.core.checks import run_checks
 from django.core.management import call_command
@@ -20,13 +18,15 @@ from django.db import connections
 from django.test.utils import override_settings
 from django.utils import timezone
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
-from shop_site import FRAMEWORK, Sql, finished, shop_fixture, working  # noqa: F401 - fixture
 
 from holdfast import ConfigurationError, Holdfast, Retry
 from holdfast.django import app, framework
+from tests.conftest import DATABASE, drop_database
+from tests.support import django_site
+from tests.support.shop_site import FRAMEWORK, Sql, finished, shop_fixture, working  # noqa: F401 - fixture
 
 ROOT = Path(__file__).parent.parent.parent
-PATH = os.pathsep.join([str(ROOT / "tests"), str(ROOT / "src")])
+PATH = os.pathsep.join([str(ROOT / "tests/support/apps"), str(ROOT / "src")])
 SQLITE = {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}
 
 

@@ -11,14 +11,11 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import django_site
 import pytest
-from conftest import wait_until
 from django.conf import settings
 from django.db import connections
 from django.test.utils import override_settings
 from django.utils import timezone
-from shop_site import FRAMEWORK, Sql, finished, shop_fixture, working  # noqa: F401 - fixture
 
 from holdfast import Retry, Status
 from holdfast.django import HoldfastBackend, app
@@ -30,6 +27,9 @@ from holdfast.django.framework import (
     task_finished,
     task_started,
 )
+from tests.conftest import wait_until
+from tests.support import django_site
+from tests.support.shop_site import FRAMEWORK, Sql, finished, shop_fixture, working  # noqa: F401 - fixture
 
 
 def test_a_worker_runs_sync_and_async_tasks_and_their_results_are_read_back(shop: Any) -> None:

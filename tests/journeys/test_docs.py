@@ -10,10 +10,10 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
-from conftest import wait_until
 
 from holdfast import Holdfast, Status
 from holdfast.settings import Settings
+from tests.conftest import wait_until
 
 ROOT = Path(__file__).parent.parent.parent
 PAGES = [

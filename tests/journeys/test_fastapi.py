@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import wait_until
+
+from tests.conftest import wait_until
 
 Sql = Callable[..., list[tuple[Any, ...]]]
 ROOT = Path(__file__).parent.parent.parent

@@ -7,7 +7,8 @@ import subprocess
 import sys
 
 import pytest
-from pace import slower
+
+from tests.support.pace import slower
 
 IMPORT = "import time; t = time.process_time(); import holdfast; print(time.process_time() - t)"
 WORKER = """

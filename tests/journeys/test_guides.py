@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from running import ended, until, waiting, working
 
 from holdfast import Event, Holdfast, InvalidPayload, Status
 from holdfast.effects.signature import sign
+from tests.support.running import ended, until, waiting, working
 
 GUIDES = Path(__file__).parent.parent.parent / "docs/guides"
 PAGES = ("tasks.md", "batches.md", "limits.md", "outbox.md", "webhooks.md", "sinks.md", "observe.md")

@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import django_site
 import pytest
 from asgiref.sync import sync_to_async
 from psycopg.conninfo import conninfo_to_dict
+
+from tests.support import django_site
 
 Sql = Callable[..., list[tuple[Any, ...]]]
 GUIDE = Path(__file__).parent.parent.parent / "docs/guides/transactions.md"

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import psycopg
 import pytest
-import sql_core as core
-from sql_core import Sql
 
-from holdfast.store.embedded import EmbeddedPostgres
+from holdfast.store.dev.embedded import EmbeddedPostgres
+from tests.support import sql_core as core
+from tests.support.sql_core import Sql
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "sql.md"
 PSQL = """

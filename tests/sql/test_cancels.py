@@ -14,12 +14,13 @@ from typing import Any, NamedTuple
 
 import psycopg
 import pytest
-import sql_core as core
-from conftest import wait_until
-from mutants import mutant
-from sql_clock import Clock, clock_fixture, each_clock_fixture  # noqa: F401 - fixtures
-from sql_core import Claimed, Sql
-from sql_hammer import Work, hammer, rounds
+
+from tests.conftest import wait_until
+from tests.support import sql_core as core
+from tests.support.mutants import mutant
+from tests.support.sql_clock import Clock, clock_fixture, each_clock_fixture  # noqa: F401 - fixtures
+from tests.support.sql_core import Claimed, Sql
+from tests.support.sql_hammer import Work, hammer, rounds
 
 STRANDED = "select l.id, l.token, c.expires_at from live l left join claims c using (token) order by 1 limit 5"
 OUT_OF_REACH = {"kind": "fixed", "delay": 60}

@@ -8,16 +8,16 @@ import uuid
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import flow
 import psycopg
 import pytest
-import sql_core as core
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from sql_clock import Clock, clock_fixture  # noqa: F401 - fixture
-from sql_core import Sql
 
 from holdfast import Holdfast
+from tests.support import flow
+from tests.support import sql_core as core
+from tests.support.sql_clock import Clock, clock_fixture  # noqa: F401 - fixture
+from tests.support.sql_core import Sql
 
 # -- order
 

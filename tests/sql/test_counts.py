@@ -8,8 +8,9 @@ from typing import Any
 
 import psycopg
 import pytest
-import sql_core as core
-from sql_core import Sql
+
+from tests.support import sql_core as core
+from tests.support.sql_core import Sql
 
 WIDE = "json_build_object('x', repeat('x', 1700))"  # two such jobs fill a page of live
 

@@ -10,12 +10,12 @@ from typing import Any
 
 import psycopg
 import pytest
-import sql_core as core
-from conftest import wait_until
-from sql_clock import Clock, clock_fixture  # noqa: F401 - fixture
-from sql_core import Sql
 
 from holdfast.model.payload import dedupe_key
+from tests.conftest import wait_until
+from tests.support import sql_core as core
+from tests.support.sql_clock import Clock, clock_fixture  # noqa: F401 - fixture
+from tests.support.sql_core import Sql
 
 
 def keyed(sql: Sql, scope: str = "running", **options: Any) -> tuple[uuid.UUID, str]:

@@ -6,12 +6,12 @@ from typing import Any
 
 import psycopg
 import pytest
-import sql_core as core
-from sql_clock import Clock, clock_fixture  # noqa: F401 - fixture
-from sql_core import Sql
 
 from holdfast import ConfigurationError, Dedupe, DuplicateJob, Holdfast, UsageError
 from holdfast.errors import LockTimeout
+from tests.support import sql_core as core
+from tests.support.sql_clock import Clock, clock_fixture  # noqa: F401 - fixture
+from tests.support.sql_core import Sql
 
 
 @pytest.fixture

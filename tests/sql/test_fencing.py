@@ -13,10 +13,11 @@ from typing import Any
 
 import psycopg
 import pytest
-import sql_core as core
-from mutants import NO_TOKEN, mutant
-from sql_clock import Clock, clock_fixture  # noqa: F401 - fixture
-from sql_core import Claimed, Sql
+
+from tests.support import sql_core as core
+from tests.support.mutants import NO_TOKEN, mutant
+from tests.support.sql_clock import Clock, clock_fixture  # noqa: F401 - fixture
+from tests.support.sql_core import Claimed, Sql
 
 
 def outcome(sql: Sql, job: Claimed, **word: Any) -> bool:

@@ -6,11 +6,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import flow
 import psycopg
 import pytest
 from psycopg.errors import CheckViolation, InvalidParameterValue
-from sql_core import Sql
+
+from tests.support import flow
+from tests.support.sql_core import Sql
 
 
 def look(sql: Sql, *, limit: int = 10, free: int = 10) -> tuple[list[Any], dict[str, Any]]:

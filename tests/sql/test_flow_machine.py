@@ -18,12 +18,8 @@ from collections.abc import Callable, Iterable
 from datetime import timedelta
 from typing import Any
 
-import flow
 import psycopg
 import pytest
-import sql_core as core
-import sql_flow_model as draw
-from flow import Taken
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -34,8 +30,13 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from sql_clock import Clock, clock_fixture, each_clock_fixture  # noqa: F401 - fixtures
-from sql_flow_model import BAD, GOOD, IMPLICIT, NEITHER, VERDICTS, Ended, Job, Key
+
+from tests.support import flow
+from tests.support import sql_core as core
+from tests.support import sql_flow_model as draw
+from tests.support.flow import Taken
+from tests.support.sql_clock import Clock, clock_fixture, each_clock_fixture  # noqa: F401 - fixtures
+from tests.support.sql_flow_model import BAD, GOOD, IMPLICIT, NEITHER, VERDICTS, Ended, Job, Key
 
 TABLES = ("live", "later", "dead", "history", "claims", "workers", "sleepers", "tasks", "leader", "limits",
           "limit_settings", "limit_rules", "lanes", "flows", "rings", "arrivals", "releases", "folds", "reopenings",

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import psycopg
 import pytest
-import sql_core as core
 from hypothesis import Phase
-from mutants import mutant
-from sql_clock import STOPPED, Clock
 from test_flow_machine import explore
+
+from tests.support import sql_core as core
+from tests.support.mutants import mutant
+from tests.support.sql_clock import STOPPED, Clock
 
 # Each breaks one promise, and the machine must notice.
 MUTANTS = {

@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 from typing import Any
 
-import sql_core as core
-from running import ended, until, working
-
 from holdfast import Holdfast
 from holdfast.worker import Worker
+from tests.support import sql_core as core
+from tests.support.running import ended, until, working
 
 
 def test_rows_in_the_default_partition_move_when_their_day_gets_a_partition(hf: Holdfast, sql: Any) -> None:
@@ -98,7 +97,7 @@ def test_listing_the_newest_jobs_reads_no_more_than_it_shows(hf: Holdfast, sql: 
         select uuid7(), 'succeeded', 2, 1, 5, now(), now(), now(), 'default', 't', '{}' from generate_series(1, 20000)
     """)
     sql("analyze history")
-    call = hf.calls.list_jobs(_everything(), limit=20)
+    call = hf.calls.jobs.select(_everything(), limit=20)
     plan = "\n".join(row[0] for row in sql("explain (analyze, costs off, timing off) " + call.sql, call.params))
     assert "Merge Append" in plan, plan
     assert not re.search("Seq Scan on (live|later|dead|history)", plan), plan  # those that are empty here may be read
@@ -106,6 +105,6 @@ def test_listing_the_newest_jobs_reads_no_more_than_it_shows(hf: Holdfast, sql: 
 
 
 def _everything() -> Any:
-    from holdfast.store.values import Filter
+    from holdfast.store.jobs import Filter
 
     return Filter()

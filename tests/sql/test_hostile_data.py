@@ -12,15 +12,15 @@ from typing import Any
 
 import psycopg
 import pytest
-import sql_core as core
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from sql_core import Sql
 
 from holdfast import Holdfast, InvalidPayload, Retry, UsageError
 from holdfast.store.calls import Calls
-from holdfast.store.session import Session
+from holdfast.store.wire.session import Session
 from holdfast.worker.cursor import Cursor
+from tests.support import sql_core as core
+from tests.support.sql_core import Sql
 
 texts = st.text(st.characters(codec="utf-8"), max_size=30)
 values = st.recursive(
@@ -47,7 +47,7 @@ def same(one: Any, other: Any) -> bool:
 
 def claimed_payload(hf: Holdfast, sql: Sql) -> tuple[str, str]:
     """Return the id and payload of the next job, as a worker gets them."""
-    call = Calls("holdfast").claim("w", ["default"], 1, 60, None, False, 1)
+    call = Calls("holdfast").jobs.claim("w", ["default"], 1, 60, None, False, 1)
     ((id_, _, _, payload, *_),) = sql(call.sql, call.params)
     return id_, payload
 
@@ -199,7 +199,7 @@ def test_a_time_that_python_cannot_read_stops_no_worker_and_no_list(
     except psycopg.errors.InvalidParameterValue:
         return
     other = core.put(each_sql)
-    call = Calls("holdfast").claim("w", ["default"], 10, 60, None, False, 10)
+    call = Calls("holdfast").jobs.claim("w", ["default"], 10, 60, None, False, 10)
     jobs = call.read(each_sql(call.sql, call.params)).jobs
     assert str(other) in [job.id for job in jobs]
     cursor = Cursor()
@@ -236,11 +236,11 @@ async def test_a_worker_reads_positions_whatever_the_databases_date_style(hf: Ho
     session = Session(hf.settings, "test")
     try:
         cursor = Cursor()
-        first = await session.run(hf.calls.claim("w", ["default"], 2, 60, cursor.hint(0.0), False, 2))
+        first = await session.run(hf.calls.jobs.claim("w", ["default"], 2, 60, cursor.hint(0.0), False, 2))
         cursor.learn(first.jobs, enough=True, began=0.0, now=0.0)
         hint = cursor.hint(0.1)
         assert hint is not None and str(ids[1]) in hint
-        rest = await session.run(hf.calls.claim("w", ["default"], 2, 60, hint, False, 2))
+        rest = await session.run(hf.calls.jobs.claim("w", ["default"], 2, 60, hint, False, 2))
         assert [job.id for job in (*first.jobs, *rest.jobs)] == [str(id_) for id_ in ids]
     finally:
         await session.close()

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import flow
 import pytest
-import sql_core as core
-from flow import Sql
+
+from tests.support import flow
+from tests.support import sql_core as core
+from tests.support.flow import Sql
 
 RATE = {"rate": 1e6, "per": 1, "burst": 1e6}
 CLAIM = "select id, token from claim('w', '{default}', 50, '1 minute', null, false, 50)"

@@ -6,8 +6,9 @@ import json
 from datetime import timedelta
 
 import pytest
-from sql_clock import Clock, clock_fixture  # noqa: F401 - a fixture
-from sql_core import Sql
+
+from tests.support.sql_clock import Clock, clock_fixture  # noqa: F401 - a fixture
+from tests.support.sql_core import Sql
 
 COLUMNS = {
     "worker_id", "tick_started_at", "tick_duration_ms", "jobs_claimed", "jobs_processed", "jobs_succeeded",

@@ -11,16 +11,16 @@ from typing import Any
 
 import psycopg
 import pytest
-import sql_core as core
-import sql_flow as flow
-from conftest import wait_until
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from psycopg.errors import InvalidParameterValue
-from sql_core import Sql
 
 from holdfast import Breaker, Holdfast, Limit, UsageError
 from holdfast.model.limit import lane
+from tests.conftest import wait_until
+from tests.support import sql_core as core
+from tests.support import sql_flow as flow
+from tests.support.sql_core import Sql
 
 WHERE = (
     "select * from (select id, 'live' as place, keys, lane from live "
@@ -232,11 +232,13 @@ def test_slots_of_a_schedule_are_under_its_limits(hf: Holdfast, sql: Sql) -> Non
     def handler(domain: str) -> None: ...
 
     handler.using(tenant="acme").schedule("s", "* * * * *", "a")
-    hf.sync_pool.run(hf.calls.register_schedules(hf.timetable.values()))
+    hf.sync_pool.run(hf.calls.schedules.register(hf.timetable.values()))
     hf.schedules.run("s")
     sql("update schedules set next_at = clock() - interval '1 hour'")
     (due,) = sql("select name, cron, zone, next_at from schedules")
-    sql("select fire_schedule(%s, %s, %s, %s, array[%s], clock())", [*due, due[3]])
+    names = ("name", "cron", "zone", "next_at", "slots", "then")
+    fire = dict(zip(names, [*due[:3], str(due[3]), [str(due[3])], None], strict=True))
+    sql("select fire_schedules(%s)", [json.dumps([fire])])
     assert found(sql) == [("live", *of("acme", "d:a:acme"))] * 2
 
 
@@ -339,7 +341,7 @@ def listening(dsn: str, sql: Sql) -> Iterator[Any]:
 
 def test_workers_are_notified_by_name(sql: Sql, dsn: str) -> None:
     with listening(dsn, sql) as payloads:
-        sql("select tell_workers('limits')")
+        sql("select touch_limit('k')")
         assert payloads() == ["w1 limits", "w2 limits"]
 
 

@@ -6,9 +6,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import flow
 import pytest
-import sql_core as core
+
+from tests.support import flow
+from tests.support import sql_core as core
 
 Sql = Callable[..., list[tuple[Any, ...]]]
 

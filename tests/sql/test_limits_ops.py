@@ -8,14 +8,14 @@ import threading
 from typing import Any
 
 import pytest
-import sql_core as core
-import sql_flow as flow
 from psycopg.errors import InvalidParameterValue, LockNotAvailable
-from sql_clock import Clock, clock_fixture  # noqa: F401 - fixture
-from sql_core import Sql
 from test_plans import rows_read
 
 from holdfast import Holdfast, UsageError
+from tests.support import sql_core as core
+from tests.support import sql_flow as flow
+from tests.support.sql_clock import Clock, clock_fixture  # noqa: F401 - fixture
+from tests.support.sql_core import Sql
 
 
 def in_force(sql: Sql, key: str) -> dict[str, Any]:
@@ -196,7 +196,7 @@ def test_a_pause_that_ends_while_jobs_run_leaves_no_row_when_they_have_ended(eac
     assert core.finish(each_sql, job) == []
     flow.fold(each_sql)
     assert core.count(each_sql, "limits") == 0
-    assert each_sql("select * from reconcile_limits()") == []
+    assert each_sql("select * from limit_drift()") == []
 
 
 def test_a_pause_for_a_time_ends_by_itself(sql: Sql, clock: Clock) -> None:
@@ -260,7 +260,7 @@ def test_a_breaker_that_is_taken_away_while_it_is_open_holds_nothing_back(each_s
         "select pause('k')",
         "select resume('k')",
         "select reset_breaker('k')",
-        "select reconcile_limits(true)",
+        "select reconcile_limits()",
     ],
 )
 def test_every_worker_is_notified_at_once(dsn: str, sql: Sql, statement: str) -> None:
@@ -281,7 +281,7 @@ def test_no_notification_is_sent_when_nothing_has_changed(dsn: str, sql: Sql) ->
     flow.serve(sql, "w1")
     with core.session(dsn) as conn:
         conn.execute("listen holdfast_wake")
-        for statement in ("clear_limit('k')", "resume('k')", "reset_breaker('k')", "reconcile_limits(true)"):
+        for statement in ("clear_limit('k')", "resume('k')", "reset_breaker('k')", "reconcile_limits()"):
             sql(f"select {statement}")
         sql("select pg_notify('holdfast_wake', 'the end')")
         assert [notice.payload for notice in conn.notifies(timeout=10, stop_after=1)] == ["the end"]
@@ -319,22 +319,21 @@ def test_a_breaker_is_open_then_half_open_and_null_where_there_is_none(sql: Sql,
     assert flow.use(sql, "other")["breaker"] is None
 
 
-def test_sources_has_the_fields_of_document_001(sql: Sql, clock: Clock) -> None:
+def test_the_view_of_limits_shows_the_health_of_a_key(sql: Sql, clock: Clock) -> None:
     flow.change(sql, "source:ebay", rate=30, per=30, breaker_after=5)
-    flow.change(sql, "tenant:acme", weight=2)
     flow.fold(sql)
-    sql("update limits set failure_streak = 6, last_success_at = clock() - interval '1 h', last_failure_at = clock(), "
-        "open_until = clock() + interval '5 minutes'")  # fmt: skip
-    columns = "name, enabled, failure_streak, last_success_at, last_failure_at, paused_until, rate_limit_per_minute"
-    ((*row, until, rate),) = sql(f"select {columns} from sources")
-    assert row[:3] == ["source:ebay", True, 6]
-    assert ((until - clock.now).total_seconds(), rate) == (300, 60)
+    sql(
+        "update limits set failure_streak = 6, last_success_at = clock() - interval '1 h', last_failure_at = clock(), "
+        "open_until = clock() + interval '5 minutes'"
+    )
+    columns = "paused, failure_streak, rate / per * 60, last_success_at, last_failure_at, open_until"
+    ((*row, success, failure, until),) = sql(f"select {columns} from limit_use")
+    assert row == [False, 6, 60]
+    assert ((clock.now - success).total_seconds(), failure) == (3600, clock.now)
+    assert (until - clock.now).total_seconds() == 300
     sql("select pause('source:ebay', p_for => '10 minutes')")
-    ((enabled, until),) = sql("select enabled, paused_until from sources")
-    assert (enabled, (until - clock.now).total_seconds()) == (False, 600)
-    names = sql("select column_name from information_schema.columns "
-                "where table_schema = 'holdfast' and table_name = 'sources' order by ordinal_position")  # fmt: skip
-    assert [name for (name,) in names] == columns.split(", ")
+    ((paused, until),) = sql("select paused, paused_until from limit_use")
+    assert (paused, (until - clock.now).total_seconds()) == (True, 600)
 
 
 def test_tenant_shares_returns_each_tenants_part_of_what_runs(sql: Sql) -> None:
@@ -370,7 +369,7 @@ def test_counts_that_are_true_are_no_drift(each_sql: Sql) -> None:
     flow.hold(each_sql, "a", "b", tenant="acme")
     flow.end(each_sql, flow.hold(each_sql, "a"))
     flow.wait(each_sql, "a")
-    assert each_sql("select * from reconcile_limits()") == []
+    assert each_sql("select * from limit_drift()") == []
     assert each_sql("select key, running from limits order by 1") == [("a", 2), ("b", 1)]
 
 
@@ -378,7 +377,7 @@ def test_implicit_keys_that_a_claim_has_counted_are_true_too(sql: Sql) -> None:
     id_ = flow.hold(sql, "a")
     sql("update live set held = '{queue:default,a}' where id = %s", [id_])
     sql("insert into limits (key, kind, running) values ('queue:default', 'queue', 1)")
-    assert sql("select * from reconcile_limits()") == []
+    assert sql("select * from limit_drift()") == []
 
 
 def test_drift_is_reported_and_with_repair_set_right(each_sql: Sql) -> None:
@@ -392,11 +391,11 @@ def test_drift_is_reported_and_with_repair_set_right(each_sql: Sql) -> None:
     each_sql("delete from limits where key = 'lost:1'")
     drift = [("high", 5, 1), ("lost:1", 0, 1), ("low", 0, 1), ("owed", 1, 0)]
     assert each_sql("select * from limit_drift()") == drift
-    assert each_sql("select * from reconcile_limits() order by 1") == drift, "looking changes nothing"
-    assert each_sql("select * from reconcile_limits(true) order by 1") == drift
-    assert each_sql("select * from reconcile_limits()") == []
+    assert each_sql("select * from limit_drift() order by 1") == drift, "looking changes nothing"
+    assert each_sql("select * from reconcile_limits() order by 1") == drift
+    assert each_sql("select * from limit_drift()") == []
     flow.fold(each_sql)
-    assert each_sql("select * from reconcile_limits()") == []
+    assert each_sql("select * from limit_drift()") == []
     running = dict(each_sql("select key, running from limits"))
     assert running == {"high": 1, "lost:1": 1, "low": 1, "owed": 0}
     assert in_force(each_sql, "lost:1") == {"concurrency": 3}
@@ -409,23 +408,23 @@ def test_a_repair_does_not_overwrite_what_a_claim_is_about_to_commit(dsn: str, s
     with core.session(dsn, autocommit=False) as claiming:
         core.claim_one(core.runner(claiming))
         sql("set lock_timeout = '1s'")
-        assert sql("select * from reconcile_limits(true)") == [("k", 5, 1)], "it waits for no claim"
+        assert sql("select * from reconcile_limits()") == [("k", 5, 1)], "it waits for no claim"
         claiming.commit()
-    assert sql("select * from reconcile_limits()") == []
+    assert sql("select * from limit_drift()") == []
     flow.fold(sql)
     assert sql("select running from limits") == [(2,)]
-    assert sql("select * from reconcile_limits()") == []
+    assert sql("select * from limit_drift()") == []
 
 
 def test_two_repairs_at_once_do_not_repair_twice(dsn: str, sql: Sql) -> None:
     flow.hold(sql, "k")
     sql("update limits set running = 5")
     with core.session(dsn, autocommit=False) as other:
-        assert core.runner(other)("select * from reconcile_limits(true)") == [("k", 5, 1)]
+        assert core.runner(other)("select * from reconcile_limits()") == [("k", 5, 1)]
         with pytest.raises(LockNotAvailable, match="another repair of limit counts is running; try again"):
-            sql("select reconcile_limits(true)")
+            sql("select reconcile_limits()")
         other.commit()
-    assert sql("select * from reconcile_limits(true)") == []
+    assert sql("select * from reconcile_limits()") == []
     flow.fold(sql)
     assert sql("select running from limits") == [(1,)]
 
@@ -434,11 +433,11 @@ def test_a_repair_counts_what_has_ended_and_was_not_taken_up(sql: Sql) -> None:
     ended, _ = flow.hold(sql, "k"), flow.hold(sql, "k")
     sql("update limits set running = 7")
     flow.end(sql, ended)
-    assert sql("select * from reconcile_limits(true)") == [("k", 6, 1)]
+    assert sql("select * from reconcile_limits()") == [("k", 6, 1)]
     assert sql("select running from limits") == [(7,)], "the next claim takes both into account"
     flow.fold(sql)
     assert sql("select running from limits") == [(1,)]
-    assert sql("select * from reconcile_limits()") == []
+    assert sql("select * from limit_drift()") == []
 
 
 def test_reconciling_reads_no_backlog(sql: Sql) -> None:
@@ -447,7 +446,7 @@ def test_reconciling_reads_no_backlog(sql: Sql) -> None:
     )
     flow.hold(sql, "k")
     before = rows_read(sql)
-    assert sql("select * from reconcile_limits(true)") == []
+    assert sql("select * from reconcile_limits()") == []
     assert sql("select tenant, running from tenant_shares") == [(None, 1)]
     read = rows_read(sql) - before
     assert read < 100, f"{read:,} rows were read to reconcile one job"

@@ -16,17 +16,17 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from functools import partial
 
-import flow
 import psycopg
 import pytest
-import sql_core as core
-from flow import Taken
-from mutants import mutant
-from sql_clock import Clock, clock_fixture  # noqa: F401 - a fixture
-from sql_core import Sql
-from sql_hammer import hammer, rounds
 
-from holdfast.bench.checks import most_in_window
+from bench.checks import most_in_window
+from tests.support import flow
+from tests.support import sql_core as core
+from tests.support.flow import Taken
+from tests.support.mutants import mutant
+from tests.support.sql_clock import Clock, clock_fixture  # noqa: F401 - a fixture
+from tests.support.sql_core import Sql
+from tests.support.sql_hammer import hammer, rounds
 
 PLACES = {"one": 1, "two": 2, "three": 3, "wide": 20, "tenant:a": 4, "task:u": 6}
 RATE, BURST = 40.0, 5  # a second

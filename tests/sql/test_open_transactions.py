@@ -17,9 +17,10 @@ from typing import Any
 
 import psycopg
 import pytest
-import sql_core as core
-from mutants import mutant
-from sql_core import Sql
+
+from tests.support import sql_core as core
+from tests.support.mutants import mutant
+from tests.support.sql_core import Sql
 
 ROLES = ("enqueue", "worker", "reader", "service", "admin")
 ONCE = {"kind": "fixed", "delay": 0}
@@ -90,7 +91,6 @@ CASES: dict[str, str] = {
     "register_limits": "select register_limits(%(new_rule)s)",
     "register_schedules": "select register_schedules(%(changed_schedules)s)",
     "next_schedules": "select next_schedules()",
-    "fire_schedule": "select fire_schedules(%(fire)s)",
     "fire_schedules": "select fire_schedules(%(fire)s)",
     "flag_schedule": "select flag_schedule('mine', 'odd')",
     "read_endpoint": "select read_endpoint(%(endpoint)s)",
@@ -115,7 +115,7 @@ CASES: dict[str, str] = {
     "set_limit, of a new key": """select set_limit('domain:new', '{"concurrency": 1}')""",
     "clear_limit": "select clear_limit('domain:known')",
     "reset_breaker": "select reset_breaker('domain:known')",
-    "reconcile_limits": "select reconcile_limits(true)",
+    "reconcile_limits": "select reconcile_limits()",
     # webhooks and the service
     "add_endpoint": "select add_endpoint(gen_random_uuid(), 'https://example.org', 'plain:s')",
     "change_endpoint": """select change_endpoint(%(endpoint)s, '{"url": "https://example.com"}')""",

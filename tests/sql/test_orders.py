@@ -10,15 +10,16 @@ import time
 import uuid
 from collections import Counter, defaultdict
 
-import flow
 import psycopg
 import pytest
-import sql_core as core
-from conftest import wait_until
-from flow import Taken
-from mutants import mutant
-from sql_core import Sql
-from sql_hammer import hammer, rounds
+
+from tests.conftest import wait_until
+from tests.support import flow
+from tests.support import sql_core as core
+from tests.support.flow import Taken
+from tests.support.mutants import mutant
+from tests.support.sql_core import Sql
+from tests.support.sql_hammer import hammer, rounds
 
 
 def put(sql: Sql, order: str = "order:a", **options: object) -> uuid.UUID:

@@ -10,15 +10,15 @@ from typing import Any
 
 import psycopg
 import pytest
-import sql_core as core
-from conftest import wait_until
 from psycopg.errors import InvalidParameterValue, SerializationFailure
-from sql_clock import Clock, clock_fixture  # noqa: F401 - fixture
-from sql_core import Sql
 
 from holdfast.model.outbox import idempotency_key
+from tests.conftest import wait_until
+from tests.support import sql_core as core
+from tests.support.sql_clock import Clock, clock_fixture  # noqa: F401 - fixture
+from tests.support.sql_core import Sql
 
-DUPLICATES = "SELECT idempotency_key, COUNT(*) FROM channel_outbox GROUP BY idempotency_key HAVING COUNT(*) > 1"
+DUPLICATES = "SELECT idempotency_key, COUNT(*) FROM outbox GROUP BY idempotency_key HAVING COUNT(*) > 1"
 DAY = 86_400
 
 
@@ -157,7 +157,7 @@ def test_channels_and_tenants_have_keys_of_their_own(sql: Sql) -> None:
         emit(sql, "/k")[0],
         emit(sql, "%2Fk")[0],
     ]
-    assert len(set(made)) == len(made) == len(set(core.firsts(sql("select idempotency_key from channel_outbox"))))
+    assert len(set(made)) == len(made) == len(set(core.firsts(sql("select idempotency_key from outbox"))))
 
 
 def test_the_idempotency_key_never_changes_its_form(sql: Sql) -> None:
@@ -371,18 +371,10 @@ def test_the_view_shows_where_a_message_stands(each_sql: Sql) -> None:
     assert (row["status"], row["attempts"], row["delivered_at"] is not None) == ("delivered", 2, True)
 
 
-def test_the_view_for_other_systems_shows_the_same(sql: Sql) -> None:
-    id_, _ = emit(sql, tenant="acme")
-    core.finish(sql, claim(sql))
-    rows = sql("select id, tenant_id, channel, idempotency_key, status, attempts, error_message, sent_at is not null "
-               "from channel_outbox")  # fmt: skip
-    assert rows == [(id_, "acme", "email", "email/acme/k", "delivered", 1, None, True)]
-
-
 def test_jobs_that_are_no_messages_are_not_in_the_outbox(sql: Sql) -> None:
     core.put(sql, "channel_of_something")
     core.put(sql, "channel:email", payload={"no": "key"})
-    assert core.count(sql, "outbox") == core.count(sql, "channel_outbox") == 0
+    assert core.count(sql, "outbox") == 0
 
 
 @pytest.mark.parametrize("tenant", [None, "acme", "a/b", "%", "%2F", "%25/", "//", "é 漢 🙂"])

@@ -10,11 +10,11 @@ from typing import Any
 
 import psycopg
 import pytest
-import sql_core as core
-from sql_clock import Clock, clock_fixture  # noqa: F401 - fixture
-from sql_core import Claimed, Sql
 
 from holdfast.store.migrate import sql_files
+from tests.support import sql_core as core
+from tests.support.sql_clock import Clock, clock_fixture  # noqa: F401 - fixture
+from tests.support.sql_core import Claimed, Sql
 
 FUNCTIONS = dict(sql_files("functions"))
 CURSOR = ("2026-01-01 00:00:00+00", "00000000-0000-7000-8000-000000000000")

@@ -7,9 +7,10 @@ from datetime import UTC, date, datetime
 from typing import Any
 
 import pytest
-import sql_core as core
-from sql_clock import Clock, clock_fixture, each_clock_fixture  # noqa: F401 - fixtures
-from sql_core import Sql
+
+from tests.support import sql_core as core
+from tests.support.sql_clock import Clock, clock_fixture, each_clock_fixture  # noqa: F401 - fixtures
+from tests.support.sql_core import Sql
 
 DAY = 86_400
 

@@ -7,14 +7,15 @@ import random
 import time
 import uuid
 
-import flow
 import pytest
-import sql_core as core
-from mutants import mutant
-from sql_clock import Clock, clock_fixture  # noqa: F401 - a fixture
-from sql_core import Sql
-from sql_hammer import rounds
 from test_limits_race import BURST, RATE, Race
+
+from tests.support import flow
+from tests.support import sql_core as core
+from tests.support.mutants import mutant
+from tests.support.sql_clock import Clock, clock_fixture  # noqa: F401 - a fixture
+from tests.support.sql_core import Sql
+from tests.support.sql_hammer import rounds
 
 DAY = 86_400
 

@@ -7,13 +7,13 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-import sql_core as core
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from sql_clock import Clock, clock_fixture, each_clock_fixture  # noqa: F401 - fixtures
-from sql_core import Sql
 
 from holdfast import Retry
+from tests.support import sql_core as core
+from tests.support.sql_clock import Clock, clock_fixture, each_clock_fixture  # noqa: F401 - fixtures
+from tests.support.sql_core import Sql
 
 MINUTE, HOUR, DAY = 60, 3600, 86_400
 

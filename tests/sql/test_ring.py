@@ -7,12 +7,12 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-import flow
 import pytest
-import sql_core as core
-import sql_flow
-from flow import Sql
-from mutants import mutant
+
+from tests.support import flow, sql_flow
+from tests.support import sql_core as core
+from tests.support.flow import Sql
+from tests.support.mutants import mutant
 
 HOUR = 3600 * 1_000_000 << 10  # as tokens count
 

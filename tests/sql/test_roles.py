@@ -8,19 +8,19 @@ from collections.abc import Callable, Iterator
 
 import psycopg
 import pytest
-import sql_core as core
 from psycopg.errors import InsufficientPrivilege
-from sql_core import Sql
 
 from holdfast import Holdfast, Limit, Retry
+from tests.support import sql_core as core
+from tests.support.sql_core import Sql
 
 Become = Callable[[str], Sql]
 TABLES = ("live", "later", "dead", "history", "claims", "workers", "dedupe", "tasks", "leader", "settings", "schedules",
           "cancels", "progress", "batches", "batch_counts", "blocks", "limits", "limit_rules", "limit_settings",
           "lanes", "flows", "rings", "arrivals", "releases", "folds", "reopenings", "throttled", "ticks",
           "usage_counts")  # fmt: skip
-VIEWS = ("jobs", "queue_depth", "stuck_jobs", "batch_progress", "limit_state", "limit_use", "sources", "tenant_shares",
-         "outbox", "channel_outbox", "worker_tick_metrics", "worker_health_summary", "health_levels",
+VIEWS = ("jobs", "queue_depth", "stuck_jobs", "batch_progress", "limit_state", "limit_use", "tenant_shares",
+         "outbox", "worker_tick_metrics", "worker_health_summary", "health_levels",
          "usage")  # fmt: skip
 WRITES = [
     "update live set priority = 0",
@@ -82,7 +82,6 @@ INTERNAL = [
     "select reclaim_orphans()",
     "select settle('[]', 'w')",
     "select count_usage('{}')",
-    "select implicit_keys('q', 't', null)",
     "select release_limits('{}')",
     "select prune_limits(1, now())",
     "select end_abandoned(1, now())",
@@ -101,7 +100,6 @@ INTERNAL = [
     "select count_batch(gen_random_uuid(), 1, 0, 0, 0)",
     "select locked_blocks('{k}')",
     "select note_block('k', 'r', gen_random_uuid())",
-    "select cancel_running('{}')",
     "select cancel_waiting('{}')",
     "select retry_delay('{}', 1)",
     "select check_keys('{}')",
@@ -109,19 +107,15 @@ INTERNAL = [
     "select uuid7()",
     "select next_token()",
     "select take_back_keys('{}', '{}')",
-    "select tell_workers('limits')",
     "select check_limit('k', '{}')",
     "select check_limit_key('k')",
     "select change_override('{}', '{}', '{}', 'me')",
     "select in_words(1)",
     "select error_in_words('{}')",
-    "select jobs_in_words(1, 1)",
-    "select why_ended(gen_random_uuid())",
-    "select why_running(gen_random_uuid())",
+    "select why_started(gen_random_uuid())",
     "select why_waiting(gen_random_uuid())",
-    "select why_held('q', 't', null, '{}', false)",
-    "select why_full('k', 1, 1)",
     "select why_workers('q', 't', false)",
+    "select why_held('q', 't', null, '{}', false)",
     "select why_behind(gen_random_uuid(), 'q', 2, 0, now())",
 ]
 OPERATE = [
@@ -137,7 +131,7 @@ OPERATE = [
     "select pause('k')",
     "select resume('k')",
     "select reset_breaker('k')",
-    "select reconcile_limits(true)",
+    "select reconcile_limits()",
 ]
 LOOK = [
     "select clock()",
@@ -179,7 +173,6 @@ WORK = [
     "select keep_result(gen_random_uuid(), '1')",
     "select register_schedules('[]')",
     "select next_schedules()",
-    "select fire_schedule('s', '* * * * *', 'UTC', now(), '{}', null)",
     "select fire_schedules('[]')",
     "select flag_schedule('s', 'odd')",
 ]
@@ -217,7 +210,6 @@ INTERNAL += [
     "select first_of_order('q', 7, now(), gen_random_uuid())",
     "select fold_arrivals('q', 1)",
     "select fold_releases(1)",
-    "select forget_settings('k')",
     "select has_plain(null, 'q', 2)",
     "select kind_of('k')",
     "select limited_tasks()",
@@ -230,7 +222,6 @@ INTERNAL += [
     "select reopen_lanes('{}', 1)",
     "select ring_has_work('{}')",
     "select touch_limit('k')",
-    "select weight_of('a')",
 ]
 
 # Webhooks
@@ -287,7 +278,7 @@ OPERATE += SERVE
 ADMINISTER = [
     "select create_token(gen_random_uuid(), 'n', sha256(gen_random_uuid()::text::bytea), 'hf_', 'acme', '{jobs:read}')",
     "select revoke_token(gen_random_uuid())",
-    "select reconcile_limits(false)",
+    "select reconcile_limits()",
     "select run_schedule('s')",
 ]
 OPERATE += ADMINISTER

@@ -11,18 +11,18 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import flow
 import pytest
-import sql_core as core
-from conftest import ROOT
-from mutants import mutant
-from sql_clock import Clock, stopped_clock
-from sql_core import Sql
 
 from holdfast.settings import Settings
 from holdfast.store.calls import Calls
-from holdfast.store.session import Session
+from holdfast.store.wire.session import Session
 from holdfast.upkeep.chores import Upkeep
+from tests.conftest import ROOT
+from tests.support import flow
+from tests.support import sql_core as core
+from tests.support.mutants import mutant
+from tests.support.sql_clock import Clock, stopped_clock
+from tests.support.sql_core import Sql
 
 LONG = os.environ.get("HOLDFAST_TEST_LONG") == "1"
 STEP = 12 * 86_400  # seconds; the longest retention is 90 days, eight steps

@@ -13,13 +13,14 @@ from typing import Any
 
 import psycopg
 import pytest
-import sql_core as core
-from conftest import wait_until
-from mutants import mutant
-from sql_clock import Clock, clock_fixture  # noqa: F401 - fixture
-from sql_core import Sql
-from sql_hammer import hammer, rounds
 from test_plans import flush
+
+from tests.conftest import wait_until
+from tests.support import sql_core as core
+from tests.support.mutants import mutant
+from tests.support.sql_clock import Clock, clock_fixture  # noqa: F401 - fixture
+from tests.support.sql_core import Sql
+from tests.support.sql_hammer import hammer, rounds
 
 Counts = tuple[str, int, int, int, int]
 

@@ -10,9 +10,10 @@ from typing import Any
 
 import psycopg
 import pytest
-import sql_core as core
-from sql_clock import Clock, clock_fixture, each_clock_fixture  # noqa: F401 - fixtures
-from sql_core import Claimed, Sql
+
+from tests.support import sql_core as core
+from tests.support.sql_clock import Clock, clock_fixture, each_clock_fixture  # noqa: F401 - fixtures
+from tests.support.sql_core import Claimed, Sql
 
 DAY = 86_400
 
@@ -171,12 +172,13 @@ def test_a_dead_job_that_is_retried_is_not_canceled_by_an_old_request(sql: Sql) 
     assert core.status(sql, id_) == "retrying"
 
 
-def test_cancel_running_leaves_waiting_and_ended_jobs_alone(each_sql: Sql) -> None:
+def test_a_cancel_of_a_running_job_is_recorded_once_and_other_jobs_are_left_alone(each_sql: Sql) -> None:
     ended, running, waiting = (core.put(each_sql) for _ in range(3))
     core.finish(each_sql, core.claim_one(each_sql))
     core.claim_one(each_sql)
-    results = each_sql("select cancel_running(%s::uuid[])", [[waiting, running, ended, uuid.uuid4(), running]])
-    assert results == [(running,)]
+    results = dict(each_sql("select * from cancel(%s::uuid[])", [[ended, running, running]]))
+    assert results == {ended: "finished", running: "canceling"}
+    assert core.status(each_sql, waiting) == "queued"
     assert core.firsts(each_sql("select id from cancels")) == [running]
 
 

@@ -18,7 +18,6 @@ from typing import Any
 
 import psycopg
 import pytest
-import sql_core as core
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -29,10 +28,11 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from sql_clock import Clock, clock_fixture, each_clock_fixture  # noqa: F401 - fixtures
-from sql_model import BATCH, JUST_NOW, KNOWN_TASK, Duplicate, Job, Model, Spec
 
 from holdfast import Retry
+from tests.support import sql_core as core
+from tests.support.sql_clock import Clock, clock_fixture, each_clock_fixture  # noqa: F401 - fixtures
+from tests.support.sql_model import BATCH, JUST_NOW, KNOWN_TASK, Duplicate, Job, Model, Spec
 
 TABLES = ("live", "later", "dead", "history", "claims", "workers", "sleepers", "dedupe", "tasks", "leader",
           "cancels", "batches", "batch_counts")  # fmt: skip

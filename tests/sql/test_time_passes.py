@@ -7,8 +7,9 @@ from datetime import datetime
 
 import psycopg
 import pytest
-import sql_core as core
-from sql_core import Sql
+
+from tests.support import sql_core as core
+from tests.support.sql_core import Sql
 
 OPEN_FOR = 0.3  # seconds
 

@@ -9,13 +9,13 @@ from datetime import timedelta
 
 import psycopg
 import pytest
-import sql_core as core
-from conftest import wait_until
-from pace import slower
-from sql_clock import Clock, clock_fixture, each_clock_fixture  # noqa: F401 - fixtures
-from sql_core import Sql
 
 from holdfast import Retry
+from tests.conftest import wait_until
+from tests.support import sql_core as core
+from tests.support.pace import slower
+from tests.support.sql_clock import Clock, clock_fixture, each_clock_fixture  # noqa: F401 - fixtures
+from tests.support.sql_core import Sql
 
 DAY = 86_400
 

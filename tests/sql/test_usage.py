@@ -8,9 +8,10 @@ from collections.abc import Iterator
 
 import psycopg
 import pytest
-import sql_core as core
-from sql_clock import Clock, clock_fixture  # noqa: F401 - a fixture
-from sql_core import Sql
+
+from tests.support import sql_core as core
+from tests.support.sql_clock import Clock, clock_fixture  # noqa: F401 - a fixture
+from tests.support.sql_core import Sql
 
 DAY = 86_400
 

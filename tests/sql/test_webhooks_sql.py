@@ -12,14 +12,14 @@ from typing import Any
 
 import psycopg
 import pytest
-import sql_core as core
-from conftest import wait_until
 from psycopg.errors import InvalidParameterValue
-from sql_clock import Clock, clock_fixture  # noqa: F401 - fixture
-from sql_core import Sql
 
 from holdfast import Holdfast
 from holdfast.client.webhooks import HOST_LIMIT
+from tests.conftest import wait_until
+from tests.support import sql_core as core
+from tests.support.sql_clock import Clock, clock_fixture  # noqa: F401 - fixture
+from tests.support.sql_core import Sql
 
 DAY = 86_400
 RESPONSE = {"http_status": 503, "response_headers": {"x": "y"}, "response_body": "aGk="}

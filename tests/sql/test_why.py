@@ -8,11 +8,12 @@ import uuid
 from typing import Any
 
 import pytest
-import sql_core as core
-import sql_flow as flow
-from sql_clock import Clock, clock_fixture  # noqa: F401 - fixture
-from sql_core import Sql
 from test_plans import rows_read
+
+from tests.support import sql_core as core
+from tests.support import sql_flow as flow
+from tests.support.sql_clock import Clock, clock_fixture  # noqa: F401 - fixture
+from tests.support.sql_core import Sql
 
 PROBE = "018f2c5e-7d1a-7c3b-9f00-2a4b6c8d0e1f"
 

@@ -11,12 +11,16 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import asyncpg
-import django_site
 import psycopg
 import psycopg.rows
 import pytest
 import sqlalchemy
-from lent import (
+from sqlalchemy.ext.asyncio import async_scoped_session, async_sessionmaker, create_async_engine
+from sqlalchemy.orm import Session, scoped_session, sessionmaker
+
+from holdfast import ConfigurationError, DuplicateJob, Holdfast, Limit, Retry, SchemaError, Task, UsageError
+from tests.support import django_site
+from tests.support.lent import (
     KINDS,
     Alchemy,
     AlchemyAsyncpg,
@@ -29,10 +33,6 @@ from lent import (
     undone,
     url,
 )
-from sqlalchemy.ext.asyncio import async_scoped_session, async_sessionmaker, create_async_engine
-from sqlalchemy.orm import Session, scoped_session, sessionmaker
-
-from holdfast import ConfigurationError, DuplicateJob, Holdfast, Limit, Retry, SchemaError, Task, UsageError
 
 Sql = Callable[..., list[tuple[Any, ...]]]
 NASTY = "'; drop table x; -- %s %(a)s %% $1 :name ? \\ \" \n\t é 漢 🙂 {0}"

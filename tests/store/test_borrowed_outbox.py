@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from lent import KINDS, Django, Lent, Psycopg, PsycopgAsync, undone
 
 from holdfast import Holdfast, UsageError
+from tests.support.lent import KINDS, Django, Lent, Psycopg, PsycopgAsync, undone
 
 Sql = Callable[..., list[tuple[Any, ...]]]
 NASTY = "'; drop table x; -- %s %(a)s %% $1 :name ? \\ \" é 漢 🙂 {0}"

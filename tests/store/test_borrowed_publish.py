@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from lent import KINDS, Lent, Psycopg, PsycopgAsync, undone
 
 from holdfast import Event, Holdfast, Published, UsageError
+from tests.support.lent import KINDS, Lent, Psycopg, PsycopgAsync, undone
 
 Sql = Callable[..., list[tuple[Any, ...]]]
 NASTY = "'; drop table x; -- %s %(a)s %% $1 :name ? \\ \" \t é 漢 🙂 {0}"

@@ -11,10 +11,10 @@ import pytest
 
 from holdfast import ConfigurationError, DatabaseUnavailable, Holdfast, HoldfastError, SchemaError
 from holdfast.settings import Settings
-from holdfast.store import connect
-from holdfast.store.calls import Call
-from holdfast.store.embedded import EmbeddedPostgres
-from holdfast.store.session import ThreadSession
+from holdfast.store.call import Call
+from holdfast.store.dev.embedded import EmbeddedPostgres
+from holdfast.store.wire import connect
+from holdfast.store.wire.session import ThreadSession
 
 ID = "01890000-0000-7000-8000-000000000000"
 

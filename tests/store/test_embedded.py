@@ -19,12 +19,12 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from conftest import PATIENCE
 
 from holdfast import Holdfast
 from holdfast.errors import ConfigurationError
-from holdfast.store import embedded
-from holdfast.store.embedded import EmbeddedPostgres, open_embedded, parse_embedded
+from holdfast.store.dev import embedded
+from holdfast.store.dev.embedded import EmbeddedPostgres, open_embedded, parse_embedded
+from tests.conftest import PATIENCE
 
 IS_ROOT = os.geteuid() == 0
 NO_ID = 0xFFFF_FFFF
@@ -33,7 +33,7 @@ ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path
 USER = """
 import sys
 from pathlib import Path
-from holdfast.store.embedded import EmbeddedPostgres
+from holdfast.store.dev.embedded import EmbeddedPostgres
 with EmbeddedPostgres(Path(sys.argv[1])) as server:
     print(server.pid, flush=True)
     sys.stdin.read()
@@ -42,7 +42,7 @@ with EmbeddedPostgres(Path(sys.argv[1])) as server:
 UNPRIVILEGED = """
 import os, pwd, sys
 from pathlib import Path
-from holdfast.store.embedded import EmbeddedPostgres
+from holdfast.store.dev.embedded import EmbeddedPostgres
 server = EmbeddedPostgres(Path(sys.argv[1]))
 nobody = pwd.getpwnam("nobody")
 os.setgroups([])
@@ -55,7 +55,7 @@ if os.access(server.bin / "postgres", os.X_OK):
 
 FORKING = """
 import os, sys
-from holdfast.store.embedded import open_embedded
+from holdfast.store.dev.embedded import open_embedded
 server = open_embedded("embedded:" + sys.argv[1])
 pid, child = server.pid, os.fork()
 if child == 0:
@@ -327,7 +327,7 @@ def test_a_folder_with_other_uses_is_refused(tmp_path: Path, monkeypatch: pytest
 
 def test_nothing_is_printed(server: EmbeddedPostgres) -> None:
     done = run_python(
-        "import sys; from holdfast.store.embedded import *; open_embedded(sys.argv[1])",
+        "import sys; from holdfast.store.dev.embedded import *; open_embedded(sys.argv[1])",
         f"embedded:{server.path}",
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

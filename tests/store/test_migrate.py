@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psycopg
 import pytest
-from conftest import DATABASE, ROOT, drop_database, wait_until
 
 from holdfast import ConfigurationError, DatabaseUnavailable, Holdfast, SchemaError
 from holdfast.model.job import ids
 from holdfast.store import migrate
+from tests.conftest import DATABASE, drop_database, wait_until
 
 MIGRATIONS = sorted(file.name for file in (Path(migrate.__file__).parent.parent / "sql" / "migrations").glob("*.sql"))
 
@@ -134,41 +134,51 @@ def test_a_newer_schema_is_refused_by_client_and_migrate(empty: str) -> None:
             use()
 
 
-def test_jobs_of_the_first_release_are_still_there_after_an_upgrade(empty: str) -> None:
-    first = (ROOT / "src/holdfast/sql/migrations/0001_engine.sql").read_text()
+@pytest.fixture
+def add_release(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Makes the next migrate one of a later release: with a second migration of the given text."""
+
+    def add(text: str) -> None:
+        files = migrate.sql_files
+        added = ("0002_next.sql", text)
+        monkeypatch.setattr(migrate, "sql_files", lambda kind: [*files(kind), *([added] * (kind == "migrations"))])
+
+    return add
+
+
+def test_jobs_are_still_there_after_an_upgrade(empty: str, add_release: Callable[[str], None]) -> None:
     waits, runs, later, dead = ids.make_many(4)
-    with psycopg.connect(empty, autocommit=True) as conn:
-        conn.execute("create schema holdfast; set search_path to holdfast")
-        conn.execute(first)
-        conn.execute("create table schema_info (version integer primary key, applied_at timestamptz not null)")
-        conn.execute("create table schema_files (name text primary key, checksum text not null)")
-        conn.execute("insert into schema_info values (1, now())")
+    hf = Holdfast(empty)
+    hf.migrate()
+    with psycopg.connect(empty, autocommit=True, options="-c search_path=holdfast") as conn:
         conn.execute("insert into live (id, task) values (%s, 'old')", [waits])
-        conn.execute(
-            "insert into live (id, task, token, claimed_at, attempt) values (%s, 'old', 1, now(), 1)",
-            [runs],
-        )
+        conn.execute("insert into live (id, task, token, claimed_at, attempt) values (%s, 'old', 1, now(), 1)", [runs])
         conn.execute("insert into claims values (1, 'ada', now(), now(), now() + '1 hour', array[%s::uuid])", [runs])
-        conn.execute("insert into later select %s, queue, priority, lane, now(), now(), 0, 5, task, null, payload "
-                     "from live where id = %s", [later, waits])  # fmt: skip
-        conn.execute("insert into dead select %s, 'dead', queue, priority, lane, now(), now(), now(), now(), 5, 5, "
-                     "'ada', task, null, payload from live where id = %s", [dead, waits])  # fmt: skip
-        hf = Holdfast(empty)
-        assert hf.migrate().migrations[0] == "0002_lifecycle.sql"
+        conn.execute(
+            "insert into later select %s, queue, priority, lane, now(), now(), 0, 5, task, null, payload "
+            "from live where id = %s",
+            [later, waits],
+        )
+        conn.execute(
+            "insert into dead select %s, 'dead', queue, priority, lane, now(), now(), now(), now(), 5, 5, "
+            "'ada', task, null, payload from live where id = %s",
+            [dead, waits],
+        )
+        add_release("alter table live add mood text; alter table later add mood text; alter table dead add mood text;")
+        done = hf.migrate()
+        assert (done.version, done.migrations) == (2, ["0002_next.sql"])
         assert hf.dead.retry([dead]) == [dead]
         claimed = conn.execute("select id::text from claim('bob', p_limit => 10)").fetchall()
         assert {id_ for (id_,) in claimed} == {waits, later, dead}
         assert conn.execute("select finish(%s, '{1}')", [[runs]]).fetchall() == []
-        assert {job.id: str(job.status) for job in hf.jobs.list()} == {
-            waits: "running", later: "running", dead: "running", runs: "succeeded",
-        }  # fmt: skip
+        statuses = {job.id: str(job.status) for job in hf.jobs.list()}
+        assert statuses == {waits: "running", later: "running", dead: "running", runs: "succeeded"}
 
 
-def test_an_older_schema_asks_for_migrate(empty: str) -> None:
+def test_an_older_schema_asks_for_migrate(empty: str, add_release: Callable[[str], None]) -> None:
     hf = Holdfast(empty)
     hf.migrate()
-    with psycopg.connect(empty, autocommit=True) as conn:
-        conn.execute("delete from holdfast.schema_info where version > 1")
+    add_release("select 1")
     with pytest.raises(SchemaError, match=r"at version 1, this release needs .*run: holdfast migrate"):
         hf.jobs.list()
 

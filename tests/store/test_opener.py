@@ -10,13 +10,13 @@ from typing import Any
 
 import psycopg
 import pytest
-from conftest import wait_until
-from running import ended, until, working
 
 import holdfast
 from holdfast import CONTEXT, Context, DatabaseUnavailable, Holdfast
-from holdfast.store.deadline import MOST_ABANDONED
-from holdfast.store.embedded import EmbeddedPostgres
+from holdfast.store.dev.embedded import EmbeddedPostgres
+from holdfast.store.wire.deadline import MOST_ABANDONED
+from tests.conftest import wait_until
+from tests.support.running import ended, until, working
 
 Sql = Callable[..., list[tuple[Any, ...]]]
 Change = Callable[..., None]

@@ -13,12 +13,12 @@ from typing import Any
 
 import psycopg
 import pytest
-from conftest import wait_until
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
-from running import ended, until, working
 
 from holdfast import CONTEXT, Context, Delivery, Holdfast, Limit
 from holdfast.errors import DatabaseUnavailable
+from tests.conftest import wait_until
+from tests.support.running import ended, until, working
 
 Sql = Callable[..., list[tuple[Any, ...]]]
 PROGRAM = shutil.which("pgbouncer", path=os.environ.get("PATH", "") + ":/usr/sbin")

@@ -15,10 +15,10 @@ from typing import Any
 
 import psycopg
 import pytest
-from lent import KINDS, Asyncpg, Django, Lent, Psycopg, PsycopgAsync, undone
 
 from holdfast import InvalidPayload, UsageError
 from holdfast.effects import ainsert_once, aupsert_if_stronger, insert_once, upsert_if_stronger
+from tests.support.lent import KINDS, Asyncpg, Django, Lent, Psycopg, PsycopgAsync, undone
 
 Sql = Callable[..., list[tuple[Any, ...]]]
 NASTY = "'; drop table x; -- %s %(a)s %% $1 :name ? \\ \" \n\t é 漢 🙂 {0}"

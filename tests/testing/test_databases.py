@@ -12,13 +12,13 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from conftest import wait_until
-from pace import slower
 
 from holdfast import ConfigurationError, Context, Holdfast, UsageError
-from holdfast.store.embedded import EmbeddedPostgres
+from holdfast.store.dev.embedded import EmbeddedPostgres
 from holdfast.testing import Databases, Kit, bind, scratch_database, scratch_server
 from holdfast.testing.databases import refuse_production
+from tests.conftest import wait_until
+from tests.support.pace import slower
 
 TABLES = """
     select c.oid::regclass::text from pg_class c join pg_namespace n on n.oid = c.relnamespace

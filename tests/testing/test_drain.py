@@ -11,7 +11,6 @@ from typing import Any
 
 import psycopg
 import pytest
-from pace import slower
 
 from holdfast import (
     CONTEXT,
@@ -29,6 +28,7 @@ from holdfast import (
 )
 from holdfast.testing import Kit
 from holdfast.testing.watched import WatchedWorker
+from tests.support.pace import slower
 
 HOUR = 3600.0
 

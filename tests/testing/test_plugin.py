@@ -13,7 +13,8 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from pace import slower
+
+from tests.support.pace import slower
 
 ROOT = Path(__file__).parent.parent.parent
 GUIDE = (ROOT / "docs" / "guides" / "testing.md").read_text()

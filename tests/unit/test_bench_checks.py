@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.bench.checks import Interval, gaps, most_at_once, most_in_window, served
+from bench.checks import Interval, gaps, most_at_once, most_in_window
+from holdfast.bench.workloads import shares
 
 
 def test_attempts_that_overlap_are_counted_and_those_that_follow_each_other_are_not() -> None:
@@ -31,11 +32,11 @@ def test_a_window_of_starts_is_open_at_its_beginning() -> None:
 
 
 def test_who_was_served_when_everybody_had_been() -> None:
-    fair = served([(0, "a"), (0, "b"), (1, "c"), (2, "a"), (2, "a")])
+    fair = shares([(0, "a"), (0, "b"), (1, "c"), (2, "a"), (2, "a")])
     assert fair == (3, 3, 1, "a")
-    greedy = served([(0, "a")] * 30 + [(1, "b")] + [(2, "a")] * 50)
+    greedy = shares([(0, "a")] * 30 + [(1, "b")] + [(2, "a")] * 50)
     assert greedy == (31, 2, 30, "a")
     assert greedy.most <= greedy.allowed(cap=25)
     assert greedy.most <= greedy.allowed(cap=0)
-    starved = served([(0, "a")] * 100 + [(1, "b"), (2, "c")])
+    starved = shares([(0, "a")] * 100 + [(1, "b"), (2, "c")])
     assert starved.most > starved.allowed(cap=25)

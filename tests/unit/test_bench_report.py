@@ -8,22 +8,30 @@ import json
 import pytest
 
 from holdfast import UsageError, bench
-from holdfast.bench import report
-from holdfast.bench.workloads import Result
+from holdfast.bench import report, workloads
+from holdfast.bench.harness import Result
 from holdfast.settings import Settings
 
 LONGEST = Result(
     "latency_rabbitmq", 1_000_000, 1234.5, 123_456.7, 12_345.67, 98_765.43, 1_234_567.8, 0.1, note="limit: " + "n " * 90
 )
 PLAIN = Result("drain", 200_000, 10.0, 20_000.0, limit_jobs_per_s=40_000.0, ratio=0.5)
+EXPLANATION = "One worker process."
+
+
+def test_each_workload_is_explained_in_one_line_of_80_columns() -> None:
+    for work in workloads.ALL.values():
+        assert 0 < len(report.INDENT + (work.__doc__ or "").splitlines()[0]) <= report.WIDTH
 
 
 def test_a_row_and_its_note_fit_on_80_columns() -> None:
     assert len(report.HEAD) <= 80
     for result in (LONGEST, PLAIN):
-        lines = report.row(result, 1234).splitlines()
+        lines = report.row(result, EXPLANATION, 1234).splitlines()
         assert max(map(len, lines)) <= 80
-    assert report.row(PLAIN, 9.7) == ("drain              200,000    20,000    40,000   0.50                     10 s")
+    assert report.row(PLAIN, "", 9.7) == (
+        "drain              200,000    20,000    40,000   0.50                     10 s"
+    )
 
 
 def test_a_row_is_shown_as_soon_as_its_workload_has_ended(capsys: pytest.CaptureFixture[str]) -> None:
@@ -33,7 +41,7 @@ def test_a_row_is_shown_as_soon_as_its_workload_has_ended(capsys: pytest.Capture
         assert out == report.HEAD + "\n"
         assert "ratio is jobs/s to limit/s" in err
         assert err.endswith("measuring drain (1 of 2): One worker process.\n")
-    shown.show(PLAIN)
+    shown.show(PLAIN, EXPLANATION)
     assert capsys.readouterr().out.startswith("drain              200,000")
 
 
@@ -52,7 +60,7 @@ def test_for_programs_there_is_one_object_a_line_and_nothing_else(capsys: pytest
     shown = report.Report(json=True, workloads=1)
     with shown.measuring("drain", "One."):
         pass
-    shown.show(PLAIN)
+    shown.show(PLAIN, EXPLANATION)
     (line,) = capsys.readouterr().out.splitlines()
     assert json.loads(line)["jobs_per_s"] == 20_000
 

@@ -17,11 +17,11 @@ import msgspec
 import pydantic
 import pytest
 from pydantic import BaseModel
-from workers import APPS
 
 from holdfast import ConfigurationError, Context, Delivery, Holdfast, InvalidPayload
 from holdfast.model.outbox import DeliverySignature
 from holdfast.model.signature import Signature
+from tests.support.workers import APPS
 
 sys.path.append(str(APPS))
 import typed

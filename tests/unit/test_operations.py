@@ -8,7 +8,7 @@ import pytest
 
 from holdfast import Holdfast
 from holdfast.client.operation import AsyncMethod, Noun, SyncMethod, operation
-from holdfast.store.calls import Call
+from holdfast.store.call import Call
 
 NOUNS = ("jobs", "batches", "dead", "limits", "schedules", "tokens")
 

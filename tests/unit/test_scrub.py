@@ -8,10 +8,10 @@ import time
 from pathlib import Path
 
 import pytest
-from scrub_corpus import KEPT, PARTS
 
 from holdfast.telemetry import logs
 from holdfast.telemetry.scrub import LONGEST, scrub
+from tests.support.scrub_corpus import KEPT, PARTS
 
 NASTY = ["\x1b]0;pwned\x07\x1b[2J", "\x9b2J\x9d0;pwned\x9c", "\u202egnp.exe\u2066", "a\rFORGED", "a\nFORGED",
          "abc\x08\x08", "\x7f", "a\u2028FORGED", "\x85FORGED", "\U000e0041\U0010ffff", "\u200b\ufeff"]  # fmt: skip

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from holdfast import ConfigurationError, Cron
 from holdfast.model.schedule import MOST, Due
-from holdfast.store.values import NextSlot
+from holdfast.store.schedules import NextSlot
 from holdfast.upkeep.timetable import batches, tolerance
 
 BERLIN = ZoneInfo("Europe/Berlin")

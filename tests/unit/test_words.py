@@ -6,7 +6,8 @@ import re
 import subprocess
 
 import pytest
-from conftest import ROOT
+
+from tests.conftest import ROOT
 
 BANNED = re.compile(r"\b(told|somebody|whoever|[Aa]nswers (whether|with|how|the|it|for|if|in))\b", re.IGNORECASE)
 ALLOWED = {"tests/unit/test_words.py", "docs/glossary.md", "docs/requirements.md"}

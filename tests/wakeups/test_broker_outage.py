@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from broker import Node, Relay, channel, real_broker
-from running import until, working
 
 from holdfast import Holdfast
+from tests.support.broker import Node, Relay, channel, real_broker
+from tests.support.running import until, working
 
 Sql = Callable[..., list[Any]]
 LONG = os.environ.get("HOLDFAST_TEST_LONG") == "1"

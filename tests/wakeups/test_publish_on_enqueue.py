@@ -8,11 +8,11 @@ from typing import Any
 import httpx
 import psycopg
 import pytest
-from running import ended, until, working
 
 from holdfast import Cron, Dedupe, Delivery, Event, Fail, Holdfast
 from holdfast.wakeups.rabbitmq import Publisher
 from holdfast.web import app as service
+from tests.support.running import ended, until, working
 
 Messages = list[tuple[str, bool]]
 

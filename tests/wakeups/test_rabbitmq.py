@@ -14,14 +14,14 @@ from typing import Any
 import aio_pika
 import psycopg
 import pytest
-from broker import Relay, channel, real_broker
-from running import ended, until, working
 
 from holdfast import ConfigurationError, Holdfast
 from holdfast.model.job import ids
 from holdfast.settings import Settings
 from holdfast.wakeups import rabbitmq
 from holdfast.wakeups.rabbitmq import Consumer, Publisher, is_hint
+from tests.support.broker import Relay, channel, real_broker
+from tests.support.running import ended, until, working
 
 DEAF: dict[str, Any] = {"notify": False, "poll": 30.0}  # nothing but a message wakes these in the time of a test
 

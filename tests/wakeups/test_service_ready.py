@@ -10,12 +10,12 @@ from collections.abc import AsyncIterator
 
 import httpx
 import pytest
-from broker import Relay, channel, real_broker
-from running import until
 
 from holdfast import Holdfast
 from holdfast.wakeups import rabbitmq
 from holdfast.web import app, health
+from tests.support.broker import Relay, channel, real_broker
+from tests.support.running import until
 
 
 @pytest.fixture

@@ -11,9 +11,7 @@ from typing import Any
 import httpx
 import msgspec
 import pytest
-import serving
 from fastapi import FastAPI
-from serving import Sql, http_fixture, json_body, problem, shop_fixture  # noqa: F401 - fixtures
 from starlette.types import Message, Receive, Scope, Send
 
 from holdfast import Holdfast
@@ -22,6 +20,8 @@ from holdfast.web import app, authenticate, guard, jobs
 from holdfast.web.app import _Document
 from holdfast.web.guard import Bounds, Guard
 from holdfast.web.service import CALLER, TURN, Service, token_key
+from tests.support import serving
+from tests.support.serving import Sql, http_fixture, json_body, problem, shop_fixture  # noqa: F401 - fixtures
 
 JSON = {"Content-Type": "application/json"}
 SECRET = "0123456789abcdef"

@@ -13,9 +13,7 @@ import hypothesis
 import pytest
 import requests
 import schemathesis
-import serving
 import uvicorn
-from conftest import wait_until
 from hypothesis import strategies as st
 from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import (
@@ -28,6 +26,8 @@ from schemathesis.specs.openapi.checks import (
 from holdfast import Holdfast
 from holdfast.model.webhook import Event
 from holdfast.web import app
+from tests.conftest import wait_until
+from tests.support import serving
 
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_headers_conformance,
           response_schema_conformance]  # fmt: skip

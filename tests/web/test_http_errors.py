@@ -6,11 +6,11 @@ from typing import Any
 
 import httpx
 import pytest
-from serving import http_fixture, problem, shop_fixture  # noqa: F401 - fixtures
 
 from holdfast import Holdfast
 from holdfast.errors import ConfigurationError
 from holdfast.web import app
+from tests.support.serving import http_fixture, problem, shop_fixture  # noqa: F401 - fixtures
 
 
 @pytest.mark.parametrize(

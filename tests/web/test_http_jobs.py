@@ -11,12 +11,12 @@ from typing import Any
 
 import httpx
 import pytest
-import serving
-from serving import Sql, http_fixture, problem, shop_fixture  # noqa: F401 - fixtures
 
 from holdfast import Holdfast
 from holdfast.errors import ConfigurationError
 from holdfast.web import app, jobs
+from tests.support import serving
+from tests.support.serving import Sql, http_fixture, problem, shop_fixture  # noqa: F401 - fixtures
 
 
 async def made(http: httpx.AsyncClient, **job: Any) -> str:

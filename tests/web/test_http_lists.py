@@ -6,10 +6,10 @@ from typing import Any
 
 import httpx
 import pytest
-from serving import Sql, http_fixture, json_body, operator_fixture, shop_fixture  # noqa: F401 - fixtures
 
 from holdfast import Holdfast
 from holdfast.web import service
+from tests.support.serving import Sql, http_fixture, json_body, operator_fixture, shop_fixture  # noqa: F401 - fixtures
 
 
 @pytest.fixture(autouse=True)

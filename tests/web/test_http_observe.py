@@ -7,18 +7,17 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import flow
 import httpx
 import pytest
-import serving
 from prometheus_client.parser import text_string_to_metric_families
-from serving import Sql, http_fixture, json_body, operator_fixture, problem, shop_fixture  # noqa: F401 - fixtures
 
 from holdfast import Holdfast
 from holdfast.errors import UsageError
-from holdfast.store.calls import Call
+from holdfast.store.call import Call
 from holdfast.telemetry.metrics import MOST_LABELS, OTHERS
 from holdfast.web import app, observe
+from tests.support import flow, serving
+from tests.support.serving import Sql, http_fixture, json_body, operator_fixture, problem, shop_fixture  # noqa: F401 - fixtures
 
 
 def samples(response: httpx.Response) -> dict[tuple[str, ...], float]:

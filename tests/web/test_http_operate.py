@@ -6,13 +6,13 @@ import uuid
 
 import httpx
 import pytest
-import serving
-from serving import Sql, http_fixture, json_body, operator_fixture, shop_fixture  # noqa: F401 - fixtures
 
 from holdfast import Event, Holdfast
 from holdfast.errors import ConfigurationError
-from holdfast.store.calls import Call
+from holdfast.store.call import Call
 from holdfast.store.tokens import TokenCalls
+from tests.support import serving
+from tests.support.serving import Sql, http_fixture, json_body, operator_fixture, shop_fixture  # noqa: F401 - fixtures
 
 UNKNOWN = "018f2c5e-7d1a-7c3b-9f00-2a4b6c8d0e1f"
 
@@ -267,7 +267,7 @@ async def test_the_service_needs_the_rights_of_its_role_and_no_others(hf: Holdfa
             json_body(await operator.patch("/limits", json={"key": "k", "concurrency": 1}))
             json_body(await operator.post("/queues/mail/pause"))
         with pytest.raises(ConfigurationError, match="may not do this"):
-            await least.async_pool.run(least.calls.claim("w", ["default"], 1, 60, None, False, 1))
+            await least.async_pool.run(least.calls.jobs.claim("w", ["default"], 1, 60, None, False, 1))
         await least.aclose()
 
 

@@ -7,11 +7,11 @@ import re
 from typing import Any
 
 import httpx
-import serving
-from serving import Sql, shop_fixture  # noqa: F401 - a fixture
 
 from holdfast import Holdfast
 from holdfast.web import app
+from tests.support import serving
+from tests.support.serving import Sql, shop_fixture  # noqa: F401 - a fixture
 
 TENANTS = ("ada", "bob", "eve")
 # Everything that could reveal a change, or rows: what a tenant does must leave other tenants' values unchanged.

@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import threading
 
-from serving import shop_fixture  # noqa: F401 - fixture
-
 from holdfast import Holdfast
 from holdfast.model.token import Caller
 from holdfast.web.service import Service
 from holdfast.web.shares import Shares
+from tests.support.serving import shop_fixture  # noqa: F401 - fixture
 
 ACME, GLOBEX = (Caller(name, name, name, frozenset({"jobs:read"}), None) for name in ("acme", "globex"))
 

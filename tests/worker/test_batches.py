@@ -10,9 +10,9 @@ from typing import Any
 
 import psycopg
 import pytest
-from running import ended, until, working
 
 from holdfast import CONTEXT, BatchInfo, Cancel, Context, Fail, Holdfast, Retry, Status, UsageError
+from tests.support.running import ended, until, working
 
 Sql = Callable[..., list[tuple[Any, ...]]]
 

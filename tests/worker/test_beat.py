@@ -11,14 +11,14 @@ from types import FrameType, SimpleNamespace
 from typing import Any
 
 import pytest
-from conftest import wait_until
-from running import ended, until, working
 
 from holdfast import Holdfast, Status
 from holdfast.settings import Settings
 from holdfast.worker import Worker
 from holdfast.worker.beat import LEAST, LoopMonitor
 from holdfast.worker.prefetch import PrefetchBuffer
+from tests.conftest import wait_until
+from tests.support.running import ended, until, working
 
 
 def events(caplog: pytest.LogCaptureFixture, event: str) -> list[dict[str, Any]]:

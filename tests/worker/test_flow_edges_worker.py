@@ -6,14 +6,14 @@ import asyncio
 import time
 from typing import Any
 
-import flow
 import psycopg
 import pytest
-from running import ended, until, working
 
 from holdfast import Holdfast, Limit, Status
 from holdfast.worker import Worker
 from holdfast.worker.claim import Claimer
+from tests.support import flow
+from tests.support.running import ended, until, working
 
 POLL = 60.0  # a worker that is not woken would not look again within the test
 SPAN = 5.0  # seconds for which a worker is watched

@@ -18,13 +18,13 @@ from typing import Any
 
 import psycopg
 import pytest
-from conftest import PATIENCE, wait_until
-from running import pump, until, working
 
 from holdfast import ConfigurationError, Holdfast
 from holdfast.settings import Settings
 from holdfast.worker import health
 from holdfast.worker.health import BEAT, LOOK_EVERY, MOST_ASKING, PORTS
+from tests.conftest import PATIENCE, wait_until
+from tests.support.running import pump, until, working
 
 SLACK = 3.0  # seconds by which a busy machine may be late
 

@@ -8,10 +8,10 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import pytest
-from running import ended, until, working
 
 from holdfast import CONTEXT, Context, Dead, Holdfast, NewJob, Retry, Status, UsageError
 from holdfast.worker import Worker
+from tests.support.running import ended, until, working
 
 Sql = Callable[..., list[tuple[Any, ...]]]
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from running import ended, until, waiting, working
 
 from holdfast import (
     CONTEXT,
@@ -23,10 +22,11 @@ from holdfast import (
     UsageError,
 )
 from holdfast.model.job import Job
-from holdfast.store.calls import Call
-from holdfast.store.session import Session
+from holdfast.store.call import Call
+from holdfast.store.wire.session import Session
 from holdfast.worker.link import Progress
 from holdfast.worker.prefetch import Lease
+from tests.support.running import ended, until, waiting, working
 
 Sql = Callable[..., list[tuple[Any, ...]]]
 

@@ -7,13 +7,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from running import ended, working
-from workers import APPS
 
 from holdfast import Breaker, Dead, Holdfast, Limit, Retry, Status
 from holdfast.model.outcome import Outcome
 from holdfast.settings import Settings
 from holdfast.testing import Kit
+from tests.support.running import ended, working
+from tests.support.workers import APPS
 
 sys.path.append(str(APPS))
 import crunch
@@ -27,13 +27,13 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> Callable[[Holdfast], dict[str, Outc
 
     def listen(hf: Holdfast) -> dict[str, Outcome]:
         outcomes: dict[str, Outcome] = {}
-        finish = hf.calls.finish
+        finish = hf.calls.jobs.finish
 
         def record_outcomes(ids: Any, tokens: Any, given: Any, closed: Any, *, locked: str) -> Any:
             outcomes.update({each.id: each for each in given})
             return finish(ids, tokens, given, closed, locked=locked)
 
-        monkeypatch.setattr(hf.calls, "finish", record_outcomes)
+        monkeypatch.setattr(hf.calls.jobs, "finish", record_outcomes)
         return outcomes
 
     return listen

@@ -9,14 +9,14 @@ from typing import Any
 
 import psycopg
 import pytest
-from conftest import wait_until
-from running import ended, until, working
-from workers import worker
 
 from holdfast import Dead, Holdfast, Retry, Status
 from holdfast.errors import DatabaseUnavailable
-from holdfast.store.calls import Call
-from holdfast.store.session import Session
+from holdfast.store.call import Call
+from holdfast.store.wire.session import Session
+from tests.conftest import wait_until
+from tests.support.running import ended, until, working
+from tests.support.workers import worker
 
 Sql = Callable[..., list[tuple[Any, ...]]]
 

@@ -10,15 +10,15 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-import flow
 import pytest
-from running import until, working
 
 from holdfast import Fail, Holdfast, Retry
 from holdfast.model.job import Job
 from holdfast.telemetry.logs import Console, Fields, JsonLines
 from holdfast.worker.finish import MOST_KEYS, Failures
 from holdfast.worker.prefetch import Lease
+from tests.support import flow
+from tests.support.running import until, working
 
 Sql = Callable[..., list[tuple[Any, ...]]]
 

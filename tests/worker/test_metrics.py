@@ -14,14 +14,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import flow
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from running import until, working
 
 from holdfast import ConfigurationError, Fail, Holdfast
 from holdfast.telemetry import metrics
 from holdfast.telemetry.metrics import FOLD, MOST_LABELS, OTHERS, DatabaseMetrics, Stats, WorkerMetrics, exposition
+from tests.support import flow
+from tests.support.running import until, working
 
 Sql = Callable[..., list[tuple[Any, ...]]]
 DASHBOARD = Path(__file__).parents[2] / "docs" / "grafana.json"

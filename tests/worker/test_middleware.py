@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import pytest
-from running import ended, working
 
 from holdfast import (
     Context,
@@ -22,6 +21,7 @@ from holdfast import (
     UsageError,
 )
 from holdfast.client.middleware import Around
+from tests.support.running import ended, working
 
 trace: contextvars.ContextVar[str] = contextvars.ContextVar("trace", default="none")
 

@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
-from running import ended, until, working
 
 from holdfast import Holdfast, Limit, Status, Task
 from holdfast.worker import Worker
+from tests.support.running import ended, until, working
 
 JOBS = 6
 POLL = 60.0  # a worker without a notification would not look again within the test
@@ -35,7 +35,7 @@ async def enqueue(visit: Task[[str], None]) -> list[str]:
 
 
 async def statuses(hf: Holdfast, ids: list[str]) -> set[Status]:
-    return {info.status for info in await hf.async_pool.run(hf.calls.get_many(ids))}
+    return {info.status for info in await hf.async_pool.run(hf.calls.jobs.get_many(ids))}
 
 
 @pytest.mark.parametrize("key", ["queue:default", "task:app.visit", "tenant:acme", "domain:a.example"])
@@ -104,7 +104,8 @@ async def test_a_job_at_a_full_key_names_the_holders(hf: Holdfast) -> None:
             return bool(found) and found[0].running == 2
 
         await until(two_run)
-        waits = [info.id for info in await hf.async_pool.run(hf.calls.get_many(ids)) if info.status is Status.QUEUED]
+        infos = await hf.async_pool.run(hf.calls.jobs.get_many(ids))
+        waits = [info.id for info in infos if info.status is Status.QUEUED]
         report = await hf.jobs.awhy(waits[0])
         assert report.reasons[0].kind == "concurrency"
         assert sorted(holder["id"] for holder in report.reasons[0].facts["holders"]) == sorted(set(ids) - set(waits))

@@ -8,7 +8,6 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import flow
 import pytest
 from opentelemetry import baggage, propagate
 from opentelemetry import context as contexts
@@ -21,11 +20,12 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ParentBased
 from opentelemetry.trace import SpanKind, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
-from running import ended, until, working
 
 from holdfast import CONTEXT, Cancel, Context, Delivery, DuplicateJob, Fail, Holdfast, Retry, Snooze
 from holdfast.telemetry import otel
 from holdfast.telemetry.otel import trace
+from tests.support import flow
+from tests.support.running import ended, until, working
 
 Sql = Callable[..., list[tuple[Any, ...]]]
 DEEP = "[" * 3000 + "]" * 3000

@@ -12,7 +12,6 @@ from typing import Any, TypedDict
 
 import msgspec
 import pytest
-from running import ended, until, waiting, working
 
 from holdfast import (
     CONTEXT,
@@ -30,6 +29,7 @@ from holdfast import (
     Snooze,
     UsageError,
 )
+from tests.support.running import ended, until, waiting, working
 
 SERVED = {"queues": "default,outbox"}
 QUICK = Retry.fixed(0, max_attempts=3)

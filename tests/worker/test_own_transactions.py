@@ -10,11 +10,11 @@ from typing import Any
 
 import psycopg
 import pytest
-from conftest import wait_until
-from running import ended, until, working
 
 from holdfast import CONTEXT, Cancel, Context, Holdfast, Retry, Status, UsageError
-from holdfast.store.transaction import Transaction
+from holdfast.store.wire.transaction import Transaction
+from tests.conftest import wait_until
+from tests.support.running import ended, until, working
 
 Sql = Callable[..., list[tuple[Any, ...]]]
 Rows = Callable[[], list[int]]
@@ -419,7 +419,7 @@ def test_a_worker_that_freezes_between_finish_and_commit_does_not_keep_its_claim
     hf: Holdfast, sql: Sql, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """finish() holds the job until the commit, and reclaim steps over it: for no longer than the server allows."""
-    monkeypatch.setattr("holdfast.store.transaction.COMMIT_WITHIN", 0.3)
+    monkeypatch.setattr("holdfast.store.wire.transaction.COMMIT_WITHIN", 0.3)
     hf.task(name="t")(_nothing).enqueue_many([1, 2])
     (mine, token), (other, _) = sql("select id::text, token from claim('frozen', p_limit => 2)")
     sql("update claims set expires_at = now() - interval '1 s'")
@@ -431,7 +431,7 @@ def test_a_worker_that_freezes_between_finish_and_commit_does_not_keep_its_claim
             wait_until(lambda: sql("select 1 from reclaim()"))
 
     def finish() -> Any:
-        return hf.calls.finish([mine], [token], [], [])
+        return hf.calls.jobs.finish([mine], [token], [], [])
 
     frozen = Frozen(hf.sync_pool, hf.async_pool, finish, lambda: pytest.fail("committed"), mine, threading.Lock(),
                     lambda _: None)  # fmt: skip

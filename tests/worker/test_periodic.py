@@ -9,8 +9,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from pace import slower
-from running import until, working
 
 from holdfast import (
     ConfigurationError,
@@ -22,7 +20,9 @@ from holdfast import (
     UnknownSchedule,
     UsageError,
 )
-from holdfast.store.session import Session
+from holdfast.store.wire.session import Session
+from tests.support.pace import slower
+from tests.support.running import until, working
 
 Sql = Callable[..., list[tuple[Any, ...]]]
 EVERY_SECOND = "* * * * * *"
@@ -113,7 +113,7 @@ async def test_slots_missed_while_no_worker_ran_are_fired_by_policy(hf: Holdfast
     async def tick() -> None: ...
 
     tick.schedule("ticks", Cron("0,30 * * * * *", missed=missed))
-    hf.sync_pool.run(hf.calls.register_schedules(hf.timetable.values()))
+    hf.sync_pool.run(hf.calls.schedules.register(hf.timetable.values()))
     sql("update schedules set next_at = to_timestamp(trunc(extract(epoch from now()) / 30) * 30 - 36000)")
     ((first,),) = sql("select next_at from schedules")
     async with working(hf):
@@ -196,7 +196,7 @@ async def test_a_leader_fires_schedules_of_tasks_it_does_not_know(hf: Holdfast, 
         async def theirs() -> None: ...
 
         theirs.schedule("theirs", EVERY_SECOND)
-        other.sync_pool.run(other.calls.register_schedules(other.timetable.values()))
+        other.sync_pool.run(other.calls.schedules.register(other.timetable.values()))
     async with working(hf):
         await until(lambda: fired(sql))
     assert sql("select distinct task, status::text from jobs") == [("theirs", "queued")]
@@ -211,7 +211,7 @@ async def test_a_schedule_whose_row_is_locked_keeps_no_other_from_firing(hf: Hol
 
     for name in ("free", "held"):
         tick.schedule(name, EVERY_SECOND, len(name))
-    hf.sync_pool.run(hf.calls.register_schedules(hf.timetable.values()))
+    hf.sync_pool.run(hf.calls.schedules.register(hf.timetable.values()))
     hf.timetable.clear()  # a worker that starts would wait for the row
     with psycopg.connect(dsn) as conn:
         conn.execute("select 1 from holdfast.schedules where name = 'held' for update")
@@ -284,7 +284,7 @@ def test_a_schedule_is_run_paused_and_removed_by_name(hf: Holdfast) -> None:
     async def report() -> None: ...
 
     report.schedule("nightly", "0 3 * * *")
-    hf.sync_pool.run(hf.calls.register_schedules(hf.timetable.values()))
+    hf.sync_pool.run(hf.calls.schedules.register(hf.timetable.values()))
     job = hf.jobs.get(hf.schedules.run("nightly"))
     assert job is not None and job.task == "report"
     assert hf.schedules.list()[0].last_job == job.id
@@ -301,6 +301,6 @@ def test_an_unknown_name_is_an_error_that_suggests_the_nearest(hf: Holdfast, ver
     with pytest.raises(UnknownSchedule, match="no schedule named 'nightli'; workers register"):
         getattr(hf.schedules, verb)("nightli")
     report.schedule("nightly", "0 3 * * *")
-    hf.sync_pool.run(hf.calls.register_schedules(hf.timetable.values()))
+    hf.sync_pool.run(hf.calls.schedules.register(hf.timetable.values()))
     with pytest.raises(UnknownSchedule, match="did you mean 'nightly'"):
         getattr(hf.schedules, verb)("nightli")

@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from children import alive, app_fixture, children, discard, gone, job, last_error, pids, processes  # noqa: F401 - fixture
-from conftest import wait_until
-from running import ended, until, waiting, working
-from workers import APPS, worker
 
 from holdfast import Holdfast, Status
 from holdfast.model.outcome import Outcome
 from holdfast.worker.processes import Processes
+from tests.conftest import wait_until
+from tests.support.children import alive, app_fixture, children, discard, gone, job, last_error, pids, processes  # noqa: F401 - fixture
+from tests.support.running import ended, until, waiting, working
+from tests.support.workers import APPS, worker
 
 sys.path.append(str(APPS))
 import crunch

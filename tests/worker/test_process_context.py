@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import wait_until
-from running import ended, until, working
-from workers import APPS
 
 from holdfast import Context, Holdfast, NewJob, Status
 from holdfast.client.middleware import Around
 from holdfast.settings import Settings
+from tests.conftest import wait_until
+from tests.support.running import ended, until, working
+from tests.support.workers import APPS
 
 sys.path.append(str(APPS))
 import crunch
@@ -25,7 +25,7 @@ Sql = Callable[..., list[tuple[Any, ...]]]
 
 @pytest.fixture
 def app(dsn: str) -> Iterator[Holdfast]:
-    """The application of tests/apps/crunch.py on the test's database."""
+    """The application of tests/support/apps/crunch.py on the test's database."""
     crunch.hf.use(Settings.load(dsn=dsn))
     yield crunch.hf
     crunch.hf.around_attempts, crunch.hf.around_enqueues = Around(may_swallow=True), Around()

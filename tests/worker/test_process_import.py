@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from children import last_error
-from running import ended, working
-from workers import APPS
 
 from holdfast import ConfigurationError, Holdfast, Status
 from holdfast.settings import Settings
+from tests.support.children import last_error
+from tests.support.running import ended, working
+from tests.support.workers import APPS
 
 sys.path.append(str(APPS))
 import crunch

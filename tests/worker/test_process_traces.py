@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from running import until, working
-from workers import APPS
 
 from holdfast import Holdfast
 from holdfast.settings import Settings
+from tests.support.running import until, working
+from tests.support.workers import APPS
 
 sys.path.append(str(APPS))
 import traced

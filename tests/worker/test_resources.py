@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
-from running import working
 
 from holdfast import (
     Holdfast,
@@ -14,6 +13,7 @@ from holdfast import (
     Status,
 )
 from holdfast.worker import Worker
+from tests.support.running import working
 
 
 async def test_resources_are_opened_once_and_closed_in_reverse(hf: Holdfast) -> None:

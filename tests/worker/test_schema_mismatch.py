@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from children import app_fixture  # noqa: F401 - fixture
-from running import QUICK, ended, until
 
 from holdfast import Holdfast, Retry, SchemaError, Status
 from holdfast.worker import Worker
+from tests.support.children import app_fixture  # noqa: F401 - fixture
+from tests.support.running import QUICK, ended, until
 
 import crunch  # isort: skip - children.py has put it on the path
 

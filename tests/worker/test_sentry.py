@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from running import ended, until, working
-from scrub_corpus import PARTS
 from sentry_sdk.envelope import Envelope
 from sentry_sdk.transport import Transport
 
@@ -19,6 +17,8 @@ from holdfast.model.job import Job
 from holdfast.model.outcome import describe
 from holdfast.telemetry.sentry import PER_MINUTE, Reporter, values_of
 from holdfast.worker.prefetch import Lease
+from tests.support.running import ended, until, working
+from tests.support.scrub_corpus import PARTS
 
 Sql = Callable[..., list[tuple[Any, ...]]]
 CHECKOUT = Path(__file__).parents[2]

@@ -7,9 +7,9 @@ import time
 from typing import Any
 
 import pytest
-from running import until, working
 
 from holdfast import Holdfast, Limit
+from tests.support.running import until, working
 
 RATE, BURST, ENOUGH = 20, 20, 60  # a second; the burst lasts a slow machine for a second
 LONGEST = 6.0  # seconds: three times what it takes

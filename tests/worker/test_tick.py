@@ -9,10 +9,10 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import flow
 import pytest
 
 from holdfast import CONTEXT, Context, DatabaseUnavailable, Fail, Holdfast, Limit, Retry, Status, UsageError
+from tests.support import flow
 
 Sql = Callable[..., list[tuple[Any, ...]]]
 

@@ -9,13 +9,13 @@ from collections.abc import Iterator
 from decimal import Decimal
 
 import pytest
-from conftest import PATIENCE
-from running import ended, working
-from workers import APPS
 
 from holdfast import Holdfast, NewJob, Status
 from holdfast.model.job import ids
 from holdfast.settings import Settings
+from tests.conftest import PATIENCE
+from tests.support.running import ended, working
+from tests.support.workers import APPS
 
 sys.path.append(str(APPS))
 import typed
@@ -26,7 +26,7 @@ ORDER = typed.Order(id=uuid.UUID(int=7), orderedAt=datetime.datetime(2026, 1, 2,
 
 @pytest.fixture(name="app")
 def app_fixture(dsn: str) -> Iterator[Holdfast]:
-    """The application of tests/apps/typed.py on the test's database."""
+    """The application of tests/support/apps/typed.py on the test's database."""
     typed.hf.use(Settings.load(dsn=dsn))
     yield typed.hf
     typed.hf.close()
@@ -51,7 +51,7 @@ async def test_many_jobs_take_objects_too(app: Holdfast) -> None:
 
 async def test_a_payload_that_no_longer_fits_fails_at_once_with_its_place(app: Holdfast) -> None:
     old = NewJob(ids.make(), "typed.in_a_thread", b'{"point": {"x": -1}, "to": {"city": "Bonn"}}')
-    await app.async_pool.run(app.calls.enqueue(old, "existing", fresh=False))
+    await app.async_pool.run(app.calls.jobs.enqueue(old, "existing", fresh=False))
     async with working(app):
         info = await ended(app, old.id)
     assert info.status is Status.FAILED and info.last_error is not None

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from holdfast import CONTEXT, Context, Holdfast, Retry, Status
-from holdfast.store.session import Session
+from holdfast.store.wire.session import Session
 from holdfast.worker import Worker
 
 

@@ -7,13 +7,13 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-import flow
 import pytest
-from running import until, working
 
 from holdfast import Fail, Holdfast
 from holdfast.worker import Worker
 from holdfast.worker.window import MOST_TENANTS, OTHERS, largest
+from tests.support import flow
+from tests.support.running import until, working
 
 Sql = Callable[..., list[tuple[Any, ...]]]
 ROWS = "select jobs_claimed, jobs_succeeded, jobs_failed, kind from worker_tick_metrics order by tick_started_at"

@@ -8,7 +8,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
 import pytest
-from running import ended, until, waiting, working
 
 from holdfast import (
     CONTEXT,
@@ -26,6 +25,7 @@ from holdfast import (
 from holdfast.settings import Settings
 from holdfast.worker import Worker
 from holdfast.worker.supervise import Lifeline
+from tests.support.running import ended, until, waiting, working
 
 
 async def test_an_async_handler_gets_its_arguments_and_its_result_is_kept(hf: Holdfast) -> None:

@@ -10,10 +10,10 @@ from typing import Any
 
 import psycopg
 import pytest
-from running import ended, until, working
 
 from holdfast import Holdfast, Limit
 from holdfast.worker import Worker
+from tests.support.running import ended, until, working
 
 Sql = Callable[..., list[tuple[Any, ...]]]
 READ = "select coalesce(sum(idx_tup_fetch), 0)::int from pg_stat_user_tables where relname = 'live'"
@@ -210,13 +210,13 @@ async def test_a_worker_that_waits_for_limits_rests(hf: Holdfast, sql: Sql, clos
 
 def count_claims(worker: Worker) -> Callable[[], int]:
     """Count the claims of a worker from now on."""
-    calls, claim = [], worker.claimer._calls.claim
+    calls, claim = [], worker.claimer._calls.jobs.claim
 
     def counted(*args: Any, **more: Any) -> Any:
         calls.append(args)
         return claim(*args, **more)
 
-    worker.claimer._calls.claim = counted  # type: ignore[method-assign]
+    worker.claimer._calls.jobs.claim = counted  # type: ignore[method-assign]
     return lambda: len(calls)
 
 

@@ -1,15 +1,12 @@
-"""The application that the bench's worker processes run."""
+"""The application that the bench's worker process runs."""
 
 from __future__ import annotations
 
-import asyncio
 import time
 
 from holdfast.client import Holdfast
-from holdfast.model.outbox import Delivery
 
 hf = Holdfast()
-STARTS: list[tuple[int, float, float]] = []  # job number, and wall-clock start and end of its handler
 
 
 @hf.task(name="bench.noop")
@@ -17,31 +14,7 @@ async def noop(n: int, text: str) -> None:
     """Do nothing, so that only Holdfast is measured."""
 
 
-@hf.task(name="bench.noop_thread")
-def noop_thread(n: int, text: str) -> None:
-    """Do nothing in a thread."""
-
-
-@hf.task(name="bench.noop_process", runner="process")
-def noop_process(n: int, text: str) -> None:
-    """Do nothing in a child process."""
-
-
 @hf.task(name="bench.stamp")
 async def stamp(sent: int) -> float:
     """Return how many milliseconds ago the job was sent, by this machine's clock."""
     return (time.time_ns() - sent) / 1e6
-
-
-@hf.task(name="bench.timed")
-async def timed(n: int, seconds: float) -> None:
-    """Record its own times, to compare them with the database's."""
-    began = time.time()
-    if seconds:
-        await asyncio.sleep(seconds)
-    STARTS.append((n, began, time.time()))
-
-
-@hf.channel("bench", queue="default")
-async def deliver(delivery: Delivery[object]) -> None:
-    """Send nothing."""

@@ -15,8 +15,8 @@ import msgspec
 import psycopg
 
 from holdfast.settings import Settings
-from holdfast.store import connect
 from holdfast.store.calls import Calls
+from holdfast.store.wire import connect
 
 BATCH = 500
 CLAIM = """
@@ -32,6 +32,10 @@ INSERT INTO {s}.history (id, status, priority, attempt, max_attempts, run_at, cr
                          queue, task, worker, tenant, payload)
 SELECT id, 'succeeded', priority, attempt, max_attempts, run_at, created_at, claimed_at, now(),
        queue, task, 'bare', tenant, payload FROM done
+"""
+NOTIFY = """
+WITH i AS (INSERT INTO {s}.live (id, task, payload) VALUES (gen_random_uuid(), 'bench.noop', '{{}}'))
+SELECT pg_notify('bare_latency', %s)
 """
 
 
@@ -89,7 +93,7 @@ def copy_many(settings: Settings, blocks: list[bytes]) -> float:
     """Return the seconds to COPY rows that are already rendered."""
     with psycopg.connect(connect.conninfo(settings, "bare"), autocommit=True) as conn:
         began = time.perf_counter()
-        with conn.cursor().copy(Calls(settings.schema).copy_sql) as copy:
+        with conn.cursor().copy(Calls(settings.schema).jobs.copy_sql) as copy:
             for block in blocks:
                 copy.write(block)
         return time.perf_counter() - began
@@ -107,10 +111,7 @@ async def notify_round_trip(settings: Settings, number: int, gap: float) -> list
         notes = listener.notifies()
         for n in range(number):
             began = time.perf_counter()
-            await sender.execute(
-                f"WITH i AS (INSERT INTO {settings.schema}.live (id, task, payload) VALUES "
-                "(gen_random_uuid(), 'bench.noop', '{}')) SELECT pg_notify('bare_latency', %s)", (str(n),)
-            )  # fmt: skip
+            await sender.execute(NOTIFY.format(s=settings.schema), (str(n),))
             await anext(notes)
             rows = await (await claims.execute(CLAIM.format(s=settings.schema), (1,))).fetchall()
             taken.append(time.perf_counter() - began)

@@ -10,23 +10,27 @@ import dataclasses
 import sys
 import textwrap
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from functools import partial
+from typing import Any, Protocol
 
 import msgspec
 from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Column
 from rich.text import Text
 
-ReportProgress = Callable[[str], None]
-"""Takes a text about what a workload is doing."""
-
-MANY = 5  # workloads
 EVERY = 30.0  # seconds between lines where there is no terminal
-WIDTH = 78  # of a row, and of the notes below it
+WIDTH = 78  # of a row, and of the text below it
+INDENT = "    "
 HEAD = f"{'workload':<16} {'jobs':>9} {'jobs/s':>9} {'limit/s':>9} {'ratio':>6} {'p50 ms':>8} {'p99 ms':>8} {'took':>6}"
+
+
+class ReportProgress(Protocol):
+    """Takes a text about what a workload is doing, and the share of it that is done when that is known."""
+
+    def __call__(self, text: str, share: float | None = None) -> None: ...
 
 
 class Report:
@@ -39,7 +43,7 @@ class Report:
         self._started_at = 0.0
         self._err = Console(stderr=True, highlight=False, markup=False)
         if not json:
-            self._err.print(_intro(workloads))
+            self._err.print(Text("ratio is jobs/s to limit/s, both measured in the same run", "bright_black"))
             self._say(HEAD)
 
     @contextmanager
@@ -51,25 +55,30 @@ class Report:
         with self._live(place, what) if self._err.is_terminal else _lines(place, what) as report:
             yield report
 
-    def show(self, result: Any) -> None:
-        """Print a result."""
+    def show(self, result: Any, explanation: str) -> None:
+        """Print a result, and what was measured."""
         if self._json:
             self._say(msgspec.json.encode(_rounded(result)).decode())
         else:
-            self._say(row(result, time.monotonic() - self._started_at))
+            self._say(row(result, explanation, time.monotonic() - self._started_at))
         for problem in result.problems:
             sys.stderr.write(f"{result.name} FAILED: {problem}\n")
 
     @contextmanager
     def _live(self, place: str, what: str) -> Iterator[ReportProgress]:
+        """Show a bar of the whole run."""
         doing = TextColumn("{task.fields[doing]}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis"))
-        columns = (SpinnerColumn(), TimeElapsedColumn(), TextColumn("{task.description}"), doing)
+        columns = (BarColumn(20), TimeElapsedColumn(), TextColumn("{task.description}"), doing)
         # Rows go to standard output, which may not be this terminal, so the bar must not redirect it.
-        with Progress(
-            *columns, console=self._err, expand=True, transient=True, redirect_stdout=False, redirect_stderr=False
-        ) as bar:
-            task = bar.add_task(place, total=None, doing=what)
-            yield lambda text: bar.update(task, doing=text)
+        shown = partial(Progress, *columns, console=self._err, expand=True, transient=True)
+        with shown(redirect_stdout=False, redirect_stderr=False) as bar:
+            before = self._begun - 1
+            task = bar.add_task(place, total=self._workloads, completed=before, doing=what)
+
+            def report(text: str, share: float | None = None) -> None:
+                bar.update(task, doing=text, completed=None if share is None else before + share)
+
+            yield report
 
     def _say(self, text: str) -> None:
         sys.stdout.write(f"{text}\n")
@@ -80,7 +89,7 @@ class Report:
 def _lines(place: str, what: str) -> Iterator[ReportProgress]:
     began = shown_at = time.monotonic()
 
-    def report(text: str) -> None:
+    def report(text: str, share: float | None = None) -> None:
         nonlocal shown_at
         if (now := time.monotonic()) - shown_at >= EVERY:
             shown_at = now
@@ -90,21 +99,14 @@ def _lines(place: str, what: str) -> Iterator[ReportProgress]:
     yield report
 
 
-def _intro(workloads: int) -> Text:
-    caption = "ratio is jobs/s to limit/s: bare SQL, or as in the note, measured in the same run"
-    if workloads > MANY:
-        caption += f"\n{workloads} workloads take many minutes; -w NAME picks one, --scale 0.1 makes all smaller"
-    return Text(caption, "bright_black")
-
-
-def row(result: Any, seconds: float) -> str:
-    """Return a result as one row, with its note below."""
+def row(result: Any, explanation: str, seconds: float) -> str:
+    """Return a result as one row, with the explanation and the note below."""
     parts = [
         f"{result.name:<16} {result.jobs:>9,} {result.jobs_per_s:>9,.0f} {result.limit_jobs_per_s or 0:>9,.0f}",
         f"{result.ratio or 0:>6.2f} {_ms(result.p50_ms):>8} {_ms(result.p99_ms):>8} {seconds:>4.0f} s",
     ]
-    note = textwrap.wrap(result.note, WIDTH, initial_indent="    ", subsequent_indent="    ")
-    return "\n".join([" ".join(parts), *note])
+    below = [line for text in (explanation, result.note) for line in textwrap.wrap(text, WIDTH - len(INDENT))]
+    return "\n".join([" ".join(parts), *(INDENT + line for line in below)])
 
 
 def _rounded(result: Any) -> dict[str, Any]:

@@ -13,10 +13,10 @@ from rich.text import Text
 from holdfast.cli import render
 from holdfast.cli.commands import Commands
 from holdfast.cli.database import Database, batch_id
-from holdfast.cli.options import AsJson, Dsn, Limit, Schema
+from holdfast.cli.options import AsJson, Limit
 from holdfast.errors import HoldfastError
 from holdfast.model.job import BatchInfo
-from holdfast.store.values import Filter
+from holdfast.store.jobs import Filter
 
 ERRORS_SHOWN = 5
 SLOW = 1.0  # seconds after which a cancel shows its progress
@@ -29,20 +29,15 @@ BatchId = Annotated[str, typer.Argument(metavar="ID", help="The batch's id.")]
 BatchIds = Annotated[list[str], typer.Argument(metavar="ID", help="Batch ids.")]
 
 
-@group.callback(epilog="Example: holdfast batches --limit 5")
+@group.listing(epilog="Example: holdfast batches --limit 5")
 def list_batches(
-    ctx: typer.Context,
+    db: Database,
     *,
     limit: Limit = 20,
     as_json: AsJson = False,
-    dsn: Dsn = None,
-    schema: Schema = None,
 ) -> None:
     """List the newest batches and their progress; show, watch and cancel them."""
-    if ctx.invoked_subcommand is not None:
-        return
-    with Database(dsn, schema) as db:
-        found = db.run(db.calls.list_batches(limit=limit))
+    found = db.run(db.calls.batches.select(limit=limit))
     if as_json:
         render.emit_json(found)
         return
@@ -70,11 +65,10 @@ def _took(batch: BatchInfo) -> str | None:
 
 
 @group.command(epilog="Example: holdfast batches show 018f2c5e-7d1a-7c3b-9f00-2a4b6c8d0e1f")
-def show(id_: BatchId, as_json: AsJson = False, dsn: Dsn = None, schema: Schema = None) -> None:
+def show(db: Database, id_: BatchId, as_json: AsJson = False) -> None:
     """Show everything about one batch, and why its jobs failed."""
-    with Database(dsn, schema) as db:
-        batch = find_batch(db, id_)
-        failed = db.run(db.inspect.dead_jobs(Filter(batch=batch.id), limit=ERRORS_SHOWN))
+    batch = find_batch(db, id_)
+    failed = db.run(db.calls.dead.select(Filter(batch=batch.id), limit=ERRORS_SHOWN))
     if as_json:
         errors = [{name: job[name] for name in ("id", "status", "task", "last_error")} for job in failed]
         render.emit_json({**asdict(batch), "last_errors": errors})
@@ -100,7 +94,7 @@ def _show_batch(batch: BatchInfo) -> None:
 
 def find_batch(db: Database, text: str) -> BatchInfo:
     """Return the batch with this id, or raise HoldfastError."""
-    batch = db.run(db.calls.batch(batch_id(text)))
+    batch = db.run(db.calls.batches.get(batch_id(text)))
     if batch is None:
         raise HoldfastError(f"there is no batch {text} in schema {db.settings.schema!r}; {_GONE}")
     return batch
@@ -110,11 +104,10 @@ _GONE = "ended batches are pruned with history"
 
 
 @group.command(epilog="Example: holdfast batches cancel 018f2c5e-7d1a-7c3b-9f00-2a4b6c8d0e1f")
-def cancel(id_: BatchIds, as_json: AsJson = False, dsn: Dsn = None, schema: Schema = None) -> None:
+def cancel(db: Database, id_: BatchIds, as_json: AsJson = False) -> None:
     """Cancel batches: waiting jobs at once, running ones by asking them to stop; exit 1 when a batch is unknown."""
     ids = list(dict.fromkeys(map(batch_id, id_)))
-    with Database(dsn, schema) as db:
-        results = [_cancel(db, each) for each in ids]
+    results = [_cancel(db, each) for each in ids]
     if as_json:
         render.emit_json({result["id"]: result for result in results})
     else:
@@ -126,7 +119,7 @@ def cancel(id_: BatchIds, as_json: AsJson = False, dsn: Dsn = None, schema: Sche
 
 def _cancel(db: Database, id_: str) -> dict[str, Any]:
     """Cancel one batch; return an outcome as of `jobs cancel`, and the number of jobs."""
-    batch = db.run(db.calls.batch(id_))
+    batch = db.run(db.calls.batches.get(id_))
     if batch is None or batch.ended:
         outcome = "unknown" if batch is None else "finished"
         return {"id": id_, "outcome": outcome, "jobs": 0, "running": 0, "status": batch and batch.status}
@@ -144,7 +137,7 @@ def _cancel_jobs(db: Database, batch: BatchInfo) -> int:
     bar = Progress(console=console, transient=True, disable=not console.is_terminal)
     shown = bar.add_task(f"canceling {render.printable(batch.name)}", total=batch.total - batch.processed)
     try:
-        while some := db.run(db.calls.cancel_batch(batch.id)):
+        while some := db.run(db.calls.batches.cancel(batch.id)):
             jobs += some
             bar.update(shown, completed=jobs)
             if time.monotonic() - began > SLOW:
@@ -168,14 +161,13 @@ def _report_cancel(result: dict[str, Any]) -> None:
 
 
 @group.command(epilog="Example: holdfast batches watch 018f2c5e-7d1a-7c3b-9f00-2a4b6c8d0e1f && echo imported")
-def watch(id_: BatchId, as_json: AsJson = False, dsn: Dsn = None, schema: Schema = None) -> None:
+def watch(db: Database, id_: BatchId, as_json: AsJson = False) -> None:
     """Follow a batch until it ends; exit 0 when it has succeeded, 1 when not. Ctrl-C leaves the batch alone."""
-    with Database(dsn, schema) as db:
-        try:
-            batch = _follow(db, id_)
-        except KeyboardInterrupt:
-            render.note(f"no longer watching; batch {id_} goes on")
-            raise typer.Exit(130) from None
+    try:
+        batch = _follow(db, id_)
+    except KeyboardInterrupt:
+        render.note(f"no longer watching; batch {id_} goes on")
+        raise typer.Exit(130) from None
     if as_json:
         render.emit_json(batch)
     else:

@@ -8,15 +8,14 @@ import typer
 
 from holdfast.cli import render
 from holdfast.cli.database import Database
-from holdfast.cli.options import AsJson, Dsn, Schema, Yes
+from holdfast.cli.options import AsJson, Yes
 from holdfast.errors import UsageError
 from holdfast.model.job import BlockInfo
 
 
-def list_blocks(as_json: AsJson = False, dsn: Dsn = None, schema: Schema = None) -> None:
+def list_blocks(db: Database, as_json: AsJson = False) -> None:
     """List blocked keys: raise Dead(..., block=KEY) in a handler adds a key (a domain, an account)."""
-    with Database(dsn, schema) as db:
-        found = db.run(db.calls.blocks())
+    found = db.run(db.calls.dead.blocks())
     if as_json:
         render.emit_json(found)
         return
@@ -30,22 +29,20 @@ def _row(block: BlockInfo) -> tuple[Any, ...]:
 
 
 def unblock(
+    db: Database,
     key: Annotated[list[str] | None, typer.Argument(metavar="KEY", help="Keys as listed, or --all.")] = None,
     *,
     every: Annotated[bool, typer.Option("--all", help="All keys on the list.")] = False,
     yes: Yes = False,
     as_json: AsJson = False,
-    dsn: Dsn = None,
-    schema: Schema = None,
 ) -> None:
     """Remove keys from the list of blocks; a job that finds one blocked again adds it back."""
     if every == bool(key):
         raise UsageError("give either keys, as listed by `holdfast dead blocks`, or --all")
-    with Database(dsn, schema) as db:
-        keys = [each.key for each in db.run(db.calls.blocks())] if every else list(dict.fromkeys(key or []))
-        if every and keys and not yes:
-            typer.confirm(f"unblock {render.plural(len(keys), 'key')}?", abort=True, err=True)
-        cleared = db.run(db.calls.clear_blocks(keys))
+    keys = [each.key for each in db.run(db.calls.dead.blocks())] if every else list(dict.fromkeys(key or []))
+    if every and keys and not yes:
+        typer.confirm(f"unblock {render.plural(len(keys), 'key')}?", abort=True, err=True)
+    cleared = db.run(db.calls.dead.clear_blocks(keys))
     gone = set(cleared)
     _report([each for each in keys if each in gone], [each for each in keys if each not in gone], as_json)
 

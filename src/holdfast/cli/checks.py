@@ -22,13 +22,12 @@ from holdfast.model.outbox import PREFIX as CHANNEL
 from holdfast.model.webhook import QUEUE as WEBHOOKS
 from holdfast.model.webhook import TASK as WEBHOOK
 from holdfast.settings import Settings
-from holdfast.store import inspect
-from holdfast.store.calls import Call, Calls
-from holdfast.store.inspect import MOST_COUNTED, Inspections, Pooling
-from holdfast.store.limits import LimitCalls
-from holdfast.store.session import ThreadSession
-from holdfast.store.telemetry import TelemetryCalls
-from holdfast.store.values import Filter
+from holdfast.store import doctor
+from holdfast.store.call import MOST_COUNTED, Call
+from holdfast.store.calls import Calls
+from holdfast.store.doctor import DoctorCalls, Pooling
+from holdfast.store.jobs import Filter
+from holdfast.store.wire.session import ThreadSession
 from holdfast.wakeups import rabbitmq
 
 T = TypeVar("T")
@@ -70,9 +69,7 @@ class Patient:
         self.settings = settings
         self.max_age = max_age
         self.calls = Calls(settings.schema)
-        self.inspect = Inspections(settings.schema)
-        self.limits = LimitCalls(settings.schema)
-        self.telemetry = TelemetryCalls(settings.schema)
+        self.server_calls = DoctorCalls(settings.schema)
         self.server: dict[str, Any] = {}
         # Connects as if behind a pooler, without prepared statements and start-up options, which always works.
         self.session = ThreadSession(settings.with_(pooler=True), "doctor")
@@ -126,11 +123,11 @@ def check_database(patient: Patient) -> Check:
     """Connect as clients do, and detect a pooler that rejects start-up options."""
     plain = ThreadSession(patient.settings, "doctor")
     try:
-        patient.server = plain.run(patient.inspect.server())
+        patient.server = plain.run(patient.server_calls.server())
     except HoldfastError as error:
         if "unsupported startup parameter" not in str(error):
             raise
-        patient.server = patient.ask(patient.inspect.server())
+        patient.server = patient.ask(patient.server_calls.server())
         return Check("database", ERROR, "a pooler rejects start-up options", "set HOLDFAST_POOLER=1")
     finally:
         plain.close()
@@ -148,7 +145,7 @@ def check_server(patient: Patient) -> Check:
 
 def check_clock(patient: Patient) -> Check:
     before = time.time()
-    server = patient.ask(patient.inspect.server())["epoch"]
+    server = patient.ask(patient.server_calls.server())["epoch"]
     after = time.time()
     return judge_clock(server - (before + after) / 2, after - before)
 
@@ -162,7 +159,7 @@ def judge_clock(skew: float, round_trip: float) -> Check:
 
 
 def check_durability(patient: Patient) -> Check:
-    settings = patient.ask(patient.inspect.settings(DURABILITY))
+    settings = patient.ask(patient.server_calls.settings(DURABILITY))
     return judge_durability(settings)
 
 
@@ -182,11 +179,11 @@ def judge_durability(settings: Mapping[str, str]) -> Check:
 
 def check_settings(patient: Patient) -> Check:
     """Check settings that Holdfast's connections do not set themselves."""
-    late = patient.ask(patient.inspect.waiting_for_standby(STANDBY_LATE))
+    late = patient.ask(patient.server_calls.waiting_for_standby(STANDBY_LATE))
     if late:
         found = f"{plural(late, 'commit')} waited more than {duration(STANDBY_LATE)} for a synchronous standby"
         return Check("settings", ERROR, found, "start the standby, or take it out of synchronous_standby_names")
-    settings = patient.ask(patient.inspect.settings(SESSION))
+    settings = patient.ask(patient.server_calls.settings(SESSION))
     return judge_settings(settings)
 
 
@@ -212,7 +209,7 @@ def judge_settings(settings: Mapping[str, str]) -> Check:
 
 
 def check_connections(patient: Patient) -> Check:
-    row = patient.ask(patient.inspect.connections())
+    row = patient.ask(patient.server_calls.connections())
     used, most = int(row["used"]), int(row["most"])
     found = f"{used} of {most} connections are in use"
     if used > most * CROWDED:
@@ -223,7 +220,7 @@ def check_connections(patient: Patient) -> Check:
 
 
 def check_pooler(patient: Patient) -> Check:
-    return judge_pooler(inspect.probe_pooler(patient.settings), patient.settings.pooler)
+    return judge_pooler(doctor.probe_pooler(patient.settings), patient.settings.pooler)
 
 
 def judge_pooler(found: Pooling, configured: bool) -> Check:
@@ -240,7 +237,7 @@ def judge_pooler(found: Pooling, configured: bool) -> Check:
 
 def check_horizon(patient: Patient) -> Check:
     """Old transactions keep vacuum from removing dead rows, which slows every scan."""
-    holders = patient.ask(patient.inspect.horizon())
+    holders = patient.ask(patient.server_calls.horizon())
     held = [h for h in holders if h["seconds"] is None or h["seconds"] > patient.max_age]
     if not held:
         return Check("vacuum", OK, f"no transaction is older than {duration(patient.max_age)}")
@@ -268,7 +265,7 @@ def check_rabbitmq(patient: Patient) -> Check:
 
 
 def check_schema(patient: Patient) -> Check:
-    pending = inspect.find_pending(patient.session, patient.settings.schema)
+    pending = doctor.find_pending(patient.session, patient.settings.schema)
     name = patient.settings.schema
     if pending.found is None:
         return Check("schema", ERROR, f"schema {name!r} is not set up in this database", "run: holdfast migrate")
@@ -285,14 +282,14 @@ def check_schema(patient: Patient) -> Check:
 
 
 def check_rights(patient: Patient) -> Check:
-    may = patient.ask(patient.inspect.rights(("enqueue", "claim")))
+    may = patient.ask(patient.server_calls.rights(("enqueue", "claim")))
     schema, user = patient.settings.schema, patient.server["user"]
     lacking = [name for name in ("enqueue", "claim") if not may.get(name)]
     if lacking:
         level = ERROR if len(lacking) > 1 else WARNING
         role = f"{schema}_{'worker' if 'claim' in lacking else 'enqueue'}"
         return Check("rights", level, f"{user} may not {' or '.join(lacking)}", f"GRANT {role} TO {user}")
-    roles = patient.ask(patient.inspect.roles())
+    roles = patient.ask(patient.server_calls.roles())
     missing = [each for each in ("enqueue", "worker", "reader", "service", "admin") if f"{schema}_{each}" not in roles]
     if missing:
         named = ", ".join(f"{schema}_{each}" for each in missing)
@@ -302,7 +299,7 @@ def check_rights(patient: Patient) -> Check:
 
 
 def check_bloat(patient: Patient) -> Check:
-    row = patient.ask(patient.inspect.live_table())
+    row = patient.ask(patient.server_calls.live_table())
     return judge_bloat(row, patient.settings.schema) if row else Check("bloat", OK, "no statistics yet")
 
 
@@ -322,7 +319,7 @@ def judge_bloat(row: Mapping[str, Any], schema: str) -> Check:
 
 
 def check_history(patient: Patient) -> Check:
-    row = patient.ask(patient.inspect.history())
+    row = patient.ask(patient.server_calls.history())
     if row["stray"]:
         found = f"{row['stray']} rows are in history_default, because their day had no partition"
         advice = "move them out, or their day's partition cannot be made; workers make partitions in time"
@@ -335,8 +332,8 @@ def check_history(patient: Patient) -> Check:
 
 def check_workers(patient: Patient) -> Check:
     """Any live worker reclaims expired leases, so leftover ones mean that none is alive."""
-    alive = [w for w in patient.ask(patient.inspect.workers()) if w["alive"]]
-    expired = patient.ask(patient.inspect.expired_claims(RECLAIM_WITHIN))
+    alive = [w for w in patient.ask(patient.calls.workers.select()) if w["alive"]]
+    expired = patient.ask(patient.calls.workers.expired_claims(RECLAIM_WITHIN))
     if expired["claims"]:
         ago = duration(expired["oldest"])
         found = f"{plural(expired['claims'], 'lease')} expired up to {ago} ago and were not reclaimed"
@@ -350,7 +347,7 @@ def check_queues(patient: Patient) -> Check:
     for each in _unknown(patient):
         unknown[each["queue"]] += each["jobs"]
     # A worker would not help a queue that has only unknown tasks; the check `tasks` reports those.
-    unserved = [q for q in patient.ask(patient.inspect.unserved_queues()) if q["jobs"] > unknown[q["queue"]]]
+    unserved = [q for q in patient.ask(patient.calls.jobs.unserved_queues()) if q["jobs"] > unknown[q["queue"]]]
     if unserved:
         found = ", ".join(f"{q['queue']} ({plural(q['jobs'], 'job', MOST_COUNTED)})" for q in unserved)
         names = ",".join(q["queue"] for q in unserved)
@@ -372,7 +369,7 @@ def check_tasks(patient: Patient) -> Check:
 
 def _unknown(patient: Patient) -> list[dict[str, Any]]:
     """Return unknown tasks, without that of webhooks, which applications do not register."""
-    return [each for each in patient.ask(patient.inspect.unknown_tasks()) if each["task"] != WEBHOOK]
+    return [each for each in patient.ask(patient.calls.jobs.unknown_tasks()) if each["task"] != WEBHOOK]
 
 
 def _called(task: str) -> str:
@@ -381,7 +378,7 @@ def _called(task: str) -> str:
 
 def check_levels(patient: Patient) -> Check:
     """Backlogs and slow passes are no installation faults, so even a critical level is only a warning."""
-    levels = [each for each in patient.ask(patient.telemetry.levels()) if each.level is not None]
+    levels = [each for each in patient.ask(patient.calls.workers.levels()) if each.level is not None]
     if not levels:
         return Check("levels", OK, "nothing was run in the last 5 minutes")
     units = {"tick_duration": " s"}
@@ -396,7 +393,7 @@ def check_levels(patient: Patient) -> Check:
 
 def check_schedules(patient: Patient) -> Check:
     """The leader fires schedules in time, so a late one means that there is no leader or that it cannot."""
-    schedules = [each for each in patient.ask(patient.calls.schedules()) if not each.paused]
+    schedules = [each for each in patient.ask(patient.calls.schedules.select()) if not each.paused]
     late = [each for each in schedules if each.problem or each.overdue > OVERDUE]
     if late:
         why = late[0].problem or f"due for {duration(late[0].overdue)}"
@@ -407,7 +404,7 @@ def check_schedules(patient: Patient) -> Check:
 
 def check_batches(patient: Patient) -> Check:
     """A batch ends with its last job, unless it was never closed or its callback cannot be enqueued."""
-    batches = patient.ask(patient.inspect.lingering_batches())
+    batches = patient.ask(patient.calls.batches.lingering())
     held = [each for each in batches if not each["open"] and each["age"] > OVERDUE]
     if held:
         found = f"{plural(len(held), 'batch')} cannot end, {held[0]['name']!r} the first"
@@ -424,7 +421,7 @@ def check_batches(patient: Patient) -> Check:
 
 def check_limits(patient: Patient) -> Check:
     """Counts change in the transaction of the job that they count, so a wrong one is a sign of damage."""
-    drift = patient.ask(patient.limits.drift())
+    drift = patient.ask(patient.calls.limits.drift())
     if drift:
         first = drift[0]
         found = f"{plural(len(drift), 'key')} with a wrong count, {first['key']!r} the first: "
@@ -434,7 +431,7 @@ def check_limits(patient: Patient) -> Check:
 
 
 def check_dead(patient: Patient) -> Check:
-    number = patient.ask(patient.calls.count_dead(Filter(), most=MOST_COUNTED + 1))
+    number = patient.ask(patient.calls.dead.count(Filter(), most=MOST_COUNTED + 1))
     if number:
         wait = f"{plural(number, 'failed or dead job', MOST_COUNTED)} {'waits' if number == 1 else 'wait'} for a person"
         return Check("dead", WARNING, wait, "see: holdfast dead")

@@ -5,20 +5,28 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from holdfast.errors import UsageError
 from holdfast.model.job import parse_id
 from holdfast.settings import Settings
-from holdfast.store.calls import Call, Calls
-from holdfast.store.connect import hide_password
-from holdfast.store.inspect import Inspections
-from holdfast.store.limits import LimitCalls
-from holdfast.store.outbox import OutboxCalls
-from holdfast.store.pools import SyncPool
-from holdfast.store.telemetry import TelemetryCalls
+from holdfast.store.call import Call
+from holdfast.store.calls import Calls
+from holdfast.store.doctor import DoctorCalls
+from holdfast.store.wire.connect import hide_password
+from holdfast.store.wire.pools import SyncPool
+
+if TYPE_CHECKING:
+    from holdfast.client import Holdfast
 
 T = TypeVar("T")
+
+
+def application(dsn: str | None, schema: str | None) -> Holdfast:
+    """Return an application without tasks, for the operations of its nouns."""
+    from holdfast.client import Holdfast
+
+    return Holdfast(dsn, schema=schema)
 
 
 class Database:
@@ -27,10 +35,7 @@ class Database:
     def __init__(self, dsn: str | None, schema: str | None) -> None:
         self.settings = Settings.load(dsn=dsn, schema=schema)
         self.calls = Calls(self.settings.schema)
-        self.inspect = Inspections(self.settings.schema)
-        self.limits = LimitCalls(self.settings.schema)
-        self.outbox = OutboxCalls(self.settings.schema)
-        self.telemetry = TelemetryCalls(self.settings.schema)
+        self.server_calls = DoctorCalls(self.settings.schema)
         self._pool = SyncPool(self.settings)
 
     def run(self, call: Call[T]) -> T:

@@ -17,21 +17,19 @@ from holdfast.cli.known import warn_of_unknown_queue
 from holdfast.cli.options import (
     AsJson,
     BatchOnly,
-    Dsn,
     ErrorOnly,
     Id,
     Limit,
     QueueOnly,
-    Schema,
     TaskOnly,
     TenantOnly,
     Yes,
     filter_of,
 )
 from holdfast.errors import HoldfastError, UsageError
-from holdfast.store.calls import Call, Calls
-from holdfast.store.inspect import MOST_COUNTED
-from holdfast.store.values import Filter
+from holdfast.store.call import MOST_COUNTED, Call
+from holdfast.store.dead import DeadCalls
+from holdfast.store.jobs import Filter
 
 PAGE = 500
 NONE = "no failed or dead jobs match"
@@ -51,9 +49,9 @@ SomeIds = Annotated[list[str] | None, typer.Argument(metavar="ID", help="Job ids
 All = Annotated[bool, typer.Option("--all", help="All jobs that match the options below.")]
 
 
-@group.callback(epilog="Example: holdfast dead --task app.send --error TimeoutError")
+@group.listing(epilog="Example: holdfast dead --task app.send --error TimeoutError")
 def list_dead(
-    ctx: typer.Context,
+    db: Database,
     *,
     status: DeadStatusOnly = None,
     task: TaskOnly = None,
@@ -63,19 +61,14 @@ def list_dead(
     batch: BatchOnly = None,
     limit: Limit = 50,
     as_json: AsJson = False,
-    dsn: Dsn = None,
-    schema: Schema = None,
 ) -> None:
     """List failed and dead jobs; show, retry and discard them, and list blocked keys."""
-    if ctx.invoked_subcommand is not None:
-        return
     where = filter_of(status, task, queue, tenant, error, batch)
-    with Database(dsn, schema) as db:
-        found = db.run(db.inspect.dead_jobs(where, limit=limit))
-        most = max(limit, MOST_COUNTED)
-        total = db.run(db.calls.count_dead(where, most=most + 1))
-        if not found:
-            warn_of_unknown_queue(db, queue)
+    found = db.run(db.calls.dead.select(where, limit=limit))
+    most = max(limit, MOST_COUNTED)
+    total = db.run(db.calls.dead.count(where, most=most + 1))
+    if not found:
+        warn_of_unknown_queue(db, queue)
     if as_json:
         render.emit_json(found)
         return
@@ -92,11 +85,10 @@ def _row(job: dict[str, Any]) -> tuple[Any, ...]:
 
 
 @group.command(epilog="Example: holdfast dead show 018f2c5e-7d1a-7c3b-9f00-2a4b6c8d0e1f")
-def show(id_: Id, as_json: AsJson = False, dsn: Dsn = None, schema: Schema = None) -> None:
+def show(db: Database, id_: Id, as_json: AsJson = False) -> None:
     """Show one failed or dead job and its error in full."""
-    with Database(dsn, schema) as db:
-        job = find_job(db, id_)
-        discarded = was_discarded(db, job)
+    job = find_job(db, id_)
+    discarded = was_discarded(db, job)
     if str(job.status) not in ("failed", "dead"):
         raise HoldfastError(f"job {job.id} is {job.status}, neither failed nor dead; see: holdfast jobs show {job.id}")
     if as_json:
@@ -105,10 +97,11 @@ def show(id_: Id, as_json: AsJson = False, dsn: Dsn = None, schema: Schema = Non
         show_job(job, discarded=discarded)
 
 
-def _acting(verb: str, done: str, call: Callable[[Calls, Sequence[str]], Call[list[str]]]) -> Callable[..., None]:
+def _acting(verb: str, done: str, call: Callable[[DeadCalls, Sequence[str]], Call[list[str]]]) -> Callable[..., None]:
     """Return a command that acts on the jobs selected by its options."""
 
     def act(
+        db: Database,
         id_: SomeIds = None,
         *,
         every: All = False,
@@ -120,13 +113,10 @@ def _acting(verb: str, done: str, call: Callable[[Calls, Sequence[str]], Call[li
         batch: BatchOnly = None,
         yes: Yes = False,
         as_json: AsJson = False,
-        dsn: Dsn = None,
-        schema: Schema = None,
     ) -> None:
         where = filter_of(status, task, queue, tenant, error, batch)
-        with Database(dsn, schema) as db:
-            selection = _select(db, verb, Request(id_ or [], every, where, yes))
-            _act(selection, lambda page: db.run(call(db.calls, page)), done, as_json)
+        selection = _select(db, verb, Request(id_ or [], every, where, yes))
+        _act(selection, lambda page: db.run(call(db.calls.dead, page)), done, as_json)
 
     return act
 
@@ -135,12 +125,12 @@ group.command(
     "retry",
     help="Put jobs back into the queue with fresh attempts.",
     epilog="Example: holdfast dead retry --all --task app.send --yes",
-)(_acting("retry", "retried", Calls.retry_dead))
+)(_acting("retry", "retried", DeadCalls.retry))
 group.command(
     "discard",
     help="Discard jobs; they stay in history until it is pruned.",
     epilog="Example: holdfast dead discard --all --error captcha",
-)(_acting("discard", "discarded", Calls.discard_dead))
+)(_acting("discard", "discarded", DeadCalls.discard))
 group.command("blocks", epilog="Example: holdfast dead blocks --json")(blocks.list_blocks)
 group.command("unblock", epilog="Example: holdfast dead unblock shop.example forum.example")(blocks.unblock)
 
@@ -171,7 +161,7 @@ def _select(db: Database, verb: str, request: Request) -> Selection:
             raise UsageError("filters go with --all, not with ids")
         ids = job_ids(request.ids)
         return Selection(len(ids), iter([ids[i : i + PAGE] for i in range(0, len(ids), PAGE)]))
-    total = db.run(db.calls.count_dead(request.where))
+    total = db.run(db.calls.dead.count(request.where))
     if total and not request.yes:
         typer.confirm(f"{verb} {render.plural(total, 'job')}?", abort=True, err=True)
     return Selection(total, _pages(db, request.where))
@@ -180,7 +170,7 @@ def _select(db: Database, verb: str, request: Request) -> Selection:
 def _pages(db: Database, where: Filter) -> Iterator[list[str]]:
     """Yield ids in ascending order, so that a job that dies again meanwhile is not taken twice."""
     after: str | None = None
-    while page := db.run(db.calls.dead_ids(where, limit=PAGE, after=after)):
+    while page := db.run(db.calls.dead.ids(where, limit=PAGE, after=after)):
         yield page
         after = page[-1]
 

@@ -26,9 +26,9 @@ from holdfast.cli.dev import EMBEDDED
 from holdfast.cli.worker import child_command
 from holdfast.errors import HoldfastError
 from holdfast.model.job import ids
-from holdfast.store import connect
+from holdfast.store.jobs import Filter
 from holdfast.store.migrate import migrate
-from holdfast.store.values import Filter
+from holdfast.store.wire import connect
 
 TENANTS = (
     "acme",
@@ -175,8 +175,8 @@ def _stop(processes: list[subprocess.Popen[bytes]]) -> None:
 def _cancel_rest(db: Database, run: Run) -> None:
     """Cancel the waiting jobs of an interrupted run."""
     for status in ("queued", "retrying"):
-        left = db.run(db.calls.list_jobs(Filter(queue=run.queue, status=status), limit=run.jobs))
-        db.run(db.calls.cancel([job.id for job in left]))
+        left = db.run(db.calls.jobs.select(Filter(queue=run.queue, status=status), limit=run.jobs))
+        db.run(db.calls.jobs.cancel([job.id for job in left]))
 
 
 @dataclass(frozen=True)
@@ -194,7 +194,7 @@ class Tally:
 
 def _look(db: Database, run: Run) -> Tally:
     tally = Tally(Counter(), Counter(), Counter())
-    for tenant, status, worker, number in db.run(db.inspect.run_tally(run.queue, run.first_id)):
+    for tenant, status, worker, number in db.run(db.calls.jobs.run_tally(run.queue, run.first_id)):
         tally.by_status[status] += number
         if status in FINAL:
             tally.by_tenant[tenant or ""] += number
@@ -280,7 +280,7 @@ def _picture(run: Run, totals: dict[str, int], tally: Tally, rate: float) -> Any
 
 def _sum_up(db: Database, run: Run) -> bool:
     """Print the summary; return whether every job is accounted for exactly once."""
-    summary, tally = db.run(db.inspect.run_summary(run.queue, run.first_id)), _look(db, run)
+    summary, tally = db.run(db.calls.jobs.run_summary(run.queue, run.first_id)), _look(db, run)
     rows = list(itertools.zip_longest(_statuses(tally), _by_worker(tally), fillvalue=("", "")))
     columns = ("status", "#jobs", "worker", "#finished")
     render.out().print(render.make_table(columns, [(*a, *b) for a, b in rows]))

@@ -19,8 +19,8 @@ from holdfast.cli.load import check_target
 from holdfast.cli.options import Schema, Target
 from holdfast.cli.worker import Concurrency, LogFormat, LogLevel, child_command, configure_logs
 from holdfast.settings import Settings
-from holdfast.store import connect
 from holdfast.store.migrate import migrate
+from holdfast.store.wire import connect
 
 if TYPE_CHECKING:
     from holdfast.worker.supervise import Supervisor

@@ -13,8 +13,8 @@ from rich.text import Text
 from holdfast.cli import render
 from holdfast.cli.database import Database
 from holdfast.cli.known import check_queue
-from holdfast.cli.options import AsJson, Dsn, Schema, seconds
-from holdfast.store.limits import Left
+from holdfast.cli.options import AsJson, seconds
+from holdfast.store.jobs import Left
 
 LOOK_EVERY = 0.3
 LOOK_SHARE = 10  # a count is followed by a pause this many times as long, because counting a long queue is slow
@@ -23,6 +23,7 @@ LEFT_SHOWN = 5
 
 
 def drain(
+    db: Database,
     queue: Annotated[str, typer.Argument(metavar="QUEUE", help="The queue's name, as mail or queue:mail.")],
     *,
     timeout: Annotated[
@@ -30,8 +31,6 @@ def drain(
     ] = None,
     later: Annotated[bool, typer.Option("--later", help="Wait for delayed and snoozed jobs too.")] = False,
     as_json: AsJson = False,
-    dsn: Dsn = None,
-    schema: Schema = None,
 ) -> None:
     """Wait until every job that is in a queue now has ended; exit 0, or 1 when time is up, with what is left.
 
@@ -40,17 +39,16 @@ def drain(
     """
     given = None if timeout is None else seconds(timeout, "--timeout")
     queue = queue.removeprefix("queue:")
-    with Database(dsn, schema) as db:
-        watch = Watch(db, queue, later)
-        if watch.is_empty:
-            check_queue(db, queue)
-        _warn(db, queue)
-        try:
-            done = _follow(watch, given)
-        except KeyboardInterrupt:
-            render.note(f"no longer watching; queue {queue} goes on")
-            raise typer.Exit(130) from None
-        ids = [] if done else db.run(db.limits.some_left(queue, watch.since, limit=LEFT_SHOWN))
+    watch = Watch(db, queue, later)
+    if watch.is_empty:
+        check_queue(db, queue)
+    _warn(db, queue)
+    try:
+        done = _follow(watch, given)
+    except KeyboardInterrupt:
+        render.note(f"no longer watching; queue {queue} goes on")
+        raise typer.Exit(130) from None
+    ids = [] if done else db.run(db.calls.jobs.some_left(queue, watch.since, limit=LEFT_SHOWN))
     if as_json:
         render.emit_json(watch.result(done, ids))
     else:
@@ -68,7 +66,7 @@ class Watch:
         self.later = later
         self._began = time.monotonic()
         self.took = 0.0
-        self.found = db.run(db.limits.left(queue, None))
+        self.found = db.run(db.calls.jobs.left(queue, None))
         self.since: datetime = self.found.at
         self.total = self.left
 
@@ -91,7 +89,7 @@ class Watch:
     def look(self) -> int:
         """Count again; return how many are left."""
         before = time.monotonic()
-        self.found = self._db.run(self._db.limits.left(self.queue, self.since))
+        self.found = self._db.run(self._db.calls.jobs.left(self.queue, self.since))
         self.took = time.monotonic() - before
         return self.left
 
@@ -106,9 +104,9 @@ class Watch:
 def _warn(db: Database, queue: str) -> None:
     """Warn of what would make it wait forever."""
     key = f"queue:{queue}"
-    if any(each.key == key and each.paused for each in db.run(db.limits.limits(key, busy=True, limit=10))):
+    if any(each.key == key and each.paused for each in db.run(db.calls.limits.limits(key, busy=True, limit=10))):
         render.note(f"warning: {key} is paused; to go on: holdfast resume {key}", "yellow")
-    if not any(queue in w["queues"] and w["alive"] for w in db.run(db.inspect.workers())):
+    if not any(queue in w["queues"] and w["alive"] for w in db.run(db.calls.workers.select())):
         start = f"holdfast worker ... --queues {queue}"
         render.note(f"warning: no live worker serves queue {queue}; start one: {start}", "yellow")
 

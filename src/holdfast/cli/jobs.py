@@ -18,13 +18,11 @@ from holdfast.cli.known import warn_of_unknown_queue
 from holdfast.cli.options import (
     AsJson,
     BatchOnly,
-    Dsn,
     ErrorOnly,
     Id,
     Ids,
     Limit,
     QueueOnly,
-    Schema,
     StatusOnly,
     TaskOnly,
     TenantOnly,
@@ -38,9 +36,9 @@ PRIORITIES = ("critical", "high", "normal", "low")
 group = Commands(invoke_without_command=True)
 
 
-@group.callback(epilog="Example: holdfast jobs --status retrying --task app.send --limit 20")
+@group.listing(epilog="Example: holdfast jobs --status retrying --task app.send --limit 20")
 def list_jobs(
-    ctx: typer.Context,
+    db: Database,
     *,
     status: StatusOnly = None,
     task: TaskOnly = None,
@@ -50,16 +48,11 @@ def list_jobs(
     batch: BatchOnly = None,
     limit: Limit = 50,
     as_json: AsJson = False,
-    dsn: Dsn = None,
-    schema: Schema = None,
 ) -> None:
     """List the newest jobs; show, cancel and enqueue them."""
-    if ctx.invoked_subcommand is not None:
-        return
-    with Database(dsn, schema) as db:
-        found = db.run(db.calls.list_jobs(filter_of(status, task, queue, tenant, error, batch), limit=limit))
-        if not found:
-            warn_of_unknown_queue(db, queue)
+    found = db.run(db.calls.jobs.select(filter_of(status, task, queue, tenant, error, batch), limit=limit))
+    if not found:
+        warn_of_unknown_queue(db, queue)
     if as_json:
         render.emit_json(found)
         return
@@ -76,11 +69,10 @@ def _row(job: JobInfo) -> tuple[Any, ...]:
 
 
 @group.command(epilog="Example: holdfast jobs show 018f2c5e-7d1a-7c3b-9f00-2a4b6c8d0e1f")
-def show(id_: Id, as_json: AsJson = False, dsn: Dsn = None, schema: Schema = None) -> None:
+def show(db: Database, id_: Id, as_json: AsJson = False) -> None:
     """Show everything about one job."""
-    with Database(dsn, schema) as db:
-        job = find_job(db, id_)
-        discarded = was_discarded(db, job)
+    job = find_job(db, id_)
+    discarded = was_discarded(db, job)
     if as_json:
         render.emit_json(asdict(job) | {"discarded": discarded})
     else:
@@ -89,7 +81,7 @@ def show(id_: Id, as_json: AsJson = False, dsn: Dsn = None, schema: Schema = Non
 
 def find_job(db: Database, text: str) -> JobInfo:
     """Return the job with this id, or raise HoldfastError."""
-    job = db.run(db.calls.get(job_id(text)))
+    job = db.run(db.calls.jobs.get(job_id(text)))
     if job is None:
         raise HoldfastError(f"there is no job {text} in schema {db.settings.schema!r}; history may have been pruned")
     return job
@@ -99,7 +91,7 @@ def was_discarded(db: Database, job: JobInfo) -> bool:
     """Return whether a failed or dead job was discarded, which its status does not show."""
     if str(job.status) not in ("failed", "dead"):
         return False
-    return any(each.facts.get("discarded") for each in db.run(db.limits.why(job.id)).reasons)
+    return any(each.facts.get("discarded") for each in db.run(db.calls.jobs.why(job.id)).reasons)
 
 
 def show_job(job: JobInfo, *, discarded: bool = False) -> None:
@@ -139,10 +131,9 @@ def _progress(progress: dict[str, Any]) -> Text:
 
 
 @group.command(epilog="Example: holdfast jobs cancel 018f2c5e-7d1a-7c3b-9f00-2a4b6c8d0e1f")
-def cancel(id_: Ids, as_json: AsJson = False, dsn: Dsn = None, schema: Schema = None) -> None:
+def cancel(db: Database, id_: Ids, as_json: AsJson = False) -> None:
     """Cancel jobs: waiting ones at once, running ones are asked to stop (canceling); exit 1 when one is unknown."""
-    with Database(dsn, schema) as db:
-        outcomes = db.run(db.calls.cancel(job_ids(id_)))
+    outcomes = db.run(db.calls.jobs.cancel(job_ids(id_)))
     if as_json:
         render.emit_json(outcomes)
     else:
@@ -153,6 +144,7 @@ def cancel(id_: Ids, as_json: AsJson = False, dsn: Dsn = None, schema: Schema = 
 
 @group.command(epilog="""Example: holdfast jobs enqueue app.send '{"to": "a@b.c"}' --tenant acme --delay 60""")
 def enqueue(
+    db: Database,
     task: Annotated[str, typer.Argument(metavar="TASK", help="The task's name, as in app.send.")],
     payload: Annotated[str, typer.Argument(metavar="JSON", help="Its arguments by name, a JSON object.")] = "{}",
     *,
@@ -174,19 +166,16 @@ def enqueue(
         typer.Option(metavar="KEY", help="A limit's key, as in domain:example.org. May be repeated."),
     ] = None,
     as_json: AsJson = False,
-    dsn: Dsn = None,
-    schema: Schema = None,
 ) -> None:
     """Enqueue one job by SQL, without application code."""
     data = _check_payload(payload)
-    with Database(dsn, schema) as db:
-        known = db.run(db.inspect.task_queues())
-        key = dedupe and payloads.dedupe_key(task, tenant, dedupe)
-        job = NewJob(ids.make(), task, data, queue or known.get(task, "default"), tenant, priority, delay,
-                     dedupe_key=key, deadline=deadline, keys=tuple(limit or ()) or None)  # fmt: skip
-        warn_of_unknown_queue(db, queue)
-        # With fresh=False the SQL function looks up the task's registered options.
-        accepted = db.run(db.calls.enqueue(job, "existing", fresh=False))
+    known = db.run(db.calls.jobs.task_queues())
+    key = dedupe and payloads.dedupe_key(task, tenant, dedupe)
+    job = NewJob(ids.make(), task, data, queue or known.get(task, "default"), tenant, priority, delay,
+                 dedupe_key=key, deadline=deadline, keys=tuple(limit or ()) or None)  # fmt: skip
+    warn_of_unknown_queue(db, queue)
+    # With fresh=False the SQL function looks up the task's registered options.
+    accepted = db.run(db.calls.jobs.enqueue(job, "existing", fresh=False))
     if task not in known:
         _warn_of_unknown(task, list(known))
     if as_json:
@@ -212,10 +201,9 @@ def _warn_of_unknown(task: str, known: list[str]) -> None:
 
 
 @group.command(epilog="Example: holdfast jobs queues --json")
-def queues(as_json: AsJson = False, dsn: Dsn = None, schema: Schema = None) -> None:
+def queues(db: Database, as_json: AsJson = False) -> None:
     """Show how many jobs wait and run in each queue, and pauses; ~ marks an estimate for a large table."""
-    with Database(dsn, schema) as db:
-        found = db.run(db.calls.queue_depth())
+    found = db.run(db.calls.jobs.queues())
     for each in found:
         wait = each["oldest_wait"]
         each["oldest_wait"] = None if wait is None else wait.total_seconds()
@@ -240,10 +228,9 @@ def _pause(pause: dict[str, Any] | None) -> str:
 
 
 @group.command(epilog="Example: holdfast jobs workers")
-def workers(as_json: AsJson = False, dsn: Dsn = None, schema: Schema = None) -> None:
+def workers(db: Database, as_json: AsJson = False) -> None:
     """Show the workers and their last heartbeats."""
-    with Database(dsn, schema) as db:
-        found = db.run(db.inspect.workers())
+    found = db.run(db.calls.workers.select())
     if as_json:
         render.emit_json(found)
         return

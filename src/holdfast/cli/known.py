@@ -15,14 +15,14 @@ SHOWN = 10
 
 def warn_of_unknown(db: Database, key: str) -> None:
     """Warn if a key is unknown, and suggest the nearest one. Call it before the change."""
-    if "{" in key or db.run(db.limits.is_known(key)):
+    if "{" in key or db.run(db.calls.limits.is_known(key)):
         return
     kind, _, name = key.partition(":")
     if kind == "queue":
-        queues = db.run(db.limits.queue_names())
+        queues = db.run(db.calls.jobs.queue_names())
         _warn_unless_in(queues, key, name)
     elif kind == "task":
-        tasks = db.run(db.inspect.task_queues())
+        tasks = db.run(db.calls.jobs.task_queues())
         _warn_unless_in(tasks, key, name)
     elif kind != "tenant":  # tenants are recorded in jobs only
         nearest = next(_suggestions(db, key), None)
@@ -33,7 +33,7 @@ def warn_of_unknown(db: Database, key: str) -> None:
 
 def check_queue(db: Database, queue: str) -> None:
     """Raise UsageError if a queue is unknown, and suggest the nearest one."""
-    names = db.run(db.limits.queue_names())
+    names = db.run(db.calls.jobs.queue_names())
     if queue not in names:
         known = f"; known: {', '.join(names[:SHOWN])}{' ...' if len(names) > SHOWN else ''}" if names else ""
         hint = near(queue, names) or known
@@ -42,7 +42,7 @@ def check_queue(db: Database, queue: str) -> None:
 
 def warn_of_unknown_queue(db: Database, queue: str | None) -> None:
     """Warn if a queue is unknown, and suggest the nearest one."""
-    if queue is not None and queue not in (names := db.run(db.limits.queue_names())):
+    if queue is not None and queue not in (names := db.run(db.calls.jobs.queue_names())):
         render.note(f"warning: unknown queue {queue}{near(queue, names)}", "yellow")
 
 
@@ -61,20 +61,20 @@ def _warn_unless_in(names: Collection[str], key: str, name: str) -> None:
 
 def _suggestions(db: Database, name: str) -> Iterator[str]:
     """Yield known keys that end in the given name or in a similar one."""
-    queues, tasks = db.run(db.limits.queue_names()), db.run(db.inspect.task_queues())
+    queues, tasks = db.run(db.calls.jobs.queue_names()), db.run(db.calls.jobs.task_queues())
     if name in queues:
         yield f"queue:{name}"
     if name in tasks:
         yield f"task:{name}"
-    if db.run(db.limits.has_tenant(name)):
+    if db.run(db.calls.limits.has_tenant(name)):
         yield f"tenant:{name}"
-    filled = [re.sub(r"\{[^}]*\}", lambda _: name, rule["template"]) for rule in db.run(db.limits.rules())]
-    yield from db.run(db.limits.existing(filled))
+    filled = [re.sub(r"\{[^}]*\}", lambda _: name, rule["template"]) for rule in db.run(db.calls.limits.rules())]
+    yield from db.run(db.calls.limits.existing(filled))
     everything = [*(f"queue:{each}" for each in queues), *(f"task:{each}" for each in tasks)]
     endings = {each.partition(":")[2]: each for each in everything}
     yield from (endings[each] for each in difflib.get_close_matches(name, endings, n=1))
 
 
 def _rules(db: Database) -> str:
-    rules = [rule["template"] for rule in db.run(db.limits.rules())]
+    rules = [rule["template"] for rule in db.run(db.calls.limits.rules())]
     return f"; keys are queue:NAME, task:NAME, tenant:NAME{''.join(f', {rule}' for rule in rules[:SHOWN])}"

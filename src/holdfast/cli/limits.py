@@ -11,7 +11,7 @@ from holdfast.cli import render
 from holdfast.cli.commands import Commands
 from holdfast.cli.database import Database
 from holdfast.cli.known import warn_of_unknown
-from holdfast.cli.options import AsJson, By, Dsn, Limit, Schema, actor
+from holdfast.cli.options import AsJson, By, Limit, actor
 from holdfast.errors import UsageError
 from holdfast.model.limit import LimitInfo
 
@@ -33,9 +33,9 @@ NONE = (
 NEEDS = {"per": "rate", "burst": "rate", "breaker_pause": "breaker_after", "breaker_cap": "breaker_after"}
 
 
-@group.callback(epilog="Example: holdfast limits --prefix domain: --busy")
+@group.listing(epilog="Example: holdfast limits --prefix domain: --busy")
 def list_limits(
-    ctx: typer.Context,
+    db: Database,
     *,
     prefix: Annotated[
         str, typer.Option(metavar="TEXT", help="Only keys that begin so, as in domain: or tenant:.")
@@ -43,8 +43,6 @@ def list_limits(
     busy: Annotated[bool, typer.Option("--busy", help="Only keys that run or throttle jobs.")] = False,
     limit: Limit = 50,
     as_json: AsJson = False,
-    dsn: Dsn = None,
-    schema: Schema = None,
 ) -> None:
     """List limits by key: how much is in use, rates, breakers, pauses; set, clear and reset them.
 
@@ -57,10 +55,7 @@ def list_limits(
     was paused or had an open breaker. It only grows; a job that waits
     long is counted many times.
     """
-    if ctx.invoked_subcommand is not None:
-        return
-    with Database(dsn, schema) as db:
-        found = db.run(db.limits.limits(prefix, busy=busy, limit=limit))
+    found = db.run(db.calls.limits.limits(prefix, busy=busy, limit=limit))
     if as_json:
         render.emit_json(found)
         return
@@ -115,6 +110,7 @@ def _note(it: LimitInfo) -> str:
     "set", epilog="Example: holdfast limits set domain:example.org --concurrency 4 --rate 30 --per 60 --burst 5"
 )
 def set_limit(
+    db: Database,
     key: Key,
     *,
     concurrency: Annotated[
@@ -143,8 +139,6 @@ def set_limit(
     ] = None,
     by: By = None,
     as_json: AsJson = False,
-    dsn: Dsn = None,
-    schema: Schema = None,
 ) -> None:
     """Override the limits of a key, or of all keys of a rule. Options that are not given stay as they are.
 
@@ -154,15 +148,14 @@ def set_limit(
     change = {name: value for name, value in zip(NAMES, given, strict=True) if value is not None}
     if not change:
         raise UsageError(f"nothing to change; give an option, as in: holdfast limits set {key} --concurrency 4")
-    _set(key, change, by, as_json, dsn, schema)
+    _set(db, key, change, by, as_json)
 
 
-def _set(key: str, change: dict[str, Any], by: str | None, as_json: bool, dsn: str | None, schema: str | None) -> None:
-    with Database(dsn, schema) as db:
-        warn_of_unknown(db, key)
-        keys = db.run(db.limits.set_limit(key, change, actor(by)))
-        now = [each for each in db.run(db.limits.limits(key, limit=1)) if each.key == key]
-        rule = [{**each["code"], **each["override"]} for each in db.run(db.limits.rules()) if each["template"] == key]
+def _set(db: Database, key: str, change: dict[str, Any], by: str | None, as_json: bool) -> None:
+    warn_of_unknown(db, key)
+    keys = db.run(db.calls.limits.set_limit(key, change, actor(by)))
+    now = [each for each in db.run(db.calls.limits.limits(key, limit=1)) if each.key == key]
+    rule = [{**each["code"], **each["override"]} for each in db.run(db.calls.limits.rules()) if each["template"] == key]
     _warn_of_idle(change, rule[0] if rule else {name: getattr(now[0], name) for name in NAMES})
     if as_json:
         render.emit_json({"key": key, "keys": keys, "change": change, "now": now[0] if now else None})
@@ -184,6 +177,7 @@ def _warn_of_idle(change: dict[str, Any], in_force: dict[str, Any]) -> None:
 
 @group.command(epilog="Example: holdfast limits clear domain:example.org")
 def clear(
+    db: Database,
     key: Key,
     only: Annotated[
         list[str] | None,
@@ -191,25 +185,21 @@ def clear(
     ] = None,
     by: By = None,
     as_json: AsJson = False,
-    dsn: Dsn = None,
-    schema: Schema = None,
 ) -> None:
     """Remove the overrides of a key or a rule, so that the code's limits apply again; exit 1 when there are none."""
     if only:
-        _set(key, dict.fromkeys(name.replace("-", "_") for name in only), by, as_json, dsn, schema)
+        _set(db, key, dict.fromkeys(name.replace("-", "_") for name in only), by, as_json)
         return
-    with Database(dsn, schema) as db:
-        keys = db.run(db.limits.clear_limit(key))
+    keys = db.run(db.calls.limits.clear_limit(key))
     _report(key, "cleared" if keys else "nothing was set", as_json, keys=keys)
     if not keys:
         raise typer.Exit(1)
 
 
 @group.command(epilog="Example: holdfast limits reset domain:example.org")
-def reset(key: Key, as_json: AsJson = False, dsn: Dsn = None, schema: Schema = None) -> None:
+def reset(db: Database, key: Key, as_json: AsJson = False) -> None:
     """Close a key's breaker and clear its failures; exit 1 when it was not open."""
-    with Database(dsn, schema) as db:
-        was = db.run(db.limits.reset_breaker(key))
+    was = db.run(db.calls.limits.reset_breaker(key))
     _report(key, "reset" if was else "was not open", as_json)
     if not was:
         raise typer.Exit(1)
@@ -223,10 +213,9 @@ def _report(key: str, outcome: str, as_json: bool, **more: Any) -> None:
 
 
 @group.command(epilog="Example: holdfast limits rules --json")
-def rules(as_json: AsJson = False, dsn: Dsn = None, schema: Schema = None) -> None:
+def rules(db: Database, as_json: AsJson = False) -> None:
     """List the rules of limits: what the code declares, as registered by workers, and their overrides."""
-    with Database(dsn, schema) as db:
-        found = db.run(db.limits.rules())
+    found = db.run(db.calls.limits.rules())
     if as_json:
         render.emit_json(found)
         return
@@ -242,14 +231,12 @@ def _words(values: dict[str, Any]) -> str:
 
 @group.command(epilog="Example: holdfast limits reconcile --repair")
 def reconcile(
+    db: Database,
     repair: Annotated[bool, typer.Option("--repair", help="Correct wrong counts.")] = False,
     as_json: AsJson = False,
-    dsn: Dsn = None,
-    schema: Schema = None,
 ) -> None:
     """Compare every key's count with its running jobs; exit 1 when one is wrong and not repaired."""
-    with Database(dsn, schema) as db:
-        found = db.run(db.limits.reconcile(repair=repair))
+    found = db.run(db.calls.limits.reconcile(repair=repair))
     if as_json:
         render.emit_json(found)
     else:

@@ -9,11 +9,11 @@ import typer
 from holdfast.cli import render
 from holdfast.cli.options import AsJson, Dsn, Schema
 from holdfast.settings import Settings
-from holdfast.store import connect
-from holdfast.store.inspect import Pending, find_pending
+from holdfast.store.doctor import Pending, find_pending
 from holdfast.store.migrate import Migrated
 from holdfast.store.migrate import migrate as apply
-from holdfast.store.session import ThreadSession
+from holdfast.store.wire import connect
+from holdfast.store.wire.session import ThreadSession
 
 
 def migrate(

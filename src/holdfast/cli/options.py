@@ -12,7 +12,7 @@ import typer
 from holdfast.cli.database import batch_id
 from holdfast.errors import UsageError
 from holdfast.model.job import Status
-from holdfast.store.values import Filter
+from holdfast.store.jobs import Filter
 
 Target = Annotated[
     str, typer.Argument(metavar="MODULE:ATTRIBUTE", help="The application, as in app:hf for `hf` in app.py.")
@@ -53,10 +53,8 @@ def filter_of(
     batch: str | None = None,
 ) -> Filter:
     """Return the filter that the options describe."""
-    return Filter(
-        status=status and str(status), task=task, queue=queue, tenant=tenant, error=error,
-        batch=batch and batch_id(batch),
-    )  # fmt: skip
+    status, batch = status and str(status), batch and batch_id(batch)
+    return Filter(status=status, task=task, queue=queue, tenant=tenant, error=error, batch=batch)
 
 
 _UNITS = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}

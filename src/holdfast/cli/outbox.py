@@ -11,7 +11,7 @@ import typer
 from holdfast.cli import render
 from holdfast.cli.commands import Commands
 from holdfast.cli.database import Database, job_ids
-from holdfast.cli.options import AsJson, Dsn, Limit, Schema, TenantOnly, Yes
+from holdfast.cli.options import AsJson, Limit, TenantOnly, Yes
 from holdfast.errors import HoldfastError, UsageError
 from holdfast.model.job import parse_id
 from holdfast.model.outbox import MessageInfo
@@ -42,9 +42,9 @@ SomeIds = Annotated[list[str] | None, typer.Argument(metavar="ID", help="Message
 All = Annotated[bool, typer.Option("--all", help="All failed and dead ones that match the options below.")]
 
 
-@group.callback(epilog="Example: holdfast outbox --channel email --status dead --limit 20")
+@group.listing(epilog="Example: holdfast outbox --channel email --status dead --limit 20")
 def list_messages(
-    ctx: typer.Context,
+    db: Database,
     *,
     channel: ChannelOnly = None,
     status: StatusOnly = None,
@@ -53,15 +53,10 @@ def list_messages(
     order: OrderOnly = None,
     limit: Limit = 50,
     as_json: AsJson = False,
-    dsn: Dsn = None,
-    schema: Schema = None,
 ) -> None:
     """List the newest messages of the outbox; show them, and deliver failed ones again."""
-    if ctx.invoked_subcommand is not None:
-        return
     where = MessageFilter(channel=channel, status=status and str(status), tenant=tenant, key=key, order=order)
-    with Database(dsn, schema) as db:
-        found = db.run(db.outbox.list_messages(where, limit=limit))
+    found = db.run(db.calls.outbox.list_messages(where, limit=limit))
     if as_json:
         render.emit_json(found)
         return
@@ -77,10 +72,9 @@ def _row(it: MessageInfo) -> tuple[Any, ...]:
 
 
 @group.command(epilog="Example: holdfast outbox show email/acme/invoice-42")
-def show(message: IdOrKey, as_json: AsJson = False, dsn: Dsn = None, schema: Schema = None) -> None:
+def show(db: Database, message: IdOrKey, as_json: AsJson = False) -> None:
     """Show everything about one message."""
-    with Database(dsn, schema) as db:
-        it = _find(db, message)
+    it = _find(db, message)
     if as_json:
         render.emit_json(it)
     else:
@@ -90,11 +84,11 @@ def show(message: IdOrKey, as_json: AsJson = False, dsn: Dsn = None, schema: Sch
 def _find(db: Database, text: str) -> MessageInfo:
     """Return a message by id, by idempotency key, or by a unique key."""
     try:
-        found = [db.run(db.outbox.message(parse_id(text)))]
+        found = [db.run(db.calls.outbox.message(parse_id(text)))]
     except UsageError:
-        found = [db.run(db.outbox.message_of(text))]
+        found = [db.run(db.calls.outbox.message_of(text))]
         if found == [None]:
-            found = [*db.run(db.outbox.list_messages(MessageFilter(key=text), limit=10))]
+            found = [*db.run(db.calls.outbox.list_messages(MessageFilter(key=text), limit=10))]
     if len(found) > 1:
         names = ", ".join(each.idempotency_key for each in found if each is not None)
         raise UsageError(f"several messages have the key {text!r}; give an idempotency key: {names}")
@@ -128,6 +122,7 @@ def _maybe_sent(it: MessageInfo) -> str | None:
 
 @group.command(epilog="Example: holdfast outbox retry --all --channel email --yes")
 def retry(
+    db: Database,
     id_: SomeIds = None,
     *,
     every: All = False,
@@ -135,39 +130,36 @@ def retry(
     tenant: TenantOnly = None,
     yes: Yes = False,
     as_json: AsJson = False,
-    dsn: Dsn = None,
-    schema: Schema = None,
 ) -> None:
     """Deliver failed and dead messages again, with fresh attempts; handlers see that they may have been sent."""
     if every == bool(id_):
         raise UsageError("give either the ids of messages to retry, or --all with or without filters")
     if id_ and (channel or tenant):
         raise UsageError("filters go with --all, not with ids")
-    with Database(dsn, schema) as db:
-        known, unknown = _known(db, job_ids(id_ or []))
-        pages = iter([known]) if id_ else _dead(db, channel, tenant, yes)
-        total = 0
-        ids: list[str] = []
-        for page in pages:
-            total += len(page)
-            back = db.run(db.calls.retry_dead(page))
-            ids += back
+    known, unknown = _known(db, job_ids(id_ or []))
+    pages = iter([known]) if id_ else _dead(db, channel, tenant, yes)
+    total = 0
+    ids: list[str] = []
+    for page in pages:
+        total += len(page)
+        back = db.run(db.calls.dead.retry(page))
+        ids += back
     _report(total, ids, unknown, as_json)
 
 
 def _known(db: Database, ids: list[str]) -> tuple[list[str], list[str]]:
     """Split ids into those of messages and other ones; jobs that are no messages must not be retried here."""
-    there = {each: db.run(db.outbox.message(each)) is not None for each in ids}
+    there = {each: db.run(db.calls.outbox.message(each)) is not None for each in ids}
     return [each for each in there if there[each]], [each for each in there if not there[each]]
 
 
 def _dead(db: Database, channel: str | None, tenant: str | None, yes: bool) -> Iterator[list[str]]:
     """Yield ids in ascending order, so that a message that dies again meanwhile is not taken twice."""
-    total = db.run(db.outbox.count_dead(channel, tenant))
+    total = db.run(db.calls.outbox.count_dead(channel, tenant))
     if total and not yes:
         typer.confirm(f"retry {render.plural(total, 'message')}?", abort=True, err=True)
     after: str | None = None
-    while page := db.run(db.outbox.dead_ids(channel, tenant, limit=PAGE, after=after)):
+    while page := db.run(db.calls.outbox.dead_ids(channel, tenant, limit=PAGE, after=after)):
         yield page
         after = page[-1]
 

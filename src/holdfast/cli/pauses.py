@@ -9,7 +9,7 @@ import typer
 from holdfast.cli import render
 from holdfast.cli.database import Database
 from holdfast.cli.known import warn_of_unknown
-from holdfast.cli.options import AsJson, By, Dsn, Schema, actor, seconds
+from holdfast.cli.options import AsJson, By, actor, seconds
 
 Key = Annotated[
     str, typer.Argument(metavar="KEY", help="queue:NAME, task:NAME, tenant:NAME, or a limit's key: domain:example.org.")
@@ -17,6 +17,7 @@ Key = Annotated[
 
 
 def pause(
+    db: Database,
     key: Key,
     *,
     length: Annotated[
@@ -26,8 +27,6 @@ def pause(
     reason: Annotated[str | None, typer.Option(metavar="TEXT", help="Why; `holdfast why` shows it.")] = None,
     by: By = None,
     as_json: AsJson = False,
-    dsn: Dsn = None,
-    schema: Schema = None,
 ) -> None:
     """Pause a queue, a task, a tenant or a limit's key.
 
@@ -35,9 +34,8 @@ def pause(
     place and their attempts.
     """
     lasts = None if length is None else seconds(length, "--for")
-    with Database(dsn, schema) as db:
-        warn_of_unknown(db, key)
-        new = db.run(db.limits.pause(key, actor(by), reason, lasts))
+    warn_of_unknown(db, key)
+    new = db.run(db.calls.limits.pause(key, actor(by), reason, lasts))
     if as_json:
         render.emit_json({"key": key, "outcome": "paused" if new else "paused again", "seconds": lasts})
         return
@@ -46,11 +44,12 @@ def pause(
     render.note(f"to resume: holdfast resume {key}")
 
 
-def resume(key: Key, as_json: AsJson = False, dsn: Dsn = None, schema: Schema = None) -> None:
+def resume(db: Database, key: Key, as_json: AsJson = False) -> None:
     """Resume what was paused, at once; exit 1 when it was not paused."""
-    with Database(dsn, schema) as db:
-        was = db.run(db.limits.resume(key))
-        paused = [] if was else [each.key for each in db.run(db.limits.limits(limit=10_000, busy=True)) if each.paused]
+    was = db.run(db.calls.limits.resume(key))
+    paused = (
+        [] if was else [each.key for each in db.run(db.calls.limits.limits(limit=10_000, busy=True)) if each.paused]
+    )
     if as_json:
         render.emit_json({"key": key, "outcome": "resumed" if was else "not paused"})
     elif was:

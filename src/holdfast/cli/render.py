@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from rich.console import Console, JustifyMethod
@@ -15,9 +15,18 @@ from rich.text import Text
 from holdfast.telemetry import logs
 
 COLOURS = {
-    "queued": "cyan", "running": "blue", "retrying": "yellow", "succeeded": "green", "failed": "red",
-    "dead": "red", "canceled": "bright_black", "ok": "green", "warning": "yellow", "error": "red",
-}  # fmt: skip
+    "queued": "cyan",
+    "running": "blue",
+    "retrying": "yellow",
+    "succeeded": "green",
+    "canceled": "bright_black",
+    "failed": "red",
+    "dead": "red",
+    "ok": "green",
+    "warning": "yellow",
+    "error": "red",
+}
+T = TypeVar("T")
 _WIDE = 400  # width for pipes, where lines must not be cut
 _NARROW = 16  # minimum width of a flexible column
 _UNITS = (("d", 86_400), ("h", 3_600), ("min", 60))
@@ -55,6 +64,33 @@ def emit_json(value: Any) -> None:
     text = msgspec.json.format(msgspec.json.encode(value, enc_hook=str), indent=2)
     sys.stdout.write(logs.printable_json(text.decode()) + "\n")
     sys.stdout.flush()
+
+
+def show_result(value: Any, text: str, *, as_json: bool) -> None:
+    """Print a result: as JSON, or a line about it."""
+    if as_json:
+        emit_json(value)
+    else:
+        echo(text)
+
+
+def show_list(
+    found: Sequence[T],
+    columns: str,
+    row: Callable[[T], Sequence[Any]],
+    *,
+    as_json: bool,
+    head: int,
+    empty: str,
+    limit: int | None = None,
+) -> None:
+    """Print a list as JSON or as a table, with a note if there may be more than `limit`. Columns are separated by |."""
+    if as_json:
+        emit_json(found)
+        return
+    show_rows(columns.split("|"), map(row, found), head=head, empty=empty)
+    if len(found) == limit:
+        note(f"these are the newest {limit}; --limit shows more")
 
 
 def show_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, empty: str) -> None:

@@ -10,31 +10,29 @@ import typer
 from holdfast.cli import render
 from holdfast.cli.commands import Commands
 from holdfast.cli.database import Database
-from holdfast.cli.options import AsJson, Dsn, Schema
+from holdfast.cli.options import AsJson
 from holdfast.errors import ConfigurationError, UnknownSchedule
 from holdfast.model.schedule import Cron, ScheduleInfo, local_time
-from holdfast.store.calls import Call
+from holdfast.store.call import Call
 
 T = TypeVar("T")
 group = Commands(invoke_without_command=True)
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The schedule's name.")]
 
 
-@group.callback(epilog="Example: holdfast schedules --json")
-def show_schedules(ctx: typer.Context, as_json: AsJson = False, dsn: Dsn = None, schema: Schema = None) -> None:
+@group.listing(epilog="Example: holdfast schedules --json")
+def show_schedules(db: Database, as_json: AsJson = False) -> None:
     """List periodic jobs; pause, resume, run and remove them.
 
     Schedules are made in code, with task.schedule(NAME, CRON), and registered by workers when they start.
     """
-    if ctx.invoked_subcommand is None:
-        list_schedules(as_json, dsn, schema)
+    list_schedules(db, as_json)
 
 
 @group.command("list", epilog="Example: holdfast schedules list --json")
-def list_schedules(as_json: AsJson = False, dsn: Dsn = None, schema: Schema = None) -> None:
+def list_schedules(db: Database, as_json: AsJson = False) -> None:
     """List every schedule with its next slot, in the schedule's own time zone, and the last job it made."""
-    with Database(dsn, schema) as db:
-        found = db.run(db.calls.schedules())
+    found = db.run(db.calls.schedules.select())
     if as_json:
         render.emit_json([_as_json(each) for each in found])
         return
@@ -44,26 +42,23 @@ def list_schedules(as_json: AsJson = False, dsn: Dsn = None, schema: Schema = No
 
 
 @group.command(epilog="Example: holdfast schedules pause nightly-report")
-def pause(name: Name, as_json: AsJson = False, dsn: Dsn = None, schema: Schema = None) -> None:
+def pause(db: Database, name: Name, as_json: AsJson = False) -> None:
     """Pause a schedule until it is resumed, even across restarts of workers."""
-    with Database(dsn, schema) as db:
-        _found(db, name, db.calls.pause_schedule(name, paused=True))
+    _found(db, name, db.calls.schedules.pause(name, paused=True))
     _report(name, "paused", as_json)
 
 
 @group.command(epilog="Example: holdfast schedules resume nightly-report")
-def resume(name: Name, as_json: AsJson = False, dsn: Dsn = None, schema: Schema = None) -> None:
+def resume(db: Database, name: Name, as_json: AsJson = False) -> None:
     """Resume a paused schedule with its next slot; missed slots are skipped."""
-    with Database(dsn, schema) as db:
-        _found(db, name, db.calls.pause_schedule(name, paused=False))
+    _found(db, name, db.calls.schedules.pause(name, paused=False))
     _report(name, "resumed", as_json)
 
 
 @group.command(epilog="Example: holdfast schedules run nightly-report")
-def run(name: Name, as_json: AsJson = False, dsn: Dsn = None, schema: Schema = None) -> None:
+def run(db: Database, name: Name, as_json: AsJson = False) -> None:
     """Enqueue a schedule's job once, now; its slots stay as they are."""
-    with Database(dsn, schema) as db:
-        job = _found(db, name, db.calls.run_schedule(name))
+    job = _found(db, name, db.calls.schedules.run(name))
     if as_json:
         render.emit_json({"name": name, "job": job})
     else:
@@ -71,17 +66,16 @@ def run(name: Name, as_json: AsJson = False, dsn: Dsn = None, schema: Schema = N
 
 
 @group.command(epilog="Example: holdfast schedules remove nightly-report")
-def remove(name: Name, as_json: AsJson = False, dsn: Dsn = None, schema: Schema = None) -> None:
+def remove(db: Database, name: Name, as_json: AsJson = False) -> None:
     """Remove a schedule that is no longer in the code; otherwise the next worker to start registers it again."""
-    with Database(dsn, schema) as db:
-        _found(db, name, db.calls.remove_schedule(name))
+    _found(db, name, db.calls.schedules.remove(name))
     _report(name, "removed", as_json)
 
 
 def _found(db: Database, name: str, call: Call[T]) -> T:
     result = db.run(call)
     if not result:
-        raise UnknownSchedule(name, [each.name for each in db.run(db.calls.schedules())])
+        raise UnknownSchedule(name, [each.name for each in db.run(db.calls.schedules.select())])
     return result
 
 

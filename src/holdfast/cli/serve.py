@@ -48,7 +48,7 @@ def serve(
         raise ConfigurationError("holdfast serve needs: pip install 'holdfast[web]' (uvicorn is missing)")
     import uvicorn
 
-    from holdfast.store.pools import first_look
+    from holdfast.store.wire.pools import first_look
     from holdfast.web.connections import server_options
     from holdfast.worker import keep_what_is_loaded
 
@@ -72,10 +72,10 @@ def serve(
 
 def _check_rights(hf: Holdfast, tick: bool) -> None:
     """Raise ConfigurationError for missing rights, which callers would see only as a 503."""
-    from holdfast.store.inspect import Inspections
+    from holdfast.store.doctor import DoctorCalls
 
     wanted = {"use_token": "service"} | ({"claim": "worker"} if tick else {})
-    may = hf.sync_pool.run(Inspections(hf.settings.schema).rights(list(wanted)))
+    may = hf.sync_pool.run(DoctorCalls(hf.settings.schema).rights(list(wanted)))
     if lacking := [f"{hf.settings.schema}_{role}" for name, role in wanted.items() if not may.get(name)]:
         raise ConfigurationError(
             f"the database user may not serve{' ticks' if tick else ''}: GRANT {', '.join(lacking)} TO <user>"

@@ -9,7 +9,7 @@ import typer
 
 from holdfast.cli import render
 from holdfast.cli.commands import Commands
-from holdfast.cli.options import AsJson, Dsn, Schema, seconds
+from holdfast.cli.options import AsJson, seconds
 from holdfast.errors import UsageError
 from holdfast.model.token import SCOPES, TokenInfo
 
@@ -20,20 +20,16 @@ group = Commands(invoke_without_command=True)
 TenantOnly = Annotated[str | None, typer.Option("--tenant", metavar="NAME", help="Only those of this tenant.")]
 
 
-@group.callback(epilog="Example: holdfast tokens --tenant acme")
-def tokens(
-    ctx: typer.Context, *, tenant: TenantOnly = None, as_json: AsJson = False, dsn: Dsn = None, schema: Schema = None
-) -> None:
+@group.listing(epilog="Example: holdfast tokens --tenant acme")
+def tokens(hf: Holdfast, *, tenant: TenantOnly = None, as_json: AsJson = False) -> None:
     """List tokens of the service; create and revoke them."""
-    if ctx.invoked_subcommand is None:
-        list_tokens(tenant, as_json, dsn, schema)
+    list_tokens(hf, tenant, as_json)
 
 
 @group.command("list", epilog="Example: holdfast tokens list --json")
-def list_tokens(tenant: TenantOnly = None, as_json: AsJson = False, dsn: Dsn = None, schema: Schema = None) -> None:
+def list_tokens(hf: Holdfast, tenant: TenantOnly = None, as_json: AsJson = False) -> None:
     """List tokens: their first characters, state, tenant, scopes, and when they were last used."""
-    with _application(dsn, schema) as hf:
-        found = hf.tokens.list(tenant=tenant)
+    found = hf.tokens.list(tenant=tenant)
     if as_json:
         render.emit_json(found)
         return
@@ -50,6 +46,7 @@ def _row(it: TokenInfo) -> tuple[Any, ...]:
 
 @group.command(epilog="Example: holdfast tokens create 'web tier' --tenant acme --scopes jobs:read,jobs:write")
 def create(
+    hf: Holdfast,
     name: Annotated[str, typer.Argument(metavar="NAME", help="For people: who uses it.")],
     *,
     scopes: Annotated[str, typer.Option(metavar="NAMES", help=f"Separated by commas: {', '.join(SCOPES)}.")],
@@ -66,18 +63,15 @@ def create(
         typer.Option(metavar="N", help="Requests a second that each service process accepts. Default: any."),
     ] = None,
     as_json: AsJson = False,
-    dsn: Dsn = None,
-    schema: Schema = None,
 ) -> None:
     """Create a token; it is shown once, now."""
     if all_tenants == (tenant is not None):
         given = ", got both" if all_tenants else ""
         raise UsageError(f"give either --tenant NAME or --all-tenants{given}")
-    with _application(dsn, schema) as hf:
-        token, made = hf.tokens.create(
-            name, tenant=tenant, scopes=[each.strip() for each in scopes.split(",") if each.strip()],
-            lifetime=None if expires is None else seconds(expires, "--expires"), priority=best_priority, rate=rate,
-        )  # fmt: skip
+    token, made = hf.tokens.create(
+        name, tenant=tenant, scopes=[each.strip() for each in scopes.split(",") if each.strip()],
+        lifetime=None if expires is None else seconds(expires, "--expires"), priority=best_priority, rate=rate,
+    )  # fmt: skip
     if as_json:
         render.emit_json({**asdict(made), "token": token})
     else:
@@ -87,17 +81,9 @@ def create(
 
 @group.command(epilog="Example: holdfast tokens revoke 018f2c5e-7d1a-7c3b-9f00-2a4b6c8d0e1f")
 def revoke(
+    hf: Holdfast,
     id_: Annotated[str, typer.Argument(metavar="ID", help="The token's id.")],
-    dsn: Dsn = None,
-    schema: Schema = None,
 ) -> None:
     """Revoke a token; running services stop accepting it within seconds."""
-    with _application(dsn, schema) as hf:
-        was = hf.tokens.revoke(id_)
+    was = hf.tokens.revoke(id_)
     render.echo(f"revoked token {id_}" if was else f"token {id_} was already invalid")
-
-
-def _application(dsn: str | None, schema: str | None) -> Holdfast:
-    from holdfast.client import Holdfast
-
-    return Holdfast(dsn, schema=schema)

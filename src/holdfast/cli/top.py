@@ -11,7 +11,7 @@ from rich.text import Text
 
 from holdfast.cli import limits, render
 from holdfast.cli.database import Database
-from holdfast.cli.options import AsJson, Dsn, Schema
+from holdfast.cli.options import AsJson
 
 MOST = 10_000  # tenants
 SHOWN = 10
@@ -19,12 +19,11 @@ BAR = 24
 
 
 def top(
+    db: Database,
     *,
     once: Annotated[bool, typer.Option("--once", help="Print one snapshot and exit.")] = False,
     every: Annotated[float, typer.Option(min=0.1, metavar="SECONDS", help="Time between updates.")] = 1.0,
     as_json: AsJson = False,
-    dsn: Dsn = None,
-    schema: Schema = None,
 ) -> None:
     """Watch queues, tenants' shares, limits in use and workers; Ctrl-C ends it.
 
@@ -33,23 +32,22 @@ def top(
     come next. Without a terminal, and with --json, it prints one
     snapshot.
     """
-    with Database(dsn, schema) as db:
-        if as_json:
-            render.emit_json(look(db))
-        elif once or not render.out().is_terminal:
-            render.out().print(draw(look(db), None))
-        else:
-            _watch(db, every)
+    if as_json:
+        render.emit_json(look(db))
+    elif once or not render.out().is_terminal:
+        render.out().print(draw(look(db), None))
+    else:
+        _watch(db, every)
 
 
 def look(db: Database) -> dict[str, Any]:
     """Return a snapshot: each part as a list, the busiest first."""
-    running, workers = db.run(db.limits.running()), db.run(db.inspect.workers())
+    running, workers = db.run(db.calls.jobs.running()), db.run(db.calls.workers.select())
     for worker in workers:
         worker["running"] = sum(each["running"] for each in running if each["worker"] == worker["id"])
-    depth, tenants = db.run(db.calls.queue_depth()), db.run(db.limits.tenant_shares(MOST))
-    totals = db.run(db.limits.totals())
-    keys = db.run(db.limits.limits(busy=True, limit=SHOWN, busiest_first=True))
+    depth, tenants = db.run(db.calls.jobs.queues()), db.run(db.calls.limits.tenant_shares(MOST))
+    totals = db.run(db.calls.jobs.totals())
+    keys = db.run(db.calls.limits.limits(busy=True, limit=SHOWN, busiest_first=True))
     return {
         **totals,
         "later": sum(queue["later"] for queue in depth),
@@ -58,7 +56,7 @@ def look(db: Database) -> dict[str, Any]:
         "tenants": tenants[:SHOWN],
         "more_tenants": len(tenants[SHOWN:]),
         "limits": keys,
-        "more_limits": max(db.run(db.limits.count_busy()) - SHOWN, 0) if len(keys) == SHOWN else 0,
+        "more_limits": max(db.run(db.calls.limits.count_busy()) - SHOWN, 0) if len(keys) == SHOWN else 0,
         "workers": workers,
     }
 

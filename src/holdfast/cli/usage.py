@@ -9,13 +9,14 @@ import typer
 
 from holdfast.cli import render
 from holdfast.cli.database import Database
-from holdfast.cli.options import AsJson, Dsn, Limit, Schema, TaskOnly, TenantOnly, seconds
+from holdfast.cli.options import AsJson, Limit, TaskOnly, TenantOnly, seconds
 from holdfast.model.tick import Usage
 
 _TIMES = {"day": "%Y-%m-%d", "hour": "%Y-%m-%d %H:%M", "minute": "%Y-%m-%d %H:%M"}
 
 
 def usage(
+    db: Database,
     *,
     by: Annotated[
         str, typer.Option(metavar="NAMES", help="Sum by some of tenant, task, minute, hour, day.")
@@ -25,8 +26,6 @@ def usage(
     task: TaskOnly = None,
     limit: Limit = 100,
     as_json: AsJson = False,
-    dsn: Dsn = None,
-    schema: Schema = None,
 ) -> None:
     """Show runs, failures, run seconds and queue seconds of each tenant and task.
 
@@ -34,9 +33,8 @@ def usage(
     snoozed attempts do not count.
     """
     names = [each for each in by.replace(" ", "").split(",") if each]
-    with Database(dsn, schema) as db:
-        call = db.telemetry.usage(names, since=seconds(since, "--since"), tenant=tenant, task=task, limit=limit)
-        found = db.run(call)
+    call = db.calls.workers.usage(names, since=seconds(since, "--since"), tenant=tenant, task=task, limit=limit)
+    found = db.run(call)
     if as_json:
         render.emit_json([_item(each) for each in found])
         return

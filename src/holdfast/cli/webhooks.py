@@ -14,7 +14,7 @@ import typer
 
 from holdfast.cli import render
 from holdfast.cli.commands import Commands
-from holdfast.cli.options import AsJson, Dsn, Limit, Schema, Yes, seconds
+from holdfast.cli.options import AsJson, Limit, Yes, seconds
 from holdfast.errors import HoldfastError, UsageError
 from holdfast.model.webhook import DeliveryInfo, Endpoint, Redelivered
 
@@ -51,29 +51,21 @@ SecretStdin = Annotated[
 ]
 
 
-@group.callback(epilog="Example: holdfast webhooks --tenant acme")
+@group.listing(epilog="Example: holdfast webhooks --tenant acme")
 def endpoints(
-    ctx: typer.Context,
+    hf: Holdfast,
     *,
     tenant: TenantOnly = None,
     as_json: AsJson = False,
-    dsn: Dsn = None,
-    schema: Schema = None,
 ) -> None:
     """List endpoints; add and change them, rotate their secrets, show deliveries and send them again."""
-    if ctx.invoked_subcommand is None:
-        _list(tenant, as_json, dsn, schema)
+    list_endpoints(hf, tenant, as_json)
 
 
 @group.command("list", epilog="Example: holdfast webhooks list --tenant acme")
-def list_endpoints(tenant: TenantOnly = None, as_json: AsJson = False, dsn: Dsn = None, schema: Schema = None) -> None:
+def list_endpoints(hf: Holdfast, tenant: TenantOnly = None, as_json: AsJson = False) -> None:
     """List endpoints."""
-    _list(tenant, as_json, dsn, schema)
-
-
-def _list(tenant: str | None, as_json: bool, dsn: str | None, schema: str | None) -> None:
-    with _application(dsn, schema) as hf:
-        found = hf.webhooks.list(tenant=tenant)
+    found = hf.webhooks.list(tenant=tenant)
     if as_json:
         render.emit_json([_without_secret(it) for it in found])
         return
@@ -94,6 +86,7 @@ def _state(it: Endpoint) -> str:
 
 @group.command(epilog="Example: holdfast webhooks add https://example.org/hook --tenant acme --event 'order.*'")
 def add(
+    hf: Holdfast,
     url: Annotated[str, typer.Argument(metavar="URL", help="Where to post to; https unless --dev.")],
     *,
     tenant: Annotated[
@@ -109,15 +102,12 @@ def add(
     description: Annotated[str | None, typer.Option(metavar="TEXT", help="For people.")] = None,
     secret_stdin: SecretStdin = False,
     as_json: AsJson = False,
-    dsn: Dsn = None,
-    schema: Schema = None,
 ) -> None:
     """Add an endpoint; its secret is shown once, now."""
-    with _application(dsn, schema) as hf:
-        made = hf.webhooks.add(
-            url, tenant=tenant, events=event or None, prefix=prefix, timeout=seconds(timeout, "--timeout"), dev=dev,
-            description=description, secret=_typed(secret_stdin),
-        )  # fmt: skip
+    made = hf.webhooks.add(
+        url, tenant=tenant, events=event or None, prefix=prefix, timeout=seconds(timeout, "--timeout"), dev=dev,
+        description=description, secret=_typed(secret_stdin),
+    )  # fmt: skip
     if as_json:
         render.emit_json(asdict(made))
     else:
@@ -126,10 +116,9 @@ def add(
 
 
 @group.command(epilog="Example: holdfast webhooks show 018f2c5e-7d1a-7c3b-9f00-2a4b6c8d0e1f")
-def show(endpoint: EndpointId, as_json: AsJson = False, dsn: Dsn = None, schema: Schema = None) -> None:
+def show(hf: Holdfast, endpoint: EndpointId, as_json: AsJson = False) -> None:
     """Show everything about an endpoint but its secrets."""
-    with _application(dsn, schema) as hf:
-        it = hf.webhooks.get(endpoint)
+    it = hf.webhooks.get(endpoint)
     if as_json:
         render.emit_json(_without_secret(it))
         return
@@ -145,6 +134,7 @@ def show(endpoint: EndpointId, as_json: AsJson = False, dsn: Dsn = None, schema:
 
 @group.command(epilog="Example: holdfast webhooks update 018f2c5e-7d1a-7c3b-9f00-2a4b6c8d0e1f --timeout 10s")
 def update(
+    hf: Holdfast,
     endpoint: EndpointId,
     *,
     url: Annotated[str | None, typer.Option(metavar="URL", help="Where to post to; https unless --dev.")] = None,
@@ -162,8 +152,6 @@ def update(
     ] = None,
     description: Annotated[str | None, typer.Option(metavar="TEXT", help="For people; '' for none.")] = None,
     as_json: AsJson = False,
-    dsn: Dsn = None,
-    schema: Schema = None,
 ) -> None:
     """Change an endpoint; options that are not given stay as they are."""
     if event and all_events:
@@ -175,8 +163,7 @@ def update(
     change |= {} if description is None else {"description": description or None}
     if not change:
         raise UsageError("nothing to change; give an option such as --timeout 10s, see --help")
-    with _application(dsn, schema) as hf:
-        changed = hf.webhooks.update(endpoint, **change)
+    changed = hf.webhooks.update(endpoint, **change)
     if as_json:
         render.emit_json(_without_secret(changed))
     else:
@@ -185,6 +172,7 @@ def update(
 
 @group.command(epilog="Example: holdfast webhooks rotate 018f2c5e-7d1a-7c3b-9f00-2a4b6c8d0e1f --keep-old 2d")
 def rotate(
+    hf: Holdfast,
     endpoint: EndpointId,
     *,
     keep_old: Annotated[
@@ -192,13 +180,10 @@ def rotate(
     ] = "1d",
     secret_stdin: SecretStdin = False,
     as_json: AsJson = False,
-    dsn: Dsn = None,
-    schema: Schema = None,
 ) -> None:
     """Give an endpoint a new secret, shown once, now; the old one stays valid for a while."""
-    with _application(dsn, schema) as hf:
-        secret = hf.webhooks.rotate(endpoint, keep_old_for=seconds(keep_old, "--keep-old"), secret=_typed(secret_stdin))
-        until = hf.webhooks.get(endpoint).old_secrets_until
+    secret = hf.webhooks.rotate(endpoint, keep_old_for=seconds(keep_old, "--keep-old"), secret=_typed(secret_stdin))
+    until = hf.webhooks.get(endpoint).old_secrets_until
     if as_json:
         render.emit_json({"id": endpoint, "secret": secret, "old_secrets_until": until})
         return
@@ -210,21 +195,19 @@ def rotate(
 
 @group.command("test", epilog="Example: holdfast webhooks test 018f2c5e-7d1a-7c3b-9f00-2a4b6c8d0e1f")
 def try_out(
+    hf: Holdfast,
     endpoint: EndpointId,
     *,
     wait: Annotated[
         str, typer.Option(metavar="TIME", help="How long to wait for the response; 0 does not wait.")
     ] = "40s",
     as_json: AsJson = False,
-    dsn: Dsn = None,
-    schema: Schema = None,
 ) -> None:
     """Deliver an event of type holdfast.test to an endpoint, through a worker; exit 1 unless that is done in time."""
     longest = seconds(wait, "--wait")
-    with _application(dsn, schema) as hf:
-        id_ = hf.webhooks.test(endpoint)
-        it = _waited_for(hf, id_, longest)
-        why = hf.jobs.why(id_).sentence if it.status == "PENDING" else None
+    id_ = hf.webhooks.test(endpoint)
+    it = _waited_for(hf, id_, longest)
+    why = hf.jobs.why(id_).sentence if it.status == "PENDING" else None
     if as_json:
         render.emit_json(it)
     elif it.status == "PENDING":
@@ -244,6 +227,7 @@ def _waited_for(hf: Holdfast, id_: str, longest: float) -> DeliveryInfo:
 
 @group.command(epilog="Example: holdfast webhooks deliveries --status FAILED --since 1d")
 def deliveries(
+    hf: Holdfast,
     *,
     endpoint: EndpointOnly = None,
     tenant: TenantOnly = None,
@@ -256,15 +240,12 @@ def deliveries(
     until: Until = None,
     limit: Limit = 50,
     as_json: AsJson = False,
-    dsn: Dsn = None,
-    schema: Schema = None,
 ) -> None:
     """List the newest deliveries."""
-    with _application(dsn, schema) as hf:
-        found = hf.webhooks.deliveries(
-            endpoint=endpoint, tenant=tenant, status=status and str(status), event=event, event_type=type_,
-            since=_moment(since, "--since"), until=_moment(until, "--until"), limit=limit,
-        )  # fmt: skip
+    found = hf.webhooks.deliveries(
+        endpoint=endpoint, tenant=tenant, status=status and str(status), event=event, event_type=type_,
+        since=_moment(since, "--since"), until=_moment(until, "--until"), limit=limit,
+    )  # fmt: skip
     if as_json:
         render.emit_json(found)
         return
@@ -282,14 +263,12 @@ def _delivery_row(it: DeliveryInfo) -> tuple[Any, ...]:
 
 @group.command(epilog="Example: holdfast webhooks delivery 018f2c5e-7d1a-7c3b-9f00-2a4b6c8d0e1f")
 def delivery(
+    hf: Holdfast,
     id_: Annotated[str, typer.Argument(metavar="ID", help="The delivery's id.")],
     as_json: AsJson = False,
-    dsn: Dsn = None,
-    schema: Schema = None,
 ) -> None:
     """Show what a delivery sent, and the response."""
-    with _application(dsn, schema) as hf:
-        it = _delivery(hf, id_)
+    it = _delivery(hf, id_)
     if as_json:
         render.emit_json(it)
         return
@@ -305,6 +284,7 @@ def delivery(
 
 @group.command(epilog="Example: holdfast webhooks redeliver --all --endpoint 018f2c5e-... --since 6h --yes")
 def redeliver(
+    hf: Holdfast,
     ids: Annotated[list[str] | None, typer.Argument(metavar="ID", help="Delivery ids, or --all.")] = None,
     *,
     every: Annotated[bool, typer.Option("--all", help="All that match the options below.")] = False,
@@ -318,8 +298,6 @@ def redeliver(
     until: Until = None,
     yes: Yes = False,
     as_json: AsJson = False,
-    dsn: Dsn = None,
-    schema: Schema = None,
 ) -> None:
     """Send deliveries again: failed ones with fresh attempts, delivered ones anew, waiting ones at once."""
     if every == bool(ids):
@@ -331,8 +309,7 @@ def redeliver(
     which["status"] = str(status)
     if every and not yes:
         typer.confirm(f"send every {status} delivery that matches again?", abort=True, err=True)
-    with _application(dsn, schema) as hf:
-        results = list(hf.webhooks.redeliver_all(**which) if every else hf.webhooks.redeliver(*ids or ()))
+    results = list(hf.webhooks.redeliver_all(**which) if every else hf.webhooks.redeliver(*ids or ()))
     _report(results, as_json)
 
 
@@ -349,35 +326,31 @@ def _report(results: Sequence[Redelivered], as_json: bool) -> None:
 
 
 @group.command(epilog="Example: holdfast webhooks enable 018f2c5e-7d1a-7c3b-9f00-2a4b6c8d0e1f")
-def enable(endpoint: EndpointId, dsn: Dsn = None, schema: Schema = None) -> None:
+def enable(hf: Holdfast, endpoint: EndpointId) -> None:
     """Enable deliveries to an endpoint, and close its breaker."""
-    with _application(dsn, schema) as hf:
-        hf.webhooks.enable(endpoint)
+    hf.webhooks.enable(endpoint)
     render.echo(f"enabled endpoint {endpoint}")
 
 
 @group.command(epilog="Example: holdfast webhooks disable 018f2c5e-7d1a-7c3b-9f00-2a4b6c8d0e1f --reason 'moves'")
 def disable(
+    hf: Holdfast,
     endpoint: EndpointId,
     *,
     reason: Annotated[str | None, typer.Option(metavar="TEXT", help="For people.")] = None,
-    dsn: Dsn = None,
-    schema: Schema = None,
 ) -> None:
     """Disable deliveries to an endpoint; waiting ones fail when they are due."""
-    with _application(dsn, schema) as hf:
-        hf.webhooks.disable(endpoint, reason)
+    hf.webhooks.disable(endpoint, reason)
     render.echo(f"disabled endpoint {endpoint}")
 
 
 @group.command(epilog="Example: holdfast webhooks remove 018f2c5e-7d1a-7c3b-9f00-2a4b6c8d0e1f --yes")
-def remove(endpoint: EndpointId, *, yes: Yes = False, dsn: Dsn = None, schema: Schema = None) -> None:
+def remove(hf: Holdfast, endpoint: EndpointId, *, yes: Yes = False) -> None:
     """Remove an endpoint and its secrets."""
-    with _application(dsn, schema) as hf:
-        it = hf.webhooks.get(endpoint)
-        if not yes:
-            typer.confirm(f"remove endpoint {it.id} ({it.url})?", abort=True, err=True)
-        hf.webhooks.remove(it.id)
+    it = hf.webhooks.get(endpoint)
+    if not yes:
+        typer.confirm(f"remove endpoint {it.id} ({it.url})?", abort=True, err=True)
+    hf.webhooks.remove(it.id)
     render.echo(f"removed endpoint {it.id}")
 
 
@@ -387,12 +360,6 @@ def key() -> None:
     from holdfast.effects.seal import new_key
 
     typer.echo(new_key())
-
-
-def _application(dsn: str | None, schema: str | None) -> Holdfast:
-    from holdfast.client import Holdfast
-
-    return Holdfast(dsn, schema=schema)
 
 
 def _delivery(hf: Holdfast, id_: str) -> DeliveryInfo:

@@ -12,17 +12,16 @@ from rich.text import Text
 
 from holdfast.cli import render
 from holdfast.cli.database import Database, job_id
-from holdfast.cli.options import AsJson, Dsn, Schema
+from holdfast.cli.options import AsJson
 from holdfast.model.why import Reason
 
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[\d.]*[+-]\d\d:\d\d$")
 
 
 def why(
+    db: Database,
     id_: Annotated[str, typer.Argument(metavar="ID", help="The job's id.")],
     as_json: AsJson = False,
-    dsn: Dsn = None,
-    schema: Schema = None,
 ) -> None:
     """Explain why a job does not run: one sentence, then all reasons, the hardest first; exit 1 when it is unknown.
 
@@ -30,8 +29,7 @@ def why(
     a rate, an open breaker, no worker, a later start time, jobs before
     it; or where it runs, or how it ended.
     """
-    with Database(dsn, schema) as db:
-        found = db.run(db.limits.why(job_id(id_)))
+    found = db.run(db.calls.jobs.why(job_id(id_)))
     if as_json:
         render.emit_json(found)
     else:

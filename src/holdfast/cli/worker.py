@@ -19,7 +19,7 @@ from holdfast.cli.options import Dsn, Schema, Target
 from holdfast.errors import HoldfastError
 from holdfast.model.webhook import QUEUE, TASK
 from holdfast.settings import Settings
-from holdfast.store import connect
+from holdfast.store.wire import connect
 from holdfast.telemetry import logs
 
 if TYPE_CHECKING:
@@ -165,13 +165,13 @@ def _warn_of_unknown_queues(hf: Holdfast) -> None:
 
 def _queues_in_database(settings: Settings) -> list[str]:
     """Return the queues of the database's tasks and jobs, or none if it is not reachable within PATIENCE."""
-    from holdfast.store.limits import LimitCalls
-    from holdfast.store.pools import SyncPool
+    from holdfast.store.jobs import JobCalls
+    from holdfast.store.wire.pools import SyncPool
 
     quick = {name: min(getattr(settings, name), PATIENCE) for name in ("connect_timeout", "call_timeout")}
     pool = SyncPool(settings.with_(**quick))
     try:
-        return pool.run(LimitCalls(settings.schema).queue_names(of_workers=False))
+        return pool.run(JobCalls(settings.schema).queue_names(of_workers=False))
     except HoldfastError:
         return []
     finally:

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from holdfast.client.tokens import Tokens
     from holdfast.client.webhooks import Webhooks
     from holdfast.store.migrate import Migrated
-    from holdfast.store.pools import AsyncPool, SyncPool, Tell
+    from holdfast.store.wire.pools import AsyncPool, SyncPool, Tell
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -93,21 +93,21 @@ class Holdfast(Outbox):
         """The database's address for psql and other libraries.
 
         This is the DSN itself. For embedded:PATH it starts the server there, which runs until the process ends."""
-        from holdfast.store.connect import server_dsn
+        from holdfast.store.wire.connect import server_dsn
 
         return server_dsn(self.settings)
 
     @functools.cached_property
     def sync_pool(self) -> SyncPool:
         """The connection pool for threads."""
-        from holdfast.store.pools import SyncPool  # psycopg takes half of the import time, and may not be needed
+        from holdfast.store.wire.pools import SyncPool  # psycopg takes half of the import time, and may not be needed
 
         return SyncPool(self.settings, self._notify)
 
     @functools.cached_property
     def async_pool(self) -> AsyncPool:
         """The connection pool for coroutines."""
-        from holdfast.store.pools import AsyncPool
+        from holdfast.store.wire.pools import AsyncPool
 
         return AsyncPool(self.settings, self._notify)
 

@@ -55,18 +55,18 @@ class Batch:
             return task.new_job((), {})
 
     def __enter__(self) -> Batch:
-        self._hf.sync_pool.run(self._hf.calls.open_batch(self.id, self.name, self.tenant, self._on_done), self.conn)
+        self._hf.sync_pool.run(self._hf.calls.batches.open(self.id, self.name, self.tenant, self._on_done), self.conn)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         if error is None:
-            self._hf.sync_pool.run(self._hf.calls.close_batch(self.id), self.conn)
+            self._hf.sync_pool.run(self._hf.calls.batches.close(self.id), self.conn)
         elif self.conn is None:  # otherwise the caller rolls back
             with self._noting(error):
                 self.cancel()
 
     async def __aenter__(self) -> Batch:
-        call = self._hf.calls.open_batch(self.id, self.name, self.tenant, self._on_done)
+        call = self._hf.calls.batches.open(self.id, self.name, self.tenant, self._on_done)
         await self._hf.async_pool.run(call, self.conn)
         return self
 
@@ -74,7 +74,7 @@ class Batch:
         self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
     ) -> None:
         if error is None:
-            await self._hf.async_pool.run(self._hf.calls.close_batch(self.id), self.conn)
+            await self._hf.async_pool.run(self._hf.calls.batches.close(self.id), self.conn)
         elif self.conn is None:
             with self._noting(error):
                 await self.acancel()

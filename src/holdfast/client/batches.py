@@ -6,7 +6,7 @@ import builtins
 
 from holdfast.client.operation import Noun, Steps, operation
 from holdfast.model.job import BatchInfo, parse_id
-from holdfast.store.calls import Call
+from holdfast.store.call import Call
 
 
 class Batches(Noun):
@@ -14,19 +14,19 @@ class Batches(Noun):
 
     def _get(self, batch_id: str) -> Call[BatchInfo | None]:
         """Return a batch with its counters, or None."""
-        return self._hf.calls.batch(parse_id(batch_id))
+        return self._hf.calls.batches.get(parse_id(batch_id))
 
     get, aget = operation(_get)
 
     def _list(self, limit: int = 50) -> Call[builtins.list[BatchInfo]]:
         """Return the newest batches with their counters."""
-        return self._hf.calls.list_batches(limit=limit)
+        return self._hf.calls.batches.select(limit=limit)
 
     list, alist = operation(_list)
 
     def _cancel(self, batch_id: str) -> Steps[int]:
         """Cancel waiting jobs of a batch and request running ones to stop, in small steps. Return their number."""
-        call, jobs = self._hf.calls.cancel_batch(parse_id(batch_id)), 0
+        call, jobs = self._hf.calls.batches.cancel(parse_id(batch_id)), 0
         while some := (yield call):
             jobs += some
         return jobs

@@ -7,9 +7,8 @@ import builtins
 from holdfast.client.operation import Noun, operation
 from holdfast.model.job import JobInfo, parse_id
 from holdfast.model.why import Why
-from holdfast.store.calls import Call
-from holdfast.store.limits import LimitCalls
-from holdfast.store.values import Filter
+from holdfast.store.call import Call
+from holdfast.store.jobs import Filter
 
 
 class Jobs(Noun):
@@ -17,7 +16,7 @@ class Jobs(Noun):
 
     def _get(self, job_id: str) -> Call[JobInfo | None]:
         """Return a job in any status, or None."""
-        return self._hf.calls.get(parse_id(job_id))
+        return self._hf.calls.jobs.get(parse_id(job_id))
 
     get, aget = operation(_get)
 
@@ -34,19 +33,19 @@ class Jobs(Noun):
     ) -> Call[builtins.list[JobInfo]]:
         """Return the newest jobs that match all given values. error matches the text of the last error."""
         where = Filter(status=status, task=task, queue=queue, tenant=tenant, batch=batch, error=error)
-        return self._hf.calls.list_jobs(where, limit=limit)
+        return self._hf.calls.jobs.select(where, limit=limit)
 
     list, alist = operation(_list)
 
     def _cancel(self, *job_ids: str) -> Call[dict[str, str]]:
         """Cancel waiting jobs at once and request running jobs to stop. Return for each job: canceled, canceling,
         finished (it had ended) or unknown. Repeating it changes nothing."""
-        return self._hf.calls.cancel([parse_id(i) for i in job_ids])
+        return self._hf.calls.jobs.cancel([parse_id(i) for i in job_ids])
 
     cancel, acancel = operation(_cancel)
 
     def _why(self, job_id: str) -> Call[Why]:
         """Return where a job is and why it is not running: one sentence, and the reasons in detail."""
-        return LimitCalls(self._hf.settings.schema).why(parse_id(job_id))
+        return self._hf.calls.jobs.why(parse_id(job_id))
 
     why, awhy = operation(_why)

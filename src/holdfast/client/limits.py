@@ -9,7 +9,7 @@ from types import EllipsisType
 from holdfast.client.operation import Noun, operation
 from holdfast.errors import UsageError
 from holdfast.model.limit import LimitInfo
-from holdfast.store.calls import Call
+from holdfast.store.call import Call
 from holdfast.store.limits import LimitCalls
 
 Amount = float | None | EllipsisType

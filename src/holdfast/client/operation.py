@@ -17,7 +17,7 @@ import functools
 from collections.abc import Callable, Coroutine, Generator
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
-from holdfast.store.calls import Call
+from holdfast.store.call import Call
 
 if TYPE_CHECKING:
     from holdfast.client.app import Holdfast

@@ -15,13 +15,13 @@ from holdfast.model.job import NewJob, ids, parse_id
 from holdfast.model.limit import Limit
 from holdfast.model.outbox import Delivery, DeliverySignature, Emitted, MessageInfo
 from holdfast.model.retry import Retry, check_policy
-from holdfast.store.calls import Call
+from holdfast.store.call import Call
 from holdfast.store.outbox import Message, MessageFilter, OutboxCalls
 
 if TYPE_CHECKING:
     from holdfast.client.middleware import Around
     from holdfast.settings import Settings
-    from holdfast.store.pools import AsyncPool, SyncPool
+    from holdfast.store.wire.pools import AsyncPool, SyncPool
 
 T = TypeVar("T")
 R_co = TypeVar("R_co", covariant=True)

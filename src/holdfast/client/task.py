@@ -21,8 +21,8 @@ from holdfast.model.schedule import Cron, Schedule
 from holdfast.model.signature import Signature
 from holdfast.settings import can_be_served
 from holdfast.store.bulk import Bulk
-from holdfast.store.calls import Call
-from holdfast.store.values import Accepted
+from holdfast.store.call import Call
+from holdfast.store.jobs import Accepted
 
 if TYPE_CHECKING:
     from holdfast.client.app import Holdfast
@@ -249,7 +249,7 @@ class Enqueuer(Generic[P, R]):
             if bulk.like.plain:
                 hf.sync_pool.copy(bulk, conn)
                 return self._handles(bulk.ids)
-            accepted = hf.sync_pool.run(hf.calls.enqueue_many(self._keyed(bulk), self._on_conflict), conn)
+            accepted = hf.sync_pool.run(hf.calls.jobs.enqueue_many(self._keyed(bulk), self._on_conflict), conn)
             return self._handles([each.id for each in accepted], [each.outcome for each in accepted])
 
     async def aenqueue_many(self, calls: Iterable[Any]) -> Handles[R]:
@@ -263,7 +263,7 @@ class Enqueuer(Generic[P, R]):
             if bulk.like.plain:
                 await hf.async_pool.copy(bulk, conn)
                 return self._handles(bulk.ids)
-            accepted = await hf.async_pool.run(hf.calls.enqueue_many(self._keyed(bulk), self._on_conflict), conn)
+            accepted = await hf.async_pool.run(hf.calls.jobs.enqueue_many(self._keyed(bulk), self._on_conflict), conn)
             return self._handles([each.id for each in accepted], [each.outcome for each in accepted])
 
     def schedule(self, name: str, when: Cron | str, /, *args: P.args, **kwargs: P.kwargs) -> None:
@@ -319,7 +319,7 @@ class Enqueuer(Generic[P, R]):
 
     def _call(self, job: NewJob) -> Call[Accepted]:
         self._check_headers(job)
-        return self._hf.calls.enqueue(job, self._on_conflict, fresh=self._options.id is None)
+        return self._hf.calls.jobs.enqueue(job, self._on_conflict, fresh=self._options.id is None)
 
     def _check_headers(self, job: NewJob) -> None:
         if job.headers is not None:

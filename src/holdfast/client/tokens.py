@@ -13,7 +13,7 @@ from holdfast.model import payload
 from holdfast.model.job import ids, parse_id
 from holdfast.model.retry import LONGEST
 from holdfast.model.token import SCOPES, SHOWN, TokenInfo, digest, new_token
-from holdfast.store.calls import Call
+from holdfast.store.call import Call
 from holdfast.store.tokens import TokenCalls
 
 

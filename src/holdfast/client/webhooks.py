@@ -22,7 +22,7 @@ from holdfast.model.job import ids, parse_id
 from holdfast.model.limit import Breaker, Limit
 from holdfast.model.retry import LONGEST, Retry
 from holdfast.model.webhook import QUEUE, TASK, DeliveryInfo, Endpoint, Event, Published, Redelivered, Target
-from holdfast.store.calls import Call
+from holdfast.store.call import Call
 from holdfast.store.webhooks import Deliveries, WebhookCalls
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ from holdfast.errors import ConfigurationError, HoldfastError
 from holdfast.model.job import JobInfo
 from holdfast.model.retry import Retry
 from holdfast.settings import Settings
-from holdfast.store.connect import make_dsn
+from holdfast.store.wire.connect import make_dsn
 
 OURS = {"database", "retry", "timeout", "TASK_MODULES", "AUTODISCOVER", "MIGRATE"}
 _lock = threading.Lock()
@@ -169,7 +169,7 @@ class HoldfastBackend(BaseTaskBackend):
         conn = self._conn()
         if conn is None:
             return self.hf.jobs.get(id_)
-        info = self.hf.sync_pool.run(self.hf.calls.get(id_), conn)
+        info = self.hf.sync_pool.run(self.hf.calls.jobs.get(id_), conn)
         # Django's connections return jsonb as text.
         jsonb = {name: _loaded(getattr(info, name)) for name in ("result", "last_error", "progress")} if info else {}
         return info and replace(info, **jsonb)

@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from holdfast.store import borrowed
-from holdfast.store.calls import Call
+from holdfast.store.call import Call
 from holdfast.store.sinks import Kept, Sink, check_strength, encode, explained, sink
+from holdfast.store.wire import borrowed
 
 
 def insert_once(conn: Any, table: str, row: Mapping[str, Any], key: str | Sequence[str]) -> bool:

@@ -12,7 +12,7 @@ from holdfast.model.outcome import WANTED_CANCELED, Cancel
 
 if TYPE_CHECKING:
     from holdfast.model.outbox import Address, Emitted
-    from holdfast.store.transaction import Transaction
+    from holdfast.store.wire.transaction import Transaction
 
 _log = logging.getLogger("holdfast.job")
 

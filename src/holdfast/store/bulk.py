@@ -11,7 +11,7 @@ import msgspec
 
 from holdfast.model.job import NewJob, ids
 from holdfast.model.limit import Keys, lane
-from holdfast.store.calls import text_array
+from holdfast.store.call import text_array
 
 _encode = msgspec.json.encode
 BLOCK = 100  # small blocks keep the server busy while the next one is rendered

@@ -24,9 +24,9 @@ import psycopg
 
 from holdfast.errors import ConfigurationError, DatabaseUnavailable
 from holdfast.settings import Settings
-from holdfast.store import connect
 from holdfast.store.dependants import come_back, make_way
-from holdfast.store.opener import READ_COMMITTED
+from holdfast.store.wire import connect
+from holdfast.store.wire.opener import READ_COMMITTED
 
 Connection = psycopg.Connection[Any]
 log = logging.getLogger("holdfast.migrate")
@@ -116,12 +116,7 @@ def found_version(conn: Connection, schema: str) -> int | None:
 
 
 def _apply(conn: Connection, schema: str) -> Migrated:
-    for setting in (
-        "statement_timeout = 0",
-        "lock_timeout = 0",
-        "standard_conforming_strings = on",
-        "datestyle = 'ISO'",
-    ):
+    for setting in _RELIED_ON:
         conn.execute(f"SET LOCAL {setting}".encode())
     conn.execute("SELECT pg_advisory_xact_lock(%s)", [zlib.crc32(f"holdfast {schema}".encode())])
     # A process that waits above for another migrate holds no locks, so the timeout starts here.

@@ -1,4 +1,4 @@
-"""Calls of the outbox: emit and list messages. See calls.py."""
+"""Calls of the outbox: emit and list messages. See call.py."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 
 from holdfast.model.job import NewJob
 from holdfast.model.outbox import PREFIX, Emitted, MessageInfo
-from holdfast.store.calls import Call, Rows, text_array
+from holdfast.store.call import Call, Rows, text_array
 
 _COLUMNS = ", ".join({"id": "id::text", "order": '"order"'}.get(each.name, each.name) for each in fields(MessageInfo))
 
@@ -53,11 +53,22 @@ class OutboxCalls:
         return Call(
             f"SELECT id::text, outcome FROM {self.schema}.emit(%s, %s::jsonb, %s, %s, %s, %s, %s, %s, NULL, %s::uuid, "
             "%s::json, %s::text[])",
-            (it.channel, job.payload.decode(), it.key, job.tenant, it.order, job.queue or None, job.priority,
-             job.max_attempts, job.id, headers, job.keys and text_array(job.keys)),
+            (
+                it.channel,
+                job.payload.decode(),
+                it.key,
+                job.tenant,
+                it.order,
+                job.queue or None,
+                job.priority,
+                job.max_attempts,
+                job.id,
+                headers,
+                job.keys and text_array(job.keys),
+            ),
             lambda rows: Emitted(rows[0][0], rows[0][1] == "existing" and rows[0][0] != job.id),
             due=lambda emitted: None if emitted.existing else emitted.id,
-        )  # fmt: skip
+        )
 
     def message(self, id_: str) -> Call[MessageInfo | None]:
         return Call(f"SELECT {_COLUMNS} FROM {self.schema}.outbox WHERE id = %s::uuid", (id_,), _one)

@@ -1,4 +1,4 @@
-"""Calls of the service on behalf of a caller: SQL's may_see() filters each row. See calls.py.
+"""Calls of the service on behalf of a caller: SQL's may_see() filters each row. See call.py.
 
 Webhook deliveries are jobs. Calls for jobs leave them out unless the token has the scope for webhooks.
 """
@@ -16,10 +16,10 @@ from holdfast.model.job import BatchInfo
 from holdfast.model.outbox import MessageInfo
 from holdfast.model.token import Caller
 from holdfast.model.webhook import TASK, DeliveryInfo, Endpoint
-from holdfast.store import calls, webhooks
-from holdfast.store.calls import Call, array
+from holdfast.store import batches, webhooks
+from holdfast.store.call import Call, array, firsts, last
+from holdfast.store.jobs import Filter
 from holdfast.store.outbox import MessageFilter
-from holdfast.store.values import Filter
 from holdfast.store.webhooks import Deliveries
 
 T = TypeVar("T")
@@ -178,7 +178,7 @@ class SeenCalls:
             f"SELECT id::text FROM {self.schema}.dead WHERE {those} AND (%s::uuid IS NULL OR id > %s::uuid) "
             f"AND {self._may_job} ORDER BY id LIMIT %s",
             (*some, after, after, *_writes(who), limit),
-            calls.firsts,
+            firsts,
         )
 
     def cancel(self, who: Caller, ids: Sequence[str]) -> Call[dict[str, str]]:
@@ -191,11 +191,11 @@ class SeenCalls:
 
     def retry_dead(self, who: Caller, ids: Sequence[str]) -> Call[list[str]]:
         return Call(f"SELECT x::text FROM {self.schema}.retry_dead({self._own}) x", (*_writes(who), array(ids)),
-                    calls.firsts, due=calls.last)  # fmt: skip
+                    firsts, due=last)  # fmt: skip
 
     def discard_dead(self, who: Caller, ids: Sequence[str]) -> Call[list[str]]:
         return Call(f"SELECT x::text FROM {self.schema}.discard_dead({self._own}) x", (*_writes(who), array(ids)),
-                    calls.firsts)  # fmt: skip
+                    firsts)  # fmt: skip
 
     def redeliver(self, who: Caller, ids: Sequence[str]) -> Call[list[Any]]:
         redelivering = webhooks.WebhookCalls(self.schema).redeliver(ids)
@@ -208,7 +208,7 @@ class SeenCalls:
 
     def batch(self, who: Caller, id_: str) -> Call[BatchInfo | None]:
         return Call(
-            f"SELECT {calls.BATCH_COLUMNS} FROM {self.schema}.batch_progress WHERE id = %s::uuid AND {self._may}",
+            f"SELECT {batches.COLUMNS} FROM {self.schema}.batch_progress WHERE id = %s::uuid AND {self._may}",
             (id_, *_who(who)),
             lambda rows: BatchInfo(*rows[0]) if rows else None,
         )
@@ -216,7 +216,7 @@ class SeenCalls:
     def list_batches(self, who: Caller, page: Page) -> Call[list[BatchInfo]]:
         part, more = page.sql()
         return Call(
-            f"SELECT {calls.BATCH_COLUMNS} FROM {self.schema}.batch_progress WHERE {part} AND {self._may} "
+            f"SELECT {batches.COLUMNS} FROM {self.schema}.batch_progress WHERE {part} AND {self._may} "
             f"{_own_only(who)} ORDER BY batch_progress.id DESC LIMIT %s",
             (*more, *_who(who), *_own_tenant(who), page.limit),
             lambda rows: [BatchInfo(*row) for row in rows],

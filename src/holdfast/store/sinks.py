@@ -18,8 +18,8 @@ from typing import Any, Literal, TypeVar
 
 from holdfast.errors import UsageError
 from holdfast.model import payload
-from holdfast.store import connect
-from holdfast.store.calls import Call
+from holdfast.store.call import Call
+from holdfast.store.wire import connect
 
 T = TypeVar("T")
 Kept = Literal["inserted", "updated", "kept"]

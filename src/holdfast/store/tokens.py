@@ -1,4 +1,4 @@
-"""Calls of the service's tokens and of its stored responses to repeated requests. See calls.py."""
+"""Calls of the service's tokens and of its stored responses to repeated requests. See call.py."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.model.token import Caller, TokenInfo
-from holdfast.store.calls import Call, Rows, text_array
+from holdfast.store.call import Call, Rows, text_array
 
 _COLUMNS = "id::text, name, shown, tenant, scopes, created_at, expires_at, revoked_at, last_used_at, priority, rate"
 
@@ -28,9 +28,17 @@ class TokenCalls:
         self.schema = schema
 
     def create(
-        self, id_: str, name: str, digest: bytes, shown: str, tenant: str | None, scopes: Sequence[str],
-        lifetime: float | None, priority: int = 0, rate: float | None = None,
-    ) -> Call[bool]:  # fmt: skip
+        self,
+        id_: str,
+        name: str,
+        digest: bytes,
+        shown: str,
+        tenant: str | None,
+        scopes: Sequence[str],
+        lifetime: float | None,
+        priority: int = 0,
+        rate: float | None = None,
+    ) -> Call[bool]:
         return Call(
             f"SELECT {self.schema}.create_token(%s::uuid, %s, decode(%s, 'hex'), %s, %s, %s::text[], "
             "make_interval(secs => %s), %s, %s)",

@@ -1,4 +1,4 @@
-"""Calls of webhooks: endpoints, events, deliveries. See calls.py."""
+"""Calls of webhooks: endpoints, events, deliveries. See call.py."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from holdfast.model.webhook import DeliveryInfo, Endpoint, Event, Published, Redelivered, Target
-from holdfast.store.calls import Call, Rows, array, last, text_array
+from holdfast.store.call import Call, Rows, array, last, text_array
 
 MOVED = ("retried", "copied", "due")  # outcomes of a redelivery after which a delivery is due
 ENDPOINT = (
@@ -40,12 +40,17 @@ class Deliveries:
     def sql(self) -> tuple[str, list[Any]]:
         conditions, params = ["true"], []
         for condition, value in (
-            ("webhook_delivery_id = %s::uuid", self.id), ("endpoint_key = %s", self.endpoint),
-            ("tenant_id = %s", self.tenant), ("event_id = %s::uuid", self.event), ("event_type = %s", self.event_type),
-            ("status = %s", self.status), ("created_at >= %s", self.since), ("created_at < %s", self.until),
+            ("webhook_delivery_id = %s::uuid", self.id),
+            ("endpoint_key = %s", self.endpoint),
+            ("tenant_id = %s", self.tenant),
+            ("event_id = %s::uuid", self.event),
+            ("event_type = %s", self.event_type),
+            ("status = %s", self.status),
+            ("created_at >= %s", self.since),
+            ("created_at < %s", self.until),
             # A job ends after it is created, so this skips older partitions of history.
             ("(finished_at >= %s OR finished_at IS NULL)", self.since),
-        ):  # fmt: skip
+        ):
             if value is not None:
                 conditions.append(condition)
                 params.append(value)
@@ -109,8 +114,12 @@ class WebhookCalls:
         )
 
     def test(self, id_: str, event: str, body: str) -> Call[str | None]:
-        return Call(f"SELECT {self.schema}.test_endpoint(%s::uuid, %s, %s::uuid)::text", (id_, body, event), _first,
-                    due=lambda delivery: delivery)  # fmt: skip
+        return Call(
+            f"SELECT {self.schema}.test_endpoint(%s::uuid, %s, %s::uuid)::text",
+            (id_, body, event),
+            _first,
+            due=lambda delivery: delivery,
+        )
 
     def read(self, id_: str) -> Call[Target | None]:
         """Return what is needed to send; the secrets are as stored."""

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from holdfast.errors import ConfigurationError
 from holdfast.model.tick import Figures
 from holdfast.settings import VERSION
-from holdfast.store.calls import Call
-from holdfast.store.telemetry import STATES, TelemetryCalls
+from holdfast.store.call import Call
+from holdfast.store.workers import STATES, WorkerCalls
 from holdfast.telemetry import logs
 
 if TYPE_CHECKING:
@@ -162,7 +162,7 @@ class DatabaseMetrics:
     cost; see the view queue_depth."""
 
     def __init__(self, schema: str, ask: Callable[[Call[Figures]], Figures]) -> None:
-        self._calls = TelemetryCalls(schema)
+        self._calls = WorkerCalls(schema)
         self._ask = ask
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from holdfast.errors import UsageError
-from holdfast.store.scratch import Scratch
+from holdfast.store.dev.scratch import Scratch
 
 
 class Clock:

@@ -9,10 +9,10 @@ from types import TracebackType
 
 from holdfast.errors import ConfigurationError
 from holdfast.settings import Settings
-from holdfast.store import scratch
-from holdfast.store.connect import server_dsn
+from holdfast.store.dev import scratch
+from holdfast.store.dev.scratch import Scratch
 from holdfast.store.migrate import migrate
-from holdfast.store.scratch import Scratch
+from holdfast.store.wire.connect import server_dsn
 from holdfast.testing.pools import KitSyncPool
 
 
@@ -25,7 +25,7 @@ def scratch_server(folder: Path) -> Iterator[str]:
         refuse_production(settings.test_dsn, settings.dsn)
         yield server_dsn(settings.with_(dsn=settings.test_dsn))
         return
-    from holdfast.store.embedded import EmbeddedPostgres  # needs Unix
+    from holdfast.store.dev.embedded import EmbeddedPostgres  # needs Unix
 
     server = EmbeddedPostgres(folder)
     try:

@@ -21,7 +21,7 @@ from holdfast.errors import JobFailed, UnknownTask, UsageError
 from holdfast.model.job import JobInfo, Status
 from holdfast.model.outbox import PREFIX
 from holdfast.model.outcome import SETTLED
-from holdfast.store.scratch import Scratch
+from holdfast.store.dev.scratch import Scratch
 from holdfast.testing.enqueued import name_of
 from holdfast.testing.watched import KeptSession, Seen, WatchedWorker
 from holdfast.upkeep.timetable import Timetable
@@ -97,7 +97,7 @@ class Drain:
     async def run(self) -> None:
         """Run all due jobs, and those that come due within the plan."""
         if self._plan.with_schedules:  # as a worker does when it starts: slots count from now on
-            self._database.run(self._hf.calls.register_schedules(self._hf.timetable.values()))
+            self._database.run(self._hf.calls.schedules.register(self._hf.timetable.values()))
         await self._run_due()
         while not self._ended_badly() and (at := self._next_time()) is not None:
             self._move_to(at)
@@ -127,7 +127,7 @@ class Drain:
         self._database.promote()
         queue = self._database.due_in(job_id)
         if queue is None:
-            info = self._hf.sync_pool.run(self._hf.calls.get(job_id))
+            info = self._hf.sync_pool.run(self._hf.calls.jobs.get(job_id))
             raise UsageError(f"job {job_id} is not waiting: it is {info.status if info else 'unknown'}")
         await self._pass([queue], job_id)
         if [record.job.id for record in self._records] != [job_id]:
@@ -207,7 +207,7 @@ class Drain:
 
     def _infos(self) -> dict[str, JobInfo]:
         ids = {record.job.id for record in self._records}
-        return {info.id: info for info in self._database.run(self._hf.calls.get_many(ids))}
+        return {info.id: info for info in self._database.run(self._hf.calls.jobs.get_many(ids))}
 
     def _last_of_each(self) -> list[Seen]:
         return list({record.job.id: record for record in self._records}.values())

@@ -19,9 +19,9 @@ from holdfast.errors import UsageError
 from holdfast.model.context import Context
 from holdfast.model.job import JobInfo, Status, ids
 from holdfast.model.outbox import MessageInfo
+from holdfast.store.dev.scratch import Scratch
+from holdfast.store.jobs import Filter
 from holdfast.store.outbox import MessageFilter
-from holdfast.store.scratch import Scratch
-from holdfast.store.values import Filter
 from holdfast.testing.clock import Clock, zoned
 from holdfast.testing.drain import Attempt, Drain, Drained, Plan
 from holdfast.testing.emitted import WantedMessage
@@ -261,7 +261,7 @@ class Kit:
         return Wanted(task, args, kwargs, self.tolerance)
 
     def _jobs(self, task: Enqueuer[Any, Any] | str | None) -> list[JobInfo]:
-        every = self.hf.calls.list_jobs(Filter(), limit=_ALL, newest_first=False)
+        every = self.hf.calls.jobs.select(Filter(), limit=_ALL, newest_first=False)
         conn = task._options.conn if isinstance(task, Enqueuer) else None
         _refuse_async(conn)
         return self._database.run(every) if conn is None else [_read(job) for job in self._pools[0].run(every, conn)]

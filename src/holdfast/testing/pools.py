@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 
 from holdfast.errors import UsageError
 from holdfast.store.bulk import Bulk
-from holdfast.store.calls import Call
-from holdfast.store.pools import AsyncPool, SyncPool
+from holdfast.store.call import Call
+from holdfast.store.wire.pools import AsyncPool, SyncPool
 
 T = TypeVar("T")
 _MAKES_JOBS = re.compile(

@@ -10,8 +10,8 @@ from typing import Any, TypeVar, cast
 from holdfast.client import Holdfast
 from holdfast.model.job import Job
 from holdfast.model.outcome import Cancel, Outcome, RetryLater, Snooze
-from holdfast.store.calls import Call
-from holdfast.store.scratch import Scratch
+from holdfast.store.call import Call
+from holdfast.store.dev.scratch import Scratch
 from holdfast.worker import Worker
 from holdfast.worker.execute import FailedInChild
 

@@ -13,8 +13,8 @@ from collections.abc import Awaitable, Callable
 from holdfast.errors import HoldfastError
 from holdfast.settings import Settings
 from holdfast.store.calls import Calls
-from holdfast.store.session import Session
-from holdfast.store.values import Upkept
+from holdfast.store.wire.session import Session
+from holdfast.store.workers import Upkept
 from holdfast.telemetry import logs
 from holdfast.upkeep.timetable import Timetable
 
@@ -75,7 +75,7 @@ class Upkeep:
 
     async def _round(self) -> bool:
         """Run one round; return whether the next should follow at once."""
-        result = await self._session.run(self._calls.upkeep(self._worker, self._every * 3))
+        result = await self._session.run(self._calls.workers.upkeep(self._worker, self._every * 3))
         self._timetable.expect(result.next_slot)
         if self._on_round is not None:
             await self._on_round(result)
@@ -90,10 +90,10 @@ class Upkeep:
     async def _prune(self) -> None:
         """Create partitions, then prune; a partition that cannot be locked does not prevent pruning."""
         try:
-            await self._session.run(self._calls.make_partitions())
+            await self._session.run(self._calls.workers.make_partitions())
         except HoldfastError as error:
             self._warnings.failed("history partitions not created", error)
-        while (await self._session.run(self._calls.prune(PRUNE_STEP)))[1] >= PRUNE_STEP:
+        while (await self._session.run(self._calls.workers.prune(PRUNE_STEP)))[1] >= PRUNE_STEP:
             pass
 
     def _log_reclaims(self, result: Upkept) -> None:

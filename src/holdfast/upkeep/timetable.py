@@ -16,8 +16,8 @@ from collections.abc import Iterable, Iterator
 from holdfast.model.schedule import MOST, Cron, Due
 from holdfast.settings import Settings
 from holdfast.store.calls import Calls
-from holdfast.store.session import Session
-from holdfast.store.values import Fired, NextSlot
+from holdfast.store.schedules import Fired, NextSlot
+from holdfast.store.wire.session import Session
 from holdfast.telemetry import logs
 
 log = logs.get("timetable")
@@ -61,13 +61,13 @@ class Timetable:
         """Fire due schedules; return the seconds until the next check."""
         now = time.monotonic()
         self._aside = {name: again for name, again in self._aside.items() if again > now}
-        page = await self._session.run(self._calls.next_schedules(PAGE, list(self._aside)))
+        page = await self._session.run(self._calls.schedules.next(PAGE, list(self._aside)))
         due = [each for each in page if each.wait <= 0]
         if not due:
             return page[0].wait if page else None
         moved = False
         for batch in batches(self._plan(due)):
-            for result in await self._session.run(self._calls.fire_schedules(batch)):
+            for result in await self._session.run(self._calls.schedules.fire(batch)):
                 moved = self._note(result) or moved
             if time.monotonic() >= until:
                 break
@@ -106,7 +106,7 @@ class Timetable:
         """Store the problems of schedules that could not be fired."""
         problems, self._problems = self._problems, {}
         for name, problem in problems.items():
-            await self._session.run(self._calls.flag_schedule(name, problem))
+            await self._session.run(self._calls.schedules.flag(name, problem))
 
 
 _read = functools.lru_cache(1000)(Cron)  # parsing takes longer than computing the next slot

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from holdfast.errors import HoldfastError
 from holdfast.store.calls import Calls
-from holdfast.store.session import Session
+from holdfast.store.wire.session import Session
 from holdfast.telemetry import logs
 
 log = logs.get("notify")

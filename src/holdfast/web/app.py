@@ -15,11 +15,11 @@ from starlette.responses import Response
 from holdfast.settings import VERSION
 from holdfast.web import batches, dead, health, jobs, limits, observe, outbox, secrets, tick, webhooks
 from holdfast.web.authenticate import Authenticated
+from holdfast.web.fast_path import FastPath
 from holdfast.web.guard import Bounds, Guard
+from holdfast.web.parameters import of_routes
 from holdfast.web.problems import EVERYWHERE, ProblemShape, handle_errors
-from holdfast.web.quick import Quick
 from holdfast.web.service import Service
-from holdfast.web.takes import of_routes
 
 if TYPE_CHECKING:
     from holdfast.client import Holdfast
@@ -27,6 +27,10 @@ if TYPE_CHECKING:
 ROUTERS = (jobs.router, batches.router, dead.router, outbox.router, webhooks.router, limits.router, observe.router)
 REPEATABLE = ("/tick", "/batches/{batch_id}/cancel")  # POSTs that are safe to repeat without an Idempotency-Key
 MOST_DOCUMENTS = 10  # in the cache
+OPTIONS: dict[str, Any] = {
+    **dict.fromkeys(("docs_url", "redoc_url", "openapi_url")),
+    **dict.fromkeys(("separate_input_output_schemas", "strict_content_type", "redirect_slashes"), False),
+}
 IDEMPOTENCY_KEY = {
     "name": "Idempotency-Key",
     "in": "header",
@@ -41,27 +45,20 @@ def app(hf: Holdfast, *, tick_endpoint: bool = False) -> FastAPI:
 
     With tick_endpoint, POST /v1/tick runs one bounded pass; callers need one of the setting tick_secrets.
     """
-    made = FastAPI(
-        title="Holdfast", version=VERSION, lifespan=_closing, docs_url=None, redoc_url=None,
-        openapi_url=None, separate_input_output_schemas=False, strict_content_type=False, redirect_slashes=False,
-    )  # fmt: skip
-    made.state.service = Service(hf)
-    made.state.tick_secrets = secrets.read(hf.settings.tick_secrets) if tick_endpoint else []
-    made.add_middleware(Quick, service=made.state.service, prefix="/v1")
-    made.add_middleware(
-        Authenticated, service=made.state.service, prefix="/v1", guarded=_guarded(),
-        tick_secrets=made.state.tick_secrets,
-    )  # fmt: skip
+    made = FastAPI(title="Holdfast", version=VERSION, lifespan=_closing, **OPTIONS)
+    service = made.state.service = Service(hf)
+    tick_secrets = made.state.tick_secrets = secrets.read(hf.settings.tick_secrets) if tick_endpoint else []
+    made.add_middleware(FastPath, service=service, prefix="/v1")
+    made.add_middleware(Authenticated, service=service, prefix="/v1", guarded=_guarded(), tick_secrets=tick_secrets)
     handle_errors(made)
     for each in ROUTERS:
         made.include_router(each, prefix="/v1", responses=EVERYWHERE)
     made.include_router(health.router, prefix="/v1")
     if tick_endpoint:
         made.include_router(tick.router, prefix="/v1", responses=EVERYWHERE)
-    made.state.takes = of_routes([*ROUTERS, tick.router])
-    figures = made.state.figures = observe.Figures(
-        made.state.service, observe.names([*ROUTERS, health.router, tick.router], "/v1")
-    )
+    made.state.parameters = of_routes([*ROUTERS, tick.router])
+    names = observe.names([*ROUTERS, health.router, tick.router], "/v1")
+    figures = made.state.figures = observe.Figures(service, names)
     made.add_middleware(Guard, bounds=Bounds.of(hf.settings))
     made.add_middleware(observe.Counted, figures=figures)
     _describe(made)

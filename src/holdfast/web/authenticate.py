@@ -89,11 +89,11 @@ class Authenticated:
     def _excess(self, caller: Caller) -> Problem | None:
         state = None if caller.tenant is None else self._tenants.get(caller.tenant)
         if state is not None and state.active >= self._most:
-            return Problem(429, f"{self._most} of your requests are being handled; wait for some of them",
-                           headers={"Retry-After": "1"})  # fmt: skip
+            detail = f"{self._most} of your requests are being handled; wait for some of them"
+            return Problem(429, detail, headers={"Retry-After": "1"})
         if caller.rate is not None and (wait := self._rates.wait(caller.id, caller.rate)) > 0:
-            return Problem(429, f"this token may send {caller.rate:g} requests a second", "rate",
-                           headers={"Retry-After": str(int(wait) + 1)})  # fmt: skip
+            detail = f"this token may send {caller.rate:g} requests a second"
+            return Problem(429, detail, "rate", headers={"Retry-After": str(int(wait) + 1)})
         return None
 
 

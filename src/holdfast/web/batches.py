@@ -70,7 +70,7 @@ async def close(batch_id: UUID, ctx: Writes) -> Response:
 
     async def act(conn: Any) -> Response:
         await _look(ctx, batch_id, conn)
-        await ctx.run(ctx.hf.calls.close_batch(str(batch_id)), conn)
+        await ctx.run(ctx.hf.calls.batches.close(str(batch_id)), conn)
         return respond(await _look(ctx, batch_id, conn))
 
     return await ctx.once(act)

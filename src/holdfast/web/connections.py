@@ -99,8 +99,8 @@ class Connections:
     def _log_full(self) -> None:
         if (now := time.monotonic()) - self._logged >= LOG_EVERY:
             self._logged = now
-            logs.event(log, logging.WARNING, "connections are full", connections=len(self._all),
-                       remedy="HOLDFAST_MAX_CONNECTIONS, and the limit of open files")  # fmt: skip
+            remedy = "HOLDFAST_MAX_CONNECTIONS, and the limit of open files"
+            logs.event(log, logging.WARNING, "connections are full", connections=len(self._all), remedy=remedy)
 
 
 class Connection(Base):

@@ -10,9 +10,9 @@ from fastapi import APIRouter, Query
 from starlette.responses import Response
 
 from holdfast.model.token import Caller
-from holdfast.store.calls import Call
+from holdfast.store.call import Call
+from holdfast.store.jobs import Filter
 from holdfast.store.seen import Page
-from holdfast.store.values import Filter
 from holdfast.web import shapes
 from holdfast.web.body import BodyRoute
 from holdfast.web.problems import FOR_CHANGES
@@ -66,10 +66,8 @@ async def _move(which: shapes.WhichDead, ctx: RequestContext, move: Move) -> Res
 async def _select(which: shapes.WhichDead, ctx: RequestContext, conn: Any) -> tuple[list[str], str | None]:
     if which.ids is not None:
         return list(dict.fromkeys(map(str, which.ids))), None
-    where = Filter(
-        status=which.status, task=which.task, queue=which.queue, tenant=which.tenant, error=which.error,
-        batch=shapes.text(which.batch),
-    )  # fmt: skip
+    same = {name: getattr(which, name) for name in ("status", "task", "queue", "tenant", "error")}
+    where = Filter(**same, batch=shapes.text(which.batch))
     after = shapes.text(which.after)
     ids = await ctx.run(ctx.service.seen.dead_ids(ctx.caller, where, after, which.limit), conn)
     return ids, ids[-1] if len(ids) == which.limit else None

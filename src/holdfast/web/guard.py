@@ -21,6 +21,7 @@ PIECE = 65_536  # bytes of a response that are sent at once
 LINGER = 1.0  # seconds for which the rest of a rejected body is discarded, so that the client reads the response
 LOG_EVERY = 60.0  # seconds between two equal log lines
 ALWAYS = ("/v1/health/live",)
+ON_EVERY_RESPONSE = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))
 
 
 def route_path(scope: Scope) -> str:
@@ -47,8 +48,8 @@ class Bounds:
 
     def too_large(self) -> Problem:
         """Return the error for a body that is too large."""
-        return Problem(413, f"the body is larger than {self.max_body:,} bytes; send fewer jobs, or raise "
-                            "HOLDFAST_MAX_BODY")  # fmt: skip
+        remedy = "send fewer jobs, or raise HOLDFAST_MAX_BODY"
+        return Problem(413, f"the body is larger than {self.max_body:,} bytes; {remedy}")
 
 
 class Guard:
@@ -85,8 +86,8 @@ class Guard:
             return self._bounds.too_large()
         if self._active >= self._bounds.max_requests and route_path(scope) not in ALWAYS:
             self._log_full()
-            return Problem(503, f"{self._active} requests are being handled; try again", "full",
-                           headers={"Retry-After": "1"})  # fmt: skip
+            detail = f"{self._active} requests are being handled; try again"
+            return Problem(503, detail, "full", headers={"Retry-After": "1"})
         return None
 
     def _log_full(self) -> None:
@@ -97,10 +98,6 @@ class Guard:
 
 class _Exchange:
     """One request and its response."""
-
-    __slots__ = (
-        "_bounds", "_can_close", "_deadline", "_ended", "_final", "_receive", "_send", "_size", "claimed", "header",
-    )  # fmt: skip
 
     def __init__(self, bounds: Bounds, scope: Scope, receive: Receive, send: Send) -> None:
         self._bounds = bounds
@@ -130,8 +127,8 @@ class _Exchange:
                 message = await self._receive()
         except TimeoutError:
             self._size = self._bounds.max_body + 1  # close() reads no more
-            raise Problem(408, f"the body did not arrive within {self._bounds.client_timeout:g} s; HOLDFAST_CLIENT_"
-                               "TIMEOUT is how long it may take") from None  # fmt: skip
+            late = f"the body did not arrive within {self._bounds.client_timeout:g} s"
+            raise Problem(408, f"{late}; HOLDFAST_CLIENT_TIMEOUT is how long it may take") from None
         self._ended = not message.get("more_body", False)
         self._size += len(message.get("body", b""))
         if self._size > self._bounds.max_body:
@@ -140,10 +137,9 @@ class _Exchange:
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
-            message["headers"] = [
-                *message["headers"], (b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"),
-                *(((b"connection", b"close"),) if self._can_close and not self._ended else ()),
-            ]  # fmt: skip
+            message["headers"] = [*message["headers"], *ON_EVERY_RESPONSE]
+            if self._can_close and not self._ended:
+                message["headers"].append((b"connection", b"close"))
             await self._send(message)  # small, so the server buffers it without waiting
             return
         body, more = message.get("body", b""), message.get("more_body", False)

@@ -8,7 +8,8 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from holdfast.errors import HoldfastError, SchemaError
-from holdfast.store import connect, migrate
+from holdfast.store import migrate
+from holdfast.store.wire import connect
 from holdfast.web import shapes
 from holdfast.web.problems import Problem, documented
 from holdfast.web.service import Service, respond

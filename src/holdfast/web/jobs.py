@@ -20,8 +20,8 @@ from holdfast.errors import DatabaseUnavailable, UnknownTask, UsageError
 from holdfast.model.outbox import PREFIX
 from holdfast.model.payload import Encoded
 from holdfast.model.token import Caller
+from holdfast.store.jobs import Filter
 from holdfast.store.seen import Page, SeenJob
-from holdfast.store.values import Filter
 from holdfast.web import shapes
 from holdfast.web.body import LARGE, BodyRoute
 from holdfast.web.problems import FOR_CHANGES, FOR_ONE, Problem, of, unknown
@@ -33,6 +33,7 @@ LONGEST_STREAM = 300.0  # seconds; then the client reconnects, and its token is 
 STILL_HERE = 15.0  # seconds between keep-alive comments of a stream
 LOOK_UP = 0.5  # seconds between checks that a waiting request may keep waiting
 MOST_WAITING = 1000
+OPTIONS = ("queue", "delay", "run_at", "max_attempts", "deadline")  # of a new job, passed on as they are
 MOST_OF_ONE = 250  # of them, of one tenant
 _waiting: Counter[str | None] = Counter()  # by tenant, for all applications of this process
 
@@ -120,18 +121,14 @@ async def enqueuer(
         if (into := await ctx.run(ctx.service.seen.batch(ctx.caller, str(job.batch)), conn)) is None:
             raise unknown("batch", job.batch)
         if into.ended:
-            raise Problem(422, f"batch {job.batch} ({into.name}) has ended and takes no more jobs; make it with "
-                               '"open": true to add jobs later')  # fmt: skip
+            ended = f"batch {job.batch} ({into.name}) has ended and takes no more jobs"
+            raise Problem(422, f'{ended}; make it with "open": true to add jobs later')
     data = await _check(ctx, task, job)
     given = job.dedupe
-    dedupe = None if given is None else Dedupe(given.scope, given.keep, given.on_conflict, given.key)
-    sender = task.using(
-        tenant=ctx.tenant(job.tenant), queue=job.queue,
-        priority=ctx.priority(job.priority, task.priority), delay=job.delay, run_at=job.run_at,
-        max_attempts=job.max_attempts, deadline=job.deadline, batch=batch or shapes.text(job.batch), conn=conn,
-        dedupe=dedupe,
-    )  # fmt: skip
-    return sender, data
+    options: dict[str, Any] = {name: getattr(job, name) for name in OPTIONS}
+    options["dedupe"] = None if given is None else Dedupe(given.scope, given.keep, given.on_conflict, given.key)
+    options |= {"tenant": ctx.tenant(job.tenant), "priority": ctx.priority(job.priority, task.priority)}
+    return task.using(**options, batch=batch or shapes.text(job.batch), conn=conn), data
 
 
 def find_task(ctx: RequestContext, name: str) -> Task[Any, Any]:
@@ -189,8 +186,13 @@ async def cancel_many(which: shapes.JobIds, ctx: Writes) -> Response:
 
 
 _TAG = {"ETag": {"description": "changes with the job", "schema": {"type": "string"}}}
-_KNOWN = {"name": "If-None-Match", "in": "header", "required": False, "description": "an ETag: 304 if it still matches",
-          "schema": {"type": "string"}}  # fmt: skip
+_KNOWN = {
+    "name": "If-None-Match",
+    "in": "header",
+    "required": False,
+    "description": "an ETag: 304 if it still matches",
+    "schema": {"type": "string"},
+}
 
 
 @router.get(
@@ -209,7 +211,7 @@ async def get(
     if wait and not found.ended:
         ends = time.monotonic() + wait
         ctx.begin_wait()
-        with _Place(ctx.caller), ctx.service.watch.on(found.id) as observer:
+        with _Place(ctx.caller), ctx.service.changes.watch(found.id) as observer:
             while (left := ends - time.monotonic()) > 0:
                 changed = await observer.changed(min(left, LOOK_UP))
                 if not await ctx.stays():
@@ -244,7 +246,7 @@ async def _stream(ctx: RequestContext, found: SeenJob) -> AsyncIterator[bytes]:
     last, sent_at = None, time.monotonic()
     ends = sent_at + LONGEST_STREAM
     # A client that reconnects gets the 503.
-    with suppress(DatabaseUnavailable), ctx.service.watch.on(found.id) as observer:
+    with suppress(DatabaseUnavailable), ctx.service.changes.watch(found.id) as observer:
         while True:
             body = msgspec.json.encode(found)
             if body != last:

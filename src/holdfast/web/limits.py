@@ -8,8 +8,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Query
 from starlette.responses import Response
 
-from holdfast.store.calls import Call
-from holdfast.store.inspect import Inspections
+from holdfast.store.call import Call
 from holdfast.web import shapes
 from holdfast.web.body import BodyRoute
 from holdfast.web.problems import FOR_CHANGES
@@ -69,7 +68,7 @@ async def reset(one: shapes.OneKey, ctx: Operates) -> Response:
 @router.get("/queues", response_model=shapes.Rows)
 async def queues(ctx: Operates) -> Response:
     """List the queues that have jobs or are paused, with their counts, and who paused them, why and until when."""
-    return respond(shapes.Rows(await ctx.run(ctx.hf.calls.queue_depth())))
+    return respond(shapes.Rows(await ctx.run(ctx.hf.calls.jobs.queues())))
 
 
 @router.post("/queues/{queue}/pause", response_model=shapes.ChangeResult, responses=FOR_CHANGES)
@@ -88,7 +87,7 @@ async def resume_queue(queue: QueueName, ctx: Operates) -> Response:
 @router.get("/workers", response_model=shapes.Rows)
 async def workers(ctx: Operates) -> Response:
     """List the workers, and whether each counts as alive."""
-    return respond(shapes.Rows(await ctx.run(Inspections(ctx.hf.settings.schema).workers())))
+    return respond(shapes.Rows(await ctx.run(ctx.hf.calls.workers.select())))
 
 
 async def _pause(ctx: RequestContext, key: str, reason: str | None, seconds: float | None) -> Response:
@@ -112,9 +111,9 @@ async def _unknown_key_warning(ctx: RequestContext, key: str, conn: Any) -> str 
         return f"{key} matches no declared limit, and no job has been claimed under it yet"
     tasks = ctx.hf.tasks
     if kind == "queue":
-        known = {*await ctx.run(ctx.hf.limits.calls.queue_names(), conn), *(task.queue for task in tasks.values())}
+        known = {*await ctx.run(ctx.hf.calls.jobs.queue_names(), conn), *(task.queue for task in tasks.values())}
     else:
-        known = {*await ctx.run(Inspections(ctx.hf.settings.schema).task_queues(), conn), *tasks}
+        known = {*await ctx.run(ctx.hf.calls.jobs.task_queues(), conn), *tasks}
     if name in known:
         return None
     near = difflib.get_close_matches(name, known, n=1)

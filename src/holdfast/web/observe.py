@@ -13,12 +13,11 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from holdfast.model.tick import Usage
-from holdfast.store.telemetry import TelemetryCalls
 from holdfast.telemetry.metrics import LEVELS, OTHERS, DatabaseMetrics, RequestMetrics, Stats, exposition
 from holdfast.web import jobs, shapes
 from holdfast.web.body import BodyRoute
+from holdfast.web.coalesce import Coalescer
 from holdfast.web.service import Reads, Service, Watches, respond
-from holdfast.web.together import Together
 
 router = APIRouter(tags=["observe"], route_class=BodyRoute)
 FRESH = 1.0  # seconds for which metrics are cached
@@ -44,7 +43,7 @@ class Figures:
         self.names = names
         self.stats = Stats(set(names.values()))
         self._service = service
-        self._scrapes: Together[None, tuple[bytes, str]] = Together(self._scrape, at_once=1)
+        self._scrapes: Coalescer[None, tuple[bytes, str]] = Coalescer(self._scrape, at_once=1)
         self._cached: tuple[bytes, str] = b"", ""
         self._fresh_until = 0.0
 
@@ -103,7 +102,7 @@ async def metrics(request: Request, ctx: Watches) -> Response:
 @router.get("/levels", response_model=shapes.Levels)
 async def levels(ctx: Watches) -> Response:
     """Return the levels of the last five minutes: each metric's worst value with its thresholds, and each worker."""
-    calls = TelemetryCalls(ctx.hf.settings.schema)
+    calls = ctx.hf.calls.workers
     found, workers = await ctx.run(calls.levels()), await ctx.run(calls.health())
     worst = max((each.level for each in found if each.level is not None), key=LEVELS.__getitem__, default=None)
     return respond(shapes.Levels(worst, found, workers))
@@ -125,7 +124,7 @@ async def usage(
 ) -> Response:
     """Return ended attempts, failures, run and queue seconds, newest first, then by run seconds."""
     names = [each for each in by.replace(" ", "").split(",") if each]
-    call = TelemetryCalls(ctx.hf.settings.schema).usage(
+    call = ctx.hf.calls.workers.usage(
         names, since=since or DAY, until=until, tenant=tenant, task=task, limit=limit, who=ctx.caller
     )
     return respond({"items": [_item(each) for each in await ctx.run(call)]})

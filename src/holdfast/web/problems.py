@@ -27,7 +27,7 @@ from holdfast.errors import (
 )
 from holdfast.telemetry import logs
 from holdfast.telemetry.scrub import scrub
-from holdfast.web.takes import near, takes
+from holdfast.web.parameters import near, parameters_of
 
 log = logs.get("web")
 _outages = logs.Seldom(log)
@@ -35,17 +35,22 @@ MEDIA_TYPE = "application/problem+json"
 URN = "urn:holdfast:problem:"
 SHOWN = 5  # validation errors in the detail
 LONGEST_SHOWN = 100  # characters of a value in an error message
-_TITLES = {
-    400: "malformed request", 401: "authentication required", 403: "not permitted", 404: "not found",
-    405: "method not allowed", 408: "request timeout", 409: "conflict", 413: "request too large",
-    422: "invalid request", 429: "too many requests", 431: "header too large", 500: "internal error",
-    503: "service unavailable",
-}  # fmt: skip
-_NAMES = {
-    400: "unreadable", 401: "unauthorized", 403: "forbidden", 404: "not-found", 405: "method-not-allowed",
-    408: "too-slow", 409: "conflict", 413: "too-large", 422: "invalid", 429: "too-many", 431: "header-too-large",
-    500: "internal", 503: "unavailable",
-}  # fmt: skip
+_OTHER = ("the request failed", "http")  # title and name
+_KINDS = {
+    400: ("malformed request", "unreadable"),
+    401: ("authentication required", "unauthorized"),
+    403: ("not permitted", "forbidden"),
+    404: ("not found", "not-found"),
+    405: ("method not allowed", "method-not-allowed"),
+    408: ("request timeout", "too-slow"),
+    409: ("conflict", "conflict"),
+    413: ("request too large", "too-large"),
+    422: ("invalid request", "invalid"),
+    429: ("too many requests", "too-many"),
+    431: ("header too large", "header-too-large"),
+    500: ("internal error", "internal"),
+    503: ("service unavailable", "unavailable"),
+}
 
 
 class ProblemShape(BaseModel):
@@ -72,7 +77,7 @@ class Problem(HTTPException):
         **more: Any,
     ) -> None:
         super().__init__(status, detail, headers)
-        self.name = name or _NAMES.get(status, "http")
+        self.name = name or _KINDS.get(status, _OTHER)[1]
         self.more = more
 
     def at(self, place: str) -> Problem:
@@ -81,10 +86,8 @@ class Problem(HTTPException):
 
     def response(self) -> Response:
         """Return the problem+json response."""
-        body = {
-            "type": URN + self.name, "title": _TITLES.get(self.status_code, "the request failed"),
-            "status": self.status_code, "detail": self.detail, **self.more,
-        }  # fmt: skip
+        kind = {"type": URN + self.name, "title": _KINDS.get(self.status_code, _OTHER)[0]}
+        body = {**kind, "status": self.status_code, "detail": self.detail, **self.more}
         # In ASCII, because a value may contain a lone surrogate.
         return Response(json.dumps(body, default=str), self.status_code, self.headers, MEDIA_TYPE)
 
@@ -98,7 +101,7 @@ def unknown(what: str, id_: object) -> Problem:
 def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """Return the error responses of the OpenAPI document."""
     content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
-    return {each: {"description": _TITLES[each], "content": content} for each in statuses}
+    return {each: {"description": _KINDS[each][0], "content": content} for each in statuses}
 
 
 EVERYWHERE = documented(400, 401, 403, 422, 429, 500, 503)
@@ -134,10 +137,10 @@ def _in_words(error: Mapping[str, Any], request: Request) -> dict[str, str]:
     if error["type"] == "json_invalid":
         place, message = ("body",), f"not JSON at character {place[-1]}: {error['ctx']['error']}"
     elif error["type"] == "extra_forbidden":
-        message = "no such field" + (near(str(place[-1]), takes(request).fields) if len(place) == 2 else "")
+        message = "no such field" + (near(str(place[-1]), parameters_of(request).fields) if len(place) == 2 else "")
     elif place == ("body",) and error["type"] in ("model_attributes_type", "model_type", "missing"):
         kind = request.headers.get("content-type", "")
-        names = " and ".join(takes(request).required)
+        names = " and ".join(parameters_of(request).required)
         fields = f" with {names}" if names else ""
         message = f"send a JSON object{fields}" + ("" if "json" in kind else ", and Content-Type: application/json")
     else:

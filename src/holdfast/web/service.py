@@ -23,17 +23,17 @@ from starlette.responses import Response
 from holdfast.errors import DatabaseUnavailable
 from holdfast.model.job import NewJob
 from holdfast.model.token import PREFIX, Caller, digest
-from holdfast.store import connect
-from holdfast.store.calls import Call
+from holdfast.store.call import Call
+from holdfast.store.jobs import Accepted
 from holdfast.store.seen import LARGE_JOB, Page, Part, SeenCalls, SeenJob
 from holdfast.store.tokens import TokenCalls
-from holdfast.store.values import Accepted
+from holdfast.store.wire import connect
 from holdfast.web import cursor as cursors
+from holdfast.web.changes import ChangePoller
+from holdfast.web.coalesce import Coalescer
+from holdfast.web.parameters import unknown_parameter
 from holdfast.web.problems import Problem
 from holdfast.web.shares import Shares
-from holdfast.web.takes import stray
-from holdfast.web.together import Together
-from holdfast.web.watch import Watch
 
 if TYPE_CHECKING:
     from holdfast.client import Holdfast
@@ -76,14 +76,14 @@ class Service:
         self.hf = hf
         self.tokens = TokenCalls(hf.settings.schema)
         self.seen = SeenCalls(hf.settings.schema)
-        self._looks: Together[tuple[str, Caller], SeenJob | None] = Together(self._look)
-        self._enqueues: Together[NewJob, Accepted] = Together(self._enqueue, size=lambda job: len(job.payload))
+        self._looks: Coalescer[tuple[str, Caller], SeenJob | None] = Coalescer(self._look)
+        self._enqueues: Coalescer[NewJob, Accepted] = Coalescer(self._enqueue, size=lambda job: len(job.payload))
         self._shares = Shares(max(1, hf.settings.pool_size // 2))
         self._heavy = Shares(1)
         self._threads = ThreadPoolExecutor(2, "holdfast-web")
         self._large: OrderedDict[str, None] = OrderedDict()
         self._cursor_key = b""
-        self.watch = Watch(lambda ids: self.run(self.seen.marks(ids)))
+        self.changes = ChangePoller(lambda ids: self.run(self.seen.marks(ids)))
         self._known: OrderedDict[bytes, tuple[Caller, float]] = OrderedDict()
 
     async def run(self, call: Call[T], conn: Any = None) -> T:
@@ -120,12 +120,12 @@ class Service:
         """Enqueue a job without key, batch or middleware. Small jobs are coalesced into one call."""
         if len(job.payload) < LARGE_JOB:
             return await self._enqueues.ask(job)
-        return await self.run_for(caller, self.hf.calls.enqueue(job, "existing"))
+        return await self.run_for(caller, self.hf.calls.jobs.enqueue(job, "existing"))
 
     async def _enqueue(self, jobs: Sequence[NewJob]) -> Sequence[Accepted]:
         if len(jobs) == 1:
-            return [await self.run(self.hf.calls.enqueue(jobs[0], "existing"))]
-        return await self.run(self.hf.calls.enqueue_many(jobs, "existing"))
+            return [await self.run(self.hf.calls.jobs.enqueue(jobs[0], "existing"))]
+        return await self.run(self.hf.calls.jobs.enqueue_many(jobs, "existing"))
 
     async def page(
         self, caller: Caller, call: Callable[[Page], Call[Part[Listed]]], page: Page, *, dead: bool = False
@@ -287,8 +287,8 @@ class RequestContext:
         async with self.service.transaction(self.caller) as conn:
             stored = await self.run(calls.begin_response(owner, key, await self._fingerprint()), conn)
             if stored.outcome == "other":
-                raise Problem(409, f"Idempotency-Key {key!r} came with another request before; make a new one",
-                              "key-reused")  # fmt: skip
+                detail = f"Idempotency-Key {key!r} came with another request before; make a new one"
+                raise Problem(409, detail, "key-reused")
             if stored.outcome == "same":
                 headers = {"Idempotent-Replayed": "true"}
                 return Response(stored.body, stored.status or 200, headers, "application/json")
@@ -323,9 +323,9 @@ class Needs(SecurityBase):
             make += " --all-tenants" if self._operator else " --tenant TENANT"
             raise Problem(403, f"the token {caller.name!r} lacks the scope {self._scope}; {make}", "missing-scope")
         if self._operator and not caller.everyone:
-            raise Problem(403, f"this is about all tenants, and the token is one tenant's; {make} --all-tenants",
-                          "one-tenant")  # fmt: skip
-        if (wrong := stray(request)) is not None:
+            detail = f"this is about all tenants, and the token is one tenant's; {make} --all-tenants"
+            raise Problem(403, detail, "one-tenant")
+        if (wrong := unknown_parameter(request)) is not None:
             raise Problem(422, wrong)
         return RequestContext(service, caller, request)
 

@@ -10,9 +10,9 @@ from starlette.responses import Response
 
 from holdfast.web import secrets, shapes
 from holdfast.web.body import BodyRoute
+from holdfast.web.parameters import unknown_parameter
 from holdfast.web.problems import FOR_CHANGES, Problem
 from holdfast.web.service import Service, respond
-from holdfast.web.takes import stray
 
 router = APIRouter(tags=["tick"], route_class=BodyRoute)
 COUNTS = ("claimed", "processed", "succeeded", "failed", "throttled", "contention", "depth", "seconds")
@@ -22,7 +22,7 @@ async def _knows_secret(request: Request, x_internal_secret: Annotated[str, Head
     """Check the secret before the body is read. Starlette decodes header bytes as Latin-1."""
     if not secrets.knows(x_internal_secret.encode("latin-1", "replace"), request.app.state.tick_secrets):
         raise Problem(401, "send one of HOLDFAST_TICK_SECRETS in the header x-internal-secret")
-    if (wrong := stray(request)) is not None:
+    if (wrong := unknown_parameter(request)) is not None:
         raise Problem(422, wrong)
 
 

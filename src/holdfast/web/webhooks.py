@@ -12,7 +12,7 @@ from fastapi import APIRouter, Query
 from starlette.responses import Response
 
 from holdfast.model.webhook import DeliveryInfo, Endpoint, Event, Published, Redelivered
-from holdfast.store.calls import Call
+from holdfast.store.call import Call
 from holdfast.store.seen import Page
 from holdfast.store.webhooks import Deliveries
 from holdfast.web import shapes
@@ -150,8 +150,8 @@ async def deliveries(
     limit: shapes.Limit = 50,
 ) -> Response:
     """List the deliveries that match, newest first."""
-    which = Deliveries(endpoint=shapes.text(endpoint), event=shapes.text(event), event_type=event_type,
-                       status=status, tenant=tenant, since=since, until=until)  # fmt: skip
+    ids = {"endpoint": shapes.text(endpoint), "event": shapes.text(event)}
+    which = Deliveries(**ids, event_type=event_type, status=status, tenant=tenant, since=since, until=until)
     page = Page(limit=limit, before=await ctx.before(cursor))
     calls = ctx.service.seen
     if endpoint is not None:  # an index covers this filter

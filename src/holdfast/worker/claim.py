@@ -20,8 +20,8 @@ from operator import attrgetter
 from holdfast.errors import ConfigurationError, DatabaseUnavailable, HoldfastError
 from holdfast.settings import Settings
 from holdfast.store.calls import Calls
-from holdfast.store.session import Session
-from holdfast.store.values import Claimed, ClaimInfo
+from holdfast.store.jobs import Claimed, ClaimInfo
+from holdfast.store.wire.session import Session
 from holdfast.telemetry import logs
 from holdfast.worker.cursor import Cursor
 from holdfast.worker.finish import Finisher
@@ -164,7 +164,7 @@ class Claimer:
         # At a low rate the row in `sleepers` stays: inserting and deleting it for each job costs more than the
         # notifications it saves.
         leaving = self._registered and self._rate.value > LEAVE_ABOVE
-        claimed = await self.session.run(self._calls.claim(
+        claimed = await self.session.run(self._calls.jobs.claim(
             self._worker, self._queues, limit, self._settings.lease, hint, leaving, self._free, direct=direct
         ))  # fmt: skip
         if self._away_since is not None:
@@ -229,7 +229,8 @@ class Claimer:
             await self._wait_for_slot()
             return
         if not self._registered or not self._due_known:
-            self._due = await self.session.run(self._calls.sleep(self._worker, self._queues, listens=self._listens))
+            call = self._calls.workers.sleep(self._worker, self._queues, listens=self._listens)
+            self._due = await self.session.run(call)
             entered, self._registered, self._due_known = not self._registered, True, True
             if entered:  # claim once more before the first wait
                 self._looks = list(LOOKS)

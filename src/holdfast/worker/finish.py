@@ -25,7 +25,7 @@ from holdfast.errors import DatabaseUnavailable, HoldfastError, LockTimeout, Sch
 from holdfast.model.job import Job
 from holdfast.model.outcome import FAILURES, SETTLED, Dead, Fail, Outcome, RetryLater, clean, ending_of
 from holdfast.store.calls import Calls
-from holdfast.store.session import Session
+from holdfast.store.wire.session import Session
 from holdfast.telemetry import logs
 from holdfast.telemetry.metrics import Stats
 from holdfast.telemetry.scrub import scrub
@@ -175,7 +175,7 @@ class Finisher:
             return
         now = monotonic()
         try:
-            await self.session.run(self._calls.mark_started(
+            await self.session.run(self._calls.jobs.mark_started(
                 [job.id for job in jobs], [job.lease.token for job in jobs], [now - job.started for job in jobs]
             ))  # fmt: skip
         except HoldfastError as error:
@@ -211,7 +211,7 @@ class Finisher:
         batches, self._touched = self._touched, set()
         self._look_at = monotonic() + LOOK_EVERY
         try:
-            await self.session.run(self._calls.complete_batches(batches))
+            await self.session.run(self._calls.batches.complete(batches))
         except HoldfastError as error:
             self._warnings.failed("batches not completed", error, batches=len(batches))
 
@@ -220,7 +220,7 @@ class Finisher:
         for each in flush.results:
             if each.result is not None:
                 try:
-                    await self.session.run(self._calls.keep_result(each.id, bytes(each.result)))
+                    await self.session.run(self._calls.jobs.keep_result(each.id, bytes(each.result)))
                 except HoldfastError as error:
                     logs.event(log, logging.WARNING, "result not stored", job=each.id, error=str(error))
                     if isinstance(error, DatabaseUnavailable):
@@ -255,7 +255,7 @@ class Finisher:
         while True:
             try:
                 refused = await self.session.run(
-                    self._calls.finish(
+                    self._calls.jobs.finish(
                         flush.ids, flush.tokens, flush.outcomes, self._to_close(flush), locked=locked_rows
                     )
                 )
@@ -304,7 +304,7 @@ class Finisher:
     async def _still_held(self, flush: Flush, refused: Sequence[str]) -> Set[str]:
         """Return which of the refused jobs this worker still holds: other transactions lock their rows."""
         held = flush.held
-        still: list[str] = await self.session.run(self._calls.held_jobs(refused, [held[each] for each in refused]))
+        still: list[str] = await self.session.run(self._calls.jobs.held_jobs(refused, [held[each] for each in refused]))
         return set(still)
 
     def _close(self, flush: Flush, refused: Sequence[str], locked: Set[str], repeated: bool) -> None:

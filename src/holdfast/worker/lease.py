@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from holdfast.errors import HoldfastError, SchemaError
 from holdfast.settings import Settings
 from holdfast.store.calls import Calls
-from holdfast.store.session import ThreadSession
+from holdfast.store.wire.session import ThreadSession
 from holdfast.telemetry import logs
 from holdfast.worker.prefetch import Lease, PrefetchBuffer
 
@@ -81,7 +81,7 @@ class LeaseKeeper(threading.Thread):
         """Read which jobs are to be canceled. A notification is only a hint, because any database client may send one.
         It may also be lost, or there is no listener, so this runs periodically too."""
         try:
-            ids = self.session.run(self._calls.wanted_cancels(list(self._buffer.leases)))
+            ids = self.session.run(self._calls.jobs.wanted_cancels(list(self._buffer.leases)))
         except HoldfastError as error:
             self._warnings.failed("cancel requests not read", error)
             return
@@ -107,7 +107,7 @@ class LeaseKeeper(threading.Thread):
             self._warnings.warn("leases not renewed: the event loop is stuck", leases=len(leases))
             return soon
         try:
-            tokens = self.session.run(self._calls.renew(self._worker, [x.token for x in leases], seconds))
+            tokens = self.session.run(self._calls.workers.renew(self._worker, [x.token for x in leases], seconds))
         except HoldfastError as error:
             self._failing = True
             self._warnings.failed("renewal failed", error, leases=len(leases))

@@ -18,13 +18,14 @@ from holdfast.model import payload
 from holdfast.model.context import Link
 from holdfast.model.job import Job
 from holdfast.model.outcome import Outcome, clean
-from holdfast.store.calls import Call, Calls
+from holdfast.store.call import Call
+from holdfast.store.calls import Calls
 from holdfast.telemetry import logs
 
 if TYPE_CHECKING:
     from holdfast.model.outbox import Emitted
-    from holdfast.store.session import Session
-    from holdfast.store.transaction import Transaction
+    from holdfast.store.wire.session import Session
+    from holdfast.store.wire.transaction import Transaction
 
 log = logs.get("worker")
 Report = Callable[[Job, float, float | None, str | None], None]
@@ -56,7 +57,7 @@ class Progress:
         if not reports:
             return
         try:
-            await session.run(self._calls.report_progress(list(reports.values())))
+            await session.run(self._calls.jobs.report_progress(list(reports.values())))
         except DatabaseUnavailable:
             for id_, report in reports.items():
                 self._reports.setdefault(id_, report)
@@ -107,7 +108,7 @@ class JobLink(Link):
         self._job.result = encode_result(self._hf.tasks[self._job.task], value, self._max_result)
 
     def transaction(self) -> Transaction:
-        from holdfast.store.transaction import Transaction  # imported late: most child processes do not need it
+        from holdfast.store.wire.transaction import Transaction  # imported late: most child processes do not need it
 
         job = self._job
         if job.settled:
@@ -140,9 +141,9 @@ class JobLink(Link):
     def _finish(self) -> Call[list[str]]:
         job, calls = self._job, self._hf.calls
         if job.result is None:
-            return calls.finish([job.id], [job.lease.token], [], [])
+            return calls.jobs.finish([job.id], [job.lease.token], [], [])
         outcome = Outcome(job.id, job.lease.token, "succeeded", result=msgspec.Raw(job.result))
-        return calls.finish([], [], [outcome], [])
+        return calls.jobs.finish([], [], [outcome], [])
 
     def _settle(self) -> None:
         self._job.settled, self._job.kept = True, self._job.result

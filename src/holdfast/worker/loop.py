@@ -27,9 +27,9 @@ from holdfast.model.resource import Resource
 from holdfast.model.tick import Counts
 from holdfast.model.webhook import QUEUE
 from holdfast.settings import VERSION
-from holdfast.store.pools import first_look
-from holdfast.store.session import Session
-from holdfast.store.values import Upkept
+from holdfast.store.wire.pools import first_look
+from holdfast.store.wire.session import Session
+from holdfast.store.workers import Upkept
 from holdfast.telemetry import logs, metrics, sentry
 from holdfast.upkeep.chores import Upkeep
 from holdfast.wakeups import notify
@@ -397,7 +397,7 @@ class Worker:
         logs.event(log, logging.INFO, "worker stopping", worker=self.id, running=len(self.buffer.running),
                    grace=self.settings.grace)  # fmt: skip
         with contextlib.suppress(HoldfastError, asyncio.CancelledError):
-            await self._service.run(self._hf.calls.unregister_worker(self.id, gone=False))
+            await self._service.run(self._hf.calls.workers.unregister(self.id, gone=False))
         await asyncio.wait({claiming}, timeout=self.settings.call_timeout)
         self._give_back(self.buffer.take_ready())
         self._processes.give_back()
@@ -422,7 +422,7 @@ class Worker:
     async def _leave(self) -> None:
         await self.windows.close()
         with contextlib.suppress(HoldfastError):
-            await self._service.run(self._hf.calls.unregister_worker(self.id, gone=True))
+            await self._service.run(self._hf.calls.workers.unregister(self.id, gone=True))
         for session in (self._service, self._reporting, self.finisher.session, self.claimer.session):
             await session.close()
         logs.event(log, logging.INFO, "worker stopped", worker=self.id, succeeded=self.finisher.succeeded,
@@ -437,7 +437,7 @@ class Worker:
                 await asyncio.to_thread(first_look, self.settings)
                 await self._make_partitions()
                 if limits := self._hf.declared_limits:
-                    await self._service.run(self._hf.calls.register_limits(limits))
+                    await self._service.run(self._hf.calls.limits.register(limits))
                 await self._register()
                 if self._may_miss_webhooks and await self._service.run(self._hf.webhooks.calls.wanted()):
                     self._warn_of_webhooks()
@@ -455,7 +455,7 @@ class Worker:
         If an open transaction blocks this, jobs go to the default partition until upkeep succeeds."""
         for left in reversed(range(PARTITION_TRIES)):
             try:
-                await self._service.run(self._hf.calls.make_partitions())
+                await self._service.run(self._hf.calls.workers.make_partitions())
                 return
             except DatabaseUnavailable as error:
                 if not left:
@@ -465,12 +465,12 @@ class Worker:
     async def _register(self) -> None:
         """Register the worker, its tasks and schedules; rows locked by other transactions are registered later."""
         calls = self._hf.calls
-        left = await self._service.run(calls.register_worker(
+        left = await self._service.run(calls.workers.register(
             self.id, socket.gethostname(), os.getpid(), VERSION, self.settings.queue_list, self.settings.concurrency,
             self._hf.registered(),
         ))  # fmt: skip
         if schedules := self._hf.timetable:
-            left = left + await self._service.run(calls.register_schedules(schedules.values()))
+            left = left + await self._service.run(calls.schedules.register(schedules.values()))
         if left and not self._unregistered:
             logs.event(log, logging.WARNING, "tasks or schedules are registered later: another transaction locks them",
                        names=", ".join(left[:10]))  # fmt: skip

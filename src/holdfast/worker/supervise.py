@@ -195,11 +195,11 @@ async def _give_back(about: About) -> None:
 
 def _reclaim(about: About) -> int:
     from holdfast.store.calls import Calls  # imported late: a supervisor seldom needs the database
-    from holdfast.store.session import ThreadSession
+    from holdfast.store.wire.session import ThreadSession
 
     session = ThreadSession(Settings(**about.settings), "supervisor")
     try:
-        return session.run(Calls(about.settings["schema"]).reclaim_worker(str(about.worker)))
+        return session.run(Calls(about.settings["schema"]).workers.reclaim(str(about.worker)))
     finally:
         session.close()
 
@@ -213,7 +213,7 @@ class Lifeline:
 
     def enter(self, worker: str, settings: Settings) -> None:
         """Send the worker id and how to reach its database; called before the worker is registered there."""
-        from holdfast.store.connect import server_dsn
+        from holdfast.store.wire.connect import server_dsn
 
         connection = {name: getattr(settings, name) for name in _NEEDED} | {"dsn": server_dsn(settings)}
         self._send({"worker": worker, "settings": connection})

@@ -15,8 +15,8 @@ from typing import Any
 from holdfast.client import Holdfast
 from holdfast.errors import UsageError
 from holdfast.model.tick import Tick
-from holdfast.store.pools import first_look
-from holdfast.store.telemetry import TelemetryCalls
+from holdfast.store.wire.pools import first_look
+from holdfast.store.workers import WorkerCalls
 from holdfast.upkeep.chores import Upkeep
 from holdfast.worker.claim import Claimer
 from holdfast.worker.finish import Finisher
@@ -38,7 +38,7 @@ class Pass(Claimer):
         """Run the pass: the upkeep that is due, the claims, and the last outcome."""
         self.wants_room = self._settings.concurrency  # every job that ends wakes the claim loop
         await self._upkeep.once()
-        self.depth = await self.session.run(TelemetryCalls(self._calls.schema).count_waiting(self._queues))
+        self.depth = await self.session.run(self._calls.workers.count_waiting(self._queues))
         patience = 50
         while not self._stopping and self.claimed < self._max_jobs:
             free = self._settings.concurrency - self._buffer.held
@@ -57,7 +57,7 @@ class Pass(Claimer):
     async def _take(self, free: int) -> int:
         """Claim once, jobs under limits only up to the free slots; return the number of jobs found."""
         began = time.monotonic()
-        claimed = await self.session.run(self._calls.claim(
+        claimed = await self.session.run(self._calls.jobs.claim(
             self._worker, self._queues, self._max_jobs - self.claimed, self._settings.lease, None, False, free,
             per_tenant=self._per_tenant, served=dict(self.served),
         ))  # fmt: skip
@@ -101,7 +101,7 @@ class TickWorker(Worker):
         seconds = time.monotonic() - began
         counts = self.counts
         tenants = dict(sorted(claimer.served.items()))
-        calls = TelemetryCalls(self.settings.schema)
+        calls = WorkerCalls(self.settings.schema)
         call = calls.record_tick(self.id, self.settings.queue_list, seconds, counts, tenants, "tick", claimer.depth)
         id_, depth = await self._service.run(call)
         await self._service.close()

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from holdfast.errors import HoldfastError
 from holdfast.model.tick import Counts
-from holdfast.store.session import Session
-from holdfast.store.telemetry import TelemetryCalls
+from holdfast.store.wire.session import Session
+from holdfast.store.workers import WorkerCalls
 from holdfast.telemetry import logs
 from holdfast.worker.finish import Failures
 
@@ -34,7 +34,7 @@ class Windows:
     def __init__(self, worker: Worker, session: Session, *, stored: bool) -> None:
         self._worker = worker
         self._session = session
-        self.calls = TelemetryCalls(worker.settings.schema)
+        self.calls = WorkerCalls(worker.settings.schema)
         self._queues = worker.settings.queue_list
         self._stored = stored and worker.settings.window > 0
         # A tick has one line, at its end.

@@ -1,6 +1,7 @@
--- The worst value of each metric in the last 5 minutes, and its level: good, warning (from the threshold on) or critical (above
--- it). Duration, jobs and contention are those of ticks: the length of a window is a setting, and its jobs depend on the worker.
--- The depth is each worker's latest, from ticks and windows. Contention is never critical, since a claim skips locked rows.
+-- The worst value of each metric in the last 5 minutes, and its level: good, warning (from the threshold on) or
+-- critical (above it). Duration, jobs and contention are those of ticks: the length of a window is a setting, and its
+-- jobs depend on the worker. The depth is each worker's latest, from ticks and windows. Contention is never critical,
+-- since a claim skips locked rows.
 create view health_levels as
 with recent as (
     select * from worker_tick_metrics

@@ -1,5 +1,5 @@
--- Every job in all tables, with one status. Reading it blocks no other session. It has no joins, so that PostgreSQL can read the
--- newest jobs from the indexes on id without sorting all of them.
+-- Every job in all tables, with one status. Reading it blocks no other session. It has no joins, so that PostgreSQL can
+-- read the newest jobs from the indexes on id without sorting all of them.
 create view jobs as
 select l.id, l.task, l.tenant, l.queue, l.priority, l.payload,
        case when l.token is not null then 'running'::job_status
@@ -20,14 +20,12 @@ select id, task, tenant, queue, priority, payload,
        (select to_jsonb(p) - 'id' from progress p where p.id = later.id)
 from later
 union all
-select id, task, tenant, queue, priority, payload, status,
-       attempt, max_attempts, run_at, last_error, created_at,
+select id, task, tenant, queue, priority, payload, status, attempt, max_attempts, run_at, last_error, created_at,
        started_at, finished_at, null, dedupe_key, worker, null, null, null, null, batch, null,
        (select to_jsonb(p) - 'id' from progress p where p.id = dead.id)
 from dead
 union all
-select id, task, tenant, queue, priority, payload, status,
-       attempt, max_attempts, run_at, last_error, created_at,
+select id, task, tenant, queue, priority, payload, status, attempt, max_attempts, run_at, last_error, created_at,
        started_at, finished_at, result, dedupe_key, worker, null, null, null, null, batch, null,
        (select to_jsonb(p) - 'id' from progress p where p.id = history.id)
 from history;

@@ -1,13 +1,12 @@
--- Every limit with its current state and the values in force. free_tokens: starts that the rate allows now; room: how many more
--- jobs may start; wait: seconds until a limit without room has some by itself (a token, the end of a pause or of an open breaker),
--- or null if it depends on the end of a job or on an operator. direct: claimed jobs start at once; says: whether it limits
--- anything. Claims read this view under the ring's lock, so it is exact.
+-- Every limit with its current state and the values in force. free_tokens: starts that the rate allows now; room: how
+-- many more jobs may start; wait: seconds until a limit without room has some by itself (a token, the end of a pause or
+-- of an open breaker), or null if it depends on the end of a job or on an operator. direct: claimed jobs start at once;
+-- says: whether it limits anything. Claims read this view under the ring's lock, so it is exact.
 create view limit_state as
 select m.key, m.kind, r.template, e.*, m.running, m.failure_streak, m.last_success_at, m.last_failure_at, b.open_until, m.opens, m.probe, m.created_at,
        s.override, s.weight, p.paused, s.paused_until, s.paused_at, s.paused_by, s.paused_reason, t.free_tokens,
        case when p.paused then 0 else greatest(0, least(
-           e.concurrency - m.running,
-           floor(least(t.free_tokens + 1e-9, 2147483647))::integer,
+           e.concurrency - m.running, floor(least(t.free_tokens + 1e-9, 2147483647))::integer,
            case when b.open_until is null then 2147483647
                 when b.open_until > clock() or m.probe is not null then 0 else 1 end)) end as room,
        case when p.paused and s.paused_until is null or m.running >= e.concurrency
@@ -17,8 +16,7 @@ select m.key, m.kind, r.template, e.*, m.running, m.failure_streak, m.last_succe
                           (1 - t.free_tokens) * e.per / e.rate) end as wait,
        e.rate is not null or e.breaker_after is not null as direct,
        e.concurrency is not null or e.rate is not null or e.breaker_after is not null or p.paused as says
-from limits m
-left join limit_settings s on s.key = m.key
+from limits m left join limit_settings s on s.key = m.key
 left join limit_rules r on r.template = case
     when m.version = (select coalesce(max(v.version), 0) from limit_rules v) then m.template else rule_of(m.key) end
 cross join lateral (select

@@ -1,6 +1,6 @@
--- Every message of the outbox with its status. pending: waits for its first or next attempt; delivering: a worker has it;
--- delivered; failed: rejected permanently; dead: its attempts are used up; canceled. maybe_sent: an earlier attempt, or any
--- attempt if none is under way, may have sent it.
+-- Every message of the outbox with its status. pending: waits for its first or next attempt; delivering: a worker has
+-- it; delivered; failed: rejected permanently; dead: its attempts are used up; canceled. maybe_sent: an earlier
+-- attempt, or any attempt if none is under way, may have sent it.
 create view outbox as
 select j.id, j.tenant, m.channel, m.key, idempotency_key(m.channel, j.tenant, m.key) as idempotency_key,
        j.payload ->> 'order' as "order",

@@ -1,5 +1,5 @@
--- Endpoints without their secrets: how many secrets are valid, until when the previous ones are, and the endpoint's health from
--- its limit.
+-- Endpoints without their secrets: how many secrets are valid, until when the previous ones are, and the endpoint's
+-- health from its limit.
 create view webhook_endpoint_state as
 select e.id, e.tenant, e.url, e.events, e.prefix, e.timeout, e.dev, e.enabled, e.disabled_reason, e.description,
        e.created_at, e.updated_at,

@@ -1,16 +1,15 @@
--- Ends those of the given batches whose jobs have all ended; null checks all batches, which reads all counters. Enqueues the
--- callback and marks the batch in one transaction, so the callback is enqueued exactly once. Returns the ids.
--- Locks: the batches, in id order, once all their jobs seem to have ended. A batch that another transaction holds, or whose
---   callback cannot be enqueued, is left for the leader's next round, so that no worker waits and no other batch fails.
---   A call waits 100 ms for the first locked batch, and not at all for further ones.
+-- Ends those of the given batches whose jobs have all ended; null checks all batches, which reads all counters.
+-- Enqueues the callback and marks the batch in one transaction, so the callback is enqueued exactly once. Returns the
+-- ids.
+-- Locks: the batches, in id order, once all their jobs seem to have ended. A batch that another transaction holds, or
+--   whose callback cannot be enqueued, is left for the leader's next round, so that no worker waits and no other batch
+--   fails. A call waits 100 ms for the first locked batch, and not at all for further ones.
 -- Wakes: sleepers of the callback's queue.
 create or replace function complete_batches(p_ids uuid[] default null) returns setof uuid
-language plpgsql security definer
-set search_path from current set jit = off set enable_seqscan = off set lock_timeout = '100ms'
-as $$
+language plpgsql security definer set search_path from current set jit = off set enable_seqscan = off
+set lock_timeout = '100ms' as $$
 declare
-    v_id    uuid;
-    v_batch batches;
+    v_id uuid; v_batch batches;
 begin
     if current_setting('transaction_isolation') <> 'read committed' then
         return;  -- an old snapshot does not show jobs added meanwhile
@@ -29,9 +28,7 @@ begin
             if found and (select sum(added) <= sum(succeeded + failed + canceled) from batch_counts
                           where batch = v_id) is not false then
                 update batches set finished_at = clock() where id = v_id;
-                if v_batch.on_done is not null then
-                    perform enqueue_many(jsonb_build_array(v_batch.on_done));
-                end if;
+                if v_batch.on_done is not null then perform enqueue_many(jsonb_build_array(v_batch.on_done)); end if;
                 return next v_id;
             end if;
         exception

@@ -1,10 +1,9 @@
--- Discards failed and dead jobs: they keep their status but move to history, where retention removes them. Returns the ids it
--- moved.
+-- Discards failed and dead jobs: they keep their status but move to history, where retention removes them. Returns the
+-- ids it moved.
 -- Locks: dead rows in id order.
 create or replace function discard_dead(p_ids uuid[]) returns setof uuid
-language plpgsql security definer
-set search_path from current set jit = off set enable_seqscan = off set enable_bitmapscan = off
-as $$
+language plpgsql security definer set search_path from current set jit = off set enable_seqscan = off
+set enable_bitmapscan = off as $$
 begin
     return query
         with gone as (

@@ -1,12 +1,11 @@
--- Puts failed and dead jobs back into the queue with fresh attempts. Returns their ids; a job whose dedupe key a newer job
--- holds stays dead. The deadline is dropped, since a retry is meant to run. For a message it stays recorded that earlier
--- attempts may have sent it, although attempts are counted anew.
+-- Puts failed and dead jobs back into the queue with fresh attempts. Returns their ids; a job whose dedupe key a newer
+-- job holds stays dead. The deadline is dropped, since a retry is meant to run. For a message it stays recorded that
+-- earlier attempts may have sent it, although attempts are counted anew.
 -- Locks: dead rows in id order, then dedupe keys in key order, then batch counters.
 -- Wakes: sleepers of the jobs' queues.
 create or replace function retry_dead(p_ids uuid[]) returns setof uuid
-language plpgsql security definer
-set search_path from current set jit = off set enable_seqscan = off set enable_bitmapscan = off
-as $$
+language plpgsql security definer set search_path from current set jit = off set enable_seqscan = off
+set enable_bitmapscan = off as $$
 begin
     return query
         with held as materialized (

@@ -1,45 +1,30 @@
--- Cancels those of the given jobs that wait, and returns their ids. p_error is the reason and gets the last error as its cause;
--- null keeps the last error.
+-- Cancels those of the given jobs that wait, and returns their ids. p_error is the reason and gets the last error as
+-- its cause; null keeps the last error.
 -- Locks: later rows, then live rows, each in id order; then dedupe keys and batch counters; limits without waiting.
 -- Wakes: sleepers, when a job kept an order.
 create or replace function cancel_waiting(p_ids uuid[], p_error jsonb default null) returns setof uuid
-language plpgsql
-set search_path from current set jit = off set enable_seqscan = off set enable_bitmapscan = off
-as $$
+language plpgsql set search_path from current set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
 #variable_conflict use_column
 begin
     return query
-        with gone as (
+        with put_off as (
             delete from later where ctid = any (array(
                 select l.ctid from later l where l.id = any (p_ids) order by l.id for update))
-            returning *),
-        kept as (
-            insert into history (id, status, priority, attempt, max_attempts, run_at, created_at, finished_at,
-                                 queue, task, tenant, payload, dedupe_key, last_error, batch)
-            select g.id, 'canceled', priority, attempt, max_attempts, run_at, created_at, clock(),
-                   queue, task, tenant, payload, dedupe_key,
-                   coalesce(p_error || jsonb_strip_nulls(jsonb_build_object('cause', last_error)), last_error), batch
-            from gone g returning id, dedupe_key, batch),
-        freed as (select free_dedupe_keys(array_agg(dedupe_key), array_agg(k.id), false) from kept k
-                  where dedupe_key is not null),
-        counted as (select count_batch(batch, 0, 0, 0, count(*)) from kept where batch is not null group by batch),
-        ended as (
-            select release_limits(array_agg((g.id, g.held, 0, null)::freed))
-            from gone g where g.held is not null having count(*) > 0)
-        select k.id from kept k
-        where (select count(*) from freed) + (select count(*) from counted) + (select count(*) from ended) >= 0;
-    return query
-        with gone as (
+            returning id, priority, attempt, max_attempts, run_at, created_at, queue, task, tenant, payload, dedupe_key,
+                      last_error, batch, held),
+        due as (
             delete from live where ctid = any (array(
                 select l.ctid from live l where l.id = any (p_ids) and l.token is null order by l.id for update))
-            returning *),
+            returning id, priority, attempt, max_attempts, run_at, created_at, queue, task, tenant, payload, dedupe_key,
+                      last_error, batch, held),
+        gone as materialized (select * from put_off union all select * from due),
         kept as (
             insert into history (id, status, priority, attempt, max_attempts, run_at, created_at, finished_at,
                                  queue, task, tenant, payload, dedupe_key, last_error, batch)
-            select g.id, 'canceled', priority, attempt, max_attempts, run_at, created_at, clock(),
+            select id, 'canceled', priority, attempt, max_attempts, run_at, created_at, clock(),
                    queue, task, tenant, payload, dedupe_key,
                    coalesce(p_error || jsonb_strip_nulls(jsonb_build_object('cause', last_error)), last_error), batch
-            from gone g returning id, dedupe_key, batch),
+            from gone returning id, dedupe_key, batch),
         freed as (select free_dedupe_keys(array_agg(dedupe_key), array_agg(k.id), false) from kept k
                   where dedupe_key is not null),
         counted as (select count_batch(batch, 0, 0, 0, count(*)) from kept where batch is not null group by batch),

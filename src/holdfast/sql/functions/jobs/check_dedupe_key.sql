@@ -1,8 +1,7 @@
--- Rejects a dedupe key that is reserved: the keys of outbox messages, and "TASK::TENANT::TEXT", the form of keys made by
--- clients, for a job of another task or tenant. Such a key would suppress the jobs and messages that it belongs to.
+-- Rejects a dedupe key that is reserved: the keys of outbox messages, and "TASK::TENANT::TEXT", the form of keys made
+-- by clients, for a job of another task or tenant. Such a key would suppress the jobs and messages that it belongs to.
 create or replace function check_dedupe_key(p_key text, p_task text, p_tenant text) returns void
-language plpgsql immutable
-as $$
+language plpgsql immutable as $$
 begin
     if starts_with(p_key, 'outbox' || chr(31)) then
         raise exception 'dedupe keys that begin with "outbox" and the character 31 are reserved for messages, got %', quote_literal(left(p_key, 60))

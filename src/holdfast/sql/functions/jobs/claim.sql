@@ -1,48 +1,37 @@
--- Claim up to p_limit due jobs of the given queues under one new token. Order: priority; tenants in turn; run_at and id within a tenant. Jobs whose
--- limits have no room are skipped. docs/how-claiming-works.md explains the algorithm.
--- Locks: the ring, if jobs have tenants or limits; live rows in fetch order with SKIP LOCKED; a new claims row; dedupe keys of scope "queued".
+-- Claim up to p_limit due jobs of the given queues under one new token. Order: priority; tenants in turn; run_at and id
+-- within a tenant. Jobs whose limits have no room are skipped. docs/how-claiming-works.md explains the algorithm.
+-- Locks: the ring, if jobs have tenants or limits; live rows in fetch order with SKIP LOCKED; a new claims row; dedupe
+--   keys of scope "queued".
 -- Wakes: other sleepers, if this worker slept (p_asleep) and the claim is full.
 --
--- p_after is the caller's cursor: for each "queue/priority" the [run_at as epoch, id] of the last plain job it claimed. A scan that starts there avoids
---   dead index entries, which a long transaction elsewhere keeps alive. Jobs that commit behind the cursor are found by a claim without one.
--- p_free limits jobs under a rate or breaker, which start when they are claimed, to the free slots. With it, the first row carries `info`: rings in which
---   such jobs wait for a slot ("waiting"), the ids of those claimed ("started"), lanes that were closed ("closed"), whether a whole queue has a limit
---   ("limited"), whether another claim held the ring ("busy"), whether another claim would find more ("more"). An empty claim returns one row with info only.
--- p_direct claims only jobs under a rate or breaker, for slots reserved for them.
--- p_per_tenant caps the jobs of one tenant, including those that p_served counts.
-create or replace function claim(
-    p_worker text,
-    p_queues text[] default '{default}',
-    p_limit  integer default 1,
-    p_ttl    interval default '60 seconds',
-    p_after  jsonb default null,
-    p_asleep boolean default false,
-    p_free   integer default null,
-    p_per_tenant integer default null,
-    p_served jsonb default null,
-    p_direct boolean default false
-) returns table (
-    id uuid, token bigint, task task_name, payload json, attempt smallint, max_attempts attempt_limit,
-    queue queue_name, priority priority_level, tenant tenant_name, run_at timestamptz, created_at timestamptz,
-    dedupe_key text, batch uuid, headers json, lane bigint, keys limit_keys, info json)
-language plpgsql security definer
-set search_path from current set jit = off set enable_seqscan = off set enable_bitmapscan = off
-set enable_hashjoin = off set enable_mergejoin = off set plan_cache_mode = force_generic_plan
-as $$
+-- p_after is the caller's cursor: for each "queue/priority" the [run_at as epoch, id] of the last plain job it claimed.
+-- A scan that starts there avoids dead index entries, which a long transaction elsewhere keeps alive. Jobs that commit
+-- behind the cursor are found by a claim without one. p_free limits jobs under a rate or breaker, which start when they
+-- are claimed, to the free slots. With it, the first row carries `info`: rings in which such jobs wait for a slot
+-- ("waiting"), the ids of those claimed ("started"), lanes that were closed ("closed"), whether a whole queue has a
+-- limit ("limited"), whether another claim held the ring ("busy"), whether another claim would find more ("more"). An
+-- empty claim returns one row with info only. p_direct claims only jobs under a rate or breaker, for slots reserved for
+-- them. p_per_tenant caps the jobs of one tenant, including those that p_served counts.
+create or replace function claim(p_worker text, p_queues text[] default '{default}', p_limit integer default 1,
+    p_ttl interval default '60 seconds', p_after jsonb default null, p_asleep boolean default false,
+    p_free integer default null, p_per_tenant integer default null, p_served jsonb default null,
+    p_direct boolean default false) returns table (id uuid, token bigint, task task_name, payload json,
+    attempt smallint, max_attempts attempt_limit, queue queue_name, priority priority_level, tenant tenant_name,
+    run_at timestamptz, created_at timestamptz, dedupe_key text, batch uuid, headers json, lane bigint, keys limit_keys,
+    info json)
+language plpgsql security definer set search_path from current set jit = off set enable_seqscan = off
+set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
+set plan_cache_mode = force_generic_plan as $$
 declare
-    v_now      timestamptz := clock();
-    v_claim    claim_state;
-    v_special  boolean;  -- whether queues, tasks or tenants have settings
-    v_limited  text[] := '{}';   -- keys of queues that have a limit
-    v_ring     boolean;  -- whether this claim is the ring's writer
-    v_busy     boolean := false;
-    v_more     boolean := false;  -- whether arrivals are left to fold
-    v_promoted uuid[];
-    v_queue    text;
-    v_priority integer;
-    v_lanes    boolean;  -- whether this queue and priority has lanes
-    v_part     record;
-    v_info     json;
+    v_now timestamptz := clock(); v_claim claim_state;
+    v_special boolean;  -- whether queues, tasks or tenants have settings
+    v_limited text[] := '{}';   -- keys of queues that have a limit
+    v_ring boolean;  -- whether this claim is the ring's writer
+    v_busy boolean := false;
+    v_more boolean := false;  -- whether arrivals are left to fold
+    v_promoted uuid[]; v_queue text; v_priority integer;
+    v_lanes boolean;  -- whether this queue and priority has lanes
+    v_part record; v_info json;
 begin
     if p_limit is null or p_limit < 1 or p_ttl is null or p_ttl <= interval '0' then
         raise exception 'claim needs a limit and a lease above zero, got % and %', p_limit, p_ttl
@@ -84,8 +73,7 @@ begin
         v_claim.version := (select coalesce(max(r.version), 0) from limit_rules r);
     end if;
     -- Most queues and priorities are empty: one query finds those to visit.
-    for v_queue, v_priority, v_lanes in
-        select q.queue, p.priority, r.lanes
+    for v_queue, v_priority, v_lanes in select q.queue, p.priority, r.lanes
         from (select q.queue, min(q.place) as place from unnest(p_queues) with ordinality as q(queue, place) group by q.queue) q
         cross join generate_series(0, 3) as p(priority)
         cross join lateral (select v_ring and exists (select 1 from rings r where r.queue = q.queue and r.priority = p.priority) as lanes offset 0) r
@@ -130,17 +118,13 @@ begin
             return next;
         end if;
     end if;
-    if v_claim.ids = '{}' then
-        return;
-    end if;
+    if v_claim.ids = '{}' then return; end if;
     v_claim.token := coalesce(v_claim.token, next_token());
     insert into claims (token, worker, claimed_at, heartbeat_at, expires_at, ids)
     values (v_claim.token, p_worker, v_now, v_now, v_now + p_ttl, v_claim.ids);
     if p_asleep then
         delete from sleepers s where s.worker = p_worker;
-        if cardinality(v_claim.ids) >= p_limit then
-            perform wake(q) from unnest(p_queues) q;
-        end if;
+        if cardinality(v_claim.ids) >= p_limit then perform wake(q) from unnest(p_queues) q; end if;
     end if;
     if v_claim.deduped > 0 then
         -- A key of scope "queued" is held only until the first start.

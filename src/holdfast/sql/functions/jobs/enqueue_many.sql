@@ -1,15 +1,12 @@
--- Accepts many jobs, given as a JSON array of objects with the names of enqueue's parameters (task, payload, queue, id, tenant,
--- priority, delay in seconds, run_at, max_attempts, retry, dedupe_key, dedupe_scope, dedupe_keep in seconds, deadline in
--- seconds, batch, headers, keys as an array). Returns one row for each, in the given order.
--- Clients that need neither dedupe keys nor repeats can COPY into live instead, with the lane that lane_of() returns.
+-- Accepts many jobs, given as a JSON array of objects with the names of enqueue's parameters (task, payload, queue, id,
+-- tenant, priority, delay in seconds, run_at, max_attempts, retry, dedupe_key, dedupe_scope, dedupe_keep in seconds,
+-- deadline in seconds, batch, headers, keys as an array). Returns one row for each, in the given order. Clients that
+-- need neither dedupe keys nor repeats can COPY into live instead, with the lane that lane_of() returns.
 -- Locks: dedupe keys in key order, then the jobs' own rows, then their batches in id order.
 -- Wakes: sleepers, through enqueue.
-create or replace function enqueue_many(
-    p_jobs jsonb, p_on_conflict text default 'existing', p_fresh boolean default false)
-returns table (id uuid, outcome text)
-language plpgsql security definer
-set search_path from current
-as $$
+create or replace function enqueue_many(p_jobs jsonb, p_on_conflict text default 'existing',
+    p_fresh boolean default false) returns table (id uuid, outcome text)
+language plpgsql security definer set search_path from current as $$
 declare
     v_now timestamptz := clock();
 begin
@@ -21,24 +18,19 @@ begin
         given as materialized (select n.* from named n order by n.job ->> 'dedupe_key', n.place),
         accepted as materialized (
             select g.place, (g.job ->> 'batch')::uuid as batch, e.* from given g, lateral enqueue(
-                p_task => g.job ->> 'task',
-                p_payload => coalesce(g.job -> 'payload', '{}'),
+                p_task => g.job ->> 'task', p_payload => coalesce(g.job -> 'payload', '{}'),
                 p_queue => coalesce(g.job ->> 'queue', 'default'),
-                p_id => g.id,
-                p_tenant => g.job ->> 'tenant',
+                p_id => g.id, p_tenant => g.job ->> 'tenant',
                 p_priority => coalesce((g.job ->> 'priority')::integer, 2),
                 p_run_at => coalesce((g.job ->> 'run_at')::timestamptz,
                     v_now + make_interval(secs => (g.job ->> 'delay')::double precision), v_now),
-                p_max_attempts => (g.job ->> 'max_attempts')::integer,
-                p_retry => nullif(g.job -> 'retry', 'null'),
+                p_max_attempts => (g.job ->> 'max_attempts')::integer, p_retry => nullif(g.job -> 'retry', 'null'),
                 p_dedupe_key => g.job ->> 'dedupe_key',
                 p_dedupe_scope => coalesce((g.job ->> 'dedupe_scope')::dedupe_scope, 'running'),
                 p_dedupe_keep => make_interval(secs => (g.job ->> 'dedupe_keep')::double precision),
-                p_on_conflict => p_on_conflict,
-                p_fresh => p_fresh or g.job ->> 'id' is null,
+                p_on_conflict => p_on_conflict, p_fresh => p_fresh or g.job ->> 'id' is null,
                 p_deadline => make_interval(secs => (g.job ->> 'deadline')::double precision),
-                p_batch => (g.job ->> 'batch')::uuid,
-                p_headers => nullif(g.job -> 'headers', 'null')::json,
+                p_batch => (g.job ->> 'batch')::uuid, p_headers => nullif(g.job -> 'headers', 'null')::json,
                 p_counted => true,
                 p_keys => case when g.job -> 'keys' <> 'null' then
                     array(select k.key from jsonb_array_elements_text(g.job -> 'keys') with ordinality k(key, place)

@@ -1,9 +1,8 @@
 -- Cancels jobs whose deadline passed before they started; claims skip them. Returns their number.
 -- Locks: the jobs, skipping locked ones; then as cancel_waiting.
 create or replace function expire(p_limit integer default 1000) returns integer
-language plpgsql security definer
-set search_path from current set jit = off set enable_seqscan = off set enable_bitmapscan = off
-as $$
+language plpgsql security definer set search_path from current set jit = off set enable_seqscan = off
+set enable_bitmapscan = off as $$
 declare
     v_ids uuid[];
 begin
@@ -11,9 +10,7 @@ begin
                    order by deadline limit p_limit for update skip locked)
           || array(select id from later where deadline <= clock()
                    order by deadline limit p_limit for update skip locked);
-    if v_ids = '{}' then
-        return 0;
-    end if;
+    if v_ids = '{}' then return 0; end if;
     return count(*) from cancel_waiting(v_ids, jsonb_build_object(
         'type', 'DeadlineExpired', 'code', 'DEADLINE_EXPIRED',
         'message', 'its deadline passed while it waited to be started'));

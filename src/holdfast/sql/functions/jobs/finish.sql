@@ -1,53 +1,33 @@
--- Ends claimed jobs: those in p_ids and p_tokens succeeded without a result, all others are in p_outcomes (see settle). Returns
--- the ids that were rejected because the token is no longer the job's: a stale worker changes nothing.
--- For one job by hand: select finish('{ID}', '{TOKEN}').
--- p_closed names the claims whose last job this call ends; null, for callers that keep no count, means that finish looks them
--- up. It does so too if it leaves a job: only reclaim_orphans() would find a job whose claim is gone.
--- p_locked applies to a job whose row another transaction holds, such as an open one that called cancel(): "wait" for it,
--- "fail" with 55P03 after 0.1 s, or "skip" it. A skipped job is unchanged and its id is returned, as is a job that names a
--- block whose key is locked; held_jobs() separates them from stale ones, and they are to be sent again. Workers try "fail"
--- first, since it needs no locks beforehand.
--- Locks: live rows, then dedupe keys in key order, then batch counters; limits; closed claims last. It waits for neither limits
---   nor claims, and for a job's row as p_locked demands.
+-- Ends claimed jobs: those in p_ids and p_tokens succeeded without a result, all others are in p_outcomes (see settle).
+-- Returns the ids that were rejected because the token is no longer the job's: a stale worker changes nothing. For one
+-- job by hand: select finish('{ID}', '{TOKEN}'). p_closed names the claims whose last job this call ends; null, for
+-- callers that keep no count, means that finish looks them up. It does so too if it leaves a job: only
+-- reclaim_orphans() would find a job whose claim is gone. p_locked applies to a job whose row another transaction
+-- holds, such as an open one that called cancel(): "wait" for it, "fail" with 55P03 after 0.1 s, or "skip" it. A
+-- skipped job is unchanged and its id is returned, as is a job that names a block whose key is locked; held_jobs()
+-- separates them from stale ones, and they are to be sent again. Workers try "fail" first, since it needs no locks
+-- beforehand.
+-- Locks: live rows, then dedupe keys in key order, then batch counters; limits; closed claims last. It waits for
+--   neither limits nor claims, and for a job's row as p_locked demands.
 -- Wakes: sleepers, through settle.
-create or replace function finish(
-    p_ids      uuid[],
-    p_tokens   bigint[],
-    p_outcomes jsonb default null,
-    p_closed   bigint[] default null,
-    p_locked   text default 'wait'
-) returns setof uuid
-language plpgsql security definer
-set search_path from current set jit = off set enable_seqscan = off set enable_bitmapscan = off
-set plan_cache_mode = force_generic_plan
-as $$
+create or replace function finish(p_ids uuid[], p_tokens bigint[], p_outcomes jsonb default null,
+    p_closed bigint[] default null, p_locked text default 'wait') returns setof uuid
+language plpgsql security definer set search_path from current set jit = off set enable_seqscan = off
+set enable_bitmapscan = off set plan_cache_mode = force_generic_plan as $$
 declare
     v_tokens bigint[] := p_tokens || array(
         select (o ->> 'token')::bigint from jsonb_array_elements(coalesce(p_outcomes, '[]')) o);
-    v_worker text;
-    v_places tid[];
-    v_ended  uuid[];
-    v_keyed  uuid[];
-    v_keys   text[];
-    v_moved  uuid[];
-    v_batch  uuid[];
-    v_freed  freed[];
-    v_more   freed[];
+    v_worker text; v_places tid[]; v_ended uuid[]; v_keyed uuid[]; v_keys text[]; v_moved uuid[]; v_batch uuid[];
+    v_freed freed[]; v_more freed[];
     -- Compared, not cast: an invalid setting must not keep jobs from ending.
-    v_counts boolean := (select s.value > '0' from settings s where s.name = 'usage_retention_days');
-    v_now    timestamptz;
-    v_used   used[];
-    v_locked text[];
-    v_rest   jsonb := p_outcomes;
-    v_left   bigint;
+    v_counts boolean := (select s.value > '0' from settings s where s.name = 'usage_retention_days'); v_now timestamptz;
+    v_used used[]; v_locked text[]; v_rest jsonb := p_outcomes; v_left bigint;
 begin
     if cardinality(p_ids) is distinct from cardinality(p_tokens) then
         raise exception 'finish needs one token for each id, got % ids and % tokens',
             cardinality(p_ids), cardinality(p_tokens) using errcode = 'invalid_parameter_value';
     end if;
-    if p_locked = 'fail' then
-        perform set_config('lock_timeout', '100ms', true);
-    end if;
+    if p_locked = 'fail' then perform set_config('lock_timeout', '100ms', true); end if;
     v_worker := (select max(c.worker) from claims c where c.token = any (v_tokens));
     if p_ids <> '{}' then
         v_now := clock();
@@ -66,13 +46,10 @@ begin
                 select l.place from (select * from unnest(p_ids, p_tokens) as g(id, token) order by g.id) g cross join lateral (
                     select l.ctid as place from live l where l.id = g.id and l.token = g.token for update) l);
         end if;
-        with ended as (
-            delete from live where token = any (p_tokens) and ctid = any (v_places)
-            returning *),
+        with ended as (delete from live where token = any (p_tokens) and ctid = any (v_places) returning *),
         kept as (
             insert into history (id, status, priority, attempt, max_attempts, run_at, created_at, started_at,
-                                 finished_at, queue, task, worker, tenant, payload, dedupe_key, last_error,
-                                 batch)
+                                 finished_at, queue, task, worker, tenant, payload, dedupe_key, last_error, batch)
             select id, 'succeeded', priority, attempt, max_attempts, run_at, created_at, claimed_at,
                    v_now, queue, task, v_worker, tenant, payload, dedupe_key, last_error, batch
             from ended returning id, dedupe_key, batch)
@@ -87,12 +64,8 @@ begin
                             extract(epoch from sum(greatest(e.claimed_at - e.run_at, interval '0'))))::used as part
                     from ended e where v_counts group by e.tenant, e.task) u)
         into v_ended, v_keyed, v_keys, v_batch, v_freed, v_used from kept k;
-        if v_used is not null then
-            perform count_usage(v_used);
-        end if;
-        if v_keys is not null then
-            perform free_dedupe_keys(v_keys, v_keyed, true);
-        end if;
+        if v_used is not null then perform count_usage(v_used); end if;
+        if v_keys is not null then perform free_dedupe_keys(v_keys, v_keyed, true); end if;
         if v_batch is not null then
             perform count_batch(b.batch, 0, b.jobs, 0, 0)
             from (select batch, count(*) as jobs from unnest(v_batch) batch group by batch) b;
@@ -100,8 +73,7 @@ begin
     end if;
     if p_outcomes is not null and p_outcomes <> '[]' then
         if p_locked = 'wait' then  -- settle skips locked rows
-            perform 1 from (
-                select * from jsonb_to_recordset(p_outcomes) as g(id uuid, token bigint) order by g.id) g
+            perform 1 from (select * from jsonb_to_recordset(p_outcomes) as g(id uuid, token bigint) order by g.id) g
             cross join lateral (select 1 from live l where l.id = g.id and l.token = g.token for update) l;
         elsif p_locked = 'skip' then  -- note_block would wait for these
             v_locked := locked_blocks(array(
@@ -116,9 +88,7 @@ begin
         select array_agg((s.f).id), array_agg(s.f) filter (where (s.f).keys is not null)
         into v_moved, v_more from (select settle(v_rest, v_worker) as f offset 0) s;
     end if;
-    if v_freed is not null or v_more is not null then
-        perform release_limits(v_freed || v_more);
-    end if;
+    if v_freed is not null or v_more is not null then perform release_limits(v_freed || v_more); end if;
     v_left := coalesce(cardinality(p_ids), 0) + coalesce(jsonb_array_length(p_outcomes), 0)
         - coalesce(cardinality(v_ended), 0) - coalesce(cardinality(v_moved), 0);
     if p_closed is null or v_left > 0 and p_closed <> '{}' then
@@ -129,8 +99,7 @@ begin
             select c.ctid from claims c where c.token = any (p_closed) for update skip locked));
     end if;
     if v_left > 0 then
-        return query
-            (select unnest(p_ids) union all select (o ->> 'id')::uuid from jsonb_array_elements(p_outcomes) o)
+        return query (select unnest(p_ids) union all select (o ->> 'id')::uuid from jsonb_array_elements(p_outcomes) o)
             except all (select unnest(v_ended) union all select unnest(v_moved));
     end if;
 end $$;

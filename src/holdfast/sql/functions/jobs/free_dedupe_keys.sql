@@ -1,9 +1,7 @@
 -- Releases the dedupe keys of jobs that ended; after a success, a key of scope "success" is kept for its period.
 -- Locks: dedupe rows in key order, after the jobs' rows.
 create or replace function free_dedupe_keys(p_keys text[], p_ids uuid[], p_succeeded boolean) returns void
-language plpgsql
-set search_path from current set jit = off set enable_seqscan = off set enable_bitmapscan = off
-as $$
+language plpgsql set search_path from current set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
 begin
     if p_succeeded then
         update dedupe d set expires_at = clock() + d.keep

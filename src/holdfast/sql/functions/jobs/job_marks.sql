@@ -1,9 +1,9 @@
--- Returns for each of the given jobs, in their order, a text that changes whenever the job does; for an ended job, only its
--- progress counts. The service polls it for all requests that wait for a job, and reads only the jobs that have changed.
+-- Returns for each of the given jobs, in their order, a text that changes whenever the job does; for an ended job, only
+-- its progress counts. The service polls it for all requests that wait for a job, and reads only the jobs that have
+-- changed.
 create or replace function job_marks(p_ids uuid[]) returns text[]
-language plpgsql stable security definer
-set search_path from current set jit = off set enable_seqscan = off set enable_bitmapscan = off
-as $$
+language plpgsql stable security definer set search_path from current set jit = off set enable_seqscan = off
+set enable_bitmapscan = off as $$
 begin
     return array(
         select coalesce(

@@ -1,22 +1,17 @@
--- Takes back the jobs of expired claims: each returns to the queue with its attempt counted, or moves to dead if its attempts
--- are used up. Returns one row per claim, with the worker that lost it. The upkeep leader repeats it until it returns no row;
--- concurrent calls are safe.
--- Locks: expired claims in token order, then live rows in id order, skipping locked ones of both; limits without waiting. A
---   claim with a job that another transaction holds stays for the next round, and does not count against p_limit.
+-- Takes back the jobs of expired claims: each returns to the queue with its attempt counted, or moves to dead if its
+-- attempts are used up. Returns one row per claim, with the worker that lost it. The upkeep leader repeats it until it
+-- returns no row; concurrent calls are safe.
+-- Locks: expired claims in token order, then live rows in id order, skipping locked ones of both; limits without
+--   waiting. A claim with a job that another transaction holds stays for the next round, and does not count against
+--   p_limit.
 -- Wakes: sleepers, through settle.
-create or replace function reclaim(p_limit integer default 20)
-returns table (token bigint, worker text, expired_at timestamptz, ids uuid[])
-language plpgsql security definer
-set search_path from current set lock_timeout = '100ms'
-as $$
+create or replace function reclaim(p_limit integer default 20) returns table (token bigint, worker text,
+    expired_at timestamptz, ids uuid[])
+language plpgsql security definer set search_path from current set lock_timeout = '100ms' as $$
 declare
     -- Fetched one by one, so that those beyond p_limit are not locked.
     v_claims cursor for select * from claims c where c.expires_at <= clock() order by c.token for update skip locked;
-    v_claim claims;
-    v_lost  jsonb;
-    v_moved freed[];
-    v_freed freed[];
-    v_done  integer := 0;
+    v_claim claims; v_lost jsonb; v_moved freed[]; v_freed freed[]; v_done integer := 0;
 begin
     open v_claims;
     while v_done < p_limit loop
@@ -43,7 +38,5 @@ begin
         end;
     end loop;
     close v_claims;
-    if v_freed <> '{}' then
-        perform release_limits(v_freed);
-    end if;
+    if v_freed <> '{}' then perform release_limits(v_freed); end if;
 end $$;

@@ -1,12 +1,9 @@
--- Puts claimed jobs back into the queue unrun, for workers that stop; their attempts are refunded. Returns the ids whose
--- token was no longer the job's.
+-- Puts claimed jobs back into the queue unrun, for workers that stop; their attempts are refunded. Returns the ids
+-- whose token was no longer the job's.
 -- Locks: as finish.
 -- Wakes: sleepers of the jobs' queues.
 create or replace function release(p_ids uuid[], p_tokens bigint[]) returns setof uuid
-language sql security definer
-set search_path from current
-as $$
+language sql security definer set search_path from current as $$
     select finish('{}', '{}', (select coalesce(jsonb_agg(jsonb_build_object(
-        'id', g.id, 'token', g.token, 'outcome', 'released')), '[]')
-        from unnest(p_ids, p_tokens) as g(id, token)))
+        'id', g.id, 'token', g.token, 'outcome', 'released')), '[]') from unnest(p_ids, p_tokens) as g(id, token)))
 $$;

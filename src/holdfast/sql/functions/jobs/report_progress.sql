@@ -1,11 +1,10 @@
--- Stores the progress that handlers report: an array of {"id", "token", "done", "total", "message"}. Reports from a worker that
--- has lost the job are ignored. Workers send them in batches, at most a few times a second.
--- Locks: progress rows in id order. A row that another transaction holds is omitted: a worker finishes jobs only after its
---   reports.
+-- Stores the progress that handlers report: an array of {"id", "token", "done", "total", "message"}. Reports from a
+-- worker that has lost the job are ignored. Workers send them in batches, at most a few times a second.
+-- Locks: progress rows in id order. A row that another transaction holds is omitted: a worker finishes jobs only after
+--   its reports.
 create or replace function report_progress(p_reports jsonb) returns void
-language plpgsql security definer
-set search_path from current set jit = off set enable_seqscan = off set lock_timeout = '50ms'
-as $$
+language plpgsql security definer set search_path from current set jit = off set enable_seqscan = off
+set lock_timeout = '50ms' as $$
 begin
     insert into progress as p (id, done, total, message, updated_at)
     select g.id, coalesce(g.done, 0), g.total, left(g.message, 1000), clock()

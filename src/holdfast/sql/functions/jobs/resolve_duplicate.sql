@@ -1,20 +1,15 @@
--- Handles an enqueue whose dedupe key another job holds. Returns existing or replaced, or raises an error; null if the job has
--- moved or released the key meanwhile, and the caller has to try again. Only a job of the same task and tenant is replaced. It
--- gets the new payload and limits, in the lane of its own tenant; an order that it keeps stays kept.
--- Locks: the holder's row, to replace its payload. It waits up to a second for a claim or another replace of the same key:
---   skipping the row would lose this payload, or keep the older of two. The key itself is not locked, so no end of a job waits
---   for this.
+-- Handles an enqueue whose dedupe key another job holds. Returns existing or replaced, or raises an error; null if the
+-- job has moved or released the key meanwhile, and the caller has to try again. Only a job of the same task and tenant
+-- is replaced. It gets the new payload and limits, in the lane of its own tenant; an order that it keeps stays kept.
+-- Locks: the holder's row, to replace its payload. It waits up to a second for a claim or another replace of the same
+--   key: skipping the row would lose this payload, or keep the older of two. The key itself is not locked, so no end of
+--   a job waits for this.
 -- Wakes: sleepers of a due holder's queue: it may have waited for a limit that it is no longer under.
-create or replace function resolve_duplicate(
-    p_key text, p_holder uuid, p_task text, p_tenant text, p_payload jsonb, p_on_conflict text, p_keys text[] default null)
-returns text
-language plpgsql
-set search_path from current set jit = off set enable_seqscan = off set lock_timeout = '1s'
-as $$
+create or replace function resolve_duplicate(p_key text, p_holder uuid, p_task text, p_tenant text, p_payload jsonb,
+    p_on_conflict text, p_keys text[] default null) returns text
+language plpgsql set search_path from current set jit = off set enable_seqscan = off set lock_timeout = '1s' as $$
 declare
-    v_queue text;
-    v_every text[];
-    v_found boolean;
+    v_queue text; v_every text[]; v_found boolean;
 begin
     if p_on_conflict = 'raise' then
         raise exception 'job % already holds dedupe key %', p_holder, left(p_key, 200)
@@ -29,14 +24,12 @@ begin
         begin
             update live set payload = p_payload::json, keys = nullif(free_keys(p_keys, held), '{}'),
                 lane = case when tenant is null and p_keys is null then 0 else lane_of(tenant, free_keys(p_keys, held)) end
-            where id = p_holder and token is null
-            returning queue, keys || held into v_queue, v_every;
+            where id = p_holder and token is null returning queue, keys || held into v_queue, v_every;
             v_found := found;
             if not v_found then
                 update later set payload = p_payload::json, keys = nullif(free_keys(p_keys, held), '{}'),
                     lane = case when tenant is null and p_keys is null then 0 else lane_of(tenant, free_keys(p_keys, held)) end
-                where id = p_holder
-                returning keys || held into v_every;
+                where id = p_holder returning keys || held into v_every;
                 v_found := found;
             end if;
         exception when lock_not_available then

@@ -1,14 +1,11 @@
--- Returns how long a job waits after its p_attempt-th attempt failed, by a policy such as
--- {"kind": "exponential", "base": 1, "factor": 2, "cap": 60, "jitter": 0}; see holdfast.model.retry for the fields.
--- It must never raise: a failure that cannot be stored would be a lost job.
+-- Returns how long a job waits after its p_attempt-th attempt failed, by a policy such as {"kind": "exponential",
+-- "base": 1, "factor": 2, "cap": 60, "jitter": 0}; see holdfast.model.retry for the fields. It must never raise: a
+-- failure that cannot be stored would be a lost job.
 create or replace function retry_delay(p_policy jsonb, p_attempt integer) returns interval
-language plpgsql volatile
-as $$
+language plpgsql volatile as $$
 declare
-    v_step    double precision := greatest(p_attempt, 1) - 1;
-    v_delays  jsonb := p_policy -> 'delays';
-    v_seconds double precision;
-    v_jitter  double precision;
+    v_step double precision := greatest(p_attempt, 1) - 1; v_delays jsonb := p_policy -> 'delays';
+    v_seconds double precision; v_jitter double precision;
 begin
     v_seconds := case p_policy ->> 'kind'
         when 'fixed' then (p_policy ->> 'delay')::double precision

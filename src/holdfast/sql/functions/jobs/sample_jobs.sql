@@ -1,16 +1,12 @@
--- Counts the jobs of live, later or dead by queue without reading more than p_pages pages. A smaller table is counted. Of a
--- larger one it reads half as many pages for an estimate: the last ones, where new rows are, and 25 runs spread over the rest.
--- An index would not bound the cost: behind a transaction that stays open, a scan visits every dead row.
-create or replace function sample_jobs(p_table regclass, p_pages integer default 2000)
-returns table (queue text, waiting bigint, claimed bigint, oldest timestamptz, estimated boolean)
-language plpgsql stable
-set search_path from current set jit = off set max_parallel_workers_per_gather = 0
-as $$
+-- Counts the jobs of live, later or dead by queue without reading more than p_pages pages. A smaller table is counted.
+-- Of a larger one it reads half as many pages for an estimate: the last ones, where new rows are, and 25 runs spread
+-- over the rest. An index would not bound the cost: behind a transaction that stays open, a scan visits every dead row.
+create or replace function sample_jobs(p_table regclass, p_pages integer default 2000) returns table (queue text,
+    waiting bigint, claimed bigint, oldest timestamptz, estimated boolean)
+language plpgsql stable set search_path from current set jit = off set max_parallel_workers_per_gather = 0 as $$
 declare
-    c_runs   constant integer := 25;
-    v_pages  bigint := pg_relation_size(p_table) / current_setting('block_size')::integer;
-    v_head   bigint := v_pages - p_pages / 4;
-    v_run    bigint := p_pages / 4 / c_runs;
+    c_runs constant integer := 25; v_pages bigint := pg_relation_size(p_table) / current_setting('block_size')::integer;
+    v_head bigint := v_pages - p_pages / 4; v_run bigint := p_pages / 4 / c_runs;
     v_weight numeric := v_head::numeric / (c_runs * v_run);
     v_counts text := format(
         'select queue::text, count(*) filter (where not %1$s) as waiting, count(*) filter (where %1$s) as claimed, '

@@ -1,25 +1,23 @@
--- Decides what happens to claimed jobs that did not simply succeed, and moves them. This is the only place that decides between
--- retry and dead. Each outcome is an object:
--- {"id", "token", "outcome", "result", "error", "delay" (seconds; else by the retry policy), "counts" (the limits for which
--- a failure counts; else all of the job's)}, with outcome one of
+-- Decides what happens to claimed jobs that did not simply succeed, and moves them. This is the only place that decides
+-- between retry and dead. Each outcome is an object: {"id", "token", "outcome", "result", "error", "delay" (seconds;
+-- else by the retry policy), "counts" (the limits for which a failure counts; else all of the job's)}, with outcome one
+-- of
 --   succeeded | canceled | failed (permanent) | dead (fatal now)   -> final
 --   error | lost (its lease expired)  -> dead when attempts are used up, else retried
---   snoozed | released                -> waits again, attempt refunded
--- A job with a cancel request does not wait again: it is canceled. A job that waits again keeps its order ("order:..."), so
--- that later jobs of the order wait for its end. It moves to the lane of its other limits, because the order's lane is closed.
--- Returns the jobs it moved and the limits they were counted under, which the caller releases. Omits jobs whose token has
--- changed, and jobs whose row another transaction holds: those stay unchanged for the next call.
--- Locks: live rows, skipping locked ones, then their dedupe keys, then batch counters, then blocks and kept orders by key.
+--   snoozed | released                -> waits again, attempt refunded A job with a cancel request does not wait again:
+--   it is canceled. A job that waits again keeps its order ("order:..."), so that later jobs of the order wait for its
+--   end. It moves to the lane of its other limits, because the order's lane is closed. Returns the jobs it moved and
+--   the limits they were counted under, which the caller releases. Omits jobs whose token has changed, and jobs whose
+--   row another transaction holds: those stay unchanged for the next call.
+-- Locks: live rows, skipping locked ones, then their dedupe keys, then batch counters, then blocks and kept orders by
+--   key.
 -- Wakes: sleepers of queues that got a job back at once.
 create or replace function settle(p_outcomes jsonb, p_worker text) returns setof freed
-language plpgsql
-set search_path from current set jit = off set enable_seqscan = off set enable_bitmapscan = off
-set plan_cache_mode = force_generic_plan
-as $$
+language plpgsql set search_path from current set jit = off set enable_seqscan = off set enable_bitmapscan = off
+set plan_cache_mode = force_generic_plan as $$
 declare
     v_counts boolean := (select s.value > '0' from settings s where s.name = 'usage_retention_days');
-    v_now    timestamptz := clock();
-    v_places tid[];
+    v_now timestamptz := clock(); v_places tid[];
 begin
     -- In a statement of its own: the next one sees every cancel request that was committed before its job was locked here.
     v_places := array(
@@ -59,8 +57,7 @@ begin
                       * case h.outcome when 'lost' then random() else 1 end
             end as delay
         from held h),
-    gone as (
-        delete from live where ctid = any (array(select d.place from decided d)) returning *),
+    gone as (delete from live where ctid = any (array(select d.place from decided d)) returning *),
     moved as materialized (
         select g.*, d.verdict, d.delay, coalesce(d.refund, 0) as refund, d.result, d.went, d.fails, d.counts, d.released,
                coalesce(d.error, g.last_error) as error,
@@ -76,15 +73,13 @@ begin
                           dedupe_key, retry, last_error, deadline, batch, headers, keys, held)
         select id, queue, priority, own, run_at, created_at, attempt - refund, max_attempts, task, tenant, payload,
                dedupe_key, retry, error, deadline, batch, headers, rest, orders
-        from waits where delay <= interval '0'
-        on conflict do nothing returning queue),
+        from waits where delay <= interval '0' on conflict do nothing returning queue),
     to_later as (
         insert into later (id, queue, priority, lane, run_at, created_at, attempt, max_attempts, task, tenant, payload,
                            dedupe_key, retry, last_error, deadline, batch, headers, keys, held)
         select id, queue, priority, own, v_now + delay, created_at, attempt - refund, max_attempts, task, tenant,
                payload, dedupe_key, retry, error, deadline, batch, headers, rest, orders
-        from waits where delay > interval '0'
-        on conflict do nothing),
+        from waits where delay > interval '0' on conflict do nothing),
     to_dead as (
         insert into dead (id, status, queue, priority, lane, run_at, created_at, started_at, finished_at, attempt,
                           max_attempts, worker, task, tenant, payload, dedupe_key, retry, last_error, dedupe_scope,
@@ -97,16 +92,14 @@ begin
                (select k.keep from dedupe k where k.key = m.dedupe_key and k.id = m.id), batch, headers, every
         from moved m cross join lateral (
             select case when orders is null then keys else array(select unnest(keys) union select unnest(orders)) end as every) k
-        where verdict in ('failed', 'dead')
-        on conflict do nothing),
+        where verdict in ('failed', 'dead') on conflict do nothing),
     to_history as (
         insert into history (id, status, priority, attempt, max_attempts, run_at, created_at, started_at, finished_at,
                              queue, task, worker, tenant, payload, result, dedupe_key, last_error, batch)
         select id, verdict::job_status, priority, attempt, max_attempts, run_at, created_at, claimed_at, v_now,
                queue, task, p_worker, tenant, payload, result, dedupe_key, error, batch
         from moved where verdict in ('succeeded', 'canceled')),
-    answered as (
-        delete from cancels where id = any (array(select m.id from moved m where m.verdict <> 'waits'))),
+    answered as (delete from cancels where id = any (array(select m.id from moved m where m.verdict <> 'waits'))),
     freed as (
         select free_dedupe_keys(array_agg(dedupe_key), array_agg(id), verdict = 'succeeded')
         from moved where dedupe_key is not null and verdict <> 'waits' group by verdict = 'succeeded'),

@@ -1,17 +1,14 @@
--- Restores dedupe keys of scope "queued" to released jobs: the claim had released them as if the jobs had started. A key that a
--- newer job holds by now stays with it.
--- Locks: inserts the keys' rows, or takes those that have expired, in key order. It does not wait for an open transaction that
---   takes the same key: that one gets it.
+-- Restores dedupe keys of scope "queued" to released jobs: the claim had released them as if the jobs had started. A
+-- key that a newer job holds by now stays with it.
+-- Locks: inserts the keys' rows, or takes those that have expired, in key order. It does not wait for an open
+--   transaction that takes the same key: that one gets it.
 create or replace function take_back_keys(p_keys text[], p_ids uuid[]) returns void
-language plpgsql
-set search_path from current set jit = off set enable_seqscan = off set enable_bitmapscan = off set lock_timeout = '1ms'
-as $$
+language plpgsql set search_path from current set jit = off set enable_seqscan = off set enable_bitmapscan = off
+set lock_timeout = '1ms' as $$
 declare
-    v_each record;
-    v_now  timestamptz := clock();
+    v_each record; v_now timestamptz := clock();
 begin
-    for v_each in
-        select g.key, g.id from unnest(p_keys, p_ids) as g(key, id)
+    for v_each in select g.key, g.id from unnest(p_keys, p_ids) as g(key, id)
         where not exists (select 1 from dedupe d where d.key = g.key and (d.expires_at is null or d.expires_at > v_now))
         order by g.key
     loop

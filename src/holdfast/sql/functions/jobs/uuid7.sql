@@ -1,8 +1,6 @@
--- Returns a time-ordered id (RFC 9562, version 7) for callers that pass none; random ids would scatter the heap. The twelve
--- bits after the milliseconds are their fraction, so the ids of one connection grow.
-create or replace function uuid7() returns uuid
-language plpgsql volatile
-as $$
+-- Returns a time-ordered id (RFC 9562, version 7) for callers that pass none; random ids would scatter the heap. The
+-- twelve bits after the milliseconds are their fraction, so the ids of one connection grow.
+create or replace function uuid7() returns uuid language plpgsql volatile as $$
 declare
     v_now bigint := date_part('epoch', clock_timestamp()) * 1000000;
 begin

@@ -1,29 +1,22 @@
--- Explains where a job is and why it does not run, in one sentence and in detail: {"id", "status", "sentence", "reasons",
--- "notes"}. Each reason has a "kind", its own "text" and the facts; the strongest obstacle comes first. Notes are not
--- obstacles. Kinds, while it waits: deadline, batch, paused, concurrency, no_worker, no_task, later, breaker, rate, busy,
--- priority, behind, ring, soon; else running, lost, canceling, succeeded, failed, dead, canceled, unknown. Counts are bounded
--- (facts then have "more": true), so the cost does not grow with the backlog.
+-- Explains where a job is and why it does not run: {"id", "status", "sentence", "reasons", "notes"}. A reason has a
+-- "kind", its own "text" and the facts; the strongest obstacle is first. Kinds, while it waits: deadline, batch,
+-- paused, concurrency, no_worker, no_task, later, breaker, rate, busy, priority, behind, ring, soon; else running,
+-- lost, canceling, succeeded, failed, dead, canceled, unknown. Counts are bounded (facts then have "more": true): the
+-- backlog does not add to the cost.
 create or replace function why(p_id uuid) returns jsonb
-language plpgsql stable security definer
-set search_path from current set jit = off set enable_seqscan = off set enable_bitmapscan = off
-as $$
+language plpgsql stable security definer set search_path from current set jit = off set enable_seqscan = off
+set enable_bitmapscan = off as $$
 declare
-    v_status  text;
-    v_all     jsonb;
-    v_reasons jsonb;
-    v_rest    text;
+    v_status text := (select j.status::text from jobs j where j.id = p_id); v_all jsonb; v_reasons jsonb; v_rest text;
 begin
-    select j.status::text into v_status from jobs j where j.id = p_id;
     v_all := case when v_status is null then jsonb_build_array(jsonb_build_object('kind', 'unknown', 'rank', 0, 'text',
                       'there is no such job: it was never accepted, or history has dropped it since'))
-                  when v_status = 'running' then why_running(p_id)
                   when v_status in ('queued', 'retrying') then why_waiting(p_id)
-                  else why_ended(p_id) end;
+                  else why_started(p_id) end;
     select jsonb_agg(r order by (r ->> 'rank')::integer, r ->> 'key') into v_reasons
     from jsonb_array_elements(v_all) r where (r ->> 'rank')::integer < 95;
     select string_agg(u.short, ', ' order by u.n) into v_rest from (
-        select r ->> 'short' as short, min(n) as n
-        from jsonb_array_elements(v_reasons) with ordinality as g(r, n)
+        select r ->> 'short' as short, min(n) as n from jsonb_array_elements(v_reasons) with ordinality as g(r, n)
         where n > 1 and (r ->> 'kind' <> 'ring' or (v_reasons -> 0 ->> 'rank')::integer >= 80)  -- turns matter only to a job that could run
         group by 1) u;
     return jsonb_build_object(

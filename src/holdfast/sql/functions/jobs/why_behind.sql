@@ -1,23 +1,17 @@
--- Returns what is ahead of a due job in its queue, as reasons for why: jobs of a higher priority; jobs of its own lane, which
--- run in order; other tenants of its ring and lanes of its own tenant, which take turns with it. Each is counted along an
--- index, up to a bound.
+-- Returns what is ahead of a due job in its queue, as reasons for why: jobs of a higher priority; jobs of its own lane,
+-- which run in order; other tenants of its ring and lanes of its own tenant, which take turns with it. Each is counted
+-- along an index, up to a bound.
 create or replace function why_behind(p_id uuid, p_queue text, p_priority integer, p_lane bigint, p_run_at timestamptz)
-returns jsonb
-language plpgsql stable
-set search_path from current set jit = off set enable_seqscan = off set enable_bitmapscan = off
-set plan_cache_mode = force_generic_plan
-as $$
+    returns jsonb
+language plpgsql stable set search_path from current set jit = off set enable_seqscan = off set enable_bitmapscan = off
+set plan_cache_mode = force_generic_plan as $$
 declare
-    v_most  integer := 1000;
-    v_turns integer := 300;
-    v_jobs  bigint;
-    v_flow  bigint;   -- the job's tenant: 0 a plain job, 1 a job without a tenant but with limits
-    v_direct boolean;
-    v_front bigint;
-    v_who   bigint;   -- other tenants
+    v_most integer := 1000; v_turns integer := 300; v_jobs bigint; v_words text;
+    v_flow bigint;   -- the job's tenant: 0 a plain job, 1 a job without a tenant but with limits
+    v_direct boolean; v_front bigint;
+    v_who bigint;   -- other tenants
     v_lanes bigint;   -- other lanes
-    v_more  boolean;
-    v_found jsonb := '[]';
+    v_more boolean; v_found jsonb := '[]';
 begin
     select l.flow, l.direct into v_flow, v_direct from lanes l where l.queue = p_queue and l.priority = p_priority and l.lane = p_lane;
     if not found then  -- a plain job, or a lane that no claim has read yet
@@ -29,17 +23,21 @@ begin
         select l.token from live l where l.queue = p_queue and l.priority < p_priority
         order by l.queue, l.priority, l.lane, l.run_at, l.id limit v_most) b);
     if v_jobs > 0 then
+        v_words := case when v_jobs = 1 then '1 job' else format('%s jobs%s', to_char(v_jobs, 'FM999,999,999'),
+                        case when v_jobs < v_most then '' else ' or more' end) end;
         v_found := v_found || jsonb_build_object('kind', 'priority', 'rank', 80, 'jobs', v_jobs, 'more', v_jobs = v_most,
             'short', 'jobs of a higher priority', 'text', format('%s of a higher priority %s first',
-                jobs_in_words(v_jobs, v_most), case when v_jobs = 1 then 'goes' else 'go' end));
+                v_words, case when v_jobs = 1 then 'goes' else 'go' end));
     end if;
     v_jobs := (select count(*) filter (where b.token is null) from (
         select l.token from live l
         where l.queue = p_queue and l.priority = p_priority and l.lane = p_lane and (l.run_at, l.id) < (p_run_at, p_id)
         order by l.queue, l.priority, l.lane, l.run_at, l.id limit v_most) b);
     if v_jobs > 0 then
+        v_words := case when v_jobs = 1 then '1 job' else format('%s jobs%s', to_char(v_jobs, 'FM999,999,999'),
+                        case when v_jobs < v_most then '' else ' or more' end) end;
         v_found := v_found || jsonb_build_object('kind', 'behind', 'rank', 81, 'jobs', v_jobs, 'more', v_jobs = v_most,
-            'short', 'jobs before it', 'text', format('%s of the same %s %s before it', jobs_in_words(v_jobs, v_most),
+            'short', 'jobs before it', 'text', format('%s of the same %s %s before it', v_words,
                 case v_flow when 0 then 'queue' when 1 then 'limits' else 'tenant' end,
                 case when v_jobs = 1 then 'is' else 'are' end));
     end if;

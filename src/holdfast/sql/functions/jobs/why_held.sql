@@ -1,17 +1,15 @@
--- Returns the pauses, breakers, counts and rates that keep a job from starting, by key, as reasons for why. For a job that is
--- not due yet (p_late), only those that will still apply then.
-create or replace function why_held(p_queue text, p_task text, p_tenant text, p_keys text[], p_late boolean) returns jsonb
-language plpgsql stable
-set search_path from current set jit = off set enable_seqscan = off set enable_bitmapscan = off
+-- Returns the pauses, breakers, counts and rates that keep a job from starting, by key, as reasons for why. For a job
+-- that is not due yet (p_late), only those that will still apply then. A key without room names up to five jobs that
+-- hold it.
+create or replace function why_held(p_queue text, p_task text, p_tenant text, p_keys text[], p_late boolean)
+    returns jsonb
+language plpgsql stable set search_path from current set jit = off set enable_seqscan = off set enable_bitmapscan = off
 as $$
 declare
-    v_limit record;
-    v_used  integer;
-    v_wait  double precision;
-    v_found jsonb := '[]';
+    v_limit record; v_used integer; v_wait double precision; v_found jsonb := '[]';
 begin
     for v_limit in
-        select m.* from limit_use m where m.key = any (p_keys || implicit_keys(p_queue, p_task, p_tenant)) order by m.key
+        select m.* from limit_use m where m.key = any (p_keys || array['queue:' || p_queue, 'task:' || p_task, 'tenant:' || p_tenant]) order by m.key
     loop
         if v_limit.paused then
             v_found := v_found || jsonb_strip_nulls(jsonb_build_object(
@@ -38,7 +36,22 @@ begin
                 'running', v_used, 'concurrency', 0, 'short', 'a concurrency of 0',
                 'text', format('%s has a concurrency of 0: nothing starts under it', v_limit.key));
         elsif v_used >= v_limit.concurrency and not p_late then
-            v_found := v_found || why_full(v_limit.key, v_used, v_limit.concurrency);
+            v_found := v_found || (
+                select jsonb_build_object(
+                    'kind', 'concurrency', 'rank', 50, 'key', v_limit.key, 'running', v_used, 'concurrency', v_limit.concurrency,
+                    'short', v_limit.key || ' is full', 'holders', coalesce(jsonb_agg(jsonb_build_object(
+                        'id', c.id, 'task', c.task, 'worker', c.worker, 'since', c.claimed_at,
+                        'lease_until', c.expires_at, 'lost', c.expires_at <= clock()) order by c.claimed_at, c.id), '[]'),
+                    'text', coalesce(
+                        (select format('%s goes one at a time: job %s comes first, and waits for another attempt', v_limit.key, o.id)
+                         from kept_orders o where o.key = v_limit.key and (select l.token from live l where l.id = o.id) is null),
+                        format('%s runs %s of %s', v_limit.key, v_used, v_limit.concurrency)
+                        || coalesce(': ' || string_agg(format('job %s on %s for %s', c.id, c.worker,
+                               in_words(extract(epoch from clock() - c.claimed_at)))
+                               || case when c.expires_at > clock() then '' else format(' (its lease ran out %s ago: it is about to be taken back)',
+                                      in_words(extract(epoch from clock() - c.expires_at))) end, ', ' order by c.n) filter (where c.n <= 2), '')
+                        || case when v_used > 2 then format(' and %s more', v_used - 2) else '' end))
+                from (select *, row_number() over (order by claimed_at, id) as n from claimed_jobs(v_limit.key, 5)) c);
         end if;
         v_wait := v_limit.next_token;
         if v_wait > 0 and not p_late then

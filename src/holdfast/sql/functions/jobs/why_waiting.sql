@@ -1,12 +1,9 @@
 -- Returns what keeps a waiting job from running, as reasons for why.
 create or replace function why_waiting(p_id uuid) returns jsonb
-language plpgsql stable
-set search_path from current set jit = off set enable_seqscan = off set enable_bitmapscan = off
+language plpgsql stable set search_path from current set jit = off set enable_seqscan = off set enable_bitmapscan = off
 as $$
 declare
-    v_job   record;
-    v_late  boolean;
-    v_found jsonb := '[]';
+    v_job record; v_late boolean; v_found jsonb := '[]';
 begin
     select * into v_job from (
         select false as later, l.queue, l.priority, l.lane, l.run_at, l.attempt, l.max_attempts, l.task, l.tenant, l.keys,
@@ -41,8 +38,7 @@ begin
         v_found := v_found || jsonb_build_object('kind', 'dedupe', 'rank', 96, 'dedupe_key', v_job.dedupe_key, 'text', format(
             'it may hold dedupe key %s: an enqueue with that key returns this job', left(v_job.dedupe_key, 100)));
     end if;
-    v_found := v_found
-        || why_held(v_job.queue, v_job.task, v_job.tenant, v_job.keys, v_late)
+    v_found := v_found || why_held(v_job.queue, v_job.task, v_job.tenant, v_job.keys, v_late)
         || why_workers(v_job.queue, v_job.task, v_late)
         || case when v_late then '[]' else why_behind(p_id, v_job.queue, v_job.priority, v_job.lane, v_job.run_at) end;
     if not exists (select 1 from jsonb_array_elements(v_found) r where (r ->> 'rank')::integer < 95) then

@@ -1,16 +1,11 @@
--- Returns whether a live worker serves a job's queue, knows its task and has a free slot, as reasons for why. If all slots are
--- busy with jobs of other queues, the reason names them.
+-- Returns whether a live worker serves a job's queue, knows its task and has a free slot, as reasons for why. If all
+-- slots are busy with jobs of other queues, the reason names them.
 create or replace function why_workers(p_queue text, p_task text, p_late boolean) returns jsonb
-language plpgsql stable
-set search_path from current set jit = off
-as $$
+language plpgsql stable set search_path from current set jit = off as $$
 declare
-    v_alive   text[];
-    v_knowing bigint;
-    v_slots   bigint;
-    v_used    bigint;
-    v_others  text[];  -- queues of the claimed jobs, if none is of this queue
-    v_last    record;
+    v_alive text[]; v_knowing bigint; v_slots bigint; v_used bigint;
+    v_others text[];  -- queues of the claimed jobs, if none is of this queue
+    v_last record;
 begin
     select array_agg(w.id), count(*) filter (where p_task = any (w.tasks)), sum(w.concurrency)
     into v_alive, v_knowing, v_slots
@@ -38,9 +33,7 @@ begin
     end if;
     select count(*), case when bool_and(c.queue <> p_queue) then array_agg(distinct c.queue) end
     into v_used, v_others from claimed_jobs() c where c.worker = any (v_alive);
-    if v_used < v_slots then
-        return '[]';
-    end if;
+    if v_used < v_slots then return '[]'; end if;
     return jsonb_build_array(jsonb_strip_nulls(jsonb_build_object(
         'kind', 'busy', 'rank', 70, 'workers', cardinality(v_alive), 'slots', v_slots, 'claimed', v_used, 'queues', v_others[:5], 'short', 'busy workers',
         'text', format(case when v_slots = 1 then 'the only slot of %2$s %3$s is busy'

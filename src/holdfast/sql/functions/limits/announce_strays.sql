@@ -1,16 +1,14 @@
--- Announces lanes of waiting jobs that the ring does not know of, or whose jobs stand before their lane's mark. They exist only
--- if triggers were off when the jobs were inserted (a restore, logical replication), or if a client set holdfast.announces and
--- did not call announce_lanes. Reads p_pages consecutive pages, chosen at random, as reclaim_orphans does. Returns the number
--- of lanes.
+-- Announces lanes of waiting jobs that the ring does not know of, or whose jobs stand before their lane's mark. They
+-- exist only if triggers were off when the jobs were inserted (a restore, logical replication), or if a client set
+-- holdfast.announces and did not call announce_lanes. Reads p_pages consecutive pages, chosen at random, as
+-- reclaim_orphans does. Returns the number of lanes.
 -- Wakes: sleepers of the jobs' queues.
 create or replace function announce_strays(p_pages integer default 50) returns integer
-language plpgsql security definer
-set search_path from current set jit = off set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
-as $$
+language plpgsql security definer set search_path from current set jit = off set enable_seqscan = off
+set enable_hashjoin = off set enable_mergejoin = off as $$
 declare
-    v_pages  bigint := pg_relation_size('live') / current_setting('block_size')::integer;
-    v_from   bigint := floor(random() * ceil(v_pages / p_pages::double precision)) * p_pages;
-    v_queues text[];
+    v_pages bigint := pg_relation_size('live') / current_setting('block_size')::integer;
+    v_from bigint := floor(random() * ceil(v_pages / p_pages::double precision)) * p_pages; v_queues text[];
 begin
     with strays as (
         insert into arrivals (queue, priority, lane, run_at, tenant, keys)
@@ -20,8 +18,7 @@ begin
           and not exists (
               select 1 from lanes l where l.queue = j.queue and l.priority = j.priority and l.lane = j.lane
                 and (l.open or l.closed_by is not null) and (l.mark_at, l.mark_id) <= (j.run_at, j.id))
-        order by j.queue, j.priority, j.lane, j.run_at
-        returning queue)
+        order by j.queue, j.priority, j.lane, j.run_at returning queue)
     select array_agg(s.queue) into v_queues from strays s;
     perform wake(q) from (select distinct unnest(v_queues) as q) w;
     return coalesce(cardinality(v_queues), 0);

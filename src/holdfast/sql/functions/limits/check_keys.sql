@@ -1,7 +1,6 @@
--- Returns the keys of a job's limits without duplicates, in the given order, or null if there are none. Rejects invalid keys.
-create or replace function check_keys(p_keys text[]) returns text[]
-language plpgsql immutable
-as $$
+-- Returns the keys of a job's limits without duplicates, in the given order, or null if there are none. Rejects invalid
+-- keys.
+create or replace function check_keys(p_keys text[]) returns text[] language plpgsql immutable as $$
 declare
     v_key text;
 begin

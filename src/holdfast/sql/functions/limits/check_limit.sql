@@ -1,13 +1,9 @@
 -- Rejects an invalid change of a limit: an unknown field, or a number out of range.
 create or replace function check_limit(p_key text, p_change jsonb) returns void
-language plpgsql immutable
-set search_path from current
-as $$
+language plpgsql immutable set search_path from current as $$
 declare
-    v_name  text;
-    v_value jsonb;
-    v_known text[] := '{concurrency,rate,per,burst,breaker_after,breaker_pause,breaker_cap,weight}';
-    v_least numeric;
+    v_name text; v_value jsonb;
+    v_known text[] := '{concurrency,rate,per,burst,breaker_after,breaker_pause,breaker_cap,weight}'; v_least numeric;
 begin
     if jsonb_typeof(p_change) is distinct from 'object' or p_change = '{}' then
         raise exception 'a change of a limit is an object such as {"concurrency": 4}, got %', coalesce(p_change::text, 'null')

@@ -1,8 +1,6 @@
 -- Rejects an invalid limit key, and a template that no worker has registered: it would be taken for a key.
 create or replace function check_limit_key(p_key text) returns void
-language plpgsql stable
-set search_path from current
-as $$
+language plpgsql stable set search_path from current as $$
 declare
     v_known text;
 begin

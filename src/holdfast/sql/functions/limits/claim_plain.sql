@@ -1,15 +1,12 @@
--- Find plain jobs of a queue and priority in the order of run_at and id, after the caller's cursor. Move jobs of tasks that have limits to their lanes.
+-- Find plain jobs of a queue and priority in the order of run_at and id, after the caller's cursor. Move jobs of tasks
+-- that have limits to their lanes.
 -- Locks: live rows in order with SKIP LOCKED.
 create or replace function claim_plain(p_claim claim_state, p_queue text, p_priority integer) returns claim_state
-language plpgsql
-as $$
+language plpgsql as $$
 declare
-    v_at      timestamptz := coalesce(to_timestamp((p_claim.cursors #>> array[p_queue || '/' || p_priority, '0'])::double precision), '-infinity');
-    v_id      uuid := coalesce((p_claim.cursors #>> array[p_queue || '/' || p_priority, '1'])::uuid, '00000000-0000-0000-0000-000000000000');
-    v_places  tid[];
-    v_ids     uuid[];
-    v_deduped integer;
-    v_strays  tid[];
+    v_at timestamptz := coalesce(to_timestamp((p_claim.cursors #>> array[p_queue || '/' || p_priority, '0'])::double precision), '-infinity');
+    v_id uuid := coalesce((p_claim.cursors #>> array[p_queue || '/' || p_priority, '1'])::uuid, '00000000-0000-0000-0000-000000000000');
+    v_places tid[]; v_ids uuid[]; v_deduped integer; v_strays tid[];
 begin
     for v_round in 1..10 loop
         select array_agg(j.place) filter (where j.fits), array_agg(j.id) filter (where j.fits), count(j.dedupe_key) filter (where j.fits),

@@ -1,19 +1,13 @@
--- Find jobs of a queue and priority that may start now and count them into their limits, in rounds in which flows and their lanes take turns. The next
--- round shares what a flow could not use. The direct ring goes first: its jobs start when they are claimed, so they need free slots.
+-- Find jobs of a queue and priority that may start now and count them into their limits, in rounds in which flows and
+-- their lanes take turns. The next round shares what a flow could not use. The direct ring goes first: its jobs start
+-- when they are claimed, so they need free slots.
 -- Locks: live rows in lane order with SKIP LOCKED. The caller holds the ring's lock.
 create or replace function claim_ring(p_claim claim_state, p_queue text, p_priority integer) returns claim_state
-language plpgsql
-set search_path from current set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
-set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
-as $$
+language plpgsql set search_path from current set enable_seqscan = off set enable_hashjoin = off
+set enable_mergejoin = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off as $$
 declare
-    v_plain  boolean := has_plain(p_claim, p_queue, p_priority);
-    v_direct boolean;
-    v_front  bigint;
-    v_room   integer;
-    v_round  record;
-    v_rounds integer := 0;
-    v_got    integer;
+    v_plain boolean := has_plain(p_claim, p_queue, p_priority); v_direct boolean; v_front bigint; v_room integer;
+    v_round record; v_rounds integer := 0; v_got integer;
 begin
     if v_plain then  -- plain jobs take part as lane 0, in the ring that a limit of the whole queue decides
         v_direct := coalesce((select s.direct from limit_state s where s.key = p_claim.queue_key), false);

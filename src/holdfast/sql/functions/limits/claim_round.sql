@@ -1,28 +1,22 @@
--- Run one round of a ring: pick flows, the least recently served first, and open lanes of each; share the room of their limits in that order; find jobs;
--- update lanes, limits and flows. It is one statement in which each step adds columns to the rows of the step before. Tables are only looked up by key,
--- never joined, because plans are made while they are empty (decision 011). Runs under the ring's lock and the settings of claim_ring.
+-- Run one round of a ring: pick flows, the least recently served first, and open lanes of each; share the room of their
+-- limits in that order; find jobs; update lanes, limits and flows. It is one statement in which each step adds columns
+-- to the rows of the step before. Tables are only looked up by key, never joined, because plans are made while they are
+-- empty (decision 011). Runs under the ring's lock and the settings of claim_ring.
 -- Locks: live rows in lane order with SKIP LOCKED.
-create or replace function claim_round(
-    inout p_claim claim_state, p_queue text, p_priority integer, p_direct boolean, p_room integer, p_plain boolean, p_least integer, inout p_front bigint, p_tag bigint,
-    out flows integer, out got integer, out changed boolean, out plain_ends boolean)
-language plpgsql
-as $$
+create or replace function claim_round(inout p_claim claim_state, p_queue text, p_priority integer, p_direct boolean,
+    p_room integer, p_plain boolean, p_least integer, inout p_front bigint, p_tag bigint, out flows integer,
+    out got integer, out changed boolean, out plain_ends boolean)
+language plpgsql as $$
 declare
     -- The least jobs of a turn. A turn costs a visit, so workers take several; with a cap, as many tenants as possible advance.
     v_quantum integer := case when p_claim.per_tenant is null then 8 else 1 end;
-    v_at      timestamptz := coalesce(to_timestamp((p_claim.cursors #>> array[p_queue || '/' || p_priority, '0'])::double precision), '-infinity');
-    v_id      uuid := coalesce((p_claim.cursors #>> array[p_queue || '/' || p_priority, '1'])::uuid, '00000000-0000-0000-0000-000000000000');
-    v_first   bigint;
-    v_places  tid[];
-    v_ids     uuid[];
-    v_held    text[];
-    v_strays  tid[];
-    v_moved   jsonb;   -- flows of the other ring that lanes have moved to
-    v_spared  text[];  -- keys with room that the visited lanes did not use
+    v_at timestamptz := coalesce(to_timestamp((p_claim.cursors #>> array[p_queue || '/' || p_priority, '0'])::double precision), '-infinity');
+    v_id uuid := coalesce((p_claim.cursors #>> array[p_queue || '/' || p_priority, '1'])::uuid, '00000000-0000-0000-0000-000000000000');
+    v_first bigint; v_places tid[]; v_ids uuid[]; v_held text[]; v_strays tid[];
+    v_moved jsonb;   -- flows of the other ring that lanes have moved to
+    v_spared text[];  -- keys with room that the visited lanes did not use
     v_unknown text[];  -- keys without a row: prune_limits has removed them
-    v_closed  integer;
-    v_deduped integer;
-    v_served  jsonb;
+    v_closed integer; v_deduped integer; v_served jsonb;
 begin
     with picked as materialized (  -- each flow's turn in jobs: an equal share by weight, or the rest of a turn
         select f.*, least(f.turn, p_room - f.ahead)::integer as want from (
@@ -36,7 +30,7 @@ begin
                     -- A flow whose last lanes had no room would leave a full share unused.
                     select f.*, f.barren and not bool_and(f.barren) over () as waits from (
                     select s.ctid as place, s.flow, s.tag, s.credit, s.lane as after, s.barren,
-                           case when p_claim.weights then weight_of(s.tenant) else 1 end as weight,
+                           case when p_claim.weights then coalesce((select w.weight from limit_settings w where w.key = 'tenant:' || s.tenant), 1) else 1 end as weight,
                            case when s.tenant is not null then p_claim.per_tenant - coalesce((p_claim.served ->> s.tenant)::integer, 0) end as cap
                     from flows s
                     where s.queue = p_queue and s.priority = p_priority and s.direct = p_direct and s.open and s.tag >= p_front and (p_plain or s.flow <> 0)
@@ -89,8 +83,7 @@ begin
             select array_agg(j.place) filter (where j.fits) as places, array_agg(j.id) filter (where j.fits) as ids,
                    count(j.dedupe_key) filter (where j.fits) as deduped, array_agg(j.place) filter (where not j.fits) as strays
             from (
-                select j.ctid as place, j.id, j.dedupe_key,
-                       j.tenant is not distinct from g.tenant
+                select j.ctid as place, j.id, j.dedupe_key, j.tenant is not distinct from g.tenant
                        and (g.ordered or j.keys::text[] is not distinct from g.own or coalesce(j.keys <@ g.own and j.keys @> g.own, false))
                        and (p_claim.tasks is null or j.task <> all (p_claim.tasks) or coalesce('task:' || j.task = any (j.keys), false)) as fits, j.run_at
                 from live j
@@ -176,12 +169,8 @@ begin
         update flows s set tag = p_front  -- flow 0 is not picked while no plain job waits
         where s.queue = p_queue and s.priority = p_priority and s.direct = p_direct and s.flow = 0 and s.tag < p_front;
     end if;
-    if v_moved is not null then
-        perform open_flows(v_moved, p_claim.token);
-    end if;
-    if v_spared is not null then
-        perform reopen_lanes(v_spared, p_claim.token);
-    end if;
+    if v_moved is not null then perform open_flows(v_moved, p_claim.token); end if;
+    if v_spared is not null then perform reopen_lanes(v_spared, p_claim.token); end if;
     if v_unknown is not null then
         perform make_limits(v_unknown);
         changed := true;

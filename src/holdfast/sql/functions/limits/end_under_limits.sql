@@ -1,20 +1,16 @@
--- Subtract ended jobs from the counts of their limits and advance breakers. Within one release successes count before failures, so a streak is never too
--- short. Releases count in order. The caller holds the ring's lock.
+-- Subtract ended jobs from the counts of their limits and advance breakers. Within one release successes count before
+-- failures, so a streak is never too short. Releases count in order. The caller holds the ring's lock.
 create or replace function end_under_limits(p_ended released[]) returns void
-language plpgsql
-set search_path from current set jit = off set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
-set plan_cache_mode = force_generic_plan
-as $$
+language plpgsql set search_path from current set jit = off set enable_seqscan = off set enable_hashjoin = off
+set enable_mergejoin = off set plan_cache_mode = force_generic_plan as $$
 declare
-    v_now    timestamptz := clock();
-    v_rules  text[] := array(select r.template from limit_rules r where r.breaker_after is not null);
-    v_keys   text[] := array(select s.key from limit_settings s where s.breaker_after is not null);
-    v_done   text[];
-    v_round  released[];
+    v_now timestamptz := clock();
+    v_rules text[] := array(select r.template from limit_rules r where r.breaker_after is not null);
+    v_keys text[] := array(select s.key from limit_settings s where s.breaker_after is not null); v_done text[];
+    v_round released[];
 begin
     with done as (  -- keys without a breaker, where the order does not count
-        update limits m set
-            running = m.running - e.jobs,
+        update limits m set running = m.running - e.jobs,
             last_success_at = case when e.good > 0 then v_now else m.last_success_at end,
             last_failure_at = case when e.bad > 0 then v_now else m.last_failure_at end,
             failure_streak = e.bad + case when e.good > 0 then 0 else m.failure_streak end, open_until = null, probe = null
@@ -32,8 +28,7 @@ begin
             left join lateral (select s.breaker_after from limit_state s where s.key = e.key offset 0) s on true) r
         group by r.turn order by r.turn
     loop
-        update limits m set
-            running = m.running - e.jobs,
+        update limits m set running = m.running - e.jobs,
             last_success_at = case when e.good > 0 then v_now else m.last_success_at end,
             last_failure_at = case when e.bad > 0 then v_now else m.last_failure_at end,
             failure_streak = case when e.resets then 0 else b.streak end,

@@ -1,7 +1,6 @@
 -- Return whether a job is the first waiting job of its order.
 create or replace function first_of_order(p_queue text, p_lane bigint, p_at timestamptz, p_id uuid) returns boolean
-language plpgsql stable
-as $$
+language plpgsql stable as $$
 begin
     return not exists (
         select 1 from generate_series(0, 3) p cross join lateral (

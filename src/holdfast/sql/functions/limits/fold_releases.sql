@@ -1,21 +1,13 @@
--- Fold releases since the last claim into the limits: subtract ended jobs, advance breakers, and open lanes whose key has room again, was changed by an
--- operator, or opens at this time. The caller holds the ring's lock.
+-- Fold releases since the last claim into the limits: subtract ended jobs, advance breakers, and open lanes whose key
+-- has room again, was changed by an operator, or opens at this time. The caller holds the ring's lock.
 create or replace function fold_releases(p_token bigint) returns void
-language plpgsql
-set search_path from current set jit = off set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
-set enable_bitmapscan = off set plan_cache_mode = force_generic_plan
-as $$
+language plpgsql set search_path from current set jit = off set enable_seqscan = off set enable_hashjoin = off
+set enable_mergejoin = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan as $$
 declare
-    v_most   integer := 1000;
-    v_fold   folds;
-    v_from   xid8 := least(pg_snapshot_xmax(pg_current_snapshot()), pg_current_xact_id_if_assigned());
-    v_open   xid8[] := array(select x from pg_snapshot_xip(pg_current_snapshot()) x);
-    v_places tid[];
-    v_ended  released[] := '{}';
-    v_keys   text[] := '{}';
-    v_after  text;
-    v_more   text[];
-    v_over   text[];
+    v_most integer := 1000; v_fold folds;
+    v_from xid8 := least(pg_snapshot_xmax(pg_current_snapshot()), pg_current_xact_id_if_assigned());
+    v_open xid8[] := array(select x from pg_snapshot_xip(pg_current_snapshot()) x); v_places tid[];
+    v_ended released[] := '{}'; v_keys text[] := '{}'; v_after text; v_more text[]; v_over text[];
 begin
     select * into v_fold from folds f where f.queue = '' and f.from_xid <= v_from;  -- else it was restored from another server
     v_places := array(select r.ctid from releases r where r.xid >= coalesce(v_fold.from_xid, '0') order by r.xid limit v_most)
@@ -45,16 +37,12 @@ begin
                 where c.n < 1000)
             select c.key from closed c order by c.n);
         delete from reopenings;
-        if cardinality(v_more) = 1000 then
-            insert into reopenings values (v_more[1000]);
-        end if;
+        if cardinality(v_more) = 1000 then insert into reopenings values (v_more[1000]); end if;
         update limits m set template = rule_of(m.key), version = v.version  -- once, not at each look
         from (select coalesce(max(r.version), 0) as version from limit_rules r) v cross join unnest(v_more) as k(key) where m.key = k.key and m.version <> v.version;
         v_keys := v_keys || v_more;
     end if;
-    if v_keys <> '{}' then
-        perform reopen_lanes(array(select distinct k from unnest(v_keys) k), p_token);
-    end if;
+    if v_keys <> '{}' then perform reopen_lanes(array(select distinct k from unnest(v_keys) k), p_token); end if;
     v_over := array(select distinct e.key from unnest(v_ended) e where e.jobs = 0 or e.key like 'queue:%');
     if v_over <> '{}' then  -- of a queue, a task or a tenant that nobody limits any more: such rows concern every claim
         delete from limits where ctid = any (array(

@@ -1,7 +1,6 @@
 -- Return whether a plain job waits after the caller's cursor that this claim has not found yet.
 create or replace function has_plain(p_claim claim_state, p_queue text, p_priority integer) returns boolean
-language plpgsql stable
-as $$
+language plpgsql stable as $$
 declare
     v_at timestamptz := coalesce(to_timestamp((p_claim.cursors #>> array[p_queue || '/' || p_priority, '0'])::double precision), '-infinity');
     v_id uuid := coalesce((p_claim.cursors #>> array[p_queue || '/' || p_priority, '1'])::uuid, '00000000-0000-0000-0000-000000000000');

@@ -1,12 +1,10 @@
--- Returns the lane of a job: 0 without a tenant and limits, else a hash of both. All jobs of a lane have one tenant and wait
--- for the same limits. Jobs of an order ("order:...") are in one lane whatever their other limits, because they wait for each
--- other. Clients that insert into live themselves call it, or compute the same value (model/limit.py).
+-- Returns the lane of a job: 0 without a tenant and limits, else a hash of both. All jobs of a lane have one tenant and
+-- wait for the same limits. Jobs of an order ("order:...") are in one lane whatever their other limits, because they
+-- wait for each other. Clients that insert into live themselves call it, or compute the same value (model/limit.py).
 create or replace function lane_of(p_tenant text, p_keys text[]) returns bigint
-language plpgsql immutable parallel safe
-as $$
+language plpgsql immutable parallel safe as $$
 declare
-    v_keys text := p_keys[1];
-    v_lane bigint := 0;
+    v_keys text := p_keys[1]; v_lane bigint := 0;
 begin
     if p_tenant is not null then
         v_lane := ('x' || encode(substr(sha256(convert_to(p_tenant, 'UTF8')), 1, 8), 'hex'))::bit(64)::bigint;

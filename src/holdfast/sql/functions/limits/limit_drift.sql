@@ -1,9 +1,8 @@
--- Returns the keys whose count of running jobs is wrong; normally none. It compares the limits row, less the releases not yet
--- folded, with the claimed jobs that hold the key. One snapshot is used, so jobs that start and end meanwhile are no drift.
+-- Returns the keys whose count of running jobs is wrong; normally none. It compares the limits row, less the releases
+-- not yet folded, with the claimed jobs that hold the key. One snapshot is used, so jobs that start and end meanwhile
+-- are no drift.
 create or replace function limit_drift() returns table (key text, counted bigint, actual bigint)
-language sql stable security definer
-set search_path from current set jit = off
-as $$
+language sql stable security definer set search_path from current set jit = off as $$
     select key, counted, actual from (
         select u.key, sum(u.counted)::bigint as counted, sum(u.actual)::bigint as actual
         from (select m.key, m.running as counted, 0 as actual from limits m where m.running <> 0

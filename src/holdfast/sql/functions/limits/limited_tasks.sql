@@ -1,7 +1,5 @@
 -- Return the tasks that have a limit or a pause, or null. A claim adds the key "task:NAME" to their jobs.
-create or replace function limited_tasks() returns text[]
-language plpgsql stable
-as $$
+create or replace function limited_tasks() returns text[] language plpgsql stable as $$
 begin
     if not exists (select 1 from limit_settings s where s.kind = 'task') and not exists (select 1 from limits m where m.kind = 'task') then
         return null;

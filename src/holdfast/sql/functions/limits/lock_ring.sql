@@ -1,10 +1,8 @@
--- Take the ring's lock until the end of the transaction, which makes the caller its only writer. Return false if it is not free within 0.1 s. Waiting in
--- the lock queue is cheaper than polling: a claim takes a few milliseconds.
+-- Take the ring's lock until the end of the transaction, which makes the caller its only writer. Return false if it is
+-- not free within 0.1 s. Waiting in the lock queue is cheaper than polling: a claim takes a few milliseconds.
 -- Locks: the ring's advisory lock.
 create or replace function lock_ring() returns boolean
-language plpgsql
-set search_path from current set lock_timeout = '100ms'
-as $$
+language plpgsql set search_path from current set lock_timeout = '100ms' as $$
 declare
     v_ring integer := hashtext('the ring of ' || current_schema());
 begin

@@ -1,9 +1,8 @@
--- Record that all rows of transactions before p_from are folded, except those of transactions that were open. Skip most calls: with a transaction held open
--- elsewhere, each claim walks all versions of this row.
-create or replace function move_fold(p_queue text, p_from xid8, p_open xid8[], p_token bigint, p_rows integer, p_most integer) returns void
-language plpgsql
-set search_path from current
-as $$
+-- Record that all rows of transactions before p_from are folded, except those of transactions that were open. Skip most
+-- calls: with a transaction held open elsewhere, each claim walks all versions of this row.
+create or replace function move_fold(p_queue text, p_from xid8, p_open xid8[], p_token bigint, p_rows integer,
+    p_most integer) returns void
+language plpgsql set search_path from current as $$
 begin
     if p_rows < p_most then
         insert into folds as f values (p_queue, p_from, p_open, p_token)

@@ -1,8 +1,6 @@
--- Move jobs to the lane of their limits: jobs of a task that has a limit, which they carry from now on, and jobs in a lane of other limits. The trigger
--- on live announces them. The caller has locked the rows.
-create or replace function move_jobs(p_places tid[], p_tasks text[]) returns void
-language plpgsql
-as $$
+-- Move jobs to the lane of their limits: jobs of a task that has a limit, which they carry from now on, and jobs in a
+-- lane of other limits. The trigger on live announces them. The caller has locked the rows.
+create or replace function move_jobs(p_places tid[], p_tasks text[]) returns void language plpgsql as $$
 begin
     update live j set keys = j.keys::text[] || k.task,
         -- a job of an order stays in its lane, whatever its other limits

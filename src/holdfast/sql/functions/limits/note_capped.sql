@@ -1,8 +1,7 @@
--- Count tenants that have reached their cap in this claim and have more work as throttled by their own key. Return their number. p_before: jobs they had
--- before this claim.
+-- Count tenants that have reached their cap in this claim and have more work as throttled by their own key. Return
+-- their number. p_before: jobs they had before this claim.
 create or replace function note_capped(p_queues text[], p_before jsonb, p_claim claim_state) returns integer
-language plpgsql
-as $$
+language plpgsql as $$
 declare
     v_capped integer;
 begin
@@ -15,9 +14,7 @@ begin
             join live j on j.queue = l.queue and j.priority = l.priority and j.lane = l.lane and j.token is null
                 and (j.run_at, j.id) >= (l.mark_at, l.mark_id) and j.id <> all (p_claim.ids) and (j.deadline is null or j.deadline > clock())
             limit 1)
-        order by 1
-        on conflict (key, tenant) do update set count = t.count + 1, last_at = excluded.last_at
-        returning 1)
+        order by 1 on conflict (key, tenant) do update set count = t.count + 1, last_at = excluded.last_at returning 1)
     select count(*) into v_capped from noted;
     return v_capped;
 end $$;

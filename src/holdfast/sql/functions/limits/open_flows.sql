@@ -1,13 +1,10 @@
--- Put flows with an open lane into their rings: a new flow at the front, a recently served one at its place. p_flows is an array of objects with queue,
--- priority, direct, flow and tenant. The caller holds the ring's lock.
+-- Put flows with an open lane into their rings: a new flow at the front, a recently served one at its place. p_flows is
+-- an array of objects with queue, priority, direct, flow and tenant. The caller holds the ring's lock.
 create or replace function open_flows(p_flows jsonb, p_token bigint) returns void
-language plpgsql
-set search_path from current set jit = off set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
-set plan_cache_mode = force_generic_plan
-as $$
+language plpgsql set search_path from current set jit = off set enable_seqscan = off set enable_hashjoin = off
+set enable_mergejoin = off set plan_cache_mode = force_generic_plan as $$
 begin
-    insert into rings (queue, priority, direct, front)
-    select distinct f.queue, f.priority, f.direct, p_token
+    insert into rings (queue, priority, direct, front) select distinct f.queue, f.priority, f.direct, p_token
     from jsonb_to_recordset(p_flows) as f(queue text, priority smallint, direct boolean) on conflict do nothing;
     with given as materialized (
         select distinct f.* from jsonb_to_recordset(p_flows)

@@ -1,8 +1,6 @@
 -- Returns the limit key that messages of one order share: "order:channel/tenant/order", or a hash if that is too long.
 create or replace function order_key(p_channel text, p_tenant text, p_order text) returns text
-language plpgsql immutable
-set search_path from current
-as $$
+language plpgsql immutable set search_path from current as $$
 declare
     v_key text := 'order:' || idempotency_key(p_channel, p_tenant, p_order);
 begin

@@ -1,16 +1,13 @@
--- Starts no more jobs under a key until it is resumed, or for p_for: a limit's key, queue:NAME, task:NAME or tenant:NAME.
--- Waiting jobs stay where they are and use no attempts; running jobs continue. Pausing again replaces who, why and until when.
--- Returns whether the key was not paused before.
+-- Starts no more jobs under a key until it is resumed, or for p_for: a limit's key, queue:NAME, task:NAME or
+-- tenant:NAME. Waiting jobs stay where they are and use no attempts; running jobs continue. Pausing again replaces who,
+-- why and until when. Returns whether the key was not paused before.
 -- Locks: the key's limit_settings row.
 -- Wakes: all workers.
-create or replace function pause(
-    p_key text, p_by text default null, p_reason text default null, p_for interval default null) returns boolean
-language plpgsql security definer
-set search_path from current set jit = off
-as $$
+create or replace function pause(p_key text, p_by text default null, p_reason text default null,
+    p_for interval default null) returns boolean
+language plpgsql security definer set search_path from current set jit = off as $$
 declare
-    v_before boolean;
-    v_now    timestamptz;
+    v_before boolean; v_now timestamptz;
 begin
     perform check_limit_key(p_key);
     if exists (select 1 from limit_rules r where r.template = p_key and strpos(p_key, '{') > 0) then

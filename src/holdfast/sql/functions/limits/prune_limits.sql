@@ -1,26 +1,21 @@
--- Removes unused rows of limits: keys not used for a day (orders: an hour), throttle counts older than p_oldest, and lanes and
--- flows that have been empty for an hour. Returns how many rows it removed.
--- A key is removed only if a new row would be equivalent: nothing runs, is paused or set by an operator, the rate's bucket is
--- full, and the breaker is closed without failures. After a week without activity the breaker's state is ignored.
+-- Removes unused rows of limits: keys not used for a day (orders: an hour), throttle counts older than p_oldest, and
+-- lanes and flows that have been empty for an hour. Returns how many rows it removed. A key is removed only if a new
+-- row would be equivalent: nothing runs, is paused or set by an operator, the rate's bucket is full, and the breaker is
+-- closed without failures. After a week without activity the breaker's state is ignored.
 -- Locks: the ring's lock, without which it does nothing; limit_settings and throttled rows, skipping locked ones.
 create or replace function prune_limits(p_limit integer, p_oldest timestamptz) returns integer
-language plpgsql
-set search_path from current set jit = off
-as $$
+language plpgsql set search_path from current set jit = off as $$
 declare
     -- A sample of the pages if there are many, so that a million keys are not read every minute.
-    v_keys  real := least(100, 100 * 500.0 / greatest(pg_relation_size('limits') / 8192, 1));
+    v_keys real := least(100, 100 * 500.0 / greatest(pg_relation_size('limits') / 8192, 1));
     v_steps real := least(100, 100 * 500.0 / greatest(pg_relation_size('throttled') / 8192, 1));
     v_lanes real := least(100, 100 * 500.0 / greatest(pg_relation_size('lanes') / 8192, 1));
     v_flows real := least(100, 100 * 500.0 / greatest(pg_relation_size('flows') / 8192, 1));
-    v_now   timestamptz := clock();
-    v_old   bigint := (date_part('epoch', v_now - interval '1 hour') * 1000000)::bigint << 10;  -- in the form of a token
-    v_gone  integer;
-    v_rows  integer;
+    v_now timestamptz := clock();
+    v_old bigint := (date_part('epoch', v_now - interval '1 hour') * 1000000)::bigint << 10;  -- in the form of a token
+    v_gone integer; v_rows integer;
 begin
-    if not lock_ring() then
-        return 0;
-    end if;
+    if not lock_ring() then return 0; end if;
     perform set_config('idle_in_transaction_session_timeout', '10ms', true);  -- an open transaction must not keep the ring's lock
     perform fold_releases(next_token());
     delete from limit_settings where ctid = any (array(  -- expired pauses

@@ -1,19 +1,12 @@
--- Compares every key's count of running jobs with the actual number and returns the keys that differ: key, counted, actual.
--- With p_repair it corrects them and returns what it changed. There are none unless something is broken.
--- Locks: with p_repair, an advisory lock against other repairs. The next claim applies the corrections (fold_releases).
+-- Corrects the counts that limit_drift finds wrong, and returns what it changed. There are none unless something is
+-- broken.
+-- Locks: an advisory lock against other repairs. The next claim applies the corrections (fold_releases).
 -- Wakes: all workers, if something was repaired.
-create or replace function reconcile_limits(p_repair boolean default false)
-returns table (key text, counted bigint, actual bigint)
-language plpgsql security definer
-set search_path from current set jit = off
-as $$
+create or replace function reconcile_limits() returns table (key text, counted bigint, actual bigint)
+language plpgsql security definer set search_path from current set jit = off as $$
 #variable_conflict use_column
 begin
-    if not p_repair then
-        return query select d.key, d.counted, d.actual from limit_drift() d;
-        return;
-    end if;
-    if not pg_try_advisory_xact_lock(1215259733, hashtext('the counts of ' || current_schema())) then  -- two concurrent repairs would correct twice
+    if not pg_try_advisory_xact_lock(1215259733, hashtext('the counts of ' || current_schema())) then  -- else both would correct
         raise exception 'another repair of limit counts is running; try again' using errcode = 'lock_not_available';
     end if;
     -- Recorded like the ends of jobs, so that concurrent claims stay correctly counted and do not wait.
@@ -23,7 +16,5 @@ begin
             insert into releases (ended)
             select array_agg((d.key, d.counted - d.actual, 0, 0, null)::released) from drift d having count(*) > 0)
         select d.key, d.counted, d.actual from drift d;
-    if found then
-        perform tell_workers('limits');
-    end if;
+    if found then perform pg_notify(current_schema() || '_wake', w.id || ' limits') from workers w; end if;
 end $$;

@@ -1,12 +1,10 @@
--- Registers the limits of an application's tasks when a worker starts, given as a JSON array of objects: template, pattern (a
--- LIKE pattern that matches its keys) and code (the values, see set_limit). The last worker to start wins; operators' overrides
--- stay.
+-- Registers the limits of an application's tasks when a worker starts, given as a JSON array of objects: template,
+-- pattern (a LIKE pattern that matches its keys) and code (the values, see set_limit). The last worker to start wins;
+-- operators' overrides stay.
 -- Locks: limit_rules against concurrent changes, if something has changed.
 -- Wakes: all workers, if something has changed: closed lanes may be open now.
 create or replace function register_limits(p_rules jsonb) returns void
-language plpgsql security definer
-set search_path from current set jit = off
-as $$
+language plpgsql security definer set search_path from current set jit = off as $$
 declare
     v_changed text[];
 begin
@@ -39,9 +37,6 @@ begin
                 version = case when r.pattern = excluded.pattern then r.version else nextval('rule_version') end
             where (r.pattern, r.code) is distinct from (excluded.pattern, excluded.code)
         returning r.pattern)
-    select array_agg(c.pattern) into v_changed
-    from (select pattern from placed union select pattern from renamed) c;
-    if v_changed is not null then
-        perform touch_limit(null);
-    end if;
+    select array_agg(c.pattern) into v_changed from (select pattern from placed union select pattern from renamed) c;
+    if v_changed is not null then perform touch_limit(null); end if;
 end $$;

@@ -2,13 +2,10 @@
 -- Locks: orders that the jobs kept.
 -- Wakes: sleepers of queues in which lanes wait for one of the keys.
 create or replace function release_limits(p_freed freed[]) returns void
-language plpgsql
-set search_path from current set jit = off set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
-set plan_cache_mode = force_generic_plan
-as $$
+language plpgsql set search_path from current set jit = off set enable_seqscan = off set enable_hashjoin = off
+set enable_mergejoin = off set plan_cache_mode = force_generic_plan as $$
 declare
-    v_probing boolean := exists (select 1 from limits m where m.probe is not null);
-    v_ended   released[];
+    v_probing boolean := exists (select 1 from limits m where m.probe is not null); v_ended released[];
 begin
     v_ended := array(
         select (k.key, count(*), count(*) filter (where f.went > 0),

@@ -1,13 +1,12 @@
--- Open lanes that the keys have closed: in each ring as many as the key has room for, the longest waiting first. A key without room that opens at a known
--- time is scheduled for then. Return whether lanes were opened. The caller holds the ring's lock.
+-- Open lanes that the keys have closed: in each ring as many as the key has room for, the longest waiting first. A key
+-- without room that opens at a known time is scheduled for then. Return whether lanes were opened. The caller holds the
+-- ring's lock.
 create or replace function reopen_lanes(p_keys text[], p_token bigint) returns boolean
-language plpgsql
-set search_path from current set jit = off set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
-set plan_cache_mode = force_generic_plan
-as $$
+language plpgsql set search_path from current set jit = off set enable_seqscan = off set enable_hashjoin = off
+set enable_mergejoin = off set plan_cache_mode = force_generic_plan as $$
 declare
-    v_most   integer := 1000;  -- of one key in one call; the rest is due at once
-    v_flows  jsonb;
+    v_most integer := 1000;  -- of one key in one call; the rest is due at once
+    v_flows jsonb;
 begin
     with back as materialized (
         select l.*, s.place as key_place, s.wait, count(l.place) over (partition by s.key, r.queue, r.priority, r.direct) as lanes
@@ -29,8 +28,7 @@ begin
             where l.closed_by = s.key and l.queue = r.queue and l.priority = r.priority and l.direct = r.direct
             order by l.closed_by, l.queue, l.priority, l.direct, l.closed_at
             limit case when s.room > 0 then s.room + 1 else 0 end) l on true),
-    opened as (
-        update lanes l set open = true, closed_by = null, closed_at = null from back b where l.ctid = b.place),
+    opened as (update lanes l set open = true, closed_by = null, closed_at = null from back b where l.ctid = b.place),
     due as (
         update limits m set opens_at = least(m.opens_at, clock() + make_interval(secs => b.wait))
         from (select b.key_place, min(case when b.lanes > v_most then 0 else b.wait end) as wait from back b
@@ -38,8 +36,6 @@ begin
         where m.ctid = b.key_place)
     select jsonb_agg(f) into v_flows from (
         select distinct b.queue, b.priority, b.direct, b.flow, b.tenant from back b where b.place is not null) f;
-    if v_flows is not null then
-        perform open_flows(v_flows, p_token);
-    end if;
+    if v_flows is not null then perform open_flows(v_flows, p_token); end if;
     return v_flows is not null;
 end $$;

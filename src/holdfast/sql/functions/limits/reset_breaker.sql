@@ -1,17 +1,14 @@
--- Closes a key's breaker and clears its failures, as a successful probe would. Returns whether it was open or half open.
+-- Closes a key's breaker and clears its failures, as a successful probe would. Returns whether it was open or half
+-- open.
 -- Wakes: all workers, if there was something to clear.
 create or replace function reset_breaker(p_key text) returns boolean
-language plpgsql security definer
-set search_path from current
-as $$
+language plpgsql security definer set search_path from current as $$
 declare
     v_until timestamptz;
 begin
     select m.open_until into v_until from limit_use m where m.key = p_key and (m.open_until is not null or m.failure_streak > 0);
-    if not found then
-        return false;
+    if found then
+        perform touch_limit(p_key, 2);  -- the next claim clears them
     end if;
-    insert into releases (ended) values (array[(p_key, 0, 0, 0, 2)::released]);  -- the next claim clears them
-    perform tell_workers('limits');
     return v_until is not null;
 end $$;

@@ -1,7 +1,6 @@
--- Return whether a claim of these queues needs the ring: a lane is open, or something may open one when it is folded. Plain queues never need it.
-create or replace function ring_has_work(p_queues text[]) returns boolean
-language plpgsql stable
-as $$
+-- Return whether a claim of these queues needs the ring: a lane is open, or something may open one when it is folded.
+-- Plain queues never need it.
+create or replace function ring_has_work(p_queues text[]) returns boolean language plpgsql stable as $$
 declare
     v_fold folds;
 begin

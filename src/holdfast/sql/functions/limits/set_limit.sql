@@ -1,16 +1,14 @@
--- Changes the values in force for a key, or with the template of a rule ("domain:{domain}") for all its keys, including future
--- ones: {"concurrency": 4, "rate": null} sets one and resets the other to the code's value. Fields that are not given stay.
--- Fields: concurrency (0: nothing starts), rate, per, burst, breaker_after, breaker_pause, breaker_cap, weight (of tenants).
--- Returns the number of keys that may have changed, counted up to 10,001. It applies at once, also to waiting jobs.
+-- Changes the values in force for a key, or with the template of a rule ("domain:{domain}") for all its keys, including
+-- future ones: {"concurrency": 4, "rate": null} sets one and resets the other to the code's value. Fields that are not
+-- given stay. Fields: concurrency (0: nothing starts), rate, per, burst, breaker_after, breaker_pause, breaker_cap,
+-- weight (of tenants). Returns the number of keys that may have changed, counted up to 10,001. It applies at once, also
+-- to waiting jobs.
 -- Locks: the rule's row, or the key's limit_settings row.
 -- Wakes: all workers.
 create or replace function set_limit(p_key text, p_change jsonb, p_by text default null) returns integer
-language plpgsql security definer
-set search_path from current set jit = off
-as $$
+language plpgsql security definer set search_path from current set jit = off as $$
 declare
-    v_rule limit_rules;
-    v_by   text := coalesce(p_by, session_user);
+    v_rule limit_rules; v_by text := coalesce(p_by, session_user);
 begin
     perform check_limit_key(p_key);
     perform check_limit(p_key, p_change);
@@ -30,7 +28,6 @@ begin
     update limit_settings s set override = change_override(
         s.override, coalesce(v_rule.code, '{}') || coalesce(v_rule.override, '{}') - '{by,at}'::text[], p_change, v_by)
     where s.key = p_key;
-    perform forget_settings(p_key);
     perform touch_limit(p_key);
     return 1;
 end $$;

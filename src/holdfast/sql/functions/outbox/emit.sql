@@ -1,38 +1,20 @@
--- Puts a message into the outbox: a job of the channel, which a worker delivers once this transaction has committed. Returns
--- its id and the outcome: created, or existing (a message of this channel and tenant has this key).
--- p_key identifies what must not be sent twice ("invoice-42"). Messages of a channel and tenant with the same p_order are
--- delivered one at a time, in the order they were emitted. Parameters that are null default to the channel's registration.
+-- Puts a message into the outbox: a job of the channel, which a worker delivers once this transaction has committed.
+-- Returns its id and the outcome: created, or existing (a message of this channel and tenant has this key). p_key
+-- identifies what must not be sent twice ("invoice-42"). Messages of a channel and tenant with the same p_order are
+-- delivered one at a time, in the order they were emitted. Parameters that are null default to the channel's
+-- registration.
 -- Locks: the message's key, then the job's own row.
 -- Wakes: sleepers of the queue.
-create or replace function emit(
-    p_channel      text,
-    p_payload      jsonb,
-    p_key          text,
-    p_tenant       text default null,
-    p_order        text default null,
-    p_queue        text default null,
-    p_priority     integer default 2,
-    p_max_attempts integer default null,
-    p_retry        jsonb default null,
-    p_id           uuid default null,
-    p_headers      json default null,
-    p_keys         text[] default null,
-    out id uuid, out outcome text)
-language plpgsql security definer
-set search_path from current set jit = off set enable_seqscan = off
-as $$
+create or replace function emit(p_channel text, p_payload jsonb, p_key text, p_tenant text default null,
+    p_order text default null, p_queue text default null, p_priority integer default 2,
+    p_max_attempts integer default null, p_retry jsonb default null, p_id uuid default null,
+    p_headers json default null, p_keys text[] default null, out id uuid, out outcome text)
+language plpgsql security definer set search_path from current set jit = off set enable_seqscan = off as $$
 #variable_conflict use_column
 declare
-    v_id    uuid := coalesce(p_id, uuid7());
-    v_task  text := 'channel:' || p_channel;
-    v_queue text := p_queue;
-    v_max   integer := p_max_attempts;
-    v_at    timestamptz := clock();
-    v_keys  text[];
-    v_lane  bigint := 0;
-    v_body  json := jsonb_build_object('key', p_key, 'body', p_payload)::json;
-    v_taken boolean;
-    v_wake  boolean;
+    v_id uuid := coalesce(p_id, uuid7()); v_task text := 'channel:' || p_channel; v_queue text := p_queue;
+    v_max integer := p_max_attempts; v_at timestamptz := clock(); v_keys text[]; v_lane bigint := 0;
+    v_body json := jsonb_build_object('key', p_key, 'body', p_payload)::json; v_taken boolean; v_wake boolean;
 begin
     if v_queue is null or v_max is null then
         select coalesce(p_queue, max(t.queue), 'outbox'), coalesce(p_max_attempts, max(t.max_attempts), 10)
@@ -49,12 +31,8 @@ begin
         v_keys := array[order_key(p_channel, p_tenant, p_order)];
         v_body := jsonb_build_object('key', p_key, 'body', p_payload, 'order', p_order)::json;
     end if;
-    if v_keys is not null or p_keys is not null then
-        v_keys := check_keys(v_keys || p_keys);
-    end if;
-    if p_tenant is not null or v_keys is not null then
-        v_lane := lane_of(p_tenant, v_keys);
-    end if;
+    if v_keys is not null or p_keys is not null then v_keys := check_keys(v_keys || p_keys); end if;
+    if p_tenant is not null or v_keys is not null then v_lane := lane_of(p_tenant, v_keys); end if;
     select k.holder, k.taken into emit.id, v_taken from take_outbox_key(p_channel, p_tenant, p_key, v_id) k;
     if not v_taken then
         emit.outcome := 'existing';
@@ -64,7 +42,5 @@ begin
     values (v_id, v_queue, p_priority, v_lane, v_at, v_at, v_max, v_task, p_tenant, v_body, p_retry, p_headers, v_keys)
     returning exists (select 1 from sleepers s where s.queue = v_queue) into v_wake;
     emit.outcome := 'created';
-    if v_wake then
-        perform wake(v_queue);
-    end if;
+    if v_wake then perform wake(v_queue); end if;
 end $$;

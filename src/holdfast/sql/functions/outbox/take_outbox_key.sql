@@ -1,17 +1,13 @@
--- Takes a message's key for p_id, or returns its holder: the first message of this channel and tenant with this key, whatever
--- its status. taken: this call took the key.
--- The end of a job does not release the key. It is kept for outbox_keys_days, and for as long as the message exists, so that no
--- two messages have one key. A repeatable read transaction that cannot see the holder fails with 40001 and is to be repeated.
--- Locks: inserts the key's row in dedupe; waits for another transaction that is inserting the same key. A key already held is
---   read, never locked.
-create or replace function take_outbox_key(
-    p_channel text, p_tenant text, p_key text, p_id uuid, out holder uuid, out taken boolean)
-language plpgsql
-set search_path from current set jit = off set enable_seqscan = off set enable_bitmapscan = off
-as $$
+-- Takes a message's key for p_id, or returns its holder: the first message of this channel and tenant with this key,
+-- whatever its status. The end of a job does not release the key: it is kept for outbox_keys_days and while the message
+-- exists. A repeatable read transaction that cannot see the holder fails with 40001 and is to be repeated.
+-- Locks: as take_dedupe_key.
+create or replace function take_outbox_key(p_channel text, p_tenant text, p_key text, p_id uuid, out holder uuid,
+    out taken boolean)
+language plpgsql set search_path from current as $$
 declare
-    v_key  text := 'outbox' || chr(31) || idempotency_key(p_channel, p_tenant, p_key);
-    v_keep interval := make_interval(days => (select s.value::integer from settings s where s.name = 'outbox_keys_days'));
+    v_key text := 'outbox' || chr(31) || idempotency_key(p_channel, p_tenant, p_key);
+    v_until timestamptz := clock() + make_interval(days => (select s.value::integer from settings s where s.name = 'outbox_keys_days'));
 begin
     if (p_channel ~ '^[A-Za-z0-9_.-]{1,100}$') is not true then
         raise exception 'a channel''s name has 1 to 100 letters, digits, dots, dashes and underscores, got %',
@@ -23,18 +19,5 @@ begin
         raise exception 'the key of a message has no control characters, got %', quote_literal(left(p_key, 60))
             using errcode = 'invalid_parameter_value';
     end if;
-    loop
-        insert into dedupe (key, id, scope, expires_at) values (v_key, p_id, 'success', clock() + v_keep)
-        on conflict do nothing;
-        taken := found;
-        if taken then
-            holder := p_id;
-            return;
-        end if;
-        delete from dedupe d where d.key = v_key and d.expires_at <= clock() and times_accepted(d.id) = 0;
-        select d.id into holder from dedupe d where d.key = v_key;
-        if found then
-            return;
-        end if;
-    end loop;
+    select k.holder, k.taken into holder, taken from take_dedupe_key(v_key, p_id, 'success', null, v_until) k;
 end $$;

@@ -1,17 +1,13 @@
--- Registers an application's schedules when a worker starts, given as a JSON array of objects (name, task, cron, zone, missed,
--- payload, and options: other parameters of enqueue_many). A schedule that is new, or has another cron text or zone, counts
--- slots from now on; any other keeps next_at, so that a restart loses no slot. A pause stays. The upkeep leader reads the
--- changes in its next round.
--- Returns the changed schedules that another transaction holds (an open pause_schedule()): a worker starts without them and
--- calls again.
+-- Registers an application's schedules when a worker starts, given as a JSON array of objects (name, task, cron, zone,
+-- missed, payload, and options: other parameters of enqueue_many). A schedule that is new, or has another cron text or
+-- zone, counts slots from now on; any other keeps next_at, so that a restart loses no slot. A pause stays. The upkeep
+-- leader reads the changes in its next round. Returns the changed schedules that another transaction holds (an open
+-- pause_schedule()): a worker starts without them and calls again.
 -- Locks: schedules in name order, skipping locked ones.
 create or replace function register_schedules(p_schedules jsonb) returns text[]
-language plpgsql security definer
-set search_path from current set lock_timeout = '100ms'
-as $$
+language plpgsql security definer set search_path from current set lock_timeout = '100ms' as $$
 declare
-    v_names text[] := array(select s ->> 'name' from jsonb_array_elements(p_schedules) s);
-    v_held  text[];
+    v_names text[] := array(select s ->> 'name' from jsonb_array_elements(p_schedules) s); v_held text[];
 begin
     perform check_job(s.task, coalesce(s.options ->> 'queue', 'default'), s.options ->> 'tenant',
                       coalesce((s.options ->> 'priority')::integer, 2), (s.options ->> 'max_attempts')::integer,
@@ -25,8 +21,7 @@ begin
     select s.name, s.task, s.cron, s.zone, s.missed, s.payload, coalesce(s.options, '{}'), clock(), clock()
     from jsonb_to_recordset(p_schedules) as s(
         name text, task text, cron text, zone text, missed missed_policy, payload jsonb, options jsonb)
-    where s.name <> all (v_held)
-    order by s.name
+    where s.name <> all (v_held) order by s.name
     on conflict (name) do update
         set task = excluded.task, cron = excluded.cron, zone = excluded.zone, missed = excluded.missed,
             payload = excluded.payload, options = excluded.options, registered_at = excluded.registered_at,

@@ -1,12 +1,10 @@
--- Takes an Idempotency-Key for a request, as the first call of a transaction. outcome is new (execute the request in this
--- transaction and end with store_response), same (this request has a stored response: status and body) or other (the key was used
--- for a different request). A rollback releases the key.
+-- Takes an Idempotency-Key for a request, as the first call of a transaction. outcome is new (execute the request in
+-- this transaction and end with store_response), same (this request has a stored response: status and body) or other
+-- (the key was used for a different request). A rollback releases the key.
 -- Locks: the key; requests with the same key wait until this transaction has ended.
-create or replace function begin_response(
-    p_owner text, p_key text, p_fingerprint bytea, out outcome text, out status smallint, out body text)
-language plpgsql security definer
-set search_path from current
-as $$
+create or replace function begin_response(p_owner text, p_key text, p_fingerprint bytea, out outcome text,
+    out status smallint, out body text)
+language plpgsql security definer set search_path from current as $$
 #variable_conflict use_column
 declare
     v_known responses;

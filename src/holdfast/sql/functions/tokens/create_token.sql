@@ -1,15 +1,12 @@
--- Stores the digest of a new token; the client has generated the token and shows it once. Without a tenant it is valid for all
--- tenants; without p_lifetime it does not expire. p_priority is the highest priority its jobs may have, p_rate the number of
--- requests per second that each service process accepts. Returns whether it was created: a repeated call with the same id
--- changes nothing.
+-- Stores the digest of a new token; the client has generated the token and shows it once. Without a tenant it is valid
+-- for all tenants; without p_lifetime it does not expire. p_priority is the highest priority its jobs may have, p_rate
+-- the number of requests per second that each service process accepts. Returns whether it was created: a repeated call
+-- with the same id changes nothing.
 -- Locks: the token's row.
-create or replace function create_token(
-    p_id uuid, p_name text, p_digest bytea, p_shown text, p_tenant text, p_scopes text[], p_lifetime interval default null,
-    p_priority integer default 0, p_rate double precision default null
-) returns boolean
-language plpgsql security definer
-set search_path from current
-as $$
+create or replace function create_token(p_id uuid, p_name text, p_digest bytea, p_shown text, p_tenant text,
+    p_scopes text[], p_lifetime interval default null, p_priority integer default 0,
+    p_rate double precision default null) returns boolean
+language plpgsql security definer set search_path from current as $$
 declare
     v_scope text;
 begin

@@ -1,19 +1,13 @@
--- Creates one delivery of an event per endpoint: a job under the limits of its endpoint and host. The body is stored once for
--- all of them. Returns the deliveries' ids.
--- p_known: the event may have been published before; deliveries that already exist are not created again.
+-- Creates one delivery of an event per endpoint: a job under the limits of its endpoint and host. The body is stored
+-- once for all of them. Returns the deliveries' ids. p_known: the event may have been published before; deliveries that
+-- already exist are not created again.
 -- Locks: the jobs' own rows, in id order; the body's.
 -- Wakes: sleepers of the queue.
-create or replace function add_deliveries(
-    p_event uuid, p_type text, p_body text, p_tenant text, p_endpoints uuid[], p_known boolean, p_priority integer,
-    p_max_attempts integer default null, p_retry jsonb default null) returns uuid[]
-language plpgsql
-set search_path from current set jit = off set enable_seqscan = off
-as $$
+create or replace function add_deliveries(p_event uuid, p_type text, p_body text, p_tenant text, p_endpoints uuid[],
+    p_known boolean, p_priority integer, p_max_attempts integer default null, p_retry jsonb default null) returns uuid[]
+language plpgsql set search_path from current set jit = off set enable_seqscan = off as $$
 declare
-    v_max   integer := p_max_attempts;
-    v_body  uuid := uuid7();
-    v_ids   uuid[];
-    v_twice uuid[];
+    v_max integer := p_max_attempts; v_body uuid := uuid7(); v_ids uuid[]; v_twice uuid[];
 begin
     if v_max is null then
         v_max := coalesce((select t.max_attempts from tasks t where t.name = 'holdfast.webhook'), 10);
@@ -32,8 +26,7 @@ begin
                json_build_object('endpoint', d.endpoint, 'event', p_event, 'type', p_type, 'body_id', v_body), p_retry, d.keys
         from (select e as endpoint, delivery_id(p_event, e) as id, delivery_keys(e) as keys
               from unnest(p_endpoints) e order by 2) d
-        on conflict do nothing
-        returning id)
+        on conflict do nothing returning id)
     select coalesce(array_agg(p.id order by p.id), '{}') into v_ids from placed p;
     -- Checked after the insert, which may have waited for a job to end and now sees where that job is.
     if p_known and v_ids <> '{}' then

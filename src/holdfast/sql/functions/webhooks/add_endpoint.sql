@@ -1,24 +1,14 @@
--- Creates an endpoint. It receives the events of its tenant from now on; without a tenant, events that have none. Returns
--- whether it was created: a repeated call with the same id changes nothing.
--- A tenant has at most webhook_endpoints_per_tenant endpoints (table settings), because each event is sent to all of them.
--- p_secret is stored unchanged: the client seals it if it has a key.
+-- Creates an endpoint. It receives the events of its tenant from now on; without a tenant, events that have none.
+-- Returns whether it was created: a repeated call with the same id changes nothing. A tenant has at most
+-- webhook_endpoints_per_tenant endpoints (table settings), because each event is sent to all of them. p_secret is
+-- stored unchanged: the client seals it if it has a key.
 -- Locks: other calls for the same tenant wait until the transaction ends; the endpoint's row.
-create or replace function add_endpoint(
-    p_id          uuid,
-    p_url         text,
-    p_secret      text,
-    p_tenant      text default null,
-    p_events      text[] default null,
-    p_prefix      text default 'Holdfast',
-    p_timeout     double precision default 30,
-    p_dev         boolean default false,
-    p_description text default null
-) returns boolean
-language plpgsql security definer
-set search_path from current
-as $$
+create or replace function add_endpoint(p_id uuid, p_url text, p_secret text, p_tenant text default null,
+    p_events text[] default null, p_prefix text default 'Holdfast', p_timeout double precision default 30,
+    p_dev boolean default false, p_description text default null) returns boolean
+language plpgsql security definer set search_path from current as $$
 declare
-    v_new  webhook_endpoints;
+    v_new webhook_endpoints;
     v_most integer := (select s.value::integer from settings s where s.name = 'webhook_endpoints_per_tenant');
 begin
     v_new.tenant := p_tenant;

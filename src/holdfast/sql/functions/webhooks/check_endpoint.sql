@@ -1,8 +1,6 @@
--- Rejects an endpoint to which nothing could be delivered, with a message that names the value. Addresses are checked when they
--- are dialed.
-create or replace function check_endpoint(p_endpoint webhook_endpoints) returns void
-language plpgsql immutable
-as $$
+-- Rejects an endpoint to which nothing could be delivered, with a message that names the value. Addresses are checked
+-- when they are dialed.
+create or replace function check_endpoint(p_endpoint webhook_endpoints) returns void language plpgsql immutable as $$
 declare
     v_event text;
 begin

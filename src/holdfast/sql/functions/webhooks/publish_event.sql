@@ -1,28 +1,17 @@
--- Publishes an event: creates a delivery for each enabled endpoint of the tenant (without one: endpoints of no tenant) that
--- subscribes to this type. They are sent once this transaction has committed. Returns the ids of the event and the deliveries,
--- and the outcome: created, or existing (the event, or another with this key, was published before).
--- p_body is sent and signed unchanged. p_key identifies what must not be published twice. p_fresh: p_event was never sent
+-- Publishes an event: creates a delivery for each enabled endpoint of the tenant (without one: endpoints of no tenant)
+-- that subscribes to this type. They are sent once this transaction has committed. Returns the ids of the event and the
+-- deliveries, and the outcome: created, or existing (the event, or another with this key, was published before). p_body
+-- is sent and signed unchanged. p_key identifies what must not be published twice. p_fresh: p_event was never sent
 -- before, which saves the lookup of its deliveries.
 -- Locks: the event's key, then the deliveries' own rows.
 -- Wakes: sleepers of the queue.
-create or replace function publish_event(
-    p_type         text,
-    p_body         text,
-    p_tenant       text default null,
-    p_event        uuid default null,
-    p_key          text default null,
-    p_priority     integer default 2,
-    p_max_attempts integer default null,
-    p_retry        jsonb default null,
-    p_fresh        boolean default false,
-    out event uuid, out deliveries uuid[], out outcome text)
-language plpgsql security definer
-set search_path from current set jit = off
-as $$
+create or replace function publish_event(p_type text, p_body text, p_tenant text default null,
+    p_event uuid default null, p_key text default null, p_priority integer default 2,
+    p_max_attempts integer default null, p_retry jsonb default null, p_fresh boolean default false, out event uuid,
+    out deliveries uuid[], out outcome text)
+language plpgsql security definer set search_path from current set jit = off as $$
 declare
-    v_known     boolean := p_event is not null and not p_fresh;
-    v_endpoints uuid[];
-    v_taken     boolean := true;
+    v_known boolean := p_event is not null and not p_fresh; v_endpoints uuid[]; v_taken boolean := true;
 begin
     if v_known and current_setting('transaction_isolation') <> 'read committed' then
         raise exception 'cannot publish with a given id in a % transaction: it may not see that the event was already published',

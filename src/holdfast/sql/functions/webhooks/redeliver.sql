@@ -1,20 +1,15 @@
 -- Delivers again. Returns for each id: retried (it had failed and is queued with fresh attempts), copied (it had ended;
--- `delivery` is the id of a new delivery of the same event), due (it was waiting and is due now), running, disabled (its
--- endpoint is disabled, and nothing was done) or unknown.
+-- `delivery` is the id of a new delivery of the same event), due (it was waiting and is due now), running, disabled
+-- (its endpoint is disabled, and nothing was done) or unknown.
 -- Locks: as retry_dead; then later rows in id order; then the bodies of the copied deliveries.
 -- Wakes: sleepers of the queue.
 create or replace function redeliver(p_ids uuid[]) returns table (id uuid, outcome text, delivery uuid)
-language plpgsql security definer
-set search_path from current set jit = off set enable_seqscan = off set enable_bitmapscan = off
-as $$
+language plpgsql security definer set search_path from current set jit = off set enable_seqscan = off
+set enable_bitmapscan = off as $$
 #variable_conflict use_column
 declare
-    v_ids    uuid[] := array(select distinct i from unnest(p_ids) i);
-    v_shut   uuid[];
-    v_back   uuid[];
-    v_due    uuid[];
-    v_old    uuid[];
-    v_copies uuid[];
+    v_ids uuid[] := array(select distinct i from unnest(p_ids) i); v_shut uuid[]; v_back uuid[]; v_due uuid[];
+    v_old uuid[]; v_copies uuid[];
 begin
     v_shut := array(
         select j.id from jobs j where j.id = any (v_ids) and j.task = 'holdfast.webhook' and (

@@ -1,11 +1,9 @@
--- Adds a new secret to an endpoint. Deliveries are signed with it and, for p_keep from now, with the previous ones too, so that
--- the receiver has time to switch. Returns whether the endpoint exists. p_secret is stored unchanged: the client seals it if it
--- has a key. A repeated call with the same text changes nothing.
+-- Adds a new secret to an endpoint. Deliveries are signed with it and, for p_keep from now, with the previous ones too,
+-- so that the receiver has time to switch. Returns whether the endpoint exists. p_secret is stored unchanged: the
+-- client seals it if it has a key. A repeated call with the same text changes nothing.
 -- Locks: the endpoint's row.
 create or replace function rotate_secret(p_id uuid, p_secret text, p_keep interval default '1 day') returns boolean
-language plpgsql security definer
-set search_path from current
-as $$
+language plpgsql security definer set search_path from current as $$
 declare
     v_until timestamptz := clock() + greatest(coalesce(p_keep, '0'), '0');
 begin

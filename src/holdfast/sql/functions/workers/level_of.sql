@@ -1,9 +1,7 @@
--- Returns the level of a metric's value, good, warning or critical, by the thresholds in settings; null without a value or a
--- threshold.
+-- Returns the level of a metric's value, good, warning or critical, by the thresholds in settings; null without a value
+-- or a threshold.
 create or replace function level_of(p_metric text, p_value double precision) returns text
-language plpgsql stable security definer
-set search_path from current
-as $$
+language plpgsql stable security definer set search_path from current as $$
 declare
     v_from jsonb := (select s.value -> p_metric from settings s where s.name = 'thresholds');
 begin

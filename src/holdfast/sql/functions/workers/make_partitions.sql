@@ -1,14 +1,9 @@
 -- Creates history's partitions for today and the days ahead. Returns how many it created.
 -- Locks: history, while it attaches a partition; gives up after 100 ms so that workers do not queue up behind it.
 create or replace function make_partitions() returns integer
-language plpgsql security definer
-set search_path from current set lock_timeout = '100ms' set timezone = 'UTC'
-as $$
+language plpgsql security definer set search_path from current set lock_timeout = '100ms' set timezone = 'UTC' as $$
 declare
-    v_day  date;
-    v_name text;
-    v_made integer := 0;
-    v_rows bigint;
+    v_day date; v_name text; v_made integer := 0; v_rows bigint;
 begin
     for v_day in select clock()::date + i
                  from generate_series(0, (select value::integer from settings where name = 'partitions_ahead_days')) i

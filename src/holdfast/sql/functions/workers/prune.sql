@@ -1,31 +1,21 @@
--- Removes, each after its retention period (decision 029 lists every table):
---   history partitions (dropped, not deleted from), expired dedupe keys (a message's once the message is gone too),
---   webhook bodies without deliveries, workers without a heartbeat for an hour, progress, ticks, usage, ended batches,
---   the service's stored responses (setting responses_hours), unused limits (prune_limits), tokens invalid for 90 days.
--- Cancels abandoned batches (end_abandoned). Never touches live, later or dead.
--- Returns how much it removed, at most p_limit of each kind. Call it again, in a new transaction, while rows_removed is
--- p_limit or more.
+-- Removes, each after its retention period (decision 029 lists every table): history partitions (dropped, not deleted
+-- from), expired dedupe keys (a message's once the message is gone too), webhook bodies without deliveries, workers
+-- without a heartbeat for an hour, progress, ticks, usage, ended batches, the service's stored responses (setting
+-- responses_hours), unused limits (prune_limits), tokens invalid for 90 days. Cancels abandoned batches
+-- (end_abandoned). Never touches live, later or dead. Returns how much it removed, at most p_limit of each kind. Call
+-- it again, in a new transaction, while rows_removed is p_limit or more.
 -- Locks: history while it drops a partition; gives up after 50 ms so that workers do not queue up behind it.
 create or replace function prune(p_limit integer default 1000, out partitions_dropped integer, out rows_removed integer)
-language plpgsql security definer
-set search_path from current set lock_timeout = '50ms' set timezone = 'UTC'
-as $$
+language plpgsql security definer set search_path from current set lock_timeout = '50ms' set timezone = 'UTC' as $$
 declare
     v_oldest date := clock()::date - (select value::integer from settings where name = 'history_retention_days');
-    v_name   text;
-    v_ended  uuid[];
-    v_rows   integer;
-    v_used   integer;
-    v_ticks  integer;
-    v_told   integer;
-    v_stray  integer;
+    v_name text; v_ended uuid[]; v_rows integer; v_used integer; v_ticks integer; v_told integer; v_stray integer;
 begin
     with expired as materialized (
         select key, id, starts_with(key, 'outbox' || chr(31)) and times_accepted(id) > 0 as known
         from dedupe where expires_at <= clock() order by expires_at limit p_limit for update skip locked),
     -- A message that still exists keeps its key, so that no second message with that key can be created.
-    kept as (
-        update dedupe d set expires_at = clock() + interval '1 day' from expired e where d.key = e.key and e.known)
+    kept as (update dedupe d set expires_at = clock() + interval '1 day' from expired e where d.key = e.key and e.known)
     delete from dedupe d using expired e where d.key = e.key and not e.known;
     get diagnostics rows_removed = row_count;
     with expired as materialized (
@@ -81,8 +71,7 @@ begin
     delete from batches where id = any (v_ended);
     rows_removed := rows_removed + v_stray + v_rows + v_ticks + v_used + v_told + cardinality(v_ended) + prune_limits(p_limit, v_oldest);
     partitions_dropped := 0;
-    for v_name in
-        select c.relname from pg_inherits i join pg_class c on c.oid = i.inhrelid
+    for v_name in select c.relname from pg_inherits i join pg_class c on c.oid = i.inhrelid
         where i.inhparent = 'history'::regclass and c.relname ~ '^history_[0-9]{8}$'
           and to_date(substring(c.relname from 9), 'YYYYMMDD') < v_oldest
         order by 1

@@ -1,16 +1,12 @@
--- Takes back at once all jobs of a worker whose process has ended, as reclaim does for expired claims, and removes the worker.
--- Returns the number of jobs taken back. Supervisors call it. If the process still runs, its tokens are stale from then on and
--- its writes are rejected.
+-- Takes back at once all jobs of a worker whose process has ended, as reclaim does for expired claims, and removes the
+-- worker. Returns the number of jobs taken back. Supervisors call it. If the process still runs, its tokens are stale
+-- from then on and its writes are rejected.
 -- Locks: the worker's rows; its claims in token order, skipping locked ones; then as reclaim.
 -- Wakes: sleepers, through settle.
 create or replace function reclaim_worker(p_worker text) returns integer
-language plpgsql security definer
-set search_path from current
-as $$
+language plpgsql security definer set search_path from current as $$
 declare
-    v_jobs   integer := 0;
-    v_more   integer;
-    v_claims integer;
+    v_jobs integer := 0; v_more integer; v_claims integer;
 begin
     perform unregister_worker(p_worker);
     update claims c set expires_at = clock() where c.token = any (array(

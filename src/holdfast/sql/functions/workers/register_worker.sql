@@ -1,15 +1,11 @@
--- Registers a worker with the tasks it can run and their retry policies, at its start and when upkeep() reports that it is not
--- known. Returns the changed tasks that another transaction holds: a worker starts without them and calls again.
+-- Registers a worker with the tasks it can run and their retry policies, at its start and when upkeep() reports that it
+-- is not known. Returns the changed tasks that another transaction holds: a worker starts without them and calls again.
 -- Locks: the worker's row; tasks that have changed, in name order, skipping locked ones.
-create or replace function register_worker(
-    p_worker text, p_host text, p_pid integer, p_version text, p_queues text[], p_concurrency integer, p_tasks jsonb)
-returns text[]
-language plpgsql security definer
-set search_path from current set lock_timeout = '100ms'
-as $$
+create or replace function register_worker(p_worker text, p_host text, p_pid integer, p_version text, p_queues text[],
+    p_concurrency integer, p_tasks jsonb) returns text[]
+language plpgsql security definer set search_path from current set lock_timeout = '100ms' as $$
 declare
-    v_changed text[];
-    v_held    text[];
+    v_changed text[]; v_held text[];
 begin
     insert into workers (id, host, pid, version, queues, tasks, concurrency, started_at, heartbeat_at)
     values (p_worker, p_host, p_pid, p_version, p_queues,
@@ -21,9 +17,7 @@ begin
         where not exists (
             select 1 from tasks k where k.name = t.name and (k.queue, k.max_attempts, k.retry, k.timeout)
                 is not distinct from (t.queue::queue_name, t.max_attempts::attempt_limit, t.retry, make_interval(secs => t.timeout))));
-    if v_changed = '{}' then
-        return '{}';
-    end if;
+    if v_changed = '{}' then return '{}'; end if;
     v_held := array(
         select k.name from tasks k where k.name = any (v_changed) and k.name <> all (array(
             select l.name from tasks l where l.name = any (v_changed) order by l.name for update skip locked)));
@@ -32,8 +26,7 @@ begin
         select t.name, t.queue, t.max_attempts, t.retry, make_interval(secs => t.timeout), clock()
         from jsonb_to_recordset(p_tasks)
             as t(name text, queue text, max_attempts smallint, retry jsonb, timeout double precision)
-        where t.name = any (v_changed) and t.name <> all (v_held)
-        order by t.name
+        where t.name = any (v_changed) and t.name <> all (v_held) order by t.name
         on conflict (name) do update
             set queue = excluded.queue, max_attempts = excluded.max_attempts, retry = excluded.retry,
                 timeout = excluded.timeout, updated_at = excluded.updated_at;

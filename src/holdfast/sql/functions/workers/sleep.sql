@@ -1,12 +1,13 @@
--- Records that a worker waits for work on these queues, if it listens. Returns the number of seconds until the next delayed job
--- is due, or until a limit opens by itself for which lanes of these queues wait.
--- Workers call it after an empty claim, and claim once more before they wait: a job committed between the two is then not left
--- for the next poll.
--- Locks: the worker's own sleepers rows. They identify the connection, so that forget_sleepers() can detect that it is gone.
-create or replace function sleep(p_worker text, p_queues text[], p_listens boolean default true) returns double precision
-language plpgsql security definer
-set search_path from current set jit = off set enable_seqscan = off set enable_bitmapscan = off
-as $$
+-- Records that a worker waits for work on these queues, if it listens. Returns the number of seconds until the next
+-- delayed job is due, or until a limit opens by itself for which lanes of these queues wait. Workers call it after an
+-- empty claim, and claim once more before they wait: a job committed between the two is then not left for the next
+-- poll.
+-- Locks: the worker's own sleepers rows. They identify the connection, so that forget_sleepers() can detect that it is
+--   gone.
+create or replace function sleep(p_worker text, p_queues text[], p_listens boolean default true)
+    returns double precision
+language plpgsql security definer set search_path from current set jit = off set enable_seqscan = off
+set enable_bitmapscan = off as $$
 begin
     if p_listens and exists (
         select 1 from unnest(p_queues) q where not exists (

@@ -1,14 +1,11 @@
--- Takes or keeps the lead of a chore. Returns the term, a number that grows each time the leader changes, or null if another
--- worker leads. Chores are safe when two leaders overlap; the term shows the older one that it no longer leads.
--- Locks: the chore's leader row, without waiting for it. If another transaction holds it for longer than a lead lasts, the
---   caller leads without it: a transaction that was left open must not stop upkeep.
+-- Takes or keeps the lead of a chore. Returns the term, a number that grows each time the leader changes, or null if
+-- another worker leads. Chores are safe when two leaders overlap; the term shows the older one that it no longer leads.
+-- Locks: the chore's leader row, without waiting for it. If another transaction holds it for longer than a lead lasts,
+--   the caller leads without it: a transaction that was left open must not stop upkeep.
 create or replace function take_lead(p_chore text, p_worker text, p_ttl interval) returns bigint
-language plpgsql security definer
-set search_path from current set lock_timeout = '100ms'
-as $$
+language plpgsql security definer set search_path from current set lock_timeout = '100ms' as $$
 declare
-    v_lead leader;
-    v_term bigint;
+    v_lead leader; v_term bigint;
 begin
     select * into v_lead from leader l where l.chore = p_chore;
     if found and v_lead.worker <> p_worker and v_lead.expires_at > clock() then

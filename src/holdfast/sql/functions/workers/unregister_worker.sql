@@ -1,10 +1,8 @@
--- Removes a worker that stopped; jobs it still holds are taken back when its leases expire. With p_gone false it is only marked
--- as stopping and no longer woken.
+-- Removes a worker that stopped; jobs it still holds are taken back when its leases expire. With p_gone false it is
+-- only marked as stopping and no longer woken.
 -- Locks: the worker's rows. The leader row is not waited for: a lead that is not released expires.
 create or replace function unregister_worker(p_worker text, p_gone boolean default true) returns void
-language plpgsql security definer
-set search_path from current
-as $$
+language plpgsql security definer set search_path from current as $$
 begin
     delete from sleepers where worker = p_worker;
     if p_gone then

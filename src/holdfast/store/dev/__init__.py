@@ -1,0 +1,1 @@
+"""The embedded server, and scratch databases on it."""

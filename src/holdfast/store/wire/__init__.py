@@ -1,0 +1,1 @@
+"""Connections: opening them, pools, deadlines, transactions, and connections borrowed from callers."""

@@ -1,0 +1,113 @@
+"""A deadline for database calls.
+
+libpq waits as long as the socket is open. Neither statement_timeout nor TCP timeouts help when a proxy or a failing
+host accepts our bytes and sends nothing. So one thread per process watches the running calls and shuts down the socket
+of an overdue one, which then fails with Overdue.
+
+The server may continue such a call: neither statement_timeout nor the loss of its client ends a COMMIT that waits for a
+synchronous standby. If each call opened another connection, backends would accumulate until the server has none left.
+So the process ids of abandoned calls are recorded, and `store/wire/opener.py` opens no further connection while
+MOST_ABANDONED of them still run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import psycopg
+
+EVERY = 0.25
+MOST_ABANDONED = 4
+Server = tuple[str, int]
+
+
+class Overdue(psycopg.OperationalError):
+    """A call passed its deadline and its connection was shut down; the server may still execute it."""
+
+
+class TooManyAbandoned(psycopg.OperationalError):
+    """The server still runs calls that this process abandoned, so no further connection is opened."""
+
+
+class Watch:
+    """The running calls, and the thread that checks their deadlines."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._calls: dict[int, _Call] = {}
+        self._pid = 0
+        self._abandoned: dict[Server, set[int]] = {}
+
+    @contextlib.contextmanager
+    def within(self, conn: Any, seconds: float) -> Iterator[None]:
+        """Let a block use the connection for some seconds; then shut down its socket."""
+        key = id(conn)
+        call = self._calls[key] = _Call(time.monotonic() + seconds, conn)
+        if self._pid != os.getpid():
+            self._start()
+        try:
+            yield
+        except psycopg.Error as error:
+            if call.shut:
+                raise Overdue(f"no reply within {seconds:g} s") from error
+            raise
+        finally:
+            self._calls.pop(key, None)
+
+    def abandoned(self, conn: Any) -> list[int]:
+        """Return the process ids of abandoned calls on this connection's server."""
+        return list(self._abandoned.get(_server(conn), ()))
+
+    def forget(self, conn: Any, pids: Iterable[int]) -> None:
+        """Remove abandoned calls that the server has ended."""
+        self._abandoned.get(_server(conn), set()).difference_update(pids)
+
+    def _start(self) -> None:
+        with self._lock:
+            if self._pid != os.getpid():  # a forked child does not inherit threads
+                self._pid = os.getpid()
+                threading.Thread(target=self._watch, name="holdfast-deadline", daemon=True).start()
+
+    def _watch(self) -> None:
+        while True:
+            time.sleep(EVERY)
+            now = time.monotonic()
+            for key, call in list(self._calls.items()):
+                if call.deadline < now and self._calls.get(key) is call:
+                    self._calls.pop(key, None)
+                    self._abandon(call)
+
+    def _abandon(self, call: _Call) -> None:
+        call.shut = True
+        with contextlib.suppress(OSError, psycopg.Error):  # already closed
+            self._abandoned.setdefault(_server(call.conn), set()).add(call.conn.info.backend_pid)
+            _shut(call.conn.fileno())
+
+
+class _Call:
+    """A running call."""
+
+    __slots__ = ("conn", "deadline", "shut")
+
+    def __init__(self, deadline: float, conn: Any) -> None:
+        self.deadline = deadline
+        self.conn = conn
+        self.shut = False
+
+
+def _server(conn: Any) -> Server:
+    return conn.info.host, conn.info.port
+
+
+def _shut(fd: int) -> None:
+    with socket.socket(fileno=os.dup(fd)) as twin:
+        twin.shutdown(socket.SHUT_RDWR)
+
+
+watch = Watch()

@@ -1,0 +1,210 @@
+"""Calls of workers: register, renew, upkeep; what they did, and usage."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from holdfast.errors import UsageError
+from holdfast.model.tick import Counts, Figures, Level, Usage
+from holdfast.model.token import Caller
+from holdfast.store.call import Call, Row, array, dicts, firsts, one_dict, void
+
+_BY = {
+    "tenant": "tenant",
+    "task": "task",
+    "minute": "minute",
+    "hour": "date_trunc('hour', minute)",
+    "day": "date_trunc('day', minute)",
+}
+STATES = ("ready", "running", "later", "dead")
+
+
+@dataclass(frozen=True, slots=True)
+class Upkept:
+    """The result of one round of upkeep; term is None if another worker leads."""
+
+    term: int | None
+    promoted: int
+    reclaimed: list[dict[str, Any]]
+    expired: int
+    next_slot: float | None  # seconds until a schedule comes due
+    known: bool  # whether this worker has a row in workers
+    asleep: bool  # whether it has a row in sleepers
+
+
+class WorkerCalls:
+    """The calls, for one schema."""
+
+    def __init__(self, schema: str) -> None:
+        self.schema = schema
+
+    def register(
+        self,
+        worker: str,
+        host: str,
+        pid: int,
+        version: str,
+        queues: list[str],
+        concurrency: int,
+        tasks: list[Any],
+    ) -> Call[list[str]]:
+        return Call(
+            f"SELECT {self.schema}.register_worker(%s, %s, %s, %s, %s, %s, %s::jsonb)",
+            (worker, host, pid, version, queues, concurrency, msgspec.json.encode(tasks).decode()),
+            lambda rows: list(rows[0][0]),
+        )
+
+    def unregister(self, worker: str, *, gone: bool) -> Call[None]:
+        return void(self.schema, "unregister_worker", "%s, %s", worker, gone)
+
+    def reclaim(self, worker: str) -> Call[int]:
+        return Call(f"SELECT {self.schema}.reclaim_worker(%s)", (worker,), lambda rows: int(rows[0][0]))
+
+    def sleep(self, worker: str, queues: list[str], *, listens: bool) -> Call[float | None]:
+        return Call(f"SELECT {self.schema}.sleep(%s, %s, %s)", (worker, queues, listens), lambda rows: rows[0][0])
+
+    def renew(self, worker: str, tokens: Sequence[int], lease: float) -> Call[list[int]]:
+        return Call(
+            f"SELECT {self.schema}.renew(%s, %s::bigint[], make_interval(secs => %s))",
+            (worker, array(tokens), lease),
+            firsts,
+        )
+
+    def upkeep(self, worker: str, ttl: float) -> Call[Upkept]:
+        return Call(
+            "SELECT term, promoted, reclaimed, expired, next_slot, known, asleep "
+            f"FROM {self.schema}.upkeep(%s, make_interval(secs => %s))",
+            (worker, ttl),
+            lambda rows: Upkept(*rows[0]),
+        )
+
+    def prune(self, limit: int = 1000) -> Call[tuple[int, int]]:
+        return Call(
+            f"SELECT partitions_dropped, rows_removed FROM {self.schema}.prune(%s)",
+            (limit,),
+            lambda rows: (rows[0][0], rows[0][1]),
+        )
+
+    def make_partitions(self) -> Call[int]:
+        return Call(f"SELECT {self.schema}.make_partitions()", (), lambda rows: int(rows[0][0]))
+
+    def select(self) -> Call[list[Row]]:
+        """Return every worker, with the seconds since its last heartbeat and whether it counts as alive."""
+        return dicts(
+            f"""SELECT id, host, pid, version, queues, concurrency, started_at, heartbeat_at,
+                       extract(epoch FROM clock_timestamp() - heartbeat_at)::float8, stopping,
+                       {self.schema}.is_alive(id, heartbeat_at)
+                FROM {self.schema}.workers ORDER BY started_at, id""",
+            "id, host, pid, version, queues, concurrency, started_at, heartbeat_at, heartbeat_age, stopping, alive",
+        )
+
+    def expired_claims(self, grace: float) -> Call[Row]:
+        """Return the leases that expired more than `grace` seconds ago and were not reclaimed."""
+        return one_dict(
+            f"""SELECT count(*), extract(epoch FROM clock_timestamp() - min(expires_at))::float8
+                FROM {self.schema}.claims WHERE expires_at < clock_timestamp() - make_interval(secs => %s)""",
+            "claims, oldest",
+            (grace,),
+        )
+
+    def record_tick(
+        self,
+        worker: str,
+        queues: list[str],
+        seconds: float,
+        counts: Counts,
+        tenants: Mapping[str, int],
+        kind: str,
+        depth_at_start: int | None,
+    ) -> Call[tuple[str, int]]:
+        """Store what a pass or a window did; return its id and the number of waiting jobs."""
+        return Call(
+            f"SELECT id::text, depth FROM {self.schema}.record_tick("
+            "%s, %s, %s, %s, %s, %s, %s, %s, %s, %s::jsonb, %s, %s)",
+            (worker, queues, seconds, *counts, msgspec.json.encode(tenants).decode(), kind, depth_at_start),
+            lambda rows: (rows[0][0], rows[0][1]),
+        )
+
+    def count_waiting(self, queues: list[str]) -> Call[int]:
+        """Count the waiting jobs of some queues; above 10,000 the count is an estimate."""
+        return Call(f"SELECT {self.schema}.count_waiting(%s)", (queues,), lambda rows: int(rows[0][0]))
+
+    def levels(self) -> Call[list[Level]]:
+        """Return the metrics of the last five minutes and their levels."""
+        return Call(
+            f"SELECT metric, value, level, warning, critical FROM {self.schema}.health_levels",
+            (),
+            lambda rows: [Level(*row) for row in rows],
+        )
+
+    def health(self) -> Call[list[Row]]:
+        """Return the rows of the view worker_health_summary: each worker's last five minutes."""
+        sql = f"SELECT to_jsonb(s) FROM {self.schema}.worker_health_summary s ORDER BY s.worker_id"
+        return Call(sql, (), lambda rows: [row[0] for row in rows])
+
+    def figures(self, limit: int, others: str) -> Call[Figures]:
+        """Return jobs by queue, live workers and levels, in one statement. The fullest queues have a row each, the rest
+        share one. Counts of large tables are estimates, which bounds the cost."""
+        states = ", ".join(f"'{each}', sum({each})" for each in STATES)
+        return Call(
+            "SELECT (SELECT jsonb_object_agg(name, n) FROM ("
+            "SELECT CASE WHEN place <= %s THEN queue ELSE %s END, "
+            f"jsonb_build_object({states}, 'wait', max(wait), 'estimated', jsonb_agg(DISTINCT estimated)) FROM ("
+            "SELECT *, coalesce(extract(epoch FROM oldest_wait), 0)::float8 AS wait, "
+            "row_number() OVER (ORDER BY ready + running + later + dead DESC, queue) AS place "
+            f"FROM {self.schema}.queue_depth) q GROUP BY 1) by_queue (name, n)), "
+            f"(SELECT count(*) FROM {self.schema}.workers WHERE {self.schema}.is_alive(id, heartbeat_at)), "
+            f"(SELECT jsonb_agg(jsonb_build_array(metric, value, level)) FROM {self.schema}.health_levels)",
+            (limit, others),
+            lambda rows: _figures(*rows[0]),
+        )
+
+    def usage(
+        self,
+        by: Sequence[str],
+        *,
+        since: float | datetime,
+        until: datetime | None = None,
+        tenant: str | None = None,
+        task: str | None = None,
+        limit: int,
+        who: Caller | None = None,
+    ) -> Call[list[Usage]]:
+        """Return the usage of the last `since` seconds, or since a time, summed by tenant, task, minute, hour or day.
+
+        The newest time comes first, then the most run seconds. With `who`, count only what that caller may see.
+        """
+        if unknown := [each for each in by if each not in _BY]:
+            raise UsageError(f"usage is summed by {', '.join(_BY)}, got {unknown[0]!r}")
+        shown = [f"{_BY[each]} AS {each}" for each in by]
+        sums = ["sum(runs)::int8", "sum(failures)::int8", "sum(run_seconds)", "sum(queue_seconds)"]
+        order = [f"{n + 1} DESC" for n, each in enumerate(by) if each in ("minute", "hour", "day")]
+        sql = (
+            f"SELECT {', '.join([*shown, *sums])} FROM {self.schema}.usage_counts "
+            f"WHERE minute >= date_trunc('minute', coalesce(%s, {self.schema}.clock() - make_interval(secs => %s))) "
+            "AND (%s::timestamptz IS NULL OR minute < %s) "
+            "AND (%s::text IS NULL OR tenant = %s) AND (%s::text IS NULL OR task = %s) "
+            f"AND {self.schema}.may_see(%s, %s, tenant) "
+            f"{'GROUP BY ' + ', '.join(str(n + 1) for n in range(len(by))) if by else 'HAVING count(*) > 0'} "
+            f"ORDER BY {', '.join([*order, f'{len(by) + 3} DESC', '1'])} LIMIT %s"
+        )
+        span = (since, 0.0) if isinstance(since, datetime) else (None, since)
+        visible = (True, None) if who is None else (who.everyone, who.tenant)
+        return Call(
+            sql,
+            (*span, until, until, tenant, tenant, task, task, *visible, limit),
+            lambda rows: [Usage(dict(zip(by, row, strict=False)), *row[len(by) :]) for row in rows],
+        )
+
+
+def _figures(queues: dict[str, Any] | None, workers: int, levels: list[list[Any]]) -> Figures:
+    every = queues or {}
+    jobs = {queue: {state: each[state] for state in STATES} for queue, each in every.items()}
+    waits = {queue: each["wait"] for queue, each in every.items()}
+    estimated = {name for each in every.values() for names in each["estimated"] for name in names}
+    return Figures(jobs, waits, workers, [Level(*each) for each in levels], estimated)

@@ -1,0 +1,1 @@
+"""The tests. What several of them use is in tests/support/."""
