@@ -108,15 +108,20 @@ STRANGERS: dict[str, Attack] = {
     "a million header fields": lambda tokens: stream(b"GET / HTTP/1.1\r\nHost: x\r\n", b"a: b\r\n" * 1000, 1000),
     "64 MB in chunks": lambda tokens: stream(
         b"POST /v1/jobs HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n",
-        b"10000\r\n" + b"x" * 65_536 + b"\r\n", 1024),
+        b"10000\r\n" + b"x" * 65_536 + b"\r\n",
+        1024,
+    ),
     "64 MB of a chunk's extension": lambda tokens: stream(
-        b"POST /v1/jobs HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n1;", b"x" * 65_536, 1024),
+        b"POST /v1/jobs HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n1;", b"x" * 65_536, 1024
+    ),
     "10,000 requests at once": lambda tokens: stream(
-        b"", b"GET /v1/health/live HTTP/1.1\r\nHost: x\r\n\r\n" * 1000, 10),
+        b"", b"GET /v1/health/live HTTP/1.1\r\nHost: x\r\n\r\n" * 1000, 10
+    ),
     "2,500 half headers": half_requests(b"GET / HTTP/1.1\r\nHost: x\r\nX: ", 2500),
     "40 bodies but for a byte": half_requests(
-        b"POST /v1/jobs HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % LARGE + b"x" * (LARGE - 1), 40),
-}  # fmt: skip
+        b"POST /v1/jobs HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % LARGE + b"x" * (LARGE - 1), 40
+    ),
+}
 TENANTS: dict[str, Attack] = {
     "7 jobs of 1 MB of 1e308": posting(many(repeated(b"1e308", MB - 300), 7), "/v1/jobs/many", "evil"),
     "400 jobs of 1e308, as many as fit": posting(many(repeated(b"1e308", 3000 * 6), 400), "/v1/jobs/many", "evil"),

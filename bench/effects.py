@@ -135,8 +135,4 @@ def posts(url: str, number: int) -> float:
     return rate
 
 
-ALL: dict[str, Callable[[Bench], Result]] = {
-    "outbox": outbox,
-    "delivered": delivered,
-    "webhooks": webhooks,
-}
+ALL: dict[str, Callable[[Bench], Result]] = {"outbox": outbox, "delivered": delivered, "webhooks": webhooks}

@@ -53,8 +53,23 @@ BUSY = "SELECT count(*) FROM live WHERE token IS NOT NULL"
 
 def start(folder: Path) -> subprocess.Popen[bytes]:
     """Start one worker process."""
-    command = [sys.executable, "-m", "holdfast.cli", "worker", "soak:hf", "--concurrency", str(SLOTS), "--lease", "2",
-               "--renew", "0.5", "--poll", "0.25", "--log-level", "error"]  # fmt: skip
+    command = [
+        sys.executable,
+        "-m",
+        "holdfast.cli",
+        "worker",
+        "soak:hf",
+        "--concurrency",
+        str(SLOTS),
+        "--lease",
+        "2",
+        "--renew",
+        "0.5",
+        "--poll",
+        "0.25",
+        "--log-level",
+        "error",
+    ]
     return subprocess.Popen(command, cwd=folder, env={**os.environ, "HOLDFAST_UPKEEP": "0.2"})
 
 
@@ -84,8 +99,11 @@ def enqueue(rng: random.Random, number: int) -> None:
 def check(conn: psycopg.Connection[Any], lowered: dict[str, float], ready: dict[str, float]) -> list[str]:
     """Return broken invariants. A limit that was lowered a moment ago may be exceeded by jobs that ran before."""
     now = time.monotonic()
-    problems = [f"{held} jobs hold {key}, its limit is {limit}" for key, held, limit in conn.execute(
-        ABOVE.format(floor=0).encode()).fetchall() if now - lowered.get(key, 0.0) > 5]  # fmt: skip
+    problems = [
+        f"{held} jobs hold {key}, its limit is {limit}"
+        for key, held, limit in conn.execute(ABOVE.format(floor=0).encode()).fetchall()
+        if now - lowered.get(key, 0.0) > 5
+    ]
     row = conn.execute(BUSY).fetchone()
     free = row is not None and row[0] < SLOTS  # even one live worker has a free slot
     lanes = {lane for (lane,) in conn.execute(READY.encode()).fetchall()} if free else set()
@@ -136,8 +154,10 @@ def main() -> int:
                 worker.wait()
         done = conn.execute("SELECT count(*) FROM history").fetchone()
         drift = conn.execute("SELECT * FROM limit_drift()").fetchall()
-    print(f"{time.monotonic() - began:.0f} s, {done and done[0]:,} jobs, {kills} kills, {looks} looks, "
-          f"longest wait with room {longest:.2f} s, drift {drift}, problems {problems[:5]}")  # fmt: skip
+    print(
+        f"{time.monotonic() - began:.0f} s, {done and done[0]:,} jobs, {kills} kills, {looks} looks, "
+        f"longest wait with room {longest:.2f} s, drift {drift}, problems {problems[:5]}"
+    )
     return 1 if problems else 0
 
 

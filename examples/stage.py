@@ -58,8 +58,12 @@ class Process:
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "holdfast.cli", verb, app, *options],
-                cwd=HERE, env=environ, stdin=subprocess.PIPE, stdout=log, stderr=log,
-            )  # fmt: skip
+                cwd=HERE,
+                env=environ,
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+            )
 
     def has_started(self) -> bool:
         if self.process.poll() is not None:

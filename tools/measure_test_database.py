@@ -57,8 +57,11 @@ def measure_truncate(dsn: str) -> None:
     """Measure TRUNCATE."""
     with psycopg.connect(dsn, autocommit=True, options="-c search_path=holdfast") as conn:
         fill = "insert into live (id, task) select gen_random_uuid(), 't' from generate_series(1, 20)"
-        measure(f"truncate of {TABLES.count(',') + 1} tables", lambda: conn.execute(f"truncate {TABLES}"),
-                lambda: conn.execute(fill))  # fmt: skip
+        measure(
+            f"truncate of {TABLES.count(',') + 1} tables",
+            lambda: conn.execute(f"truncate {TABLES}"),
+            lambda: conn.execute(fill),
+        )
 
 
 def measure_copies(server: str, template: str) -> None:

@@ -12,8 +12,14 @@ from coins.fake_markets import COINS, Market, four_markets, hand_in, serving
 from stage import Stage, Worker, at_work, run
 
 PAUSE = 1.5  # seconds of the breaker, in place of five minutes
-SHORT = {"JOB_LOCK_TIMEOUT_SECONDS": 3, "BREAKER_PAUSE_SECONDS": PAUSE, "BASE_DELAY_MINUTES": 0.01,
-         "HOLDFAST_UPKEEP": 0.5, "HOLDFAST_POLL": 0.5, "HOLDFAST_CONCURRENCY": 2}  # fmt: skip
+SHORT = {
+    "JOB_LOCK_TIMEOUT_SECONDS": 3,
+    "BREAKER_PAUSE_SECONDS": PAUSE,
+    "BASE_DELAY_MINUTES": 0.01,
+    "HOLDFAST_UPKEEP": 0.5,
+    "HOLDFAST_POLL": 0.5,
+    "HOLDFAST_CONCURRENCY": 2,
+}
 RATES = {"auctions": 300, "dealers": 1200, "archive": 1200, "flaky": 240}
 # The same coin, searched with more or fewer words: the results overlap, and fewer words match less surely.
 WORDINGS: list[dict[str, Any]] = [{}, {"mintmark": None, "series": None}, {"denomination": None}, {"series": None}]

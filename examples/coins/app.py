@@ -26,9 +26,9 @@ config = Config.load()
 hf = Holdfast(lease=config.lock_timeout, renew=config.heartbeat, worker_name=config.worker_id, queues="scrape_jobs")
 
 # base_delay_minutes * 2^retry_count, capped at 24 hours; what is not transient is failed at once.
-RETRY = Retry.exponential(
-    base=config.base_delay_minutes * 60, cap=config.max_delay_minutes * 60, max_attempts=12
-).on(retry=TRANSIENT)  # fmt: skip
+RETRY = Retry.exponential(base=config.base_delay_minutes * 60, cap=config.max_delay_minutes * 60, max_attempts=12).on(
+    retry=TRANSIENT
+)
 
 # Each source has a token bucket and a breaker of its own. These numbers of the bucket hold until the row in
 # coins.sources changes them; the breaker's cap keeps every pause at five minutes.

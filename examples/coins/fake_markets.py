@@ -92,11 +92,16 @@ class Market:
     def json_page(self, request: web.Request) -> web.Response:
         """Return every lot with its id; the first one appears twice, the first time with half of its title."""
         lots = [
-            {"id": f"{self.id}-{coin['year']}-{n}", "url": f"{self.url}/item/{coin['year']}-{n}?campaign={n}",
-             "title": f"{coin['title']} graded {60 + n}", "price": price(coin, n), "type": "sold",
-             "sold_at": f"2026-01-{n + 10}T18:22:00Z"}
+            {
+                "id": f"{self.id}-{coin['year']}-{n}",
+                "url": f"{self.url}/item/{coin['year']}-{n}?campaign={n}",
+                "title": f"{coin['title']} graded {60 + n}",
+                "price": price(coin, n),
+                "type": "sold",
+                "sold_at": f"2026-01-{n + 10}T18:22:00Z",
+            }
             for coin, n in found(request)
-        ]  # fmt: skip
+        ]
         short = [lots[0] | {"title": lots[0]["title"][:11]}] if lots else []
         return web.json_response({"listings": short + lots})
 

@@ -60,10 +60,16 @@ def read_html(text: str) -> list[Listing]:
     if '<ul class="lots">' not in text:
         raise ValueError("this is no page of results")  # a captcha, a login: a retry would not help
     return [
-        Listing(None, html.unescape(lot["url"]), html.unescape(lot["title"]), cents(lot["price"]), lot["kind"],
-                lot["day"][:10])
+        Listing(
+            None,
+            html.unescape(lot["url"]),
+            html.unescape(lot["title"]),
+            cents(lot["price"]),
+            lot["kind"],
+            lot["day"][:10],
+        )
         for lot in _LOT.finditer(text)
-    ]  # fmt: skip
+    ]
 
 
 def cents(price: str) -> int:

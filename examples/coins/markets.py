@@ -10,8 +10,16 @@ from coins.cache import Cache, cache_key
 from coins.listings import FIELDS, Listing, Query, read_html, read_json
 
 TIMEOUT = aiohttp.ClientTimeout(total=30)
-TRANSIENT = (TimeoutError, ConnectionError, aiohttp.ClientConnectionError,
-             "HTTP_429", "HTTP_500", "HTTP_502", "HTTP_503", "HTTP_504")  # fmt: skip
+TRANSIENT = (
+    TimeoutError,
+    ConnectionError,
+    aiohttp.ClientConnectionError,
+    "HTTP_429",
+    "HTTP_500",
+    "HTTP_502",
+    "HTTP_503",
+    "HTTP_504",
+)
 
 
 class Refused(Exception):

@@ -34,8 +34,14 @@ WAITING = "select 1 from pg_stat_activity where datname = current_database() and
 FOUND = """insert into coins.price_points
     (intake_id, source_id, dedupe_key, url, title, price_cents, price_type, seen_on, match_strength)
     values (%s, 'dealers', 'ext_7', 'u', 't', 100, 'sold', '2026-01-31', 99)"""
-QUICK = {"JOB_LOCK_TIMEOUT_SECONDS": 2, "CACHE_ENABLED": "false", "HOLDFAST_CONCURRENCY": 2, "HOLDFAST_UPKEEP": 0.2,
-         "HOLDFAST_POLL": 0.2, "HOLDFAST_LOG_FORMAT": "json"}  # fmt: skip
+QUICK = {
+    "JOB_LOCK_TIMEOUT_SECONDS": 2,
+    "CACHE_ENABLED": "false",
+    "HOLDFAST_CONCURRENCY": 2,
+    "HOLDFAST_UPKEEP": 0.2,
+    "HOLDFAST_POLL": 0.2,
+    "HOLDFAST_LOG_FORMAT": "json",
+}
 
 
 @pytest.fixture(scope="session")
@@ -136,10 +142,22 @@ def test_a_job_is_pending_then_succeeded(shop: Shop) -> None:
     shop.sell("auctions")
     job = shop.scrape("auctions")
     assert shop.job(job.id) | {"created_at": None} == {
-        "id": UUID(job.id), "intake_id": shop.intake, "source_id": "auctions", "query_params": {}, "status": "pending",
-        "attempts": 0, "locked_by": None, "locked_at": None, "heartbeat_at": None, "next_retry_at": None,
-        "error_message": None, "created_at": None, "completed_at": None, "lock_token": None, "result": None,
-    }  # fmt: skip
+        "id": UUID(job.id),
+        "intake_id": shop.intake,
+        "source_id": "auctions",
+        "query_params": {},
+        "status": "pending",
+        "attempts": 0,
+        "locked_by": None,
+        "locked_at": None,
+        "heartbeat_at": None,
+        "next_retry_at": None,
+        "error_message": None,
+        "created_at": None,
+        "completed_at": None,
+        "lock_token": None,
+        "result": None,
+    }
     shop.jobs.drain()
     done = shop.job(job.id)
     assert (done["status"], done["attempts"], done["error_message"]) == ("succeeded", 1, None)
@@ -192,8 +210,13 @@ def test_the_dedupe_key_is_the_external_id_or_a_hash_of_what_is_normalised() -> 
     assert key() == f"hash_{hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]}"
     assert key(external_id="v1|110") == "ext_v1|110"
     assert key(url="https://shop.example/lot/7?ref=mail", title="1909-s vdb CENT ") == key()
-    others = [key(url="https://shop.example/lot/8"), key(title="x"), key(price_cents=1), key(price_type="ask"),
-              key(seen_on="2026-02-01")]  # fmt: skip
+    others = [
+        key(url="https://shop.example/lot/8"),
+        key(title="x"),
+        key(price_cents=1),
+        key(price_type="ask"),
+        key(seen_on="2026-02-01"),
+    ]
     assert len({key(), *others}) == 6
 
 
@@ -203,8 +226,10 @@ def test_a_lot_that_appears_again_is_kept_once_at_its_best_match(shop: Shop) -> 
         shop.scrape("dealers", **({"mintmark": None, "series": None} if broad else {}))
     drained = [shop.job(each.job_id)["result"] for each in shop.jobs.drain()]
     assert [(each.get("inserted"), each.get("updated"), each.get("kept")) for each in drained] == [
-        (LOTS, None, None), (None, LOTS, None), (None, None, LOTS),
-    ]  # fmt: skip
+        (LOTS, None, None),
+        (None, LOTS, None),
+        (None, None, LOTS),
+    ]
     assert {row["match_strength"] for row in shop.rows("select match_strength from price_points")} == {100}
     assert shop.query("Verify no duplicate price_points for same intake/source/dedupe_key") == []
 
@@ -381,9 +406,13 @@ def test_claim_next_pending_job_works_from_psql(shop: Shop) -> None:
         select count(*) from holdfast.finish(array[:'id'::uuid], array[:lock_token::bigint]);
         select count(*) from claim_next_pending_job('by-hand');"""
     done = subprocess.run(
-        [psql, "-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-d", shop.jobs.dsn], input=script, text=True,
-        capture_output=True, check=False, timeout=30,
-    )  # fmt: skip
+        [psql, "-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-d", shop.jobs.dsn],
+        input=script,
+        text=True,
+        capture_output=True,
+        check=False,
+        timeout=30,
+    )
     assert (done.stderr, done.stdout.split("\n")) == ("", [f"{job.id} running by-hand", "1", "0", "0", ""])
     assert (shop.job(job.id)["status"], shop.job(job.id)["locked_by"]) == ("succeeded", "by-hand")
 

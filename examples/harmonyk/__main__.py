@@ -25,12 +25,16 @@ def main(stage: Stage) -> None:
     with serving(app.web) as web:
         ids = send_work(stage, web)
         responses = tick_until_done(stage, web, {"x-internal-secret": secret})
-    stage.show("Insights: what background work cost",
-               "select right(org_id, 4) as org, type, runs, failures, reliability_percent as ok, "
-               "run_seconds as run_s, queue_seconds as queue_s from harmonyk.insights")  # fmt: skip
-    stage.show("What took more than one attempt",
-               "select right(org_id::text, 4) as org, type, status, attempts, last_error "
-               "from harmonyk.jobs where attempts > 1 order by attempts")  # fmt: skip
+    stage.show(
+        "Insights: what background work cost",
+        "select right(org_id, 4) as org, type, runs, failures, reliability_percent as ok, "
+        "run_seconds as run_s, queue_seconds as queue_s from harmonyk.insights",
+    )
+    stage.show(
+        "What took more than one attempt",
+        "select right(org_id::text, 4) as org, type, status, attempts, last_error "
+        "from harmonyk.jobs where attempts > 1 order by attempts",
+    )
     check(stage, ids, responses)
 
 

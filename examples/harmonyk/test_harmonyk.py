@@ -73,9 +73,17 @@ def test_the_table_has_the_documents_columns(kit: Kit) -> None:
     job = app.index_document.using(tenant=ORG).enqueue(7, pages=2)
     row = shown(kit, job.id)
     assert list(row) == [
-        "id", "type", "org_id", "payload", "status", "attempts", "next_run_at", "last_error",
-        "created_at", "updated_at",
-    ]  # fmt: skip
+        "id",
+        "type",
+        "org_id",
+        "payload",
+        "status",
+        "attempts",
+        "next_run_at",
+        "last_error",
+        "created_at",
+        "updated_at",
+    ]
     assert (row["type"], str(row["org_id"]), row["payload"]) == ("document.index", ORG, {"document_id": 7, "pages": 2})
     assert (row["status"], row["attempts"], row["last_error"]) == ("queued", 0, None)
 

@@ -17,8 +17,14 @@ from links.fake_web import SITES, FakeWeb
 from stage import Stage, at_work, run, serving
 
 LINKS = int(os.environ.get("BOOKMARKS", "5000"))
-SHORT = {"LINKS_BACKOFF": 1, "LINKS_LOCK_TTL": 20, "LINKS_FETCH_TIMEOUT": 5, "LINKS_ALLOW_PRIVATE": "yes",
-         "HOLDFAST_WINDOW": 2, "HOLDFAST_LOG_FORMAT": "json"}  # fmt: skip
+SHORT = {
+    "LINKS_BACKOFF": 1,
+    "LINKS_LOCK_TTL": 20,
+    "LINKS_FETCH_TIMEOUT": 5,
+    "LINKS_ALLOW_PRIVATE": "yes",
+    "HOLDFAST_WINDOW": 2,
+    "HOLDFAST_LOG_FORMAT": "json",
+}
 FIELDS = {"batch_claimed_count", "success_count", "fail_count", "top_failure_keys", "job_duration_ms"}
 ANN, BORA = {"X-User-Id": "ann"}, {"X-User-Id": "bora"}
 
@@ -65,8 +71,12 @@ def import_all(stage: Stage, client: httpx.Client, outside: FakeWeb) -> str:
 
 def show(stage: Stage, outside: FakeWeb) -> None:
     sites = [list(SITES), list(SITES.values()), [outside.most[host] for host in SITES]]
-    stage.show("Domains", "select * from domains join unnest(%s::text[], %s::text[], %s::int[])"
-               " as web (domain, site, most_at_once) using (domain)", *sites)  # fmt: skip
+    stage.show(
+        "Domains",
+        "select * from domains join unnest(%s::text[], %s::text[], %s::int[])"
+        " as web (domain, site, most_at_once) using (domain)",
+        *sites,
+    )
     stage.show("Why links are dead", "select * from dead_links")
     stage.show("Block candidates", "select domain, count, split_part(reason, ':', 1) as reason from block_candidates")
 

@@ -281,9 +281,14 @@ def test_title_description_icon_and_image_are_kept_and_nothing_else(
     rows = db.execute("select c.*, to_jsonb(c)::text as whole from links.canonical_links c order by id").fetchall()
     found = {row["url"].partition(str(outside.port))[2]: row for row in rows}
     assert {path: found[path]["title"] for path in paths} == {
-        "/page/1": "Page /page/1", "/korean/1": "한국어 제목", "/untitled/1": None, "/huge/1": "Page /huge/1",
-        "/file/1.pdf": None, "/moved/1": "Page /page/here-1", "/hang/1": "Page /hang/1",
-    }  # fmt: skip
+        "/page/1": "Page /page/1",
+        "/korean/1": "한국어 제목",
+        "/untitled/1": None,
+        "/huge/1": "Page /huge/1",
+        "/file/1.pdf": None,
+        "/moved/1": "Page /page/here-1",
+        "/hang/1": "Page /hang/1",
+    }
     assert found["/page/1"]["description"] == "About /page/1 & more"
     assert found["/page/1"]["icon"] == outside.url(NEWS, "/icon.png")
     assert found["/page/1"]["og_image"] == "https://img.example/page/1.jpg"
@@ -361,8 +366,14 @@ def test_sentry_gets_failures_without_queries_and_a_breadcrumb_of_the_dead(
 
 
 def worker(kit: Kit, folder: Path, name: str) -> Worker:
-    quick = {"HOLDFAST_LOG_FORMAT": "json", "HOLDFAST_WINDOW": 0.5, "HOLDFAST_UPKEEP": 0.2, "LINKS_BACKOFF": 0.2,
-             "LINKS_LOCK_TTL": 2, "LINKS_FETCH_TIMEOUT": 20}  # fmt: skip
+    quick = {
+        "HOLDFAST_LOG_FORMAT": "json",
+        "HOLDFAST_WINDOW": 0.5,
+        "HOLDFAST_UPKEEP": 0.2,
+        "LINKS_BACKOFF": 0.2,
+        "LINKS_LOCK_TTL": 2,
+        "LINKS_FETCH_TIMEOUT": 20,
+    }
     return Worker("links.app:hf", folder, name, HOLDFAST_DSN=kit.dsn, **quick)
 
 

@@ -46,16 +46,22 @@ def ticking(trials: Trials) -> Iterator[Callable[[], object]]:
 
 
 def show_metrics(stage: Stage) -> None:
-    stage.show("worker_tick_metrics, the last row",
-               "select name, case name when 'tenant_jobs' then left(value, 40) || ' ...' else value end as value "
-               "from (select * from worker_tick_metrics where kind = 'tick' order by tick_ended_at desc limit 1) tick, "
-               "jsonb_each_text(to_jsonb(tick)) as columns (name, value)")  # fmt: skip
-    stage.show("worker_health_summary",
-               "select right(worker_id, 8) as worker, tick_count as ticks, avg_tick_duration_ms as ms, "
-               "total_jobs_claimed as claimed, total_jobs_succeeded as succeeded, total_lock_contentions as contended, "
-               "last_tick_at as last from worker_health_summary order by tick_count desc limit 6")  # fmt: skip
-    stage.show("health_levels: a tick of 200, and FAIR1's 1,000 jobs, are critical",
-               "select metric, round(value::numeric, 1) as value, level from health_levels")  # fmt: skip
+    stage.show(
+        "worker_tick_metrics, the last row",
+        "select name, case name when 'tenant_jobs' then left(value, 40) || ' ...' else value end as value "
+        "from (select * from worker_tick_metrics where kind = 'tick' order by tick_ended_at desc limit 1) tick, "
+        "jsonb_each_text(to_jsonb(tick)) as columns (name, value)",
+    )
+    stage.show(
+        "worker_health_summary",
+        "select right(worker_id, 8) as worker, tick_count as ticks, avg_tick_duration_ms as ms, "
+        "total_jobs_claimed as claimed, total_jobs_succeeded as succeeded, total_lock_contentions as contended, "
+        "last_tick_at as last from worker_health_summary order by tick_count desc limit 6",
+    )
+    stage.show(
+        "health_levels: a tick of 200, and FAIR1's 1,000 jobs, are critical",
+        "select metric, round(value::numeric, 1) as value, level from health_levels",
+    )
 
 
 if __name__ == "__main__":

@@ -77,8 +77,9 @@ def test_the_defaults_are_the_documents_numbers() -> None:
     """200 a tick, 25 of a tenant, locks of 5 minutes; in a process that has none of this file's settings."""
     show = "from outreach import app; print(app.TICKS[0], app.hf.settings.lease, app.hf.settings.renew)"
     env = {name: value for name, value in os.environ.items() if not name.startswith(("MAX_JOBS", "LOCK_TIMEOUT"))}
-    output = subprocess.run([sys.executable, "-c", show], env=env, cwd=Path(__file__).parents[1], capture_output=True,
-                          check=True, text=True)  # fmt: skip
+    output = subprocess.run(
+        [sys.executable, "-c", show], env=env, cwd=Path(__file__).parents[1], capture_output=True, check=True, text=True
+    )
     assert output.stdout.split("\n")[0] == "{'max_jobs': 200, 'per_tenant': 25, 'queues': ['default']} 300.0 20.0"
 
 
@@ -226,12 +227,18 @@ def test_hs3_throughput_scales_and_four_workers_are_stable_under_load(trials: Tr
 @pytest.mark.parametrize(
     ("view", "columns"),
     [
-        ("worker_tick_metrics", "worker_id tick_started_at tick_duration_ms jobs_claimed jobs_processed jobs_succeeded "
-         "jobs_failed jobs_throttled lock_contention_count tenant_jobs queue_depth_at_start"),
-        ("worker_health_summary", "worker_id tick_count avg_tick_duration_ms total_jobs_claimed total_jobs_succeeded "
-         "total_lock_contentions last_tick_at"),
+        (
+            "worker_tick_metrics",
+            "worker_id tick_started_at tick_duration_ms jobs_claimed jobs_processed jobs_succeeded "
+            "jobs_failed jobs_throttled lock_contention_count tenant_jobs queue_depth_at_start",
+        ),
+        (
+            "worker_health_summary",
+            "worker_id tick_count avg_tick_duration_ms total_jobs_claimed total_jobs_succeeded "
+            "total_lock_contentions last_tick_at",
+        ),
     ],
-)  # fmt: skip
+)
 def test_the_metrics_have_the_documents_columns(trials: Trials, view: str, columns: str) -> None:
     app.enqueue("spring", {"acme": 3, "birch": 1})
     app.hf.tick(max_jobs=4)

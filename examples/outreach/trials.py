@@ -30,8 +30,13 @@ def sparkline(values: Sequence[int]) -> str:
 class Trials:
     def __init__(self, stage: Stage, provider: Provider, lock_timeout: float) -> None:
         self.stage, self.provider, self.lock_timeout = stage, provider, lock_timeout
-        self.env = {"PROVIDER_URL": provider.url, "LOCK_TIMEOUT": lock_timeout, "HOLDFAST_CONCURRENCY": SLOTS,
-                    "HOLDFAST_UPKEEP": 0.5, "HOLDFAST_WINDOW": 1}  # fmt: skip
+        self.env = {
+            "PROVIDER_URL": provider.url,
+            "LOCK_TIMEOUT": lock_timeout,
+            "HOLDFAST_CONCURRENCY": SLOTS,
+            "HOLDFAST_UPKEEP": 0.5,
+            "HOLDFAST_WINDOW": 1,
+        }
         stage.conn.execute("set search_path = outreach, holdfast")
 
     def workers(self, *names: str) -> list[Worker]:
@@ -118,8 +123,9 @@ class Trials:
         """Return each tenant's part of the first jobs of the load, while all had work."""
         rows = self.stage.rows(
             "select count(*) from (select tenant from jobs where payload ->> 'campaign' = 'load' "
-            "order by started_at, id limit %s) started group by tenant order by 1 desc", first
-        )  # fmt: skip
+            "order by started_at, id limit %s) started group by tenant order by 1 desc",
+            first,
+        )
         return [row.count for row in rows]
 
     def exit_criteria(self, depths: list[int], late: int, shares: list[int]) -> None:
@@ -217,8 +223,9 @@ class Trials:
         tick()
         (row,) = self.stage.rows(
             "select tenant_jobs, jobs_claimed, jobs_throttled from worker_tick_metrics "
-            "where tick_started_at > %s order by tick_started_at limit 1", began
-        )  # fmt: skip
+            "where tick_started_at > %s order by tick_started_at limit 1",
+            began,
+        )
         flood = row.tenant_jobs.get("flood", 0)
         others = [jobs for tenant, jobs in row.tenant_jobs.items() if tenant != "flood"]
         text = f"flood {flood}, others {max(others, default=0)}; throttled {row.jobs_throttled}"

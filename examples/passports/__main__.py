@@ -24,8 +24,14 @@ from stage import Stage, at_work, run
 
 KEY = "07" * 32
 # Shorter than the times of the design, which are the defaults in settings.py.
-SHORT = {"BPC_JOBS_LEASE_SECONDS": 2, "BPC_JOBS_LEASE_RENEW_SECONDS": 0.5, "BPC_JOBS_POLL_INTERVAL_MS": 100,
-         "BPC_JOBS_BACKOFF_SECONDS": 0.2, "BPC_SIGNING_KEY": KEY, "HOLDFAST_UPKEEP": 0.2}  # fmt: skip
+SHORT = {
+    "BPC_JOBS_LEASE_SECONDS": 2,
+    "BPC_JOBS_LEASE_RENEW_SECONDS": 0.5,
+    "BPC_JOBS_POLL_INTERVAL_MS": 100,
+    "BPC_JOBS_BACKOFF_SECONDS": 0.2,
+    "BPC_SIGNING_KEY": KEY,
+    "HOLDFAST_UPKEEP": 0.2,
+}
 LABELS = Path(__file__).parents[2] / ".holdfast" / "examples" / "passports-labels"
 # In one label of some hundred the decoder would also report a bar code that is not there.
 QR_ONLY = zxingcpp.BarcodeFormats(zxingcpp.BarcodeFormat.QRCode)
@@ -61,8 +67,11 @@ def main(stage: Stage) -> None:
 
 def order(stage: Stage, tenant: str) -> Issue:
     """Return the issue to compile, by published rules."""
-    (rules,) = stage.rows("insert into rule_packages (tenant_id, status, package) values (%s, 'PUBLISHED', %s)"
-                          " returning rules_id", tenant, Jsonb(RULES))  # fmt: skip
+    (rules,) = stage.rows(
+        "insert into rule_packages (tenant_id, status, package) values (%s, 'PUBLISHED', %s) returning rules_id",
+        tenant,
+        Jsonb(RULES),
+    )
     return Issue(uuid4(), rules.rules_id, "build-7", datetime.now(UTC))
 
 
@@ -72,9 +81,13 @@ def kill_while_compiling(stage: Stage) -> float:
         holder.execute("lock table passports.passport_versions in share mode")
         with stage.conn.transaction():
             submit(stage.conn, ACME, "csv", CSV, order(stage, ACME))
-        stage.wait_for("worker A to compile", lambda: stage.rows(
-            "select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
-            " and query like 'insert into passports.passport_versions%'"))  # fmt: skip
+        stage.wait_for(
+            "worker A to compile",
+            lambda: stage.rows(
+                "select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
+                " and query like 'insert into passports.passport_versions%'"
+            ),
+        )
         worker.kill()
     stage.say("kill -9 of worker A, in the middle of COMPILE_PASSPORT")
     return time.monotonic()
@@ -90,8 +103,7 @@ def compile_too_early(stage: Stage) -> None:
 
 
 def check_kill(stage: Stage, killed: float) -> None:
-    query = ("select attempts from jobs where tenant_id = %s and type = 'COMPILE_PASSPORT'"
-             " and status = 'SUCCEEDED'")  # fmt: skip
+    query = "select attempts from jobs where tenant_id = %s and type = 'COMPILE_PASSPORT' and status = 'SUCCEEDED'"
     (job,) = stage.wait_for("worker A's lease to expire", lambda: stage.rows(query, ACME))
     measured = f"attempt {job.attempts}, {time.monotonic() - killed:.1f} s later"
     stage.check("a killed worker's job is completed by another", measured, job.attempts == 2)

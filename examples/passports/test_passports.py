@@ -88,8 +88,13 @@ def job(db: psycopg.Connection[Any], job_id: str) -> dict[str, Any]:
 def issue(
     db: psycopg.Connection[Any], tenant: str = TENANT, package: Any = boms.RULES, status: str = "PUBLISHED"
 ) -> Issue:
-    made = row(db, "insert into rule_packages (tenant_id, status, package) values (%s, %s, %s) returning rules_id",
-               tenant, status, Jsonb(package))  # fmt: skip
+    made = row(
+        db,
+        "insert into rule_packages (tenant_id, status, package) values (%s, %s, %s) returning rules_id",
+        tenant,
+        status,
+        Jsonb(package),
+    )
     return Issue(uuid4(), made["rules_id"], "build-7", ISSUED)
 
 
@@ -161,16 +166,22 @@ def test_rows_event_webhook_and_next_job_are_all_or_none(jobs: Kit, db: Any, mon
 
 def test_facts_are_unique_however_often_a_document_is_parsed(jobs: Kit, db: Any) -> None:
     """UNIQUE(tenant_id, fact_type, fact_key, schema_version, payload_hash) prevents duplicate facts."""
-    as_json = json.dumps([dict(zip(boms.CSV.splitlines()[0].split(","), line.split(","), strict=True))
-                          for line in boms.CSV.splitlines()[1:] + boms.CSV.splitlines()[1:2]])  # fmt: skip
+    as_json = json.dumps(
+        [
+            dict(zip(boms.CSV.splitlines()[0].split(","), line.split(","), strict=True))
+            for line in boms.CSV.splitlines()[1:] + boms.CSV.splitlines()[1:2]
+        ]
+    )
     for kind, content in (("csv", boms.CSV), ("csv", boms.CSV), ("json", as_json)):
         app.submit(db, TENANT, kind, content)
     jobs.drain()
     assert len(rows(db, "select 1 from facts")) == 4
     assert [each["n"] for each in rows(db, "select count(*) n from snapshot_facts group by snapshot_id")] == [4, 4, 4]
     with pytest.raises(psycopg.errors.UniqueViolation):
-        db.execute("insert into facts select tenant_id, gen_random_uuid(), fact_type, fact_key, schema_version,"
-                   " payload_hash, payload from facts limit 1")  # fmt: skip
+        db.execute(
+            "insert into facts select tenant_id, gen_random_uuid(), fact_type, fact_key, schema_version,"
+            " payload_hash, payload from facts limit 1"
+        )
 
 
 # COMPILE_PASSPORT
@@ -192,11 +203,15 @@ def test_compiling_again_gives_the_same_version_and_no_second_one(jobs: Kit, db:
 
 @pytest.mark.parametrize(
     ("rule", "material"),
-    [({"field": "material", "op": ">", "value": "a"}, "steel"), ({"field": "material", "op": "=", "value": 3}, "steel"),
-     ({"field": "material", "op": "=", "value": "a"}, 3), ({"field": "colour", "op": "=", "value": "a"}, "steel"),
-     ({"field": "material", "op": "~", "value": "a"}, "steel")],
+    [
+        ({"field": "material", "op": ">", "value": "a"}, "steel"),
+        ({"field": "material", "op": "=", "value": 3}, "steel"),
+        ({"field": "material", "op": "=", "value": "a"}, 3),
+        ({"field": "colour", "op": "=", "value": "a"}, "steel"),
+        ({"field": "material", "op": "~", "value": "a"}, "steel"),
+    ],
     ids=["operation", "value", "fact", "field", "unknown operation"],
-)  # fmt: skip
+)
 def test_rules_are_typed(rule: dict[str, Any], material: Any) -> None:
     with pytest.raises(PassportError) as wrong:
         evaluate({"types": {"material": "text"}, "rules": [rule]}, [{"material": material}])
@@ -237,9 +252,15 @@ def keyless(jobs: Kit, db: Any, patch: pytest.MonkeyPatch) -> Any:
 
 @pytest.mark.parametrize(
     ("code", "broken"),
-    [("SNAPSHOT_NOT_READY", unsealed), ("RULE_PKG_NOT_PUBLISHED", draft), ("VALIDATION_ERROR", not_a_bill),
-     ("RULE_TYPE_ERROR", ill_typed), ("PAYLOAD_TOO_LARGE", oversized), ("SIGNING_KEY_MISSING", keyless)],
-)  # fmt: skip
+    [
+        ("SNAPSHOT_NOT_READY", unsealed),
+        ("RULE_PKG_NOT_PUBLISHED", draft),
+        ("VALIDATION_ERROR", not_a_bill),
+        ("RULE_TYPE_ERROR", ill_typed),
+        ("PAYLOAD_TOO_LARGE", oversized),
+        ("SIGNING_KEY_MISSING", keyless),
+    ],
+)
 def test_permanent_errors_fail_at_once(
     jobs: Kit, db: Any, monkeypatch: pytest.MonkeyPatch, code: str, broken: Callable[..., Any]
 ) -> None:
@@ -291,12 +312,16 @@ def test_retries_come_after_2_4_8_and_16_seconds_and_then_the_dead_letter(jobs: 
 
 @pytest.mark.parametrize(
     ("error", "status"),
-    [*[(PassportError(code, "gone for now"), "QUEUED")
-       for code in ("DB_UNAVAILABLE", "QUEUE_UNAVAILABLE", "HttpException", "WebhookTimeout", "WebhookNon2xx")],
-     (psycopg.OperationalError("server closed the connection"), "QUEUED"),
-     (KeyError("a mistake in the code"), "FAILED")],
+    [
+        *[
+            (PassportError(code, "gone for now"), "QUEUED")
+            for code in ("DB_UNAVAILABLE", "QUEUE_UNAVAILABLE", "HttpException", "WebhookTimeout", "WebhookNon2xx")
+        ],
+        (psycopg.OperationalError("server closed the connection"), "QUEUED"),
+        (KeyError("a mistake in the code"), "FAILED"),
+    ],
     ids=["DB_UNAVAILABLE", "QUEUE_UNAVAILABLE", "HttpException", "WebhookTimeout", "WebhookNon2xx", "driver", "bug"],
-)  # fmt: skip
+)
 def test_only_transient_errors_are_retried(jobs: Kit, db: Any, failing: Any, error: Exception, status: str) -> None:
     """The rest is a permanent failure, and neither stops the worker: the next job runs."""
     failing(error)
@@ -405,8 +430,11 @@ def test_a_delivery_that_fails_is_retried_like_other_jobs_and_can_be_sent_again(
     customer.statuses = [500, 502, 503, 404, 500]
     app.submit(db, TENANT, "csv", boms.CSV, issue(db))
     jobs.drain(raise_errors=False)
-    pending = row(db, "select j.*, scheduled_at - created_at as waits from jobs j join webhook_deliveries"
-                      " on webhook_delivery_id = job_id")  # fmt: skip
+    pending = row(
+        db,
+        "select j.*, scheduled_at - created_at as waits from jobs j join webhook_deliveries"
+        " on webhook_delivery_id = job_id",
+    )
     assert (pending["type"], pending["status"], pending["attempts"]) == ("DELIVER_WEBHOOK", "QUEUED", 1)
     assert 2 <= pending["waits"].total_seconds() < 4 and pending["last_error"]["code"] == "WebhookNon2xx"
     jobs.drain(with_retries=True, raise_errors=False)
@@ -454,8 +482,10 @@ def test_a_secret_is_the_endpoints_own_and_can_be_changed(jobs: Kit, db: Any, cu
 def test_no_job_reaches_what_is_another_tenants(jobs: Kit, db: Any) -> None:
     """All queries filter by tenant_id."""
     version, theirs = passport(jobs, db)["passport_version_id"], issue(db, OTHER)
-    document, snapshot = (row(db, f"select {name} as id from {table}")["id"] for name, table in
-                          (("document_version_id", "document_versions"), ("snapshot_id", "snapshots")))  # fmt: skip
+    document, snapshot = (
+        row(db, f"select {name} as id from {table}")["id"]
+        for name, table in (("document_version_id", "document_versions"), ("snapshot_id", "snapshots"))
+    )
     made = [
         parse_facts.using(tenant=OTHER).enqueue(document),
         compile_passport.using(tenant=OTHER).enqueue(snapshot, theirs),
@@ -478,8 +508,15 @@ def test_check_constraints_refuse_a_label_without_a_signature(jobs: Kit, db: Any
 
 
 def columns(db: psycopg.Connection[Any], view: str) -> list[str]:
-    return [each["column_name"] for each in rows(db, "select column_name from information_schema.columns"
-            " where table_schema = 'passports' and table_name = %s order by ordinal_position", view)]  # fmt: skip
+    return [
+        each["column_name"]
+        for each in rows(
+            db,
+            "select column_name from information_schema.columns"
+            " where table_schema = 'passports' and table_name = %s order by ordinal_position",
+            view,
+        )
+    ]
 
 
 def test_the_views_have_the_documents_columns(jobs: Kit, db: Any) -> None:
@@ -527,17 +564,17 @@ def test_defaults_are_the_documents() -> None:
 
 
 def test_the_environment_sets_them() -> None:
-    env = {"BPC_JOBS_POLL_INTERVAL_MS": "250", "BPC_JOBS_LEASE_SECONDS": "10", "BPC_JOBS_LEASE_RENEW_SECONDS": "5",
-           "BPC_QUEUE_ENABLED": "true", "BPC_HEALTH_REQUIRE_QUEUE": "true", "BPC_QUEUE_EXCHANGE": "bpc2",
-           "BPC_QUEUE_ROUTING_KEY": "go"}  # fmt: skip
+    env = {
+        "BPC_JOBS_POLL_INTERVAL_MS": "250",
+        "BPC_JOBS_LEASE_SECONDS": "10",
+        "BPC_JOBS_LEASE_RENEW_SECONDS": "5",
+        "BPC_QUEUE_ENABLED": "true",
+        "BPC_HEALTH_REQUIRE_QUEUE": "true",
+        "BPC_QUEUE_EXCHANGE": "bpc2",
+        "BPC_QUEUE_ROUTING_KEY": "go",
+    }
     made = Holdfast("postgresql://nowhere", **holdfast_settings(env)).settings
-    assert (made.poll, made.lease, made.renew, made.amqp_enabled, made.health_require_amqp) == (
-        0.25,
-        10,
-        5,
-        True,
-        True,
-    )
+    assert (made.poll, made.lease, made.renew, made.amqp_enabled, made.health_require_amqp) == (0.25, 10, 5, True, True)
     assert (made.amqp_exchange, made.amqp_routing_key) == ("bpc2", "go")
 
 
@@ -593,16 +630,29 @@ async def test_readiness_can_require_the_queue(jobs: Kit) -> None:
 def test_a_worker_killed_while_it_compiles_is_replaced_by_another(jobs: Kit, db: Any, tmp_path: Path) -> None:
     """Lease timeout handling: the lease expires, another worker takes the job and completes it; nothing is there twice.
     Both workers have no message queue: they log a warning and go on polling."""
-    short = {"BPC_JOBS_LEASE_SECONDS": "1.5", "BPC_JOBS_LEASE_RENEW_SECONDS": "0.5", "BPC_JOBS_POLL_INTERVAL_MS": "50",
-             "BPC_JOBS_BACKOFF_SECONDS": "0.05", "BPC_QUEUE_ENABLED": "true", "HOLDFAST_NOTIFY": "false",
-             "BPC_QUEUE_URL": f"amqp://guest:guest@127.0.0.1:{closed_port()}/", "HOLDFAST_DSN": jobs.dsn,
-             "HOLDFAST_UPKEEP": "0.1", "BPC_SIGNING_KEY": KEY}  # fmt: skip
+    short = {
+        "BPC_JOBS_LEASE_SECONDS": "1.5",
+        "BPC_JOBS_LEASE_RENEW_SECONDS": "0.5",
+        "BPC_JOBS_POLL_INTERVAL_MS": "50",
+        "BPC_JOBS_BACKOFF_SECONDS": "0.05",
+        "BPC_QUEUE_ENABLED": "true",
+        "HOLDFAST_NOTIFY": "false",
+        "BPC_QUEUE_URL": f"amqp://guest:guest@127.0.0.1:{closed_port()}/",
+        "HOLDFAST_DSN": jobs.dsn,
+        "HOLDFAST_UPKEEP": "0.1",
+        "BPC_SIGNING_KEY": KEY,
+    }
     app.submit(db, TENANT, "csv", boms.CSV, issue(db))
     with psycopg.connect(jobs.dsn) as holder, at_work(Worker("passports.app:hf", tmp_path, "A", **short)) as (worker,):
         holder.execute("lock table passports.passport_versions in share mode")  # the version's insert waits for this
-        wait_for("a job that compiles", lambda: rows(
-            db, "select 1 from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
-            " and query like 'insert into passports.passport_versions%%'"))  # fmt: skip
+        wait_for(
+            "a job that compiles",
+            lambda: rows(
+                db,
+                "select 1 from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
+                " and query like 'insert into passports.passport_versions%%'",
+            ),
+        )
         running = row(db, "select * from jobs where type = 'COMPILE_PASSPORT'")
         assert running["status"] == "RUNNING"
         assert running["lease_owner"] and running["lease_expires_at"] > running["started_at"]

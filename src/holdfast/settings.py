@@ -276,8 +276,16 @@ def _check_schema(name: str) -> None:
 def _parse(name: str, kind: str, text: str) -> object:
     try:
         if kind == "bool":
-            return {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False,
-                    "off": False}[text.strip().lower()]  # fmt: skip
+            return {
+                "1": True,
+                "true": True,
+                "yes": True,
+                "on": True,
+                "0": False,
+                "false": False,
+                "no": False,
+                "off": False,
+            }[text.strip().lower()]
         return {"int": int, "float": float, "str": str}[kind](text)
     except (KeyError, ValueError):
         raise ConfigurationError(

@@ -58,11 +58,23 @@ def test_batches_are_listed_the_newest_first(dsn: str, hf: Holdfast, make: Make,
     second = make(0, "nothing", None)
     listed = as_json(holdfast(dsn, "batches", "--json"))
     assert [(b["id"], b["status"], b["total"], b["processed"]) for b in listed] == [
-        (second.id, "succeeded", 0, 0), (first.id, "running", 8, 5),
-    ]  # fmt: skip
+        (second.id, "succeeded", 0, 0),
+        (first.id, "running", 8, 5),
+    ]
     header, one, two = holdfast(dsn, "batches").stdout.splitlines()
-    assert header.split() == ["id", "status", "progress", "name", "tenant", "total", "processed", "failed", "canceled",
-                              "created", "took"]  # fmt: skip
+    assert header.split() == [
+        "id",
+        "status",
+        "progress",
+        "name",
+        "tenant",
+        "total",
+        "processed",
+        "failed",
+        "canceled",
+        "created",
+        "took",
+    ]
     assert one.startswith(f"{second.id}  succeeded  [##########] 100 %  nothing  ")
     assert two.startswith(f"{first.id}  running    [######....]  62 %  import   acme        8          5       0  ")
     assert "newest 1" in holdfast(dsn, "batches", "--limit", "1").stderr
@@ -87,10 +99,16 @@ def test_show_prints_everything_and_why_jobs_failed(dsn: str, make: Make, sql: S
     end(sql, 6, {"type": "app.Refused", "message": "no \x1b[31mentry"})
     result = holdfast(dsn, "batches", "show", batch.id)
     for part in (
-        f"id           {batch.id}\n", "name         import\n", "tenant       acme\n", "status       running\n",
-        "progress     [#########################.....]  85 %\n", "total        7\n", "processed    6\n",
-        "failed       6\n", "\nthe last of 6 failed jobs:\n",
-    ):  # fmt: skip
+        f"id           {batch.id}\n",
+        "name         import\n",
+        "tenant       acme\n",
+        "status       running\n",
+        "progress     [#########################.....]  85 %\n",
+        "total        7\n",
+        "processed    6\n",
+        "failed       6\n",
+        "\nthe last of 6 failed jobs:\n",
+    ):
         assert part in result.stdout
     assert result.stdout.count("Refused: no \\x1b[31mentry") == 5
     assert f"holdfast dead retry --all --batch {batch.id}" in result.stderr
@@ -120,8 +138,8 @@ def test_cancel_reports_jobs_that_still_run(dsn: str, make: Make, sql: Sql) -> N
     assert (result.exit_code, result.stdout) == (0, f"canceled 5 jobs of batch {batch.id}\n")
     assert "asked to stop, still running: 2 jobs" in result.stderr
     assert as_json(holdfast(dsn, "batches", "cancel", batch.id, "--json")) == {
-        batch.id: {"id": batch.id, "outcome": "canceling", "jobs": 0, "running": 2, "status": "running"},
-    }  # fmt: skip
+        batch.id: {"id": batch.id, "outcome": "canceling", "jobs": 0, "running": 2, "status": "running"}
+    }
 
 
 def test_canceling_what_has_ended_changes_nothing_and_what_is_unknown_is_an_error(dsn: str, make: Make) -> None:

@@ -43,8 +43,9 @@ def test_dead_lists_failed_and_dead_jobs_with_their_errors(dsn: str, bury: Bury)
     (dead,), (failed,) = bury(1), bury(1, "app.pack", "failed", "BAD")
     listed = as_json(holdfast(dsn, "dead", "--json"))
     assert {job["id"]: (job["status"], job["task"], job["last_error"]["code"]) for job in listed} == {
-        dead: ("dead", "app.send", "TIMEOUT"), failed: ("failed", "app.pack", "BAD"),
-    }  # fmt: skip
+        dead: ("dead", "app.send", "TIMEOUT"),
+        failed: ("failed", "app.pack", "BAD"),
+    }
     for option, value in (("--status", "failed"), ("--task", "app.pack"), ("--error", "BAD")):
         assert [job["id"] for job in as_json(holdfast(dsn, "dead", "--json", option, value))] == [failed]
     assert "Refused: no entry" in holdfast(dsn, "dead").stdout
@@ -158,8 +159,9 @@ def blocked(sql: Sql) -> str:
 def test_blocks_are_listed_with_their_reasons(dsn: str, blocked: str) -> None:
     listed = as_json(holdfast(dsn, "dead", "blocks", "--json"))
     assert [(b["key"], b["count"], b["reason"], b["last_job"]) for b in listed] == [
-        ("shop.example", 2, "ROBOTS: refused", blocked), ("forum.example", 1, "ROBOTS: refused", blocked),
-    ]  # fmt: skip
+        ("shop.example", 2, "ROBOTS: refused", blocked),
+        ("forum.example", 1, "ROBOTS: refused", blocked),
+    ]
     header, first, _ = holdfast(dsn, "dead", "blocks").stdout.splitlines()
     assert header.split("  ")[0] == "key" and first.split()[:4] == ["shop.example", "ROBOTS:", "refused", "2"]
 
@@ -168,8 +170,11 @@ def test_unblock_takes_keys_off_the_list_and_says_which_were_not_on_it(dsn: str,
     result = holdfast(dsn, "dead", "unblock", "shop.example", "elsewhere.example", "--json")
     assert result.exit_code == 1
     assert json.loads(result.stdout) == {
-        "unblocked": 1, "left": 1, "keys": ["shop.example"], "left_keys": ["elsewhere.example"],
-    }  # fmt: skip
+        "unblocked": 1,
+        "left": 1,
+        "keys": ["shop.example"],
+        "left_keys": ["elsewhere.example"],
+    }
     assert "not on the list: elsewhere.example" in result.stderr
     assert [b["key"] for b in as_json(holdfast(dsn, "dead", "blocks", "--json"))] == ["forum.example"]
 

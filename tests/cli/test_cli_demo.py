@@ -24,11 +24,7 @@ def test_the_demo_runs_every_job_to_one_final_status(dsn: str, sql: Sql) -> None
     assert "\x1b" not in result.stdout
     assert result.stderr == ""
     assert "export HOLDFAST_DSN=" in result.stdout
-    assert dict(sql("SELECT status::text, count(*) FROM jobs GROUP BY 1")) == {
-        "succeeded": 118,
-        "failed": 1,
-        "dead": 1,
-    }
+    assert dict(sql("SELECT status::text, count(*) FROM jobs GROUP BY 1")) == {"succeeded": 118, "failed": 1, "dead": 1}
     assert sql("SELECT count(DISTINCT tenant), count(DISTINCT task) FROM jobs") == [(12, 6)]
     assert sql("SELECT count(*) FROM workers") == [(0,)]
 

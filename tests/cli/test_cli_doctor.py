@@ -31,10 +31,28 @@ def test_a_sound_database_gets_only_oks(dsn: str) -> None:
     document = as_json(holdfast(dsn, "doctor", "--json"))
     assert document["ok"] is True
     assert [each["name"] for each in document["checks"]] == [
-        "versions", "database", "server", "clock", "durability", "settings", "connections", "pooler", "vacuum",
+        "versions",
+        "database",
+        "server",
+        "clock",
+        "durability",
+        "settings",
+        "connections",
+        "pooler",
+        "vacuum",
         "schema",
-        "rights", "bloat", "history", "workers", "queues", "tasks", "levels", "schedules", "batches", "limits", "dead",
-    ]  # fmt: skip
+        "rights",
+        "bloat",
+        "history",
+        "workers",
+        "queues",
+        "tasks",
+        "levels",
+        "schedules",
+        "batches",
+        "limits",
+        "dead",
+    ]
     assert {each["level"] for each in document["checks"]} == {"ok"}
     assert {"name": "pooler", "level": "ok", "found": "none", "advice": ""} in document["checks"]
 
@@ -108,9 +126,11 @@ def test_a_database_that_is_away_is_an_error(dsn: str) -> None:
 
 def test_waiting_and_dead_jobs_are_counted_up_to_a_bound(dsn: str, sql: Sql) -> None:
     sql("insert into live (id, task) select gen_random_uuid(), 't' from generate_series(1, 10001)")
-    sql("insert into dead (id, status, finished_at, queue, priority, lane, run_at, created_at, attempt, max_attempts, "
+    sql(
+        "insert into dead (id, status, finished_at, queue, priority, lane, run_at, created_at, attempt, max_attempts, "
         "task, payload) select gen_random_uuid(), 'dead', now(), 'default', 2, 0, now(), now(), 1, 1, 't', '{}' "
-        "from generate_series(1, 10001)")  # fmt: skip
+        "from generate_series(1, 10001)"
+    )
     found = examined(dsn)
     assert "default (10,000+ jobs)" in found["queues"]["found"]
     assert found["dead"]["found"].startswith("10,000+ failed or dead jobs")
@@ -188,14 +208,7 @@ def test_clocks_that_differ_are_a_warning_unless_the_way_was_slow() -> None:
 
 
 def test_bloat_is_a_warning_only_when_vacuum_does_not_come() -> None:
-    row = {
-        "live": 10,
-        "dead": 500_000,
-        "bytes": 1,
-        "vacuumed_ago": 20.0,
-        "switched_off": False,
-        "autovacuum": "on",
-    }
+    row = {"live": 10, "dead": 500_000, "bytes": 1, "vacuumed_ago": 20.0, "switched_off": False, "autovacuum": "on"}
     assert checks.judge_bloat(row, "ours").level == "ok"
     assert checks.judge_bloat(row | {"vacuumed_ago": None}, "ours").level == "warning"
     off = checks.judge_bloat(row | {"switched_off": True}, "ours")
@@ -234,10 +247,7 @@ def test_batches_that_are_left_open_or_cannot_end_are_reported(dsn: str, hf: Hol
         assert examined(dsn)["batches"]["level"] == "ok"
         sql("update batches set created_at = now() - interval '2 hours'")
         found = examined(dsn)["batches"]
-    assert (found["level"], found["found"]) == (
-        "warning",
-        "1 batch with nothing to do still open, 'import' the first",
-    )
+    assert (found["level"], found["found"]) == ("warning", "1 batch with nothing to do still open, 'import' the first")
     assert batch.id in found["advice"]
     assert examined(dsn)["batches"]["level"] == "ok", "it has ended"
     with hf.batch("second", on_done=report):

@@ -38,9 +38,15 @@ def test_a_listed_job_as_json_has_every_field(dsn: str) -> None:
     id_ = enqueue(dsn, "app.send", '{"to": "a@b.c"}', "--tenant", "acme", "--priority", "1")
     (job,) = as_json(holdfast(dsn, "jobs", "--json"))
     assert {k: job[k] for k in ("id", "task", "tenant", "queue", "priority", "payload", "status", "attempts")} == {
-        "id": id_, "task": "app.send", "tenant": "acme", "queue": "default", "priority": 1,
-        "payload": {"to": "a@b.c"}, "status": "queued", "attempts": 0,
-    }  # fmt: skip
+        "id": id_,
+        "task": "app.send",
+        "tenant": "acme",
+        "queue": "default",
+        "priority": 1,
+        "payload": {"to": "a@b.c"},
+        "status": "queued",
+        "attempts": 0,
+    }
     assert {"run_at", "created_at", "started_at", "finished_at", "last_error", "result", "locked_by"} <= set(job)
 
 
@@ -83,12 +89,7 @@ def test_show_prints_how_long_a_job_waited_and_took(dsn: str, sql: Sql) -> None:
 
 def test_show_prints_everything_and_terminal_codes_in_errors_are_harmless(dsn: str, sql: Sql) -> None:
     id_ = enqueue(dsn, "app.send", '{"to": "a@b.c"}', "--delay", "3600")
-    error = {
-        "type": "app.Refused",
-        "message": "no \x1b[31mentry",
-        "code": "E17",
-        "traceback": "Traceback\n  line 7",
-    }
+    error = {"type": "app.Refused", "message": "no \x1b[31mentry", "code": "E17", "traceback": "Traceback\n  line 7"}
     sql("UPDATE later SET attempt = 1, last_error = %s::jsonb WHERE id = %s", [json.dumps(error), id_])
     shown = holdfast(dsn, "jobs", "show", id_).stdout
     for part in (
@@ -218,8 +219,12 @@ def test_queues_prints_how_much_waits_and_for_how_long(dsn: str) -> None:
     enqueue(dsn, "app.send", "--delay", "60")
     (queue,) = as_json(holdfast(dsn, "jobs", "queues", "--json"))
     assert {k: queue[k] for k in ("queue", "ready", "running", "later", "dead")} == {
-        "queue": "default", "ready": 1, "running": 0, "later": 1, "dead": 0,
-    }  # fmt: skip
+        "queue": "default",
+        "ready": 1,
+        "running": 0,
+        "later": 1,
+        "dead": 0,
+    }
     assert 0 <= queue["oldest_wait"] < 60
     assert holdfast(dsn, "jobs", "queues").stdout.splitlines()[1].split()[:2] == ["default", "1"]
 
@@ -234,12 +239,7 @@ def test_paused_queues_are_shown_though_nothing_is_in_them(dsn: str) -> None:
 def test_workers_are_listed_with_the_time_since_their_last_heartbeat(dsn: str, hf: Holdfast) -> None:
     hf.sync_pool.run(hf.calls.workers.register("w1", "myhost", 77, "0.1", ["default", "mail"], 5, []))
     (worker,) = as_json(holdfast(dsn, "jobs", "workers", "--json"))
-    assert (worker["id"], worker["pid"], worker["queues"], worker["stopping"]) == (
-        "w1",
-        77,
-        ["default", "mail"],
-        False,
-    )
+    assert (worker["id"], worker["pid"], worker["queues"], worker["stopping"]) == ("w1", 77, ["default", "mail"], False)
     assert 0 <= worker["heartbeat_age"] < 60
     assert "myhost" in holdfast(dsn, "jobs", "workers").stdout
 

@@ -105,9 +105,13 @@ def test_set_changes_all_keys_of_a_rule(dsn: str, hf: Holdfast, domains: None) -
 
 @pytest.mark.parametrize(
     ("option", "needed", "other"),
-    [("per", "rate", "rate"), ("burst", "rate", "rate"), ("breaker-pause", "breaker_after", "breaker-after"),
-     ("breaker-cap", "breaker_after", "breaker-after")],
-)  # fmt: skip
+    [
+        ("per", "rate", "rate"),
+        ("burst", "rate", "rate"),
+        ("breaker-pause", "breaker_after", "breaker-after"),
+        ("breaker-cap", "breaker_after", "breaker-after"),
+    ],
+)
 def test_a_value_that_changes_nothing_is_reported(
     dsn: str, sql: Sql, domains: None, option: str, needed: str, other: str
 ) -> None:
@@ -119,8 +123,15 @@ def test_a_value_that_changes_nothing_is_reported(
 
 
 def test_a_narrow_terminal_shows_everything_of_a_rule(dsn: str, sql: Sql) -> None:
-    code = {"concurrency": 2, "rate": 30, "per": 60, "burst": 5, "breaker_after": 5, "breaker_pause": 300,
-            "breaker_cap": 3600}  # fmt: skip
+    code = {
+        "concurrency": 2,
+        "rate": 30,
+        "per": 60,
+        "burst": 5,
+        "breaker_after": 5,
+        "breaker_pause": 300,
+        "breaker_cap": 3600,
+    }
     sql("insert into limit_rules values ('domain:{domain}', 'domain:%%', %s, '{}', now())", [json.dumps(code)])
     shown = re.sub(r"\x1b\[[\d;]*m", "", ran(dsn, "limits", "rules", COLUMNS="80", FORCE_COLOR="1").stdout)
     assert max(map(len, shown.splitlines())) <= 80
@@ -164,10 +175,13 @@ def test_wrong_counts_are_reported_and_repaired(dsn: str, domains: None) -> None
     assert result.stdout.splitlines()[1].split() == ["domain:full", "2", "0"]
     found = {each["name"]: each for each in as_json(holdfast(dsn, "doctor", "--json"))["checks"]}["limits"]
     assert (found["level"], found["found"]) == (
-        "warning", "1 key with a wrong count, 'domain:full' the first: 2 counted, 0 running")  # fmt: skip
+        "warning",
+        "1 key with a wrong count, 'domain:full' the first: 2 counted, 0 running",
+    )
     assert found["advice"] == "correct it with: holdfast limits reconcile --repair"
     assert as_json(holdfast(dsn, "limits", "reconcile", "--repair", "--json")) == [
-        {"key": "domain:full", "counted": 2, "actual": 0}]  # fmt: skip
+        {"key": "domain:full", "counted": 2, "actual": 0}
+    ]
     assert holdfast(dsn, "limits", "reconcile").stdout == "every key counts as many jobs as run under it\n"
 
 
@@ -181,7 +195,8 @@ def test_pause_and_resume(dsn: str, hf: Holdfast) -> None:
     (found,) = hf.limits.list("domain:x")
     assert (found.paused, found.paused_by, found.paused_reason, found.paused_until) == (True, "ann", "on fire", None)
     assert holdfast(dsn, "pause", "domain:x", "--for", "10m").stdout == (
-        "domain:x is paused for 10 min; it was paused before\n")  # fmt: skip
+        "domain:x is paused for 10 min; it was paused before\n"
+    )
     (found,) = hf.limits.list("domain:x")
     assert found.paused_until and found.paused_at
     assert (found.paused_until - found.paused_at).total_seconds() == 600
@@ -204,10 +219,13 @@ def test_what_is_not_paused_is_exit_code_1_and_lists_what_is(dsn: str) -> None:
 
 
 def test_an_unknown_queue_or_task_is_paused_with_a_warning(dsn: str, sql: Sql) -> None:
-    sql("select register_worker('w', 'h', 1, '1', '{mail}', 1, "
-        """'[{"name": "app.send", "queue": "mail", "max_attempts": 5, "retry": {}}]')""")  # fmt: skip
+    sql(
+        "select register_worker('w', 'h', 1, '1', '{mail}', 1, "
+        """'[{"name": "app.send", "queue": "mail", "max_attempts": 5, "retry": {}}]')"""
+    )
     assert "warning: no worker has registered queue:mial yet; did you mean queue:mail?" in (
-        holdfast(dsn, "pause", "queue:mial").stderr)  # fmt: skip
+        holdfast(dsn, "pause", "queue:mial").stderr
+    )
     assert "did you mean task:app.send?" in holdfast(dsn, "pause", "task:app.sent").stderr
     for key in ("queue:mail", "task:app.send", "tenant:new"):
         assert "warning" not in holdfast(dsn, "pause", key).stderr

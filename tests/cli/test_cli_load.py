@@ -66,7 +66,7 @@ def test_an_application_is_found_in_the_current_folder() -> None:
         ("picked_app:hf", r"failed at [^<>]*picked_app.py:4: ValueError: no"),
         ("needy_app:hf", "failed at .*needy_app.py:1: ModuleNotFoundError: No module named 'surely_not_installed'"),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_loaded_is_explained(target: str, why: str) -> None:
     with pytest.raises(ConfigurationError, match=why):
         load_app(target)

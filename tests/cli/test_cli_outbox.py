@@ -31,8 +31,9 @@ def test_the_list_shows_messages_and_can_be_narrowed(hf: Holdfast, dsn: str, die
     waiting = hf.emit(None, "sms", "hello", key="k", order="o").id
     listed = as_json(holdfast(dsn, "outbox", "--json"))
     assert {it["id"]: (it["status"], it["channel"], it["idempotency_key"]) for it in listed} == {
-        dead: ("dead", "email", "email/acme/invoice-1"), waiting: ("pending", "sms", "sms//k"),
-    }  # fmt: skip
+        dead: ("dead", "email", "email/acme/invoice-1"),
+        waiting: ("pending", "sms", "sms//k"),
+    }
     for option, value in (("--channel", "sms"), ("--status", "pending"), ("--key", "k"), ("--order", "o")):
         assert [it["id"] for it in as_json(holdfast(dsn, "outbox", "--json", option, value))] == [waiting]
     assert [it["id"] for it in as_json(holdfast(dsn, "outbox", "--json", "--tenant", "acme"))] == [dead]

@@ -54,9 +54,17 @@ def test_a_listed_schedule_as_json_has_every_field(dsn: str, sql: Sql, nightly: 
     (found,) = as_json(holdfast(dsn, "schedules", "--json"))
     assert as_json(holdfast(dsn, "schedules", "list", "--json"))[0]["name"] == nightly
     expected = {
-        "name": "nightly", "task": "app.report", "cron": "0 3 * * *", "zone": "Europe/Berlin", "missed": "all",
-        "payload": {"kind": "full"}, "paused": False, "note": "", "last_job": None, "last_slot": "2030-05-31T01:00:00Z",
-    }  # fmt: skip
+        "name": "nightly",
+        "task": "app.report",
+        "cron": "0 3 * * *",
+        "zone": "Europe/Berlin",
+        "missed": "all",
+        "payload": {"kind": "full"},
+        "paused": False,
+        "note": "",
+        "last_job": None,
+        "last_slot": "2030-05-31T01:00:00Z",
+    }
     assert {name: found[name] for name in expected} == expected
     assert found["options"]["tenant"] == "acme"
     assert datetime.fromisoformat(found["next_slot"]) == datetime.fromisoformat("2030-06-01T01:00:00+00:00")

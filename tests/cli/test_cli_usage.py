@@ -33,8 +33,10 @@ def test_runs_and_failures_of_each_tenant_and_task(dsn: str, busy: None) -> None
     shown = [line.split() for line in holdfast(dsn, "usage").stdout.splitlines() if line.strip()]
     assert shown[0] == ["tenant", "task", "runs", "failures", "run", "seconds", "queue", "seconds"]
     assert [line[:4] for line in sorted(shown[1:])] == [
-        ["(none)", "ok", "1", "0"], ["acme", "bad", "2", "2"], ["acme", "ok", "3", "0"]
-    ]  # fmt: skip
+        ["(none)", "ok", "1", "0"],
+        ["acme", "bad", "2", "2"],
+        ["acme", "ok", "3", "0"],
+    ]
 
 
 def test_as_json_with_the_chosen_sums(dsn: str, busy: None) -> None:

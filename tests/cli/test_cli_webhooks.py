@@ -36,8 +36,24 @@ def fail_all(sql: Sql, outcome: str = "dead") -> None:
 
 
 def test_an_endpoint_is_added_and_its_secret_shown_once(dsn: str, hf: Holdfast) -> None:
-    result = holdfast(dsn, "webhooks", "add", "https://Example.org", "--tenant", "acme", "--event", "order.*",
-                      "--event", "a", "--prefix", "BPC", "--timeout", "10s", "--description", "shop")  # fmt: skip
+    result = holdfast(
+        dsn,
+        "webhooks",
+        "add",
+        "https://Example.org",
+        "--tenant",
+        "acme",
+        "--event",
+        "order.*",
+        "--event",
+        "a",
+        "--prefix",
+        "BPC",
+        "--timeout",
+        "10s",
+        "--description",
+        "shop",
+    )
     assert result.exit_code == 0
     secret = result.stdout.splitlines()[-1]
     assert secret.startswith("whsec_")
@@ -103,8 +119,21 @@ def test_an_endpoint_is_changed_and_keeps_the_rest(dsn: str, hf: Holdfast, endpo
     def change(*options: str) -> Any:
         return as_json(holdfast(dsn, "webhooks", "update", endpoint.id, "--json", *options))
 
-    changed = change("--url", "http://127.0.0.1:9/x", "--dev", "--prefix", "BPC", "--timeout", "10s",
-                     "--event", "a", "--event", "b.*", "--description", "shop")  # fmt: skip
+    changed = change(
+        "--url",
+        "http://127.0.0.1:9/x",
+        "--dev",
+        "--prefix",
+        "BPC",
+        "--timeout",
+        "10s",
+        "--event",
+        "a",
+        "--event",
+        "b.*",
+        "--description",
+        "shop",
+    )
     now = hf.webhooks.get(endpoint.id)
     assert (now.url, now.dev, now.prefix, now.timeout) == ("http://127.0.0.1:9/x", True, "BPC", 10)
     assert (now.events, now.description, now.tenant) == (["a", "b.*"], "shop", "acme")
@@ -226,7 +255,7 @@ def test_deliveries_to_a_disabled_endpoint_are_left_alone(dsn: str, hf: Holdfast
 
 @pytest.mark.parametrize(
     "arguments", [[], ["--all", "--yes"], [UNKNOWN, "--all"], [UNKNOWN, "--tenant", "acme"], ["x"]]
-)  # fmt: skip
+)
 def test_which_deliveries_go_again_must_be_given(dsn: str, hf: Holdfast, arguments: list[str]) -> None:
     assert holdfast(dsn, "webhooks", "redeliver", *arguments).exit_code == 2
 

@@ -26,8 +26,11 @@ def put(sql: Sql, queue: str = "default", **options: Any) -> str:
 
 
 def serve(sql: Sql, queue: str = "default") -> None:
-    sql("select register_worker('w', 'h', 1, '1', %s, 4, "
-        """'[{"name": "t", "queue": "default", "max_attempts": 5, "retry": {}}]')""", [[queue]])  # fmt: skip
+    sql(
+        "select register_worker('w', 'h', 1, '1', %s, 4, "
+        """'[{"name": "t", "queue": "default", "max_attempts": 5, "retry": {}}]')""",
+        [[queue]],
+    )
 
 
 def end(sql: Sql, queue: str = "default", jobs: int = 1) -> None:
@@ -57,8 +60,7 @@ async def test_the_same_as_json_and_from_python(dsn: str, hf: Holdfast, sql: Sql
     id_ = put(sql)
     document = as_json(holdfast(dsn, "why", id_, "--json"))
     assert document["sentence"] == "no live worker serves queue default"
-    assert document["reasons"] == [
-        {"kind": "no_worker", "text": document["sentence"], "facts": {"queue": "default"}}]  # fmt: skip
+    assert document["reasons"] == [{"kind": "no_worker", "text": document["sentence"], "facts": {"queue": "default"}}]
     expected = Why(id_, "queued", document["sentence"], [Reason(**document["reasons"][0])], [])
     assert (hf.jobs.why(id_), await hf.jobs.awhy(id_)) == (expected, expected)
     await hf.aclose()
@@ -67,7 +69,9 @@ async def test_the_same_as_json_and_from_python(dsn: str, hf: Holdfast, sql: Sql
 def test_an_unknown_job_is_exit_code_1_and_an_invalid_id_2(dsn: str, hf: Holdfast) -> None:
     result = holdfast(dsn, "why", UNKNOWN)
     assert (result.exit_code, result.stdout.splitlines()[0]) == (
-        1, f"job {UNKNOWN}: there is no such job: it was never accepted, or history has dropped it since")  # fmt: skip
+        1,
+        f"job {UNKNOWN}: there is no such job: it was never accepted, or history has dropped it since",
+    )
     assert holdfast(dsn, "why", UNKNOWN, "--json").exit_code == 1
     assert hf.jobs.why(UNKNOWN).status is None
     assert holdfast(dsn, "why", "mail").exit_code == 2
@@ -157,7 +161,13 @@ def test_when_time_is_up_it_reports_what_is_left(dsn: str, sql: Sql) -> None:
     assert result.exit_code == 1
     assert document["outcome"] == "timed out" and document["ids"][1] == first
     assert {name: document[name] for name in ("jobs", "left", "waiting", "running", "retrying", "delayed")} == {
-        "jobs": 3, "left": 3, "waiting": 1, "running": 1, "retrying": 0, "delayed": 1}  # fmt: skip
+        "jobs": 3,
+        "left": 3,
+        "waiting": 1,
+        "running": 1,
+        "retrying": 0,
+        "delayed": 1,
+    }
 
 
 def test_what_would_let_it_wait_for_ever_is_reported_first(dsn: str, sql: Sql) -> None:
@@ -267,8 +277,10 @@ def test_on_a_terminal_it_goes_on_until_ctrl_c(dsn: str, busy: None, tmp_path: P
 
 def test_a_long_queue_is_estimated_and_marked_as_such(dsn: str, sql: Sql) -> None:
     """A table of more than 16 MB is sampled; here two jobs fill a page."""
-    sql("insert into live (id, task, payload) select uuid7(), 't', json_build_object('x', repeat('x', 1700)) "
-        "from generate_series(1, 6000)")  # fmt: skip
+    sql(
+        "insert into live (id, task, payload) select uuid7(), 't', json_build_object('x', repeat('x', 1700)) "
+        "from generate_series(1, 6000)"
+    )
     (queue,) = as_json(holdfast(dsn, "top", "--json"))["queues"]
     assert queue.pop("ready") == pytest.approx(6000, rel=0.1)
     assert queue == {"queue": "default", "running": 0, "estimated": True, "paused": False, "served": False}

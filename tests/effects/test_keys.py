@@ -18,9 +18,12 @@ from holdfast import Dedupe, Holdfast, UsageError
 from holdfast.effects import job_key, price_point_key
 
 POINT: dict[str, Any] = {
-    "url": "https://example.org/item/7?utm=1#top", "title": "1909-S  VDB Lincoln Cent", "cents": 125_000,
-    "day": date(2026, 1, 31), "price_type": "sold",
-}  # fmt: skip
+    "url": "https://example.org/item/7?utm=1#top",
+    "title": "1909-S  VDB Lincoln Cent",
+    "cents": 125_000,
+    "day": date(2026, 1, 31),
+    "price_type": "sold",
+}
 DIFFERENT: dict[str, list[Any]] = {
     "url": ["https://example.org/item/8", "https://example.com/item/7", "https://example.org/Item/7"],
     "title": ["1909 VDB Lincoln Cent"],

@@ -187,9 +187,26 @@ def test_urls_that_no_webhook_may_have_are_refused_in_words(url: str, reason: st
 
 @pytest.mark.parametrize(
     "host",
-    ["2130706433", "017700000001", "0177.0.0.1", "0x7f000001", "0x7f.0.0.1", "127.1", "127.0.1", "127.0.0.01", "0",
-     "0x", "127.0.0.1.", "1.2.3.4.5", "256.1.1.1", "\uff11\uff12\uff17.0.0.1", "①②⑦.0.0.1", "foo.0x10", "foo.123"],
-)  # fmt: skip
+    [
+        "2130706433",
+        "017700000001",
+        "0177.0.0.1",
+        "0x7f000001",
+        "0x7f.0.0.1",
+        "127.1",
+        "127.0.1",
+        "127.0.0.01",
+        "0",
+        "0x",
+        "127.0.0.1.",
+        "1.2.3.4.5",
+        "256.1.1.1",
+        "\uff11\uff12\uff17.0.0.1",
+        "①②⑦.0.0.1",
+        "foo.0x10",
+        "foo.123",
+    ],
+)
 def test_addresses_in_unusual_spellings_are_refused(host: str) -> None:
     for dev in (False, True):
         with pytest.raises(UsageError, match="unusual spelling"):

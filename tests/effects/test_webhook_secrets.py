@@ -20,8 +20,9 @@ async def test_secrets_are_sealed_with_the_key_that_is_set(dsn: str, sql: Any) -
     with Holdfast(dsn, secret_keys=new_key()) as sealing:
         async with receiving() as receiver:
             endpoint = add(sealing, receiver)
-            assert sql("select secrets::text ~ 'fernet:', strpos(secrets::text, %s) from webhook_endpoints",
-                       [HUSH]) == [(True, 0)]  # fmt: skip
+            assert sql(
+                "select secrets::text ~ 'fernet:', strpos(secrets::text, %s) from webhook_endpoints", [HUSH]
+            ) == [(True, 0)]
             new = sealing.webhooks.rotate(endpoint.id)
             await sent(sealing)
             for secret in (HUSH, new):

@@ -198,13 +198,27 @@ async def test_other_responses_are_retried_by_the_policy(hf: Holdfast, status: i
 @pytest.mark.parametrize(
     ("header", "seconds"),
     [
-        ("120", 120), (" 7 ", 7), ("0", 1), ("-5", None), ("1.5", None), ("", None), ("1" * 5000, LONGEST_WAIT),
-        ("999999999999999999999", LONGEST_WAIT), ("Mon, 16 Nov 2026 05:01:00 GMT", 60), ("Mon, 16 Nov 2026", None),
-        ("Mon, 16 Nov 2026 04:00:00 GMT", 1), ("Monday, 16-Nov-26 05:01:00 GMT", 60), ("Mon Nov 16 05:01:00 2026", 60),
-        ("Fri, 31 Dec 9999 23:59:59 GMT", LONGEST_WAIT), ("Mon, 16 Nov 2026 06:01:00 +0100", 60), ("٣", None),
-        ("\x00", None), ("Mon, 99 Nov 2026 05:01:00 GMT", None), ("Mon, 16 Nov 2026 05:01:00 +9999999999", None),
+        ("120", 120),
+        (" 7 ", 7),
+        ("0", 1),
+        ("-5", None),
+        ("1.5", None),
+        ("", None),
+        ("1" * 5000, LONGEST_WAIT),
+        ("999999999999999999999", LONGEST_WAIT),
+        ("Mon, 16 Nov 2026 05:01:00 GMT", 60),
+        ("Mon, 16 Nov 2026", None),
+        ("Mon, 16 Nov 2026 04:00:00 GMT", 1),
+        ("Monday, 16-Nov-26 05:01:00 GMT", 60),
+        ("Mon Nov 16 05:01:00 2026", 60),
+        ("Fri, 31 Dec 9999 23:59:59 GMT", LONGEST_WAIT),
+        ("Mon, 16 Nov 2026 06:01:00 +0100", 60),
+        ("٣", None),
+        ("\x00", None),
+        ("Mon, 99 Nov 2026 05:01:00 GMT", None),
+        ("Mon, 16 Nov 2026 05:01:00 +9999999999", None),
     ],
-)  # fmt: skip
+)
 def test_retry_after_is_read_in_all_its_forms(header: str, seconds: float | None) -> None:
     assert retry_after(header, datetime(2026, 11, 16, 5, 0, tzinfo=UTC)) == seconds
 
@@ -256,16 +270,19 @@ async def test_nothing_of_one_tenant_is_signed_for_anothers_endpoint(hf: Holdfas
     async with receiving() as receiver:
         endpoint = add(hf, receiver)
         made = {"endpoint": endpoint.id, "event": endpoint.id, "type": "a", "body_id": endpoint.id}
-        ((id_,),) = sql("select id::text from enqueue('holdfast.webhook', %s, 'webhooks', p_tenant => 'other')",
-                        [json.dumps(made)])  # fmt: skip
+        ((id_,),) = sql(
+            "select id::text from enqueue('holdfast.webhook', %s, 'webhooks', p_tenant => 'other')", [json.dumps(made)]
+        )
         async with delivering(hf):
             info = await ended(hf, id_)
     assert receiver.got == [] and "belongs to another tenant" in str(info.error)
 
 
 async def test_a_delivery_made_by_hand_that_makes_no_sense_fails(hf: Holdfast, sql: Any) -> None:
-    rows = [sql("select id::text from enqueue('holdfast.webhook', %s, 'webhooks')", [json.dumps(made)])
-            for made in ({}, {"endpoint": "x", "event": "y", "type": "a", "body_id": "z"})]  # fmt: skip
+    rows = [
+        sql("select id::text from enqueue('holdfast.webhook', %s, 'webhooks')", [json.dumps(made)])
+        for made in ({}, {"endpoint": "x", "event": "y", "type": "a", "body_id": "z"})
+    ]
     async with delivering(hf):
         for ((id_,),) in rows:
             assert (await ended(hf, id_)).status == "FAILED"

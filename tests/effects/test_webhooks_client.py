@@ -90,8 +90,16 @@ def test_an_endpoint_for_development_must_be_fit_for_more_before_it_is_no_longer
 
 def test_an_endpoint_that_is_not_there_is_reported_as_such(hf: Holdfast) -> None:
     calls = hf.webhooks
-    for call in (calls.get, calls.rotate, calls.enable, calls.disable, calls.remove, calls.test,
-                 lambda id_: calls.update(id_, timeout=1), lambda id_: calls.update(id_, url=URL)):  # fmt: skip
+    for call in (
+        calls.get,
+        calls.rotate,
+        calls.enable,
+        calls.disable,
+        calls.remove,
+        calls.test,
+        lambda id_: calls.update(id_, timeout=1),
+        lambda id_: calls.update(id_, url=URL),
+    ):
         with pytest.raises(UnknownEndpoint, match=UNKNOWN):
             call(UNKNOWN)
         with pytest.raises(UsageError, match="is not an id"):
@@ -171,7 +179,7 @@ def test_a_publish_whose_reply_was_lost_is_repeated_safely(hf: Holdfast, key: st
         ({"since": datetime(2026, 1, 1)}, "time zone"),
         ({"color": "red"}, "filtered by"),
     ],
-)  # fmt: skip
+)
 def test_deliveries_are_filtered_by_values_that_exist(hf: Holdfast, which: dict[str, Any], words: str) -> None:
     with pytest.raises(UsageError, match=words):
         hf.webhooks.deliveries(**which)

@@ -38,8 +38,10 @@ def check_counts(sql: Sql, info: BatchInfo, total: int) -> None:
     there = Counter(dict(sql("select status::text, count(*) from jobs where batch = %s group by 1", [info.id])))
     assert sum(there.values()) == total == info.total == info.processed, "jobs were lost, or counted twice"
     assert (info.succeeded, info.failed, info.canceled) == (
-        there["succeeded"], there["failed"] + there["dead"], there["canceled"]
-    ), f"counted {info}, found {there}"  # fmt: skip
+        there["succeeded"],
+        there["failed"] + there["dead"],
+        there["canceled"],
+    ), f"counted {info}, found {there}"
 
 
 @pytest.mark.timeout(240)
@@ -151,8 +153,9 @@ async def test_a_commit_whose_reply_was_lost_leaves_one_row_and_one_success(
     check_counts(sql, batch.info(), 900)
     assert batch.info().succeeded == 900
     assert ledger() == 900
-    assert sql("select count(distinct job) from public.ledger l join jobs j on j.id = l.job and j.attempts = l.attempt"
-               ) == [(900,)]  # fmt: skip
+    assert sql(
+        "select count(distinct job) from public.ledger l join jobs j on j.id = l.job and j.attempts = l.attempt"
+    ) == [(900,)]
 
 
 @pytest.mark.parametrize("through", [" client"], indirect=True)

@@ -91,8 +91,10 @@ async def test_while_a_breaker_is_open_its_destination_gets_probes_only(hf: Hold
 
 
 async def test_only_the_errors_that_the_task_names_count(hf: Holdfast, sql: Sql) -> None:
-    @hf.task(retry=Retry.fixed(0, max_attempts=8),
-             limits=[Limit("site:{site}", breaker=Breaker(after=3, pause=60, on=[TimeoutError]))])  # fmt: skip
+    @hf.task(
+        retry=Retry.fixed(0, max_attempts=8),
+        limits=[Limit("site:{site}", breaker=Breaker(after=3, pause=60, on=[TimeoutError]))],
+    )
     async def fetch(site: str, error: str) -> None:
         raise {"value": ValueError, "timeout": TimeoutError}[error]
 

@@ -36,8 +36,10 @@ def cancel(sql: Sql, id_: str) -> tuple[str, int]:
 def test_jobs_are_canceled_while_their_workers_are_killed(
     hf: Holdfast, dsn: str, sql: Sql, tmp_path: Path, seeded: random.Random
 ) -> None:
-    ids = [*hf.task(name="endless", retry=AGAIN)(stub).enqueue_many(range(30)).ids,
-           *hf.task(name="endless_thread", retry=AGAIN)(stub).enqueue_many(range(30)).ids]  # fmt: skip
+    ids = [
+        *hf.task(name="endless", retry=AGAIN)(stub).enqueue_many(range(30)).ids,
+        *hf.task(name="endless_thread", retry=AGAIN)(stub).enqueue_many(range(30)).ids,
+    ]
     seeded.shuffle(ids)
     outcomes: dict[str, tuple[str, int]] = {}
     with fleet(dsn, tmp_path, 3, seeded, concurrency=30, **QUICK) as killed:

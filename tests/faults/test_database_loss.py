@@ -317,8 +317,10 @@ def test_one_restart_costs_a_client_no_error_however_many_connections_it_had(hf:
         thread.start()
     for thread in threads:
         thread.join()
-    sql("select pg_terminate_backend(pid) from pg_stat_activity "
-        "where application_name = 'holdfast client' and datname = current_database()")  # fmt: skip
+    sql(
+        "select pg_terminate_backend(pid) from pg_stat_activity "
+        "where application_name = 'holdfast client' and datname = current_database()"
+    )
     assert [task.enqueue(n).existing for n in range(3)] == [False, False, False]
 
 

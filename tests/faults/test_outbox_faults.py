@@ -83,6 +83,9 @@ def test_a_job_in_a_child_process_emits_in_its_transaction(hf: Holdfast, dsn: st
     finally:
         worker.stop()
     assert sorted(note[1] for note in worker.notes("ends")) == [
-        "in_process/acme/order-1", "in_process/acme/order-2", "on_loop/acme/order-1", "on_loop/acme/order-2",
-    ]  # fmt: skip
+        "in_process/acme/order-1",
+        "in_process/acme/order-2",
+        "on_loop/acme/order-1",
+        "on_loop/acme/order-2",
+    ]
     assert {each.order for each in hf.list_messages(channel="on_loop")} == {"buyer"}

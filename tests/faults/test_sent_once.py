@@ -408,30 +408,45 @@ ONLY_LONG = pytest.mark.skipif(not LONG, reason="tests/sql/test_orders.py and te
 MUTANTS = [
     pytest.param("unflagged", {}, sent_again, "by one who did not know", id="maybe_sent is always false"),
     pytest.param(
-        "", {"settle": [("in ('snoozed', 'released'))::integer", "in ('snoozed', 'released', 'lost'))::integer")]},
-        sent_again, "by one who did not know", id="a lost attempt is refunded",
+        "",
+        {"settle": [("in ('snoozed', 'released'))::integer", "in ('snoozed', 'released', 'lost'))::integer")]},
+        sent_again,
+        "by one who did not know",
+        id="a lost attempt is refunded",
     ),
     pytest.param(
-        "", {"take_outbox_key": [("idempotency_key(p_channel, p_tenant, p_key);", "p_id;")]},
-        at_once, "in the outbox twice", id="keys are not compared",
+        "",
+        {"take_outbox_key": [("idempotency_key(p_channel, p_tenant, p_key);", "p_id;")]},
+        at_once,
+        "in the outbox twice",
+        id="keys are not compared",
     ),
     pytest.param(
-        "", {"emit": [("v_keys := array[order_key(p_channel, p_tenant, p_order)];", "")]},
-        overtaken, "out of order", id="orders are not kept", marks=ONLY_LONG,
-    ),
-    pytest.param(
-        "beside", {}, lost_row, "not committed together", id="emitted beside the transaction",
+        "",
+        {"emit": [("v_keys := array[order_key(p_channel, p_tenant, p_order)];", "")]},
+        overtaken,
+        "out of order",
+        id="orders are not kept",
         marks=ONLY_LONG,
     ),
-]  # fmt: skip
+    pytest.param(
+        "beside", {}, lost_row, "not committed together", id="emitted beside the transaction", marks=ONLY_LONG
+    ),
+]
 
 
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize(("broken", "changes", "enough", "expected"), MUTANTS)
 def test_a_run_goes_red_when_something_is_broken(
-    dsn: str, tmp_path: Path, seeded: random.Random, monkeypatch: pytest.MonkeyPatch,
-    broken: str, changes: dict[str, list[tuple[str, str]]], enough: Enough, expected: str,
-) -> None:  # fmt: skip
+    dsn: str,
+    tmp_path: Path,
+    seeded: random.Random,
+    monkeypatch: pytest.MonkeyPatch,
+    broken: str,
+    changes: dict[str, list[tuple[str, str]]],
+    enough: Enough,
+    expected: str,
+) -> None:
     """Workers are killed until the violation has happened; then the check must find it."""
     jobs, settings = 240, QUICK | {"lease": 1.0, "schema": "mutant", "concurrency": 10}
     with mutant(dsn, changes) as sql, listening(tmp_path, seeded, monkeypatch, broken) as at, tables(dsn):

@@ -31,8 +31,15 @@ async def test_every_event_arrives_while_workers_are_killed(
         for tenant in ("a", "b"):
             secrets[tenant] = hf.webhooks.add(receiver.url, tenant=tenant, dev=True).secret
         published = [hf.webhooks.publish(None, Event("n", {"n": n}, tenant="ab"[n % 2])) for n in range(EVENTS)]
-        settings = {"app": "hooks", "queues": "webhooks", "lease": 1.0, "renew": 0.3, "poll": 0.2, "upkeep": 0.2,
-                    "concurrency": 5}  # fmt: skip
+        settings = {
+            "app": "hooks",
+            "queues": "webhooks",
+            "lease": 1.0,
+            "renew": 0.3,
+            "poll": 0.2,
+            "upkeep": 0.2,
+            "concurrency": 5,
+        }
 
         def rage() -> int:
             with fleet(dsn, tmp_path, 3, seeded, **settings) as made:

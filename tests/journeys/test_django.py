@@ -14,12 +14,7 @@ from django.test.utils import CaptureQueriesContext, override_settings
 from django.utils import timezone
 
 from holdfast.django import HoldfastBackend
-from holdfast.django.framework import (
-    Task,
-    TaskResultDoesNotExist,
-    TaskResultStatus,
-    task_backends,
-)
+from holdfast.django.framework import Task, TaskResultDoesNotExist, TaskResultStatus, task_backends
 from tests.support import django_site
 from tests.support.shop_site import FRAMEWORK, Sql, finished, shop_fixture, working  # noqa: F401 - fixture
 
@@ -123,8 +118,14 @@ def test_tasks_that_cannot_run_are_refused(shop: Any) -> None:
         with pytest.raises(InvalidTask, match="must be defined at a module level"):
             Task(func=function, priority=0, backend="default", queue_name="default", run_after=None)
     with pytest.raises(InvalidTask, match="first argument of 'context'"):
-        Task(func=shop.not_a_task, priority=0, backend="default", queue_name="default", run_after=None,
-             takes_context=True)  # fmt: skip
+        Task(
+            func=shop.not_a_task,
+            priority=0,
+            backend="default",
+            queue_name="default",
+            run_after=None,
+            takes_context=True,
+        )
     with pytest.raises(InvalidTask, match="Queue 'elsewhere' is not valid"):
         shop.add.using(queue_name="elsewhere")
     with pytest.raises(InvalidTask, match="must be an aware datetime"):

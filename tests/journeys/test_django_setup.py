@@ -52,9 +52,14 @@ def manage(
         "immediate": {"BACKEND": f"{FRAMEWORK}.backends.immediate.ImmediateBackend"},
     }
     return subprocess.run(
-        project(folder, database, tasks, command), cwd=folder, env=os.environ | {"PYTHONPATH": PATH} | environment,
-        capture_output=True, text=True, timeout=30, check=False,
-    )  # fmt: skip
+        project(folder, database, tasks, command),
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": PATH} | environment,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
 
 
 def test_the_workers_application_has_every_task_of_the_project(shop: Any) -> None:
@@ -122,8 +127,10 @@ def test_the_management_commands_migrate_and_run_a_project(shop: Any, dsn: str, 
     call_command("holdfast_migrate")
     assert "schema holdfast is at version" in capsys.readouterr().out
     entry = django_site.database(dsn)
-    tasks = {"default": {"BACKEND": django_site.BACKEND, "QUEUES": ["default", "mail"]},
-             "immediate": {"BACKEND": f"{FRAMEWORK}.backends.immediate.ImmediateBackend"}}  # fmt: skip
+    tasks = {
+        "default": {"BACKEND": django_site.BACKEND, "QUEUES": ["default", "mail"]},
+        "immediate": {"BACKEND": f"{FRAMEWORK}.backends.immediate.ImmediateBackend"},
+    }
     command = project(tmp_path, entry, tasks, "holdfast_worker", "--concurrency", "3", "--processes", "1")
     worker = subprocess.Popen(command, cwd=tmp_path, env=os.environ | {"PYTHONPATH": PATH}, stderr=subprocess.PIPE)
     try:
@@ -168,9 +175,14 @@ def test_django_sets_the_schema_up_with_migrate_and_in_test_databases(pg18: str,
                 assert conn.execute("SELECT count(*) > 0 FROM holdfast.schema_info").fetchone() == (True,)
             environment = os.environ | {"PYTHONPATH": PATH, "DJANGO_SETTINGS_MODULE": "site_settings"}
             ran = subprocess.run(
-                [sys.executable, "-c", SET_UP, f"{DATABASE}_site"], cwd=tmp_path, env=environment,
-                capture_output=True, text=True, timeout=60, check=False,
-            )  # fmt: skip
+                [sys.executable, "-c", SET_UP, f"{DATABASE}_site"],
+                cwd=tmp_path,
+                env=environment,
+                capture_output=True,
+                text=True,
+                timeout=60,
+                check=False,
+            )
             assert f"enqueued in test_{DATABASE}_site" in ran.stdout, ran.stderr
         finally:
             drop_database(pg18, f"{DATABASE}_site")

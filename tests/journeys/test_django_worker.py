@@ -20,13 +20,7 @@ from django.utils import timezone
 from holdfast import Retry, Status
 from holdfast.django import HoldfastBackend, app
 from holdfast.django import results as django_results
-from holdfast.django.framework import (
-    TaskResult,
-    TaskResultStatus,
-    task_enqueued,
-    task_finished,
-    task_started,
-)
+from holdfast.django.framework import TaskResult, TaskResultStatus, task_enqueued, task_finished, task_started
 from tests.conftest import wait_until
 from tests.support import django_site
 from tests.support.shop_site import FRAMEWORK, Sql, finished, shop_fixture, working  # noqa: F401 - fixture
@@ -212,8 +206,10 @@ def record_signals() -> Iterator[list[tuple[str, str, str]]]:
     def see(name: str) -> Callable[..., None]:
         return lambda sender, task_result, **_: signals.append((name, task_result.id, str(task_result.status)))
 
-    receivers = {signal: see(name) for name, signal in
-                 [("enqueued", task_enqueued), ("started", task_started), ("finished", task_finished)]}  # fmt: skip
+    receivers = {
+        signal: see(name)
+        for name, signal in [("enqueued", task_enqueued), ("started", task_started), ("finished", task_finished)]
+    }
     for signal, receiver in receivers.items():
         signal.connect(receiver, sender=HoldfastBackend)
     try:
@@ -232,9 +228,13 @@ def steps(signals: list[Any], enqueued: Any) -> list[Any]:
 
 @pytest.mark.parametrize(
     ("name", "args", "end"),
-    [("add", (1,), "SUCCESSFUL"), ("greet", ("Ada",), "SUCCESSFUL"), ("fail", ("no",), "FAILED"),
-     ("fail_async", (), "FAILED")],
-)  # fmt: skip
+    [
+        ("add", (1,), "SUCCESSFUL"),
+        ("greet", ("Ada",), "SUCCESSFUL"),
+        ("fail", ("no",), "FAILED"),
+        ("fail_async", (), "FAILED"),
+    ],
+)
 def test_signals_are_sent_for_every_step_and_the_log_has_them(
     shop: Any, caplog: pytest.LogCaptureFixture, name: str, args: tuple[Any, ...], end: str
 ) -> None:

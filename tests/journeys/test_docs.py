@@ -57,8 +57,19 @@ def test_the_guide_names_every_function_an_operator_or_client_may_call() -> None
     guide = (ROOT / "docs/guides/sql.md").read_text()
     granted = re.findall(r"on function ([\w, '\n]+?) to", (ROOT / "src/holdfast/sql/grants.sql").read_text())
     names = set(re.findall(r"\w+", " ".join(granted)))
-    inner = {"wake", "sleep", "take_lead", "upkeep", "register_worker", "unregister_worker", "clock", "register_limits",
-             "record_tick", "count_waiting", "fit_keys"}  # fmt: skip
+    inner = {
+        "wake",
+        "sleep",
+        "take_lead",
+        "upkeep",
+        "register_worker",
+        "unregister_worker",
+        "clock",
+        "register_limits",
+        "record_tick",
+        "count_waiting",
+        "fit_keys",
+    }
     assert [name for name in sorted(names - inner) if f"`{name}`" not in guide] == []
 
 

@@ -387,7 +387,7 @@ async def rotating(guide: Guide) -> None:
 async def sinks(guide: Guide) -> None:
     result = [
         (await ended(guide.hf, (await guide.scrape.aenqueue(7, strength)).id)).result for strength in (3, 3, 2, 5)
-    ]  # fmt: skip
+    ]
     assert result == ["inserted", "kept", "kept", "updated"]
     assert guide.sql("select intake_id, match_strength, details from public.price_points") == [
         (7, 5, {"grade": "MS-65", "seen": [1, 2]})

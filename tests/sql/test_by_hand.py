@@ -72,8 +72,12 @@ def test_the_same_in_psql(each_dsn: str, tmp_path: Path) -> None:
     psql = EmbeddedPostgres(tmp_path).bin / "psql"  # the embedded server brings one
     done = subprocess.run(
         [psql, "-X", "-A", "-t", "-q", "-v", "ON_ERROR_STOP=1", each_dsn],
-        input=PSQL, capture_output=True, text=True, check=False, timeout=30,
-    )  # fmt: skip
+        input=PSQL,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=30,
+    )
     assert done.stderr == ""
     assert done.stdout.splitlines() == [
         "queued|0",
@@ -129,8 +133,11 @@ def test_results_of_many_jobs_by_hand_are_in_the_order_given(each_sql: Sql) -> N
     given = """[{"task": "a", "dedupe_key": "z"}, {"task": "b", "delay": 60}, {"task": "c", "dedupe_key": "y"},
                 {"task": "d", "priority": 0, "tenant": "acme", "payload": {"n": 1}, "max_attempts": 2,
                  "retry": {"kind": "none"}, "queue": "q", "run_at": "2020-01-01T00:00:00Z"}]"""
-    rows = each_sql("select j.task, j.status::text from enqueue_many(%s::jsonb) with ordinality e(id, outcome, place) "
-                    "left join jobs j on j.id = e.id order by e.place", [given])  # fmt: skip
+    rows = each_sql(
+        "select j.task, j.status::text from enqueue_many(%s::jsonb) with ordinality e(id, outcome, place) "
+        "left join jobs j on j.id = e.id order by e.place",
+        [given],
+    )
     assert rows == [(None, None)] * 4  # the view does not see what the same statement inserts
     assert each_sql("select task from jobs order by task") == [("a",), ("b",), ("c",), ("d",)]
     assert each_sql("select queue, priority, tenant, max_attempts, payload from jobs where task = 'd'") == [

@@ -240,12 +240,16 @@ class Race:
         time.sleep(rng.random() * 0.01)
         half = len(jobs) // 2
         words = ["error", "snoozed", "released", "succeeded", "error", "failed", "dead"]
-        results = [{"id": str(j.id), "token": j.token, "outcome": rng.choice(words),
-                 "delay": rng.choice([None, 0, 0.01])} for j in jobs[half:]]  # fmt: skip
+        results = [
+            {"id": str(j.id), "token": j.token, "outcome": rng.choice(words), "delay": rng.choice([None, 0, 0.01])}
+            for j in jobs[half:]
+        ]
         if rng.random() < 0.8:  # else the worker is gone
             plain = jobs[:half] if rng.random() < 0.3 else []
-            sql("select finish(%s::uuid[], %s::bigint[], %s::jsonb)",
-                [[j.id for j in plain], [j.token for j in plain], json.dumps(results)])  # fmt: skip
+            sql(
+                "select finish(%s::uuid[], %s::bigint[], %s::jsonb)",
+                [[j.id for j in plain], [j.token for j in plain], json.dumps(results)],
+            )
 
     def lose(self, sql: Sql, rng: random.Random) -> None:
         time.sleep(0.01)

@@ -38,8 +38,10 @@ def entries_read(sql: Sql, table: str) -> int:
 
 
 def add_wide(sql: Sql, queue: str, number: int) -> None:
-    sql(f"insert into live (id, task, queue, payload) select uuid7(), 't', %s, {WIDE} from generate_series(1, %s)",
-        [queue, number])  # fmt: skip
+    sql(
+        f"insert into live (id, task, queue, payload) select uuid7(), 't', %s, {WIDE} from generate_series(1, %s)",
+        [queue, number],
+    )
 
 
 def depths(sql: Sql) -> dict[str, Any]:
@@ -73,11 +75,15 @@ def test_of_large_tables_a_part_is_read_and_small_queues_are_still_exact(each_sq
     add_wide(sql, "many", 9000)
     core.claim(sql, queues=["many"], limit=7)
     add_wide(sql, "others", 3000)
-    sql("insert into dead (id, status, finished_at, queue, priority, lane, run_at, created_at, attempt, max_attempts, "
+    sql(
+        "insert into dead (id, status, finished_at, queue, priority, lane, run_at, created_at, attempt, max_attempts, "
         f"task, payload) select uuid7(), 'dead', now(), 'many', 2, 0, now(), now(), 1, 1, 't', {WIDE} "
-        "from generate_series(1, 10000)")  # fmt: skip
-    sql("update live set run_at = now() - interval '1 h' where id = "
-        "(select id from live where queue = 'many' and token is null order by id limit 1)")  # fmt: skip
+        "from generate_series(1, 10000)"
+    )
+    sql(
+        "update live set run_at = now() - interval '1 h' where id = "
+        "(select id from live where queue = 'many' and token is null order by id limit 1)"
+    )
     flush(sql)
     found = depths(sql)
     assert found["few"] == (1, 0, 0, 0, ["dead"])
@@ -117,8 +123,10 @@ def test_a_held_dedupe_key_is_found_past_its_earlier_uses(dsn: str, sql: Sql) ->
         other.execute("set transaction isolation level repeatable read")
         other.execute("select 1 from holdfast.dedupe limit 1")
         sql("set synchronous_commit = off")
-        sql("do $$ begin for n in 1..2000 loop insert into dedupe (key, id, scope) "
-            "values ('hot', gen_random_uuid(), 'running'); delete from dedupe; commit; end loop; end $$")  # fmt: skip
+        sql(
+            "do $$ begin for n in 1..2000 loop insert into dedupe (key, id, scope) "
+            "values ('hot', gen_random_uuid(), 'running'); delete from dedupe; commit; end loop; end $$"
+        )
         held = core.put(sql, dedupe_key="hot")
         before = entries_read(sql, "dedupe")
         assert core.enqueue(sql, dedupe_key="hot") == (held, "existing")
@@ -166,8 +174,11 @@ def test_a_quick_scan_of_delayed_jobs_runs_every_round(sql: Sql) -> None:
 
 def begun(sql: Sql, number: int) -> list[uuid.UUID]:
     """Return closed batches whose only job has ended, and that are not ended yet, in the order of their ids."""
-    sql("insert into batches (id, name, open, created_at) select uuid7(), 'b', false, clock() "
-        "from generate_series(1, %s)", [number])  # fmt: skip
+    sql(
+        "insert into batches (id, name, open, created_at) select uuid7(), 'b', false, clock() "
+        "from generate_series(1, %s)",
+        [number],
+    )
     sql("insert into batch_counts (batch, backend, added, succeeded) select id, 1, 1, 1 from batches")
     return core.firsts(sql("select id from batches order by id"))
 
@@ -196,9 +207,11 @@ def test_one_batchs_end_reads_no_other_batch(sql: Sql) -> None:
 
 
 def test_the_default_partition_is_emptied_in_steps(sql: Sql) -> None:
-    sql("insert into history_default (id, status, priority, attempt, max_attempts, run_at, created_at, finished_at, "
+    sql(
+        "insert into history_default (id, status, priority, attempt, max_attempts, run_at, created_at, finished_at, "
         "queue, task, payload) select uuid7(), 'succeeded', 2, 1, 1, t, t, t, 'default', 't', '{}' "
-        "from generate_series(1, 250), (select now() - interval '90 days') old(t)")  # fmt: skip
+        "from generate_series(1, 250), (select now() - interval '90 days') old(t)"
+    )
     for removed, left in ((100, 150), (100, 50), (50, 0)):
         assert sql("select rows_removed from prune(100)") == [(removed,)]
         assert core.count(sql, "history_default") == left

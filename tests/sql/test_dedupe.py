@@ -191,12 +191,16 @@ def test_replace_changes_no_job_of_another_task_or_tenant(
 @pytest.mark.parametrize(
     ("key", "task", "tenant"),
     [
-        ("mail::acme::k", "mail", None), ("mail::acme::k", "mail", "evil"), ("mail::acme::k", "other", "acme"),
-        ("mail::global::k", "mail", "global"), ("mail::%global::k", "mail", None),
-        ("mail::acme::::k", "mail::acme", None), ("outbox\x1femail/acme/k", "t", None),
+        ("mail::acme::k", "mail", None),
+        ("mail::acme::k", "mail", "evil"),
+        ("mail::acme::k", "other", "acme"),
+        ("mail::global::k", "mail", "global"),
+        ("mail::%global::k", "mail", None),
+        ("mail::acme::::k", "mail::acme", None),
+        ("outbox\x1femail/acme/k", "t", None),
         ("outbox\x1femail/acme/k::global::x", "outbox\x1femail/acme/k", None),
     ],
-)  # fmt: skip
+)
 def test_a_key_of_another_task_or_tenant_or_of_a_message_cannot_be_taken(
     sql: Sql, key: str, task: str, tenant: str | None
 ) -> None:

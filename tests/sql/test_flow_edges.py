@@ -65,10 +65,14 @@ def test_a_lane_whose_job_must_wait_for_a_slot_is_not_taken_for_empty(sql: Sql) 
 
 def test_tenants_beside_many_lanes_without_room_are_found_by_the_first_claim(each_sql: Sql) -> None:
     sql = each_sql
-    sql("insert into limit_rules (template, pattern, code, updated_at) "
-        """values ('k:{n}', 'k:%', '{"concurrency": 0}', now())""")  # fmt: skip
-    sql("insert into live (id, task, lane, keys) select gen_random_uuid(), 't', lane_of(null, array['k:' || n]), "
-        "array['k:' || n] from generate_series(1, 600) n")  # fmt: skip
+    sql(
+        "insert into limit_rules (template, pattern, code, updated_at) "
+        """values ('k:{n}', 'k:%', '{"concurrency": 0}', now())"""
+    )
+    sql(
+        "insert into live (id, task, lane, keys) select gen_random_uuid(), 't', lane_of(null, array['k:' || n]), "
+        "array['k:' || n] from generate_series(1, 600) n"
+    )
     for n in range(3):
         flow.put(sql, tenant=f"t{n}", number=2)
     assert len(look(sql)[0]) == 6
@@ -79,10 +83,14 @@ def test_tenants_beside_many_lanes_without_room_are_found_by_the_first_claim(eac
 
 def test_a_claim_locks_no_more_than_it_takes(sql: Sql, other: Any) -> None:
     """Jobs under a rate are taken for free slots alone. Going on would lock all of them, and block other claims."""
-    sql("insert into limit_rules (template, pattern, code, updated_at) "
-        """values ('r:{n}', 'r:%', '{"rate": 100, "per": 1, "burst": 100}', now())""")  # fmt: skip
-    sql("insert into live (id, task, tenant, lane, keys) select gen_random_uuid(), 't', 't' || n, "
-        "lane_of('t' || n, array['r:' || n]), array['r:' || n] from generate_series(1, 500) n")  # fmt: skip
+    sql(
+        "insert into limit_rules (template, pattern, code, updated_at) "
+        """values ('r:{n}', 'r:%', '{"rate": 100, "per": 1, "burst": 100}', now())"""
+    )
+    sql(
+        "insert into live (id, task, tenant, lane, keys) select gen_random_uuid(), 't', 't' || n, "
+        "lane_of('t' || n, array['r:' || n]), array['r:' || n] from generate_series(1, 500) n"
+    )
     taken = other.execute("select id from claim('w', '{default}', 50, '60s', null, false, 5, 25)").fetchall()
     assert len([id_ for (id_,) in taken if id_ is not None]) == 5
     assert sql("select count(*) from (select 1 from live for update skip locked) free") == [(495,)]
@@ -123,9 +131,12 @@ def test_jobs_in_one_lane_that_wait_for_other_limits_are_moved_apart(sql: Sql) -
 def test_a_job_behind_many_that_must_wait_is_found_at_once(sql: Sql, key: str) -> None:
     """Lane 0 holds jobs of many tasks."""
     sql("select pause(%s)", [key])
-    sql("insert into live (id, task, tenant, lane, run_at) "
+    sql(
+        "insert into live (id, task, tenant, lane, run_at) "
         "select gen_random_uuid(), 'slow', t, lane_of(t, null), now() - interval '1 minute' "
-        "from generate_series(1, 300), (values (%s)) as v(t)", ["acme" if key == "tenant:acme" else None])  # fmt: skip
+        "from generate_series(1, 300), (values (%s)) as v(t)",
+        ["acme" if key == "tenant:acme" else None],
+    )
     sql("insert into live (id, task) values (gen_random_uuid(), 'quick')")
     assert len(claim_while_more(sql, limit=5)) == 1
     assert sql("select count(*) filter (where lane <> 0), count(*) filter (where token is null) from live") == [
@@ -142,8 +153,10 @@ def test_a_tenants_job_cannot_be_put_among_the_plain_ones(each_sql: Sql) -> None
 
 def test_limits_of_a_tenant_hold_whatever_lane_a_client_has_chosen(each_sql: Sql) -> None:
     flow.limit(each_sql, "tenant:acme", concurrency=1)
-    each_sql("insert into live (id, task, tenant, lane) select gen_random_uuid(), 't', 'acme', 5 + n "
-             "from generate_series(1, 3) n")  # fmt: skip
+    each_sql(
+        "insert into live (id, task, tenant, lane) select gen_random_uuid(), 't', 'acme', 5 + n "
+        "from generate_series(1, 3) n"
+    )
     each_sql("insert into live (id, task, tenant, lane) values (gen_random_uuid(), 't', 'other', 20)")
     (one, two) = flow.claim(each_sql)
     assert {one.tenant, two.tenant} == {"acme", "other"}

@@ -38,9 +38,28 @@ from tests.support.flow import Taken
 from tests.support.sql_clock import Clock, clock_fixture, each_clock_fixture  # noqa: F401 - fixtures
 from tests.support.sql_flow_model import BAD, GOOD, IMPLICIT, NEITHER, VERDICTS, Ended, Job, Key
 
-TABLES = ("live", "later", "dead", "history", "claims", "workers", "sleepers", "tasks", "leader", "limits",
-          "limit_settings", "limit_rules", "lanes", "flows", "rings", "arrivals", "releases", "folds", "reopenings",
-          "throttled")  # fmt: skip
+TABLES = (
+    "live",
+    "later",
+    "dead",
+    "history",
+    "claims",
+    "workers",
+    "sleepers",
+    "tasks",
+    "leader",
+    "limits",
+    "limit_settings",
+    "limit_rules",
+    "lanes",
+    "flows",
+    "rings",
+    "arrivals",
+    "releases",
+    "folds",
+    "reopenings",
+    "throttled",
+)
 NO_RULE = dict.fromkeys(("concurrency", "rate", "per", "burst", "breaker_after", "breaker_pause", "breaker_cap"))
 TTL = 60
 LONG = os.environ.get("HOLDFAST_TEST_LONG") == "1"
@@ -69,10 +88,12 @@ class Machine(RuleBasedStateMachine):
         self.changing: set[str] = set()  # keys whose settings it has changed
         self.ending: set[uuid.UUID] = set()  # jobs that it has ended
         for key, given in {
-            "k1": {"concurrency": 1}, "k2": {"concurrency": 2}, "k3": {"concurrency": 3},
+            "k1": {"concurrency": 1},
+            "k2": {"concurrency": 2},
+            "k3": {"concurrency": 3},
             "rate": {"rate": 1, "per": 10, "burst": 2},
             "breaker": {"breaker_after": 2, "breaker_pause": 10, "breaker_cap": 30},
-        }.items():  # fmt: skip
+        }.items():
             self.change(self.sql, key, given)
             self.key(key).allow(given)
 
@@ -93,9 +114,15 @@ class Machine(RuleBasedStateMachine):
     def ids(self, number: int) -> list[uuid.UUID]:
         return [uuid.uuid5(uuid.NAMESPACE_OID, str(next(self.made))) for _ in range(number)]
 
-    @rule(tenant=st.sampled_from(draw.TENANTS), task=st.sampled_from("ttu"), keys=draw.keys, age=draw.ages,
-          priority=st.sampled_from([1, 2, 2]), queue=st.sampled_from(["default", "default", "mail"]),
-          number=st.integers(1, 6))  # fmt: skip
+    @rule(
+        tenant=st.sampled_from(draw.TENANTS),
+        task=st.sampled_from("ttu"),
+        keys=draw.keys,
+        age=draw.ages,
+        priority=st.sampled_from([1, 2, 2]),
+        queue=st.sampled_from(["default", "default", "mail"]),
+        number=st.integers(1, 6),
+    )
     def enqueue(
         self, tenant: str | None, task: str, keys: list[str], priority: int, queue: str, number: int, age: int = 0
     ) -> None:
@@ -105,8 +132,16 @@ class Machine(RuleBasedStateMachine):
 
     def put(self, sql: flow.Sql, jobs: list[Job], age: int) -> None:
         job, ids = jobs[0], [each.id for each in jobs]
-        flow.put(sql, tenant=job.tenant, task=job.task, keys=job.keys, priority=job.priority, queue=job.queue, ids=ids,
-                 age=age)  # fmt: skip
+        flow.put(
+            sql,
+            tenant=job.tenant,
+            task=job.task,
+            keys=job.keys,
+            priority=job.priority,
+            queue=job.queue,
+            ids=ids,
+            age=age,
+        )
 
     @rule(name=draw.any_key, rule=draw.rules)
     def change_a_limit(self, name: str, rule: dict[str, Any]) -> None:
@@ -194,8 +229,12 @@ class Machine(RuleBasedStateMachine):
         self.check_claim(taken, limit, queues)
         return taken, rows[0][-1] if rows and rows[0][-1] else {}
 
-    @rule(limit=st.sampled_from([1, 2, 5, 30]), free=st.sampled_from([None, None, 0, 1, 3]),
-          cap=st.sampled_from([None, None, 1, 2]), queues=draw.queue_lists)  # fmt: skip
+    @rule(
+        limit=st.sampled_from([1, 2, 5, 30]),
+        free=st.sampled_from([None, None, 0, 1, 3]),
+        cap=st.sampled_from([None, None, 1, 2]),
+        queues=draw.queue_lists,
+    )
     def claim(self, limit: int, free: int | None, cap: int | None, queues: list[str]) -> None:
         served = {"a": 1} if cap and limit > 2 else {}
         taken, info = self.take(limit, queues, free=free, cap=cap, served=served)
@@ -328,8 +367,13 @@ class Machine(RuleBasedStateMachine):
             del self.jobs[job.id]
 
     @precondition(lambda self: self.running())
-    @rule(pick=st.integers(0, 1000), outcome=st.sampled_from(["succeeded", "error", "error", "error", "failed", "dead",
-          "snoozed", "released", "canceled"]), counts=st.sampled_from([None, None, [], ["breaker"]]))  # fmt: skip
+    @rule(
+        pick=st.integers(0, 1000),
+        outcome=st.sampled_from(
+            ["succeeded", "error", "error", "error", "failed", "dead", "snoozed", "released", "canceled"]
+        ),
+        counts=st.sampled_from([None, None, [], ["breaker"]]),
+    )
     def finish_one(self, pick: int, outcome: str, counts: list[str] | None) -> None:
         (job,) = self.chosen([pick])
         self.end_one(job, outcome, counts)
@@ -446,11 +490,17 @@ def explore(dsn: str, clock: Clock, *, schema: str = "holdfast", budget: float, 
             run_state_machine_as_test(
                 seed(number)(lambda: Machine(conn, other, holder, clock)),
                 settings=settings(
-                    max_examples=8, stateful_step_count=50, deadline=None, database=None, derandomize=False,
-                    print_blob=True, report_multiple_bugs=False, phases=phases,
+                    max_examples=8,
+                    stateful_step_count=50,
+                    deadline=None,
+                    database=None,
+                    derandomize=False,
+                    print_blob=True,
+                    report_multiple_bugs=False,
+                    phases=phases,
                     suppress_health_check=list(HealthCheck),
                 ),
-            )  # fmt: skip
+            )
             if given or time.monotonic() > ends:
                 return
 

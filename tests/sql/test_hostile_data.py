@@ -145,12 +145,22 @@ def test_a_job_that_sql_refuses_is_refused_by_every_call(
 
 
 UNREADABLE = {
-    "NUL": r'{"a": "\u0000"}', "NUL in a name": r'{"\u0000": 1}', "NUL after a backslash": r'{"a": "\\\u0000"}',
-    "high surrogate": r'{"a": "\ud800"}', "low surrogate": r'{"a": "\uDC00x"}', "two high": r'{"a": "\ud83d\uD83D"}',
-    "swapped": r'{"a": ["\ude00\ud83d"]}', "high and a letter": r'{"a": "\uD83d\u0041"}',
-}  # fmt: skip
-READABLE = [r'{"a": "\\u0000 \\ud800"}', r'{"a": "\u0001\u001f\u00e9"}', r'{"a": "\ud83d\ude00 \uD83D\uDE00"}',
-            r'{"u0000": "d800\"\\"}', '{"a": 1e999, "b": 1.0e+2, "c": " \\/ "}']  # fmt: skip
+    "NUL": r'{"a": "\u0000"}',
+    "NUL in a name": r'{"\u0000": 1}',
+    "NUL after a backslash": r'{"a": "\\\u0000"}',
+    "high surrogate": r'{"a": "\ud800"}',
+    "low surrogate": r'{"a": "\uDC00x"}',
+    "two high": r'{"a": "\ud83d\uD83D"}',
+    "swapped": r'{"a": ["\ude00\ud83d"]}',
+    "high and a letter": r'{"a": "\uD83d\u0041"}',
+}
+READABLE = [
+    r'{"a": "\\u0000 \\ud800"}',
+    r'{"a": "\u0001\u001f\u00e9"}',
+    r'{"a": "\ud83d\ude00 \uD83D\uDE00"}',
+    r'{"u0000": "d800\"\\"}',
+    '{"a": 1e999, "b": 1.0e+2, "c": " \\/ "}',
+]
 
 
 @pytest.mark.parametrize("text", UNREADABLE.values(), ids=UNREADABLE)

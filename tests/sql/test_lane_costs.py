@@ -31,7 +31,7 @@ def pages_read(sql: Sql) -> int:
     ("tenants", "keys", "limit"),
     [(1, [], None), (20, [], None), (20, ["k"], {"concurrency": 60}), (20, ["k"], RATE)],
     ids=["one tenant", "tenants", "under a limit", "under a rate"],
-)  # fmt: skip
+)
 def test_a_claim_does_not_walk_what_is_finished(
     dsn: str, sql: Sql, tenants: int, keys: list[str], limit: dict[str, float] | None
 ) -> None:

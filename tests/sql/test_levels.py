@@ -11,18 +11,36 @@ from tests.support.sql_clock import Clock, clock_fixture  # noqa: F401 - a fixtu
 from tests.support.sql_core import Sql
 
 COLUMNS = {
-    "worker_id", "tick_started_at", "tick_duration_ms", "jobs_claimed", "jobs_processed", "jobs_succeeded",
-    "jobs_failed", "jobs_throttled", "lock_contention_count", "tenant_jobs", "queue_depth_at_start",
-}  # fmt: skip
-SUMMARY = {"worker_id", "tick_count", "avg_tick_duration_ms", "total_jobs_claimed", "total_jobs_succeeded",
-           "total_lock_contentions", "last_tick_at"}  # fmt: skip
+    "worker_id",
+    "tick_started_at",
+    "tick_duration_ms",
+    "jobs_claimed",
+    "jobs_processed",
+    "jobs_succeeded",
+    "jobs_failed",
+    "jobs_throttled",
+    "lock_contention_count",
+    "tenant_jobs",
+    "queue_depth_at_start",
+}
+SUMMARY = {
+    "worker_id",
+    "tick_count",
+    "avg_tick_duration_ms",
+    "total_jobs_claimed",
+    "total_jobs_succeeded",
+    "total_lock_contentions",
+    "last_tick_at",
+}
 
 
 def record(
     sql: Sql, worker: str = "w", seconds: float = 1, claimed: int = 1, contention: int = 0, kind: str = "tick"
 ) -> None:
-    sql("select record_tick(%s, '{default}', %s, %s, 3, 2, 1, 4, %s, '{\"acme\": 1}', %s, 7)",
-        [worker, seconds, claimed, contention, kind])  # fmt: skip
+    sql(
+        "select record_tick(%s, '{default}', %s, %s, 3, 2, 1, 4, %s, '{\"acme\": 1}', %s, 7)",
+        [worker, seconds, claimed, contention, kind],
+    )
 
 
 def levels(sql: Sql) -> dict[str, str]:
@@ -53,8 +71,10 @@ def test_the_summary_is_of_the_last_five_minutes_for_each_worker(sql: Sql, clock
     clock.advance(290)
     record(sql, "a", seconds=1, claimed=10, contention=1)
     record(sql, "a", seconds=3, claimed=20, contention=1)
-    query = "select worker_id, tick_count, avg_tick_duration_ms, total_jobs_claimed, total_jobs_succeeded, " \
-           "total_lock_contentions, last_tick_at from worker_health_summary order by 1"  # fmt: skip
+    query = (
+        "select worker_id, tick_count, avg_tick_duration_ms, total_jobs_claimed, total_jobs_succeeded, "
+        "total_lock_contentions, last_tick_at from worker_health_summary order by 1"
+    )
     assert sql(query)[0] == ("a", 2, 2000, 30, 4, 2, clock.now)
     assert [row[0] for row in sql(query)] == ["a", "old"]
     clock.advance(10)
@@ -87,8 +107,12 @@ def test_the_worst_of_each_figure_counts(sql: Sql) -> None:
     assert set(levels(sql).values()) == {None}
     record(sql, "a", seconds=31, claimed=60)
     record(sql, "b", seconds=1, claimed=5, contention=6)
-    assert levels(sql) == {"tick_duration": "warning", "lock_contentions": "warning", "jobs_per_tick": "warning",
-                           "queue_depth": "good"}  # fmt: skip
+    assert levels(sql) == {
+        "tick_duration": "warning",
+        "lock_contentions": "warning",
+        "jobs_per_tick": "warning",
+        "queue_depth": "good",
+    }
     fields = "tick_duration_level, lock_contentions_level, jobs_per_tick_level"
     assert sql(f"select {fields} from worker_health_summary order by worker_id") == [
         ("warning", "good", "warning"),
@@ -132,8 +156,7 @@ def test_operators_set_thresholds_of_their_own(sql: Sql) -> None:
         record(sql)
         assert levels(sql)["queue_depth"] == "warning"
     finally:
-        sql("update settings set value = %s::jsonb where name = 'thresholds'",
-            [json.dumps(before[0])])  # fmt: skip
+        sql("update settings set value = %s::jsonb where name = 'thresholds'", [json.dumps(before[0])])
 
 
 def test_a_depth_above_ten_thousand_is_about_right_and_cheap(sql: Sql) -> None:

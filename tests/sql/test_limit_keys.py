@@ -186,14 +186,16 @@ def test_every_way_to_enqueue_from_python_carries_the_limits(each_hf: Holdfast, 
         using.enqueue_many([nasty, "b"])
     without, both = of(None, f"d:{nasty}"), of("acme", f"d:{nasty}", "m:acme")
     rows = each_sql(f"select count(*), place, keys, lane from ({WHERE}) j group by place, keys, lane")
-    assert sorted(rows) == sorted([
-        (2, "live", *without),
-        (1, "live", *of(None, "d:b")),
-        (4, "live", *both),
-        (1, "live", *of("acme", "d:b", "m:acme")),
-        (2, "later", *both),
-        (1, "later", *of("acme", "d:b", "m:acme")),
-    ])  # fmt: skip
+    assert sorted(rows) == sorted(
+        [
+            (2, "live", *without),
+            (1, "live", *of(None, "d:b")),
+            (4, "live", *both),
+            (1, "live", *of("acme", "d:b", "m:acme")),
+            (2, "later", *both),
+            (1, "later", *of("acme", "d:b", "m:acme")),
+        ]
+    )
 
 
 async def test_every_async_way_to_enqueue_carries_the_limits(hf: Holdfast, sql: Sql) -> None:
@@ -373,12 +375,16 @@ def test_a_changed_rule_acts_on_the_keys_there_are(each_sql: Sql) -> None:
     flow.meet(each_sql, "d:a", "d:b", "other")
     each_sql("update limits set running = 2, failure_streak = 3 where key = 'd:a'")
     assert in_force(each_sql) == {
-        "d:a": ("d:{domain}", 2, None), "d:b": ("d:{domain}", 2, None), "other": (None, None, None),
-    }  # fmt: skip
+        "d:a": ("d:{domain}", 2, None),
+        "d:b": ("d:{domain}", 2, None),
+        "other": (None, None, None),
+    }
     register(each_sql, Limit("d:{domain}", rate=9), Limit("other", concurrency=7))
     assert in_force(each_sql) == {
-        "d:a": ("d:{domain}", None, 9), "d:b": ("d:{domain}", None, 9), "other": ("other", 7, None),
-    }  # fmt: skip
+        "d:a": ("d:{domain}", None, 9),
+        "d:b": ("d:{domain}", None, 9),
+        "other": ("other", 7, None),
+    }
     assert each_sql("select running, failure_streak from limits where key = 'd:a'") == [(2, 3)]
 
 

@@ -44,9 +44,7 @@ def test_unnamed_values_stay_and_null_goes_back_to_the_code(sql: Sql) -> None:
     flow.rule(sql, "domain:{domain}", concurrency=2)
     flow.change(sql, "domain:a", concurrency=4, breaker_after=3, breaker_pause=10, breaker_cap=20)
     flow.change(sql, "domain:a", breaker_after=5)
-    assert in_force(sql, "domain:a") == {
-        "concurrency": 4, "breaker_after": 5, "breaker_pause": 10, "breaker_cap": 20,
-    }  # fmt: skip
+    assert in_force(sql, "domain:a") == {"concurrency": 4, "breaker_after": 5, "breaker_pause": 10, "breaker_cap": 20}
     flow.change(sql, "domain:a", concurrency=None)
     assert in_force(sql, "domain:a")["concurrency"] == 2
     assert "concurrency" not in flow.use(sql, "domain:a")["override"]
@@ -299,10 +297,23 @@ def test_limit_use_returns_how_much_of_a_limit_is_in_use(sql: Sql, clock: Clock)
     sql("insert into throttled values ('domain:a', 'x', 3, clock()), ('domain:a', '', 4, clock())")
     found = flow.use(sql, "domain:a")
     expected = {
-        "kind": "key", "template": "domain:{domain}", "concurrency": 2, "running": 1, "rate": 30, "per": 60, "burst": 5,
-        "tokens": 0.5, "next_token": 1, "paused": False, "breaker": "closed", "failure_streak": 0, "throttled": 7,
-        "weight": None, "override": {}, "changed_by": None,
-    }  # fmt: skip
+        "kind": "key",
+        "template": "domain:{domain}",
+        "concurrency": 2,
+        "running": 1,
+        "rate": 30,
+        "per": 60,
+        "burst": 5,
+        "tokens": 0.5,
+        "next_token": 1,
+        "paused": False,
+        "breaker": "closed",
+        "failure_streak": 0,
+        "throttled": 7,
+        "weight": None,
+        "override": {},
+        "changed_by": None,
+    }
     assert {name: found[name] for name in expected} == expected
     clock.advance(5)
     assert (flow.use(sql, "domain:a")["tokens"], flow.use(sql, "domain:a")["next_token"]) == (3, 0)

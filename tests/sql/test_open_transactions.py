@@ -144,7 +144,7 @@ CASES: dict[str, str] = {
     "look_at": "select look_at(array[%(running)s]::uuid[], array[true], array[null]::text[], array[true])",
     "page_floor": "select page_floor(null, 10)",
     "job_marks": "select job_marks(array[%(running)s, %(history)s]::uuid[])",
-}  # fmt: skip
+}
 # What roles may do without a function.
 BY_HAND: dict[str, str] = {
     "insert into live": "insert into live (id, task) values (gen_random_uuid(), 't')",
@@ -159,15 +159,30 @@ ENDED = (*RING, "upkeep", "prune")
 GROUPS: dict[str, tuple[str, ...]] = {
     "all ways to enqueue": tuple(CASES)[: tuple(CASES).index("close_batch")],
     "calls of a worker that change no job": (
-        "sleep", "held_jobs", "wanted_cancels", "keep_result", "record_tick", "count_waiting", "count_jobs",
-        "read_body", "next_schedules", "read_endpoint", "webhooks_wanted", "unregister_worker",
+        "sleep",
+        "held_jobs",
+        "wanted_cancels",
+        "keep_result",
+        "record_tick",
+        "count_waiting",
+        "count_jobs",
+        "read_body",
+        "next_schedules",
+        "read_endpoint",
+        "webhooks_wanted",
+        "unregister_worker",
     ),
     "endpoints and tokens": (
-        "add_endpoint", "change_endpoint", "test_endpoint", "create_token", "use_token",
-        "begin_response", "store_response",
+        "add_endpoint",
+        "change_endpoint",
+        "test_endpoint",
+        "create_token",
+        "use_token",
+        "begin_response",
+        "store_response",
     ),
     "all looks, and what roles may do by hand": (*tuple(CASES)[tuple(CASES).index("clock") :], *BY_HAND),
-}  # fmt: skip
+}
 
 
 @dataclass
@@ -214,13 +229,24 @@ class Scene:
         due = sql(FIRE, [["mine"]])[0][0]
         changed = [{"name": name, **MINUTELY, "cron": "* * * * *"} for name in ("mine", "new")]
         self.names = {
-            "running": first, "token": self.together[0].token, "alone": alone, "alone_token": lonely.token,
-            "expired": expired[0], "waiting": waiting, "later": later, "dead": made["dead"], "history": made["history"],
-            "open_batch": OPEN_BATCH, "endpoint": ENDPOINT, "api_token": TOKEN, "fire": json.dumps(due),
+            "running": first,
+            "token": self.together[0].token,
+            "alone": alone,
+            "alone_token": lonely.token,
+            "expired": expired[0],
+            "waiting": waiting,
+            "later": later,
+            "dead": made["dead"],
+            "history": made["history"],
+            "open_batch": OPEN_BATCH,
+            "endpoint": ENDPOINT,
+            "api_token": TOKEN,
+            "fire": json.dumps(due),
             "new_rule": json.dumps([{**RULE, "template": "k:{a}", "pattern": "k:%"}]),
             "changed_task": json.dumps([{**TASK, "max_attempts": 7}, {**TASK, "name": "new"}]),
-            "changed_schedules": json.dumps(changed), "beside": expired[1],
-        }  # fmt: skip
+            "changed_schedules": json.dumps(changed),
+            "beside": expired[1],
+        }
 
 
 @contextmanager
@@ -277,13 +303,14 @@ def _work(sql: Sql, case: str) -> None:
 def _end(sql: Sql, scene: Scene) -> None:
     """End its other jobs in one call to finish(), as succeeded or failed, though it holds the operation's job too."""
     mine, well, badly, both, _ = scene.together
-    results = [{"id": str(job.id), "token": job.token, "outcome": how} for job, how in
-            ((badly, "error"), (both, "succeeded"), (mine, "error"))]  # fmt: skip
+    results = [
+        {"id": str(job.id), "token": job.token, "outcome": how}
+        for job, how in ((badly, "error"), (both, "succeeded"), (mine, "error"))
+    ]
     reports = [{"id": str(job.id), "token": job.token, "done": 1} for job in (mine, well)]
     sql("select report_progress(%s::jsonb)", [json.dumps(reports)])
     sql("select finish('{}', '{}', %s::jsonb, '{}', 'skip')", [json.dumps(results)])
-    sql("select finish(%s::uuid[], %s::bigint[], null, '{}', 'skip')",
-        [[mine.id, well.id], [mine.token, well.token]])  # fmt: skip
+    sql("select finish(%s::uuid[], %s::bigint[], null, '{}', 'skip')", [[mine.id, well.id], [mine.token, well.token]])
     ended = {str(id_): status for id_, status in sql("select id, status::text from jobs where queue = 'together'")}
     assert [ended[str(job.id)] for job in (well, badly, both)] == ["succeeded", "retrying", "succeeded"]
 
@@ -362,10 +389,14 @@ def test_an_operation_left_open_holds_up_no_other_job(dsn: str, kept: Sql, case:
     check(dsn, kept, case)
 
 
-@pytest.mark.xfail(strict=True, raises=psycopg.errors.LockNotAvailable, reason=(
-    "KNOWN EXCEPTION: a worker whose code has a new or changed limit waits for an open set_limit() or clear_limit() of "
-    "a rule, because its jobs must not start without their limit; rules are redesigned in the next issue"
-))  # fmt: skip
+@pytest.mark.xfail(
+    strict=True,
+    raises=psycopg.errors.LockNotAvailable,
+    reason=(
+        "KNOWN EXCEPTION: a worker whose code has a new or changed limit waits for an open set_limit() or "
+        "clear_limit() of a rule, because its jobs must not start without their limit"
+    ),
+)
 def test_a_worker_with_a_new_limit_starts_beside_an_open_change_of_another_rule(dsn: str, kept: Sql) -> None:
     kept("select register_limits(%s)", [json.dumps([RULE])])
     with left_open(dsn, "holdfast", "set_limit, of a rule", {}):
@@ -388,8 +419,10 @@ def test_a_claim_that_came_in_one_message_with_its_begin_is_ended_too(dsn: str, 
 
 def test_a_leader_row_left_locked_keeps_no_leader_from_noting_its_place(dsn: str, kept: Sql) -> None:
     """With many batches a round ends in the middle of them, and upkeep() notes where."""
-    kept("insert into batches (id, name, open, created_at) select gen_random_uuid(), 'b', true, clock() "
-         "from generate_series(1, 20000)")  # fmt: skip
+    kept(
+        "insert into batches (id, name, open, created_at) select gen_random_uuid(), 'b', true, clock() "
+        "from generate_series(1, 20000)"
+    )
     kept("select take_lead('upkeep', 'leads', '1 second')")
     kept("update leader set expires_at = clock() - interval '1 minute'")
     with left_open(dsn, "holdfast", "take_lead", {}):
@@ -430,8 +463,10 @@ MUTANTS: dict[str, tuple[dict[str, list[tuple[str, str]]], str]] = {
     "finish": ({"finish": [("for update skip locked) l);", "for update) l);")]}, "cancel, of a running job"),
     "settle": ({"settle": [("for update skip locked)", "for update)")]}, "cancel, of a running job"),
     "reclaim": ({"settle": [("for update skip locked)", "for update)")]}, "cancel, of a job whose worker is gone"),
-    "a start": ({"register_schedules": [("order by l.name for update skip locked", "order by l.name"), HANDLED]},
-                "pause_schedule"),
+    "a start": (
+        {"register_schedules": [("order by l.name for update skip locked", "order by l.name"), HANDLED]},
+        "pause_schedule",
+    ),
     "the lead": ({"take_lead": [HANDLED]}, "take_lead"),
     "a claim": ({"pause": [(NEW_KEY, IN_LIMITS + NEW_KEY)]}, "pause, of a new key"),
     "the ring": ({"lock_ring": [("'1s'", "'0'")]}, "claim, from the ring"),
@@ -439,7 +474,7 @@ MUTANTS: dict[str, tuple[dict[str, list[tuple[str, str]]], str]] = {
     "prune": ({"prune_limits": [("'10ms'", "'1s'")]}, "prune"),
     "a repair": ({"reconcile_limits": [(TRY, AFTER_THE_RING)]}, "reconcile_limits"),
     "progress": ({"report_progress": [HANDLED]}, "report_progress"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", MUTANTS)

@@ -56,8 +56,10 @@ def test_jobs_of_one_transaction_run_as_they_were_enqueued(dsn: str, each_sql: S
     for n in range(20):
         core.put(each_sql, keys=["order:a"], payload={"n": n})
     each_sql("commit")
-    each_sql("do $$ begin for n in 20..39 loop "
-             "perform enqueue('t', jsonb_build_object('n', n), p_keys => '{order:a}'); end loop; end $$")  # fmt: skip
+    each_sql(
+        "do $$ begin for n in 20..39 loop "
+        "perform enqueue('t', jsonb_build_object('n', n), p_keys => '{order:a}'); end loop; end $$"
+    )
     assert run_all(each_sql) == list(range(40))
 
 
@@ -89,8 +91,11 @@ def test_a_row_lock_before_the_enqueue_defines_the_order(dsn: str, sql: Sql, how
             two.execute("select * from account for update")
             late = threading.Thread(target=_enqueue_under_lock, args=[one, how, ways[how] % 2])
             late.start()
-            wait_until(lambda: sql("select 1 from pg_stat_activity where pid = %s and wait_event_type = 'Lock'",
-                                   [one.info.backend_pid]))  # fmt: skip
+            wait_until(
+                lambda: sql(
+                    "select 1 from pg_stat_activity where pid = %s and wait_event_type = 'Lock'", [one.info.backend_pid]
+                )
+            )
             two.execute(ways[how] % 1)
             two.commit()
             late.join()

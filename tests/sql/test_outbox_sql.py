@@ -59,8 +59,13 @@ def test_a_message_is_a_job_of_its_channel(each_sql: Sql) -> None:
     assert outcome == "created"
     job = claim(each_sql)
     assert (job.id, job.task, job.tenant, job.queue, job.max_attempts, job.dedupe_key) == (
-        id_, "channel:email", "acme", "outbox", 10, None,
-    )  # fmt: skip
+        id_,
+        "channel:email",
+        "acme",
+        "outbox",
+        10,
+        None,
+    )
     assert job.payload == {"key": "invoice-42", "body": {"to": "a@b.c", "n": [1, 2.5, None]}}
 
 
@@ -359,8 +364,12 @@ def test_the_view_shows_where_a_message_stands(each_sql: Sql) -> None:
     id_, _ = emit(sql, "k", tenant="acme", order="o", max_attempts=2)
     row = message(sql, id_)
     assert (row["tenant"], row["channel"], row["key"], row["order"], row["idempotency_key"]) == (
-        "acme", "email", "k", "o", "email/acme/k",
-    )  # fmt: skip
+        "acme",
+        "email",
+        "k",
+        "o",
+        "email/acme/k",
+    )
     assert (row["status"], row["attempts"], row["error"], row["delivered_at"]) == ("pending", 0, None, None)
     job = claim(sql)
     assert (message(sql, id_)["status"], message(sql, id_)["attempts"]) == ("delivering", 1)

@@ -21,17 +21,28 @@ CURSOR = ("2026-01-01 00:00:00+00", "00000000-0000-7000-8000-000000000000")
 # How a claim finds jobs: the function, its variables by name and type, and their values here.
 FETCHES: dict[str, dict[str, tuple[str, Any]]] = {
     "claim_plain": {
-        "p_queue": ("text", "default"), "p_priority": ("integer", 2), "v_at": ("timestamptz", CURSOR[0]),
-        "v_id": ("uuid", CURSOR[1]), "p_claim.most": ("integer", 500), "p_claim.ids": ("uuid[]", []),
+        "p_queue": ("text", "default"),
+        "p_priority": ("integer", 2),
+        "v_at": ("timestamptz", CURSOR[0]),
+        "v_id": ("uuid", CURSOR[1]),
+        "p_claim.most": ("integer", 500),
+        "p_claim.ids": ("uuid[]", []),
         "p_claim.tasks": ("text[]", None),
     },
     "claim_round": {
-        "p_queue": ("text", "default"), "p_priority": ("integer", 2), "g.lane": ("bigint", 7),
-        "g.tenant": ("text", "acme"), "g.ordered": ("boolean", False), "g.own": ("text[]", None),
-        "g.mark_at": ("timestamptz", CURSOR[0]), "g.mark_id": ("uuid", CURSOR[1]), "g.take": ("integer", 8),
-        "p_claim.ids": ("uuid[]", []), "p_claim.tasks": ("text[]", None),
+        "p_queue": ("text", "default"),
+        "p_priority": ("integer", 2),
+        "g.lane": ("bigint", 7),
+        "g.tenant": ("text", "acme"),
+        "g.ordered": ("boolean", False),
+        "g.own": ("text[]", None),
+        "g.mark_at": ("timestamptz", CURSOR[0]),
+        "g.mark_id": ("uuid", CURSOR[1]),
+        "g.take": ("integer", 8),
+        "p_claim.ids": ("uuid[]", []),
+        "p_claim.tasks": ("text[]", None),
     },
-}  # fmt: skip
+}
 
 
 # -- the plan
@@ -169,11 +180,15 @@ TO_CLAIMED: dict[str, Callable[[Sql, list[Claimed]], Any]] = {
     "reclaim": let_lease_lapse,
     "cancel running": lambda sql, jobs: core.cancel(sql, *(j.id for j in jobs)),
     "error of a job to be canceled": lambda sql, jobs: (
-        core.cancel(sql, *(j.id for j in jobs)), end_with(sql, jobs, "error")),
-    "report progress": lambda sql, jobs: sql("select report_progress(%s::jsonb)", [psycopg.types.json.Jsonb(
-        [{"id": str(j.id), "token": j.token, "done": 1} for j in jobs])]),
+        core.cancel(sql, *(j.id for j in jobs)),
+        end_with(sql, jobs, "error"),
+    ),
+    "report progress": lambda sql, jobs: sql(
+        "select report_progress(%s::jsonb)",
+        [psycopg.types.json.Jsonb([{"id": str(j.id), "token": j.token, "done": 1} for j in jobs])],
+    ),
     "wanted_cancels": lambda sql, jobs: sql("select wanted_cancels(%s)", [[jobs[0].token]]),
-}  # fmt: skip
+}
 NOTIFICATIONS: dict[str, tuple[str, Callable[[Sql, list[uuid.UUID]], Any]]] = {
     "claim": ("live", lambda sql, ids: core.claim(sql, limit=len(ids))),
     "promote": ("later", lambda sql, ids: core.promote(sql, len(ids))),
@@ -265,8 +280,14 @@ def test_a_large_backlog_without_batch_or_deadline_costs_their_upkeep_nothing(sq
     sql("select open_batch(%s, 'b')", [batch])
     for _ in range(5):
         core.put(sql, batch=batch)
-    for statement in ("select expire()", "select complete_batches()", "select prune()", "select upkeep('w', '9 s')",
-                      f"select cancel_batch('{batch}')", f"select cancel_batch('{batch}')"):  # fmt: skip
+    for statement in (
+        "select expire()",
+        "select complete_batches()",
+        "select prune()",
+        "select upkeep('w', '9 s')",
+        f"select cancel_batch('{batch}')",
+        f"select cancel_batch('{batch}')",
+    ):
         before = rows_read(sql)
         sql(statement)
         read = rows_read(sql) - before

@@ -95,12 +95,16 @@ def test_plain_jobs_take_their_turn_with_tenants(sql: Sql) -> None:
 def test_a_new_tenant_is_served_by_the_next_claim_whatever_else_waits(sql: Sql) -> None:
     """Behind 20,000 keys without room, 2,000 paused tenants and a tenant of 5,000 lanes."""
     sql_flow.rule(sql, "k:{n}", concurrency=0)
-    sql("insert into live (id, task, lane, keys) select gen_random_uuid(), 't', lane_of(null, array['k:' || n]), "
-        "array['k:' || n] from generate_series(1, 20000) n")  # fmt: skip
+    sql(
+        "insert into live (id, task, lane, keys) select gen_random_uuid(), 't', lane_of(null, array['k:' || n]), "
+        "array['k:' || n] from generate_series(1, 20000) n"
+    )
     sql("select pause('tenant:p' || n) from generate_series(1, 2000) n")
     put_for_tenants(sql, 2000, 1, name="p")
-    sql("insert into live (id, task, tenant, lane, keys) select gen_random_uuid(), 't', 'wide', "
-        "lane_of('wide', array['w:' || n]), array['w:' || n] from generate_series(1, 5000) n")  # fmt: skip
+    sql(
+        "insert into live (id, task, tenant, lane, keys) select gen_random_uuid(), 't', 'wide', "
+        "lane_of('wide', array['w:' || n]), array['w:' || n] from generate_series(1, 5000) n"
+    )
     settle(sql)
     assert sql("select count(*) from lanes where closed_by is not null") == [(22_000,)]
     assert sql("select count(*) > 4500 from lanes where open") == [(True,)]
@@ -129,8 +133,10 @@ def test_a_new_tenant_waits_for_few_claims_behind_what_is_not_in_the_ring_yet(sq
 
 def test_a_rule_changed_over_fifty_thousand_keys_is_exact_for_the_next_claim(sql: Sql) -> None:
     sql_flow.rule(sql, "k:{n}", concurrency=1)
-    sql("insert into limits (key, template, version) select 'k:' || n, 'k:{n}', (select max(version) from limit_rules) "
-        "from generate_series(1, 50000) n")  # fmt: skip
+    sql(
+        "insert into limits (key, template, version) select 'k:' || n, 'k:{n}', (select max(version) from limit_rules) "
+        "from generate_series(1, 50000) n"
+    )
     sql("analyze limits")
     for n in range(1, 21):
         flow.put(sql, keys=[f"k:{n}"], number=6)
@@ -252,19 +258,33 @@ EMPTY = "limit 1) is null as empties"
 FUTURE = (" and f.from_xid <= v_from", "")
 MUTANTS: dict[str, tuple[str, dict[str, list[tuple[str, str]]]]] = {
     "open transactions are forgotten": (
-        "a late commit", {"fold_arrivals": [("a.xid = any (v_fold.open_xids)", "false")]}),
+        "a late commit",
+        {"fold_arrivals": [("a.xid = any (v_fold.open_xids)", "false")]},
+    ),
     "marks never go back": (
-        "a late commit", {"fold_arrivals": [("mark_at = least(l.mark_at, n.run_at)", "mark_at = l.mark_at"),
-                                            ("(not n.waits or n.run_at <= n.mark_at)", "not n.waits")]}),
+        "a late commit",
+        {
+            "fold_arrivals": [
+                ("mark_at = least(l.mark_at, n.run_at)", "mark_at = l.mark_at"),
+                ("(not n.waits or n.run_at <= n.mark_at)", "not n.waits"),
+            ]
+        },
+    ),
     "what is locked is not there": (
-        "a job that another transaction holds", {"claim_round": [(EMPTY, EMPTY.replace("is null", "is not false"))]}),
+        "a job that another transaction holds",
+        {"claim_round": [(EMPTY, EMPTY.replace("is null", "is not false"))]},
+    ),
     "tenants get more than their cap": (
-        "a cap", {"claim_round": [("case when s.tenant is not null then p_claim", "case when false then p_claim")]}),
+        "a cap",
+        {"claim_round": [("case when s.tenant is not null then p_claim", "case when false then p_claim")]},
+    ),
     "folds are always right": ("a restore", {"fold_arrivals": [FUTURE]}),
     "folds of ends are always right": ("a restore", {"fold_releases": [FUTURE]}),
     "tags follow the clock": (
-        "a clock that goes back", {"claim_ring": [("greatest(p_claim.token, v_front)", "p_claim.token")]}),
-}  # fmt: skip
+        "a clock that goes back",
+        {"claim_ring": [("greatest(p_claim.token, v_front)", "p_claim.token")]},
+    ),
+}
 
 
 @pytest.mark.parametrize("name", CHECKS)

@@ -15,13 +15,51 @@ from tests.support import sql_core as core
 from tests.support.sql_core import Sql
 
 Become = Callable[[str], Sql]
-TABLES = ("live", "later", "dead", "history", "claims", "workers", "dedupe", "tasks", "leader", "settings", "schedules",
-          "cancels", "progress", "batches", "batch_counts", "blocks", "limits", "limit_rules", "limit_settings",
-          "lanes", "flows", "rings", "arrivals", "releases", "folds", "reopenings", "throttled", "ticks",
-          "usage_counts")  # fmt: skip
-VIEWS = ("jobs", "queue_depth", "stuck_jobs", "batch_progress", "limit_state", "limit_use", "tenant_shares",
-         "outbox", "worker_tick_metrics", "worker_health_summary", "health_levels",
-         "usage")  # fmt: skip
+TABLES = (
+    "live",
+    "later",
+    "dead",
+    "history",
+    "claims",
+    "workers",
+    "dedupe",
+    "tasks",
+    "leader",
+    "settings",
+    "schedules",
+    "cancels",
+    "progress",
+    "batches",
+    "batch_counts",
+    "blocks",
+    "limits",
+    "limit_rules",
+    "limit_settings",
+    "lanes",
+    "flows",
+    "rings",
+    "arrivals",
+    "releases",
+    "folds",
+    "reopenings",
+    "throttled",
+    "ticks",
+    "usage_counts",
+)
+VIEWS = (
+    "jobs",
+    "queue_depth",
+    "stuck_jobs",
+    "batch_progress",
+    "limit_state",
+    "limit_use",
+    "tenant_shares",
+    "outbox",
+    "worker_tick_metrics",
+    "worker_health_summary",
+    "health_levels",
+    "usage",
+)
 WRITES = [
     "update live set priority = 0",
     "update live set token = null, claimed_at = null",
@@ -261,12 +299,14 @@ WRITES += [
     "delete from webhook_bodies",
 ]
 # The service
-READ += [
-    "select id, name, tenant, scopes, last_used_at from api_tokens",
+READ += ["select id, name, tenant, scopes, last_used_at from api_tokens"]
+SEE = [
+    "select may_see(true, null, 'a')",
+    "select seen_jobs(false, 'a', true, '{}')",
+    "select look_at('{}', '{}', '{}', '{}')",
+    "select page_floor(null, 1)",
+    "select job_marks('{}')",
 ]
-SEE = ["select may_see(true, null, 'a')", "select seen_jobs(false, 'a', true, '{}')",
-       "select look_at('{}', '{}', '{}', '{}')",
-       "select page_floor(null, 1)", "select job_marks('{}')"]  # fmt: skip
 LOOK += SEE
 READ += SEE
 SERVE = [
@@ -437,9 +477,10 @@ def test_the_admin_role_retries_discards_and_cancels(become: Become) -> None:
 def test_every_function_is_either_granted_or_internal_and_tried_above(each_sql: Sql) -> None:
     """A new function must be listed here, or it could be granted to the wrong role unnoticed."""
     tried = {
-        match for text in (*ENQUEUE, *WORK, *OPERATE, *INTERNAL, *LOOK)
+        match
+        for text in (*ENQUEUE, *WORK, *OPERATE, *INTERNAL, *LOOK)
         for match in re.findall(r"^select (\w+)\(", text)
-    }  # fmt: skip
+    }
     functions = each_sql("select proname from pg_proc where pronamespace = 'holdfast'::regnamespace")
     assert {name for (name,) in functions} == tried
 

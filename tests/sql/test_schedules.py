@@ -133,10 +133,24 @@ def test_other_applications_schedules_are_left_alone(sql: Sql) -> None:
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"name": ""}, {"name": None}, {"name": "x" * 201}, {"task": ""}, {"task": None}, {"cron": ""}, {"cron": "x" * 201},
-     {"missed": "never"}, {"payload": [1]}, {"payload": None}, {"options": {"queue": "a/b"}}, {"zone": ""},
-     {"options": {"priority": 9}}, {"options": {"max_attempts": 0}}, {"options": {"tenant": ""}}],
-)  # fmt: skip
+    [
+        {"name": ""},
+        {"name": None},
+        {"name": "x" * 201},
+        {"task": ""},
+        {"task": None},
+        {"cron": ""},
+        {"cron": "x" * 201},
+        {"missed": "never"},
+        {"payload": [1]},
+        {"payload": None},
+        {"options": {"queue": "a/b"}},
+        {"zone": ""},
+        {"options": {"priority": 9}},
+        {"options": {"max_attempts": 0}},
+        {"options": {"tenant": ""}},
+    ],
+)
 def test_a_schedule_that_could_never_fire_is_refused(sql: Sql, wrong: dict[str, Any]) -> None:
     with pytest.raises(psycopg.Error) as exc_info:
         register(sql, **wrong)
@@ -196,8 +210,13 @@ def test_a_slot_becomes_a_job_with_the_schedules_options(each_sql: Sql, each_clo
     (id_,) = fire_next(each_sql) or []
     job = core.look(each_sql, id_)
     assert (job.task, job.payload, job.queue, job.tenant, job.priority, job.max_attempts) == (
-        "t", {"n": 1}, "q", "acme", 1, 3,
-    )  # fmt: skip
+        "t",
+        {"n": 1},
+        "q",
+        "acme",
+        1,
+        3,
+    )
     assert (job.status, job.run_at, job.created_at) == ("queued", at, each_clock.now)
     assert each_sql("select retry from live") == [(retry,)]
     assert each_sql("select next_at, last_at, last_job from schedules") == [(at + MINUTE, at, id_)]

@@ -100,8 +100,9 @@ class Traffic:
             self.sql("select begin_response('o', %s, 'f')", [name])
             self.sql("select store_response('o', %s, 200::smallint, 'body')", [name])
             digest = uuid.uuid5(uuid.NAMESPACE_URL, name).bytes * 2
-            self.sql("select create_token(%s, %s, %s, 'hf', null, '{jobs:read}', '1 day')",
-                     [uuid.uuid4(), name, digest])  # fmt: skip
+            self.sql(
+                "select create_token(%s, %s, %s, 'hf', null, '{jobs:read}', '1 day')", [uuid.uuid4(), name, digest]
+            )
 
     def work(self, worker: str) -> None:
         """End jobs in every way in turn. Of two jobs to be canceled one succeeds, one is lost with its worker."""
@@ -109,10 +110,15 @@ class Traffic:
         queues = [row[0] for row in self.sql("select distinct queue from live")]
         for _ in range(3):
             jobs = flow.claim(self.sql, worker, 500, queues=queues)
-            results = [{"id": str(job.id), "token": job.token, "done": 1, "error": {"block": str(job.id)}}
-                    | ({"outcome": "error", "delay": 3600} if "order:" in str(job.keys) and job.attempt == 1
-                       else {"outcome": end})  # a job that waits keeps its order
-                    for job, end in zip(jobs, ends, strict=False)]  # fmt: skip
+            results = [
+                {"id": str(job.id), "token": job.token, "done": 1, "error": {"block": str(job.id)}}
+                | (
+                    {"outcome": "error", "delay": 3600}
+                    if "order:" in str(job.keys) and job.attempt == 1
+                    else {"outcome": end}
+                )  # a job that waits keeps its order
+                for job, end in zip(jobs, ends, strict=False)
+            ]
             self.sql("select report_progress(%s::jsonb)", [json.dumps(results)])
             assert self.sql("select finish('{}', '{}', %s::jsonb)", [json.dumps(results)]) == []
         for _ in range(3):

@@ -77,8 +77,15 @@ def test_a_repeat_that_meets_the_end_of_the_first_is_not_counted(dsn: str, sql: 
         core.finish(core.runner(worker), job)
         again = threading.Thread(target=lambda: results.append(core.enqueue(core.runner(client), id=id_, batch=batch)))
         again.start()
-        wait_until(lambda: sql("select 1 from pg_stat_activity where pid = %s and wait_event_type = 'Lock'",
-                               [client.info.backend_pid]) or results)  # fmt: skip
+        wait_until(
+            lambda: (
+                sql(
+                    "select 1 from pg_stat_activity where pid = %s and wait_event_type = 'Lock'",
+                    [client.info.backend_pid],
+                )
+                or results
+            )
+        )
         worker.commit()
         again.join(10)
     assert results == [(id_, "existing")]
@@ -359,8 +366,12 @@ def test_a_cancel_waits_for_an_adder_and_cancels_what_it_added(dsn: str, sql: Sq
     with core.session(dsn, autocommit=False) as adder, core.session(dsn) as operator, ThreadPoolExecutor(1) as threads:
         id_ = core.put(core.runner(adder), batch=batch)
         going = threads.submit(core.runner(operator), "select cancel_batch(%s)", [batch])
-        wait_until(lambda: sql("select 1 from pg_stat_activity where pid = %s and wait_event_type = 'Lock'",
-                               [operator.info.backend_pid]))  # fmt: skip
+        wait_until(
+            lambda: sql(
+                "select 1 from pg_stat_activity where pid = %s and wait_event_type = 'Lock'",
+                [operator.info.backend_pid],
+            )
+        )
         adder.commit()
         assert going.result(40) == [(1,)]
     assert core.status(sql, id_) == "canceled"
@@ -402,17 +413,28 @@ class Race:
         sql("begin")
         sql("select add_to_batch(%s, %s)", [batch, number])
         time.sleep(rng.random() * 0.004)
-        sql("insert into live (id, task, batch) select gen_random_uuid(), 't', %s from generate_series(1, %s)",
-            [batch, number])  # fmt: skip
+        sql(
+            "insert into live (id, task, batch) select gen_random_uuid(), 't', %s from generate_series(1, %s)",
+            [batch, number],
+        )
         sql("commit")
 
     def work(self, sql: Sql, rng: random.Random) -> None:
         jobs = core.claim(sql, limit=rng.randint(1, 40))
         plain, others = jobs[::2], jobs[1::2]
-        results = [{"id": str(j.id), "token": j.token, "delay": 0,
-                 "outcome": rng.choice(["error", "dead", "succeeded", "released"])} for j in others]  # fmt: skip
-        sql("select finish(%s::uuid[], %s::bigint[], %s::jsonb)",
-            [[j.id for j in plain], [j.token for j in plain], json.dumps(results)])  # fmt: skip
+        results = [
+            {
+                "id": str(j.id),
+                "token": j.token,
+                "delay": 0,
+                "outcome": rng.choice(["error", "dead", "succeeded", "released"]),
+            }
+            for j in others
+        ]
+        sql(
+            "select finish(%s::uuid[], %s::bigint[], %s::jsonb)",
+            [[j.id for j in plain], [j.token for j in plain], json.dumps(results)],
+        )
         sql("select complete_batches(%s::uuid[])", [list({j.batch for j in jobs})])
 
     def close(self, sql: Sql, rng: random.Random) -> None:
@@ -451,10 +473,7 @@ def test_no_batch_ends_while_a_committed_job_of_it_has_not(dsn: str, sql: Sql) -
     race.settle(sql)
 
 
-HASTY = {
-    "add_to_batch": [(" for key share", "")],
-    "complete_batches": [(" for update", "")],
-}
+HASTY = {"add_to_batch": [(" for key share", "")], "complete_batches": [(" for update", "")]}
 
 
 def test_the_race_goes_red_when_the_batch_is_not_locked(dsn: str) -> None:

@@ -37,8 +37,7 @@ def test_a_job_expires_at_its_deadline_and_not_before(each_sql: Sql, each_clock:
     assert expire(each_sql) == 2
     for id_ in (due, later):
         job = core.look(each_sql, id_)
-        assert (job.status, job.last_error["code"], job.finished_at) == (
-            "canceled", "DEADLINE_EXPIRED", each_clock.now)  # fmt: skip
+        assert (job.status, job.last_error["code"], job.finished_at) == ("canceled", "DEADLINE_EXPIRED", each_clock.now)
     assert expire(each_sql) == 0
 
 
@@ -263,8 +262,10 @@ def test_many_blocks_in_one_call_that_differ_only_far_behind_are_one(sql: Sql) -
     for _ in range(3):
         core.put(sql)
     jobs = core.claim(sql)
-    results = [{"id": str(j.id), "token": j.token, "outcome": "dead", "error": {"block": "k" * 500 + str(n)}}
-            for n, j in enumerate(jobs)]  # fmt: skip
+    results = [
+        {"id": str(j.id), "token": j.token, "outcome": "dead", "error": {"block": "k" * 500 + str(n)}}
+        for n, j in enumerate(jobs)
+    ]
     assert sql("select finish('{}', '{}', %s::jsonb)", [json.dumps(results)]) == []
     assert sql("select count from blocks") == [(3,)]
 
@@ -330,10 +331,13 @@ def test_progress_is_kept_as_long_as_history_whatever_the_age_of_its_job(each_sq
 
 def test_prune_says_when_there_is_more_of_anything_to_remove(each_sql: Sql, each_clock: Clock) -> None:
     """The leader prunes once a minute, and goes on at once while a step was full: or the tables would grow for ever."""
-    each_sql("insert into progress (id, done, updated_at) select gen_random_uuid(), 1, clock() "
-             "from generate_series(1, 25)")  # fmt: skip
-    each_sql("insert into batches (id, name, open, created_at, finished_at) "
-             "select gen_random_uuid(), 'b', false, clock(), clock() from generate_series(1, 25)")  # fmt: skip
+    each_sql(
+        "insert into progress (id, done, updated_at) select gen_random_uuid(), 1, clock() from generate_series(1, 25)"
+    )
+    each_sql(
+        "insert into batches (id, name, open, created_at, finished_at) "
+        "select gen_random_uuid(), 'b', false, clock(), clock() from generate_series(1, 25)"
+    )
     each_sql("insert into batch_counts (batch, backend) select id, n from batches, generate_series(1, 3) n")
     each_clock.advance(9 * DAY)
     rounds = 0

@@ -34,8 +34,21 @@ from tests.support import sql_core as core
 from tests.support.sql_clock import Clock, clock_fixture, each_clock_fixture  # noqa: F401 - fixtures
 from tests.support.sql_model import BATCH, JUST_NOW, KNOWN_TASK, Duplicate, Job, Model, Spec
 
-TABLES = ("live", "later", "dead", "history", "claims", "workers", "sleepers", "dedupe", "tasks", "leader",
-          "cancels", "batches", "batch_counts")  # fmt: skip
+TABLES = (
+    "live",
+    "later",
+    "dead",
+    "history",
+    "claims",
+    "workers",
+    "sleepers",
+    "dedupe",
+    "tasks",
+    "leader",
+    "cancels",
+    "batches",
+    "batch_counts",
+)
 WORKERS = ("ada", "bob", "eve")
 QUEUES = ("default", "mail")
 POLICIES = (
@@ -383,11 +396,23 @@ class Machine(RuleBasedStateMachine):
             assert job.attempts <= job.max_attempts
             lease = self.model.leases.get(job.token or 0)
             expected[id_] = (
-                job.place, job.status, job.attempts, job.max_attempts, job.token, job.run_at, job.spec.queue,
-                job.spec.priority, job.spec.task, job.payload, job.spec.key, job.created_at, job.finished_at,
+                job.place,
+                job.status,
+                job.attempts,
+                job.max_attempts,
+                job.token,
+                job.run_at,
+                job.spec.queue,
+                job.spec.priority,
+                job.spec.task,
+                job.payload,
+                job.spec.key,
+                job.created_at,
+                job.finished_at,
                 job.errors,
-                lease and lease.expires_at, lease and lease.worker,
-            )  # fmt: skip
+                lease and lease.expires_at,
+                lease and lease.worker,
+            )
         assert found == expected
 
     @invariant()

@@ -183,9 +183,17 @@ def test_promote_moves_due_jobs_earliest_first_in_batches(each_sql: Sql, each_cl
 
 def test_a_promoted_job_is_the_same_job(sql: Sql, clock: Clock) -> None:
     id_ = core.put(
-        sql, "app.mail", delay="5 seconds", queue="mail", tenant="acme", priority=1, payload={"a": [1, "ü"]},
-        max_attempts=4, dedupe_key="k", retry={"kind": "fixed", "delay": 3},
-    )  # fmt: skip
+        sql,
+        "app.mail",
+        delay="5 seconds",
+        queue="mail",
+        tenant="acme",
+        priority=1,
+        payload={"a": [1, "ü"]},
+        max_attempts=4,
+        dedupe_key="k",
+        retry={"kind": "fixed", "delay": 3},
+    )
     core.put(sql)
     before = core.look(sql, id_)
     clock.advance(5)

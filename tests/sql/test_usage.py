@@ -17,24 +17,36 @@ DAY = 86_400
 
 
 def used(sql: Sql) -> dict[tuple[str, str], tuple[int, int]]:
-    return {(tenant, task): (runs, failures) for tenant, task, runs, failures in sql(
-        "select tenant, task, sum(runs)::int, sum(failures)::int from usage group by 1, 2")}  # fmt: skip
+    return {
+        (tenant, task): (runs, failures)
+        for tenant, task, runs, failures in sql(
+            "select tenant, task, sum(runs)::int, sum(failures)::int from usage group by 1, 2"
+        )
+    }
 
 
 @pytest.mark.parametrize(
     ("outcome", "counted"),
     [
-        ("succeeded", (1, 0)), ("error", (1, 1)), ("failed", (1, 1)), ("dead", (1, 1)), ("canceled", (1, 0)),
-        ("misspelt", (1, 1)), ("snoozed", None), ("released", None),
+        ("succeeded", (1, 0)),
+        ("error", (1, 1)),
+        ("failed", (1, 1)),
+        ("dead", (1, 1)),
+        ("canceled", (1, 0)),
+        ("misspelt", (1, 1)),
+        ("snoozed", None),
+        ("released", None),
     ],
-)  # fmt: skip
+)
 def test_an_attempt_is_a_run_unless_it_is_given_back_or_put_off(
     sql: Sql, outcome: str, counted: tuple[int, int] | None
 ) -> None:
     core.put(sql, task="t", tenant="acme")
     (job,) = core.claim(sql)
-    sql("select finish('{}', '{}', %s::jsonb)",
-        [f'[{{"id": "{job.id}", "token": {job.token}, "outcome": "{outcome}"}}]'])  # fmt: skip
+    sql(
+        "select finish('{}', '{}', %s::jsonb)",
+        [f'[{{"id": "{job.id}", "token": {job.token}, "outcome": "{outcome}"}}]'],
+    )
     assert used(sql) == ({} if counted is None else {("acme", "t"): counted})
 
 
@@ -153,8 +165,10 @@ def test_rows_are_pruned_after_so_many_days(sql: Sql, clock: Clock) -> None:
 
 
 def test_pruning_says_when_there_is_more(sql: Sql) -> None:
-    sql("insert into usage_counts select now() - interval '60 days' - n * interval '1 minute', '', 't', 1, 1, 0, 0, 0 "
-        "from generate_series(1, 25) n")  # fmt: skip
+    sql(
+        "insert into usage_counts select now() - interval '60 days' - n * interval '1 minute', '', 't', 1, 1, 0, 0, 0 "
+        "from generate_series(1, 25) n"
+    )
     assert sql("select rows_removed from prune(10)") == [(10,)]
     assert sql("select rows_removed from prune(10)") == [(10,)]
     assert sql("select rows_removed from prune(10)") == [(5,)]

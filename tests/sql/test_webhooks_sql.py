@@ -216,8 +216,11 @@ def test_a_repeated_publish_waits_for_the_first_and_sees_what_ended_meanwhile(ds
         publish(core.runner(one), event=event)
         waiting = threading.Thread(target=lambda: again.append(publish(core.runner(two), event=event)))
         waiting.start()
-        wait_until(lambda: sql("select 1 from pg_stat_activity where wait_event_type = 'Lock' and pid = %s",
-                               [two.info.backend_pid]))  # fmt: skip
+        wait_until(
+            lambda: sql(
+                "select 1 from pg_stat_activity where wait_event_type = 'Lock' and pid = %s", [two.info.backend_pid]
+            )
+        )
         one.commit()
         waiting.join()
     assert again[0][2] == "existing"
@@ -279,8 +282,16 @@ def test_an_endpoint_is_changed_in_what_is_named(sql: Sql) -> None:
     assert found == [("acme", "https://example.org/hook", None, "BPC", 5, "d")]
 
 
-@pytest.mark.parametrize("call", ["change_endpoint(%s, '{}')", "enable_endpoint(%s)", "rotate_secret(%s, 'plain:x')",
-                                  "remove_endpoint(%s)", "disable_endpoint(%s)"])  # fmt: skip
+@pytest.mark.parametrize(
+    "call",
+    [
+        "change_endpoint(%s, '{}')",
+        "enable_endpoint(%s)",
+        "rotate_secret(%s, 'plain:x')",
+        "remove_endpoint(%s)",
+        "disable_endpoint(%s)",
+    ],
+)
 def test_an_endpoint_that_is_not_there_is_reported_as_such(sql: Sql, call: str) -> None:
     assert sql(f"select {call}", [uuid.uuid4()]) == [(False,)]
     assert sql("select test_endpoint(%s, '{}')", [uuid.uuid4()]) == [(None,)]
@@ -381,8 +392,10 @@ def test_a_job_made_by_hand_does_not_break_the_view(sql: Sql, payload: Any, resp
 @pytest.mark.parametrize("how", ["succeeded", "dead"])
 def test_whatever_is_in_a_payload_made_by_hand_its_job_can_end(sql: Sql, how: str) -> None:
     endpoint = random.Random(1).randbytes(9000).hex()
-    sql("insert into live (id, queue, task, payload) values (uuid7(), 'webhooks', 'holdfast.webhook', %s::json)",
-        [json.dumps({"endpoint": endpoint})])  # fmt: skip
+    sql(
+        "insert into live (id, queue, task, payload) values (uuid7(), 'webhooks', 'holdfast.webhook', %s::json)",
+        [json.dumps({"endpoint": endpoint})],
+    )
     job = claim(sql)
     assert core.finish(sql, job) == [] if how == "succeeded" else core.fail(sql, job, outcome=how)
 
@@ -431,9 +444,15 @@ def test_deliveries_go_again_wherever_they_are(each_sql: Sql) -> None:
     assert core.place(sql, other) == "later"
     old, new = shown(sql, ended), shown(sql, copy)
     assert {name for name in old if old[name] != new[name]} == {
-        "webhook_delivery_id", "status", "delivered_at", "created_at", "job_status", "attempts", "next_attempt_at",
+        "webhook_delivery_id",
+        "status",
+        "delivered_at",
+        "created_at",
+        "job_status",
+        "attempts",
+        "next_attempt_at",
         "finished_at",
-    }  # fmt: skip
+    }
     again = core.claim(sql, queues=["webhooks"])
     assert {job.id for job in again} == {dead, copy, later, due}
     assert len({(job.lane, tuple(job.keys)) for job in again}) == 1
@@ -570,11 +589,13 @@ def test_endpoints_made_at_once_do_not_exceed_the_cap(each_dsn: str, each_sql: S
 @pytest.mark.parametrize(
     ("url", "host"),
     [
-        ("https://Example.org/a", "example.org"), ("https://example.org", "example.org"),
-        ("https://example.org:8443/b?c", "example.org"), ("https://[2606:4700::1]:443/", "[2606:4700::1]"),
+        ("https://Example.org/a", "example.org"),
+        ("https://example.org", "example.org"),
+        ("https://example.org:8443/b?c", "example.org"),
+        ("https://[2606:4700::1]:443/", "[2606:4700::1]"),
         ("https://1.1.1.1/", "1.1.1.1"),
     ],
-)  # fmt: skip
+)
 def test_a_delivery_is_under_a_limit_of_its_tenant_and_host(sql: Sql, url: str, host: str) -> None:
     endpoint = add(sql, "acme", url=url)
     publish(sql, tenant="acme")

@@ -98,10 +98,7 @@ def test_a_job_that_runs(sql: Sql, clock: Clock) -> None:
     job = core.claim_one(sql, "w1", ttl=60)
     clock.advance(12.34)
     report = why(sql, job.id)
-    assert (report["status"], report["sentence"]) == (
-        "running",
-        "it has been running on w1 for 12 s, attempt 1 of 5",
-    )
+    assert (report["status"], report["sentence"]) == ("running", "it has been running on w1 for 12 s, attempt 1 of 5")
     assert only(report)["lease_until"] is not None
     core.cancel(sql, job.id)
     clock.advance(3)
@@ -164,7 +161,11 @@ def test_a_paused_key_of_any_kind(sql: Sql, clock: Clock, key: str) -> None:
     report = why(sql, id_)
     assert report["sentence"] == f"{key} was paused 12 min ago by ann (provider down), until it is resumed"
     assert {name: only(report)[name] for name in ("kind", "key", "by", "reason")} == {
-        "kind": "paused", "key": key, "by": "ann", "reason": "provider down"}  # fmt: skip
+        "kind": "paused",
+        "key": key,
+        "by": "ann",
+        "reason": "provider down",
+    }
     assert "paused" not in kinds(why(sql, other))
     sql("select pause(%s, 'ann', p_for => '5 minutes')", [key])
     assert why(sql, id_)["sentence"] == f"{key} was paused 0 ms ago by ann, for another 5 min"
@@ -183,7 +184,9 @@ def test_a_key_at_its_limit_names_the_jobs_that_hold_it(sql: Sql, clock: Clock) 
     report = why(sql, id_)
     assert report["sentence"] == (f"domain:a runs 2 of 2: job {first} on w1 for 12 s, job {second} on w2 for 3.0 s")
     assert [(h["id"], h["worker"], h["lost"]) for h in only(report)["holders"]] == [
-        (str(first), "w1", False), (str(second), "w2", False)]  # fmt: skip
+        (str(first), "w1", False),
+        (str(second), "w2", False),
+    ]
     flow.end(sql, first)
     assert kinds(why(sql, id_)) == ["soon"], "what a job has given back is room before a claim takes it up"
     for _ in range(9):
@@ -328,7 +331,9 @@ def test_lanes_that_take_turns_are_left_out_where_something_else_blocks(sql: Sql
     sql("select pause('tenant:acme', 'ann')")
     report = why(sql, id_)
     assert (kinds(report), report["sentence"]) == (
-        ["paused", "ring"], "tenant:acme was paused 0 ms ago by ann, until it is resumed")  # fmt: skip
+        ["paused", "ring"],
+        "tenant:acme was paused 0 ms ago by ann, until it is resumed",
+    )
 
 
 def test_a_job_behind_others(sql: Sql, clock: Clock) -> None:
@@ -346,10 +351,15 @@ def test_a_job_behind_others(sql: Sql, clock: Clock) -> None:
     flow.arrive(sql)
     report = why(sql, id_)
     assert [(r["kind"], r.get("jobs"), r.get("tenants")) for r in report["reasons"]] == [
-        ("priority", 1, None), ("behind", 2, None), ("ring", None, 3)]  # fmt: skip
+        ("priority", 1, None),
+        ("behind", 2, None),
+        ("ring", None, 3),
+    ]
     assert [r["text"] for r in report["reasons"]] == [
-        "1 job of a higher priority goes first", "2 jobs of the same tenant are before it",
-        "3 other tenants take turns with it"]  # fmt: skip
+        "1 job of a higher priority goes first",
+        "2 jobs of the same tenant are before it",
+        "3 other tenants take turns with it",
+    ]
     assert report["sentence"] == "1 job of a higher priority goes first (then: jobs before it, others take turns)"
 
 
@@ -362,7 +372,10 @@ def test_lanes_that_take_turns_with_a_job(sql: Sql, clock: Clock) -> None:
     assert only(why(sql, jobs["a"]))["text"] == "3 other lanes take turns with it"
     assert only(why(sql, plain))["text"] == "1 other lane takes turns with it"
     assert {name: only(why(sql, jobs["a"]))[name] for name in ("lanes", "tenants", "more")} == {
-        "lanes": 3, "tenants": 0, "more": False}  # fmt: skip
+        "lanes": 3,
+        "tenants": 0,
+        "more": False,
+    }
     clock.advance(1)
     assert (
         why(sql, flow.wait(sql, "a"))["sentence"] == "1 job of the same limits is before it (then: others take turns)"

@@ -118,10 +118,16 @@ def test_the_limits_of_a_job_arrive(lent: Lent, hf: Holdfast, sql: Sql) -> None:
         "order by id"
     )
     assert found == [
-        (True, alone, True), (True, alone, True), (True, b[0], True),
-        (False, both, True), (False, both, True), (False, b[1], True),
-        (False, both, True), (False, both, True), (False, b[1], True),
-    ]  # fmt: skip
+        (True, alone, True),
+        (True, alone, True),
+        (True, b[0], True),
+        (False, both, True),
+        (False, both, True),
+        (False, b[1], True),
+        (False, both, True),
+        (False, both, True),
+        (False, b[1], True),
+    ]
 
 
 def test_every_option_of_a_job_arrives(lent: Lent, task: Any, sql: Sql) -> None:

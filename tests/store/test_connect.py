@@ -185,8 +185,10 @@ def test_what_a_server_that_runs_cannot_do_is_reported_as_that(
     @hf.task()
     async def quick() -> None: ...
 
-    sql("create function refuse() returns trigger language plpgsql as "
-        f"$$ begin raise exception 'as it was' using errcode = '{state}'; end $$")  # fmt: skip
+    sql(
+        "create function refuse() returns trigger language plpgsql as "
+        f"$$ begin raise exception 'as it was' using errcode = '{state}'; end $$"
+    )
     sql("create trigger refuse before insert on live execute function refuse()")
     try:
         with pytest.raises(DatabaseUnavailable, match=message) as caught:

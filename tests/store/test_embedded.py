@@ -78,12 +78,7 @@ def another_process(path: Path) -> Iterator[subprocess.Popen[str]]:
     """Start a process that uses the server of a folder until its standard input is closed."""
     command = [sys.executable, "-c", USER, str(path)]
     with subprocess.Popen(
-        command,
-        env=ENVIRONMENT,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
+        command, env=ENVIRONMENT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
     ) as process:
         try:
             yield process
@@ -327,8 +322,7 @@ def test_a_folder_with_other_uses_is_refused(tmp_path: Path, monkeypatch: pytest
 
 def test_nothing_is_printed(server: EmbeddedPostgres) -> None:
     done = run_python(
-        "import sys; from holdfast.store.dev.embedded import *; open_embedded(sys.argv[1])",
-        f"embedded:{server.path}",
+        "import sys; from holdfast.store.dev.embedded import *; open_embedded(sys.argv[1])", f"embedded:{server.path}"
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     assert server.pid is None
@@ -383,13 +377,23 @@ def test_an_access_control_list_keeps_its_earlier_entries(tmp_path: Path) -> Non
     for account in (first, second, first):
         embedded._allow_search(folder, account)
     assert embedded._acl(folder) == {
-        (1, NO_ID): 7, (2, first.pw_uid): 1, (2, second.pw_uid): 1, (4, NO_ID): 5, (16, NO_ID): 5, (32, NO_ID): 0,
-    }  # fmt: skip
+        (1, NO_ID): 7,
+        (2, first.pw_uid): 1,
+        (2, second.pw_uid): 1,
+        (4, NO_ID): 5,
+        (16, NO_ID): 5,
+        (32, NO_ID): 0,
+    }
     folder.chmod(0o700)  # denies all of them
     embedded._allow_search(folder, first)
     assert embedded._acl(folder) == {
-        (1, NO_ID): 7, (2, first.pw_uid): 1, (2, second.pw_uid): 0, (4, NO_ID): 0, (16, NO_ID): 1, (32, NO_ID): 0,
-    }  # fmt: skip
+        (1, NO_ID): 7,
+        (2, first.pw_uid): 1,
+        (2, second.pw_uid): 0,
+        (4, NO_ID): 0,
+        (16, NO_ID): 1,
+        (32, NO_ID): 0,
+    }
 
 
 @pytest.mark.skipif(not IS_ROOT, reason="needs root")

@@ -105,8 +105,10 @@ async def test_any_text_and_any_time_is_read_whatever_encoding_and_datestyle(
 
 
 def test_functions_called_by_hand_work_with_other_settings_of_strings_and_dates(dsn: str, sql: Sql) -> None:
-    sql("create table history_20200101 partition of history "
-        "for values from ('2020-01-01 00:00+00') to ('2020-01-02 00:00+00')")  # fmt: skip
+    sql(
+        "create table history_20200101 partition of history "
+        "for values from ('2020-01-01 00:00+00') to ('2020-01-02 00:00+00')"
+    )
     settings = "-c standard_conforming_strings=off -c escape_string_warning=off -c datestyle=SQL,DMY"
     with psycopg.connect(dsn, autocommit=True, options=f"-c search_path=holdfast {settings}") as conn:
         assert conn.execute("select partitions_dropped from prune()").fetchone() == (1,)

@@ -86,12 +86,23 @@ def test_only_a_stronger_row_takes_the_place_of_another(lent: Lent, sql: Sql) ->
 
 def test_values_of_every_kind_arrive(lent: Lent, sql: Sql) -> None:
     row = {
-        "intake": 1, "source": NASTY, "price": Decimal("12345678901234.000001"), "data": {"a": [1, None, {"b": NASTY}]},
-        "raw": [1, "x", None], "tags": ["a", NASTY, None], "seen": datetime(2026, 1, 2, 3, 4, 5, 6, UTC),
-        "day": date(2026, 1, 31), "took": timedelta(days=-2, seconds=5, microseconds=7), "image": b"\x00\xff%s",
-        "share": float("inf"), "host": ip_address("2001:db8::1"), "big": 10**30, "note": None,
-        "ref": uuid.UUID(int=7), "flag": True,
-    }  # fmt: skip
+        "intake": 1,
+        "source": NASTY,
+        "price": Decimal("12345678901234.000001"),
+        "data": {"a": [1, None, {"b": NASTY}]},
+        "raw": [1, "x", None],
+        "tags": ["a", NASTY, None],
+        "seen": datetime(2026, 1, 2, 3, 4, 5, 6, UTC),
+        "day": date(2026, 1, 31),
+        "took": timedelta(days=-2, seconds=5, microseconds=7),
+        "image": b"\x00\xff%s",
+        "share": float("inf"),
+        "host": ip_address("2001:db8::1"),
+        "big": 10**30,
+        "note": None,
+        "ref": uuid.UUID(int=7),
+        "flag": True,
+    }
     with lent.transaction():
         assert once(lent, row)
     assert sql(f"select {', '.join(row)} from public.points") == [tuple(row.values())]
@@ -276,8 +287,9 @@ def test_of_many_writers_exactly_one_inserts_each_row(dsn: str, sql: Sql, table:
     def write(writer: int) -> None:
         with psycopg.connect(dsn, autocommit=True) as conn:
             for turn in range(50):
-                if insert_once(conn, "public.points", {"intake": turn, "source": "s", "note": str(writer)},
-                               ("intake", "source")):  # fmt: skip
+                if insert_once(
+                    conn, "public.points", {"intake": turn, "source": "s", "note": str(writer)}, ("intake", "source")
+                ):
                     inserted.append((turn, writer))
 
     in_threads(8, write)

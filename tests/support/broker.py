@@ -112,14 +112,22 @@ class Node:
     def _environment(self) -> dict[str, str]:
         here = str(self._folder)
         return os.environ | {
-            "HOME": here, "ERL_EPMD_PORT": str(self._epmd), "ERL_EPMD_ADDRESS": "127.0.0.1",
-            "RABBITMQ_NODENAME": f"holdfast{self.port}@localhost", "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1",
-            "RABBITMQ_NODE_PORT": str(self.port), "RABBITMQ_DIST_PORT": str(self._distribution),
-            "RABBITMQ_MNESIA_BASE": f"{here}/data", "RABBITMQ_LOG_BASE": here, "RABBITMQ_LOGS": "-",
-            "RABBITMQ_CONFIG_FILE": f"{here}/none", "RABBITMQ_CONF_ENV_FILE": f"{here}/none",
-            "RABBITMQ_ENABLED_PLUGINS_FILE": f"{here}/none", "RABBITMQ_PID_FILE": f"{here}/pid",
+            "HOME": here,
+            "ERL_EPMD_PORT": str(self._epmd),
+            "ERL_EPMD_ADDRESS": "127.0.0.1",
+            "RABBITMQ_NODENAME": f"holdfast{self.port}@localhost",
+            "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1",
+            "RABBITMQ_NODE_PORT": str(self.port),
+            "RABBITMQ_DIST_PORT": str(self._distribution),
+            "RABBITMQ_MNESIA_BASE": f"{here}/data",
+            "RABBITMQ_LOG_BASE": here,
+            "RABBITMQ_LOGS": "-",
+            "RABBITMQ_CONFIG_FILE": f"{here}/none",
+            "RABBITMQ_CONF_ENV_FILE": f"{here}/none",
+            "RABBITMQ_ENABLED_PLUGINS_FILE": f"{here}/none",
+            "RABBITMQ_PID_FILE": f"{here}/pid",
             "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-start_epmd false",
-        }  # fmt: skip
+        }
 
     async def _is_up(self) -> bool:
         assert all(each.poll() is None for each in self._running), (self._folder / "log").read_text()[-2000:]

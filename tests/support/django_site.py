@@ -20,10 +20,7 @@ def set_up(dsn: str) -> None:
 
     framework = Task.__module__.removesuffix(".base")  # Django's own, or the backport
     settings.configure(
-        DATABASES={
-            "default": database(dsn),
-            "sqlite": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"},
-        },
+        DATABASES={"default": database(dsn), "sqlite": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}},
         INSTALLED_APPS=["shop", "holdfast.django", *(["django_tasks"] if framework == "django_tasks" else [])],
         TASKS={
             "default": {"BACKEND": BACKEND, "QUEUES": ["default", "mail"]},

@@ -72,9 +72,18 @@ def put(
         "select id, %(queue)s, %(priority)s, lane_of(%(tenant)s, %(keys)s::text[]), %(tenant)s, %(keys)s::text[], "
         "%(task)s, %(max)s, %(payload)s::json, clock() - make_interval(secs => %(age)s), clock(), "
         '\'{"kind": "fixed", "delay": 0}\' from unnest(%(ids)s::uuid[]) id',
-        {"queue": queue, "priority": priority, "tenant": tenant, "keys": mine, "task": task, "max": max_attempts,
-         "payload": json.dumps({} if payload is None else payload), "age": age, "ids": ids},
-    )  # fmt: skip
+        {
+            "queue": queue,
+            "priority": priority,
+            "tenant": tenant,
+            "keys": mine,
+            "task": task,
+            "max": max_attempts,
+            "payload": json.dumps({} if payload is None else payload),
+            "age": age,
+            "ids": ids,
+        },
+    )
     return ids
 
 
@@ -101,8 +110,11 @@ def claim(
 def claim_on(sql: Sql, worker: str = "w", limit: int = 10) -> list[Taken]:
     """Claim as a worker, which goes on while a claim without jobs says that there is more."""
     while True:
-        rows = sql("select id, token, tenant, queue, task, priority, attempt, keys, info from claim(%s, p_limit => %s, "
-                   "p_free => %s)", [worker, limit, limit])  # fmt: skip
+        rows = sql(
+            "select id, token, tenant, queue, task, priority, attempt, keys, info from claim(%s, p_limit => %s, "
+            "p_free => %s)",
+            [worker, limit, limit],
+        )
         if rows[0][0] is not None:
             return [Taken(*row[:7], tuple(row[7] or ())) for row in rows]
         if not rows[0][-1]["more"]:
@@ -125,15 +137,20 @@ def end(sql: Sql, *jobs: Taken, outcome: str = "succeeded", **more: Any) -> list
 
 def limit(sql: Sql, key: str, **override: Any) -> None:
     """Set what is in force for a key, in place of the earlier setting."""
-    sql("insert into limit_settings (key, kind, override) values (%s, kind_of(%s), %s::jsonb) on conflict (key) "
-        "do update set override = excluded.override", [key, key, json.dumps(override)])  # fmt: skip
+    sql(
+        "insert into limit_settings (key, kind, override) values (%s, kind_of(%s), %s::jsonb) on conflict (key) "
+        "do update set override = excluded.override",
+        [key, key, json.dumps(override)],
+    )
     sql("select touch_limit(%s)", [key])
 
 
 def pause(sql: Sql, key: str, paused: bool = True) -> None:
-    sql("insert into limit_settings (key, kind, paused, paused_at) values (%s, kind_of(%s), %s, clock()) "
+    sql(
+        "insert into limit_settings (key, kind, paused, paused_at) values (%s, kind_of(%s), %s, clock()) "
         "on conflict (key) do update set paused = excluded.paused, paused_at = excluded.paused_at",
-        [key, key, paused])  # fmt: skip
+        [key, key, paused],
+    )
     sql("select touch_limit(%s)", [key])
 
 

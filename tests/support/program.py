@@ -37,9 +37,14 @@ def environment(dsn: str, **more: str) -> dict[str, str]:
 def ran(dsn: str, *arguments: str, folder: Path | None = None, **env: str) -> subprocess.CompletedProcess[str]:
     """Run one command as a process of its own, to its end."""
     return subprocess.run(
-        [*COMMAND, *arguments], cwd=folder, env=environment(dsn, **env), capture_output=True, text=True,
-        timeout=100, check=False,
-    )  # fmt: skip
+        [*COMMAND, *arguments],
+        cwd=folder,
+        env=environment(dsn, **env),
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
 
 
 @contextmanager
@@ -47,9 +52,13 @@ def started(dsn: str, *arguments: str, folder: Path, command: Sequence[str] = CO
     """Start a command that runs on; kill it at the end if it still does."""
     with (folder / "output").open("w+") as output:
         process = subprocess.Popen(
-            [*command, *arguments], cwd=folder, env=environment(dsn, **env), stdout=output,
-            stderr=subprocess.STDOUT, start_new_session=True,
-        )  # fmt: skip
+            [*command, *arguments],
+            cwd=folder,
+            env=environment(dsn, **env),
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
         try:
             yield Program(process, folder / "output")
         finally:

@@ -43,7 +43,7 @@ PARTS: list[tuple[str, list[str]]] = [
     ("AWS_SECRET_ACCESS_KEY=wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY", ["wJalr", "EXAMPLEKEY"]),
     ("otp=123456 expired", ["123456"]),
     ("session_id=abc; cvv: 123", ["=abc", "123"]),
-    ('{"token": "a\\"b c"}', ['b c']),
+    ('{"token": "a\\"b c"}', ["b c"]),
     ("Cookie: theme=dark; sid=s3cr3t; cart=hunter2", ["s3cr3t", "hunter2"]),
     ("authorization: Token hunter2", ["hunter2"]),
     ("sent [('x-api-key', 'hunter2'), (b'authorization', b'Token hunter3 x')]", ["hunter2", "hunter3 x"]),
@@ -73,7 +73,7 @@ PARTS: list[tuple[str, list[str]]] = [
     ("GB29NWBK60161331926819 is closed", ["GB29NWBK"]),
     ("blocked client 8.8.4.4 after 3 tries", ["8.8.4.4"]),
     ("client 2001:4860:4860::8844 was blocked", ["4860", "8844"]),
-]  # fmt: skip
+]
 
 KEPT = [
     "task 'mail.send' ran longer than its timeout of 30 s",

@@ -14,10 +14,7 @@ from django.db import connections
 
 from holdfast import Holdfast
 from holdfast.django import app
-from holdfast.django.framework import (
-    Task,
-    TaskResult,
-)
+from holdfast.django.framework import Task, TaskResult
 from holdfast.worker import Worker
 from tests.conftest import wait_until
 from tests.support import django_site

@@ -67,15 +67,21 @@ def hold(sql: Sql, *keys: str, worker: str = "w", tenant: str | None = None, ago
         [worker, id_],
     )
     for key in keys:
-        sql("insert into limits as m (key, kind, running) values (%s, kind_of(%s), 1) "
-            "on conflict (key) do update set running = m.running + 1", [key, key])  # fmt: skip
+        sql(
+            "insert into limits as m (key, kind, running) values (%s, kind_of(%s), 1) "
+            "on conflict (key) do update set running = m.running + 1",
+            [key, key],
+        )
     return id_
 
 
 def end(sql: Sql, id_: uuid.UUID) -> None:
     """End the job as succeeded, before a claim folds in what it released."""
-    sql("insert into releases (ended) "
-        "select array[(k, 1, 1, 0, null)::released] from live, unnest(keys) k where id = %s", [id_])  # fmt: skip
+    sql(
+        "insert into releases (ended) "
+        "select array[(k, 1, 1, 0, null)::released] from live, unnest(keys) k where id = %s",
+        [id_],
+    )
     sql("delete from live where id = %s", [id_])
 
 

@@ -13,8 +13,16 @@ from hypothesis import strategies as st
 from tests.support.flow import Taken
 
 GOOD, NEITHER, BAD = 1, 0, -1
-VERDICTS = {"succeeded": GOOD, "error": BAD, "failed": BAD, "dead": BAD, "snoozed": NEITHER, "released": NEITHER,
-            "canceled": NEITHER, "lost": NEITHER}  # fmt: skip
+VERDICTS = {
+    "succeeded": GOOD,
+    "error": BAD,
+    "failed": BAD,
+    "dead": BAD,
+    "snoozed": NEITHER,
+    "released": NEITHER,
+    "canceled": NEITHER,
+    "lost": NEITHER,
+}
 
 TENANTS = (None, "a", "b", "c")
 NAMES = ("k1", "k2", "k3", "rate", "breaker", "free")

@@ -42,11 +42,20 @@ class Spec:
 
     def as_json(self) -> dict[str, Any]:
         result = {
-            "id": str(self.id), "task": self.task, "queue": self.queue, "priority": self.priority, "delay": self.delay,
-            "max_attempts": self.max_attempts, "retry": self.policy and self.policy.as_json(), "dedupe_key": self.key,
-            "dedupe_scope": self.scope, "dedupe_keep": KEEP.total_seconds() if self.keep else None,
-            "payload": self.payload, "deadline": self.deadline, "batch": str(BATCH) if self.batched else None,
-        }  # fmt: skip
+            "id": str(self.id),
+            "task": self.task,
+            "queue": self.queue,
+            "priority": self.priority,
+            "delay": self.delay,
+            "max_attempts": self.max_attempts,
+            "retry": self.policy and self.policy.as_json(),
+            "dedupe_key": self.key,
+            "dedupe_scope": self.scope,
+            "dedupe_keep": KEEP.total_seconds() if self.keep else None,
+            "payload": self.payload,
+            "deadline": self.deadline,
+            "batch": str(BATCH) if self.batched else None,
+        }
         return {k: v for k, v in result.items() if v is not None}
 
     def as_parameters(self) -> dict[str, Any]:
@@ -136,10 +145,14 @@ class Model:
         run_at = self.now + timedelta(seconds=spec.delay or 0)
         registered = KNOWN_TASK.max_attempts if self.known_task and spec.task == "known" else None
         self.jobs[spec.id] = Job(
-            spec, run_at, self.now, spec.max_attempts or registered or 5, spec.payload,
+            spec,
+            run_at,
+            self.now,
+            spec.max_attempts or registered or 5,
+            spec.payload,
             "live" if run_at <= self.now else "later",
             deadline=self.now + timedelta(seconds=spec.deadline) if spec.deadline else None,
-        )  # fmt: skip
+        )
         self.added += spec.batched
         return spec.id, "created"
 
@@ -182,10 +195,14 @@ class Model:
             for queue in queues:
                 start = after.get(f"{queue}/{priority}")
                 lane = [
-                    j for j in self.jobs.values()
-                    if j.place == "live" and j.token is None and (j.spec.queue, j.spec.priority) == (queue, priority)
-                    and (start is None or j.order > start) and not self.late(j)
-                ]  # fmt: skip
+                    j
+                    for j in self.jobs.values()
+                    if j.place == "live"
+                    and j.token is None
+                    and (j.spec.queue, j.spec.priority) == (queue, priority)
+                    and (start is None or j.order > start)
+                    and not self.late(j)
+                ]
                 taken += sorted(lane, key=lambda j: j.order)[: limit - len(taken)]
         behind = [j for j in promoted if j not in taken and j.spec.queue in queues and not self.late(j)]
         taken += sorted(behind, key=lambda j: (j.spec.priority, j.order))[: limit - len(taken)]

@@ -65,8 +65,9 @@ def test_a_drain_delivers(kit: Kit) -> None:
     buy.enqueue()
     drained = kit.drain(with_retries=True)
     assert [(each.task, each.outcome) for each in drained][1:] == [
-        ("channel:email", "error"), ("channel:email", "succeeded"),
-    ]  # fmt: skip
+        ("channel:email", "error"),
+        ("channel:email", "succeeded"),
+    ]
     assert sent == [("a@b.c", False), ("a@b.c", True)]
     assert kit.assert_emitted(send, key="1")[0].status == "delivered"
 

@@ -58,15 +58,28 @@ def project(tmp_path: Path, installed: Path, pg18: str) -> Run:
         for name, text in files.items():
             (tmp_path / name).write_text(text)
         path = os.pathsep.join([str(ROOT / "src"), str(installed)])
-        environment = os.environ | {
-            "PYTHONPATH": path, "HOLDFAST_TEST_DSN": pg18, "PYTHONDONTWRITEBYTECODE": "1",
-            # A starting pytest closes the temporary folder of root to other accounts, under running servers.
-            "PYTEST_DEBUG_TEMPROOT": str(tmp_path),
-            # Our plugins that a user's project need not have: they take two thirds of a start.
-            "PYTEST_ADDOPTS": "-p no:schemathesis -p no:hypothesispytest",
-        } | env  # fmt: skip
-        done = subprocess.run([sys.executable, "-m", "pytest", "-q", *args], cwd=tmp_path, env=environment, timeout=100,
-                              capture_output=True, text=True, check=False)  # fmt: skip
+        environment = (
+            os.environ
+            | {
+                "PYTHONPATH": path,
+                "HOLDFAST_TEST_DSN": pg18,
+                "PYTHONDONTWRITEBYTECODE": "1",
+                # A starting pytest closes the temporary folder of root to other accounts, under running servers.
+                "PYTEST_DEBUG_TEMPROOT": str(tmp_path),
+                # Our plugins that a user's project need not have: they take two thirds of a start.
+                "PYTEST_ADDOPTS": "-p no:schemathesis -p no:hypothesispytest",
+            }
+            | env
+        )
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest", "-q", *args],
+            cwd=tmp_path,
+            env=environment,
+            timeout=100,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         assert (done.returncode == 0) is passes, done.stdout + done.stderr
         return done
 

@@ -39,8 +39,10 @@ def details(value: Any) -> Any:
 
 def test_a_mapping_is_kept() -> None:
     assert details({"a": 1, "b": [1.5, None, True, "x"], 3: {"c": "d"}}) == {
-        "a": 1, "b": [1.5, None, True, "x"], "3": {"c": "d"},
-    }  # fmt: skip
+        "a": 1,
+        "b": [1.5, None, True, "x"],
+        "3": {"c": "d"},
+    }
 
 
 @pytest.mark.parametrize("value", [None, {}, "text", 7, [1], lambda: {"a": 1}])

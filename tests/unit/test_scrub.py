@@ -13,8 +13,19 @@ from holdfast.telemetry import logs
 from holdfast.telemetry.scrub import LONGEST, scrub
 from tests.support.scrub_corpus import KEPT, PARTS
 
-NASTY = ["\x1b]0;pwned\x07\x1b[2J", "\x9b2J\x9d0;pwned\x9c", "\u202egnp.exe\u2066", "a\rFORGED", "a\nFORGED",
-         "abc\x08\x08", "\x7f", "a\u2028FORGED", "\x85FORGED", "\U000e0041\U0010ffff", "\u200b\ufeff"]  # fmt: skip
+NASTY = [
+    "\x1b]0;pwned\x07\x1b[2J",
+    "\x9b2J\x9d0;pwned\x9c",
+    "\u202egnp.exe\u2066",
+    "a\rFORGED",
+    "a\nFORGED",
+    "abc\x08\x08",
+    "\x7f",
+    "a\u2028FORGED",
+    "\x85FORGED",
+    "\U000e0041\U0010ffff",
+    "\u200b\ufeff",
+]
 CHECKOUT = Path(__file__).parents[2]
 
 
@@ -54,12 +65,45 @@ def test_it_can_be_done_twice() -> None:
 
 @pytest.mark.parametrize(
     "hostile",
-    ["a" * 10**6, "https://" * 50_000, "'pin': '" + "\\" * 10**5, '"token": "' * 10**4, "-----BEGIN A-----" * 10**4,
-     *(each * 10**5 for each in ("@", "1", "1 ", "a=", "a.b@", ":", "password=", "+1", "a%40b.", "1:", "[", "?a=",
-                                 "password", "DE89 ", "auth-", "Key (", "<pin>", "%3A%2F%2F", "--pin ", "cookie:",
-                                 "\\", "'", "pin:\\\"", "-pass", "."))],
+    [
+        "a" * 10**6,
+        "https://" * 50_000,
+        "'pin': '" + "\\" * 10**5,
+        '"token": "' * 10**4,
+        "-----BEGIN A-----" * 10**4,
+        *(
+            each * 10**5
+            for each in (
+                "@",
+                "1",
+                "1 ",
+                "a=",
+                "a.b@",
+                ":",
+                "password=",
+                "+1",
+                "a%40b.",
+                "1:",
+                "[",
+                "?a=",
+                "password",
+                "DE89 ",
+                "auth-",
+                "Key (",
+                "<pin>",
+                "%3A%2F%2F",
+                "--pin ",
+                "cookie:",
+                "\\",
+                "'",
+                'pin:\\"',
+                "-pass",
+                ".",
+            )
+        ),
+    ],
     ids=lambda text: text[:12],
-)  # fmt: skip
+)
 def test_no_text_makes_it_slow(hostile: str) -> None:
     began = time.process_time()
     assert len(scrub(hostile)) <= LONGEST * 2

@@ -210,8 +210,9 @@ def test_the_real_environment_is_read_when_none_is_given(monkeypatch: pytest.Mon
 
 def test_a_misspelt_setting_is_found() -> None:
     assert misspelt({"HOLDFAST_POL": "3", "HOLDFAST_CONCURENCY": "4", "HOLDFAST_LEASE": "60", "POL": "3"}) == {
-        "HOLDFAST_POL": "HOLDFAST_POLL", "HOLDFAST_CONCURENCY": "HOLDFAST_CONCURRENCY"
-    }  # fmt: skip
+        "HOLDFAST_POL": "HOLDFAST_POLL",
+        "HOLDFAST_CONCURENCY": "HOLDFAST_CONCURRENCY",
+    }
     others = ("DEBUG", "TEST_LONG", "TEST_DSNS", "IMAGE", "TOKEN", "SERVICE_HOST", "SERVICE_PORT", "SERVICE_PORT_HTTP")
     assert misspelt({f"HOLDFAST_{name}": "1" for name in others} | {"HOLDFAST_METRIC_PORT": "tcp://10.0.0.1:80"}) == {}
 

@@ -94,9 +94,22 @@ def test_when_clocks_go_back(night: datetime, text: str, times: list[str]) -> No
 )
 @pytest.mark.parametrize(
     "text",
-    ["*/15 * * * *", "30 * * * *", "45 * * * *", "0 * * * *", "15 */2 * * *", "*/15 1 * * *", "*/15 2 * * *",
-     "*/15 3 * * *", "*/10 5 * * *", "0 0 5 * * *", "10 45 1 * * *", "0 */20 2,5 * * *", "30 15 * * * *"],
-)  # fmt: skip
+    [
+        "*/15 * * * *",
+        "30 * * * *",
+        "45 * * * *",
+        "0 * * * *",
+        "15 */2 * * *",
+        "*/15 1 * * *",
+        "*/15 2 * * *",
+        "*/15 3 * * *",
+        "*/10 5 * * *",
+        "0 0 5 * * *",
+        "10 45 1 * * *",
+        "0 */20 2,5 * * *",
+        "30 15 * * * *",
+    ],
+)
 def test_a_repeating_schedule_loses_no_slot_where_clocks_change_by_half_an_hour(night: datetime, text: str) -> None:
     """Compared with a check of the local clock in every minute of that day."""
     zone, fields = "Australia/Lord_Howe", CronSim(text, NOON)
@@ -114,10 +127,25 @@ def test_a_time_of_day_that_has_passed_is_not_found_again_in_the_repeated_hour()
 
 
 TEXTS = st.sampled_from(
-    ["* * * * * *", "*/7 * * * * *", "* * * * *", "*/5 * * * *", "30 * * * *", "30 2 * * *", "0,15,30,45 2,3 * * *",
-     "0 30 2 * * *", "15 */3 * * *", "0 0 * * *", "0 0 1 * *", "0 12 * * MON", "59 23 L * *", "0 0 29 2 *",
-     "30 1-3 * * SUN", "0 9 LW * *"]
-)  # fmt: skip
+    [
+        "* * * * * *",
+        "*/7 * * * * *",
+        "* * * * *",
+        "*/5 * * * *",
+        "30 * * * *",
+        "30 2 * * *",
+        "0,15,30,45 2,3 * * *",
+        "0 30 2 * * *",
+        "15 */3 * * *",
+        "0 0 * * *",
+        "0 0 1 * *",
+        "0 12 * * MON",
+        "59 23 L * *",
+        "0 0 29 2 *",
+        "30 1-3 * * SUN",
+        "0 9 LW * *",
+    ]
+)
 # Clocks change at 02:00, at midnight, by half an hour, and never.
 ZONES = st.sampled_from(
     ["UTC", "Europe/Berlin", "America/New_York", "Africa/Cairo", "Australia/Lord_Howe", "Asia/Kolkata"]
@@ -125,9 +153,11 @@ ZONES = st.sampled_from(
 POLICIES = st.sampled_from(["skip", "once", "all"])
 MOMENTS = st.one_of(
     st.datetimes(datetime(2026, 1, 1), datetime(2027, 12, 31), timezones=st.just(UTC)),
-    *(st.datetimes(n.replace(tzinfo=None), n.replace(tzinfo=None) + timedelta(hours=5), timezones=st.just(BERLIN))
-      for n in SPRING + AUTUMN),
-)  # fmt: skip
+    *(
+        st.datetimes(n.replace(tzinfo=None), n.replace(tzinfo=None) + timedelta(hours=5), timezones=st.just(BERLIN))
+        for n in SPRING + AUTUMN
+    ),
+)
 
 
 @given(text=TEXTS, zone=ZONES, since=MOMENTS)
@@ -236,8 +266,12 @@ def test_schedules_are_fired_together_as_long_as_they_make_few_jobs() -> None:
     sizes = [MOST, 1, 1, MOST - 2, 1, 0, MOST, MOST]
     planned = [(one, Due([NOON] * size, None)) for size in sizes]
     assert [[len(due.slots) for _, due in batch] for batch in batches(planned)] == [
-        [MOST], [1, 1, MOST - 2], [1, 0], [MOST], [MOST],
-    ]  # fmt: skip
+        [MOST],
+        [1, 1, MOST - 2],
+        [1, 0],
+        [MOST],
+        [MOST],
+    ]
     assert list(batches([])) == []
 
 
@@ -252,9 +286,24 @@ def test_the_wait_for_a_slot_is_counted_in_hours_that_pass() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "* * * *", "* * * * * * *", "61 * * * *", "* 24 * * *", "* * * * 8", "*/0 * * * *", "5-1 * * * *", "@daily",
-     "* * * * 1L/2", "0 0 30 2 *", "every day", "9" * 199, "* " * 200, "\x00 * * * *"],
-)  # fmt: skip
+    [
+        "",
+        "* * * *",
+        "* * * * * * *",
+        "61 * * * *",
+        "* 24 * * *",
+        "* * * * 8",
+        "*/0 * * * *",
+        "5-1 * * * *",
+        "@daily",
+        "* * * * 1L/2",
+        "0 0 30 2 *",
+        "every day",
+        "9" * 199,
+        "* " * 200,
+        "\x00 * * * *",
+    ],
+)
 def test_cron_text_that_cannot_be_read_is_refused_by_name(text: str) -> None:
     with pytest.raises(ConfigurationError, match="cron text") as exc_info:
         Cron(text)

@@ -84,8 +84,10 @@ def figures(it: Record) -> str:
     parts = [f"{len(x)} jobs p50 {statistics.median(x) * 1000:.1f} max {max(x) * 1000:.0f} ms" for x in each if x]
     slow = max(it.sent, key=lambda n: it.sent[n][1] - it.sent[n][0])
     called, returned = it.sent[slow]
-    return (f"before, in, after: {'; '.join(parts)}. Back {it.back - it.cut:.1f} s after the cut. Slowest enqueue "
-            f"{returned - called:.3f} s, {called - it.cut:+.1f} s from the cut")  # fmt: skip
+    return (
+        f"before, in, after: {'; '.join(parts)}. Back {it.back - it.cut:.1f} s after the cut. Slowest enqueue "
+        f"{returned - called:.3f} s, {called - it.cut:+.1f} s from the cut"
+    )
 
 
 class Load:
@@ -219,9 +221,20 @@ def _spoil(record: Record, name: str) -> None:
 
 @pytest.mark.parametrize(
     "fault",
-    ["lost", "twice", "not succeeded", "one slow enqueue", "slow enqueues", "error", "deaf after", "deaf before",
-     "no outage", "later than a poll", "too few"],
-)  # fmt: skip
+    [
+        "lost",
+        "twice",
+        "not succeeded",
+        "one slow enqueue",
+        "slow enqueues",
+        "error",
+        "deaf after",
+        "deaf before",
+        "no outage",
+        "later than a poll",
+        "too few",
+    ],
+)
 def test_each_fault_would_be_found(fault: str) -> None:
     assert problems(sound()) == []
     spoilt = sound()

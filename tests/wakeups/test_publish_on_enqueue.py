@@ -64,13 +64,19 @@ def test_every_way_to_make_a_job_publishes_a_message(app: Holdfast, messages: Me
 
 async def test_async_calls_publish_too_and_mark_uncommitted_jobs(app: Holdfast, messages: Messages, dsn: str) -> None:
     note = app.tasks["note"]
-    jobs = [(await note.aenqueue(1)).id, (await note.aenqueue_many([1, 2])).ids[-1],
-            (await app.aemit(None, "mail", {}, key="a")).id]  # fmt: skip
+    jobs = [
+        (await note.aenqueue(1)).id,
+        (await note.aenqueue_many([1, 2])).ids[-1],
+        (await app.aemit(None, "mail", {}, key="a")).id,
+    ]
     assert messages == [(job, True) for job in jobs]
     messages.clear()
     async with await psycopg.AsyncConnection.connect(dsn) as conn:
-        jobs = [(await note.using(conn=conn).aenqueue(1)).id, (await note.using(conn=conn).aenqueue_many([1])).ids[-1],
-                (await app.aemit(conn, "mail", {}, key="b")).id]  # fmt: skip
+        jobs = [
+            (await note.using(conn=conn).aenqueue(1)).id,
+            (await note.using(conn=conn).aenqueue_many([1])).ids[-1],
+            (await app.aemit(conn, "mail", {}, key="b")).id,
+        ]
     assert messages == [(job, False) for job in jobs]
     await app.aclose()
 

@@ -152,19 +152,37 @@ async def test_messages_are_as_documented(
 
 @pytest.mark.parametrize(
     "body",
-    [b"", b"\xff\xfe", b"{", b"null", b"[]", b'{"job_id": 5}', b'{"job_id": "1; drop table live"}', b"[" * 900,
-     b'{"job_id": "' + b"a" * 100_000 + b'"}', json.dumps({"job_id": ids.make(), "x": "y" * 2000}).encode()],
+    [
+        b"",
+        b"\xff\xfe",
+        b"{",
+        b"null",
+        b"[]",
+        b'{"job_id": 5}',
+        b'{"job_id": "1; drop table live"}',
+        b"[" * 900,
+        b'{"job_id": "' + b"a" * 100_000 + b'"}',
+        json.dumps({"job_id": ids.make(), "x": "y" * 2000}).encode(),
+    ],
     ids=range(10),
-)  # fmt: skip
+)
 def test_foreign_messages_are_ignored(body: bytes) -> None:
     assert not is_hint(body)
     assert is_hint(json.dumps({"job_id": ids.make()}).encode())
 
 
 HOSTILE = [
-    b"", b"\xff\xfe\x00", b"{", b"null", b"[" * 900, b'{"job_id": 5}', b'{"job_id": ["a"]}', b'{"job_id": "../../x"}',
-    b"\x00garbage" * 1000, b'{"job_id": "' + b"a" * 5_000_000 + b'"}',
-]  # fmt: skip
+    b"",
+    b"\xff\xfe\x00",
+    b"{",
+    b"null",
+    b"[" * 900,
+    b'{"job_id": 5}',
+    b'{"job_id": ["a"]}',
+    b'{"job_id": "../../x"}',
+    b"\x00garbage" * 1000,
+    b'{"job_id": "' + b"a" * 5_000_000 + b'"}',
+]
 
 
 async def test_hostile_messages_cost_no_look_no_line_of_log_and_no_memory(
@@ -302,9 +320,7 @@ async def test_a_try_that_fails_leaves_no_connection_behind(
     assert all(each.is_closed for each in made)
 
 
-async def test_a_cancellation_stops_it_though_the_library_makes_an_error_of_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_cancellation_stops_it_though_the_library_makes_an_error_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     begun = asyncio.Event()
 
     async def connect(*args: Any, **kwargs: Any) -> Any:
@@ -353,9 +369,14 @@ async def test_whether_a_broker_can_be_used_is_found_out_and_no_connection_stays
 
 @pytest.mark.parametrize(
     ("url", "shown"),
-    [("amqp://ann:s3cr3t@broker", "broker:5672"), ("amqps://ann:s3cr3t@broker/v", "broker:5671"),
-     ("amqp://ann:s3/cr3t@broker/", "?"), ("amqp://ann:99/s3cr3t@broker", "?"), ("amqp://[::1", "?")],
-)  # fmt: skip
+    [
+        ("amqp://ann:s3cr3t@broker", "broker:5672"),
+        ("amqps://ann:s3cr3t@broker/v", "broker:5671"),
+        ("amqp://ann:s3/cr3t@broker/", "?"),
+        ("amqp://ann:99/s3cr3t@broker", "?"),
+        ("amqp://[::1", "?"),
+    ],
+)
 def test_the_logged_address_has_no_password(url: str, shown: str) -> None:
     assert rabbitmq.address(Settings(amqp_url=url)) == shown
 

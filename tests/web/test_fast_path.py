@@ -51,8 +51,10 @@ async def ready(http: httpx.AsyncClient, long_ways: list[str]) -> str:
 
 def same(quick: httpx.Response, long: httpx.Response) -> None:
     assert (quick.status_code, dict(quick.headers), quick.content) == (
-        long.status_code, dict(long.headers), long.content
-    )  # fmt: skip
+        long.status_code,
+        dict(long.headers),
+        long.content,
+    )
 
 
 async def test_the_fast_path_responds_to_a_read_as_the_framework_would(

@@ -30,8 +30,18 @@ MB = 1_048_576
 
 def scope_of(method: str = "POST", path: str = "/v1/jobs", **headers: str) -> Scope:
     raw = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
-    return {"type": "http", "method": method, "path": path, "query_string": b"", "headers": raw, "http_version": "1.1",
-            "asgi": {"version": "3.0"}, "scheme": "http", "server": ("x", 1), "client": ("x", 2)}  # fmt: skip
+    return {
+        "type": "http",
+        "method": method,
+        "path": path,
+        "query_string": b"",
+        "headers": raw,
+        "http_version": "1.1",
+        "asgi": {"version": "3.0"},
+        "scheme": "http",
+        "server": ("x", 1),
+        "client": ("x", 2),
+    }
 
 
 async def respond(application: Any, scope: Scope, receive: Receive) -> tuple[int, dict[bytes, bytes]]:
@@ -75,9 +85,7 @@ async def test_malformed_json_without_a_token_is_401(shop: Holdfast) -> None:
 
 
 @pytest.mark.parametrize(
-    "headers",
-    [{f"x-{n}": "" for n in range(guard.HEADERS + 1)}, {"x": "a" * guard.HEADER_BYTES}],
-    ids=["many", "long"],
+    "headers", [{f"x-{n}": "" for n in range(guard.HEADERS + 1)}, {"x": "a" * guard.HEADER_BYTES}], ids=["many", "long"]
 )
 async def test_a_header_is_bounded_by_any_server(shop: Holdfast, headers: dict[str, str]) -> None:
     async with serving.client(shop, serving.token(shop)) as http:
@@ -309,8 +317,10 @@ async def test_a_payload_in_lines_is_stored_whole(http: httpx.AsyncClient, sql: 
 
 
 async def test_a_page_is_bounded_by_bytes(shop: Holdfast, http: httpx.AsyncClient, sql: Sql) -> None:
-    sql("select enqueue('shop.fail', jsonb_build_object('why', repeat('x', 1000000)), p_tenant => 'acme') "
-        "from generate_series(1, 6)")  # fmt: skip
+    sql(
+        "select enqueue('shop.fail', jsonb_build_object('why', repeat('x', 1000000)), p_tenant => 'acme') "
+        "from generate_series(1, 6)"
+    )
     sizes, ids, cursor = [], [], {}
     while True:
         page = await http.get("/jobs", params={"limit": 500, **cursor})
@@ -328,8 +338,10 @@ async def test_a_row_that_cannot_be_decoded_is_shown_and_spoils_no_other(
 ) -> None:
     id_ = shop.tasks["shop.fail"].using(tenant="acme").enqueue().id
     deep = '{"why":' + "[" * 3000 + "]" * 3000 + "}"
-    poison = sql("insert into live (id, task, tenant, queue, payload, lane) values (uuid7(), 'shop.fail', 'acme', "
-                 f"'nobody', '{deep}', lane_of('acme', null)) returning id::text")[0][0]  # fmt: skip
+    poison = sql(
+        "insert into live (id, task, tenant, queue, payload, lane) values (uuid7(), 'shop.fail', 'acme', "
+        f"'nobody', '{deep}', lane_of('acme', null)) returning id::text"
+    )[0][0]
     responses = await asyncio.gather(*(http.get(f"/jobs/{each}") for each in [id_, poison] * 20))
     assert {each.status_code for each in responses} == {200}
     assert (await http.get("/jobs")).status_code == 200

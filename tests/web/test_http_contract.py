@@ -29,8 +29,13 @@ from holdfast.web import app
 from tests.conftest import wait_until
 from tests.support import serving
 
-CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_headers_conformance,
-          response_schema_conformance]  # fmt: skip
+CHECKS = [
+    not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+]
 BUDGET = 60.0 if os.environ.get("HOLDFAST_TEST_LONG") else 20.0  # seconds for all endpoints together
 ROUNDS = 5  # of requests to each, while there is time
 SLOW = {"wait": 0}  # parameters that would make a request wait
@@ -66,8 +71,14 @@ def known(shop: Holdfast) -> dict[str, list[str]]:
     endpoint = shop.webhooks.add("https://example.org/", tenant="acme")
     delivery = shop.webhooks.publish(None, Event("order.paid", {"a": 1}, tenant="acme")).deliveries[0]
     message = shop.emit(None, "email", {"a": 1}, key="k", tenant="acme").id
-    return {"job_id": [*jobs, delivery], "batch_id": [batch.id], "endpoint_id": [endpoint.id],
-            "delivery_id": [delivery], "message_id": [message], "queue": ["default"]}  # fmt: skip
+    return {
+        "job_id": [*jobs, delivery],
+        "batch_id": [batch.id],
+        "endpoint_id": [endpoint.id],
+        "delivery_id": [delivery],
+        "message_id": [message],
+        "queue": ["default"],
+    }
 
 
 @pytest.mark.timeout(180)
@@ -98,9 +109,12 @@ def _try(operation: Any, session: requests.Session, ids: dict[str, list[str]]) -
     cases = st.one_of(*(operation.as_strategy(generation_mode=each) for each in (mode.POSITIVE, mode.NEGATIVE)))
 
     @hypothesis.settings(
-        max_examples=8, deadline=None, database=None, phases=[hypothesis.Phase.generate],
+        max_examples=8,
+        deadline=None,
+        database=None,
+        phases=[hypothesis.Phase.generate],
         suppress_health_check=list(hypothesis.HealthCheck),
-    )  # fmt: skip
+    )
     @hypothesis.given(case=cases, real=st.booleans(), pick=st.integers(0, 10))
     def attempt(case: Any, real: bool, pick: int) -> None:
         nonlocal tried

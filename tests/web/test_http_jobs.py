@@ -53,15 +53,22 @@ async def test_a_job_is_under_its_tasks_limits_whatever_creates_it(http: httpx.A
 
 async def test_all_options_of_a_job_arrive(http: httpx.AsyncClient, sql: Sql) -> None:
     await made(http, queue="mail", priority=0, max_attempts=7, delay=60, deadline=600)
-    assert sql("select queue, priority, max_attempts, deadline is not null, run_at > clock() + interval '50 s' "
-               "from later") == [("mail", 0, 7, True, True)]  # fmt: skip
+    assert sql(
+        "select queue, priority, max_attempts, deadline is not null, run_at > clock() + interval '50 s' from later"
+    ) == [("mail", 0, 7, True, True)]
     await made(http, run_at="2099-01-01T00:00:00+02:00")
     assert sql("select count(*) from later where run_at = '2098-12-31 22:00+00'") == [(1,)]
 
 
 async def test_arguments_that_the_handler_could_not_take_are_refused(http: httpx.AsyncClient, sql: Sql) -> None:
-    for args in ({}, {"to": 1}, {"to": "ada", "copies": "two"}, {"to": "ada", "more": 1}, {"to": "\ud800"},
-                 {"to": "a\x00b"}):  # fmt: skip
+    for args in (
+        {},
+        {"to": 1},
+        {"to": "ada", "copies": "two"},
+        {"to": "ada", "more": 1},
+        {"to": "\ud800"},
+        {"to": "a\x00b"},
+    ):
         content = json.dumps({"task": "shop.send", "args": args})
         problem(await http.post("/jobs", content=content), 422, "invalid-payload")
         many = json.dumps({"jobs": [{"task": "shop.fail"}, json.loads(content)]})
@@ -78,17 +85,23 @@ async def test_only_the_applications_own_tasks_can_be_enqueued(http: httpx.Async
 @pytest.mark.parametrize(
     "body",
     [
-        b"", b"nonsense", b"[]", b'{"task": "shop.fail", "tasc": 1}', b'{"task": "shop.fail", "priority": 4}',
-        b'{"task": "shop.fail", "delay": -1}', b'{"task": "shop.fail", "delay": NaN}',
+        b"",
+        b"nonsense",
+        b"[]",
+        b'{"task": "shop.fail", "tasc": 1}',
+        b'{"task": "shop.fail", "priority": 4}',
+        b'{"task": "shop.fail", "delay": -1}',
+        b'{"task": "shop.fail", "delay": NaN}',
         b'{"task": "shop.fail", "run_at": "2030-01-01T00:00:00"}',
         b'{"task": "shop.fail", "run_at": "9999-12-31T23:00-12:00"}',
         b'{"task": "shop.fail", "delay": 1, "run_at": "2030-01-01T00:00:00Z"}',
         b'{"task": "shop.fail", "queue": "a/b"}',
-        b'{"task": "shop\\u0000"}', b'{"task": "shop.fail", "dedupe": {"key": "k", "scope": "running", "keep": 1}}',
+        b'{"task": "shop\\u0000"}',
+        b'{"task": "shop.fail", "dedupe": {"key": "k", "scope": "running", "keep": 1}}',
         b'{"task": "shop.fail", "args": ' + b'{"a":' * 5000 + b"1" + b"}" * 5001,
         b'{"task": "shop.fail", "args": {"why": ' + b"9" * 5000 + b"}}",
     ],
-)  # fmt: skip
+)
 async def test_bodies_that_cannot_work_are_problems_and_never_failures(http: httpx.AsyncClient, body: bytes) -> None:
     response = await http.post("/jobs", content=body)
     assert response.status_code in (400, 422), response.text
@@ -97,10 +110,18 @@ async def test_bodies_that_cannot_work_are_problems_and_never_failures(http: htt
 
 async def test_many_jobs_are_made_all_or_none_and_in_order(http: httpx.AsyncClient, sql: Sql) -> None:
     one, two = {"task": "shop.fail"}, {"task": "shop.send", "queue": "mail"}
-    response = await http.post("/jobs/many", json={"jobs": [
-        {**two, "args": {"to": "a"}}, one, {**two, "args": {"to": "b"}}, {**one, "dedupe": {"key": "k"}},
-        {**one, "dedupe": {"key": "k"}},
-    ]})  # fmt: skip
+    response = await http.post(
+        "/jobs/many",
+        json={
+            "jobs": [
+                {**two, "args": {"to": "a"}},
+                one,
+                {**two, "args": {"to": "b"}},
+                {**one, "dedupe": {"key": "k"}},
+                {**one, "dedupe": {"key": "k"}},
+            ]
+        },
+    )
     assert response.status_code == 201, response.text
     ids = response.json()["ids"]
     assert ids[3] == ids[4] and len(set(ids)) == 4
@@ -141,9 +162,9 @@ async def test_a_request_that_failed_leaves_its_key_free(http: httpx.AsyncClient
 
 
 async def test_requests_with_one_key_at_once_make_one_job(http: httpx.AsyncClient, sql: Sql) -> None:
-    responses = await asyncio.gather(*(
-        http.post("/jobs", json={"task": "shop.fail"}, headers={"Idempotency-Key": "k"}) for _ in range(8)
-    ))  # fmt: skip
+    responses = await asyncio.gather(
+        *(http.post("/jobs", json={"task": "shop.fail"}, headers={"Idempotency-Key": "k"}) for _ in range(8))
+    )
     assert len({response.json()["id"] for response in responses}) == 1
     assert sql("select count(*) from jobs") == [(1,)]
 
@@ -193,8 +214,14 @@ async def test_a_list_is_filtered_by_everything_it_names(http: httpx.AsyncClient
     assert await found(queue="mail", task="shop.send") == [one]
     assert await found(tenant="acme") == [two, one] and await found(tenant="other") == []
     assert await found(since="2020-01-01T00:00:00Z") == [two, one] and await found(until="2020-01-01T00:00:00Z") == []
-    for wrong in ({"status": "over"}, {"limit": "501"}, {"limit": "0"}, {"cursor": "x"}, {"since": "2020-01-01"},
-                  {"task": "a\x00"}):  # fmt: skip
+    for wrong in (
+        {"status": "over"},
+        {"limit": "501"},
+        {"limit": "0"},
+        {"cursor": "x"},
+        {"since": "2020-01-01"},
+        {"task": "a\x00"},
+    ):
         problem(await http.get("/jobs", params=wrong), 422, "invalid")
 
 
@@ -257,8 +284,13 @@ async def test_a_revoked_token_gets_nothing_more_while_it_waits(hf: Holdfast, ds
 
 
 async def test_a_disconnected_client_waits_no_more(shop: Holdfast, http: httpx.AsyncClient) -> None:
-    scope = {"type": "http", "method": "GET", "path": f"/v1/jobs/{await made(http)}", "query_string": b"wait=50",
-             "headers": [(b"authorization", http.headers["authorization"].encode())]}  # fmt: skip
+    scope = {
+        "type": "http",
+        "method": "GET",
+        "path": f"/v1/jobs/{await made(http)}",
+        "query_string": b"wait=50",
+        "headers": [(b"authorization", http.headers["authorization"].encode())],
+    }
     gone = asyncio.Event()
 
     async def receive() -> dict[str, Any]:
@@ -299,8 +331,13 @@ async def test_a_dead_job_is_put_back_and_another_is_not(http: httpx.AsyncClient
 
 
 async def test_without_a_valid_token_nothing_is_returned(shop: Holdfast, http: httpx.AsyncClient) -> None:
-    for header in ({}, {"Authorization": "Bearer hf_nonsense"}, {"Authorization": "Basic aGY6"},
-                   {"Authorization": "Bearer "}, {"Authorization": b"Bearer hf_\xff"}):  # fmt: skip
+    for header in (
+        {},
+        {"Authorization": "Bearer hf_nonsense"},
+        {"Authorization": "Basic aGY6"},
+        {"Authorization": "Bearer "},
+        {"Authorization": b"Bearer hf_\xff"},
+    ):
         async with serving.client(shop) as anybody:
             response = await anybody.get("/jobs", headers=header)
             problem(response, 401, "unauthorized")
@@ -356,8 +393,12 @@ async def test_every_response_forbids_storing_it(http: httpx.AsyncClient) -> Non
     problem(await http.get("/nothing"), 404, "not-found")
     problem(await http.put("/jobs"), 405, "method-not-allowed")
     one = f"/jobs/{uuid.uuid4()}"
-    for method, path, allowed in (("PUT", "/jobs", "GET, POST"), ("PUT", "/limits", "DELETE, GET, PATCH"),
-                                  ("DELETE", one, "GET"), ("GET", "/dead/retry", "POST")):  # fmt: skip
+    for method, path, allowed in (
+        ("PUT", "/jobs", "GET, POST"),
+        ("PUT", "/limits", "DELETE, GET, PATCH"),
+        ("DELETE", one, "GET"),
+        ("GET", "/dead/retry", "POST"),
+    ):
         response = await http.request(method, path)
         assert response.headers["allow"] == allowed and allowed in response.json()["detail"]
 

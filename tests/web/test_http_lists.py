@@ -34,8 +34,10 @@ async def all_pages(http: httpx.AsyncClient, path: str, **params: Any) -> list[l
 
 def spread(sql: Sql) -> None:
     """Insert a hundred jobs, every eleventh of acme, in turn in each of the places where a job can be."""
-    sql("select enqueue('shop.fail', '{}', p_queue => 'q' || n % 5, "
-        "p_tenant => case when n % 11 = 0 then 'acme' else 'x' end) from generate_series(0, 99) n")  # fmt: skip
+    sql(
+        "select enqueue('shop.fail', '{}', p_queue => 'q' || n % 5, "
+        "p_tenant => case when n % 11 = 0 then 'acme' else 'x' end) from generate_series(0, 99) n"
+    )
     sql("select finish(array_agg(id), array_agg(token)) from claim('w', '{q1}', 100)")
     sql("select fail(id, token, '{\"message\": \"no\"}', p_outcome => 'dead') from claim('w', '{q2}', 100)")
     sql("select snooze(id, token, '1 hour') from claim('w', '{q3}', 100)")
@@ -48,9 +50,12 @@ async def test_every_job_is_on_one_page_however_many_of_others_lie_between(
     spread(sql)
     assert {place for (place,) in sql("select distinct status::text from jobs")} >= {"queued", "running", "succeeded"}
     for client, params, where in (
-        (http, {}, "tenant = 'acme'"), (http, {"limit": 2}, "tenant = 'acme'"), (operator, {"limit": 3}, "true"),
-        (operator, {"queue": "q4"}, "queue = 'q4'"), (operator, {"status": "dead"}, "status = 'dead'"),
-    ):  # fmt: skip
+        (http, {}, "tenant = 'acme'"),
+        (http, {"limit": 2}, "tenant = 'acme'"),
+        (operator, {"limit": 3}, "true"),
+        (operator, {"queue": "q4"}, "queue = 'q4'"),
+        (operator, {"status": "dead"}, "status = 'dead'"),
+    ):
         expected = [str(id_) for (id_,) in sql(f"select id from jobs where {where} order by id desc")]
         pages = await all_pages(client, "/jobs", **params)
         assert [id_ for page in pages for id_ in page] == expected and expected

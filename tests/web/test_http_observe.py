@@ -26,8 +26,9 @@ def samples(response: httpx.Response) -> dict[tuple[str, ...], float]:
     assert response.headers["content-type"].startswith("text/plain")
     return {
         (each.name, *(value for _, value in sorted(each.labels.items()))): each.value
-        for family in text_string_to_metric_families(response.text) for each in family.samples
-    }  # fmt: skip
+        for family in text_string_to_metric_families(response.text)
+        for each in family.samples
+    }
 
 
 async def test_figures_of_the_database_and_of_the_service_are_shown(operator: httpx.AsyncClient, sql: Sql) -> None:
@@ -108,9 +109,11 @@ async def test_the_levels_are_returned_with_what_was_measured_and_the_thresholds
     levels = json_body(await operator.get("/levels"))
     assert levels["level"] == "critical"
     assert {each["metric"]: tuple(each.values())[1:] for each in levels["items"]} == {
-        "tick_duration": (31, "warning", 30, 50), "lock_contentions": (2, "warning", 1, None),
-        "jobs_per_tick": (120, "critical", 51, 100), "queue_depth": (0, "good", 100, 500),
-    }  # fmt: skip
+        "tick_duration": (31, "warning", 30, 50),
+        "lock_contentions": (2, "warning", 1, None),
+        "jobs_per_tick": (120, "critical", 51, 100),
+        "queue_depth": (0, "good", 100, 500),
+    }
     rows = [(row["worker_id"], row["tick_count"], row["jobs_per_tick_level"]) for row in levels["workers"]]
     assert rows == [("w1", 1, "critical"), ("w2", 1, "good")]
 
@@ -124,8 +127,14 @@ def use(sql: Sql, *rows: Sequence[Any]) -> None:
 async def test_usage_is_returned_by_tenant_task_and_time_and_a_tenant_sees_its_own(
     http: httpx.AsyncClient, operator: httpx.AsyncClient, sql: Sql
 ) -> None:
-    use(sql, ["1 min", "acme", "a", 3], ["2 min", "acme", "b", 5], ["1 min", "other", "a", 7], ["1 min", "", "a", 9],
-        ["3 days", "acme", "a", 11])  # fmt: skip
+    use(
+        sql,
+        ["1 min", "acme", "a", 3],
+        ["2 min", "acme", "b", 5],
+        ["1 min", "other", "a", 7],
+        ["1 min", "", "a", 9],
+        ["3 days", "acme", "a", 11],
+    )
 
     async def used(client: httpx.AsyncClient, **params: Any) -> Any:
         return json_body(await client.get("/usage", params=params))["items"]

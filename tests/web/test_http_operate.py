@@ -46,8 +46,12 @@ async def test_an_open_batch_takes_jobs_until_it_is_closed(http: httpx.AsyncClie
 
 
 async def test_a_batch_that_cannot_be_made_whole_is_not_made(http: httpx.AsyncClient, sql: Sql) -> None:
-    for wrong in ({"task": "nothing"}, {"task": "shop.send"}, {"task": "shop.fail", "tenant": "other"},
-                  {"task": "shop.fail", "batch": str(uuid.uuid4())}):  # fmt: skip
+    for wrong in (
+        {"task": "nothing"},
+        {"task": "shop.send"},
+        {"task": "shop.fail", "tenant": "other"},
+        {"task": "shop.fail", "batch": str(uuid.uuid4())},
+    ):
         json_body(await http.post("/batches", json={"name": "b", "jobs": [{"task": "shop.fail"}, wrong]}), 422)
     json_body(await http.post("/batches", json={"name": "b", "on_done": "nothing"}), 422)
     assert sql("select (select count(*) from batches), (select count(*) from jobs)") == [(0, 0)]
@@ -250,8 +254,18 @@ async def test_the_service_needs_the_rights_of_its_role_and_no_others(hf: Holdfa
             batch = json_body(await http.post("/batches", json={"name": "b", "jobs": [{"task": "shop.fail"}]}), 201)[
                 "id"
             ]
-            for path in (f"/jobs/{id_}", "/jobs", "/dead", "/batches", f"/batches/{batch}", "/outbox", "/health/ready",
-                         "/usage", "/webhooks/endpoints", "/webhooks/deliveries"):  # fmt: skip
+            for path in (
+                f"/jobs/{id_}",
+                "/jobs",
+                "/dead",
+                "/batches",
+                f"/batches/{batch}",
+                "/outbox",
+                "/health/ready",
+                "/usage",
+                "/webhooks/endpoints",
+                "/webhooks/deliveries",
+            ):
                 json_body(await http.get(path))
             for path in (f"/jobs/{id_}/cancel", f"/batches/{batch}/cancel"):
                 json_body(await http.post(path))

@@ -53,8 +53,10 @@ class World:
     def _fill(self, shop: Holdfast, sql: Sql, tenant: str) -> None:
         word, fail = self.canary(tenant), shop.tasks["shop.fail"].using(tenant=tenant)
         dead = fail.using(queue="doomed").enqueue(word)
-        sql("select fail(c.id, c.token, %s::jsonb, p_outcome => 'dead') from claim('w', '{doomed}') c",
-            [f'{{"message": "{word}"}}'])  # fmt: skip
+        sql(
+            "select fail(c.id, c.token, %s::jsonb, p_outcome => 'dead') from claim('w', '{doomed}') c",
+            [f'{{"message": "{word}"}}'],
+        )
         canceled, waiting, later = fail.enqueue(word), fail.enqueue(word), fail.using(delay=600).enqueue(word)
         shop.jobs.cancel(canceled.id)
         with shop.batch(word, tenant=tenant) as batch:
@@ -67,9 +69,13 @@ class World:
         sql("insert into usage_counts values (clock(), %s, %s, 1, 1, 0, 1, 1)", [tenant, f"task.{word}"])
         message = shop.emit(None, "email", {"word": word}, key=word, tenant=tenant)
         self.ids[tenant] = {
-            "job_id": [dead.id, canceled.id, waiting.id, later.id, delivery, message.id], "batch_id": [batch.id],
-            "message_id": [message.id], "endpoint_id": [endpoint.id], "delivery_id": [delivery], "dead": [dead.id],
-        }  # fmt: skip
+            "job_id": [dead.id, canceled.id, waiting.id, later.id, delivery, message.id],
+            "batch_id": [batch.id],
+            "message_id": [message.id],
+            "endpoint_id": [endpoint.id],
+            "delivery_id": [delivery],
+            "dead": [dead.id],
+        }
 
     def every(self, *tenants: str) -> set[str]:
         return {id_ for tenant in tenants for some in self.ids[tenant].values() for id_ in some}
@@ -85,9 +91,11 @@ def test_every_endpoint_with_a_body_is_tried_below(shop: Holdfast) -> None:
     """A new endpoint needs an entry here, or it is not tried for leaks."""
     described = app(shop).openapi()["paths"]
     needs = {
-        f"{method.upper()} {path}" for path, ways in described.items() for method, way in ways.items()
+        f"{method.upper()} {path}"
+        for path, ways in described.items()
+        for method, way in ways.items()
         if way.get("requestBody", {}).get("required")
-    }  # fmt: skip
+    }
     assert needs == set(BODIES)
 
 
@@ -168,9 +176,14 @@ async def test_each_tenant_finds_all_that_is_its_own(shop: Holdfast, sql: Sql) -
     world = World(shop, sql)
     for tenant in TENANTS:
         async with serving.client(shop, serving.token(shop, tenant)) as http:
-            for kind, path in [("job_id", "/jobs"), ("batch_id", "/batches"), ("message_id", "/outbox"),
-                               ("endpoint_id", "/webhooks/endpoints"), ("delivery_id", "/webhooks/deliveries"),
-                               ("dead", "/dead")]:  # fmt: skip
+            for kind, path in [
+                ("job_id", "/jobs"),
+                ("batch_id", "/batches"),
+                ("message_id", "/outbox"),
+                ("endpoint_id", "/webhooks/endpoints"),
+                ("delivery_id", "/webhooks/deliveries"),
+                ("dead", "/dead"),
+            ]:
                 text = (await http.get(path)).text
                 assert [id_ for id_ in world.ids[tenant][kind] if id_ not in text] == [], path
             assert world.canary(tenant) in (await http.get("/usage")).text

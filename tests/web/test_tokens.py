@@ -90,9 +90,15 @@ def test_a_token_with_invalid_values_is_refused(hf: Holdfast, sql: Sql) -> None:
 def test_one_function_decides_who_sees_a_row_and_denies_in_doubt(sql: Sql) -> None:
     ask = "select may_see(%s, %s::text, %s::text)"
     for everyone, who, tenant, visible in [
-        (True, None, "a", True), (True, None, None, True), (False, "a", "a", True), (False, "a", "b", False),
-        (False, "a", None, False), (False, None, None, False), (False, None, "a", False), (None, None, None, False),
-    ]:  # fmt: skip
+        (True, None, "a", True),
+        (True, None, None, True),
+        (False, "a", "a", True),
+        (False, "a", "b", False),
+        (False, "a", None, False),
+        (False, None, None, False),
+        (False, None, "a", False),
+        (None, None, None, False),
+    ]:
         assert sql(ask, [everyone, who, tenant]) == [(visible,)], (everyone, who, tenant)
 
 

@@ -190,7 +190,7 @@ def test_a_retried_dead_job_is_taken_out_of_the_failed_ones(hf: Holdfast, sql: S
 
     with hf.batch("import") as batch:
         job = row.using(batch=batch).enqueue()
-    (_, token), = sql("select id, token from claim('me')")  # fmt: skip
+    ((_, token),) = sql("select id, token from claim('me')")
     sql("select fail(%s, %s, '{}', null, 'dead')", [job.id, token])
     sql("select complete_batches()")
     assert counts(batch.info()) == ("failed", 1, 1, 0, 1, 0)

@@ -150,9 +150,7 @@ def test_a_renewal_counts_from_the_last_beat(
     assert made.renewable() == seconds
 
 
-@pytest.mark.parametrize(
-    ("timeout", "longest"), [(None, 30.0), (300.0, 30.0), (10.0, 10.0), (0.5, LEAST)]
-)  # fmt: skip
+@pytest.mark.parametrize(("timeout", "longest"), [(None, 30.0), (300.0, 30.0), (10.0, 10.0), (0.5, LEAST)])
 def test_a_shorter_timeout_of_the_task_counts_in_place_of_the_loops(
     monkeypatch: pytest.MonkeyPatch, timeout: float | None, longest: float
 ) -> None:

@@ -11,13 +11,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from holdfast import (
-    ConfigurationError,
-    Delivery,
-    Holdfast,
-    InvalidPayload,
-    UsageError,
-)
+from holdfast import ConfigurationError, Delivery, Holdfast, InvalidPayload, UsageError
 
 
 @dataclass

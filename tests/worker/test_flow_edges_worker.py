@@ -69,9 +69,17 @@ async def test_no_open_transaction_of_an_operator_holds_up_a_claim(hf: Holdfast,
     @hf.task(name="t", limits=[Limit("k:{n}", concurrency=1)])
     async def t(n: int) -> None: ...
 
-    changes = ["set_limit('k:1', '{\"concurrency\": 0}')", "set_limit('k:{n}', '{\"concurrency\": 0}')", "pause('k:1')",
-               "pause('queue:default')", "pause('task:t')", "pause('tenant:a')", "resume('k:2')", "clear_limit('k:2')",
-               "reset_breaker('k:1')"]  # fmt: skip
+    changes = [
+        "set_limit('k:1', '{\"concurrency\": 0}')",
+        "set_limit('k:{n}', '{\"concurrency\": 0}')",
+        "pause('k:1')",
+        "pause('queue:default')",
+        "pause('task:t')",
+        "pause('tenant:a')",
+        "resume('k:2')",
+        "clear_limit('k:2')",
+        "reset_breaker('k:1')",
+    ]
     hf.limits.pause("k:2")
     async with working(hf, poll=POLL) as worker:
         await ended(hf, (await t.using(tenant="a").aenqueue(1)).id)

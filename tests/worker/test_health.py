@@ -65,8 +65,14 @@ async def test_a_worker_at_work_is_live_and_ready(hf: Holdfast, port: int) -> No
     async with working(hf, health_port=port):
         health = await until_says(port, "/ready", 200)
         assert health["status"] == "ok" and set(health["checks"]) == {
-            "worker", "loop", "claims", "lease_thread", "renewals", "schema", "database"
-        }  # fmt: skip
+            "worker",
+            "loop",
+            "claims",
+            "lease_thread",
+            "renewals",
+            "schema",
+            "database",
+        }
         assert (await aask(port, "/live?verbose"))[0] == 200
         assert (await aask(port, "/jobs"))[0] == 404
         assert ask(port, "/live", "POST")[0] == 405

@@ -245,9 +245,16 @@ async def test_a_resource_that_fails_at_its_close_leaves_no_other_open(hf: Holdf
 
 def test_a_batch_whose_name_or_tenant_cannot_be_stored_is_refused(hf: Holdfast) -> None:
     for name, tenant in (
-        ("a\x00b", None), ("\ud800", None), ("x" * 201, None), (5, None), (None, None),
-        ("x", ""), ("x", "a\x00b"), ("x", "x" * 201), ("x", 5),
-    ):  # fmt: skip
+        ("a\x00b", None),
+        ("\ud800", None),
+        ("x" * 201, None),
+        (5, None),
+        (None, None),
+        ("x", ""),
+        ("x", "a\x00b"),
+        ("x", "x" * 201),
+        ("x", 5),
+    ):
         with pytest.raises(UsageError, match=r"batch's name|tenant"):
             hf.batch(name, tenant=tenant)  # type: ignore[arg-type]
 

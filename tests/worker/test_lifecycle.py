@@ -12,15 +12,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import (
-    CONTEXT,
-    Context,
-    Dead,
-    Holdfast,
-    Retry,
-    Status,
-    UsageError,
-)
+from holdfast import CONTEXT, Context, Dead, Holdfast, Retry, Status, UsageError
 from holdfast.model.job import Job
 from holdfast.store.call import Call
 from holdfast.store.wire.session import Session
@@ -348,9 +340,12 @@ async def test_an_application_says_what_its_error_codes_mean(hf: Holdfast) -> No
         raise Coded("SNAPSHOT_NOT_READY")
 
     expected = {
-        "DB_UNAVAILABLE": (Status.DEAD, 2), "SNAPSHOT_NOT_READY": (Status.FAILED, 1), "BLOCKED": (Status.DEAD, 1),
-        "KEY": (Status.FAILED, 1), "ELSE": (Status.DEAD, 2),
-    }  # fmt: skip
+        "DB_UNAVAILABLE": (Status.DEAD, 2),
+        "SNAPSHOT_NOT_READY": (Status.FAILED, 1),
+        "BLOCKED": (Status.DEAD, 1),
+        "KEY": (Status.FAILED, 1),
+        "ELSE": (Status.DEAD, 2),
+    }
     async with working(hf):
         jobs = {code: await raises.aenqueue(code) for code in expected}
         for code, job in jobs.items():

@@ -29,9 +29,10 @@ def caller(dsn: str) -> Iterator[psycopg.Connection[Any]]:
         conn.rollback()
 
 
-@pytest.mark.parametrize(("fails", "commits", "status"), [
-    (False, True, Status.SUCCEEDED), (True, True, Status.CANCELED), (True, False, Status.DEAD),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("fails", "commits", "status"),
+    [(False, True, Status.SUCCEEDED), (True, True, Status.CANCELED), (True, False, Status.DEAD)],
+)
 async def test_a_cancel_left_open_holds_up_its_own_job_alone(
     hf: Holdfast, sql: Sql, caller: psycopg.Connection[Any], fails: bool, commits: bool, status: Status
 ) -> None:

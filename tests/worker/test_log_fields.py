@@ -96,10 +96,24 @@ async def test_at_level_debug_a_failure_shows_where_it_was_raised_and_a_choice_o
 
 @pytest.mark.parametrize(
     ("value", "expected"),
-    [(1930.4, "1930"), (0.1, "0.1"), (12.345, "12.3"), (1e-5, "0.00001"), (1e9, "1000000000"), (-2500.6, "-2501"),
-     (99.99, "100"), (0.0, "0"), (float("inf"), "inf"), (3, "3"), (True, "True"), (None, "None"), ("a b", '"a b"'),
-     ({"fetch BLOCKED": 4, "x": 1}, '"fetch BLOCKED: 4, x: 1"'), ({}, "")],
-)  # fmt: skip
+    [
+        (1930.4, "1930"),
+        (0.1, "0.1"),
+        (12.345, "12.3"),
+        (1e-5, "0.00001"),
+        (1e9, "1000000000"),
+        (-2500.6, "-2501"),
+        (99.99, "100"),
+        (0.0, "0"),
+        (float("inf"), "inf"),
+        (3, "3"),
+        (True, "True"),
+        (None, "None"),
+        ("a b", '"a b"'),
+        ({"fetch BLOCKED": 4, "x": 1}, '"fetch BLOCKED: 4, x: 1"'),
+        ({}, ""),
+    ],
+)
 def test_values_read_as_people_write_them(value: Any, expected: str) -> None:
     record = logging.LogRecord("holdfast.x", logging.INFO, "", 0, "window", None, None)
     record.fields = {"value": value}

@@ -230,5 +230,6 @@ def test_the_dashboard_asks_for_figures_that_there_are(hf: Holdfast, sql: Sql) -
     }
     assert len(panels) >= 6 and names <= known, names - known
     assert known - {"holdfast_attempt_duration_seconds_count", "holdfast_attempt_duration_seconds_sum"} <= names | {
-        "holdfast_worker_info", "holdfast_queue_jobs_estimated",
-    }, known - names  # fmt: skip
+        "holdfast_worker_info",
+        "holdfast_queue_jobs_estimated",
+    }, known - names

@@ -10,16 +10,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import (
-    Context,
-    Dedupe,
-    DuplicateJob,
-    Fail,
-    Holdfast,
-    NewJob,
-    Status,
-    UsageError,
-)
+from holdfast import Context, Dedupe, DuplicateJob, Fail, Holdfast, NewJob, Status, UsageError
 from holdfast.client.middleware import Around
 from tests.support.running import ended, working
 

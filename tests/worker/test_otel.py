@@ -98,10 +98,15 @@ async def test_one_trace_goes_from_enqueue_through_run_to_the_outbox(hf: Holdfas
     assert [link.context.span_id for link in run.links] == [id_of(enqueue)]
     assert [link.context.span_id for link in deliver.links] == [id_of(emit)]
     assert dict(enqueue.attributes or {}) == {
-        "messaging.system": "holdfast", "messaging.operation.type": "send", "messaging.operation.name": "enqueue",
-        "messaging.destination.name": "billing", "messaging.message.id": handle.id, "messaging.message.body.size": 7,
-        "holdfast.task": "invoice", "holdfast.tenant": "acme",
-    }  # fmt: skip
+        "messaging.system": "holdfast",
+        "messaging.operation.type": "send",
+        "messaging.operation.name": "enqueue",
+        "messaging.destination.name": "billing",
+        "messaging.message.id": handle.id,
+        "messaging.message.body.size": 7,
+        "holdfast.task": "invoice",
+        "holdfast.tenant": "acme",
+    }
     attributes = dict(run.attributes or {})
     assert attributes["messaging.operation.type"] == "process" and attributes["messaging.message.id"] == handle.id
     assert (attributes["holdfast.attempt"], attributes["holdfast.task"], attributes["holdfast.tenant"]) == (

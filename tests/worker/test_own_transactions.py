@@ -433,8 +433,9 @@ def test_a_worker_that_freezes_between_finish_and_commit_does_not_keep_its_claim
     def finish() -> Any:
         return hf.calls.jobs.finish([mine], [token], [], [])
 
-    frozen = Frozen(hf.sync_pool, hf.async_pool, finish, lambda: pytest.fail("committed"), mine, threading.Lock(),
-                    lambda _: None)  # fmt: skip
+    frozen = Frozen(
+        hf.sync_pool, hf.async_pool, finish, lambda: pytest.fail("committed"), mine, threading.Lock(), lambda _: None
+    )
     with pytest.raises(psycopg.Error), frozen:
         pass
     assert sql("select count(*) from jobs where status = 'retrying'") == [(2,)]

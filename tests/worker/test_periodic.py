@@ -10,16 +10,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import (
-    ConfigurationError,
-    Cron,
-    Dedupe,
-    Holdfast,
-    InvalidPayload,
-    Retry,
-    UnknownSchedule,
-    UsageError,
-)
+from holdfast import ConfigurationError, Cron, Dedupe, Holdfast, InvalidPayload, Retry, UnknownSchedule, UsageError
 from holdfast.store.wire.session import Session
 from tests.support.pace import slower
 from tests.support.running import until, working
@@ -163,8 +154,11 @@ async def test_one_that_cannot_be_read_here_stops_no_other_and_is_logged_once(
     monkeypatch.setattr("holdfast.upkeep.timetable.ASIDE", 0.1)
     monkeypatch.setattr("holdfast.upkeep.timetable._read", read)
     tick.schedule("good", EVERY_SECOND)
-    for name, cron, zone in (("text of tomorrow", "@every 5s", "UTC"), ("zone of tomorrow", "* * * * *", "Mars/Base"),
-                             ("odd", "0 0 1 1 *", "UTC")):  # fmt: skip
+    for name, cron, zone in (
+        ("text of tomorrow", "@every 5s", "UTC"),
+        ("zone of tomorrow", "* * * * *", "Mars/Base"),
+        ("odd", "0 0 1 1 *", "UTC"),
+    ):
         sql(
             "insert into schedules (name, task, cron, zone, missed, payload, options, next_at, registered_at) "
             "values (%s, 't', %s, %s, 'all', '{}', '{}', now() - interval '1 day', now())",
@@ -245,10 +239,17 @@ def test_registration_refuses_what_an_enqueue_would(hf: Holdfast) -> None:
 
 @pytest.mark.parametrize(
     "option",
-    [{"delay": 3}, {"run_at": datetime(2030, 1, 1, tzinfo=UTC)}, {"dedupe": "k"}, {"dedupe": Dedupe()},
-     {"on_conflict": "raise"}, {"id": "01890000-0000-7000-8000-000000000000"}, {"conn": object()}],
+    [
+        {"delay": 3},
+        {"run_at": datetime(2030, 1, 1, tzinfo=UTC)},
+        {"dedupe": "k"},
+        {"dedupe": Dedupe()},
+        {"on_conflict": "raise"},
+        {"id": "01890000-0000-7000-8000-000000000000"},
+        {"conn": object()},
+    ],
     ids=lambda o: next(iter(o)),
-)  # fmt: skip
+)
 def test_options_that_make_no_sense_for_many_jobs_are_refused(hf: Holdfast, option: dict[str, Any]) -> None:
     @hf.task()
     async def report() -> None: ...

@@ -46,8 +46,10 @@ async def test_a_handler_in_a_child_process_goes_on_with_the_trace(app: Holdfast
 
 async def test_an_unsampled_trace_is_not_sampled_in_a_child_process_either(app: Holdfast, sql: Sql) -> None:
     trace_id = "0af7651916cd43dd8448eb211c80319c"
-    sql("insert into live (id, task, headers) values (gen_random_uuid(), 'plain', %s::json)",
-        [f'{{"traceparent": "00-{trace_id}-b7ad6b7169203331-00"}}'])  # fmt: skip
+    sql(
+        "insert into live (id, task, headers) values (gen_random_uuid(), 'plain', %s::json)",
+        [f'{{"traceparent": "00-{trace_id}-b7ad6b7169203331-00"}}'],
+    )
     query = "select headers->>'traceparent' from live where task = 'leaf'"
 
     async with working(app, child_processes=1):

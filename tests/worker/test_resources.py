@@ -6,12 +6,7 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from holdfast import (
-    Holdfast,
-    InvalidPayload,
-    Resource,
-    Status,
-)
+from holdfast import Holdfast, InvalidPayload, Resource, Status
 from holdfast.worker import Worker
 from tests.support.running import working
 

@@ -114,8 +114,13 @@ async def test_outcomes_that_are_no_failure_are_not_captured(hf: Holdfast, kept:
     @hf.task()
     async def says(what: str) -> None:
         calls.append(what)
-        raise {"snooze": Snooze(60), "cancel": Cancel("no"), "dead": Dead("x", block="k"), "fail": Fail("x"),
-               "later": RetryLater(60)}[what]  # fmt: skip
+        raise {
+            "snooze": Snooze(60),
+            "cancel": Cancel("no"),
+            "dead": Dead("x", block="k"),
+            "fail": Fail("x"),
+            "later": RetryLater(60),
+        }[what]
 
     async with working(hf):
         for what in ("snooze", "cancel", "dead", "fail", "later"):

@@ -17,10 +17,15 @@ LONGEST = 6.0  # seconds: three times what it takes
 
 @pytest.mark.parametrize(
     ("queues", "key", "priority", "tenant"),
-    [("mail,crawl", "source", 2, None), ("crawl,mail", "source", 2, "a"),
-     ("mail,crawl", "source", 1, "a"), ("crawl,mail", "source", 1, None),
-     ("mail,crawl", "queue:crawl", 2, None), ("crawl,mail", "queue:crawl", 1, "a")],
-)  # fmt: skip
+    [
+        ("mail,crawl", "source", 2, None),
+        ("crawl,mail", "source", 2, "a"),
+        ("mail,crawl", "source", 1, "a"),
+        ("crawl,mail", "source", 1, None),
+        ("mail,crawl", "queue:crawl", 2, None),
+        ("crawl,mail", "queue:crawl", 1, "a"),
+    ],
+)
 async def test_a_queue_under_a_rate_gets_what_it_allows_beside_one_that_keeps_all_slots_busy(
     hf: Holdfast, sql: Any, queues: str, key: str, priority: int, tenant: str | None
 ) -> None:

@@ -156,8 +156,10 @@ def test_a_tick_does_the_upkeep_that_is_due(hf: Holdfast, sql: Sql, ran: list[st
     flow.put(sql, task="note", number=2)
     assert len(flow.claim(sql, "gone", 1)) == 1
     sql("update claims set expires_at = now() - interval '1 minute'")
-    sql("insert into later (id, queue, priority, lane, run_at, created_at, attempt, max_attempts, task, payload) "
-        "select uuid7(), 'default', 2, 0, now() - interval '1 hour', now(), 0, 5, 'note', '{}'")  # fmt: skip
+    sql(
+        "insert into later (id, queue, priority, lane, run_at, created_at, attempt, max_attempts, task, payload) "
+        "select uuid7(), 'default', 2, 0, now() - interval '1 hour', now(), 0, 5, 'note', '{}'"
+    )
     assert hf.tick().succeeded == 3
 
 

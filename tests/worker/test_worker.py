@@ -9,19 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from holdfast import (
-    CONTEXT,
-    Cancel,
-    Context,
-    Dead,
-    Fail,
-    Holdfast,
-    JobFailed,
-    Retry,
-    RetryLater,
-    Snooze,
-    Status,
-)
+from holdfast import CONTEXT, Cancel, Context, Dead, Fail, Holdfast, JobFailed, Retry, RetryLater, Snooze, Status
 from holdfast.settings import Settings
 from holdfast.worker import Worker
 from holdfast.worker.supervise import Lifeline
@@ -91,15 +79,7 @@ async def test_threads_are_reused_and_end_with_the_worker(hf: Holdfast) -> None:
 async def test_the_context_describes_the_job_to_the_handler(hf: Holdfast) -> None:
     @hf.task(queue="mail", priority=1, retry=Retry.fixed(1, max_attempts=3))
     async def by_keyword(n: int, *, ctx: Context = CONTEXT) -> list[Any]:
-        return [
-            ctx.job_id,
-            ctx.attempt,
-            ctx.max_attempts,
-            ctx.tenant,
-            ctx.queue,
-            ctx.priority,
-            ctx.last_attempt,
-        ]
+        return [ctx.job_id, ctx.attempt, ctx.max_attempts, ctx.tenant, ctx.queue, ctx.priority, ctx.last_attempt]
 
     @hf.task(queue="mail")
     async def first(ctx: Context, n: int) -> str:

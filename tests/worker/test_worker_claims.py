@@ -9,10 +9,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import (
-    Holdfast,
-    Status,
-)
+from holdfast import Holdfast, Status
 from holdfast.store.wire.session import Session, ThreadSession
 from holdfast.store.workers import WorkerCalls
 from holdfast.worker import Worker

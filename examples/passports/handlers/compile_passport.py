@@ -33,9 +33,13 @@ def compile_version(
     facts = _sealed_facts(conn, tenant, snapshot_id)
     checks = evaluate(_published_rules(conn, tenant, issue.rules_id), [payload for _, payload in facts])
     named = {
-        "tenant_id": tenant, "passport_id": str(issue.passport_id), "snapshot_id": str(snapshot_id),
-        "rules_id": str(issue.rules_id), "build_id": issue.build_id, "issued_at": issue.issued_at.isoformat(),
-    }  # fmt: skip
+        "tenant_id": tenant,
+        "passport_id": str(issue.passport_id),
+        "snapshot_id": str(snapshot_id),
+        "rules_id": str(issue.rules_id),
+        "build_id": issue.build_id,
+        "issued_at": issue.issued_at.isoformat(),
+    }
     payload = canonical({**named, "facts": [payload for _, payload in facts], "checks": checks})
     if len(payload) > MOST_BYTES:
         raise PassportError("PAYLOAD_TOO_LARGE", f"the passport has {len(payload):,} bytes, more than {MOST_BYTES:,}")
@@ -46,9 +50,20 @@ def compile_version(
         "insert into passports.passport_versions (tenant_id, passport_version_id, passport_id, snapshot_id, rules_id,"
         " build_id, issued_at, payload, payload_hash, proof_root_hash, receipt_hash)"
         " values (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s) on conflict do nothing",
-        [tenant, version_id, issue.passport_id, snapshot_id, issue.rules_id, issue.build_id, issue.issued_at,
-         payload.decode(), payload_hash, proof_root, receipt],
-    )  # fmt: skip
+        [
+            tenant,
+            version_id,
+            issue.passport_id,
+            snapshot_id,
+            issue.rules_id,
+            issue.build_id,
+            issue.issued_at,
+            payload.decode(),
+            payload_hash,
+            proof_root,
+            receipt,
+        ],
+    )
     return version_id, added.rowcount == 1
 
 

@@ -102,11 +102,7 @@ def copy_many(settings: Settings, blocks: list[bytes]) -> float:
 async def notify_round_trip(settings: Settings, number: int, gap: float) -> list[float]:
     """Return the seconds from a bare INSERT with NOTIFY to the listener's claim of the row."""
     info, taken = connect.conninfo(settings, "bare"), []
-    async with (
-        await _connect(info) as sender,
-        await _connect(info) as listener,
-        await _connect(info) as claims,
-    ):
+    async with await _connect(info) as sender, await _connect(info) as listener, await _connect(info) as claims:
         await listener.execute("LISTEN bare_latency")
         notes = listener.notifies()
         for n in range(number):

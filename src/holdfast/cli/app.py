@@ -36,9 +36,29 @@ from holdfast.errors import ConfigurationError, DatabaseUnavailable, HoldfastErr
 from holdfast.settings import misspelt
 
 ORDER = (
-    "demo", "dev", "worker", "tick", "serve", "migrate", "jobs", "why", "batches", "dead", "outbox", "webhooks",
-    "schedules", "limits", "pause", "resume", "drain", "tokens", "top", "usage", "doctor", "bench",
-)  # fmt: skip
+    "demo",
+    "dev",
+    "worker",
+    "tick",
+    "serve",
+    "migrate",
+    "jobs",
+    "why",
+    "batches",
+    "dead",
+    "outbox",
+    "webhooks",
+    "schedules",
+    "limits",
+    "pause",
+    "resume",
+    "drain",
+    "tokens",
+    "top",
+    "usage",
+    "doctor",
+    "bench",
+)
 
 
 class Root(Group):
@@ -103,8 +123,7 @@ app = Commands(
 @app.callback(epilog="Example: holdfast demo")
 def root(
     version: Annotated[
-        bool,
-        typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit."),
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
     """Holdfast: a PostgreSQL-backed job system for Python."""
@@ -113,8 +132,7 @@ def root(
 @app.command(epilog="Example: holdfast bench -w drain --scale 0.5 --json")
 def bench(
     workload: Annotated[
-        list[str] | None,
-        typer.Option("--workload", "-w", metavar="NAME", help="Only this workload; may be repeated."),
+        list[str] | None, typer.Option("--workload", "-w", metavar="NAME", help="Only this workload; may be repeated.")
     ] = None,
     scale: Annotated[float, typer.Option(min=0.001, metavar="FACTOR", help="Multiplies the number of jobs.")] = 1.0,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,

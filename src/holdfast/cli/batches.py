@@ -30,12 +30,7 @@ BatchIds = Annotated[list[str], typer.Argument(metavar="ID", help="Batch ids.")]
 
 
 @group.listing(epilog="Example: holdfast batches --limit 5")
-def list_batches(
-    db: Database,
-    *,
-    limit: Limit = 20,
-    as_json: AsJson = False,
-) -> None:
+def list_batches(db: Database, *, limit: Limit = 20, as_json: AsJson = False) -> None:
     """List the newest batches and their progress; show, watch and cancel them."""
     found = db.run(db.calls.batches.select(limit=limit))
     if as_json:

@@ -35,9 +35,13 @@ T = TypeVar("T")
 OK, WARNING, ERROR = "ok", "warning", "error"
 DURABILITY = ("fsync", "synchronous_commit", "full_page_writes")
 SESSION = (
-    "default_transaction_isolation", "default_transaction_read_only", "server_encoding",
-    "idle_in_transaction_session_timeout", "idle_session_timeout", "transaction_timeout",
-)  # fmt: skip
+    "default_transaction_isolation",
+    "default_transaction_read_only",
+    "server_encoding",
+    "idle_in_transaction_session_timeout",
+    "idle_session_timeout",
+    "transaction_timeout",
+)
 SHORT = 60.0  # seconds; handlers' transactions can take longer
 STANDBY_LATE = 10.0
 OLDEST_SERVER = 15
@@ -446,9 +450,24 @@ def _version(name: str) -> str | None:
 
 
 ANY_DATABASE: tuple[Look, ...] = (
-    check_server, check_clock, check_durability, check_settings, check_connections, check_pooler, check_horizon,
-)  # fmt: skip
+    check_server,
+    check_clock,
+    check_durability,
+    check_settings,
+    check_connections,
+    check_pooler,
+    check_horizon,
+)
 OUR_SCHEMA: tuple[Look, ...] = (
-    check_rights, check_bloat, check_history, check_workers, check_queues, check_tasks, check_levels,
-    check_schedules, check_batches, check_limits, check_dead,
-)  # fmt: skip
+    check_rights,
+    check_bloat,
+    check_history,
+    check_workers,
+    check_queues,
+    check_tasks,
+    check_levels,
+    check_schedules,
+    check_batches,
+    check_limits,
+    check_dead,
+)

@@ -80,8 +80,16 @@ def list_dead(
 
 def _row(job: dict[str, Any]) -> tuple[Any, ...]:
     tries = f"{job['attempts']}/{job['max_attempts']}"
-    return (job["id"], job["status"], job["task"], job["tenant"], job["queue"], tries, job["finished_at"],
-            render.error_line(job["last_error"]))  # fmt: skip
+    return (
+        job["id"],
+        job["status"],
+        job["task"],
+        job["tenant"],
+        job["queue"],
+        tries,
+        job["finished_at"],
+        render.error_line(job["last_error"]),
+    )
 
 
 @group.command(epilog="Example: holdfast dead show 018f2c5e-7d1a-7c3b-9f00-2a4b6c8d0e1f")

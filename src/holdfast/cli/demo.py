@@ -30,20 +30,7 @@ from holdfast.store.jobs import Filter
 from holdfast.store.migrate import migrate
 from holdfast.store.wire import connect
 
-TENANTS = (
-    "acme",
-    "birch",
-    "cedar",
-    "delta",
-    "ember",
-    "fjord",
-    "grove",
-    "heron",
-    "iris",
-    "juniper",
-    "kestrel",
-    "lumen",
-)
+TENANTS = ("acme", "birch", "cedar", "delta", "ember", "fjord", "grove", "heron", "iris", "juniper", "kestrel", "lumen")
 WORKERS = 2
 CONCURRENCY = 10
 ROUNDS = 4
@@ -270,8 +257,11 @@ def _picture(run: Run, totals: dict[str, int], tally: Tally, rate: float) -> Any
     for tenant, total in totals.items():
         done = tally.by_tenant[tenant]
         table.add_row(tenant, ProgressBar(total, done, width=40), f"{done:,} of {total:,}")
-    table.add_row(Text("all", "bold"), ProgressBar(run.jobs, tally.final, width=40),
-                  Text(f"{tally.final:,} of {run.jobs:,}", "bold"))  # fmt: skip
+    table.add_row(
+        Text("all", "bold"),
+        ProgressBar(run.jobs, tally.final, width=40),
+        Text(f"{tally.final:,} of {run.jobs:,}", "bold"),
+    )
     waiting = {name: tally.by_status[name] for name in ("queued", "running", "retrying") if tally.by_status[name]}
     state = ", ".join(f"{number:,} {name}" for name, number in waiting.items()) or "nothing left"
     workers = "   ".join(f"{_short(name)}: {number:,}" for name, number in sorted(tally.by_worker.items()) if name)

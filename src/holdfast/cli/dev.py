@@ -57,8 +57,15 @@ def dev(
     reload = reload and _can_reload()
     _show_banner(settings, version, reload)
     # The level debug shows each job.
-    given = {"queues": queues, "concurrency": concurrency, "grace": GRACE, "log_format": log_format,
-             "log_level": log_level or "debug", "dsn": dsn, "schema": schema}  # fmt: skip
+    given = {
+        "queues": queues,
+        "concurrency": concurrency,
+        "grace": GRACE,
+        "log_format": log_format,
+        "log_level": log_level or "debug",
+        "dsn": dsn,
+        "schema": schema,
+    }
     command = child_command(target, given, *([] if queues else ["--all-queues"]))
     raise typer.Exit(asyncio.run(_run(Supervisor(command, 1, reload=reload), reload)))
 
@@ -75,15 +82,17 @@ def _show_banner(settings: Settings, version: int, reload: bool) -> None:
     shown = shareable(settings.dsn)
     reloading = f"on, for Python files below {os.getcwd()}" if reload else "off"
     render.echo(f"Holdfast {__version__}, for development", "bold green")
-    render.show_fields({
-        "database": shown,
-        "url": f"{server} (for other libraries and psql, while this runs)" if server != settings.dsn else None,
-        "psql": f"psql {shlex.quote(connect.hide_password(server))}",
-        "elsewhere": f"export HOLDFAST_DSN={shlex.quote(shown)}",
-        "schema": f"{settings.schema}, version {version}",
-        "reload": reloading,
-        "stop": "Ctrl-C",
-    })  # fmt: skip
+    render.show_fields(
+        {
+            "database": shown,
+            "url": f"{server} (for other libraries and psql, while this runs)" if server != settings.dsn else None,
+            "psql": f"psql {shlex.quote(connect.hide_password(server))}",
+            "elsewhere": f"export HOLDFAST_DSN={shlex.quote(shown)}",
+            "schema": f"{settings.schema}, version {version}",
+            "reload": reloading,
+            "stop": "Ctrl-C",
+        }
+    )
 
 
 async def _run(supervisor: Supervisor, reload: bool) -> int:
@@ -108,8 +117,9 @@ def watched(folder: Path) -> Iterable[tuple[list[Path], bool]]:
 async def _watch(paths: list[Path], recursive: bool, supervisor: Supervisor) -> None:
     from watchfiles import PythonFilter, awatch
 
-    changed = awatch(*paths, watch_filter=PythonFilter(), recursive=recursive, debounce=DEBOUNCE_MS,
-                     ignore_permission_denied=True)  # fmt: skip
+    changed = awatch(
+        *paths, watch_filter=PythonFilter(), recursive=recursive, debounce=DEBOUNCE_MS, ignore_permission_denied=True
+    )
     async for changes in changed:
         names = sorted({Path(path).name for _, path in changes})
         render.note(f"changed: {', '.join(names)}; restarting the worker", "cyan")

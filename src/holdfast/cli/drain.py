@@ -97,8 +97,15 @@ class Watch:
         """Return the result for --json."""
         counts = {name: getattr(self.found, name) for name in ("waiting", "running", "retrying", "delayed")}
         outcome = "drained" if done else "timed out"
-        return {"queue": self.queue, "outcome": outcome, "jobs": self.total, "left": self.left, **counts,
-                "seconds": round(self.seconds, 3), "ids": ids}  # fmt: skip
+        return {
+            "queue": self.queue,
+            "outcome": outcome,
+            "jobs": self.total,
+            "left": self.left,
+            **counts,
+            "seconds": round(self.seconds, 3),
+            "ids": ids,
+        }
 
 
 def _warn(db: Database, queue: str) -> None:

@@ -64,8 +64,16 @@ def list_jobs(
 
 def _row(job: JobInfo) -> tuple[Any, ...]:
     tries = f"{job.attempts}/{job.max_attempts}"
-    return (job.id, str(job.status), job.task, job.tenant, job.queue, tries, job.created_at,
-            render.error_line(job.last_error))  # fmt: skip
+    return (
+        job.id,
+        str(job.status),
+        job.task,
+        job.tenant,
+        job.queue,
+        tries,
+        job.created_at,
+        render.error_line(job.last_error),
+    )
 
 
 @group.command(epilog="Example: holdfast jobs show 018f2c5e-7d1a-7c3b-9f00-2a4b6c8d0e1f")
@@ -98,18 +106,35 @@ def show_job(job: JobInfo, *, discarded: bool = False) -> None:
     """Print a job: its fields, then its error with the traceback and the output of its process."""
     error = dict(job.last_error or {})
     trace, output = (str(error.pop(name, "")).rstrip() for name in ("traceback", "output"))
-    render.show_fields({
-        "id": job.id, "status": str(job.status), "discarded": "yes" if discarded else None,
-        "task": job.task, "tenant": job.tenant, "queue": job.queue,
-        "priority": f"{job.priority} ({PRIORITIES[job.priority]})",
-        "attempts": f"{job.attempts} of {job.max_attempts}", "payload": job.payload,
-        "result": job.result, "run at": job.run_at, "created": job.created_at, "started": job.started_at,
-        "finished": job.finished_at, "waited": _between(job.run_at, job.started_at),
-        "took": _between(job.started_at, job.finished_at), "deadline": job.deadline, "batch": job.batch,
-        "progress": job.progress and _progress(job.progress), "worker": job.locked_by, "heartbeat": job.heartbeat_at,
-        "lease until": job.lease_expires_at, "dedupe key": job.dedupe_key,
-        "last error": render.error_line(error) or None, "error code": error.get("code"),
-    })  # fmt: skip
+    render.show_fields(
+        {
+            "id": job.id,
+            "status": str(job.status),
+            "discarded": "yes" if discarded else None,
+            "task": job.task,
+            "tenant": job.tenant,
+            "queue": job.queue,
+            "priority": f"{job.priority} ({PRIORITIES[job.priority]})",
+            "attempts": f"{job.attempts} of {job.max_attempts}",
+            "payload": job.payload,
+            "result": job.result,
+            "run at": job.run_at,
+            "created": job.created_at,
+            "started": job.started_at,
+            "finished": job.finished_at,
+            "waited": _between(job.run_at, job.started_at),
+            "took": _between(job.started_at, job.finished_at),
+            "deadline": job.deadline,
+            "batch": job.batch,
+            "progress": job.progress and _progress(job.progress),
+            "worker": job.locked_by,
+            "heartbeat": job.heartbeat_at,
+            "lease until": job.lease_expires_at,
+            "dedupe key": job.dedupe_key,
+            "last error": render.error_line(error) or None,
+            "error code": error.get("code"),
+        }
+    )
     if trace:
         render.echo(f"\n{trace}")
     if output:
@@ -149,8 +174,7 @@ def enqueue(
     payload: Annotated[str, typer.Argument(metavar="JSON", help="Its arguments by name, a JSON object.")] = "{}",
     *,
     queue: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Default: the task's queue, if a worker has registered it."),
+        str | None, typer.Option(metavar="NAME", help="Default: the task's queue, if a worker has registered it.")
     ] = None,
     tenant: Annotated[str | None, typer.Option(metavar="NAME", help="The job's tenant.")] = None,
     delay: Annotated[float | None, typer.Option(min=0, metavar="SECONDS", help="Start no earlier than this.")] = None,
@@ -162,8 +186,7 @@ def enqueue(
         str | None, typer.Option(metavar="KEY", help="Add no job while one of this task holds the key.")
     ] = None,
     limit: Annotated[
-        list[str] | None,
-        typer.Option(metavar="KEY", help="A limit's key, as in domain:example.org. May be repeated."),
+        list[str] | None, typer.Option(metavar="KEY", help="A limit's key, as in domain:example.org. May be repeated.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -171,8 +194,18 @@ def enqueue(
     data = _check_payload(payload)
     known = db.run(db.calls.jobs.task_queues())
     key = dedupe and payloads.dedupe_key(task, tenant, dedupe)
-    job = NewJob(ids.make(), task, data, queue or known.get(task, "default"), tenant, priority, delay,
-                 dedupe_key=key, deadline=deadline, keys=tuple(limit or ()) or None)  # fmt: skip
+    job = NewJob(
+        ids.make(),
+        task,
+        data,
+        queue or known.get(task, "default"),
+        tenant,
+        priority,
+        delay,
+        dedupe_key=key,
+        deadline=deadline,
+        keys=tuple(limit or ()) or None,
+    )
     warn_of_unknown_queue(db, queue)
     # With fresh=False the SQL function looks up the task's registered options.
     accepted = db.run(db.calls.jobs.enqueue(job, "existing", fresh=False))
@@ -212,10 +245,14 @@ def queues(db: Database, as_json: AsJson = False) -> None:
         return
     counts = ("ready", "running", "later", "dead")
     rows = [
-        (each["queue"], *(render.about(each[name], estimated=name in each["estimated"]) for name in counts),
-         render.duration(each["oldest_wait"]), _pause(each["paused"]))
+        (
+            each["queue"],
+            *(render.about(each[name], estimated=name in each["estimated"]) for name in counts),
+            render.duration(each["oldest_wait"]),
+            _pause(each["paused"]),
+        )
         for each in found
-    ]  # fmt: skip
+    ]
     columns = ("queue", "#ready", "#running", "#later", "#dead", "#oldest wait", "paused")
     render.show_table(columns, rows, empty="no jobs wait, run or are dead, and no queue is paused")
 
@@ -235,10 +272,19 @@ def workers(db: Database, as_json: AsJson = False) -> None:
         render.emit_json(found)
         return
     rows = [
-        (w["id"], w["host"], str(w["pid"]), w["version"], w["queues"], w["concurrency"], w["started_at"],
-         f"{render.duration(w['heartbeat_age'])} ago", "stopping" if w["stopping"] else "")
+        (
+            w["id"],
+            w["host"],
+            str(w["pid"]),
+            w["version"],
+            w["queues"],
+            w["concurrency"],
+            w["started_at"],
+            f"{render.duration(w['heartbeat_age'])} ago",
+            "stopping" if w["stopping"] else "",
+        )
         for w in found
-    ]  # fmt: skip
+    ]
     columns = ("id", "~host", "#pid", "~version", "~queues", "#slots", "started", "last heartbeat", "note")
     empty = "no worker is running; start one with: holdfast worker MODULE:ATTRIBUTE"
     render.show_rows(columns, rows, head=2, empty=empty)

@@ -18,12 +18,10 @@ Target = Annotated[
     str, typer.Argument(metavar="MODULE:ATTRIBUTE", help="The application, as in app:hf for `hf` in app.py.")
 ]
 Dsn = Annotated[
-    str | None,
-    typer.Option(metavar="DSN", help="PostgreSQL server, or embedded:PATH. Default: HOLDFAST_DSN."),
+    str | None, typer.Option(metavar="DSN", help="PostgreSQL server, or embedded:PATH. Default: HOLDFAST_DSN.")
 ]
 Schema = Annotated[
-    str | None,
-    typer.Option(metavar="NAME", help="Schema of Holdfast's tables. Default: HOLDFAST_SCHEMA, holdfast."),
+    str | None, typer.Option(metavar="NAME", help="Schema of Holdfast's tables. Default: HOLDFAST_SCHEMA, holdfast.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 Limit = Annotated[int, typer.Option(min=1, metavar="N", help="At most this many.")]
@@ -38,8 +36,7 @@ TaskOnly = Annotated[str | None, typer.Option("--task", metavar="NAME", help="On
 QueueOnly = Annotated[str | None, typer.Option("--queue", metavar="NAME", help="Only jobs of this queue.")]
 TenantOnly = Annotated[str | None, typer.Option("--tenant", metavar="NAME", help="Only jobs of this tenant.")]
 ErrorOnly = Annotated[
-    str | None,
-    typer.Option("--error", metavar="NAME", help="Only jobs whose last error has this type or code."),
+    str | None, typer.Option("--error", metavar="NAME", help="Only jobs whose last error has this type or code.")
 ]
 BatchOnly = Annotated[str | None, typer.Option("--batch", metavar="ID", help="Only jobs of this batch.")]
 

@@ -89,18 +89,39 @@ def _report(name: str, outcome: str, as_json: bool) -> None:
 def _row(it: ScheduleInfo) -> tuple[Any, ...]:
     slot, note = _look(it)
     wait = "" if slot is None else "due" if slot <= it.now else render.duration((slot - it.now).total_seconds())
-    return (it.name, it.task, it.cron, it.zone, it.missed, _local(slot, it.zone), wait, it.last_job,
-            it.registered_at, note)  # fmt: skip
+    return (
+        it.name,
+        it.task,
+        it.cron,
+        it.zone,
+        it.missed,
+        _local(slot, it.zone),
+        wait,
+        it.last_job,
+        it.registered_at,
+        note,
+    )
 
 
 def _as_json(it: ScheduleInfo) -> dict[str, Any]:
     slot, note = _look(it)
     wait = None if slot is None else (slot - it.now).total_seconds()
     return {
-        "name": it.name, "task": it.task, "cron": it.cron, "zone": it.zone, "missed": it.missed, "payload": it.payload,
-        "options": it.options, "paused": it.paused, "next_slot": slot, "in_seconds": wait, "last_slot": it.last_at,
-        "last_job": it.last_job, "last_registered": it.registered_at, "note": note,
-    }  # fmt: skip
+        "name": it.name,
+        "task": it.task,
+        "cron": it.cron,
+        "zone": it.zone,
+        "missed": it.missed,
+        "payload": it.payload,
+        "options": it.options,
+        "paused": it.paused,
+        "next_slot": slot,
+        "in_seconds": wait,
+        "last_slot": it.last_at,
+        "last_job": it.last_job,
+        "last_registered": it.registered_at,
+        "note": note,
+    }
 
 
 def _look(it: ScheduleInfo) -> tuple[datetime | None, str]:

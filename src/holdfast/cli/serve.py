@@ -58,9 +58,16 @@ def serve(
     first_look(hf.settings)  # fails now, not at the first request, if the address is wrong or the schema is old
     _check_rights(hf, tick)
     config = uvicorn.Config(
-        made, host, port, log_config=None, access_log=False, server_header=False, ws="none",
-        timeout_graceful_shutdown=math.ceil(hf.settings.grace), **server_options(hf.settings),
-    )  # fmt: skip
+        made,
+        host,
+        port,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        ws="none",
+        timeout_graceful_shutdown=math.ceil(hf.settings.grace),
+        **server_options(hf.settings),
+    )
     server = uvicorn.Server(config)
     sys.setswitchinterval(0.001)  # bounds how long threads that check large bodies delay the event loop
     with _listening(host, port, config.backlog) as listening:

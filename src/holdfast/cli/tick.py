@@ -36,9 +36,13 @@ def tick(
     from holdfast.worker.tick import TickWorker
 
     given = {
-        "queues": queues, "concurrency": concurrency, "log_format": log_format, "log_level": log_level, "dsn": dsn,
+        "queues": queues,
+        "concurrency": concurrency,
+        "log_format": log_format,
+        "log_level": log_level,
+        "dsn": dsn,
         "schema": schema,
-    }  # fmt: skip
+    }
     hf = prepared(target, given, all_queues)
     done = run(TickWorker(hf, max_jobs, per_tenant).tick(handle_signals=True))
     if as_json:

@@ -80,10 +80,7 @@ def create(
 
 
 @group.command(epilog="Example: holdfast tokens revoke 018f2c5e-7d1a-7c3b-9f00-2a4b6c8d0e1f")
-def revoke(
-    hf: Holdfast,
-    id_: Annotated[str, typer.Argument(metavar="ID", help="The token's id.")],
-) -> None:
+def revoke(hf: Holdfast, id_: Annotated[str, typer.Argument(metavar="ID", help="The token's id.")]) -> None:
     """Revoke a token; running services stop accepting it within seconds."""
     was = hf.tokens.revoke(id_)
     render.echo(f"revoked token {id_}" if was else f"token {id_} was already invalid")

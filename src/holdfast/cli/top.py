@@ -110,8 +110,12 @@ def draw(now: dict[str, Any], before: dict[str, Any] | None) -> RenderableType:
             map(_worker, _living_first(now)[:SHOWN]),
         ),
     }
-    more = {"queues": len(now["queues"][SHOWN:]), "tenants": now["more_tenants"], "limits": now["more_limits"],
-            "workers": len(now["workers"][SHOWN:])}  # fmt: skip
+    more = {
+        "queues": len(now["queues"][SHOWN:]),
+        "tenants": now["more_tenants"],
+        "limits": now["more_limits"],
+        "workers": len(now["workers"][SHOWN:]),
+    }
     for name, (columns, rows) in tables.items():
         table = render.make_table(columns, rows)
         if table.row_count:

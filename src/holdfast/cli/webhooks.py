@@ -52,12 +52,7 @@ SecretStdin = Annotated[
 
 
 @group.listing(epilog="Example: holdfast webhooks --tenant acme")
-def endpoints(
-    hf: Holdfast,
-    *,
-    tenant: TenantOnly = None,
-    as_json: AsJson = False,
-) -> None:
+def endpoints(hf: Holdfast, *, tenant: TenantOnly = None, as_json: AsJson = False) -> None:
     """List endpoints; add and change them, rotate their secrets, show deliveries and send them again."""
     list_endpoints(hf, tenant, as_json)
 
@@ -74,8 +69,16 @@ def list_endpoints(hf: Holdfast, tenant: TenantOnly = None, as_json: AsJson = Fa
 
 
 def _endpoint_row(it: Endpoint) -> tuple[Any, ...]:
-    return (it.id, _state(it), it.url, it.tenant, it.events or "all", it.failure_streak, it.last_success_at,
-            it.last_failure_at)  # fmt: skip
+    return (
+        it.id,
+        _state(it),
+        it.url,
+        it.tenant,
+        it.events or "all",
+        it.failure_streak,
+        it.last_success_at,
+        it.last_failure_at,
+    )
 
 
 def _state(it: Endpoint) -> str:
@@ -105,9 +108,15 @@ def add(
 ) -> None:
     """Add an endpoint; its secret is shown once, now."""
     made = hf.webhooks.add(
-        url, tenant=tenant, events=event or None, prefix=prefix, timeout=seconds(timeout, "--timeout"), dev=dev,
-        description=description, secret=_typed(secret_stdin),
-    )  # fmt: skip
+        url,
+        tenant=tenant,
+        events=event or None,
+        prefix=prefix,
+        timeout=seconds(timeout, "--timeout"),
+        dev=dev,
+        description=description,
+        secret=_typed(secret_stdin),
+    )
     if as_json:
         render.emit_json(asdict(made))
     else:
@@ -122,14 +131,28 @@ def show(hf: Holdfast, endpoint: EndpointId, as_json: AsJson = False) -> None:
     if as_json:
         render.emit_json(_without_secret(it))
         return
-    render.show_fields({
-        "id": it.id, "state": _state(it), "reason": it.disabled_reason, "breaker open until": it.breaker_open_until,
-        "tenant": it.tenant, "url": it.url, "events": it.events or "all", "header prefix": f"X-{it.prefix}-",
-        "timeout": render.duration(it.timeout), "for development": "yes" if it.dev else None,
-        "description": it.description, "valid secrets": it.secrets, "old ones until": it.old_secrets_until,
-        "failures in a row": it.failure_streak, "last success": it.last_success_at, "last failure": it.last_failure_at,
-        "added": it.created_at, "changed": it.updated_at,
-    })  # fmt: skip
+    render.show_fields(
+        {
+            "id": it.id,
+            "state": _state(it),
+            "reason": it.disabled_reason,
+            "breaker open until": it.breaker_open_until,
+            "tenant": it.tenant,
+            "url": it.url,
+            "events": it.events or "all",
+            "header prefix": f"X-{it.prefix}-",
+            "timeout": render.duration(it.timeout),
+            "for development": "yes" if it.dev else None,
+            "description": it.description,
+            "valid secrets": it.secrets,
+            "old ones until": it.old_secrets_until,
+            "failures in a row": it.failure_streak,
+            "last success": it.last_success_at,
+            "last failure": it.last_failure_at,
+            "added": it.created_at,
+            "changed": it.updated_at,
+        }
+    )
 
 
 @group.command(epilog="Example: holdfast webhooks update 018f2c5e-7d1a-7c3b-9f00-2a4b6c8d0e1f --timeout 10s")
@@ -156,8 +179,13 @@ def update(
     """Change an endpoint; options that are not given stay as they are."""
     if event and all_events:
         raise UsageError("give either --event or --all-events")
-    given: dict[str, Any] = {"url": url, "events": event or None, "prefix": prefix, "dev": dev,
-             "timeout": None if timeout is None else seconds(timeout, "--timeout")}  # fmt: skip
+    given: dict[str, Any] = {
+        "url": url,
+        "events": event or None,
+        "prefix": prefix,
+        "dev": dev,
+        "timeout": None if timeout is None else seconds(timeout, "--timeout"),
+    }
     change = {name: value for name, value in given.items() if value is not None}
     change |= {"events": None} if all_events else {}
     change |= {} if description is None else {"description": description or None}
@@ -243,29 +271,55 @@ def deliveries(
 ) -> None:
     """List the newest deliveries."""
     found = hf.webhooks.deliveries(
-        endpoint=endpoint, tenant=tenant, status=status and str(status), event=event, event_type=type_,
-        since=_moment(since, "--since"), until=_moment(until, "--until"), limit=limit,
-    )  # fmt: skip
+        endpoint=endpoint,
+        tenant=tenant,
+        status=status and str(status),
+        event=event,
+        event_type=type_,
+        since=_moment(since, "--since"),
+        until=_moment(until, "--until"),
+        limit=limit,
+    )
     if as_json:
         render.emit_json(found)
         return
-    columns = ("id", "status", "~type", "#http", "#tries", "~tenant", "made", "delivered", "next try", "~error",
-               "~endpoint")  # fmt: skip
+    columns = (
+        "id",
+        "status",
+        "~type",
+        "#http",
+        "#tries",
+        "~tenant",
+        "made",
+        "delivered",
+        "next try",
+        "~error",
+        "~endpoint",
+    )
     render.show_rows(columns, map(_delivery_row, found), head=4, empty="no deliveries match")
     if len(found) == limit:
         render.note(f"these are the newest {limit}; --limit shows more")
 
 
 def _delivery_row(it: DeliveryInfo) -> tuple[Any, ...]:
-    return (it.id, it.status, it.event_type, it.http_status, f"{it.attempts}/{it.max_attempts}", it.tenant,
-            it.created_at, it.delivered_at, it.next_attempt_at, _line(it.error), it.endpoint)  # fmt: skip
+    return (
+        it.id,
+        it.status,
+        it.event_type,
+        it.http_status,
+        f"{it.attempts}/{it.max_attempts}",
+        it.tenant,
+        it.created_at,
+        it.delivered_at,
+        it.next_attempt_at,
+        _line(it.error),
+        it.endpoint,
+    )
 
 
 @group.command(epilog="Example: holdfast webhooks delivery 018f2c5e-7d1a-7c3b-9f00-2a4b6c8d0e1f")
 def delivery(
-    hf: Holdfast,
-    id_: Annotated[str, typer.Argument(metavar="ID", help="The delivery's id.")],
-    as_json: AsJson = False,
+    hf: Holdfast, id_: Annotated[str, typer.Argument(metavar="ID", help="The delivery's id.")], as_json: AsJson = False
 ) -> None:
     """Show what a delivery sent, and the response."""
     it = _delivery(hf, id_)
@@ -273,13 +327,27 @@ def delivery(
         render.emit_json(it)
         return
     body = None if it.response_body is None else it.response_body.decode(errors="backslashreplace")
-    render.show_fields({
-        "id": it.id, "status": it.status, "job": it.job_status, "endpoint": it.endpoint, "tenant": it.tenant,
-        "event": it.event, "type": it.event_type, "attempts": f"{it.attempts} of {it.max_attempts}",
-        "made": it.created_at, "next try": it.next_attempt_at, "delivered": it.delivered_at,
-        "ended": None if it.delivered_at else it.finished_at, "error": it.error, "sent": it.body,
-        "http status": it.http_status, "response headers": it.response_headers, "response": body,
-    })  # fmt: skip
+    render.show_fields(
+        {
+            "id": it.id,
+            "status": it.status,
+            "job": it.job_status,
+            "endpoint": it.endpoint,
+            "tenant": it.tenant,
+            "event": it.event,
+            "type": it.event_type,
+            "attempts": f"{it.attempts} of {it.max_attempts}",
+            "made": it.created_at,
+            "next try": it.next_attempt_at,
+            "delivered": it.delivered_at,
+            "ended": None if it.delivered_at else it.finished_at,
+            "error": it.error,
+            "sent": it.body,
+            "http status": it.http_status,
+            "response headers": it.response_headers,
+            "response": body,
+        }
+    )
 
 
 @group.command(epilog="Example: holdfast webhooks redeliver --all --endpoint 018f2c5e-... --since 6h --yes")
@@ -302,8 +370,13 @@ def redeliver(
     """Send deliveries again: failed ones with fresh attempts, delivered ones anew, waiting ones at once."""
     if every == bool(ids):
         raise UsageError("give delivery ids, or --all with --endpoint, --tenant, --since or --until")
-    which: Which = {"endpoint": endpoint, "tenant": tenant, "event_type": type_, "since": _moment(since, "--since"),
-             "until": _moment(until, "--until")}  # fmt: skip
+    which: Which = {
+        "endpoint": endpoint,
+        "tenant": tenant,
+        "event_type": type_,
+        "since": _moment(since, "--since"),
+        "until": _moment(until, "--until"),
+    }
     if ids and any(value is not None for value in which.values()):
         raise UsageError("filters go with --all, not with ids")
     which["status"] = str(status)

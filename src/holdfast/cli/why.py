@@ -19,9 +19,7 @@ _MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[\d.]*[+-]\d\d:\d\d$")
 
 
 def why(
-    db: Database,
-    id_: Annotated[str, typer.Argument(metavar="ID", help="The job's id.")],
-    as_json: AsJson = False,
+    db: Database, id_: Annotated[str, typer.Argument(metavar="ID", help="The job's id.")], as_json: AsJson = False
 ) -> None:
     """Explain why a job does not run: one sentence, then all reasons, the hardest first; exit 1 when it is unknown.
 

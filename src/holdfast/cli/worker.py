@@ -35,8 +35,7 @@ Queues = Annotated[
     typer.Option(metavar="NAMES", help="Queues to serve, separated by commas. Default: default, channels', webhooks."),
 ]
 AllQueues = Annotated[
-    bool,
-    typer.Option("--all-queues", help="Serve every queue of the application's tasks, and that of webhooks."),
+    bool, typer.Option("--all-queues", help="Serve every queue of the application's tasks, and that of webhooks.")
 ]
 Concurrency = Annotated[int | None, typer.Option(metavar="N", help="Jobs to run at once in each process.")]
 Grace = Annotated[float | None, typer.Option(metavar="SECONDS", help="How long running jobs may take to finish.")]
@@ -51,8 +50,7 @@ def worker(
     all_queues: AllQueues = False,
     concurrency: Concurrency = None,
     processes: Annotated[
-        int | None,
-        typer.Option(min=1, metavar="N", help="Keep this many processes running; each is a worker."),
+        int | None, typer.Option(min=1, metavar="N", help="Keep this many processes running; each is a worker.")
     ] = None,
     lease: Annotated[
         float | None, typer.Option(metavar="SECONDS", help="How long a claim holds without renewal.")
@@ -73,9 +71,17 @@ def worker(
     Options override the application's settings and the environment.
     """
     given = {
-        "queues": queues, "concurrency": concurrency, "lease": lease, "renew": renew, "poll": poll,
-        "grace": grace, "log_format": log_format, "log_level": log_level, "dsn": dsn, "schema": schema,
-    }  # fmt: skip
+        "queues": queues,
+        "concurrency": concurrency,
+        "lease": lease,
+        "renew": renew,
+        "poll": poll,
+        "grace": grace,
+        "log_format": log_format,
+        "log_level": log_level,
+        "dsn": dsn,
+        "schema": schema,
+    }
     if processes is not None:
         raise typer.Exit(_supervise(target, processes, given, all_queues))
     supervisor = None
@@ -145,8 +151,14 @@ def _warn_of_other_database(code: str, option: object, hf: Holdfast) -> None:
     if code == environment or not (code and other) or connect.same_database(code, other):
         return
     fields = {"--dsn" if option else "HOLDFAST_DSN": shareable(other), "served": shareable(hf.settings.dsn)}
-    logs.event(log, logging.WARNING, "the code names another database", code=shareable(code), **fields,
-               hint="Holdfast() without a DSN takes HOLDFAST_DSN")  # fmt: skip
+    logs.event(
+        log,
+        logging.WARNING,
+        "the code names another database",
+        code=shareable(code),
+        **fields,
+        hint="Holdfast() without a DSN takes HOLDFAST_DSN",
+    )
 
 
 def _warn_of_unknown_queues(hf: Holdfast) -> None:
@@ -184,8 +196,13 @@ def _warn_of_unserved(hf: Holdfast) -> None:
         logs.event(log, logging.WARNING, "no tasks are registered", hint="import the modules that define them")
     elsewhere = sorted(set(_task_queues(hf)) - {"default", *hf.served(hf.settings).queue_list})
     if elsewhere:
-        logs.event(log, logging.WARNING, "queues not served here", queues=",".join(elsewhere),
-                   hint="--queues NAMES or --all-queues")  # fmt: skip
+        logs.event(
+            log,
+            logging.WARNING,
+            "queues not served here",
+            queues=",".join(elsewhere),
+            hint="--queues NAMES or --all-queues",
+        )
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:

@@ -178,8 +178,17 @@ class Holdfast(Outbox):
         def register(handler: Callable[..., Any]) -> Task[Any, Any]:
             if (own := name or _name(handler)).startswith(PREFIX):
                 raise ConfigurationError(f"task {own!r} has the name of a channel; use @hf.channel(...)")
-            return self.add_task(handler, name=own, queue=queue, priority=priority, retry=retry, timeout=timeout,
-                                 dedupe=dedupe, runner=runner, limits=limits)  # fmt: skip
+            return self.add_task(
+                handler,
+                name=own,
+                queue=queue,
+                priority=priority,
+                retry=retry,
+                timeout=timeout,
+                dedupe=dedupe,
+                runner=runner,
+                limits=limits,
+            )
 
         return Decorator(register)
 
@@ -272,8 +281,9 @@ class Holdfast(Outbox):
         if self.webhooks.can_deliver or any(task.queue == WEBHOOKS for task in self.tasks.values()):
             return settings
         if settings.queue_list == [WEBHOOKS]:
-            raise ConfigurationError("the only queue is webhooks, which cannot be delivered here: pip install "
-                                     "'holdfast[webhooks]'")  # fmt: skip
+            raise ConfigurationError(
+                "the only queue is webhooks, which cannot be delivered here: pip install 'holdfast[webhooks]'"
+            )
         return settings.with_(queues=[name for name in settings.queue_list if name != WEBHOOKS])
 
     def find_task(self, name: str) -> Task[Any, Any]:

@@ -46,8 +46,16 @@ class Limits(Noun):
     ) -> Call[int]:
         """Change the limit of a key, or with a template ("domain:{domain}") of all its keys; at once, until it is
         cleared. None restores the value of the code; omitted values stay. Return the number of keys it applies to."""
-        given = {"concurrency": concurrency, "rate": rate, "per": per, "burst": burst, "breaker_after": breaker_after,
-                 "breaker_pause": breaker_pause, "breaker_cap": breaker_cap, "weight": weight}  # fmt: skip
+        given = {
+            "concurrency": concurrency,
+            "rate": rate,
+            "per": per,
+            "burst": burst,
+            "breaker_after": breaker_after,
+            "breaker_pause": breaker_pause,
+            "breaker_cap": breaker_cap,
+            "weight": weight,
+        }
         change = {name: value for name, value in given.items() if not isinstance(value, EllipsisType)}
         if not change:
             raise UsageError(f"nothing to change; give a value, as in limits.set({key!r}, concurrency=4)")

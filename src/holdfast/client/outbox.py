@@ -118,9 +118,18 @@ class Outbox:
         def register(handler: Callable[..., Any]) -> Channel[Any, Any]:
             signature = DeliverySignature(name, handler)
             task = self.add_task(
-                handler, name=words.PREFIX + name, queue=queue, priority=priority, retry=retry, timeout=timeout,
-                dedupe=None, runner=runner, limits=limits, signature=signature, refunds=False,
-            )  # fmt: skip
+                handler,
+                name=words.PREFIX + name,
+                queue=queue,
+                priority=priority,
+                retry=retry,
+                timeout=timeout,
+                dedupe=None,
+                runner=runner,
+                limits=limits,
+                signature=signature,
+                refunds=False,
+            )
             self.channels[name] = Channel(name, task, signature)
             return self.channels[name]
 
@@ -128,9 +137,15 @@ class Outbox:
 
     @overload
     def emit(
-        self, conn: Any, channel: Channel[T, Any], payload: T, *, key: str, tenant: str | None = None,
+        self,
+        conn: Any,
+        channel: Channel[T, Any],
+        payload: T,
+        *,
+        key: str,
+        tenant: str | None = None,
         order: str | None = None,
-    ) -> Emitted: ...  # fmt: skip
+    ) -> Emitted: ...
     @overload
     def emit(
         self, conn: Any, channel: str, payload: Any, *, key: str, tenant: str | None = None, order: str | None = None
@@ -158,9 +173,15 @@ class Outbox:
 
     @overload
     async def aemit(
-        self, conn: Any, channel: Channel[T, Any], payload: T, *, key: str, tenant: str | None = None,
+        self,
+        conn: Any,
+        channel: Channel[T, Any],
+        payload: T,
+        *,
+        key: str,
+        tenant: str | None = None,
         order: str | None = None,
-    ) -> Emitted: ...  # fmt: skip
+    ) -> Emitted: ...
     @overload
     async def aemit(
         self, conn: Any, channel: str, payload: Any, *, key: str, tenant: str | None = None, order: str | None = None

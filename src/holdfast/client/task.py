@@ -343,11 +343,17 @@ class Enqueuer(Generic[P, R]):
     def _job(self, id_: str, data: bytes) -> NewJob:
         task, options = self._task, self._options
         job = NewJob(
-            id_, task.name, data, options.queue or task.queue, options.tenant,
-            task.priority if options.priority is None else options.priority, options.delay, options.run_at,
+            id_,
+            task.name,
+            data,
+            options.queue or task.queue,
+            options.tenant,
+            task.priority if options.priority is None else options.priority,
+            options.delay,
+            options.run_at,
             (options.retry or task.retry).max_attempts if options.max_attempts is None else options.max_attempts,
             None if options.retry is None else options.retry.as_json(),
-        )  # fmt: skip
+        )
         job.deadline = options.deadline
         if (batch := options.batch) is not None:
             job.batch = _batch_id(batch)

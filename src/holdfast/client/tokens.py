@@ -42,9 +42,16 @@ class Tokens(Noun):
         if tenant is not None:
             payload.check_text(tenant, "a tenant", 200)
         yield self.calls.create(
-            id_ := ids.make(), name, digest(token := new_token()), token[:SHOWN], tenant, _scopes(scopes),
-            _seconds(lifetime), _priority(priority), _rate(rate),
-        )  # fmt: skip
+            id_ := ids.make(),
+            name,
+            digest(token := new_token()),
+            token[:SHOWN],
+            tenant,
+            _scopes(scopes),
+            _seconds(lifetime),
+            _priority(priority),
+            _rate(rate),
+        )
         return token, (yield from self._get(id_))
 
     create, acreate = operation(_create)

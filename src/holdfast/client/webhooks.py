@@ -110,17 +110,30 @@ class Webhooks:
         return replace(self.get(id_), secret=secret)
 
     def adding(
-        self, url: str, tenant: str | None, events: Sequence[str] | None, prefix: str, timeout: float, dev: bool,
-        secret: str | None, description: str | None,
-    ) -> tuple[str, str, Call[bool]]:  # fmt: skip
+        self,
+        url: str,
+        tenant: str | None,
+        events: Sequence[str] | None,
+        prefix: str,
+        timeout: float,
+        dev: bool,
+        secret: str | None,
+        description: str | None,
+    ) -> tuple[str, str, Call[bool]]:
         # Returns a new endpoint's id and secret, and the call that creates it, for the service's transactions.
         secret = _checked_secret(secret)
         _number(timeout, "timeout")
         call = self.calls.add(
-            id_ := ids.make(), check_url(url, dev, self._rule).url, seal(secret, self._hf.settings.secret_keys),
-            tenant=_tenant(tenant), events=_events(events), prefix=prefix, timeout=timeout, dev=dev,
+            id_ := ids.make(),
+            check_url(url, dev, self._rule).url,
+            seal(secret, self._hf.settings.secret_keys),
+            tenant=_tenant(tenant),
+            events=_events(events),
+            prefix=prefix,
+            timeout=timeout,
+            dev=dev,
             description=description,
-        )  # fmt: skip
+        )
         return id_, secret, call
 
     def get(self, endpoint_id: str) -> Endpoint:
@@ -143,8 +156,14 @@ class Webhooks:
         description: str | EllipsisType | None = ...,
     ) -> Endpoint:
         """Change an endpoint; fields that are not given stay. Waiting deliveries use the new values."""
-        given = {"url": url, "events": events, "prefix": prefix, "timeout": timeout, "dev": dev,
-                 "description": description}  # fmt: skip
+        given = {
+            "url": url,
+            "events": events,
+            "prefix": prefix,
+            "timeout": timeout,
+            "dev": dev,
+            "description": description,
+        }
         change = {name: value for name, value in given.items() if not isinstance(value, EllipsisType)}
         if not change:
             raise UsageError(f"nothing to change; give a field, as in update({endpoint_id!r}, timeout=10)")
@@ -311,8 +330,9 @@ class Webhooks:
             poster: Poster = opened.value,
             ctx: Context = CONTEXT,
         ) -> None:
-            message = Message(ctx.job_id, ctx.tenant, str(endpoint), str(event), type, str(body_id),
-                              self._retry.delay(ctx.attempt))  # fmt: skip
+            message = Message(
+                ctx.job_id, ctx.tenant, str(endpoint), str(event), type, str(body_id), self._retry.delay(ctx.attempt)
+            )
             response = await deliverer.deliver(poster, message)
             try:
                 ctx.set_result(response)
@@ -333,8 +353,9 @@ def _which(**which: Any) -> Deliveries:
     try:
         return Deliveries(**which)
     except TypeError as error:
-        raise UsageError(f"deliveries are filtered by endpoint, tenant, event, event_type, status, since and until "
-                         f"({error})") from None  # fmt: skip
+        raise UsageError(
+            f"deliveries are filtered by endpoint, tenant, event, event_type, status, since and until ({error})"
+        ) from None
 
 
 def _opened(stored: list[str], keys: str) -> list[str]:

@@ -78,9 +78,12 @@ class HoldfastBackend(BaseTaskBackend):
         call: dict[str, Any] = {"args": normalize_json(args), "kwargs": normalize_json(kwargs)}
         more = {"priority": int(task.priority) or None, "run_after": task.run_after and task.run_after.isoformat()}
         using = self.register(task).using(
-            queue=task.queue_name, priority=results.level(task.priority), run_at=_aware(task.run_after),
-            retry=self.options.get("retry"), conn=self._conn(),
-        )  # fmt: skip
+            queue=task.queue_name,
+            priority=results.level(task.priority),
+            run_at=_aware(task.run_after),
+            retry=self.options.get("retry"),
+            conn=self._conn(),
+        )
         job = using.enqueue(**call, **{name: value for name, value in more.items() if value is not None})
         result: TaskResult = results.fresh(task, job.id, call["args"], call["kwargs"], self.alias)
         task_enqueued.send(type(self), task_result=result)
@@ -105,9 +108,12 @@ class HoldfastBackend(BaseTaskBackend):
         with _lock:
             if name not in hf.tasks:
                 register = hf.task(
-                    name=name, queue=task.queue_name, priority=results.level(task.priority), retry=self.retry,
+                    name=name,
+                    queue=task.queue_name,
+                    priority=results.level(task.priority),
+                    retry=self.retry,
                     timeout=self.options.get("timeout"),
-                )  # fmt: skip
+                )
                 register(run.handler(task, self.alias, type(self), self._judge))
             return hf.tasks[name]
 

@@ -71,9 +71,15 @@ class Attempt:
         self.sender = sender
         here = f"{socket.gethostname()}:{os.getpid()}"
         self.result: TaskResult = results.fresh(
-            task, ctx.job_id, args, kwargs, task.backend, status=TaskResultStatus.RUNNING, started_at=timezone.now(),
+            task,
+            ctx.job_id,
+            args,
+            kwargs,
+            task.backend,
+            status=TaskResultStatus.RUNNING,
+            started_at=timezone.now(),
             worker_ids=results.workers(ctx.attempt, here),
-        )  # fmt: skip
+        )
 
     def call(self) -> Any:
         """Call the task's function; for a coroutine function, return the coroutine."""

@@ -108,8 +108,9 @@ class Deliverer:
             raise Fail(f"the body of event {message.event} has been removed", code="BODY_REMOVED")
         body = text.encode()
         try:
-            headers = sign(body, target.secrets, message.event, message.delivery, message.type, time.time(),
-                           target.prefix)  # fmt: skip
+            headers = sign(
+                body, target.secrets, message.event, message.delivery, message.type, time.time(), target.prefix
+            )
         except ValueError as error:
             raise Fail(f"the delivery cannot be signed: {error}", code="NOT_SIGNED") from None
         response = await self._post(await poster.sender(), target, message, body, headers)

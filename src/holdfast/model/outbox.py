@@ -153,8 +153,17 @@ class DeliverySignature(Signature):
     def call(self, job: Job) -> Call:
         """Return the arguments of the handler: the job as a Delivery."""
         held = self._message_of(job.payload)
-        delivery = Delivery(held.body, held.key, self.channel, job.tenant, held.order, job.id, job.attempt,
-                            job.max_attempts, job.attempt > 1 or held.maybe_sent)  # fmt: skip
+        delivery = Delivery(
+            held.body,
+            held.key,
+            self.channel,
+            job.tenant,
+            held.order,
+            job.id,
+            job.attempt,
+            job.max_attempts,
+            job.attempt > 1 or held.maybe_sent,
+        )
         return (), {self._argument: delivery}
 
     def check(self, body: bytes) -> None:

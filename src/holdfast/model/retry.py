@@ -54,13 +54,7 @@ class Retry:
 
     @classmethod
     def exponential(
-        cls,
-        base: float = 1.0,
-        *,
-        cap: float = DAY,
-        factor: float = 2.0,
-        max_attempts: int = 5,
-        jitter: float = 0.0,
+        cls, base: float = 1.0, *, cap: float = DAY, factor: float = 2.0, max_attempts: int = 5, jitter: float = 0.0
     ) -> Retry:
         """Return a policy with delays of base, base x factor, base x factor^2 ... seconds, up to cap."""
         return cls("exponential", max_attempts, (float(base),), float(factor), float(cap), jitter)

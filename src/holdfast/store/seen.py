@@ -67,12 +67,19 @@ def _discarded(schema: str, job: str) -> str:
 
 _HIDDEN = "- 'traceback' - 'output'"  # parts of an error that only operators see
 _JOB = {each.name: f"j.{each.name}" for each in fields(SeenJob)} | {
-    "id": "j.id::text", "args": "j.payload::text", "status": "j.status::text", "result": "j.result::text",
-    "error": f"(j.last_error {_HIDDEN})::text", "batch": "j.batch::text", "progress": "j.progress::text",
-}  # fmt: skip
+    "id": "j.id::text",
+    "args": "j.payload::text",
+    "status": "j.status::text",
+    "result": "j.result::text",
+    "error": f"(j.last_error {_HIDDEN})::text",
+    "batch": "j.batch::text",
+    "progress": "j.progress::text",
+}
 _MESSAGE = {each.name: f'"{each.name}"' for each in fields(MessageInfo)} | {
-    "id": "id::text", "payload": "payload::text", "error": f"(error {_HIDDEN})::text",
-}  # fmt: skip
+    "id": "id::text",
+    "payload": "payload::text",
+    "error": f"(error {_HIDDEN})::text",
+}
 _DELIVERY = dict(zip((each.name for each in fields(DeliveryInfo)), webhooks.DELIVERY.split(", "), strict=True))
 _JOB_SIZES = ("args", "error", "result", "progress")
 _MESSAGE_SIZES = ("payload", "error")
@@ -100,8 +107,12 @@ class Page:
 
     def sql(self, id_: str = "id") -> tuple[str, list[Any]]:
         conditions, params = ["true"], []
-        for condition, value in ((f"{id_} < %s::uuid", self.before), (f"{id_} >= %s::uuid", self.floor),
-                                 ("created_at >= %s", self.since), ("created_at < %s", self.until)):  # fmt: skip
+        for condition, value in (
+            (f"{id_} < %s::uuid", self.before),
+            (f"{id_} >= %s::uuid", self.floor),
+            ("created_at >= %s", self.since),
+            ("created_at < %s", self.until),
+        ):
             if value is not None:
                 conditions.append(condition)
                 params.append(value)
@@ -121,25 +132,33 @@ class SeenCalls:
         """Return the requested jobs by position, without those that their caller may not see. If there are several, a
         large one is None: it gets a call of its own, so that it does not delay the rest."""
         names = {"payload": "args"}
-        text = ", ".join(f"{column}::text AS {names.get(column, column)}"
-                         for column in ("payload", "error", "result", "progress"))  # fmt: skip
+        text = ", ".join(
+            f"{column}::text AS {names.get(column, column)}" for column in ("payload", "error", "result", "progress")
+        )
         sizes = " + ".join(f"coalesce(octet_length({name}), 0)" for name in _JOB_SIZES)
         columns = ", ".join(
-            f"CASE WHEN large THEN NULL ELSE {each.name} END" if each.name in _JOB_SIZES
-            else _discarded(self.schema, "k") if each.name == "discarded" else each.name
+            f"CASE WHEN large THEN NULL ELSE {each.name} END"
+            if each.name in _JOB_SIZES
+            else _discarded(self.schema, "k")
+            if each.name == "discarded"
+            else each.name
             for each in fields(SeenJob)
-        )  # fmt: skip
+        )
         return Call(
             f"SELECT place, large, {columns} FROM (SELECT i.*, {sizes} > %s AS large FROM (SELECT place, j.id::text, "
             f"task, tenant, queue, priority, {text}, status, attempts, max_attempts, run_at, created_at, started_at, "
             "finished_at, batch::text, deadline "
             f"FROM {self.schema}.look_at(%s::uuid[], %s::boolean[], %s::text[], %s::boolean[]) j "
             "OFFSET 0) i OFFSET 0) k",
-            (LARGE_JOB if len(wanted) > 1 else 2**31 - 1, array(id_ for id_, _ in wanted),
-             array(who.everyone for _, who in wanted), [who.tenant for _, who in wanted],
-             array(who.may("webhooks:read") for _, who in wanted)),
+            (
+                LARGE_JOB if len(wanted) > 1 else 2**31 - 1,
+                array(id_ for id_, _ in wanted),
+                array(who.everyone for _, who in wanted),
+                [who.tenant for _, who in wanted],
+                array(who.may("webhooks:read") for _, who in wanted),
+            ),
             lambda rows: {row[0] - 1: None if row[1] else _job(row[2:]) for row in rows},
-        )  # fmt: skip
+        )
 
     def marks(self, ids: Sequence[str]) -> Call[list[str]]:
         """Return a mark for each job that changes with the job; for the service itself, not for callers."""
@@ -151,26 +170,34 @@ class SeenCalls:
 
     def floor(self, before: str | None, jobs: int, *, dead: bool = False) -> Call[str | None]:
         """Return the lowest id of a list that scans this many jobs."""
-        return Call(f"SELECT {self.schema}.page_floor(%s::uuid, %s, %s)::text", (before, jobs, dead),
-                    lambda rows: rows[0][0])  # fmt: skip
+        return Call(
+            f"SELECT {self.schema}.page_floor(%s::uuid, %s, %s)::text", (before, jobs, dead), lambda rows: rows[0][0]
+        )
 
     def list_jobs(self, who: Caller, where: Filter, page: Page) -> Call[Part[SeenJob]]:
         (those, some), (part, more) = where.sql(), page.sql()
         return _part(
-            self._job, _JOB_SIZES, f"FROM {self.schema}.jobs j WHERE {those} AND {part} AND {self._may_job} "
+            self._job,
+            _JOB_SIZES,
+            f"FROM {self.schema}.jobs j WHERE {those} AND {part} AND {self._may_job} "
             "ORDER BY j.id DESC LIMIT %s",  # ids grow with time, and every table has an index on them
-            (*some, *more, *_reads(who), page.limit), page.size, _job,
-        )  # fmt: skip
+            (*some, *more, *_reads(who), page.limit),
+            page.size,
+            _job,
+        )
 
     def list_dead(self, who: Caller, where: Filter, page: Page) -> Call[Part[SeenJob]]:
         """Return failed and dead jobs that were neither retried nor discarded."""
         (those, some), (part, more) = where.sql(), page.sql()
         return _part(
-            self._job, _JOB_SIZES,
+            self._job,
+            _JOB_SIZES,
             f"FROM {self.schema}.jobs j WHERE j.id = ANY(ARRAY(SELECT id FROM {self.schema}.dead "
             f"WHERE {those} AND {part} AND {self._may_job} ORDER BY id DESC LIMIT %s)) ORDER BY j.id DESC",
-            (*some, *more, *_reads(who), page.limit), page.size, _job,
-        )  # fmt: skip
+            (*some, *more, *_reads(who), page.limit),
+            page.size,
+            _job,
+        )
 
     def dead_ids(self, who: Caller, where: Filter, after: str | None, limit: int) -> Call[list[str]]:
         those, some = where.sql()
@@ -190,17 +217,26 @@ class SeenCalls:
         )
 
     def retry_dead(self, who: Caller, ids: Sequence[str]) -> Call[list[str]]:
-        return Call(f"SELECT x::text FROM {self.schema}.retry_dead({self._own}) x", (*_writes(who), array(ids)),
-                    firsts, due=last)  # fmt: skip
+        return Call(
+            f"SELECT x::text FROM {self.schema}.retry_dead({self._own}) x",
+            (*_writes(who), array(ids)),
+            firsts,
+            due=last,
+        )
 
     def discard_dead(self, who: Caller, ids: Sequence[str]) -> Call[list[str]]:
-        return Call(f"SELECT x::text FROM {self.schema}.discard_dead({self._own}) x", (*_writes(who), array(ids)),
-                    firsts)  # fmt: skip
+        return Call(
+            f"SELECT x::text FROM {self.schema}.discard_dead({self._own}) x", (*_writes(who), array(ids)), firsts
+        )
 
     def redeliver(self, who: Caller, ids: Sequence[str]) -> Call[list[Any]]:
         redelivering = webhooks.WebhookCalls(self.schema).redeliver(ids)
-        return Call(redelivering.sql.replace("%s::uuid[]", self._own), (*_writes(who), array(ids)), redelivering.read,
-                    due=redelivering.due)  # fmt: skip
+        return Call(
+            redelivering.sql.replace("%s::uuid[]", self._own),
+            (*_writes(who), array(ids)),
+            redelivering.read,
+            due=redelivering.due,
+        )
 
     @property
     def _own(self) -> str:
@@ -232,10 +268,13 @@ class SeenCalls:
     def list_messages(self, who: Caller, where: MessageFilter, page: Page) -> Call[Part[MessageInfo]]:
         (those, some), (part, more) = where.sql(), page.sql()
         return _part(
-            _MESSAGE, _MESSAGE_SIZES, f"FROM {self.schema}.outbox WHERE {those} AND {part} AND {self._may} "
-            "ORDER BY outbox.id DESC LIMIT %s",
-            (*some, *more, *_who(who), page.limit), page.size, _message,
-        )  # fmt: skip
+            _MESSAGE,
+            _MESSAGE_SIZES,
+            f"FROM {self.schema}.outbox WHERE {those} AND {part} AND {self._may} ORDER BY outbox.id DESC LIMIT %s",
+            (*some, *more, *_who(who), page.limit),
+            page.size,
+            _message,
+        )
 
     def endpoints(self, who: Caller, id_: str | None = None) -> Call[list[Endpoint]]:
         """Return all endpoints that the caller may see, or one."""
@@ -250,29 +289,38 @@ class SeenCalls:
     def deliveries(self, who: Caller, which: Deliveries, page: Page) -> Call[Part[DeliveryInfo]]:
         (those, some), (part, more) = which.sql(), page.sql("webhook_delivery_id")
         return _part(
-            _DELIVERY, ("body", "response_body"), f"FROM {self.schema}.webhook_deliveries WHERE {those} AND {part} "
+            _DELIVERY,
+            ("body", "response_body"),
+            f"FROM {self.schema}.webhook_deliveries WHERE {those} AND {part} "
             f"AND {self.schema}.may_see(%s, %s, tenant_id) ORDER BY webhook_delivery_id DESC LIMIT %s",
-            (*some, *more, *_who(who), page.limit), page.size, lambda row: DeliveryInfo(*row),
-        )  # fmt: skip
+            (*some, *more, *_who(who), page.limit),
+            page.size,
+            lambda row: DeliveryInfo(*row),
+        )
 
 
 def _part(
-    columns: Mapping[str, str], sizes: Sequence[str], rest: str, params: tuple[Any, ...], most: int,
+    columns: Mapping[str, str],
+    sizes: Sequence[str],
+    rest: str,
+    params: tuple[Any, ...],
+    most: int,
     read: Callable[[Sequence[Any]], T],
-) -> Call[Part[T]]:  # fmt: skip
+) -> Call[Part[T]]:
     """Return rows, newest first, until their large columns exceed `most` bytes; at least one row."""
     inner = ", ".join(f'{expression} AS "{name}"' for name, expression in columns.items())
     size = " + ".join(f'coalesce(octet_length(i."{name}"), 0)' for name in sizes)
     outer = ", ".join(f'"{name}"' for name in columns)
     return Call(
         f"SELECT every, until, {outer} FROM (SELECT i.*, count(*) OVER () AS every, {size} AS size, "
-        f'sum({size}) OVER (ORDER BY i.id DESC) AS until FROM (SELECT {inner} {rest}) i) o '
+        f"sum({size}) OVER (ORDER BY i.id DESC) AS until FROM (SELECT {inner} {rest}) i) o "
         "WHERE until - size < %s ORDER BY o.id DESC",
         (*params, most),
-        lambda rows: Part([read(row[2:]) for row in rows], bool(rows) and rows[0][0] > len(rows),
-                          int(rows[-1][1]) if rows else 0),
+        lambda rows: Part(
+            [read(row[2:]) for row in rows], bool(rows) and rows[0][0] > len(rows), int(rows[-1][1]) if rows else 0
+        ),
         prepare=False,
-    )  # fmt: skip
+    )
 
 
 def _job(row: Sequence[Any]) -> SeenJob:

@@ -39,9 +39,7 @@ class Sink:
     def insert_once(self, row: str) -> Call[bool]:
         """Insert the row unless one with its key exists."""
         return Call(
-            f"{self._insert} FROM {self._given} ON CONFLICT ({_list(self.key)}) DO NOTHING RETURNING true",
-            (row,),
-            bool,
+            f"{self._insert} FROM {self._given} ON CONFLICT ({_list(self.key)}) DO NOTHING RETURNING true", (row,), bool
         )
 
     def upsert_if_stronger(self, row: str, strength: str) -> Call[Kept]:

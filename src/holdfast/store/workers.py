@@ -44,14 +44,7 @@ class WorkerCalls:
         self.schema = schema
 
     def register(
-        self,
-        worker: str,
-        host: str,
-        pid: int,
-        version: str,
-        queues: list[str],
-        concurrency: int,
-        tasks: list[Any],
+        self, worker: str, host: str, pid: int, version: str, queues: list[str], concurrency: int, tasks: list[Any]
     ) -> Call[list[str]]:
         return Call(
             f"SELECT {self.schema}.register_worker(%s, %s, %s, %s, %s, %s, %s::jsonb)",

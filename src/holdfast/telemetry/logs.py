@@ -93,8 +93,13 @@ class JsonLines(logging.Formatter):
     """Formats one JSON object per line."""
 
     def format(self, record: logging.LogRecord) -> str:
-        line = {"time": _time(record).isoformat(), "level": record.levelname.lower(), "logger": record.name,
-                "event": _event(record), **getattr(record, "fields", {})}  # fmt: skip
+        line = {
+            "time": _time(record).isoformat(),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "event": _event(record),
+            **getattr(record, "fields", {}),
+        }
         if record.exc_info:
             line["traceback"] = scrub(self.formatException(record.exc_info))
         return printable_json(msgspec.json.encode(line, enc_hook=str).decode())

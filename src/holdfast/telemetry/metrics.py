@@ -146,8 +146,15 @@ class WorkerMetrics:
         """Yield the metrics."""
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-        yield from _families(self._stats, "holdfast_attempts", "Attempts that ended in this worker.", "task", "outcome",
-                             "holdfast_attempt_duration_seconds", "Duration of attempts.")  # fmt: skip
+        yield from _families(
+            self._stats,
+            "holdfast_attempts",
+            "Attempts that ended in this worker.",
+            "task",
+            "outcome",
+            "holdfast_attempt_duration_seconds",
+            "Duration of attempts.",
+        )
         for name, value in self._counters().items():
             yield CounterMetricFamily(f"holdfast_{name}", _HELP[name], value)
         for name, value in self._gauges().items():
@@ -180,13 +187,15 @@ class DatabaseMetrics:
             for state, number in states.items():
                 jobs.add_metric([queue, state], number)
         yield jobs
-        estimated = GaugeMetricFamily("holdfast_queue_jobs_estimated", "1 where the jobs of a state are estimated, "
-                                      "because their table is large.", labels=["state"])  # fmt: skip
+        estimated = GaugeMetricFamily(
+            "holdfast_queue_jobs_estimated",
+            "1 where the jobs of a state are estimated, because their table is large.",
+            labels=["state"],
+        )
         for state in STATES:
             estimated.add_metric([state], state in figures.estimated)
         yield estimated
-        wait = GaugeMetricFamily("holdfast_queue_oldest_wait_seconds", "Wait of the oldest due job.",
-                                 labels=["queue"])  # fmt: skip
+        wait = GaugeMetricFamily("holdfast_queue_oldest_wait_seconds", "Wait of the oldest due job.", labels=["queue"])
         for queue, seconds in figures.waits.items():
             wait.add_metric([queue], seconds)
         yield wait
@@ -209,8 +218,15 @@ class RequestMetrics:
         """Yield the metrics."""
         from prometheus_client.core import GaugeMetricFamily
 
-        yield from _families(self._stats, "holdfast_http_requests", "Completed requests.", "route", "status",
-                             "holdfast_http_request_duration_seconds", "Duration of requests.")  # fmt: skip
+        yield from _families(
+            self._stats,
+            "holdfast_http_requests",
+            "Completed requests.",
+            "route",
+            "status",
+            "holdfast_http_request_duration_seconds",
+            "Duration of requests.",
+        )
         yield GaugeMetricFamily("holdfast_http_requests_waiting", "Requests that wait for a job.", self._waiting())
 
 

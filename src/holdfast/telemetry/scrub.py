@@ -82,8 +82,7 @@ _STEPS: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...]
     # headers, to the end of the line: their values contain spaces and semicolons
     (
         re.compile(
-            r"(?<![\w-])((?:proxy-)?authorization|(?:set-)?cookie)(\s?[:=]\s?)(?![\"'\[{])[^\s\"'][^\r\n\"'\\]*",
-            re.I,
+            r"(?<![\w-])((?:proxy-)?authorization|(?:set-)?cookie)(\s?[:=]\s?)(?![\"'\[{])[^\s\"'][^\r\n\"'\\]*", re.I
         ),
         r"\1\2[secret]",
     ),
@@ -109,7 +108,7 @@ _STEPS: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...]
     (re.compile(r"(?<![\w.])\d{1,3}(?:\.\d{1,3}){3}(?![\w.]*\d)"), _address),
     (re.compile(r"(?<![\w:])(?:[0-9a-f]{1,4}|:)(?::[0-9a-f]{0,4}){2,7}(?![\w:])", re.I), _address),
     (re.compile(r"(?<![\w-])(?:[0-9a-f]{32,}|[\w+/=-]{40,})(?![\w-])", re.I), _long),
-)  # fmt: skip
+)
 
 
 def scrub(text: str, known: Iterable[str] = (), limit: int = LONGEST) -> str:

@@ -42,9 +42,13 @@ class Reporter:
             raise ConfigurationError("sentry_dsn needs: pip install 'holdfast[sentry]'") from None
         try:
             self._client: Client = Client(
-                dsn, transport=transport, default_integrations=False, auto_enabling_integrations=False,
-                include_local_variables=False, max_breadcrumbs=10,
-            )  # fmt: skip
+                dsn,
+                transport=transport,
+                default_integrations=False,
+                auto_enabling_integrations=False,
+                include_local_variables=False,
+                max_breadcrumbs=10,
+            )
         except ValueError as error:  # BadDsn, for example; it may quote the key
             raise ConfigurationError(f"sentry_dsn cannot be used: {scrub(str(error))}") from None
         self._groups: dict[tuple[str, ...], list[float]] = {}
@@ -95,8 +99,13 @@ def make_event(failure: Failure, group: tuple[str, ...], left_out: int = 0) -> d
     """Build the scrubbed event of one failure."""
     job, known = failure.job, values_of(failure.job.payload)
     about = {"job_id": job.id, "attempt": job.attempt, "max_attempts": job.max_attempts, "outcome": failure.ending}
-    tags = {"task": job.task, "queue": job.queue, "outcome": failure.ending, "tenant": job.tenant,
-            "error_code": failure.details.get("code")}  # fmt: skip
+    tags = {
+        "task": job.task,
+        "queue": job.queue,
+        "outcome": failure.ending,
+        "tenant": job.tenant,
+        "error_code": failure.details.get("code"),
+    }
     event: dict[str, Any] = {
         "level": "warning" if failure.ending == "error" else "error",
         "logger": "holdfast.job",

@@ -30,8 +30,16 @@ def bind(hf: Holdfast, dsn: str, databases: Databases | None = None, *, empty: b
         async_pool = KitAsyncPool(settings)
         stack.callback(async_pool.close_idle_loops)
         kit = Kit(hf, database, sync_pool, async_pool)
-        stack.enter_context(_replace(hf, settings=settings, calls=Calls(settings.schema), sync_pool=sync_pool,
-                                     async_pool=async_pool, before_wait=kit._refuse_wait))  # fmt: skip
+        stack.enter_context(
+            _replace(
+                hf,
+                settings=settings,
+                calls=Calls(settings.schema),
+                sync_pool=sync_pool,
+                async_pool=async_pool,
+                before_wait=kit._refuse_wait,
+            )
+        )
         stack.enter_context(_environment(dsn))
         yield kit
 

@@ -228,8 +228,18 @@ def _attempt(record: Seen, status: Status) -> Attempt:
     job, outcome = record.job, record.outcome
     data = job.result if outcome is None or outcome.result is None else outcome.result
     name = "succeeded" if outcome is None or outcome.outcome == SETTLED else outcome.outcome
-    return Attempt(job.id, job.task, msgspec.json.decode(job.payload), job.queue, job.tenant, job.attempt, name, status,
-                   record.error, None if data is None else msgspec.json.decode(data))  # fmt: skip
+    return Attempt(
+        job.id,
+        job.task,
+        msgspec.json.decode(job.payload),
+        job.queue,
+        job.tenant,
+        job.attempt,
+        name,
+        status,
+        record.error,
+        None if data is None else msgspec.json.decode(data),
+    )
 
 
 def _raisable(record: Seen, info: JobInfo) -> BaseException:

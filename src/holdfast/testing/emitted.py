@@ -14,9 +14,13 @@ class WantedMessage:
     """A description that messages are compared with; None, or ... for a payload, is not compared."""
 
     def __init__(
-        self, channel: Channel[Any, Any] | str | None, payload: Any, key: str | None, tenant: str | None,
+        self,
+        channel: Channel[Any, Any] | str | None,
+        payload: Any,
+        key: str | None,
+        tenant: str | None,
         order: str | None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         name = channel.name if isinstance(channel, Channel) else channel
         values = {"channel": name, "key": key, "tenant": tenant, "order": order}
         self._values = {field: value for field, value in values.items() if value is not None}
@@ -42,5 +46,8 @@ class WantedMessage:
         return ", ".join(f"{name}={short(value)}" for name, value in self._values.items()) or "anything"
 
     def _differences(self, it: MessageInfo) -> list[str]:
-        return [f"{name} is {short(getattr(it, name))}, not {short(value)}"
-                for name, value in self._values.items() if value != getattr(it, name)]  # fmt: skip
+        return [
+            f"{name} is {short(getattr(it, name))}, not {short(value)}"
+            for name, value in self._values.items()
+            if value != getattr(it, name)
+        ]

@@ -72,9 +72,16 @@ class Kit:
         """
         __tracebackhide__ = True
         _refuse_loop("drain", "adrain")
-        drain = self._plan(queue=queue, until=until, with_retries=with_retries, with_schedules=with_schedules,
-                           raise_errors=raise_errors, max_jobs=max_jobs, concurrency=concurrency,
-                           timeout=timeout)  # fmt: skip
+        drain = self._plan(
+            queue=queue,
+            until=until,
+            with_retries=with_retries,
+            with_schedules=with_schedules,
+            raise_errors=raise_errors,
+            max_jobs=max_jobs,
+            concurrency=concurrency,
+            timeout=timeout,
+        )
         self._on_own_loop(drain.run)
         return drain.answer()
 
@@ -92,9 +99,16 @@ class Kit:
     ) -> Drained:
         """Do the same as drain for coroutines: async handlers run on this event loop."""
         __tracebackhide__ = True
-        drain = self._plan(queue=queue, until=until, with_retries=with_retries, with_schedules=with_schedules,
-                           raise_errors=raise_errors, max_jobs=max_jobs, concurrency=concurrency,
-                           timeout=timeout)  # fmt: skip
+        drain = self._plan(
+            queue=queue,
+            until=until,
+            with_retries=with_retries,
+            with_schedules=with_schedules,
+            raise_errors=raise_errors,
+            max_jobs=max_jobs,
+            concurrency=concurrency,
+            timeout=timeout,
+        )
         await self._busy(drain.run)
         return drain.answer()
 
@@ -207,8 +221,13 @@ class Kit:
         """Return a Context as the worker would pass it, to call a handler as a plain function. The facts are attempt=2,
         tenant="acme" and so on."""
         own = task._task
-        usual: dict[str, Any] = {"job_id": ids.make(), "task": own.name, "queue": own.queue, "priority": own.priority,
-                 "max_attempts": own.retry.max_attempts}  # fmt: skip
+        usual: dict[str, Any] = {
+            "job_id": ids.make(),
+            "task": own.name,
+            "queue": own.queue,
+            "priority": own.priority,
+            "max_attempts": own.retry.max_attempts,
+        }
         return Context(**(usual | facts))
 
     def bind(self, hf: Holdfast) -> AbstractContextManager[Kit]:

@@ -132,14 +132,27 @@ class Link:
     def up(self) -> None:
         """Mark the link as connected."""
         self.connected, self.failing = True, False
-        logs.event(log, logging.INFO, "message queue connected", link=self._name, rabbitmq=address(self._settings),
-                   exchange=self._settings.amqp_exchange, routing_key=self._settings.amqp_routing_key)  # fmt: skip
+        logs.event(
+            log,
+            logging.INFO,
+            "message queue connected",
+            link=self._name,
+            rabbitmq=address(self._settings),
+            exchange=self._settings.amqp_exchange,
+            routing_key=self._settings.amqp_routing_key,
+        )
 
     def _warn(self, why: str) -> None:
         """Log a warning once per outage."""
         level = logging.DEBUG if self.failing else logging.WARNING
-        logs.event(log, level, "message queue unavailable; polling continues", link=self._name,
-                   rabbitmq=address(self._settings), error=why)  # fmt: skip
+        logs.event(
+            log,
+            level,
+            "message queue unavailable; polling continues",
+            link=self._name,
+            rabbitmq=address(self._settings),
+            error=why,
+        )
         self.failing = True
 
 

@@ -86,9 +86,7 @@ def _arguments(given: Any) -> bytes:
 
 
 Arguments = Annotated[
-    bytes,
-    PlainValidator(_arguments),
-    WithJsonSchema({"type": "object", "additionalProperties": True}),
+    bytes, PlainValidator(_arguments), WithJsonSchema({"type": "object", "additionalProperties": True})
 ]
 """An encoded JSON object, which the task's decoder decodes."""
 Name = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_storable)]

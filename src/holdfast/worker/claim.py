@@ -164,9 +164,11 @@ class Claimer:
         # At a low rate the row in `sleepers` stays: inserting and deleting it for each job costs more than the
         # notifications it saves.
         leaving = self._registered and self._rate.value > LEAVE_ABOVE
-        claimed = await self.session.run(self._calls.jobs.claim(
-            self._worker, self._queues, limit, self._settings.lease, hint, leaving, self._free, direct=direct
-        ))  # fmt: skip
+        claimed = await self.session.run(
+            self._calls.jobs.claim(
+                self._worker, self._queues, limit, self._settings.lease, hint, leaving, self._free, direct=direct
+            )
+        )
         if self._away_since is not None:
             self._log_back(self._away_since)
         if not direct:

@@ -257,8 +257,19 @@ def find_schema_error(error: BaseException | None, database: tuple[str, str], de
 
 def make_context(job: Job, link: Link) -> Context:
     """Return the context that a handler and its middleware receive."""
-    return Context(job.id, job.task, job.queue, job.tenant, job.priority, job.attempt, job.max_attempts,
-                   job.lease.token, job.batch, job.headers, link)  # fmt: skip
+    return Context(
+        job.id,
+        job.task,
+        job.queue,
+        job.tenant,
+        job.priority,
+        job.attempt,
+        job.max_attempts,
+        job.lease.token,
+        job.batch,
+        job.headers,
+        link,
+    )
 
 
 def with_context(task: Task[Any, Any], context: Context, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:

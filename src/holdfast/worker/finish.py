@@ -91,8 +91,9 @@ class Flush:
     def only(self, ids: Set[str]) -> Flush:
         """Return the outcomes of these jobs."""
         plain = [(id_, token) for id_, token in zip(self.ids, self.tokens, strict=True) if id_ in ids]
-        return Flush([id_ for id_, _ in plain], [token for _, token in plain],
-                     [each for each in self.outcomes if each.id in ids])  # fmt: skip
+        return Flush(
+            [id_ for id_, _ in plain], [token for _, token in plain], [each for each in self.outcomes if each.id in ids]
+        )
 
     @property
     def held(self) -> dict[str, int]:
@@ -175,9 +176,11 @@ class Finisher:
             return
         now = monotonic()
         try:
-            await self.session.run(self._calls.jobs.mark_started(
-                [job.id for job in jobs], [job.lease.token for job in jobs], [now - job.started for job in jobs]
-            ))  # fmt: skip
+            await self.session.run(
+                self._calls.jobs.mark_started(
+                    [job.id for job in jobs], [job.lease.token for job in jobs], [now - job.started for job in jobs]
+                )
+            )
         except HoldfastError as error:
             self._warnings.failed("starts not stored", error, jobs=len(jobs))
 
@@ -337,8 +340,9 @@ class Finisher:
                 pauses[pair] = FIRST_PAUSE if before is None else min(before * 2, LONGEST_PAUSE)
         self._deferrals |= pauses
         if pauses:
-            self._warnings.warn("outcomes deferred: their jobs' rows are locked, or were refused",
-                                jobs=len(pauses), first=min(locked))  # fmt: skip
+            self._warnings.warn(
+                "outcomes deferred: their jobs' rows are locked, or were refused", jobs=len(pauses), first=min(locked)
+            )
             asyncio.get_running_loop().call_later(max(pauses.values()), self._put_back, flush.only(locked))
 
     def _put_back(self, deferral: Flush) -> None:
@@ -359,8 +363,14 @@ class Finisher:
 
     def _note(self, job: Job, outcome: Outcome) -> None:
         if outcome.outcome == SETTLED and outcome.error is not None:
-            logs.event(log, logging.WARNING, "handler raised after its job had succeeded", job=job.id, task=job.task,
-                       error=f"{outcome.error.get('type')}: {str(outcome.error.get('message'))[:200]}")  # fmt: skip
+            logs.event(
+                log,
+                logging.WARNING,
+                "handler raised after its job had succeeded",
+                job=job.id,
+                task=job.task,
+                error=f"{outcome.error.get('type')}: {str(outcome.error.get('message'))[:200]}",
+            )
         if outcome.outcome in ("succeeded", SETTLED):
             self.succeeded += 1
             logs.event(log, logging.DEBUG, "job succeeded", **_about(job))
@@ -371,8 +381,10 @@ class Finisher:
         if outcome.outcome in FAILURES:
             self.failed += 1
             self.failures.add(job, error)
-        fields = {**_about(job, of=job.max_attempts),
-                  "error": f"{error.get('type')}: {str(error.get('message'))[:200]}"}  # fmt: skip
+        fields = {
+            **_about(job, of=job.max_attempts),
+            "error": f"{error.get('type')}: {str(error.get('message'))[:200]}",
+        }
         if self._logs_each and (trace := _unexpected(outcome)):
             fields[logs.TRACEBACK] = trace
         if outcome.outcome == "snoozed" and error.get("type") == UnknownTask.__name__:

@@ -113,8 +113,9 @@ class JobLink(Link):
         job = self._job
         if job.settled:
             raise UsageError(f"job {job.id} has already been finished by a ctx.transaction(); use one for all its work")
-        return Transaction(self._hf.sync_pool, self._hf.async_pool, self._finish, self._settle, job.id, self._turn,
-                           self._opened)  # fmt: skip
+        return Transaction(
+            self._hf.sync_pool, self._hf.async_pool, self._finish, self._settle, job.id, self._turn, self._opened
+        )
 
     def emit(self, channel: Any, payload: Any, key: str, order: str | None) -> Emitted:
         conn = self._open_one("emit", is_async=False)

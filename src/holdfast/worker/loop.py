@@ -94,8 +94,10 @@ class Worker:
         until_idle: stop when no job is due, and run no upkeep. supervisor: the supervisor that receives the heartbeat.
         """
         if is_child():
-            raise ConfigurationError("a module that holds tasks must not run a worker when it is imported; put that "
-                                     'under `if __name__ == "__main__":`')  # fmt: skip
+            raise ConfigurationError(
+                "a module that holds tasks must not run a worker when it is imported; put that "
+                'under `if __name__ == "__main__":`'
+            )
         self._loop = asyncio.get_running_loop()
         self._until_idle = until_idle
         self._owns_process = handle_signals
@@ -138,12 +140,19 @@ class Worker:
 
     def _counters(self) -> dict[str, float]:
         counts = self.counts
-        return {"jobs_claimed": counts.claimed, "jobs_throttled": counts.throttled,
-                "lock_contentions": counts.contention, "results_refused": self.finisher.stale}  # fmt: skip
+        return {
+            "jobs_claimed": counts.claimed,
+            "jobs_throttled": counts.throttled,
+            "lock_contentions": counts.contention,
+            "results_refused": self.finisher.stale,
+        }
 
     def _gauges(self) -> dict[str, float]:
-        return {"jobs_running": len(self.buffer.running), "jobs_ready": len(self.buffer.ready),
-                "worker_slots": self.settings.concurrency}  # fmt: skip
+        return {
+            "jobs_running": len(self.buffer.running),
+            "jobs_ready": len(self.buffer.ready),
+            "worker_slots": self.settings.concurrency,
+        }
 
     def _resources(self) -> Iterable[Resource[Any]]:
         """Return the registered resources and those of task signatures, which may belong to another application."""
@@ -151,8 +160,15 @@ class Worker:
         return dict.fromkeys([*self._hf.resources, *of_tasks])
 
     async def _run(self) -> None:
-        logs.event(log, logging.INFO, "worker started", worker=self.id, queues=self.settings.queues,
-                   concurrency=self.settings.concurrency, tasks=len(self._hf.tasks))  # fmt: skip
+        logs.event(
+            log,
+            logging.INFO,
+            "worker started",
+            worker=self.id,
+            queues=self.settings.queues,
+            concurrency=self.settings.concurrency,
+            tasks=len(self._hf.tasks),
+        )
         try:
             await self._work()
         finally:
@@ -175,13 +191,24 @@ class Worker:
         self.finisher = Finisher(Session(settings, f"{self.id} finish"), calls, self.buffer, self._progress)
         self._monitor = LoopMonitor(settings, self._loop, self.buffer, self._hf.tasks, self._on_beat, self._on_stuck)
         self._keeper = LeaseKeeper(
-            self.id, settings, calls, self.buffer, self._on_lost, self._on_cancel, self._on_mismatch,
+            self.id,
+            settings,
+            calls,
+            self.buffer,
+            self._on_lost,
+            self._on_cancel,
+            self._on_mismatch,
             self._monitor.renewable,
-        )  # fmt: skip
+        )
         self.claimer = Claimer(
-            self.id, settings, Session(settings, f"{self.id} claim"), calls, self.buffer,
-            lambda: not self._keeper.failing, self.finisher.sent,
-        )  # fmt: skip
+            self.id,
+            settings,
+            Session(settings, f"{self.id} claim"),
+            calls,
+            self.buffer,
+            lambda: not self._keeper.failing,
+            self.finisher.sent,
+        )
         self.windows = Windows(self, self._reporting, stored=not self._until_idle)
         self.hears = Consumer(settings, self.id, self.claimer.stir.set) if settings.amqp_enabled else None
         self._vital = Vital(settings, self.claimer, self._keeper, self.buffer, self.hears)
@@ -309,8 +336,14 @@ class Worker:
     @property
     def counts(self) -> Counts:
         """Return this worker's counts since it started."""
-        return Counts(self.claimer.claimed, self.buffer.started, self.finisher.succeeded, self.finisher.failed,
-                      self.claimer.throttled, self.claimer.contention)  # fmt: skip
+        return Counts(
+            self.claimer.claimed,
+            self.buffer.started,
+            self.finisher.succeeded,
+            self.finisher.failed,
+            self.claimer.throttled,
+            self.claimer.contention,
+        )
 
     def _give_back(self, jobs: Sequence[Job]) -> None:
         for job in jobs:
@@ -361,8 +394,9 @@ class Worker:
             logs.event(log, logging.ERROR, "process ends: its event loop is stuck", worker=self.id, code=STUCK)
             logging.shutdown()
             os._exit(STUCK)
-        logs.event(log, logging.ERROR, "leases are not renewed: the event loop is stuck; restart this process",
-                   worker=self.id)  # fmt: skip
+        logs.event(
+            log, logging.ERROR, "leases are not renewed: the event loop is stuck; restart this process", worker=self.id
+        )
 
     def _on_mismatch(self, error: SchemaError) -> None:
         """Stop because of a schema mismatch; called on the loop and by the lease thread."""
@@ -394,8 +428,14 @@ class Worker:
     async def _wind_down(self, claiming: asyncio.Task[Any], slots: Sequence[asyncio.Task[Any]]) -> None:
         self.claimer.stop()
         self._vital.stopping = True
-        logs.event(log, logging.INFO, "worker stopping", worker=self.id, running=len(self.buffer.running),
-                   grace=self.settings.grace)  # fmt: skip
+        logs.event(
+            log,
+            logging.INFO,
+            "worker stopping",
+            worker=self.id,
+            running=len(self.buffer.running),
+            grace=self.settings.grace,
+        )
         with contextlib.suppress(HoldfastError, asyncio.CancelledError):
             await self._service.run(self._hf.calls.workers.unregister(self.id, gone=False))
         await asyncio.wait({claiming}, timeout=self.settings.call_timeout)
@@ -425,8 +465,15 @@ class Worker:
             await self._service.run(self._hf.calls.workers.unregister(self.id, gone=True))
         for session in (self._service, self._reporting, self.finisher.session, self.claimer.session):
             await session.close()
-        logs.event(log, logging.INFO, "worker stopped", worker=self.id, succeeded=self.finisher.succeeded,
-                   failed=self.finisher.failed, stale=self.finisher.stale)  # fmt: skip
+        logs.event(
+            log,
+            logging.INFO,
+            "worker stopped",
+            worker=self.id,
+            succeeded=self.finisher.succeeded,
+            failed=self.finisher.failed,
+            stale=self.finisher.stale,
+        )
 
     async def _enter(self) -> bool:
         """Register the worker; return False if it was stopped meanwhile. Wait while the database is down, and raise at
@@ -465,15 +512,26 @@ class Worker:
     async def _register(self) -> None:
         """Register the worker, its tasks and schedules; rows locked by other transactions are registered later."""
         calls = self._hf.calls
-        left = await self._service.run(calls.workers.register(
-            self.id, socket.gethostname(), os.getpid(), VERSION, self.settings.queue_list, self.settings.concurrency,
-            self._hf.registered(),
-        ))  # fmt: skip
+        left = await self._service.run(
+            calls.workers.register(
+                self.id,
+                socket.gethostname(),
+                os.getpid(),
+                VERSION,
+                self.settings.queue_list,
+                self.settings.concurrency,
+                self._hf.registered(),
+            )
+        )
         if schedules := self._hf.timetable:
             left = left + await self._service.run(calls.schedules.register(schedules.values()))
         if left and not self._unregistered:
-            logs.event(log, logging.WARNING, "tasks or schedules are registered later: another transaction locks them",
-                       names=", ".join(left[:10]))  # fmt: skip
+            logs.event(
+                log,
+                logging.WARNING,
+                "tasks or schedules are registered later: another transaction locks them",
+                names=", ".join(left[:10]),
+            )
         self._unregistered = bool(left)
 
     async def _on_round(self, found: Upkept) -> None:

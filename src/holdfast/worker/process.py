@@ -148,8 +148,12 @@ class Process:
         numbers = (os.getpid(), self._childs.fileno(), life)
         self._popen = subprocess.Popen(
             [sys.executable, "-u", "-c", BOOT, "\n".join(sys.path), *map(str, numbers)],
-            stdin=subprocess.DEVNULL, stdout=output, stderr=output, pass_fds=numbers[1:], start_new_session=True,
-        )  # fmt: skip
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            pass_fds=numbers[1:],
+            start_new_session=True,
+        )
 
     def _pipe(self, theirs: contextlib.ExitStack, *, reading: bool = False) -> tuple[int, int]:
         """Return a pipe as (their end, our end); with reading, ours is the read end."""

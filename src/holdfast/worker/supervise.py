@@ -171,8 +171,14 @@ async def _end_if_silent(child: Process, about: About) -> None:
     while not (about.longest and about.silent > about.longest + PATIENCE):
         await asyncio.sleep(LOOK_EVERY)
         about.silent += LOOK_EVERY
-    logs.event(log, logging.ERROR, "process ended: its event loop is stuck", pid=child.pid, worker=about.worker,
-               seconds=round(about.silent, 1))  # fmt: skip
+    logs.event(
+        log,
+        logging.ERROR,
+        "process ended: its event loop is stuck",
+        pid=child.pid,
+        worker=about.worker,
+        seconds=round(about.silent, 1),
+    )
     with contextlib.suppress(ProcessLookupError):
         child.send_signal(signal.SIGUSR2)  # it writes its stack to standard error
         child.terminate()

@@ -57,10 +57,19 @@ class Pass(Claimer):
     async def _take(self, free: int) -> int:
         """Claim once, jobs under limits only up to the free slots; return the number of jobs found."""
         began = time.monotonic()
-        claimed = await self.session.run(self._calls.jobs.claim(
-            self._worker, self._queues, self._max_jobs - self.claimed, self._settings.lease, None, False, free,
-            per_tenant=self._per_tenant, served=dict(self.served),
-        ))  # fmt: skip
+        claimed = await self.session.run(
+            self._calls.jobs.claim(
+                self._worker,
+                self._queues,
+                self._max_jobs - self.claimed,
+                self._settings.lease,
+                None,
+                False,
+                free,
+                per_tenant=self._per_tenant,
+                served=dict(self.served),
+            )
+        )
         self.served.update(job.tenant or "" for job in claimed.jobs)
         self._take_up(claimed, began)
         self._buffer.release_slots(direct_waiting=False)  # a pass claims again when slots come free
@@ -86,8 +95,15 @@ class TickWorker(Worker):
 
     def _build(self) -> None:
         super()._build()
-        arguments = (self.id, self.settings, self.claimer.session, self._hf.calls, self.buffer, self.claimer.may_claim,
-                     self.finisher.sent)  # fmt: skip
+        arguments = (
+            self.id,
+            self.settings,
+            self.claimer.session,
+            self._hf.calls,
+            self.buffer,
+            self.claimer.may_claim,
+            self.finisher.sent,
+        )
         upkeep = Upkeep(self.id, self.settings, self._service, self._hf.calls)
         self.claimer: Pass = Pass(*arguments, **self._bounds, upkeep=upkeep)
         self.finisher.on_put_back = [self.claimer.stir]

@@ -96,10 +96,21 @@ class Windows:
     def _log(self, done: Counts, seconds: float) -> None:
         worker = self._worker
         failures, worker.finisher.failures = worker.finisher.failures, Failures()
-        logs.event(log, logging.INFO, worker.line, worker=worker.id, seconds=round(seconds, 1),
-                   batch_claimed_count=done.claimed, success_count=done.succeeded, fail_count=done.failed,
-                   skipped_throttle=done.throttled, lock_contention_count=done.contention,
-                   stale_count=worker.finisher.stale, running=len(worker.buffer.running), **failures.top())  # fmt: skip
+        logs.event(
+            log,
+            logging.INFO,
+            worker.line,
+            worker=worker.id,
+            seconds=round(seconds, 1),
+            batch_claimed_count=done.claimed,
+            success_count=done.succeeded,
+            fail_count=done.failed,
+            skipped_throttle=done.throttled,
+            lock_contention_count=done.contention,
+            stale_count=worker.finisher.stale,
+            running=len(worker.buffer.running),
+            **failures.top(),
+        )
 
 
 def largest(tenants: Counter[str | None]) -> dict[str, int]:

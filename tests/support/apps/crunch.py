@@ -66,9 +66,7 @@ def raise_named(name: str) -> None:
 
 
 @hf.task(
-    runner="process",
-    retry=ONCE,
-    limits=[Limit("domain:{domain}", breaker=Breaker(on=["HTTP_403", "PROCESS_DIED"]))],
+    runner="process", retry=ONCE, limits=[Limit("domain:{domain}", breaker=Breaker(on=["HTTP_403", "PROCESS_DIED"]))]
 )
 def fetch(domain: str, name: str) -> None:
     if name == "exit":

@@ -83,9 +83,15 @@ def in_thread(n: int, *, ctx: Context = CONTEXT) -> None:
 
 def facts(it: Delivery[Order]) -> dict[str, Any]:
     return {
-        "key": it.idempotency_key, "n": it.payload.n, "channel": it.channel, "order": it.order,
-        "number": it.payload.number, "attempt": it.attempt, "maybe_sent": it.maybe_sent, "pid": os.getpid(),
-    }  # fmt: skip
+        "key": it.idempotency_key,
+        "n": it.payload.n,
+        "channel": it.channel,
+        "order": it.order,
+        "number": it.payload.number,
+        "attempt": it.attempt,
+        "maybe_sent": it.maybe_sent,
+        "pid": os.getpid(),
+    }
 
 
 @hf.channel("blind", retry=AGAIN)

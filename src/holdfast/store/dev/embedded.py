@@ -283,11 +283,7 @@ class EmbeddedPostgres:
             raise self._failure(f"postgresql did not start in {self.data}: {done.stdout.strip()}")
 
     def _options(self) -> str:
-        place = {
-            "unix_socket_directories": f'"{self._make_sockets()}"',
-            "listen_addresses": "",
-            "port": "5432",
-        }
+        place = {"unix_socket_directories": f'"{self._make_sockets()}"', "listen_addresses": "", "port": "5432"}
         settings = {**self._settings, **place}
         return " ".join(shlex.quote(f"--{name}={value}") for name, value in settings.items())
 

@@ -159,8 +159,10 @@ class Scratch:
         found: datetime | None = self._one(
             f"SELECT min(run_at) FROM {self._schema}.later WHERE (%s::text IS NULL OR queue = %s) "
             "AND (attempt > 0 OR last_error IS NOT NULL OR NOT %s)",
-            queue, queue, retries_only,
-        )  # fmt: skip
+            queue,
+            queue,
+            retries_only,
+        )
         return found
 
     def next_slot(self) -> datetime | None:

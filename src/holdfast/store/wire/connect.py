@@ -23,7 +23,7 @@ from holdfast.errors import (
     LockTimeout,
     SchemaError,
     UsageError,
-)  # fmt: skip
+)
 from holdfast.model import payload
 from holdfast.settings import Settings
 from holdfast.store.wire.deadline import Overdue, TooManyAbandoned

@@ -140,9 +140,13 @@ class SyncPool:
             if purpose not in self._pools:
                 check = self._check if purpose == LOANS else None
                 self._pools[purpose] = ConnectionPool(
-                    first_look(self._settings, purpose), open=True, check=check, reconnect_failed=_try_again,
-                    connection_class=Connection, **_pool_options(self._openers[purpose]),
-                )  # fmt: skip
+                    first_look(self._settings, purpose),
+                    open=True,
+                    check=check,
+                    reconnect_failed=_try_again,
+                    connection_class=Connection,
+                    **_pool_options(self._openers[purpose]),
+                )
                 atexit.register(_close_quietly, weakref.ref(self))
             return self._pools[purpose]
 
@@ -252,9 +256,13 @@ class AsyncPool:
             if purpose not in pools:  # another coroutine may have been faster
                 check = self._check if purpose == LOANS else None
                 pools[purpose] = AsyncConnectionPool(
-                    info, open=False, check=check, reconnect_failed=_atry_again,
-                    connection_class=AsyncConnection, **_pool_options(self._openers[purpose]),
-                )  # fmt: skip
+                    info,
+                    open=False,
+                    check=check,
+                    reconnect_failed=_atry_again,
+                    connection_class=AsyncConnection,
+                    **_pool_options(self._openers[purpose]),
+                )
                 await pools[purpose].open()
         return pools[purpose]
 
@@ -267,11 +275,14 @@ def _pool_options(opener: Opener) -> dict[str, Any]:
     settings = opener.settings
     logging.getLogger("psycopg.pool").addFilter(_not_ours)  # adding the same filter again has no effect
     return {
-        "kwargs": opener.kwargs(), "min_size": 0, "max_size": settings.pool_size,
-        "timeout": settings.connect_timeout, "name": POOL,
+        "kwargs": opener.kwargs(),
+        "min_size": 0,
+        "max_size": settings.pool_size,
+        "timeout": settings.connect_timeout,
+        "name": POOL,
         # The pool doubles its backoff while the server is away; starting over keeps it short.
         "reconnect_timeout": settings.connect_timeout,
-    }  # fmt: skip
+    }
 
 
 def _not_ours(record: logging.LogRecord) -> bool:
