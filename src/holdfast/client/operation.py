@@ -8,13 +8,15 @@ The class of a noun (`hf.limits`, `hf.dead`) defines each operation once, as a f
 
         clear, aclear = operation(_clear)
 
-A function that needs several calls is a generator: it yields each call and receives its result.
+A function that needs several calls is a generator: it yields each call and receives its result. It yields
+`Within(call, conn)` for a call in the caller's transaction.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Coroutine, Generator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 from holdfast.store.call import Call
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 N = TypeVar("N", bound="Noun")
 T = TypeVar("T")
-Steps = Generator[Call[Any], Any, T]
+Steps = Generator["Call[Any] | Within", Any, T]
 Make = Callable[Concatenate[Any, P], "Call[T] | Steps[T]"]
 
 
@@ -34,6 +36,14 @@ class Noun:
 
     def __init__(self, hf: Holdfast) -> None:
         self._hf = hf
+
+
+@dataclass(frozen=True, slots=True)
+class Within:
+    """A call on a caller's connection; None is a connection of the pool."""
+
+    call: Call[Any]
+    conn: Any
 
 
 class _Method(Generic[P, T]):
@@ -65,10 +75,10 @@ class SyncMethod(_Method[P, T]):
 
         def run(*args: P.args, **kwargs: P.kwargs) -> T:
             steps = _steps(self.make(noun, *args, **kwargs))
-            call, pool = next(steps), noun._hf.sync_pool
+            step, pool = next(steps), noun._hf.sync_pool
             try:
                 while True:
-                    call = steps.send(pool.run(call))
+                    step = steps.send(pool.run(*_where(step)))
             except StopIteration as end:
                 result: T = end.value
                 return result
@@ -89,10 +99,10 @@ class AsyncMethod(_Method[P, T]):
 
         async def run(*args: P.args, **kwargs: P.kwargs) -> T:
             steps = _steps(self.make(noun, *args, **kwargs))
-            call, pool = next(steps), noun._hf.async_pool
+            step, pool = next(steps), noun._hf.async_pool
             try:
                 while True:
-                    call = steps.send(await pool.run(call))
+                    step = steps.send(await pool.run(*_where(step)))
             except StopIteration as end:
                 result: T = end.value
                 return result
@@ -111,6 +121,10 @@ def operation(make: Any) -> tuple[SyncMethod[Any, Any], AsyncMethod[Any, Any]]:
 
 def _steps(made: Call[T] | Steps[T]) -> Steps[T]:
     return _one(made) if isinstance(made, Call) else made
+
+
+def _where(step: Call[Any] | Within) -> tuple[Call[Any], Any]:
+    return (step.call, step.conn) if isinstance(step, Within) else (step, None)
 
 
 def _one(call: Call[T]) -> Steps[T]:

@@ -11,6 +11,7 @@ from types import EllipsisType
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack
 from uuid import UUID
 
+from holdfast.client.operation import Noun, Steps, Within, operation
 from holdfast.effects.address import Rule, check_url, rule_with
 from holdfast.effects.deliver import Deliverer, Message, NotDelivered, Poster, Postponed, open_poster
 from holdfast.effects.seal import seal, unseal
@@ -43,6 +44,7 @@ STEP = 500
 T = TypeVar("T")
 Endpoints = list[Endpoint]
 Redeliveries = list[Redelivered]
+Infos = list[DeliveryInfo]
 
 
 class Which(TypedDict, total=False):
@@ -58,11 +60,11 @@ class Which(TypedDict, total=False):
     until: datetime | None
 
 
-class Webhooks:
+class Webhooks(Noun):
     """`hf.webhooks`. Workers that serve the queue "webhooks", which is one of the default queues, deliver."""
 
     def __init__(self, hf: Holdfast) -> None:
-        self._hf = hf
+        super().__init__(hf)
         self._retry = SCHEDULE
         self._deliverer = Deliverer(self._read, self._read_body, self._shut)
         self.can_deliver = importlib.util.find_spec("aiohttp") is not None
@@ -87,7 +89,7 @@ class Webhooks:
     def calls(self) -> WebhookCalls:
         return WebhookCalls(self._hf.settings.schema)
 
-    def add(
+    def _add(
         self,
         url: str,
         *,
@@ -98,7 +100,7 @@ class Webhooks:
         dev: bool = False,
         secret: str | None = None,
         description: str | None = None,
-    ) -> Endpoint:
+    ) -> Steps[Endpoint]:
         """Create an endpoint. Only the returned value has its `secret`, which is generated if not given.
 
         It receives its tenant's events (without a tenant, events that have none) of the given types: "order.paid", or
@@ -106,8 +108,10 @@ class Webhooks:
         is seconds for a whole delivery. dev allows http and private addresses, for development.
         """
         id_, secret, call = self.adding(url, tenant, events, prefix, timeout, dev, secret, description)
-        self._hf.sync_pool.run(call)
-        return replace(self.get(id_), secret=secret)
+        yield call
+        return replace((yield from self._get(id_)), secret=secret)
+
+    add, aadd = operation(_add)
 
     def adding(
         self,
@@ -136,15 +140,14 @@ class Webhooks:
         )
         return id_, secret, call
 
-    def get(self, endpoint_id: str) -> Endpoint:
+    def _get(self, endpoint_id: str) -> Steps[Endpoint]:
         """Return an endpoint, without its secrets. Raise UnknownEndpoint if there is none."""
-        return _one(endpoint_id, self._hf.sync_pool.run(self.calls.endpoints(id_=parse_id(endpoint_id))))
+        found: Endpoints = yield self.calls.endpoints(id_=parse_id(endpoint_id))
+        return _found(endpoint_id, found[0] if found else None)
 
-    async def aget(self, endpoint_id: str) -> Endpoint:
-        """Return an endpoint, without its secrets. Raise UnknownEndpoint if there is none."""
-        return _one(endpoint_id, await self._hf.async_pool.run(self.calls.endpoints(id_=parse_id(endpoint_id))))
+    get, aget = operation(_get)
 
-    def update(
+    def _update(
         self,
         endpoint_id: str,
         *,
@@ -154,7 +157,7 @@ class Webhooks:
         timeout: float | EllipsisType = ...,
         dev: bool | EllipsisType = ...,
         description: str | EllipsisType | None = ...,
-    ) -> Endpoint:
+    ) -> Steps[Endpoint]:
         """Change an endpoint; fields that are not given stay. Waiting deliveries use the new values."""
         given = {
             "url": url,
@@ -172,17 +175,21 @@ class Webhooks:
         if "timeout" in change:
             _number(change["timeout"], "timeout")
         if "url" in change or "dev" in change:
-            now = self.get(endpoint_id)
+            now = yield from self._get(endpoint_id)
             change["url"] = check_url(change.get("url", now.url), change.get("dev", now.dev), self._rule).url
-        self._must(endpoint_id, self.calls.change(parse_id(endpoint_id), change))
-        return self.get(endpoint_id)
+        _found(endpoint_id, (yield self.calls.change(parse_id(endpoint_id), change)))
+        return (yield from self._get(endpoint_id))
 
-    def rotate(self, endpoint_id: str, *, keep_old_for: float = 86_400, secret: str | None = None) -> str:
+    update, aupdate = operation(_update)
+
+    def _rotate(self, endpoint_id: str, *, keep_old_for: float = 86_400, secret: str | None = None) -> Steps[str]:
         """Give an endpoint a new secret and return it. For keep_old_for seconds deliveries are signed with the old
         ones too, so that the receiver may use either."""
         secret, call = self.rotating(endpoint_id, keep_old_for, secret)
-        self._must(endpoint_id, call)
+        _found(endpoint_id, (yield call))
         return secret
+
+    rotate, arotate = operation(_rotate)
 
     def rotating(self, endpoint_id: str, keep_old_for: float, secret: str | None = None) -> tuple[str, Call[bool]]:
         # Returns a new secret, and the call that gives it to an endpoint.
@@ -192,55 +199,64 @@ class Webhooks:
         sealed = seal(secret, self._hf.settings.secret_keys)
         return secret, self.calls.rotate(parse_id(endpoint_id), sealed, keep_old_for)
 
-    def disable(self, endpoint_id: str, reason: str | None = None) -> None:
+    def _disable(self, endpoint_id: str, reason: str | None = None) -> Steps[None]:
         """Disable deliveries to an endpoint; waiting ones fail when they are due."""
-        if not self._hf.sync_pool.run(self.calls.disable(parse_id(endpoint_id), reason)):
-            self.get(endpoint_id)  # raises if there is none; otherwise it was disabled before
+        if not (yield self.calls.disable(parse_id(endpoint_id), reason)):
+            yield from self._get(endpoint_id)  # raises if there is none; otherwise it was disabled before
 
-    def enable(self, endpoint_id: str) -> None:
+    disable, adisable = operation(_disable)
+
+    def _enable(self, endpoint_id: str) -> Steps[None]:
         """Enable deliveries to an endpoint, and close its breaker."""
-        self._must(endpoint_id, self.calls.enable(parse_id(endpoint_id)))
+        _found(endpoint_id, (yield self.calls.enable(parse_id(endpoint_id))))
 
-    def remove(self, endpoint_id: str) -> None:
+    enable, aenable = operation(_enable)
+
+    def _remove(self, endpoint_id: str) -> Steps[None]:
         """Remove an endpoint and its secrets; waiting deliveries fail when they are due."""
-        self._must(endpoint_id, self.calls.remove(parse_id(endpoint_id)))
+        _found(endpoint_id, (yield self.calls.remove(parse_id(endpoint_id))))
 
-    def publish(self, conn: Any, event: Event, *, priority: int = 2) -> Published:
+    remove, aremove = operation(_remove)
+
+    def _publish(self, conn: Any, event: Event, *, priority: int = 2) -> Steps[Published]:
         """Publish an event to the endpoints of its type when conn's transaction commits; with None, at once."""
-        return self._hf.sync_pool.run(self._publishing(event, priority), conn)
+        result: Published = yield Within(self._publishing(event, priority), conn)
+        return result
 
-    async def apublish(self, conn: Any, event: Event, *, priority: int = 2) -> Published:
-        """Publish an event to the endpoints of its type when conn's transaction commits; with None, at once."""
-        return await self._hf.async_pool.run(self._publishing(event, priority), conn)
+    publish, apublish = operation(_publish)
 
-    def test(self, endpoint_id: str) -> str:
+    def _test(self, endpoint_id: str) -> Steps[str]:
         """Send an event of type holdfast.test to an endpoint, in one attempt. Return the delivery's id."""
-        return _found(endpoint_id, self._hf.sync_pool.run(self.testing(endpoint_id)))
+        delivery: str | None = yield self.testing(endpoint_id)
+        return _found(endpoint_id, delivery)
+
+    test, atest = operation(_test)
 
     def testing(self, endpoint_id: str) -> Call[str | None]:
         # Returns the call that sends the test event.
         body = payload.encode({"type": "holdfast.test", "sent_at": datetime.now(UTC)}, "the event").decode()
         return self.calls.test(parse_id(endpoint_id), ids.make(), body)
 
-    def delivery(self, delivery_id: str) -> DeliveryInfo | None:
+    def _delivery(self, delivery_id: str) -> Steps[DeliveryInfo | None]:
         """Return a delivery, or None."""
-        found = self._hf.sync_pool.run(self.calls.deliveries(Deliveries(id=parse_id(delivery_id)), limit=1))
+        found: Infos = yield self.calls.deliveries(Deliveries(id=parse_id(delivery_id)), limit=1)
         return found[0] if found else None
 
-    def deliveries(self, *, limit: int = 50, **which: Unpack[Which]) -> list[DeliveryInfo]:
+    delivery, adelivery = operation(_delivery)
+
+    def _deliveries(self, *, limit: int = 50, **which: Unpack[Which]) -> Call[Infos]:
         """Return the newest deliveries that match endpoint, tenant, event, event_type, status (PENDING, DELIVERED,
         FAILED), since and until."""
-        return self._hf.sync_pool.run(self.calls.deliveries(_which(**which), limit=limit))
+        return self.calls.deliveries(_which(**which), limit=limit)
 
-    async def adeliveries(self, *, limit: int = 50, **which: Unpack[Which]) -> list[DeliveryInfo]:
-        """Return the newest deliveries that match endpoint, tenant, event, event_type, status (PENDING, DELIVERED,
-        FAILED), since and until."""
-        return await self._hf.async_pool.run(self.calls.deliveries(_which(**which), limit=limit))
+    deliveries, adeliveries = operation(_deliveries)
 
-    def redeliver(self, *delivery_ids: str) -> Redeliveries:
+    def _redeliver(self, *delivery_ids: str) -> Call[Redeliveries]:
         """Deliver again: a failed delivery with fresh attempts, one that has ended as a new delivery of the same event,
         a waiting one at once."""
-        return self._hf.sync_pool.run(self.calls.redeliver([parse_id(each) for each in delivery_ids]))
+        return self.calls.redeliver([parse_id(each) for each in delivery_ids])
+
+    redeliver, aredeliver = operation(_redeliver)
 
     def redeliver_all(self, **which: Unpack[Which]) -> Iterator[Redelivered]:
         """Deliver all that match again, by the filters of deliveries(); the default status is FAILED. Works in small
@@ -256,9 +272,11 @@ class Webhooks:
             after = some[-1]
             yield from self.redeliver(*some)
 
-    def list(self, *, tenant: str | None = None) -> Endpoints:
+    def _list(self, *, tenant: str | None = None) -> Call[Endpoints]:
         """Return all endpoints, or those of a tenant, without their secrets."""
-        return self._hf.sync_pool.run(self.calls.endpoints(tenant=tenant))
+        return self.calls.endpoints(tenant=tenant)
+
+    list, alist = operation(_list)
 
     def _publishing(self, event: Event, priority: int) -> Call[Published]:
         given: Any = event  # callers may not use a type checker
@@ -296,9 +314,6 @@ class Webhooks:
     @property
     def _rule(self) -> Rule:
         return rule_with(self._hf.settings.nat64_prefixes)
-
-    def _must(self, endpoint_id: str, call: Call[bool]) -> None:
-        _found(endpoint_id, self._hf.sync_pool.run(call))
 
     async def _read(self, endpoint: str) -> Target | None:
         found = await self._hf.async_pool.run(self.calls.read(endpoint))
@@ -366,10 +381,6 @@ def _opened(stored: list[str], keys: str) -> list[str]:
         with suppress(ConfigurationError):
             opened.append(unseal(each, keys))
     return opened
-
-
-def _one(endpoint_id: str, found: Endpoints) -> Endpoint:
-    return _found(endpoint_id, found[0] if found else None)
 
 
 def _found(endpoint_id: str, result: T | None) -> T:

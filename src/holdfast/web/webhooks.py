@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 from uuid import UUID
@@ -62,7 +61,7 @@ async def update(endpoint_id: UUID, change: shapes.EndpointChange, ctx: WritesHo
             raise Problem(422, f"{name} cannot be null; leave it out to keep it")
     # Where an operator has allowed private addresses, only operators may change the url.
     _check_dev(ctx, given.get("dev", found.dev and "url" in given))
-    return respond(await asyncio.to_thread(ctx.hf.webhooks.update, found.id, **given))
+    return respond(await ctx.hf.webhooks.aupdate(found.id, **given))
 
 
 @router.delete("/endpoints/{endpoint_id}", response_model=shapes.Done, responses=FOR_CHANGES)
