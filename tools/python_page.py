@@ -18,6 +18,7 @@ from holdfast.client.dead import DeadLetters
 from holdfast.client.jobs import Jobs
 from holdfast.client.limits import Limits
 from holdfast.client.operation import AsyncMethod, SyncMethod
+from holdfast.client.outbox import Messages
 from holdfast.client.schedules import Schedules
 from holdfast.client.tokens import Tokens
 from holdfast.client.webhooks import Webhooks
@@ -26,7 +27,7 @@ from holdfast.telemetry import metrics, otel, sentry
 # The public names of modules without __all__.
 NAMED = {metrics: ("DatabaseMetrics", "exposition"), sentry: ("Reporter",), otel: ("trace",)}
 
-NOUNS = (Batches, DeadLetters, Jobs, Limits, Schedules, Tokens, Webhooks)  # hf.batches, hf.dead and so on
+NOUNS = (Batches, DeadLetters, Jobs, Limits, Schedules, Messages, Tokens, Webhooks)  # hf.batches, hf.dead and so on
 
 
 def python_page(made: str) -> str:

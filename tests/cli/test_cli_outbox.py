@@ -70,7 +70,7 @@ def test_dead_messages_are_retried_by_id(hf: Holdfast, dsn: str, die: Callable[.
     assert as_json(holdfast(dsn, "outbox", "retry", two, "--json")) == {"retried": 1, "left": 0, "ids": [two]}
     again = holdfast(dsn, "outbox", "retry", one)
     assert (again.exit_code, "skipped 1 message:" in again.stderr) == (1, True)
-    assert {it.status for it in hf.list_messages()} == {"pending"}
+    assert {it.status for it in hf.outbox.list()} == {"pending"}
 
 
 def test_a_retry_of_what_is_no_message_says_so(hf: Holdfast, dsn: str, sql: Sql, die: Callable[..., str]) -> None:
@@ -97,14 +97,14 @@ def test_whether_it_may_have_been_sent_is_shown(hf: Holdfast, dsn: str, sql: Sql
     dead = die("2")
     assert maybe_sent(dead) == (True, True)
     holdfast(dsn, "outbox", "retry", dead)
-    assert hf.get_message(dead).attempts == 0  # type: ignore[union-attr]
+    assert hf.outbox.get(dead).attempts == 0  # type: ignore[union-attr]
     assert maybe_sent(dead) == (True, True)
 
 
 def test_all_that_match_are_retried_after_a_question(hf: Holdfast, dsn: str, die: Callable[..., str]) -> None:
     die("1"), die("2", "sms"), die("3", tenant="acme")
     assert holdfast(dsn, "outbox", "retry", "--all", stdin="n").exit_code == 1
-    assert {it.status for it in hf.list_messages()} == {"dead"}
+    assert {it.status for it in hf.outbox.list()} == {"dead"}
     assert as_json(holdfast(dsn, "outbox", "retry", "--all", "--channel", "sms", "--yes", "--json"))["retried"] == 1
     assert as_json(holdfast(dsn, "outbox", "retry", "--all", "--tenant", "acme", "-y", "--json"))["retried"] == 1
     assert "retried 1 message" in holdfast(dsn, "outbox", "retry", "--all", stdin="y").stdout

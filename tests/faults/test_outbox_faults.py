@@ -16,7 +16,7 @@ CHANNELS = ["on_loop", "in_thread", "in_process"]
 
 
 def finished(hf: Holdfast, count: int) -> Any:
-    return wait_until(lambda: len(hf.list_messages(status="delivered", limit=1000)) == count)
+    return wait_until(lambda: len(hf.outbox.list(status="delivered", limit=1000)) == count)
 
 
 @pytest.mark.parametrize("channel", CHANNELS)
@@ -28,7 +28,7 @@ def test_a_send_that_sigterm_interrupts_is_made_again_by_one_who_knows(
     try:
         wait_until(lambda: worker.notes("begins"))
         assert worker.stop() == 0, worker.log.read_text()
-        info = hf.get_message(message.id)
+        info = hf.outbox.get(message.id)
         assert info is not None
         assert (info.status, info.attempts, info.error and info.error["code"]) == ("pending", 1, "INTERRUPTED")
         other = Process(dsn, tmp_path, "posting", **SERVED)
@@ -57,7 +57,7 @@ def test_a_send_whose_worker_is_killed_is_made_again_by_one_who_knows(
     finally:
         other.stop()
     assert [note[3] for note in worker.notes("begins")] == ["False", "True"]
-    info = hf.get_message(message.id)
+    info = hf.outbox.get(message.id)
     assert info is not None
     assert (info.attempts, info.error and info.error["code"]) == (2, "LEASE_LOST")
 
@@ -68,7 +68,7 @@ def test_a_send_that_ends_within_the_grace_time_is_made_once(hf: Holdfast, dsn: 
     worker = Process(dsn, tmp_path, "posting", **SERVED)
     wait_until(lambda: len(worker.notes("begins")) == 3)
     assert worker.stop() == 0
-    assert [each.status for each in hf.list_messages()] == ["delivered"] * 3
+    assert [each.status for each in hf.outbox.list()] == ["delivered"] * 3
     assert [note[3] for note in worker.notes()] == ["False"] * 6
 
 
@@ -88,4 +88,4 @@ def test_a_job_in_a_child_process_emits_in_its_transaction(hf: Holdfast, dsn: st
         "on_loop/acme/order-1",
         "on_loop/acme/order-2",
     ]
-    assert {each.order for each in hf.list_messages(channel="on_loop")} == {"buyer"}
+    assert {each.order for each in hf.outbox.list(channel="on_loop")} == {"buyer"}

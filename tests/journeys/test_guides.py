@@ -305,7 +305,7 @@ async def channel(guide: Guide) -> None:
 @check
 async def emitting(guide: Guide) -> None:
     assert guide.sql("select amount from public.ledger") == [(40,)]
-    await until(lambda: [it.status for it in guide.hf.list_messages(key="invoice-7")] == ["delivered"])
+    await until(lambda: [it.status for it in guide.hf.outbox.list(key="invoice-7")] == ["delivered"])
     assert "existing: True" in guide.output
 
 
@@ -324,7 +324,7 @@ async def before_sending(guide: Guide) -> None:
 
 @check
 async def ordering(guide: Guide) -> None:
-    keys = {it.key: it.order for it in guide.hf.list_messages(channel="chat")}
+    keys = {it.key: it.order for it in guide.hf.outbox.list(channel="chat")}
     assert keys == {"m-1": "user-1", "m-2": "user-1", "m-3": "user-2"}
 
 

@@ -30,14 +30,14 @@ def emit(hf: Holdfast, lent: Lent, *args: Any, **options: Any) -> Any:
 def test_a_message_is_there_when_the_transaction_commits_and_never_when_it_does_not(hf: Holdfast, lent: Lent) -> None:
     with undone(lent.transaction()):
         assert not emit(hf, lent, "email", {"n": 1}, key="k").existing
-    assert hf.list_messages() == []
+    assert hf.outbox.list() == []
     with lent.transaction():
         first = emit(hf, lent, "email", {"n": 2}, key="k")
         with undone(lent.savepoint()):
             emit(hf, lent, "email", {"n": 3}, key="other")
         assert emit(hf, lent, "email", {"n": 4}, key="k") == type(first)(first.id, existing=True)
-        assert hf.list_messages() == []
-    assert [(it.id, it.payload) for it in hf.list_messages()] == [(first.id, {"n": 2})]
+        assert hf.outbox.list() == []
+    assert [(it.id, it.payload) for it in hf.outbox.list()] == [(first.id, {"n": 2})]
 
 
 def test_whatever_a_message_holds_arrives(hf: Holdfast, lent: Lent) -> None:
@@ -45,7 +45,7 @@ def test_whatever_a_message_holds_arrives(hf: Holdfast, lent: Lent) -> None:
     with lent.transaction():
         emit(hf, lent, "email", payload, key=NASTY, tenant=NASTY, order=NASTY)
         emit(hf, lent, "email", "text", key=NASTY)
-    plain, full = hf.list_messages()
+    plain, full = hf.outbox.list()
     assert (full.payload, full.key, full.tenant, full.order) == (payload, NASTY, NASTY, NASTY)
     assert (plain.payload, plain.tenant, plain.order) == ("text", None, None)
     assert full.idempotency_key != plain.idempotency_key

@@ -167,7 +167,7 @@ assert_type(hf.emit(None, "email", {"any": "thing"}, key="a", tenant="acme", ord
 assert_type(hf.emit(None, text, "hello", key="a"), Emitted)
 assert_type(text(CONTEXT, Delivery("hello")), int)
 assert_type(Delivery("hello", "a", maybe_sent=True).payload, str)
-assert_type(hf.list_messages(channel="email"), list[MessageInfo])
+assert_type(hf.outbox.list(channel="email"), list[MessageInfo])
 
 
 async def coroutine() -> None:

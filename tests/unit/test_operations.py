@@ -10,7 +10,7 @@ from holdfast import Holdfast
 from holdfast.client.operation import AsyncMethod, Noun, SyncMethod, operation
 from holdfast.store.call import Call
 
-NOUNS = ("jobs", "batches", "dead", "limits", "schedules", "tokens", "webhooks")
+NOUNS = ("jobs", "batches", "dead", "limits", "schedules", "outbox", "tokens", "webhooks")
 OTHERS = {"adding", "rotating", "testing", "redeliver_all"}  # of webhooks: calls for the service, and an iterator
 
 

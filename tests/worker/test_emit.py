@@ -30,18 +30,18 @@ def test_a_second_emit_returns_the_first(hf: Holdfast) -> None:
     first = hf.emit(None, "email", {"n": 1}, key="k")
     assert hf.emit(None, "email", {"n": 2}, key="k") == type(first)(first.id, existing=True)
     assert not hf.emit(None, "email", {"n": 1}, key="k", tenant="acme").existing
-    assert [it.payload for it in hf.list_messages()] == [{"n": 1}, {"n": 1}]
+    assert [it.payload for it in hf.outbox.list()] == [{"n": 1}, {"n": 1}]
 
 
 def test_an_emit_that_the_caller_rolls_back_leaves_nothing(hf: Holdfast) -> None:
     with connected(hf) as conn:
         message = hf.emit(conn, "email", 1, key="k")
-        assert hf.get_message(message.id) is None
+        assert hf.outbox.get(message.id) is None
         conn.rollback()
         again = hf.emit(conn, "email", 1, key="k")
         assert not again.existing
-    assert hf.get_message(message.id) is None
-    assert hf.get_message(again.id) is not None
+    assert hf.outbox.get(message.id) is None
+    assert hf.outbox.get(again.id) is not None
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,7 @@ class Loose(TypedDict, total=False):
 
 
 def delivered(hf: Holdfast, count: int) -> Any:
-    return until(lambda: len(hf.list_messages(status="delivered", limit=1000)) == count)
+    return until(lambda: len(hf.outbox.list(status="delivered", limit=1000)) == count)
 
 
 # -- delivery
@@ -69,7 +69,7 @@ async def test_a_message_is_delivered_with_its_payload_as_the_type_it_is_annotat
         await delivered(hf, 1)
     (it,) = got
     assert it == Delivery(Email("a@b.c", 3), "k/1", "email", "a/b", "o", message.id, 1, 10, False)
-    assert it.idempotency_key == "email/a%2Fb/k/1" == hf.list_messages()[0].idempotency_key
+    assert it.idempotency_key == "email/a%2Fb/k/1" == hf.outbox.list()[0].idempotency_key
     assert (it.maybe_sent, it.last_attempt, message.existing) == (False, False, False)
 
 
@@ -110,8 +110,8 @@ async def test_errors_mean_what_they_mean_in_tasks(hf: Holdfast) -> None:
     for name in verdicts:
         hf.emit(None, send, name, key=name)
     async with working(hf, **SERVED):
-        await until(lambda: all(it.finished_at for it in hf.list_messages()))
-    messages = {it.key: (it.status, it.attempts) for it in hf.list_messages()}
+        await until(lambda: all(it.finished_at for it in hf.outbox.list()))
+    messages = {it.key: (it.status, it.attempts) for it in hf.outbox.list()}
     assert messages == {"fail": ("failed", 1), "dead": ("dead", 1), "cancel": ("canceled", 1), "error": ("dead", 3)}
 
 
@@ -179,7 +179,7 @@ async def test_the_limits_of_a_channel_may_name_fields_of_its_payload(hf: Holdfa
     rows = sql("select keys from live order by task")
     assert rows == [(["order:one/acme/o", "domain:b.c", "tenant:acme"],), (["smtp"],)]
     async with working(hf, **SERVED):
-        await until(lambda: {it.status for it in hf.list_messages()} == {"delivered", "dead"})
+        await until(lambda: {it.status for it in hf.outbox.list()} == {"delivered", "dead"})
     assert hf.limits.list("smtp")[0].failure_streak == 0
     with pytest.raises(ConfigurationError, match="names 'domain'"):
         hf.channel("three", limits=[Limit("domain:{domain}", concurrency=1)])(_takes_loose)
@@ -201,7 +201,7 @@ async def test_a_retry_learns_that_it_may_have_been_sent(hf: Holdfast) -> None:
 
     hf.emit(None, send, "x", key="k")
     async with working(hf, **SERVED):
-        await until(lambda: hf.list_messages(status="dead"))
+        await until(lambda: hf.outbox.list(status="dead"))
     assert calls == [(1, False, False, "email//k"), (2, True, False, "email//k"), (3, True, True, "email//k")]
 
 
@@ -233,7 +233,7 @@ async def test_a_message_that_an_operator_retries_may_have_been_sent(hf: Holdfas
 
     message = hf.emit(None, send, Email("a@b.c"), key="k")
     async with working(hf, **SERVED):
-        await until(lambda: hf.list_messages(status="dead"))
+        await until(lambda: hf.outbox.list(status="dead"))
         assert hf.dead.retry([message.id]) == [message.id]
         await delivered(hf, 1)
     assert calls == [(1, False, Email("a@b.c")), (1, True, Email("a@b.c"))]
@@ -259,7 +259,7 @@ async def test_a_delivery_that_a_stopping_worker_interrupts_counts(hf: Holdfast,
     message = hf.emit(None, slow if runner == "async" else blocking, "x", key="k")
     async with working(hf, grace=0.0, lease=2.0, renew=0.5, **SERVED):
         await until(lambda: calls)
-    info = await hf.aget_message(message.id)
+    info = await hf.outbox.aget(message.id)
     go_on.set()
     assert info is not None
     assert info.attempts == 1
@@ -300,7 +300,7 @@ async def test_a_delivery_that_was_claimed_and_not_begun_is_refunded(hf: Holdfas
         hf.emit(None, slow, "x", key=str(n))
     async with working(hf, grace=0.0, concurrency=1, prefetch=10.0, **SERVED):
         await started.wait()
-    assert {it.key: it.attempts for it in hf.list_messages()} == {"0": 1, "1": 0, "2": 0, "3": 0, "4": 0}
+    assert {it.key: it.attempts for it in hf.outbox.list()} == {"0": 1, "1": 0, "2": 0, "3": 0, "4": 0}
     async with working(hf, **SERVED):
         await delivered(hf, 5)
     assert sorted(calls[1:]) == [("0", True), ("1", False), ("2", False), ("3", False), ("4", False)]
@@ -319,7 +319,7 @@ async def test_a_delivery_canceled_while_it_runs_ends_as_canceled(hf: Holdfast) 
         await started.wait()
         await hf.jobs.acancel(message.id)
         await ended(hf, message.id)
-    assert hf.list_messages()[0].status == "canceled"
+    assert hf.outbox.list()[0].status == "canceled"
     assert hf.emit(None, slow, "x", key="k").existing
 
 
@@ -362,7 +362,7 @@ async def test_an_attempt_that_fails_emits_nothing(hf: Holdfast) -> None:
     handle = await buy.aenqueue()
     async with working(hf):
         await ended(hf, handle.id)
-    assert [it.payload for it in hf.list_messages()] == [3]
+    assert [it.payload for it in hf.outbox.list()] == [3]
 
 
 async def test_emitting_outside_of_a_transaction_is_an_error_that_says_what_to_do(hf: Holdfast) -> None:
@@ -400,4 +400,4 @@ async def test_emitting_outside_of_a_transaction_is_an_error_that_says_what_to_d
     assert "use ctx.emit(...)" in errors["not async"]
     assert "made by hand" in errors["by hand"]
     assert "made by hand" in errors["by hand, async"]
-    assert hf.list_messages() == []
+    assert hf.outbox.list() == []

@@ -17,7 +17,7 @@ from holdfast.client.dead import DeadLetters
 from holdfast.client.jobs import Jobs
 from holdfast.client.limits import Limits
 from holdfast.client.middleware import Around
-from holdfast.client.outbox import Channel, Outbox
+from holdfast.client.outbox import Channel, Messages, Outbox
 from holdfast.client.schedules import Schedules
 from holdfast.client.task import Dedupe, Enqueuer, Runner, Task
 from holdfast.errors import ConfigurationError, UnknownTask, UsageError
@@ -146,6 +146,11 @@ class Holdfast(Outbox):
     def schedules(self) -> Schedules:
         """Registered schedules: list, pause, resume, run, remove."""
         return Schedules(self)
+
+    @functools.cached_property
+    def outbox(self) -> Messages:
+        """Messages of the outbox: get, list."""
+        return Messages(self)
 
     @functools.cached_property
     def tokens(self) -> Tokens:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import builtins
 import functools
 from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
+from holdfast.client.operation import Noun, operation
 from holdfast.client.task import Runner, Task
 from holdfast.errors import ConfigurationError
 from holdfast.model import outbox as words
@@ -16,11 +18,12 @@ from holdfast.model.limit import Limit
 from holdfast.model.outbox import Delivery, DeliverySignature, Emitted, MessageInfo
 from holdfast.model.retry import Retry, check_policy
 from holdfast.store.call import Call
-from holdfast.store.outbox import Message, MessageFilter, OutboxCalls
+from holdfast.store.outbox import Message, MessageFilter
 
 if TYPE_CHECKING:
     from holdfast.client.middleware import Around
     from holdfast.settings import Settings
+    from holdfast.store.calls import Calls
     from holdfast.store.wire.pools import AsyncPool, SyncPool
 
 T = TypeVar("T")
@@ -76,12 +79,39 @@ class ChannelDecorator:
         return self._register(handler)
 
 
+class Messages(Noun):
+    """`hf.outbox`: messages and how their delivery stands."""
+
+    def _get(self, message_id: str) -> Call[MessageInfo | None]:
+        """Return a message, or None."""
+        return self._hf.calls.outbox.message(parse_id(message_id))
+
+    get, aget = operation(_get)
+
+    def _list(
+        self,
+        *,
+        channel: str | None = None,
+        status: str | None = None,
+        tenant: str | None = None,
+        key: str | None = None,
+        order: str | None = None,
+        limit: int = 50,
+    ) -> Call[builtins.list[MessageInfo]]:
+        """Return the newest messages that match all given values."""
+        where = MessageFilter(channel=channel, status=status, tenant=tenant, key=key, order=order)
+        return self._hf.calls.outbox.list_messages(where, limit=limit)
+
+    list, alist = operation(_list)
+
+
 class Outbox:
-    """Mixin of Holdfast for channels and messages."""
+    """Mixin of Holdfast for channels and for emitting messages."""
 
     settings: Settings
     channels: dict[str, Channel[Any, Any]]
     around_enqueues: Around
+    calls: Calls
     if TYPE_CHECKING:
 
         @property
@@ -89,10 +119,6 @@ class Outbox:
         @property
         def async_pool(self) -> AsyncPool: ...
         def add_task(self, handler: Callable[..., Any], *, name: str, **options: Any) -> Task[Any, Any]: ...
-
-    @property
-    def outbox(self) -> OutboxCalls:
-        return OutboxCalls(self.settings.schema)
 
     def channel(
         self,
@@ -204,18 +230,6 @@ class Outbox:
         async with self.around_enqueues.aentered(message.job):
             return await self.async_pool.run(self._emit(message), conn)
 
-    def get_message(self, message_id: str) -> MessageInfo | None:
-        """Return a message of the outbox, or None."""
-        return self.sync_pool.run(self.outbox.message(parse_id(message_id)))
-
-    async def aget_message(self, message_id: str) -> MessageInfo | None:
-        """Return a message of the outbox, or None."""
-        return await self.async_pool.run(self.outbox.message(parse_id(message_id)))
-
-    def list_messages(self, *, limit: int = 50, **where: str | None) -> list[MessageInfo]:
-        """Return the newest messages that match channel, status, tenant, key or order."""
-        return self.sync_pool.run(self.outbox.list_messages(MessageFilter(**where), limit=limit))
-
     def new_message(
         self, channel: Channel[Any, Any] | str, body: Any, key: str, tenant: str | None, order: str | None
     ) -> Message:
@@ -235,4 +249,4 @@ class Outbox:
     def _emit(self, message: Message) -> Call[Emitted]:
         if (headers := message.job.headers) is not None:
             payloads.check_headers(headers, self.settings.max_payload, self.settings.max_depth)
-        return self.outbox.emit(message)
+        return self.calls.outbox.emit(message)

@@ -289,7 +289,7 @@ class Kit:
         return describe(wanted, jobs, self.clock.now()) + self._open()
 
     def _messages(self, conn: Any) -> list[MessageInfo]:
-        every = self.hf.outbox.list_messages(MessageFilter(), limit=_ALL, newest_first=False)
+        every = self.hf.calls.outbox.list_messages(MessageFilter(), limit=_ALL, newest_first=False)
         _refuse_async(conn)
         return self._database.run(every) if conn is None else [_read(it) for it in self._pools[0].run(every, conn)]
 
