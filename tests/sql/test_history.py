@@ -6,6 +6,9 @@ import re
 from typing import Any
 
 from holdfast import Holdfast
+from holdfast.model.job import JobInfo
+from holdfast.store.jobs import Filter
+from holdfast.store.select import Page
 from holdfast.worker import Worker
 from tests.support import sql_core as core
 from tests.support.running import ended, until, working
@@ -97,14 +100,8 @@ def test_listing_the_newest_jobs_reads_no_more_than_it_shows(hf: Holdfast, sql: 
         select uuid7(), 'succeeded', 2, 1, 5, now(), now(), now(), 'default', 't', '{}' from generate_series(1, 20000)
     """)
     sql("analyze history")
-    call = hf.calls.jobs.select(_everything(), limit=20)
+    call = hf.calls.jobs.list(JobInfo, Filter(), Page(limit=20))
     plan = "\n".join(row[0] for row in sql("explain (analyze, costs off, timing off) " + call.sql, call.params))
     assert "Merge Append" in plan, plan
     assert not re.search("Seq Scan on (live|later|dead|history)", plan), plan  # those that are empty here may be read
     assert "rows=20000" not in plan, plan
-
-
-def _everything() -> Any:
-    from holdfast.store.jobs import Filter
-
-    return Filter()

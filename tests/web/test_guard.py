@@ -15,7 +15,7 @@ from fastapi import FastAPI
 from starlette.types import Message, Receive, Scope, Send
 
 from holdfast import Holdfast
-from holdfast.store import seen
+from holdfast.store.select import PAGE_BYTES
 from holdfast.web import app, authenticate, guard, jobs
 from holdfast.web.app import _Document
 from holdfast.web.guard import Bounds, Guard
@@ -330,7 +330,7 @@ async def test_a_page_is_bounded_by_bytes(shop: Holdfast, http: httpx.AsyncClien
             break
         cursor = {"cursor": page.json()["next"]}
     assert ids == [str(id_) for (id_,) in sql("select id from live order by id desc")]
-    assert len(sizes) > 1 and max(sizes) < seen.PAGE_BYTES + 1_100_000
+    assert len(sizes) > 1 and max(sizes) < PAGE_BYTES + 1_100_000
 
 
 async def test_a_row_that_cannot_be_decoded_is_shown_and_spoils_no_other(

@@ -15,8 +15,9 @@ from holdfast.cli.commands import Commands
 from holdfast.cli.database import Database, batch_id
 from holdfast.cli.options import AsJson, Limit
 from holdfast.errors import HoldfastError
-from holdfast.model.job import BatchInfo
+from holdfast.model.job import BatchInfo, JobInfo
 from holdfast.store.jobs import Filter
+from holdfast.store.select import Page
 
 ERRORS_SHOWN = 5
 SLOW = 1.0  # seconds after which a cancel shows its progress
@@ -32,7 +33,7 @@ BatchIds = Annotated[list[str], typer.Argument(metavar="ID", help="Batch ids.")]
 @group.listing(epilog="Example: holdfast batches --limit 5")
 def list_batches(db: Database, *, limit: Limit = 20, as_json: AsJson = False) -> None:
     """List the newest batches and their progress; show, watch and cancel them."""
-    found = db.run(db.calls.batches.select(limit=limit))
+    found = db.run(db.calls.batches.list(Page(limit=limit))).rows
     if as_json:
         render.emit_json(found)
         return
@@ -63,15 +64,15 @@ def _took(batch: BatchInfo) -> str | None:
 def show(db: Database, id_: BatchId, as_json: AsJson = False) -> None:
     """Show everything about one batch, and why its jobs failed."""
     batch = find_batch(db, id_)
-    failed = db.run(db.calls.dead.select(Filter(batch=batch.id), limit=ERRORS_SHOWN))
+    failed = db.run(db.calls.dead.list(JobInfo, Filter(batch=batch.id), Page(limit=ERRORS_SHOWN, order="ended"))).rows
     if as_json:
-        errors = [{name: job[name] for name in ("id", "status", "task", "last_error")} for job in failed]
+        errors = [{name: getattr(job, name) for name in ("id", "status", "task", "last_error")} for job in failed]
         render.emit_json({**asdict(batch), "last_errors": errors})
         return
     _show_batch(batch)
     if failed:
         render.echo(f"\nthe last of {render.plural(batch.failed, 'failed job')}:", "bold")
-        rows = [(job["id"], job["status"], render.error_line(job["last_error"])) for job in failed]
+        rows = [(job.id, job.status, render.error_line(job.last_error)) for job in failed]
         render.show_table(("job", "status", "~last error"), rows, empty="")
         render.note(f"to try all of them again: holdfast dead retry --all --batch {batch.id}")
 

@@ -351,7 +351,7 @@ def check_queues(patient: Patient) -> Check:
     for each in _unknown(patient):
         unknown[each["queue"]] += each["jobs"]
     # A worker would not help a queue that has only unknown tasks; the check `tasks` reports those.
-    unserved = [q for q in patient.ask(patient.calls.jobs.unserved_queues()) if q["jobs"] > unknown[q["queue"]]]
+    unserved = [q for q in patient.ask(patient.calls.queues.unserved()) if q["jobs"] > unknown[q["queue"]]]
     if unserved:
         found = ", ".join(f"{q['queue']} ({plural(q['jobs'], 'job', MOST_COUNTED)})" for q in unserved)
         names = ",".join(q["queue"] for q in unserved)
@@ -373,7 +373,7 @@ def check_tasks(patient: Patient) -> Check:
 
 def _unknown(patient: Patient) -> list[dict[str, Any]]:
     """Return unknown tasks, without that of webhooks, which applications do not register."""
-    return [each for each in patient.ask(patient.calls.jobs.unknown_tasks()) if each["task"] != WEBHOOK]
+    return [each for each in patient.ask(patient.calls.queues.unknown_tasks()) if each["task"] != WEBHOOK]
 
 
 def _called(task: str) -> str:

@@ -27,9 +27,11 @@ from holdfast.cli.options import (
     filter_of,
 )
 from holdfast.errors import HoldfastError, UsageError
+from holdfast.model.job import JobInfo
 from holdfast.store.call import MOST_COUNTED, Call
 from holdfast.store.dead import DeadCalls
 from holdfast.store.jobs import Filter
+from holdfast.store.select import Page
 
 PAGE = 500
 NONE = "no failed or dead jobs match"
@@ -64,7 +66,7 @@ def list_dead(
 ) -> None:
     """List failed and dead jobs; show, retry and discard them, and list blocked keys."""
     where = filter_of(status, task, queue, tenant, error, batch)
-    found = db.run(db.calls.dead.select(where, limit=limit))
+    found = db.run(db.calls.dead.list(JobInfo, where, Page(limit=limit, order="ended"))).rows
     most = max(limit, MOST_COUNTED)
     total = db.run(db.calls.dead.count(where, most=most + 1))
     if not found:
@@ -78,18 +80,10 @@ def list_dead(
         render.note(f"these are the newest {len(found)} of {render.up_to(total, most)}; --limit shows more")
 
 
-def _row(job: dict[str, Any]) -> tuple[Any, ...]:
-    tries = f"{job['attempts']}/{job['max_attempts']}"
-    return (
-        job["id"],
-        job["status"],
-        job["task"],
-        job["tenant"],
-        job["queue"],
-        tries,
-        job["finished_at"],
-        render.error_line(job["last_error"]),
-    )
+def _row(job: JobInfo) -> tuple[Any, ...]:
+    tries = f"{job.attempts}/{job.max_attempts}"
+    error = render.error_line(job.last_error)
+    return job.id, job.status, job.task, job.tenant, job.queue, tries, job.finished_at, error
 
 
 @group.command(epilog="Example: holdfast dead show 018f2c5e-7d1a-7c3b-9f00-2a4b6c8d0e1f")
@@ -178,7 +172,7 @@ def _select(db: Database, verb: str, request: Request) -> Selection:
 def _pages(db: Database, where: Filter) -> Iterator[list[str]]:
     """Yield ids in ascending order, so that a job that dies again meanwhile is not taken twice."""
     after: str | None = None
-    while page := db.run(db.calls.dead.ids(where, limit=PAGE, after=after)):
+    while page := db.run(db.calls.dead.ids(where, Page(limit=PAGE, after=after, order="oldest"))):
         yield page
         after = page[-1]
 

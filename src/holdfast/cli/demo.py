@@ -25,9 +25,10 @@ from holdfast.cli.database import Database
 from holdfast.cli.dev import EMBEDDED
 from holdfast.cli.worker import child_command
 from holdfast.errors import HoldfastError
-from holdfast.model.job import ids
+from holdfast.model.job import JobInfo, ids
 from holdfast.store.jobs import Filter
 from holdfast.store.migrate import migrate
+from holdfast.store.select import Page
 from holdfast.store.wire import connect
 
 TENANTS = ("acme", "birch", "cedar", "delta", "ember", "fjord", "grove", "heron", "iris", "juniper", "kestrel", "lumen")
@@ -162,7 +163,7 @@ def _stop(processes: list[subprocess.Popen[bytes]]) -> None:
 def _cancel_rest(db: Database, run: Run) -> None:
     """Cancel the waiting jobs of an interrupted run."""
     for status in ("queued", "retrying"):
-        left = db.run(db.calls.jobs.select(Filter(queue=run.queue, status=status), limit=run.jobs))
+        left = db.run(db.calls.jobs.list(JobInfo, Filter(queue=run.queue, status=status), Page(limit=run.jobs))).rows
         db.run(db.calls.jobs.cancel([job.id for job in left]))
 
 
@@ -181,7 +182,7 @@ class Tally:
 
 def _look(db: Database, run: Run) -> Tally:
     tally = Tally(Counter(), Counter(), Counter())
-    for tenant, status, worker, number in db.run(db.calls.jobs.run_tally(run.queue, run.first_id)):
+    for tenant, status, worker, number in db.run(db.calls.queues.run_tally(run.queue, run.first_id)):
         tally.by_status[status] += number
         if status in FINAL:
             tally.by_tenant[tenant or ""] += number
@@ -270,7 +271,7 @@ def _picture(run: Run, totals: dict[str, int], tally: Tally, rate: float) -> Any
 
 def _sum_up(db: Database, run: Run) -> bool:
     """Print the summary; return whether every job is accounted for exactly once."""
-    summary, tally = db.run(db.calls.jobs.run_summary(run.queue, run.first_id)), _look(db, run)
+    summary, tally = db.run(db.calls.queues.run_summary(run.queue, run.first_id)), _look(db, run)
     rows = list(itertools.zip_longest(_statuses(tally), _by_worker(tally), fillvalue=("", "")))
     columns = ("status", "#jobs", "worker", "#finished")
     render.out().print(render.make_table(columns, [(*a, *b) for a, b in rows]))

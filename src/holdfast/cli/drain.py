@@ -14,7 +14,7 @@ from holdfast.cli import render
 from holdfast.cli.database import Database
 from holdfast.cli.known import check_queue
 from holdfast.cli.options import AsJson, seconds
-from holdfast.store.jobs import Left
+from holdfast.store.queues import Left
 
 LOOK_EVERY = 0.3
 LOOK_SHARE = 10  # a count is followed by a pause this many times as long, because counting a long queue is slow
@@ -48,7 +48,7 @@ def drain(
     except KeyboardInterrupt:
         render.note(f"no longer watching; queue {queue} goes on")
         raise typer.Exit(130) from None
-    ids = [] if done else db.run(db.calls.jobs.some_left(queue, watch.since, limit=LEFT_SHOWN))
+    ids = [] if done else db.run(db.calls.queues.some_left(queue, watch.since, limit=LEFT_SHOWN))
     if as_json:
         render.emit_json(watch.result(done, ids))
     else:
@@ -66,7 +66,7 @@ class Watch:
         self.later = later
         self._began = time.monotonic()
         self.took = 0.0
-        self.found = db.run(db.calls.jobs.left(queue, None))
+        self.found = db.run(db.calls.queues.left(queue, None))
         self.since: datetime = self.found.at
         self.total = self.left
 
@@ -89,7 +89,7 @@ class Watch:
     def look(self) -> int:
         """Count again; return how many are left."""
         before = time.monotonic()
-        self.found = self._db.run(self._db.calls.jobs.left(self.queue, self.since))
+        self.found = self._db.run(self._db.calls.queues.left(self.queue, self.since))
         self.took = time.monotonic() - before
         return self.left
 

@@ -31,6 +31,7 @@ from holdfast.cli.options import (
 from holdfast.errors import HoldfastError, UsageError
 from holdfast.model import payload as payloads
 from holdfast.model.job import JobInfo, NewJob, ids
+from holdfast.store.select import Page
 
 PRIORITIES = ("critical", "high", "normal", "low")
 group = Commands(invoke_without_command=True)
@@ -50,7 +51,9 @@ def list_jobs(
     as_json: AsJson = False,
 ) -> None:
     """List the newest jobs; show, cancel and enqueue them."""
-    found = db.run(db.calls.jobs.select(filter_of(status, task, queue, tenant, error, batch), limit=limit))
+    found = db.run(
+        db.calls.jobs.list(JobInfo, filter_of(status, task, queue, tenant, error, batch), Page(limit=limit))
+    ).rows
     if not found:
         warn_of_unknown_queue(db, queue)
     if as_json:
@@ -192,7 +195,7 @@ def enqueue(
 ) -> None:
     """Enqueue one job by SQL, without application code."""
     data = _check_payload(payload)
-    known = db.run(db.calls.jobs.task_queues())
+    known = db.run(db.calls.queues.task_queues())
     key = dedupe and payloads.dedupe_key(task, tenant, dedupe)
     job = NewJob(
         ids.make(),
@@ -236,7 +239,7 @@ def _warn_of_unknown(task: str, known: list[str]) -> None:
 @group.command(epilog="Example: holdfast jobs queues --json")
 def queues(db: Database, as_json: AsJson = False) -> None:
     """Show how many jobs wait and run in each queue, and pauses; ~ marks an estimate for a large table."""
-    found = db.run(db.calls.jobs.queues())
+    found = db.run(db.calls.queues.list())
     for each in found:
         wait = each["oldest_wait"]
         each["oldest_wait"] = None if wait is None else wait.total_seconds()

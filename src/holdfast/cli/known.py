@@ -19,10 +19,10 @@ def warn_of_unknown(db: Database, key: str) -> None:
         return
     kind, _, name = key.partition(":")
     if kind == "queue":
-        queues = db.run(db.calls.jobs.queue_names())
+        queues = db.run(db.calls.queues.names())
         _warn_unless_in(queues, key, name)
     elif kind == "task":
-        tasks = db.run(db.calls.jobs.task_queues())
+        tasks = db.run(db.calls.queues.task_queues())
         _warn_unless_in(tasks, key, name)
     elif kind != "tenant":  # tenants are recorded in jobs only
         nearest = next(_suggestions(db, key), None)
@@ -33,7 +33,7 @@ def warn_of_unknown(db: Database, key: str) -> None:
 
 def check_queue(db: Database, queue: str) -> None:
     """Raise UsageError if a queue is unknown, and suggest the nearest one."""
-    names = db.run(db.calls.jobs.queue_names())
+    names = db.run(db.calls.queues.names())
     if queue not in names:
         known = f"; known: {', '.join(names[:SHOWN])}{' ...' if len(names) > SHOWN else ''}" if names else ""
         hint = near(queue, names) or known
@@ -42,7 +42,7 @@ def check_queue(db: Database, queue: str) -> None:
 
 def warn_of_unknown_queue(db: Database, queue: str | None) -> None:
     """Warn if a queue is unknown, and suggest the nearest one."""
-    if queue is not None and queue not in (names := db.run(db.calls.jobs.queue_names())):
+    if queue is not None and queue not in (names := db.run(db.calls.queues.names())):
         render.note(f"warning: unknown queue {queue}{near(queue, names)}", "yellow")
 
 
@@ -61,7 +61,7 @@ def _warn_unless_in(names: Collection[str], key: str, name: str) -> None:
 
 def _suggestions(db: Database, name: str) -> Iterator[str]:
     """Yield known keys that end in the given name or in a similar one."""
-    queues, tasks = db.run(db.calls.jobs.queue_names()), db.run(db.calls.jobs.task_queues())
+    queues, tasks = db.run(db.calls.queues.names()), db.run(db.calls.queues.task_queues())
     if name in queues:
         yield f"queue:{name}"
     if name in tasks:

@@ -14,8 +14,10 @@ from holdfast.cli.database import Database, job_ids
 from holdfast.cli.options import AsJson, Limit, TenantOnly, Yes
 from holdfast.errors import HoldfastError, UsageError
 from holdfast.model.job import parse_id
-from holdfast.model.outbox import MessageInfo
+from holdfast.model.outbox import PREFIX, MessageInfo
+from holdfast.store.jobs import Filter
 from holdfast.store.outbox import MessageFilter
+from holdfast.store.select import Page
 
 PAGE = 500
 
@@ -56,7 +58,7 @@ def list_messages(
 ) -> None:
     """List the newest messages of the outbox; show them, and deliver failed ones again."""
     where = MessageFilter(channel=channel, status=status and str(status), tenant=tenant, key=key, order=order)
-    found = db.run(db.calls.outbox.list_messages(where, limit=limit))
+    found = db.run(db.calls.outbox.list(where, Page(limit=limit))).rows
     if as_json:
         render.emit_json(found)
         return
@@ -84,11 +86,11 @@ def show(db: Database, message: IdOrKey, as_json: AsJson = False) -> None:
 def _find(db: Database, text: str) -> MessageInfo:
     """Return a message by id, by idempotency key, or by a unique key."""
     try:
-        found = [db.run(db.calls.outbox.message(parse_id(text)))]
+        found = [db.run(db.calls.outbox.get(parse_id(text)))]
     except UsageError:
-        found = [db.run(db.calls.outbox.message_of(text))]
+        found = [db.run(db.calls.outbox.find(text))]
         if found == [None]:
-            found = [*db.run(db.calls.outbox.list_messages(MessageFilter(key=text), limit=10))]
+            found = [*db.run(db.calls.outbox.list(MessageFilter(key=text), Page(limit=10))).rows]
     if len(found) > 1:
         names = ", ".join(each.idempotency_key for each in found if each is not None)
         raise UsageError(f"several messages have the key {text!r}; give an idempotency key: {names}")
@@ -149,17 +151,18 @@ def retry(
 
 def _known(db: Database, ids: list[str]) -> tuple[list[str], list[str]]:
     """Split ids into those of messages and other ones; jobs that are no messages must not be retried here."""
-    there = {each: db.run(db.calls.outbox.message(each)) is not None for each in ids}
+    there = {each: db.run(db.calls.outbox.get(each)) is not None for each in ids}
     return [each for each in there if there[each]], [each for each in there if not there[each]]
 
 
 def _dead(db: Database, channel: str | None, tenant: str | None, yes: bool) -> Iterator[list[str]]:
     """Yield ids in ascending order, so that a message that dies again meanwhile is not taken twice."""
-    total = db.run(db.calls.outbox.count_dead(channel, tenant))
+    where = Filter(task=channel and PREFIX + channel, task_prefix=PREFIX, tenant=tenant)
+    total = db.run(db.calls.dead.count(where))
     if total and not yes:
         typer.confirm(f"retry {render.plural(total, 'message')}?", abort=True, err=True)
     after: str | None = None
-    while page := db.run(db.calls.outbox.dead_ids(channel, tenant, limit=PAGE, after=after)):
+    while page := db.run(db.calls.dead.ids(where, Page(limit=PAGE, after=after, order="oldest"))):
         yield page
         after = page[-1]
 

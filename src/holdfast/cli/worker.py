@@ -177,13 +177,13 @@ def _warn_of_unknown_queues(hf: Holdfast) -> None:
 
 def _queues_in_database(settings: Settings) -> list[str]:
     """Return the queues of the database's tasks and jobs, or none if it is not reachable within PATIENCE."""
-    from holdfast.store.jobs import JobCalls
+    from holdfast.store.queues import QueueCalls
     from holdfast.store.wire.pools import SyncPool
 
     quick = {name: min(getattr(settings, name), PATIENCE) for name in ("connect_timeout", "call_timeout")}
     pool = SyncPool(settings.with_(**quick))
     try:
-        return pool.run(JobCalls(settings.schema).queue_names(of_workers=False))
+        return pool.run(QueueCalls(settings.schema).names(of_workers=False))
     except HoldfastError:
         return []
     finally:

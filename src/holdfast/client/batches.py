@@ -7,6 +7,7 @@ import builtins
 from holdfast.client.operation import Noun, Steps, operation
 from holdfast.model.job import BatchInfo, parse_id
 from holdfast.store.call import Call
+from holdfast.store.select import Page, Part
 
 
 class Batches(Noun):
@@ -18,9 +19,10 @@ class Batches(Noun):
 
     get, aget = operation(_get)
 
-    def _list(self, limit: int = 50) -> Call[builtins.list[BatchInfo]]:
+    def _list(self, limit: int = 50) -> Steps[builtins.list[BatchInfo]]:
         """Return the newest batches with their counters."""
-        return self._hf.calls.batches.select(limit=limit)
+        part: Part[BatchInfo] = yield self._hf.calls.batches.list(Page(limit=limit))
+        return part.rows
 
     list, alist = operation(_list)
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import builtins
 
-from holdfast.client.operation import Noun, operation
+from holdfast.client.operation import Noun, Steps, operation
 from holdfast.model.job import JobInfo, parse_id
 from holdfast.model.why import Why
 from holdfast.store.call import Call
 from holdfast.store.jobs import Filter
+from holdfast.store.select import Page, Part
 
 
 class Jobs(Noun):
@@ -30,10 +31,11 @@ class Jobs(Noun):
         batch: str | None = None,
         error: str | None = None,
         limit: int = 50,
-    ) -> Call[builtins.list[JobInfo]]:
+    ) -> Steps[builtins.list[JobInfo]]:
         """Return the newest jobs that match all given values. error matches the text of the last error."""
         where = Filter(status=status, task=task, queue=queue, tenant=tenant, batch=batch, error=error)
-        return self._hf.calls.jobs.select(where, limit=limit)
+        part: Part[JobInfo] = yield self._hf.calls.jobs.list(JobInfo, where, Page(limit=limit))
+        return part.rows
 
     list, alist = operation(_list)
 

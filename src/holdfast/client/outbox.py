@@ -7,7 +7,7 @@ import functools
 from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
-from holdfast.client.operation import Noun, operation
+from holdfast.client.operation import Noun, Steps, operation
 from holdfast.client.task import Runner, Task
 from holdfast.errors import ConfigurationError
 from holdfast.model import outbox as words
@@ -19,6 +19,7 @@ from holdfast.model.outbox import Delivery, DeliverySignature, Emitted, MessageI
 from holdfast.model.retry import Retry, check_policy
 from holdfast.store.call import Call
 from holdfast.store.outbox import Message, MessageFilter
+from holdfast.store.select import Page, Part
 
 if TYPE_CHECKING:
     from holdfast.client.middleware import Around
@@ -84,7 +85,7 @@ class Messages(Noun):
 
     def _get(self, message_id: str) -> Call[MessageInfo | None]:
         """Return a message, or None."""
-        return self._hf.calls.outbox.message(parse_id(message_id))
+        return self._hf.calls.outbox.get(parse_id(message_id))
 
     get, aget = operation(_get)
 
@@ -97,10 +98,11 @@ class Messages(Noun):
         key: str | None = None,
         order: str | None = None,
         limit: int = 50,
-    ) -> Call[builtins.list[MessageInfo]]:
+    ) -> Steps[builtins.list[MessageInfo]]:
         """Return the newest messages that match all given values."""
         where = MessageFilter(channel=channel, status=status, tenant=tenant, key=key, order=order)
-        return self._hf.calls.outbox.list_messages(where, limit=limit)
+        part: Part[MessageInfo] = yield self._hf.calls.outbox.list(where, Page(limit=limit))
+        return part.rows
 
     list, alist = operation(_list)
 

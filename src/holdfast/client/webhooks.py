@@ -22,8 +22,10 @@ from holdfast.model.context import CONTEXT, Context
 from holdfast.model.job import ids, parse_id
 from holdfast.model.limit import Breaker, Limit
 from holdfast.model.retry import LONGEST, Retry
+from holdfast.model.view import View
 from holdfast.model.webhook import QUEUE, TASK, DeliveryInfo, Endpoint, Event, Published, Redelivered, Target
 from holdfast.store.call import Call
+from holdfast.store.select import Page, Part
 from holdfast.store.webhooks import Deliveries, WebhookCalls
 
 if TYPE_CHECKING:
@@ -239,15 +241,16 @@ class Webhooks(Noun):
 
     def _delivery(self, delivery_id: str) -> Steps[DeliveryInfo | None]:
         """Return a delivery, or None."""
-        found: Infos = yield self.calls.deliveries(Deliveries(id=parse_id(delivery_id)), limit=1)
-        return found[0] if found else None
+        part: Part[DeliveryInfo] = yield self.calls.deliveries(Deliveries(id=parse_id(delivery_id)), Page(limit=1))
+        return part.rows[0] if part.rows else None
 
     delivery, adelivery = operation(_delivery)
 
-    def _deliveries(self, *, limit: int = 50, **which: Unpack[Which]) -> Call[Infos]:
+    def _deliveries(self, *, limit: int = 50, **which: Unpack[Which]) -> Steps[Infos]:
         """Return the newest deliveries that match endpoint, tenant, event, event_type, status (PENDING, DELIVERED,
         FAILED), since and until."""
-        return self.calls.deliveries(_which(**which), limit=limit)
+        part: Part[DeliveryInfo] = yield self.calls.deliveries(_which(**which), Page(limit=limit))
+        return part.rows
 
     deliveries, adeliveries = operation(_deliveries)
 
@@ -267,14 +270,14 @@ class Webhooks(Noun):
         where = _which(**which, status=status)
         if where.until is None:  # leaves out the deliveries made here
             where = replace(where, until=self._hf.sync_pool.run(self.calls.now()))
-        after: str | None = None
-        while some := self._hf.sync_pool.run(self.calls.some_ids(where, after, limit=STEP)):
-            after = some[-1]
+        page = Page(limit=STEP, order="oldest")
+        while some := self._hf.sync_pool.run(self.calls.delivery_ids(where, page)):
+            page = replace(page, after=some[-1])
             yield from self.redeliver(*some)
 
     def _list(self, *, tenant: str | None = None) -> Call[Endpoints]:
         """Return all endpoints, or those of a tenant, without their secrets."""
-        return self.calls.endpoints(tenant=tenant)
+        return self.calls.endpoints(View(tenant=tenant))
 
     list, alist = operation(_list)
 

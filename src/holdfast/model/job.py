@@ -63,6 +63,36 @@ class JobInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class PublicJob:
+    """A job as callers of the service see it: without keys and leases, its error without traceback and output."""
+
+    id: str
+    task: str
+    tenant: str | None
+    queue: str
+    priority: int
+    args: Any
+    status: str
+    attempts: int
+    max_attempts: int
+    run_at: datetime
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    error: dict[str, Any] | None
+    result: Any
+    batch: str | None
+    deadline: datetime | None
+    progress: dict[str, Any] | None
+    discarded: bool
+    """Whether the job failed or is dead, and was discarded by an operator."""
+
+    @property
+    def ended(self) -> bool:
+        return self.status in ("succeeded", "failed", "dead", "canceled")
+
+
+@dataclass(frozen=True, slots=True)
 class BatchInfo:
     """One row of the `batch_progress` view. `processed` counts ended jobs: succeeded, failed or canceled."""
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
+
+from holdfast.model.view import View
 
 PREFIX = "hf_"
 SCOPES = ("jobs:read", "jobs:write", "webhooks:read", "webhooks:write", "metrics", "operate", "admin")
@@ -46,6 +48,12 @@ class Caller:
     seconds_left: float | None
     priority: int = 0
     rate: float | None = None
+    view: View = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        reads, changes = self.may("webhooks:read"), self.may("webhooks:write")
+        view = View(tenant=self.tenant, reads_deliveries=reads, changes_deliveries=changes)
+        object.__setattr__(self, "view", view)  # made once, because each request needs it
 
     @property
     def everyone(self) -> bool:

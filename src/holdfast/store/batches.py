@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Iterable
+from dataclasses import fields
 
 import msgspec
 
 from holdfast.model.job import BatchInfo, NewJob
+from holdfast.model.view import EVERYTHING, View
 from holdfast.store.call import MOST_COUNTED, Call, Row, array, dicts, firsts, void
-from holdfast.store.jobs import job_fields
+from holdfast.store.jobs import Ids, job_fields
+from holdfast.store.select import Page, Part, Shape, Where, every, select_page, visible
 
-COLUMNS = (
-    "id::text, name, tenant, status, total, processed, succeeded, failed, canceled, open, created_at, started_at, "
-    "finished_at, callback::text"
+_AS_TEXT = {"id": "id::text", "callback": "callback::text"}
+_SHAPE = Shape(
+    {each.name: _AS_TEXT.get(each.name, each.name) for each in fields(BatchInfo)}, lambda row: BatchInfo(*row)
 )
 
 
@@ -35,25 +39,23 @@ class BatchCalls:
     def cancel(self, batch: str, limit: int = 1000) -> Call[int]:
         return Call(f"SELECT {self.schema}.cancel_batch(%s::uuid, %s)", (batch, limit), lambda rows: int(rows[0][0]))
 
-    def complete(self, batches: Iterable[str]) -> Call[list[str]]:
+    def complete(self, batches: Iterable[str]) -> Call[Ids]:
         query = f"SELECT complete_batches::text FROM {self.schema}.complete_batches(%s::uuid[])"
         return Call(query, (array(batches),), firsts)
 
-    def get(self, batch: str) -> Call[BatchInfo | None]:
+    def get(self, batch: str, view: View = EVERYTHING) -> Call[BatchInfo | None]:
+        where = every((Where("id = %s::uuid", (batch,)), visible(self.schema, view)))
         return Call(
-            f"SELECT {COLUMNS} FROM {self.schema}.batch_progress WHERE id = %s::uuid",
-            (batch,),
+            f"SELECT {_SHAPE.sql} FROM {self.schema}.batch_progress WHERE {where.sql}",
+            where.params,
             lambda rows: BatchInfo(*rows[0]) if rows else None,
         )
 
-    def select(self, *, limit: int) -> Call[list[BatchInfo]]:
-        return Call(
-            f"SELECT {COLUMNS} FROM {self.schema}.batch_progress ORDER BY batch_progress.id DESC LIMIT %s",
-            (limit,),
-            lambda rows: [BatchInfo(*row) for row in rows],
-        )
+    def list(self, page: Page, view: View = EVERYTHING) -> Call[Part[BatchInfo]]:
+        where = visible(self.schema, view, indexed=True)
+        return select_page(_SHAPE, f"{self.schema}.batch_progress", where, page)
 
-    def lingering(self) -> Call[list[Row]]:
+    def lingering(self) -> Call[builtins.list[Row]]:
         """Return those of the oldest 10,000 unfinished batches whose jobs have all ended, with their age."""
         return dicts(
             f"""SELECT id::text, name, open, extract(epoch FROM clock_timestamp() - created_at)::float8

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from holdfast.store.batches import BatchCalls
+from holdfast.store.call import Call, first
 from holdfast.store.dead import DeadCalls
 from holdfast.store.jobs import JobCalls
 from holdfast.store.limits import LimitCalls
 from holdfast.store.outbox import OutboxCalls
+from holdfast.store.queues import QueueCalls
 from holdfast.store.schedules import ScheduleCalls
 from holdfast.store.tokens import TokenCalls
 from holdfast.store.webhooks import WebhookCalls
@@ -20,6 +22,7 @@ class Calls:
         self.schema = schema
         self.channel = f"{schema}_wake"
         self.jobs = JobCalls(schema)
+        self.queues = QueueCalls(schema)
         self.batches = BatchCalls(schema)
         self.dead = DeadCalls(schema)
         self.limits = LimitCalls(schema)
@@ -28,3 +31,7 @@ class Calls:
         self.webhooks = WebhookCalls(schema)
         self.tokens = TokenCalls(schema)
         self.workers = WorkerCalls(schema)
+
+    def version(self) -> Call[int]:
+        """Return the schema's version."""
+        return Call(f"SELECT max(version) FROM {self.schema}.schema_info", (), first)

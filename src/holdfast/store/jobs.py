@@ -1,39 +1,35 @@
-"""Calls on jobs: enqueue, claim, finish, look."""
+"""Calls on jobs: enqueue, claim, finish, read."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime
-from typing import Any
+from typing import Any, ClassVar, TypeVar
 
 import msgspec
 
-from holdfast.model.job import Job, JobInfo, NewJob, Status
+from holdfast.model.job import Job, JobInfo, NewJob, PublicJob, Status
 from holdfast.model.limit import Keys
+from holdfast.model.view import EVERYTHING, View
 from holdfast.model.why import Reason, Why
-from holdfast.store.call import (
-    MOST_COUNTED,
-    Call,
-    Row,
-    Rows,
-    array,
-    as_json,
-    dicts,
-    firsts,
-    last,
-    mapping,
-    one_dict,
-    text_array,
-    void,
+from holdfast.store.call import Call, Rows, array, as_json, first, firsts, last, mapping, text_array, void
+from holdfast.store.select import (
+    HIDDEN,
+    Conditions,
+    Page,
+    Part,
+    Shape,
+    changed_jobs,
+    every,
+    raw,
+    select_page,
+    visible_jobs,
 )
 
-_COLUMNS = (
-    "id::text, task, tenant, queue, priority, payload, status::text, attempts, max_attempts, run_at, last_error, "
-    "created_at, started_at, finished_at, result, dedupe_key, locked_by, locked_at, heartbeat_at, lease_expires_at, "
-    "batch::text, deadline, progress"
-)
-_SCAN = 1000  # waiting jobs and queues that unknown_tasks() reads
+T = TypeVar("T")
+Ids = list[str]
+LARGE_JOB = 65_536  # bytes above which a job is read by a call of its own
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,46 +62,35 @@ class Claimed:
     info: ClaimInfo
 
 
+# Lists show only the last part of an error's type, so that part alone must match.
+_ERROR = "(right('.' || (last_error ->> 'type'), length(%s::text) + 1) = '.' || %s::text OR last_error ->> 'code' = %s)"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Filter:
-    """Conditions on jobs, for lists and operators' actions; all that are given must hold."""
+class Filter(Conditions):
+    """Conditions on jobs, for lists and operators' actions. Times are compared with created_at."""
 
     status: str | None = None
     task: str | None = None
+    task_prefix: str | None = None
     queue: str | None = None
     tenant: str | None = None
     error: str | None = None
     batch: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
 
-    def sql(self) -> tuple[str, list[Any]]:
-        conditions, params = ["true"], []
-        for column in ("task", "queue", "tenant"):
-            if (value := getattr(self, column)) is not None:
-                conditions.append(f"{column} = %s")
-                params.append(value)
-        if self.status is not None:
-            conditions.append("status::text = %s")
-            params.append(self.status)
-        if self.batch is not None:
-            conditions.append("batch = %s::uuid")
-            params.append(self.batch)
-        if self.error is not None:
-            # Lists show only the last part of a type, so that part alone must match.
-            ends = "right('.' || (last_error ->> 'type'), length(%s::text)) = %s"
-            conditions.append(f"({ends} OR last_error ->> 'code' = %s)")
-            params += [f".{self.error}", f".{self.error}", self.error]
-        return " AND ".join(conditions), params
-
-
-@dataclass(frozen=True, slots=True)
-class Left:
-    """Jobs enqueued before `at` that have not ended. delayed: not due yet and never failed."""
-
-    at: datetime
-    waiting: int
-    running: int
-    retrying: int
-    delayed: int
+    SQL: ClassVar = {
+        "status": "status::text = %s",
+        "task": "task = %s",
+        "task_prefix": "starts_with(task, %s)",
+        "queue": "queue = %s",
+        "tenant": "tenant = %s",
+        "error": _ERROR,
+        "batch": "batch = %s::uuid",
+        "since": "created_at >= %s",
+        "until": "created_at < %s",
+    }
 
 
 class JobCalls:
@@ -135,6 +120,7 @@ class JobCalls:
         self._finish = (
             f"SELECT finish::text FROM {schema}.finish(%s::uuid[], %s::bigint[], %s::jsonb, %s::bigint[], %s)"
         )
+        self._look = _look(schema)
 
     def enqueue(self, job: NewJob, on_conflict: str, *, fresh: bool = True) -> Call[Accepted]:
         if fresh and job.plain and job.batch is None:
@@ -193,7 +179,7 @@ class JobCalls:
             Accepted.due,
         )
 
-    def enqueue_many(self, jobs: Sequence[NewJob], on_conflict: str, *, fresh: bool = True) -> Call[list[Accepted]]:
+    def enqueue_many(self, jobs: Sequence[NewJob], on_conflict: str, *, fresh: bool = True) -> Call[Sequence[Accepted]]:
         return Call(
             f"SELECT id::text, outcome FROM {self.schema}.enqueue_many(%s::jsonb, %s, %s)",
             (msgspec.json.encode([job_fields(job) for job in jobs]).decode(), on_conflict, fresh),
@@ -224,7 +210,7 @@ class JobCalls:
     def claim(
         self,
         worker: str,
-        queues: list[str],
+        queues: Ids,
         limit: int,
         lease: float,
         after: str | None,
@@ -246,13 +232,13 @@ class JobCalls:
         closed: Sequence[int] | None,
         *,
         locked: str = "wait",
-    ) -> Call[list[str]]:
+    ) -> Call[Ids]:
         data = msgspec.json.encode(outcomes).decode() if outcomes else None
         return Call(
             self._finish, (array(ids), array(tokens), data, None if closed is None else array(closed), locked), firsts
         )
 
-    def held_jobs(self, ids: Sequence[str], tokens: Sequence[int]) -> Call[list[str]]:
+    def held_jobs(self, ids: Sequence[str], tokens: Sequence[int]) -> Call[Ids]:
         return Call(
             f"SELECT held_jobs::text FROM {self.schema}.held_jobs(%s::uuid[], %s::bigint[])",
             (array(ids), array(tokens)),
@@ -267,7 +253,7 @@ class JobCalls:
     def report_progress(self, reports: Sequence[dict[str, Any]]) -> Call[None]:
         return void(self.schema, "report_progress", "%s::jsonb", msgspec.json.encode(reports).decode())
 
-    def wanted_cancels(self, tokens: Sequence[int]) -> Call[list[str]]:
+    def wanted_cancels(self, tokens: Sequence[int]) -> Call[Ids]:
         return Call(
             f"SELECT wanted_cancels::text FROM {self.schema}.wanted_cancels(%s::bigint[])", (array(tokens),), firsts
         )
@@ -275,173 +261,55 @@ class JobCalls:
     def keep_result(self, id_: str, result: bytes) -> Call[None]:
         return void(self.schema, "keep_result", "%s::uuid, %s::jsonb", id_, result.decode())
 
-    def cancel(self, ids: Sequence[str]) -> Call[dict[str, str]]:
-        return Call(
-            f"SELECT id::text, outcome FROM {self.schema}.cancel(%s::uuid[])",
-            (array(ids),),
-            lambda rows: {row[0]: row[1] for row in rows},
-        )
+    def cancel(self, ids: Sequence[str], view: View = EVERYTHING) -> Call[dict[str, str]]:
+        """Cancel jobs; return the outcome of each that the view may change."""
+        some = changed_jobs(self.schema, ids, view)
+        return Call(f"SELECT id::text, outcome FROM {self.schema}.cancel({some.sql})", some.params, mapping)
 
     def get(self, id_: str) -> Call[JobInfo | None]:
         return Call(
-            f"SELECT {_COLUMNS} FROM {self.schema}.jobs WHERE id = %s::uuid",
+            f"SELECT {INFO.sql} FROM {self.schema}.jobs WHERE id = %s::uuid",
             (id_,),
-            lambda rows: _info(rows[0]) if rows else None,
+            lambda rows: INFO.read(rows[0]) if rows else None,
         )
 
-    def get_many(self, ids: Iterable[str]) -> Call[list[JobInfo]]:
+    def get_many(self, ids: Iterable[str]) -> Call[Sequence[JobInfo]]:
         return Call(
-            f"SELECT {_COLUMNS} FROM {self.schema}.jobs WHERE id = ANY(%s::uuid[])",
+            f"SELECT {INFO.sql} FROM {self.schema}.jobs WHERE id = ANY(%s::uuid[])",
             (array(ids),),
-            lambda rows: [_info(row) for row in rows],
+            lambda rows: [INFO.read(row) for row in rows],
         )
 
-    def select(self, where: Filter, *, limit: int, newest_first: bool = True) -> Call[list[JobInfo]]:
-        conditions, params = where.sql()
-        order = "DESC" if newest_first else "ASC"
+    def list(self, kind: type[T], where: Filter, page: Page, view: View = EVERYTHING) -> Call[Part[T]]:
+        """Return a page of the jobs that match, as JobInfo or PublicJob."""
+        conditions = every((where.where(), visible_jobs(self.schema, view)))
+        return select_page(shape(self.schema, kind), f"{self.schema}.jobs", conditions, page)
+
+    def look(self, wanted: Sequence[tuple[str, View]]) -> Call[dict[int, PublicJob | None]]:
+        """Return the requested jobs by position, without those that their view does not show. If there are several, a
+        large one is None: it gets a call of its own, so that it does not delay the rest."""
         return Call(
-            f"SELECT {_COLUMNS} FROM {self.schema}.jobs WHERE {conditions} "
-            f"ORDER BY jobs.id {order} LIMIT %s",  # ids grow with time, and every table has an index on them
-            (*params, limit),
-            lambda rows: [_info(row) for row in rows],
+            self._look,
+            (
+                LARGE_JOB if len(wanted) > 1 else 2**31 - 1,
+                array(id_ for id_, _ in wanted),
+                array(view.everyone for _, view in wanted),
+                [view.tenant for _, view in wanted],
+                array(view.reads_deliveries for _, view in wanted),
+            ),
+            lambda rows: {row[0] - 1: None if row[1] else _public(row[2:]) for row in rows},
         )
+
+    def marks(self, ids: Sequence[str]) -> Call[Sequence[str]]:
+        """Return a mark for each job that changes with the job; for the service itself, not for callers."""
+        return Call(f"SELECT {self.schema}.job_marks(%s::uuid[])", (array(ids),), first)
+
+    def floor(self, before: str | None, jobs: int, *, dead: bool = False) -> Call[str | None]:
+        """Return the lowest id of a list that scans this many jobs."""
+        return Call(f"SELECT {self.schema}.page_floor(%s::uuid, %s, %s)::text", (before, jobs, dead), first)
 
     def why(self, id_: str) -> Call[Why]:
         return Call(f"SELECT {self.schema}.why(%s::uuid)", (id_,), lambda rows: _why(rows[0][0]))
-
-    def queues(self) -> Call[list[Row]]:
-        """Return the queues that have jobs or are paused: counts by state, which counts are estimates, and the pause
-        with its author, reason and end."""
-        names = ("queue", "ready", "running", "later", "dead", "oldest_wait", "estimated", "paused")
-        return Call(
-            "SELECT coalesce(q.queue, p.queue), coalesce(ready, 0), coalesce(running, 0), coalesce(later, 0), "
-            "coalesce(dead, 0), oldest_wait, coalesce(estimated, '{}'), p.pause "
-            f"FROM {self.schema}.queue_depth q FULL JOIN (SELECT "
-            "substr(key, 7) AS queue, jsonb_build_object('since', paused_at, 'until', paused_until, 'by', paused_by, "
-            f"'reason', paused_reason) AS pause FROM {self.schema}.limit_use "
-            "WHERE starts_with(key, 'queue:') AND paused) p ON p.queue = q.queue ORDER BY 1",
-            (),
-            lambda rows: [dict(zip(names, row, strict=True)) for row in rows],
-        )
-
-    def queue_names(self, *, of_workers: bool = True) -> Call[list[str]]:
-        """Return the queues with due or running jobs or a task; with `of_workers`, also those that workers serve."""
-        served = f"UNION SELECT unnest(queues) FROM {self.schema}.workers " if of_workers else ""
-        return Call(
-            f"{self._queues_of_jobs()} SELECT queue::text FROM names WHERE queue IS NOT NULL {served}"
-            f"UNION SELECT queue::text FROM {self.schema}.tasks ORDER BY 1",
-            (),
-            firsts,
-        )
-
-    def left(self, queue: str, since: datetime | None) -> Call[Left]:
-        """Count the jobs of a queue that were enqueued before a time, or now, and have not ended."""
-        live, later = f"{self.schema}.live", f"{self.schema}.later"
-        return Call(
-            f"""SELECT t.at,
-                    (SELECT ARRAY[count(*) FILTER (WHERE token IS NULL), count(token)]
-                     FROM {live} WHERE queue = %s AND created_at <= t.at),
-                    (SELECT ARRAY[count(*) FILTER (WHERE attempt > 0 OR last_error IS NOT NULL),
-                                  count(*) FILTER (WHERE attempt = 0 AND last_error IS NULL)]
-                     FROM {later} WHERE queue = %s AND created_at <= t.at)
-                FROM (SELECT coalesce(%s::timestamptz, {self.schema}.clock()) AS at) t""",
-            (queue, queue, since),
-            lambda rows: Left(rows[0][0], *rows[0][1], *rows[0][2]),
-        )
-
-    def some_left(self, queue: str, since: datetime, *, limit: int) -> Call[list[str]]:
-        """Return some of those jobs, waiting ones first."""
-        return Call(
-            f"SELECT id::text FROM {self.schema}.live WHERE queue = %s AND created_at <= %s "
-            "ORDER BY token IS NOT NULL, run_at, id LIMIT %s",
-            (queue, since, limit),
-            firsts,
-        )
-
-    def running(self) -> Call[list[Row]]:
-        """Count the running jobs of each queue by worker."""
-        return dicts(
-            f"SELECT queue, worker, count(*) FROM {self.schema}.claimed_jobs() GROUP BY 1, 2 ORDER BY 1, 2",
-            "queue, worker, running",
-        )
-
-    def totals(self) -> Call[dict[str, Any]]:
-        """Return the database's time and its counter of ended jobs, from which callers compute a rate."""
-        call = dicts(
-            f"""SELECT {self.schema}.clock(), (SELECT coalesce(sum(n_tup_ins), 0)::int8 FROM pg_stat_user_tables
-                                               WHERE schemaname = %s AND starts_with(relname, 'history_'))""",
-            "at, ended",
-            (self.schema,),
-        )
-        return Call(call.sql, call.params, lambda rows: call.read(rows)[0])
-
-    def task_queues(self) -> Call[dict[str, str]]:
-        """Return the queue of each task that a worker has registered."""
-        return Call(f"SELECT name, queue FROM {self.schema}.tasks", (), mapping)
-
-    def unserved_queues(self) -> Call[list[Row]]:
-        """Return queues that no live worker serves, with their due jobs, counted up to MOST_COUNTED + 1.
-
-        The names come from a skip scan of the fetch index, so the backlog of other queues costs nothing.
-        """
-        live = f"{self.schema}.live"
-        return dicts(
-            f"""{self._queues_of_jobs()}, served AS (
-                    SELECT DISTINCT unnest(queues) AS queue FROM {self.schema}.workers
-                    WHERE NOT stopping AND {self.schema}.is_alive(id, heartbeat_at))
-                SELECT n.queue, (SELECT count(*) FROM (
-                    SELECT FROM {live} l WHERE l.queue = n.queue AND l.token IS NULL LIMIT {MOST_COUNTED + 1}) c)
-                FROM names n WHERE n.queue IS NOT NULL AND n.queue NOT IN (SELECT queue FROM served)
-                ORDER BY 1""",
-            "queue, jobs",
-        )
-
-    def unknown_tasks(self) -> Call[list[Row]]:
-        """Return the tasks that no worker has registered, with counts, in a sample: the first jobs of each queue and
-        those due soonest. Return nothing before the first worker has registered its tasks."""
-        waiting = f"SELECT l.queue, l.task FROM {self.schema}.live l WHERE l.queue = n.queue AND l.token IS NULL"
-        known = f"SELECT name FROM {self.schema}.tasks"
-        return dicts(
-            f"""{self._queues_of_jobs()}
-                SELECT queue, task, count(*) FROM (
-                    SELECT w.* FROM (SELECT * FROM names WHERE queue IS NOT NULL LIMIT {_SCAN}) n,
-                        LATERAL ({waiting} LIMIT {_SCAN}) w
-                    UNION ALL (SELECT queue, task FROM {self.schema}.later ORDER BY run_at, id LIMIT {_SCAN})) looked_at
-                WHERE task NOT IN ({known}) AND EXISTS ({known}) GROUP BY 1, 2 ORDER BY 3 DESC, 2""",
-            "queue, task, jobs",
-        )
-
-    def _queues_of_jobs(self) -> str:
-        """Return a CTE with the queues of live, read by a skip scan of the fetch index."""
-        live = f"{self.schema}.live"
-        return f"""WITH RECURSIVE names AS (
-                    SELECT min(queue) AS queue FROM {live}
-                    UNION ALL
-                    SELECT (SELECT min(l.queue) FROM {live} l WHERE l.queue > n.queue)
-                    FROM names n WHERE n.queue IS NOT NULL)"""
-
-    def run_tally(self, queue: str, first_id: str) -> Call[list[tuple[str | None, str, str | None, int]]]:
-        """Count the jobs of a queue since an id by tenant, status and worker."""
-        return Call(
-            f"""SELECT tenant, status::text, locked_by, count(*) FROM {self.schema}.jobs
-                WHERE queue = %s AND id >= %s::uuid GROUP BY 1, 2, 3""",
-            (queue, first_id),
-            lambda rows: [(r[0], r[1], r[2], r[3]) for r in rows],
-        )
-
-    def run_summary(self, queue: str, first_id: str) -> Call[Row]:
-        """Return counts, run time and waiting times of a queue's jobs since an id."""
-        return one_dict(
-            f"""SELECT count(*), count(DISTINCT id),
-                       count(*) FILTER (WHERE status IN ('succeeded', 'failed', 'dead', 'canceled')),
-                       extract(epoch FROM max(finished_at) - min(started_at))::float8,
-                       percentile_cont(0.5) WITHIN GROUP (ORDER BY extract(epoch FROM started_at - run_at)),
-                       percentile_cont(0.99) WITHIN GROUP (ORDER BY extract(epoch FROM started_at - run_at)),
-                       coalesce(sum(attempts), 0)::int8
-                FROM {self.schema}.jobs WHERE queue = %s AND id >= %s::uuid""",
-            "rows, jobs, final, seconds, wait_p50, wait_p99, attempts",
-            (queue, first_id),
-        )
 
 
 def _insert(schema: str, columns: str, places: str) -> str:
@@ -470,10 +338,51 @@ def _read_claim(rows: Rows) -> Claimed:
     return Claimed([] if rows[0][0] is None else [Job(row) for row in rows], info)
 
 
-def _info(row: tuple[Any, ...]) -> JobInfo:
+def _info(row: Sequence[Any]) -> JobInfo:
     values = list(row)
     values[6] = Status(row[6])
     return JobInfo(*values)
+
+
+_AS_TEXT = {"id": "id::text", "status": "status::text", "batch": "batch::text"}
+INFO = Shape({each.name: _AS_TEXT.get(each.name, each.name) for each in fields(JobInfo)}, _info)
+_LARGE = ("args", "error", "result", "progress")
+_NAMES = [each.name for each in fields(PublicJob)]
+_public = raw(_LARGE, _NAMES, PublicJob)
+
+
+def shape(schema: str, kind: type[T]) -> Shape[T]:
+    """Return how jobs of the view `jobs` are read as JobInfo or PublicJob."""
+    public = {
+        "args": "payload::text",
+        "error": f"(last_error {HIDDEN})::text",
+        "result": "result::text",
+        "progress": "progress::text",
+        "discarded": _discarded(schema, "t"),
+    }
+    columns = {name: (_AS_TEXT | public).get(name, name) for name in _NAMES}
+    found: Any = INFO if kind is JobInfo else Shape(columns, _public, _LARGE)
+    return found  # type: ignore[no-any-return]
+
+
+def _discarded(schema: str, job: str) -> str:
+    """Return the SQL expression. NOT EXISTS could become a scan of all dead jobs."""
+    held = f"(SELECT d.id FROM {schema}.dead d WHERE d.id = {job}.id::uuid)"
+    return f"CASE WHEN {job}.status::text IN ('failed', 'dead') THEN {held} IS NULL ELSE false END"
+
+
+def _look(schema: str) -> str:
+    """Return the statement that reads many jobs for many views, without the values of large ones."""
+    texts = {"id": "id::text", "args": "payload::text AS args", "batch": "batch::text"}
+    texts |= {name: f"{name}::text" for name in ("error", "result", "progress")}
+    inner = ", ".join(texts.get(name, name) for name in _NAMES if name != "discarded")
+    sizes = " + ".join(f"coalesce(octet_length({name}), 0)" for name in _LARGE)
+    outer = {name: f"CASE WHEN large THEN NULL ELSE {name} END" for name in _LARGE}
+    columns = ", ".join((outer | {"discarded": _discarded(schema, "k")}).get(name, name) for name in _NAMES)
+    return (
+        f"SELECT place, large, {columns} FROM (SELECT i.*, {sizes} > %s AS large FROM (SELECT place, {inner} "
+        f"FROM {schema}.look_at(%s::uuid[], %s::boolean[], %s::text[], %s::boolean[]) j OFFSET 0) i OFFSET 0) k"
+    )
 
 
 def _why(row: dict[str, Any]) -> Why:

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import ClassVar
 
 import msgspec
 
 from holdfast.model.job import NewJob
-from holdfast.model.outbox import PREFIX, Emitted, MessageInfo
-from holdfast.store.call import Call, Rows, text_array
+from holdfast.model.outbox import Emitted, MessageInfo
+from holdfast.model.view import EVERYTHING, View
+from holdfast.store.call import Call, text_array
+from holdfast.store.select import HIDDEN, Conditions, Page, Part, Shape, Where, every, raw, select_page, visible
 
-_COLUMNS = ", ".join({"id": "id::text", "order": '"order"'}.get(each.name, each.name) for each in fields(MessageInfo))
+_LARGE = ("payload", "error")
+_NAMES = [each.name for each in fields(MessageInfo)]
+_COLUMNS = {name: f'"{name}"' for name in _NAMES} | {"id": "id::text"}
+_DECODED = Shape(_COLUMNS, lambda row: MessageInfo(*row), _LARGE)
+_TEXTS = {"payload": "payload::text", "error": f"(error {HIDDEN})::text"}
+_JSON = Shape(_COLUMNS | _TEXTS, raw(_LARGE, _NAMES, MessageInfo), _LARGE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +32,8 @@ class Message:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MessageFilter:
-    """Conditions on messages; all that are given must hold."""
+class MessageFilter(Conditions):
+    """Conditions on messages."""
 
     channel: str | None = None
     status: str | None = None
@@ -34,10 +41,7 @@ class MessageFilter:
     key: str | None = None
     order: str | None = None
 
-    def sql(self) -> tuple[str, list[Any]]:
-        values = {each.name: getattr(self, each.name) for each in fields(self)}
-        names = [name for name, value in values.items() if value is not None]
-        return " AND ".join(["true", *(f'"{name}" = %s' for name in names)]), [values[name] for name in names]
+    SQL: ClassVar = {name: f'"{name}" = %s' for name in ("channel", "status", "tenant", "key", "order")}
 
 
 class OutboxCalls:
@@ -70,47 +74,26 @@ class OutboxCalls:
             due=lambda emitted: None if emitted.existing else emitted.id,
         )
 
-    def message(self, id_: str) -> Call[MessageInfo | None]:
-        return Call(f"SELECT {_COLUMNS} FROM {self.schema}.outbox WHERE id = %s::uuid", (id_,), _one)
+    def get(self, id_: str, view: View = EVERYTHING, *, as_json: bool = False) -> Call[MessageInfo | None]:
+        return self._one(every((Where("id = %s::uuid", (id_,)), visible(self.schema, view))), as_json)
 
-    def message_of(self, idempotency_key: str) -> Call[MessageInfo | None]:
+    def find(self, idempotency_key: str) -> Call[MessageInfo | None]:
         """Return a message by its idempotency key, through the row that holds the key."""
+        held = f"(SELECT d.id FROM {self.schema}.dedupe d WHERE d.key = 'outbox' || chr(31) || %s)"
+        return self._one(Where(f"id = {held}", (idempotency_key,)), as_json=False)
+
+    def list(
+        self, where: MessageFilter, page: Page, view: View = EVERYTHING, *, as_json: bool = False
+    ) -> Call[Part[MessageInfo]]:
+        """Return a page of the messages that match; `as_json`, with payload and error as callers of the service get
+        them: undecoded, and without traceback and output."""
+        conditions = every((where.where(), visible(self.schema, view)))
+        return select_page(_JSON if as_json else _DECODED, f"{self.schema}.outbox", conditions, page)
+
+    def _one(self, where: Where, as_json: bool) -> Call[MessageInfo | None]:
+        shape = _JSON if as_json else _DECODED
         return Call(
-            f"SELECT {_COLUMNS} FROM {self.schema}.outbox WHERE id = "
-            f"(SELECT d.id FROM {self.schema}.dedupe d WHERE d.key = 'outbox' || chr(31) || %s)",
-            (idempotency_key,),
-            _one,
+            f"SELECT {shape.sql} FROM {self.schema}.outbox WHERE {where.sql}",
+            where.params,
+            lambda rows: shape.read(rows[0]) if rows else None,
         )
-
-    def list_messages(self, where: MessageFilter, *, limit: int, newest_first: bool = True) -> Call[list[MessageInfo]]:
-        conditions, params = where.sql()
-        return Call(
-            f"SELECT {_COLUMNS} FROM {self.schema}.outbox WHERE {conditions} "
-            f"ORDER BY outbox.id {'DESC' if newest_first else 'ASC'} LIMIT %s",
-            (*params, limit),
-            lambda rows: [MessageInfo(*row) for row in rows],
-        )
-
-    def count_dead(self, channel: str | None, tenant: str | None) -> Call[int]:
-        conditions, params = _dead(channel, tenant)
-        return Call(f"SELECT count(*) FROM {self.schema}.dead WHERE {conditions}", params, lambda rows: rows[0][0])
-
-    def dead_ids(self, channel: str | None, tenant: str | None, *, limit: int, after: str | None) -> Call[list[str]]:
-        conditions, params = _dead(channel, tenant)
-        return Call(
-            f"SELECT id::text FROM {self.schema}.dead WHERE {conditions} AND (%s::uuid IS NULL OR id > %s::uuid) "
-            "ORDER BY id LIMIT %s",
-            (*params, after, after, limit),
-            lambda rows: [row[0] for row in rows],
-        )
-
-
-def _dead(channel: str | None, tenant: str | None) -> tuple[str, list[str]]:
-    conditions, params = "starts_with(task, %s)", [PREFIX]
-    if channel is not None:
-        conditions, params = "task = %s", [PREFIX + channel]
-    return (conditions, params) if tenant is None else (f"{conditions} AND tenant = %s", [*params, tenant])
-
-
-def _one(rows: Rows) -> MessageInfo | None:
-    return MessageInfo(*rows[0]) if rows else None

@@ -3,30 +3,49 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
+from holdfast.model.view import EVERYTHING, View
 from holdfast.model.webhook import DeliveryInfo, Endpoint, Event, Published, Redelivered, Target
-from holdfast.store.call import Call, Rows, array, last, text_array
+from holdfast.store.call import Call, first, last, text_array
+from holdfast.store.select import (
+    Conditions,
+    Page,
+    Part,
+    Shape,
+    Where,
+    changed_jobs,
+    every,
+    given,
+    select_ids,
+    select_page,
+    visible,
+)
 
 MOVED = ("retried", "copied", "due")  # outcomes of a redelivery after which a delivery is due
-ENDPOINT = (
+_ENDPOINT = (
     "id::text, tenant, url, events, prefix, timeout, dev, enabled, disabled_reason, description, created_at, "
     "updated_at, secrets, old_secrets_until, failure_streak, last_success_at, last_failure_at, breaker_open_until"
 )
-DELIVERY = (
-    "webhook_delivery_id::text, tenant_id, webhook_endpoint_id::text, event_id::text, event_type, status, "
+_ID = "webhook_delivery_id"
+_COLUMNS = (
+    f"{_ID}::text, tenant_id, webhook_endpoint_id::text, event_id::text, event_type, status, "
     "job_status::text, http_status, response_headers, response_body, error_message, attempts, max_attempts, "
     "created_at, next_attempt_at, delivered_at, finished_at, body"
+)
+_NAMES = [each.name for each in fields(DeliveryInfo)]
+_DELIVERY = Shape(
+    dict(zip(_NAMES, _COLUMNS.split(", "), strict=True)), lambda row: DeliveryInfo(*row), ("body", "response_body")
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Deliveries:
-    """Conditions on deliveries; all that are given must hold. Times are compared with created_at."""
+class Deliveries(Conditions):
+    """Conditions on deliveries. Times are compared with created_at."""
 
     id: str | None = None
     endpoint: str | None = None
@@ -37,24 +56,17 @@ class Deliveries:
     since: datetime | None = None
     until: datetime | None = None
 
-    def sql(self) -> tuple[str, list[Any]]:
-        conditions, params = ["true"], []
-        for condition, value in (
-            ("webhook_delivery_id = %s::uuid", self.id),
-            ("endpoint_key = %s", self.endpoint),
-            ("tenant_id = %s", self.tenant),
-            ("event_id = %s::uuid", self.event),
-            ("event_type = %s", self.event_type),
-            ("status = %s", self.status),
-            ("created_at >= %s", self.since),
-            ("created_at < %s", self.until),
-            # A job ends after it is created, so this skips older partitions of history.
-            ("(finished_at >= %s OR finished_at IS NULL)", self.since),
-        ):
-            if value is not None:
-                conditions.append(condition)
-                params.append(value)
-        return " AND ".join(conditions), params
+    SQL: ClassVar = {
+        "id": "webhook_delivery_id = %s::uuid",
+        "endpoint": "endpoint_key = %s",
+        "tenant": "tenant_id = %s",
+        "event": "event_id = %s::uuid",
+        "event_type": "event_type = %s",
+        "status": "status = %s",
+        # A job ends after it is created, so the second condition skips older partitions of history.
+        "since": "created_at >= %s AND (finished_at >= %s OR finished_at IS NULL)",
+        "until": "created_at < %s",
+    }
 
 
 class WebhookCalls:
@@ -79,45 +91,47 @@ class WebhookCalls:
         return Call(
             f"SELECT {self.schema}.add_endpoint(%s::uuid, %s, %s, %s, %s::text[], %s, %s, %s, %s)",
             (id_, url, sealed, tenant, _texts(events), prefix, float(timeout), dev, description),
-            _first,
+            first,
         )
 
-    def endpoints(self, *, tenant: str | None = None, id_: str | None = None) -> Call[list[Endpoint]]:
-        """Return all endpoints, those of a tenant, or one."""
-        conditions = {"tenant = %s": tenant, "id = %s::uuid": id_}
-        params = {condition: value for condition, value in conditions.items() if value is not None}
-        where = " AND ".join(["true", *params])
+    def endpoints(
+        self, view: View = EVERYTHING, *, id_: str | None = None, limit: int | None = None
+    ) -> Call[list[Endpoint]]:
+        """Return all endpoints, or one; with a limit, the newest."""
+        where = every((given("id = %s::uuid", id_), visible(self.schema, view, indexed=True)))
+        order = "tenant, t.id" if limit is None else "t.id DESC"
         return Call(
-            f"SELECT {ENDPOINT} FROM {self.schema}.webhook_endpoint_state WHERE {where} ORDER BY tenant, id",
-            tuple(params.values()),
+            f"SELECT {_ENDPOINT} FROM {self.schema}.webhook_endpoint_state t WHERE {where.sql} "
+            f"ORDER BY {order} LIMIT %s",
+            (*where.params, limit),
             lambda rows: [Endpoint(*row) for row in rows],
         )
 
     def change(self, id_: str, change: Mapping[str, Any]) -> Call[bool]:
         data = msgspec.json.encode(change).decode()
-        return Call(f"SELECT {self.schema}.change_endpoint(%s::uuid, %s::jsonb)", (id_, data), _first)
+        return Call(f"SELECT {self.schema}.change_endpoint(%s::uuid, %s::jsonb)", (id_, data), first)
 
     def enable(self, id_: str) -> Call[bool]:
-        return Call(f"SELECT {self.schema}.enable_endpoint(%s::uuid)", (id_,), _first)
+        return Call(f"SELECT {self.schema}.enable_endpoint(%s::uuid)", (id_,), first)
 
     def disable(self, id_: str, reason: str | None, url: str | None = None) -> Call[bool]:
-        return Call(f"SELECT {self.schema}.disable_endpoint(%s::uuid, %s, %s)", (id_, reason, url), _first)
+        return Call(f"SELECT {self.schema}.disable_endpoint(%s::uuid, %s, %s)", (id_, reason, url), first)
 
     def remove(self, id_: str) -> Call[bool]:
-        return Call(f"SELECT {self.schema}.remove_endpoint(%s::uuid)", (id_,), _first)
+        return Call(f"SELECT {self.schema}.remove_endpoint(%s::uuid)", (id_,), first)
 
     def rotate(self, id_: str, sealed: str, keep: float) -> Call[bool]:
         return Call(
             f"SELECT {self.schema}.rotate_secret(%s::uuid, %s, make_interval(secs => %s))",
             (id_, sealed, float(keep)),
-            _first,
+            first,
         )
 
     def test(self, id_: str, event: str, body: str) -> Call[str | None]:
         return Call(
             f"SELECT {self.schema}.test_endpoint(%s::uuid, %s, %s::uuid)::text",
             (id_, body, event),
-            _first,
+            first,
             due=lambda delivery: delivery,
         )
 
@@ -132,11 +146,11 @@ class WebhookCalls:
 
     def read_body(self, id_: str, tenant: str | None) -> Call[str | None]:
         """Return the body of an event."""
-        return Call(f"SELECT {self.schema}.read_body(%s::uuid, %s)", (id_, tenant), _first)
+        return Call(f"SELECT {self.schema}.read_body(%s::uuid, %s)", (id_, tenant), first)
 
     def wanted(self) -> Call[bool]:
         """Return whether any delivery is pending, now or later."""
-        return Call(f"SELECT {self.schema}.webhooks_wanted()", (), _first)
+        return Call(f"SELECT {self.schema}.webhooks_wanted()", (), first)
 
     def publish(
         self, event: Event, id_: str, body: str, *, priority: int, max_attempts: int | None, fresh: bool
@@ -150,43 +164,29 @@ class WebhookCalls:
             lambda published: last(published.deliveries),
         )
 
-    def deliveries(self, which: Deliveries, *, limit: int) -> Call[list[DeliveryInfo]]:
-        """Return the newest matching deliveries."""
-        where, params = which.sql()
-        return Call(
-            f"SELECT {DELIVERY} FROM {self.schema}.webhook_deliveries WHERE {where} "
-            "ORDER BY webhook_delivery_id DESC LIMIT %s",  # ids grow with time, and every table has an index on them
-            (*params, limit),
-            lambda rows: [DeliveryInfo(*row) for row in rows],
-        )
+    def deliveries(self, which: Deliveries, page: Page, view: View = EVERYTHING) -> Call[Part[DeliveryInfo]]:
+        """Return a page of the matching deliveries."""
+        return select_page(_DELIVERY, *self._deliveries(which, view), page, id_=_ID)
 
-    def some_ids(self, which: Deliveries, after: str | None, *, limit: int) -> Call[list[str]]:
-        """Return the next ids of matching deliveries, in order."""
-        where, params = which.sql()
-        if after is not None:
-            where, params = f"{where} AND webhook_delivery_id > %s::uuid", [*params, after]
-        return Call(
-            f"SELECT webhook_delivery_id::text FROM {self.schema}.webhook_deliveries WHERE {where} "
-            "ORDER BY webhook_delivery_id LIMIT %s",
-            (*params, limit),
-            lambda rows: [row[0] for row in rows],
-        )
+    def delivery_ids(self, which: Deliveries, page: Page) -> Call[list[str]]:
+        return select_ids(*self._deliveries(which, EVERYTHING), page, id_=_ID)
 
-    def redeliver(self, ids: Sequence[str]) -> Call[list[Redelivered]]:
+    def _deliveries(self, which: Deliveries, view: View) -> tuple[str, Where]:
+        where = every((which.where(), visible(self.schema, view, "tenant_id")))
+        return f"{self.schema}.webhook_deliveries", where
+
+    def redeliver(self, ids: Sequence[str], view: View = EVERYTHING) -> Call[list[Redelivered]]:
+        some = changed_jobs(self.schema, ids, view)
         return Call(
-            f"SELECT id::text, outcome, delivery::text FROM {self.schema}.redeliver(%s::uuid[])",
-            (array(ids),),
+            f"SELECT id::text, outcome, delivery::text FROM {self.schema}.redeliver({some.sql})",
+            some.params,
             lambda rows: [Redelivered(*row) for row in rows],
             due=lambda results: last([each.delivery or each.id for each in results if each.outcome in MOVED]),
         )
 
     def now(self) -> Call[datetime]:
         """Return the database's time."""
-        return Call(f"SELECT {self.schema}.clock()", (), _first)
-
-
-def _first(rows: Rows) -> Any:
-    return rows[0][0]
+        return Call(f"SELECT {self.schema}.clock()", (), first)
 
 
 def _texts(items: Sequence[str] | None) -> str | None:

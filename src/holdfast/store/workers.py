@@ -11,8 +11,9 @@ import msgspec
 
 from holdfast.errors import UsageError
 from holdfast.model.tick import Counts, Figures, Level, Usage
-from holdfast.model.token import Caller
+from holdfast.model.view import EVERYTHING, View
 from holdfast.store.call import Call, Row, array, dicts, firsts, one_dict, void
+from holdfast.store.select import every, given, visible
 
 _BY = {
     "tenant": "tenant",
@@ -166,31 +167,33 @@ class WorkerCalls:
         tenant: str | None = None,
         task: str | None = None,
         limit: int,
-        who: Caller | None = None,
+        view: View = EVERYTHING,
     ) -> Call[list[Usage]]:
         """Return the usage of the last `since` seconds, or since a time, summed by tenant, task, minute, hour or day.
 
-        The newest time comes first, then the most run seconds. With `who`, count only what that caller may see.
+        The newest time comes first, then the most run seconds.
         """
         if unknown := [each for each in by if each not in _BY]:
             raise UsageError(f"usage is summed by {', '.join(_BY)}, got {unknown[0]!r}")
         shown = [f"{_BY[each]} AS {each}" for each in by]
         sums = ["sum(runs)::int8", "sum(failures)::int8", "sum(run_seconds)", "sum(queue_seconds)"]
         order = [f"{n + 1} DESC" for n, each in enumerate(by) if each in ("minute", "hour", "day")]
-        sql = (
-            f"SELECT {', '.join([*shown, *sums])} FROM {self.schema}.usage_counts "
-            f"WHERE minute >= date_trunc('minute', coalesce(%s, {self.schema}.clock() - make_interval(secs => %s))) "
-            "AND (%s::timestamptz IS NULL OR minute < %s) "
-            "AND (%s::text IS NULL OR tenant = %s) AND (%s::text IS NULL OR task = %s) "
-            f"AND {self.schema}.may_see(%s, %s, tenant) "
-            f"{'GROUP BY ' + ', '.join(str(n + 1) for n in range(len(by))) if by else 'HAVING count(*) > 0'} "
-            f"ORDER BY {', '.join([*order, f'{len(by) + 3} DESC', '1'])} LIMIT %s"
+        ago = f"{self.schema}.clock() - make_interval(secs => %s)"
+        where = every(
+            (
+                given(f"minute >= date_trunc('minute', {'%s' if isinstance(since, datetime) else ago})", since),
+                given("minute < %s", until),
+                given("tenant = %s", tenant),
+                given("task = %s", task),
+                visible(self.schema, view),
+            )
         )
-        span = (since, 0.0) if isinstance(since, datetime) else (None, since)
-        visible = (True, None) if who is None else (who.everyone, who.tenant)
+        group = ", ".join(str(n + 1) for n in range(len(by)))
         return Call(
-            sql,
-            (*span, until, until, tenant, tenant, task, task, *visible, limit),
+            f"SELECT {', '.join([*shown, *sums])} FROM {self.schema}.usage_counts WHERE {where.sql} "
+            f"{f'GROUP BY {group}' if by else 'HAVING count(*) > 0'} "
+            f"ORDER BY {', '.join([*order, f'{len(by) + 3} DESC', '1'])} LIMIT %s",
+            (*where.params, limit),
             lambda rows: [Usage(dict(zip(by, row, strict=False)), *row[len(by) :]) for row in rows],
         )
 

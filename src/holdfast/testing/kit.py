@@ -22,6 +22,7 @@ from holdfast.model.outbox import MessageInfo
 from holdfast.store.dev.scratch import Scratch
 from holdfast.store.jobs import Filter
 from holdfast.store.outbox import MessageFilter
+from holdfast.store.select import Page
 from holdfast.testing.clock import Clock, zoned
 from holdfast.testing.drain import Attempt, Drain, Drained, Plan
 from holdfast.testing.emitted import WantedMessage
@@ -280,18 +281,18 @@ class Kit:
         return Wanted(task, args, kwargs, self.tolerance)
 
     def _jobs(self, task: Enqueuer[Any, Any] | str | None) -> list[JobInfo]:
-        every = self.hf.calls.jobs.select(Filter(), limit=_ALL, newest_first=False)
+        every = self.hf.calls.jobs.list(JobInfo, Filter(), Page(limit=_ALL, order="oldest"))
         conn = task._options.conn if isinstance(task, Enqueuer) else None
         _refuse_async(conn)
-        return self._database.run(every) if conn is None else [_read(job) for job in self._pools[0].run(every, conn)]
+        return self._database.run(every).rows if conn is None else [*map(_read, self._pools[0].run(every, conn).rows)]
 
     def _there_is(self, wanted: Wanted, jobs: list[JobInfo]) -> str:
         return describe(wanted, jobs, self.clock.now()) + self._open()
 
     def _messages(self, conn: Any) -> list[MessageInfo]:
-        every = self.hf.calls.outbox.list_messages(MessageFilter(), limit=_ALL, newest_first=False)
+        every = self.hf.calls.outbox.list(MessageFilter(), Page(limit=_ALL, order="oldest"))
         _refuse_async(conn)
-        return self._database.run(every) if conn is None else [_read(it) for it in self._pools[0].run(every, conn)]
+        return self._database.run(every).rows if conn is None else [*map(_read, self._pools[0].run(every, conn).rows)]
 
     def _open(self) -> str:
         if not self._database.open_transactions():

@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from holdfast.client.task import Enqueuer
 from holdfast.model.job import BatchInfo
-from holdfast.store.seen import Page
+from holdfast.store.select import Page
 from holdfast.web import jobs, shapes
 from holdfast.web.body import BodyRoute
 from holdfast.web.problems import FOR_CHANGES, FOR_ONE, Problem, unknown
@@ -53,7 +53,7 @@ async def _make(new: shapes.NewBatch, ctx: RequestContext, conn: Any) -> Respons
 async def list_batches(ctx: Reads, cursor: shapes.Cursor = None, limit: shapes.Limit = 50) -> Response:
     """List batches with their counters, newest first."""
     page = Page(limit=limit, before=await ctx.before(cursor))
-    found = await ctx.run(ctx.service.seen.list_batches(ctx.caller, page))
+    found = (await ctx.run(ctx.hf.calls.batches.list(page, ctx.caller.view))).rows
     end = found[-1].id if len(found) == limit else None
     return respond(shapes.Batches(found, await ctx.service.seal(ctx.caller, end)))
 
@@ -84,7 +84,7 @@ async def cancel(batch_id: UUID, ctx: Writes) -> Response:
 
 
 async def _look(ctx: RequestContext, batch_id: UUID, conn: Any = None) -> BatchInfo:
-    found = await ctx.run(ctx.service.seen.batch(ctx.caller, str(batch_id)), conn)
+    found = await ctx.run(ctx.hf.calls.batches.get(str(batch_id), ctx.caller.view), conn)
     if found is None:
         raise unknown("batch", batch_id)
     return found

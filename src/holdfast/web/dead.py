@@ -9,17 +9,18 @@ from uuid import UUID
 from fastapi import APIRouter, Query
 from starlette.responses import Response
 
-from holdfast.model.token import Caller
+from holdfast.model.job import PublicJob
+from holdfast.model.view import View
 from holdfast.store.call import Call
 from holdfast.store.jobs import Filter
-from holdfast.store.seen import Page
+from holdfast.store.select import Page
 from holdfast.web import shapes
 from holdfast.web.body import BodyRoute
 from holdfast.web.problems import FOR_CHANGES
 from holdfast.web.service import Reads, RequestContext, Writes, respond
 
 router = APIRouter(prefix="/dead", tags=["dead"], route_class=BodyRoute)
-Move = Callable[[Caller, Sequence[str]], Call[list[str]]]
+Move = Callable[[Sequence[str], View], Call[list[str]]]
 
 
 @router.get("", response_model=shapes.Jobs)
@@ -37,27 +38,27 @@ async def list_dead(
     """List the failed and dead jobs that match, newest first."""
     where = Filter(status=status, task=task, queue=queue, tenant=tenant, error=error, batch=shapes.text(batch))
     page = Page(limit=limit, before=await ctx.before(cursor))
-    calls = ctx.service.seen
-    found = await ctx.service.page(ctx.caller, lambda part: calls.list_dead(ctx.caller, where, part), page, dead=True)
+    calls, view = ctx.hf.calls.dead, ctx.caller.view
+    found = await ctx.service.page(ctx.caller, lambda part: calls.list(PublicJob, where, part, view), page, dead=True)
     return respond(shapes.Jobs(*found))
 
 
 @router.post("/retry", response_model=shapes.Moved, responses=FOR_CHANGES)
 async def retry(which: shapes.WhichDead, ctx: Writes) -> Response:
     """Put failed and dead jobs back into the queue with fresh attempts; pass `next` as `after` to go on."""
-    return await _move(which, ctx, ctx.service.seen.retry_dead)
+    return await _move(which, ctx, ctx.hf.calls.dead.retry)
 
 
 @router.post("/discard", response_model=shapes.Moved, responses=FOR_CHANGES)
 async def discard(which: shapes.WhichDead, ctx: Writes) -> Response:
     """Discard failed and dead jobs; pass `next` as `after` to go on."""
-    return await _move(which, ctx, ctx.service.seen.discard_dead)
+    return await _move(which, ctx, ctx.hf.calls.dead.discard)
 
 
 async def _move(which: shapes.WhichDead, ctx: RequestContext, move: Move) -> Response:
     async def act(conn: Any) -> Response:
         ids, rest = await _select(which, ctx, conn)
-        moved = await ctx.run(move(ctx.caller, ids), conn) if ids else []
+        moved = await ctx.run(move(ids, ctx.caller.view), conn) if ids else []
         return respond(shapes.Moved(moved, sorted(set(ids) - set(moved)), rest))
 
     return await ctx.once(act)
@@ -69,5 +70,6 @@ async def _select(which: shapes.WhichDead, ctx: RequestContext, conn: Any) -> tu
     same = {name: getattr(which, name) for name in ("status", "task", "queue", "tenant", "error")}
     where = Filter(**same, batch=shapes.text(which.batch))
     after = shapes.text(which.after)
-    ids = await ctx.run(ctx.service.seen.dead_ids(ctx.caller, where, after, which.limit), conn)
+    page = Page(limit=which.limit, after=after, order="oldest")
+    ids = await ctx.run(ctx.hf.calls.dead.ids(where, page, ctx.caller.view), conn)
     return ids, ids[-1] if len(ids) == which.limit else None

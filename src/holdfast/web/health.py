@@ -40,7 +40,7 @@ async def _database(service: Service) -> dict[str, str]:
     """Check the database and its schema. Only the log gets the error text, because it may name servers."""
     try:
         async with asyncio.timeout(PATIENCE):
-            found = await service.run(service.seen.version())
+            found = await service.run(service.hf.calls.version())
     except (HoldfastError, TimeoutError) as error:
         return {"database": f"not reachable ({type(error).__name__})"}
     try:

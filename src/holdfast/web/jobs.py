@@ -17,11 +17,12 @@ from starlette.types import Receive, Scope, Send
 
 from holdfast.client.task import Dedupe, Enqueuer, Task
 from holdfast.errors import DatabaseUnavailable, UnknownTask, UsageError
+from holdfast.model.job import PublicJob
 from holdfast.model.outbox import PREFIX
 from holdfast.model.payload import Encoded
 from holdfast.model.token import Caller
 from holdfast.store.jobs import Filter
-from holdfast.store.seen import Page, SeenJob
+from holdfast.store.select import Page
 from holdfast.web import shapes
 from holdfast.web.body import LARGE, BodyRoute
 from holdfast.web.problems import FOR_CHANGES, FOR_ONE, Problem, of, unknown
@@ -118,7 +119,7 @@ async def enqueuer(
     if job.batch is not None:
         if batch is not None:
             raise Problem(422, "jobs created with a batch belong to it; leave out their batch")
-        if (into := await ctx.run(ctx.service.seen.batch(ctx.caller, str(job.batch)), conn)) is None:
+        if (into := await ctx.run(ctx.hf.calls.batches.get(str(job.batch), ctx.caller.view), conn)) is None:
             raise unknown("batch", job.batch)
         if into.ended:
             ended = f"batch {job.batch} ({into.name}) has ended and takes no more jobs"
@@ -166,10 +167,11 @@ async def list_jobs(
     limit: shapes.Limit = 50,
 ) -> Response:
     """List the jobs that match, newest first."""
-    where = Filter(status=status, task=task, queue=queue, tenant=tenant, error=error, batch=shapes.text(batch))
-    page = Page(limit=limit, before=await ctx.before(cursor), since=since, until=until)
-    calls = ctx.service.seen
-    found = await ctx.service.page(ctx.caller, lambda part: calls.list_jobs(ctx.caller, where, part), page)
+    given = {"status": status, "task": task, "queue": queue, "tenant": tenant, "error": error}
+    where = Filter(**given, batch=shapes.text(batch), since=since, until=until)
+    page = Page(limit=limit, before=await ctx.before(cursor))
+    calls, view = ctx.hf.calls.jobs, ctx.caller.view
+    found = await ctx.service.page(ctx.caller, lambda part: calls.list(PublicJob, where, part, view), page)
     return respond(shapes.Jobs(*found))
 
 
@@ -179,7 +181,7 @@ async def cancel_many(which: shapes.JobIds, ctx: Writes) -> Response:
 
     async def act(conn: Any) -> Response:
         ids = list(dict.fromkeys(map(str, which.ids)))
-        outcomes = await ctx.run(ctx.service.seen.cancel(ctx.caller, ids), conn)
+        outcomes = await ctx.run(ctx.hf.calls.jobs.cancel(ids, ctx.caller.view), conn)
         return respond(shapes.Outcomes([shapes.Outcome(each, outcomes.get(each, "unknown")) for each in ids]))
 
     return await ctx.once(act)
@@ -197,7 +199,7 @@ _KNOWN = {
 
 @router.get(
     "/{job_id}",
-    response_model=SeenJob,
+    response_model=PublicJob,
     responses=FOR_ONE | {200: {"headers": _TAG}, 304: {"description": "not modified", "headers": _TAG}},
     openapi_extra={"parameters": [_KNOWN]},
 )
@@ -242,7 +244,7 @@ async def events(job_id: UUID, ctx: Reads) -> Response:
     return _Stream(_stream(ctx, found), place)
 
 
-async def _stream(ctx: RequestContext, found: SeenJob) -> AsyncIterator[bytes]:
+async def _stream(ctx: RequestContext, found: PublicJob) -> AsyncIterator[bytes]:
     last, sent_at = None, time.monotonic()
     ends = sent_at + LONGEST_STREAM
     # A client that reconnects gets the 503.
@@ -282,7 +284,7 @@ async def cancel(job_id: UUID, ctx: Writes) -> Response:
     """Cancel a job: at once if it waits, by asking it to stop if it runs."""
 
     async def act(conn: Any) -> Response:
-        outcomes = await ctx.run(ctx.service.seen.cancel(ctx.caller, [str(job_id)]), conn)
+        outcomes = await ctx.run(ctx.hf.calls.jobs.cancel([str(job_id)], ctx.caller.view), conn)
         if outcomes.get(str(job_id), "unknown") == "unknown":
             raise unknown("job", job_id)
         return respond(shapes.Outcome(str(job_id), outcomes[str(job_id)]))
@@ -295,20 +297,20 @@ async def retry(job_id: UUID, ctx: Writes) -> Response:
     """Put a failed or dead job back into the queue with fresh attempts."""
 
     async def act(conn: Any) -> Response:
-        if not await ctx.run(ctx.service.seen.retry_dead(ctx.caller, [str(job_id)]), conn):
+        if not await ctx.run(ctx.hf.calls.dead.retry([str(job_id)], ctx.caller.view), conn):
             raise Problem(409, f"job {job_id} was not put back: {_why_not(await _look(ctx, job_id))}")
         return respond(shapes.Made(str(job_id), existing=True))
 
     return await ctx.once(act)
 
 
-def _why_not(found: SeenJob) -> str:
+def _why_not(found: PublicJob) -> str:
     if found.status not in ("failed", "dead"):
         return f"it is {found.status}"
     return "it was discarded" if found.discarded else "a newer job holds its dedupe key"
 
 
-async def _look(ctx: RequestContext, job_id: UUID) -> SeenJob:
+async def _look(ctx: RequestContext, job_id: UUID) -> PublicJob:
     found = await ctx.service.look(ctx.caller, str(job_id))
     if found is None:
         raise unknown("job", job_id)

@@ -68,7 +68,7 @@ async def reset(one: shapes.OneKey, ctx: Operates) -> Response:
 @router.get("/queues", response_model=shapes.Rows)
 async def queues(ctx: Operates) -> Response:
     """List the queues that have jobs or are paused, with their counts, and who paused them, why and until when."""
-    return respond(shapes.Rows(await ctx.run(ctx.hf.calls.jobs.queues())))
+    return respond(shapes.Rows(await ctx.run(ctx.hf.calls.queues.list())))
 
 
 @router.post("/queues/{queue}/pause", response_model=shapes.ChangeResult, responses=FOR_CHANGES)
@@ -111,9 +111,9 @@ async def _unknown_key_warning(ctx: RequestContext, key: str, conn: Any) -> str 
         return f"{key} matches no declared limit, and no job has been claimed under it yet"
     tasks = ctx.hf.tasks
     if kind == "queue":
-        known = {*await ctx.run(ctx.hf.calls.jobs.queue_names(), conn), *(task.queue for task in tasks.values())}
+        known = {*await ctx.run(ctx.hf.calls.queues.names(), conn), *(task.queue for task in tasks.values())}
     else:
-        known = {*await ctx.run(ctx.hf.calls.jobs.task_queues(), conn), *tasks}
+        known = {*await ctx.run(ctx.hf.calls.queues.task_queues(), conn), *tasks}
     if name in known:
         return None
     near = difflib.get_close_matches(name, known, n=1)

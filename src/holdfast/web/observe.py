@@ -125,7 +125,7 @@ async def usage(
     """Return ended attempts, failures, run and queue seconds, newest first, then by run seconds."""
     names = [each for each in by.replace(" ", "").split(",") if each]
     call = ctx.hf.calls.workers.usage(
-        names, since=since or DAY, until=until, tenant=tenant, task=task, limit=limit, who=ctx.caller
+        names, since=since or DAY, until=until, tenant=tenant, task=task, limit=limit, view=ctx.caller.view
     )
     return respond({"items": [_item(each) for each in await ctx.run(call)]})
 

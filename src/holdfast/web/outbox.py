@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from holdfast.model.outbox import MessageInfo
 from holdfast.store.outbox import MessageFilter
-from holdfast.store.seen import Page
+from holdfast.store.select import Page
 from holdfast.web import shapes
 from holdfast.web.body import BodyRoute
 from holdfast.web.problems import FOR_CHANGES, FOR_ONE, Problem, unknown
@@ -47,8 +47,8 @@ async def list_messages(
     """List the messages that match, newest first."""
     where = MessageFilter(channel=channel, status=status, tenant=tenant, key=key, order=order)
     page = Page(limit=limit, before=await ctx.before(cursor))
-    calls = ctx.service.seen
-    found = await ctx.service.page(ctx.caller, lambda part: calls.list_messages(ctx.caller, where, part), page)
+    calls, view = ctx.hf.calls.outbox, ctx.caller.view
+    found = await ctx.service.page(ctx.caller, lambda part: calls.list(where, part, view, as_json=True), page)
     return respond(shapes.Messages(*found))
 
 
@@ -64,7 +64,7 @@ async def retry(message_id: UUID, ctx: Writes) -> Response:
 
     async def act(conn: Any) -> Response:
         found = await _look(ctx, message_id, conn)
-        if not await ctx.run(ctx.service.seen.retry_dead(ctx.caller, [found.id]), conn):
+        if not await ctx.run(ctx.hf.calls.dead.retry([found.id], ctx.caller.view), conn):
             raise Problem(409, f"message {found.id} is {found.status}; failed and dead ones can be sent again")
         return respond(shapes.Made(found.id, existing=True))
 
@@ -72,7 +72,7 @@ async def retry(message_id: UUID, ctx: Writes) -> Response:
 
 
 async def _look(ctx: RequestContext, message_id: UUID, conn: Any = None) -> MessageInfo:
-    found = await ctx.run(ctx.service.seen.message(ctx.caller, str(message_id)), conn)
+    found = await ctx.run(ctx.hf.calls.outbox.get(str(message_id), ctx.caller.view, as_json=True), conn)
     if found is None:
         raise unknown("message", message_id)
     return found

@@ -21,11 +21,12 @@ from fastapi.security.base import SecurityBase
 from starlette.responses import Response
 
 from holdfast.errors import DatabaseUnavailable
-from holdfast.model.job import NewJob
+from holdfast.model.job import NewJob, PublicJob
 from holdfast.model.token import PREFIX, Caller, digest
+from holdfast.model.view import View
 from holdfast.store.call import Call
-from holdfast.store.jobs import Accepted
-from holdfast.store.seen import LARGE_JOB, Page, Part, SeenCalls, SeenJob
+from holdfast.store.jobs import LARGE_JOB, Accepted
+from holdfast.store.select import PAGE_BYTES, Page, Part
 from holdfast.store.tokens import TokenCalls
 from holdfast.store.wire import connect
 from holdfast.web import cursor as cursors
@@ -75,15 +76,14 @@ class Service:
     def __init__(self, hf: Holdfast) -> None:
         self.hf = hf
         self.tokens = TokenCalls(hf.settings.schema)
-        self.seen = SeenCalls(hf.settings.schema)
-        self._looks: Coalescer[tuple[str, Caller], SeenJob | None] = Coalescer(self._look)
+        self._looks: Coalescer[tuple[str, View], PublicJob | None] = Coalescer(self._look)
         self._enqueues: Coalescer[NewJob, Accepted] = Coalescer(self._enqueue, size=lambda job: len(job.payload))
         self._shares = Shares(max(1, hf.settings.pool_size // 2))
         self._heavy = Shares(1)
         self._threads = ThreadPoolExecutor(2, "holdfast-web")
         self._large: OrderedDict[str, None] = OrderedDict()
         self._cursor_key = b""
-        self.changes = ChangePoller(lambda ids: self.run(self.seen.marks(ids)))
+        self.changes = ChangePoller(lambda ids: self.run(hf.calls.jobs.marks(ids)))
         self._known: OrderedDict[bytes, tuple[Caller, float]] = OrderedDict()
 
     async def run(self, call: Call[T], conn: Any = None) -> T:
@@ -101,19 +101,19 @@ class Service:
         async with self._heavy.of(None if caller is None else caller.tenant):
             return await asyncio.get_running_loop().run_in_executor(self._threads, act, *args)
 
-    async def look(self, caller: Caller, id_: str) -> SeenJob | None:
+    async def look(self, caller: Caller, id_: str) -> PublicJob | None:
         """Return a job that the caller may see, or None."""
         if id_ not in self._large:
             try:
-                return await self._looks.ask((id_, caller))
+                return await self._looks.ask((id_, caller.view))
             except LargeJob:
                 self._large[id_] = None
                 if len(self._large) > MOST_LARGE:
                     self._large.popitem(last=False)
-        return (await self.run_for(caller, self.seen.jobs([(id_, caller)]))).get(0)
+        return (await self.run_for(caller, self.hf.calls.jobs.look([(id_, caller.view)]))).get(0)
 
-    async def _look(self, wanted: Sequence[tuple[str, Caller]]) -> list[SeenJob | Exception | None]:
-        found = await self.run(self.seen.jobs(wanted))
+    async def _look(self, wanted: Sequence[tuple[str, View]]) -> list[PublicJob | Exception | None]:
+        found = await self.run(self.hf.calls.jobs.look(wanted))
         return [LargeJob() if found.get(place, ...) is None else found.get(place) for place in range(len(wanted))]
 
     async def enqueue(self, job: NewJob, caller: Caller) -> Accepted:
@@ -136,14 +136,15 @@ class Service:
         and still have a cursor, because a tenant's few jobs may be behind millions.
         """
         found: list[Listed] = []
+        size = PAGE_BYTES
         step, rows, ends = FIRST_STEP, FIRST_ROWS, time.monotonic() + LONGEST_LOOK
         while True:
-            floor = await self.run_for(caller, self.seen.floor(page.before, step, dead=dead))
+            floor = await self.run_for(caller, self.hf.calls.jobs.floor(page.before, step, dead=dead))
             some = min(page.limit - len(found), rows)
-            part = await self.run_for(caller, call(replace(page, floor=floor, limit=some)))
+            part = await self.run_for(caller, call(replace(page, floor=floor, limit=some, size=size)))
             found += part.rows
-            page = replace(page, size=page.size - part.size)
-            if part.cut or len(found) == page.limit or (part.rows and page.size <= 0):
+            size -= part.size
+            if part.cut or len(found) == page.limit or (part.rows and size <= 0):
                 return found, await self.seal(caller, found[-1].id)
             if len(part.rows) == some:
                 page, rows = replace(page, before=found[-1].id), rows * 8

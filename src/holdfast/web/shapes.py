@@ -25,13 +25,12 @@ from pydantic_core import PydanticCustomError
 
 from holdfast.errors import UsageError
 from holdfast.model import payload
-from holdfast.model.job import BatchInfo
+from holdfast.model.job import BatchInfo, PublicJob
 from holdfast.model.limit import LimitInfo
 from holdfast.model.outbox import MessageInfo
 from holdfast.model.retry import LONGEST
 from holdfast.model.tick import Level
 from holdfast.model.webhook import DeliveryInfo, Endpoint
-from holdfast.store.seen import SeenJob
 
 MOST_JOBS = 1000  # in one request
 MOST_ROWS = 500  # in one page
@@ -370,7 +369,7 @@ class MadeBatch:
 class Jobs:
     """A page of jobs; `next` is the cursor of the next page."""
 
-    items: list[SeenJob]
+    items: list[PublicJob]
     next: str | None
 
 

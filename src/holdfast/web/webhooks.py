@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from holdfast.model.webhook import DeliveryInfo, Endpoint, Event, Published, Redelivered
 from holdfast.store.call import Call
-from holdfast.store.seen import Page
+from holdfast.store.select import PAGE_BYTES, Page
 from holdfast.store.webhooks import Deliveries
 from holdfast.web import shapes
 from holdfast.web.body import BodyRoute
@@ -20,6 +20,7 @@ from holdfast.web.problems import FOR_CHANGES, FOR_ONE, Problem, unknown
 from holdfast.web.service import ReadsHooks, RequestContext, WritesHooks, respond
 
 router = APIRouter(prefix="/webhooks", tags=["webhooks"], route_class=BodyRoute)
+MOST_ENDPOINTS = 1000  # in a list
 PRIORITY = 2  # of deliveries, unless the token's best is lower
 DeliveryStatus = Literal["PENDING", "DELIVERED", "FAILED"]
 
@@ -27,7 +28,9 @@ DeliveryStatus = Literal["PENDING", "DELIVERED", "FAILED"]
 @router.get("/endpoints", response_model=shapes.Endpoints)
 async def endpoints(ctx: ReadsHooks) -> Response:
     """List the newest 1,000 endpoints, without their secrets."""
-    return respond(shapes.Endpoints(await ctx.run(ctx.service.seen.endpoints(ctx.caller))))
+    return respond(
+        shapes.Endpoints(await ctx.run(ctx.hf.webhooks.calls.endpoints(ctx.caller.view, limit=MOST_ENDPOINTS)))
+    )
 
 
 @router.post("/endpoints", status_code=201, response_model=Endpoint, responses=FOR_CHANGES)
@@ -39,7 +42,7 @@ async def add(new: shapes.NewEndpoint, ctx: WritesHooks) -> Response:
     async def act(conn: Any) -> Response:
         id_, secret, call = ctx.hf.webhooks.adding(**given)
         await ctx.run(call, conn)
-        made = (await ctx.run(ctx.service.seen.endpoints(ctx.caller, id_), conn))[0]
+        made = (await ctx.run(ctx.hf.webhooks.calls.endpoints(ctx.caller.view, id_=id_), conn))[0]
         return _without_secret(respond(replace(made, secret=secret), 201), made)
 
     return await ctx.once(act)
@@ -152,19 +155,19 @@ async def deliveries(
     ids = {"endpoint": shapes.text(endpoint), "event": shapes.text(event)}
     which = Deliveries(**ids, event_type=event_type, status=status, tenant=tenant, since=since, until=until)
     page = Page(limit=limit, before=await ctx.before(cursor))
-    calls = ctx.service.seen
+    calls, view = ctx.hf.calls.webhooks, ctx.caller.view
     if endpoint is not None:  # an index covers this filter
-        found = await ctx.run(calls.deliveries(ctx.caller, which, page))
+        found = await ctx.run(calls.deliveries(which, replace(page, size=PAGE_BYTES), view))
         end = found.rows[-1].id if found.cut or len(found.rows) == limit else None
         return respond(shapes.DeliveryPage(found.rows, await ctx.service.seal(ctx.caller, end)))
-    some = await ctx.service.page(ctx.caller, lambda part: calls.deliveries(ctx.caller, which, part), page)
+    some = await ctx.service.page(ctx.caller, lambda part: calls.deliveries(which, part, view), page)
     return respond(shapes.DeliveryPage(*some))
 
 
 @router.get("/deliveries/{delivery_id}", response_model=DeliveryInfo, responses=FOR_ONE)
 async def delivery(delivery_id: UUID, ctx: ReadsHooks) -> Response:
     """Return a delivery: what was sent, and the response."""
-    call = ctx.service.seen.deliveries(ctx.caller, Deliveries(id=str(delivery_id)), Page(limit=1))
+    call = ctx.hf.calls.webhooks.deliveries(Deliveries(id=str(delivery_id)), Page(limit=1), ctx.caller.view)
     found = (await ctx.run(call)).rows
     if not found:
         raise unknown("delivery", delivery_id)
@@ -176,7 +179,7 @@ async def redeliver(delivery_id: UUID, ctx: WritesHooks) -> Response:
     """Deliver again: a failed delivery with fresh attempts, one that has ended as a new one, a waiting one at once."""
 
     async def act(conn: Any) -> Response:
-        outcomes = await ctx.run(ctx.service.seen.redeliver(ctx.caller, [str(delivery_id)]), conn)
+        outcomes = await ctx.run(ctx.hf.calls.webhooks.redeliver([str(delivery_id)], ctx.caller.view), conn)
         if not outcomes or outcomes[0].outcome == "unknown":
             raise unknown("delivery", delivery_id)
         return respond(outcomes[0])
@@ -185,7 +188,7 @@ async def redeliver(delivery_id: UUID, ctx: WritesHooks) -> Response:
 
 
 async def _look(ctx: RequestContext, endpoint_id: UUID) -> Endpoint:
-    found = await ctx.run(ctx.service.seen.endpoints(ctx.caller, str(endpoint_id)))
+    found = await ctx.run(ctx.hf.webhooks.calls.endpoints(ctx.caller.view, id_=str(endpoint_id)))
     if not found:
         raise unknown("endpoint", endpoint_id)
     return found[0]
