@@ -122,7 +122,6 @@ INTERNAL = [
     "select count_usage('{}')",
     "select release_limits('{}')",
     "select prune_limits(1, now())",
-    "select end_abandoned(1, now())",
     "select free_keys('{a}', '{b}')",
     "select orders_of('{a}')",
     "select walk_batches()",

@@ -182,7 +182,7 @@ create index batches_ended on batches (finished_at) where finished_at is not nul
 create index batches_by_tenant on batches (tenant, id);
 
 -- A batch's counters, one row per database connection, so that transactions never wait for each other here. The sum is
--- exact once they have committed. An open batch that was not counted for long is abandoned (end_abandoned).
+-- exact once they have committed. An open batch that was not counted for long is abandoned (prune).
 create table batch_counts (
     batch uuid not null, backend integer not null, added bigint not null default 0,
     succeeded bigint not null default 0, failed bigint not null default 0, canceled bigint not null default 0,

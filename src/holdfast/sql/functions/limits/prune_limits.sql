@@ -6,22 +6,19 @@
 create or replace function prune_limits(p_limit integer, p_oldest timestamptz) returns integer
 language plpgsql set search_path from current set jit = off as $$
 declare
-    -- A sample of the pages if there are many, so that a million keys are not read every minute.
-    v_keys real := least(100, 100 * 500.0 / greatest(pg_relation_size('limits') / 8192, 1));
-    v_steps real := least(100, 100 * 500.0 / greatest(pg_relation_size('throttled') / 8192, 1));
-    v_lanes real := least(100, 100 * 500.0 / greatest(pg_relation_size('lanes') / 8192, 1));
-    v_flows real := least(100, 100 * 500.0 / greatest(pg_relation_size('flows') / 8192, 1));
     v_now timestamptz := clock();
     v_old bigint := (date_part('epoch', v_now - interval '1 hour') * 1000000)::bigint << 10;  -- in the form of a token
-    v_gone integer; v_rows integer;
+    v_gone integer; v_rows integer; v_table text; v_unused text;
 begin
     if not lock_ring() then return 0; end if;
     perform set_config('idle_in_transaction_session_timeout', '10ms', true);  -- an open transaction must not keep the ring's lock
     perform fold_releases(next_token());
     delete from limit_settings where ctid = any (array(  -- expired pauses
         select s.ctid from limit_settings s where s.override = '{}' and s.paused_until < v_now - interval '1 day' limit p_limit for update skip locked));
+    -- Tables of more than 500 pages are sampled, so that a million keys are not read every minute.
     delete from limits where ctid = any (array(
-        select m.ctid from limits m tablesample system (v_keys) join limit_state s on s.key = m.key
+        select m.ctid from limits m tablesample system (least(100, 409600000.0 / greatest(pg_relation_size('limits'), 1)))
+        join limit_state s on s.key = m.key
         where m.running = 0 and m.opens_at is null and s.override is null
           and greatest(m.created_at, m.last_success_at, m.last_failure_at, m.tokens_at)
               < v_now - case when m.kind = 'order' then interval '1 hour' else interval '1 day' end
@@ -31,18 +28,16 @@ begin
           and not exists (select 1 from lanes l where l.closed_by = m.key)
         limit p_limit));
     get diagnostics v_gone = row_count;
-    delete from throttled where ctid = any (array(
-        select t.ctid from throttled t tablesample system (v_steps)
-        where t.last_at < p_oldest limit p_limit for update skip locked));
-    get diagnostics v_rows = row_count;
-    v_gone := v_gone + v_rows;
-    delete from lanes where ctid = any (array(
-        select l.ctid from lanes l tablesample system (v_lanes)
-        where not l.open and l.closed_by is null and coalesce(l.closed_at, 0) < v_old limit p_limit));
-    get diagnostics v_rows = row_count;
-    v_gone := v_gone + v_rows;
-    delete from flows where ctid = any (array(
-        select s.ctid from flows s tablesample system (v_flows) where not s.open and s.tag < v_old limit p_limit));
-    get diagnostics v_rows = row_count;
-    return v_gone + v_rows;
+    for v_table, v_unused in values
+        ('throttled', 't.last_at < $3'),
+        ('lanes', 'not t.open and t.closed_by is null and coalesce(t.closed_at, 0) < $4'),
+        ('flows', 'not t.open and t.tag < $4')
+    loop
+        execute format('delete from %1$I where ctid = any (array(select t.ctid from %1$I t tablesample system ($1) '
+                       'where %2$s limit $2 for update skip locked))', v_table, v_unused)
+        using least(100, 409600000.0 / greatest(pg_relation_size(v_table), 1)), p_limit, p_oldest, v_old;
+        get diagnostics v_rows = row_count;
+        v_gone := v_gone + v_rows;
+    end loop;
+    return v_gone;
 end $$;

@@ -1,15 +1,18 @@
 -- Removes, each after its retention period (decision 029 lists every table): history partitions (dropped, not deleted
 -- from), expired dedupe keys (a message's once the message is gone too), webhook bodies without deliveries, workers
 -- without a heartbeat for an hour, progress, ticks, usage, ended batches, the service's stored responses (setting
--- responses_hours), unused limits (prune_limits), tokens invalid for 90 days. Cancels abandoned batches
--- (end_abandoned). Never touches live, later or dead. Returns how much it removed, at most p_limit of each kind. Call
--- it again, in a new transaction, while rows_removed is p_limit or more.
+-- responses_hours), unused limits (prune_limits), tokens invalid for 90 days. Cancels abandoned batches. Never touches
+-- live, later or dead. Returns how much it removed, at most p_limit of each kind. Call it again, in a new transaction,
+-- while rows_removed is p_limit or more.
 -- Locks: history while it drops a partition; gives up after 50 ms so that workers do not queue up behind it.
+--   Other rows: skipping locked ones; batches as cancel_batch.
+-- Wakes: the queues of callbacks of abandoned batches.
 create or replace function prune(p_limit integer default 1000, out partitions_dropped integer, out rows_removed integer)
-language plpgsql security definer set search_path from current set lock_timeout = '50ms' set timezone = 'UTC' as $$
+language plpgsql security definer set search_path from current set lock_timeout = '50ms' set timezone = 'UTC'
+set enable_seqscan = off as $$
 declare
     v_oldest date := clock()::date - (select value::integer from settings where name = 'history_retention_days');
-    v_name text; v_ended uuid[]; v_rows integer; v_used integer; v_ticks integer; v_told integer; v_stray integer;
+    v_name text; v_column text; v_before timestamptz; v_ended uuid[]; v_id uuid; v_rows integer;
 begin
     with expired as materialized (
         select key, id, starts_with(key, 'outbox' || chr(31)) and times_accepted(id) > 0 as known
@@ -40,36 +43,39 @@ begin
         select s.ctid from sleepers s where not exists (
             select 1 from workers w where w.id = s.worker and w.heartbeat_at > clock() - interval '5 minutes')
         for update skip locked));
-    delete from history_default where ctid = any (array(
-        select h.ctid from history_default h where h.finished_at < v_oldest order by h.finished_at limit p_limit));
-    get diagnostics v_stray = row_count;
     delete from cancels c where c.requested_at < clock() - interval '1 minute' and not exists (
         select 1 from live l where l.id = c.id and l.token is not null);
-    delete from ticks where id = any (array(
-        select id from ticks where started_at < v_oldest order by started_at limit p_limit));
-    get diagnostics v_ticks = row_count;
-    delete from usage_counts where ctid = any (array(
-        select ctid from usage_counts
-        where minute < clock() - make_interval(days => (
-            -- An invalid setting must not keep the rest from being pruned.
+    for v_name, v_column, v_before in select * from (values
+        ('history_default', 'finished_at', v_oldest::timestamptz), ('ticks', 'started_at', v_oldest),
+        ('progress', 'updated_at', v_oldest),
+        ('responses', 'created_at', clock() - make_interval(
+            hours => (select value::integer from settings where name = 'responses_hours'))),
+        -- An invalid setting must not keep the rest from being pruned.
+        ('usage_counts', 'minute', clock() - make_interval(days => (
             select least(greatest(s.value::numeric, 0), 36500)::integer from settings s
-            where s.name = 'usage_retention_days' and jsonb_typeof(s.value) = 'number'))
-        order by minute limit p_limit));
-    get diagnostics v_used = row_count;
-    delete from progress where id = any (array(
-        select id from progress where updated_at < v_oldest order by updated_at limit p_limit));
-    get diagnostics v_rows = row_count;
-    delete from responses where ctid = any (array(
-        select a.ctid from responses a
-        where a.created_at < clock() - make_interval(hours => (select value::integer from settings where name = 'responses_hours'))
-        order by a.created_at limit p_limit for update skip locked));
-    get diagnostics v_told = row_count;
+            where s.name = 'usage_retention_days' and jsonb_typeof(s.value) = 'number')))) t
+    loop
+        execute format('delete from %1$I where ctid = any (array(select ctid from %1$I where %2$I < $1 order by %2$I '
+                       'limit $2 for update skip locked))', v_name, v_column) using v_before, p_limit;
+        get diagnostics v_rows = row_count;
+        rows_removed := rows_removed + v_rows;
+    end loop;
     delete from api_tokens where least(expires_at, revoked_at) < clock() - interval '90 days';
-    perform end_abandoned(p_limit, v_oldest);
+    -- Abandoned open batches: no job waits or runs, and nothing was added or ended since. They end as if the block that
+    -- opened them had raised, and their callback is enqueued.
+    for v_id in select b.id from batches b
+        where b.finished_at is null and b.open and b.created_at < v_oldest
+          and not exists (select 1 from batch_counts c where c.batch = b.id and c.counted_at >= v_oldest)
+          and not exists (select 1 from live l where l.batch = b.id)
+          and not exists (select 1 from later l where l.batch = b.id)
+        order by b.id limit p_limit for update of b skip locked
+    loop
+        perform cancel_batch(v_id);
+    end loop;
     v_ended := array(select id from batches where finished_at < v_oldest order by finished_at limit p_limit);
     delete from batch_counts where batch = any (v_ended);
     delete from batches where id = any (v_ended);
-    rows_removed := rows_removed + v_stray + v_rows + v_ticks + v_used + v_told + cardinality(v_ended) + prune_limits(p_limit, v_oldest);
+    rows_removed := rows_removed + cardinality(v_ended) + prune_limits(p_limit, v_oldest);
     partitions_dropped := 0;
     for v_name in select c.relname from pg_inherits i join pg_class c on c.oid = i.inhrelid
         where i.inhparent = 'history'::regclass and c.relname ~ '^history_[0-9]{8}$'
