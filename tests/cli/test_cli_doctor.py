@@ -235,7 +235,7 @@ def test_a_schedule_that_does_not_fire_is_reported(dsn: str, sql: Sql) -> None:
     sql(insert, ["forgotten", False, 7200])
     found = examined(dsn)["schedules"]
     assert (found["level"], found["found"]) == ("warning", "1 schedule not fired, 'forgotten' the first: due for 2 h")
-    sql("select flag_schedule('in time', 'no such zone')")
+    sql("""select fire_schedules('[{"name": "in time", "problem": "no such zone"}]')""")
     assert "2 schedules not fired" in examined(dsn)["schedules"]["found"]
 
 

@@ -40,7 +40,7 @@ def test_the_table_shows_the_next_slot_in_the_schedules_own_zone(dsn: str, night
 
 def test_a_narrow_terminal_shows_everything_of_a_schedule(dsn: str, sql: Sql, nightly: str) -> None:
     job = holdfast(dsn, "schedules", "run", nightly).stdout.strip()
-    sql("select flag_schedule('nightly', 'the leader has no zones')")
+    sql("""select fire_schedules('[{"name": "nightly", "problem": "the leader has no zones"}]')""")
     shown = re.sub(r"\x1b\[[\d;]*m", "", ran(dsn, "schedules", COLUMNS="80", FORCE_COLOR="1").stdout)
     first, second, *others = shown.splitlines()
     assert first == "nightly  app.report  0 3 * * *"
@@ -116,7 +116,7 @@ def test_an_unknown_name_is_exit_code_2_with_the_nearest(dsn: str, nightly: str,
 
 
 def test_schedules_that_cannot_be_fired_or_read_here_have_a_note(dsn: str, sql: Sql, nightly: str) -> None:
-    sql("select flag_schedule('nightly', 'the leader has no zones')")
+    sql("""select fire_schedules('[{"name": "nightly", "problem": "the leader has no zones"}]')""")
     assert "the leader has no zones" in holdfast(dsn, "schedules").stdout
     sql("update schedules set problem = null, cron = '@dawn', zone = 'Mars/Base'")
     (found,) = as_json(holdfast(dsn, "schedules", "--json"))

@@ -92,7 +92,7 @@ CASES: dict[str, str] = {
     "register_schedules": "select register_schedules(%(changed_schedules)s)",
     "next_schedules": "select next_schedules()",
     "fire_schedules": "select fire_schedules(%(fire)s)",
-    "flag_schedule": "select flag_schedule('mine', 'odd')",
+    "fire_schedules, of a problem": """select fire_schedules('[{"name": "mine", "problem": "odd"}]')""",
     "read_endpoint": "select read_endpoint(%(endpoint)s)",
     "read_body": "select read_body(gen_random_uuid(), 'acme')",
     "webhooks_wanted": "select webhooks_wanted()",

@@ -211,7 +211,6 @@ WORK = [
     "select register_schedules('[]')",
     "select next_schedules()",
     "select fire_schedules('[]')",
-    "select flag_schedule('s', 'odd')",
 ]
 READ = [*(f"select {name}::text from {name}" for name in (*TABLES, *VIEWS)), *LOOK]
 ENQUEUE = [

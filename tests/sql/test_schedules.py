@@ -505,14 +505,15 @@ def test_an_unknown_schedule_is_reported(sql: Sql) -> None:
 
 def test_a_problem_stays_until_the_schedule_fires_or_is_registered_again(dsn: str, sql: Sql) -> None:
     register(sql)
-    sql("select flag_schedule('s', 'no such zone')")
+    flag = "select fire_schedules(jsonb_build_array(jsonb_build_object('name', 's', 'problem', %s::text)))"
+    sql(flag, ["no such zone"])
     assert row(sql, "problem") == "no such zone"
     fire_next(sql)
     assert row(sql, "problem") is None
-    sql("select flag_schedule('s', %s)", ["x" * 5000])
+    sql(flag, ["x" * 5000])
     assert len(row(sql, "problem")) == 1000
     with core.session(dsn, autocommit=False) as other:
         core.runner(other)("select 1 from schedules for update")
-        sql("select flag_schedule('s', 'another')")  # steps back
+        sql(flag, ["another"])  # steps back
     register(sql)
     assert row(sql, "problem") is None

@@ -43,8 +43,7 @@ begin
     execute format('grant execute on function claim, sleep, finish, fail, snooze, release, renew, reclaim, promote, '
                    'take_lead, upkeep, record_tick, count_waiting, register_worker, unregister_worker, register_limits, make_partitions, prune, expire, '
                    'complete_batches, report_progress, wanted_cancels, keep_result, reclaim_worker, mark_started, held_jobs to %s', v_worker);
-    execute format('grant execute on function register_schedules, next_schedules, fire_schedules, '
-                   'flag_schedule to %s', v_worker);
+    execute format('grant execute on function register_schedules, next_schedules, fire_schedules to %s', v_worker);
     execute format('grant execute on function read_endpoint, read_body, disable_endpoint, webhooks_wanted to %s', v_worker);
 
     execute format('grant select on all tables in schema %I to %s', v_schema, v_reader);

@@ -87,8 +87,10 @@ class ScheduleCalls:
             due=lambda fired: last([each.job for each in fired if each.job]),
         )
 
-    def flag(self, name: str, problem: str) -> Call[None]:
-        return void(self.schema, "flag_schedule", "%s, %s", name, problem)
+    def flag(self, problems: dict[str, str]) -> Call[None]:
+        """Record why schedules could not be fired."""
+        named = [{"name": name, "problem": problem} for name, problem in problems.items()]
+        return void(self.schema, "fire_schedules", "%s::jsonb", msgspec.json.encode(named).decode())
 
     def pause(self, name: str, *, paused: bool) -> Call[bool]:
         return Call(f"SELECT {self.schema}.pause_schedule(%s, %s)", (name, paused), lambda rows: bool(rows[0][0]))

@@ -42,7 +42,7 @@ class Timetable:
         self._late = tolerance(settings.upkeep)
         self._due_at: float | None = None  # on the monotonic clock
         self._aside: dict[str, float] = {}
-        self._problems: dict[str, str] = {}  # to be stored
+        self._problems: dict[str, str] = {}  # of schedules that this worker cannot read, to be stored
         self._last_logged: dict[str, str] = {}
 
     def expect(self, seconds: float | None) -> None:
@@ -71,7 +71,9 @@ class Timetable:
                 moved = self._note(result) or moved
             if time.monotonic() >= until:
                 break
-        await self._flag()
+        if self._problems:
+            await self._session.run(self._calls.schedules.flag(self._problems))
+            self._problems = {}
         return 0.0 if moved else LOOK_AGAIN
 
     def _plan(self, due: Iterable[NextSlot]) -> Iterator[tuple[NextSlot, Due]]:
@@ -80,7 +82,8 @@ class Timetable:
             try:
                 plan = _read(slot.cron, slot.zone, slot.missed).due(slot.next_at, slot.now, self._late)
             except Exception as error:  # any error: one schedule must not end one leader after another
-                self._set_aside(slot.name, str(error) or repr(error))
+                self._problems[slot.name] = str(error) or repr(error)
+                self._set_aside(slot.name, self._problems[slot.name])
             else:
                 yield slot, plan
 
@@ -97,16 +100,9 @@ class Timetable:
     def _set_aside(self, name: str, problem: str) -> None:
         """Skip a schedule for a while, so that it does not block other schedules."""
         self._aside[name] = time.monotonic() + ASIDE
-        self._problems[name] = problem
         if self._last_logged.get(name) != problem:
             self._last_logged[name] = problem
             logs.event(log, logging.ERROR, "schedule not fired", schedule=name, error=problem)
-
-    async def _flag(self) -> None:
-        """Store the problems of schedules that could not be fired."""
-        problems, self._problems = self._problems, {}
-        for name, problem in problems.items():
-            await self._session.run(self._calls.schedules.flag(name, problem))
 
 
 _read = functools.lru_cache(1000)(Cron)  # parsing takes longer than computing the next slot

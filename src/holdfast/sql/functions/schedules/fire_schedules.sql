@@ -1,7 +1,8 @@
 -- Fires schedules: enqueues the job of each for the given slots, with the slot as run_at, and sets its next_at to
 -- "then". p_fires is a JSON array of {name, cron, zone, next_at, slots, then}; cron, zone and next_at are what the
 -- slots were computed from. Returns for each its jobs' ids, null if the row has changed or there is nothing to fire, or
--- the problem.
+-- the problem, which it records for operators until the schedule fires or is registered again. {name, problem} only
+-- records a problem.
 -- Locks: the schedule's row, giving up if it is locked; then as enqueue_many, after 100 ms. Wakes: through enqueue.
 create or replace function fire_schedules(p_fires jsonb) returns table (name text, ids uuid[], problem text)
 language plpgsql security definer set search_path from current set lock_timeout = '100ms' as $$
@@ -15,8 +16,9 @@ begin
     loop
         name := v_fire ->> 'name';
         ids := null;
-        problem := null;
+        problem := v_fire ->> 'problem';
         begin  -- a schedule that fails does not affect the rest
+            if problem is not null then raise exception '%', problem; end if;
             select * into v_due from jsonb_to_record(v_fire)
                 as f(cron text, zone text, next_at timestamptz, slots timestamptz[], "then" timestamptz);
             v_last := v_due.slots[cardinality(v_due.slots)];
@@ -48,6 +50,12 @@ begin
                 ids := null;
                 problem := sqlerrm;
         end;
+        if problem is not null then
+            update schedules s set problem = left(fire_schedules.problem, 1000) where s.name = (
+                select k.name from schedules k
+                where k.name = v_fire ->> 'name' and k.problem is distinct from left(fire_schedules.problem, 1000)
+                for update skip locked);
+        end if;
         return next;
     end loop;
 end $$;
