@@ -66,7 +66,7 @@ def find(sql: Query, arrivals: list[Arrival], jobs: int) -> Found:
         sql(DUPLICATES),
         [n for (n,) in sql("select n from public.rows")],
         arrivals,
-        [count for (count,) in sql(left) if count] + sql("select * from limit_drift()"),
+        [count for (count,) in sql(left) if count] + sql("select * from limit_drift"),
     )
 
 

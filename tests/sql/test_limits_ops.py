@@ -194,7 +194,7 @@ def test_a_pause_that_ends_while_jobs_run_leaves_no_row_when_they_have_ended(eac
     assert core.finish(each_sql, job) == []
     flow.fold(each_sql)
     assert core.count(each_sql, "limits") == 0
-    assert each_sql("select * from limit_drift()") == []
+    assert each_sql("select * from limit_drift") == []
 
 
 def test_a_pause_for_a_time_ends_by_itself(sql: Sql, clock: Clock) -> None:
@@ -380,7 +380,7 @@ def test_counts_that_are_true_are_no_drift(each_sql: Sql) -> None:
     flow.hold(each_sql, "a", "b", tenant="acme")
     flow.end(each_sql, flow.hold(each_sql, "a"))
     flow.wait(each_sql, "a")
-    assert each_sql("select * from limit_drift()") == []
+    assert each_sql("select * from limit_drift") == []
     assert each_sql("select key, running from limits order by 1") == [("a", 2), ("b", 1)]
 
 
@@ -388,7 +388,7 @@ def test_implicit_keys_that_a_claim_has_counted_are_true_too(sql: Sql) -> None:
     id_ = flow.hold(sql, "a")
     sql("update live set held = '{queue:default,a}' where id = %s", [id_])
     sql("insert into limits (key, kind, running) values ('queue:default', 'queue', 1)")
-    assert sql("select * from limit_drift()") == []
+    assert sql("select * from limit_drift") == []
 
 
 def test_drift_is_reported_and_with_repair_set_right(each_sql: Sql) -> None:
@@ -401,12 +401,12 @@ def test_drift_is_reported_and_with_repair_set_right(each_sql: Sql) -> None:
         each_sql("update limits set running = running + %s where key = %s", [more, key])
     each_sql("delete from limits where key = 'lost:1'")
     drift = [("high", 5, 1), ("lost:1", 0, 1), ("low", 0, 1), ("owed", 1, 0)]
-    assert each_sql("select * from limit_drift()") == drift
-    assert each_sql("select * from limit_drift() order by 1") == drift, "looking changes nothing"
+    assert each_sql("select * from limit_drift") == drift
+    assert each_sql("select * from limit_drift order by 1") == drift, "looking changes nothing"
     assert each_sql("select * from reconcile_limits() order by 1") == drift
-    assert each_sql("select * from limit_drift()") == []
+    assert each_sql("select * from limit_drift") == []
     flow.fold(each_sql)
-    assert each_sql("select * from limit_drift()") == []
+    assert each_sql("select * from limit_drift") == []
     running = dict(each_sql("select key, running from limits"))
     assert running == {"high": 1, "lost:1": 1, "low": 1, "owed": 0}
     assert in_force(each_sql, "lost:1") == {"concurrency": 3}
@@ -421,10 +421,10 @@ def test_a_repair_does_not_overwrite_what_a_claim_is_about_to_commit(dsn: str, s
         sql("set lock_timeout = '1s'")
         assert sql("select * from reconcile_limits()") == [("k", 5, 1)], "it waits for no claim"
         claiming.commit()
-    assert sql("select * from limit_drift()") == []
+    assert sql("select * from limit_drift") == []
     flow.fold(sql)
     assert sql("select running from limits") == [(2,)]
-    assert sql("select * from limit_drift()") == []
+    assert sql("select * from limit_drift") == []
 
 
 def test_two_repairs_at_once_do_not_repair_twice(dsn: str, sql: Sql) -> None:
@@ -448,7 +448,7 @@ def test_a_repair_counts_what_has_ended_and_was_not_taken_up(sql: Sql) -> None:
     assert sql("select running from limits") == [(7,)], "the next claim takes both into account"
     flow.fold(sql)
     assert sql("select running from limits") == [(1,)]
-    assert sql("select * from limit_drift()") == []
+    assert sql("select * from limit_drift") == []
 
 
 def test_reconciling_reads_no_backlog(sql: Sql) -> None:

@@ -136,7 +136,6 @@ CASES: dict[str, str] = {
     "idempotency_key": "select idempotency_key('mail', null, 'k')",
     "why": "select why(%(running)s)",
     "claimed_jobs": "select claimed_jobs()",
-    "limit_drift": "select limit_drift()",
     "is_alive": "select is_alive('w', now())",
     "level_of": "select level_of('queue_depth', 1)",
     "may_see": "select may_see(true, null, 'acme')",

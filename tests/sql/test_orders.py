@@ -146,7 +146,7 @@ def test_a_job_that_waits_for_another_attempt_holds_up_the_rest(sql: Sql) -> Non
     first, second = put(sql), put(sql)
     core.fail(sql, core.claim_one(sql), delay="1 hour")
     assert started(sql) == [], "the second would overtake the first"
-    assert flow.drift(sql) == [] == sql("select * from limit_drift()")
+    assert flow.drift(sql) == [] == sql("select * from limit_drift")
     sql("update later set run_at = clock()")
     core.promote(sql)
     again = core.claim_one(sql)
@@ -169,7 +169,7 @@ def test_whatever_sends_a_job_back_keeps_its_order(sql: Sql, end: str) -> None:
         core.release(sql, job)
     assert started(sql) == [first]
     assert second not in started(sql)
-    assert sql("select * from limit_drift()") == []
+    assert sql("select * from limit_drift") == []
 
 
 @pytest.mark.parametrize("outcome", ["dead", "failed", "canceled"])
@@ -201,7 +201,7 @@ def test_canceling_a_job_that_keeps_its_order_lets_the_rest_go_on(sql: Sql) -> N
     first, second = put(sql), put(sql)
     core.fail(sql, core.claim_one(sql), delay="1 hour")
     sql("select * from cancel(%s)", [[first]])
-    assert sql("select * from limit_drift()") == []
+    assert sql("select * from limit_drift") == []
     assert started(sql) == [second]
 
 
@@ -289,7 +289,7 @@ def test_a_job_that_keeps_its_order_gets_no_more_limits_than_a_claim_can_return(
     job = core.claim_one(sql)
     assert sorted(job.keys) == sorted(every)
     core.fail(sql, job, outcome="dead")
-    assert sql("select * from limit_drift()") == []
+    assert sql("select * from limit_drift") == []
 
 
 def test_an_order_runs_one_at_a_time_whatever_an_operator_says(sql: Sql) -> None:
@@ -406,7 +406,7 @@ def test_orders_hold_while_jobs_are_claimed_fail_and_crash(dsn: str, sql: Sql) -
         flow.end(sql, *jobs)
     assert race.wrong == []
     assert core.count(sql, "live") + core.count(sql, "later") == 0, "something was never started"
-    assert flow.drift(sql) == [] == sql("select * from limit_drift()")
+    assert flow.drift(sql) == [] == sql("select * from limit_drift")
     assert core.count(sql, "kept_orders") == 0
 
 

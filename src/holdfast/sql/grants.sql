@@ -55,7 +55,7 @@ begin
     execute format('grant select (id, name, shown, tenant, scopes, created_at, expires_at, revoked_at, last_used_at, priority, rate) '
                    'on api_tokens to %s', v_reader);
     execute format('grant execute on function clock, idempotency_key, rule_of to %s', v_reader);
-    execute format('grant execute on function why, claimed_jobs, count_jobs, limit_drift, is_alive, level_of, may_see, seen_jobs, look_at, page_floor, job_marks to %s', v_reader);
+    execute format('grant execute on function why, claimed_jobs, count_jobs, is_alive, level_of, may_see, seen_jobs, look_at, page_floor, job_marks to %s', v_reader);
 
     execute format('grant execute on function use_token, begin_response, store_response to %s', v_service);
     execute format('grant select on cursor_keys to %s', v_service);

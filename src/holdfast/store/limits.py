@@ -91,16 +91,12 @@ class LimitCalls:
 
     def drift(self) -> Call[list[Row]]:
         """Return the keys whose counter of running jobs is wrong; there should be none."""
-        return self._drift("limit_drift()")
+        return self.reconcile(repair=False)
 
     def reconcile(self, *, repair: bool) -> Call[list[Row]]:
         """Return the same keys; with `repair`, correct their counters."""
-        return self._drift("reconcile_limits()" if repair else "limit_drift()")
-
-    def _drift(self, function: str, *params: Any) -> Call[list[Row]]:
-        return dicts(
-            f"SELECT key, counted, actual FROM {self.schema}.{function} ORDER BY key", "key, counted, actual", params
-        )
+        source = "reconcile_limits()" if repair else "limit_drift"
+        return dicts(f"SELECT key, counted, actual FROM {self.schema}.{source} ORDER BY key", "key, counted, actual")
 
     def is_known(self, key: str, declared: Sequence[str] = ()) -> Call[bool]:
         """Return whether a key has a row, or matches a rule or one of the `declared` patterns."""

@@ -1,5 +1,4 @@
--- Corrects the counts that limit_drift finds wrong, and returns what it changed. There are none unless something is
--- broken.
+-- Corrects the counts in the view limit_drift, and returns them. There are none unless something is broken.
 -- Locks: an advisory lock against other repairs. The next claim applies the corrections (fold_releases).
 -- Wakes: all workers, if something was repaired.
 create or replace function reconcile_limits() returns table (key text, counted bigint, actual bigint)
@@ -11,7 +10,7 @@ begin
     end if;
     -- Recorded like the ends of jobs, so that concurrent claims stay correctly counted and do not wait.
     return query
-        with drift as materialized (select d.key, d.counted, d.actual from limit_drift() d),
+        with drift as materialized (select d.key, d.counted, d.actual from limit_drift d),
         appended as (
             insert into releases (ended)
             select array_agg((d.key, d.counted - d.actual, 0, 0, null)::released) from drift d having count(*) > 0)
