@@ -148,12 +148,11 @@ INTERNAL = [
     "select check_limit('k', '{}')",
     "select check_limit_key('k')",
     "select change_override('{}', '{}', '{}', 'me')",
-    "select in_words(1)",
+    "select in_words(interval '1 s')",
     "select error_in_words('{}')",
     "select why_started(gen_random_uuid())",
     "select why_waiting(gen_random_uuid())",
-    "select why_workers('q', 't', false)",
-    "select why_held('q', 't', null, '{}', false)",
+    "select why_limits('q', 't', null, '{}', false)",
     "select why_behind(gen_random_uuid(), 'q', 2, 0, now())",
 ]
 OPERATE = [

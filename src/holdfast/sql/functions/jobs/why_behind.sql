@@ -6,7 +6,7 @@ create or replace function why_behind(p_id uuid, p_queue text, p_priority intege
 language plpgsql stable set search_path from current set jit = off set enable_seqscan = off set enable_bitmapscan = off
 set plan_cache_mode = force_generic_plan as $$
 declare
-    v_most integer := 1000; v_turns integer := 300; v_jobs bigint; v_words text;
+    v_most integer := 1000; v_turns integer := 300; v_kind text; v_jobs bigint;
     v_flow bigint;   -- the job's tenant: 0 a plain job, 1 a job without a tenant but with limits
     v_direct boolean; v_front bigint;
     v_who bigint;   -- other tenants
@@ -19,28 +19,26 @@ begin
         v_flow := case when p_lane = 0 then 0 else coalesce((
             select lane_of(l.tenant, null) from live l where l.id = p_id and l.tenant is not null), 1) end;
     end if;
-    v_jobs := (select count(*) filter (where b.token is null) from (
-        select l.token from live l where l.queue = p_queue and l.priority < p_priority
-        order by l.queue, l.priority, l.lane, l.run_at, l.id limit v_most) b);
-    if v_jobs > 0 then
-        v_words := case when v_jobs = 1 then '1 job' else format('%s jobs%s', to_char(v_jobs, 'FM999,999,999'),
-                        case when v_jobs < v_most then '' else ' or more' end) end;
-        v_found := v_found || jsonb_build_object('kind', 'priority', 'rank', 80, 'jobs', v_jobs, 'more', v_jobs = v_most,
-            'short', 'jobs of a higher priority', 'text', format('%s of a higher priority %s first',
-                v_words, case when v_jobs = 1 then 'goes' else 'go' end));
-    end if;
-    v_jobs := (select count(*) filter (where b.token is null) from (
-        select l.token from live l
-        where l.queue = p_queue and l.priority = p_priority and l.lane = p_lane and (l.run_at, l.id) < (p_run_at, p_id)
-        order by l.queue, l.priority, l.lane, l.run_at, l.id limit v_most) b);
-    if v_jobs > 0 then
-        v_words := case when v_jobs = 1 then '1 job' else format('%s jobs%s', to_char(v_jobs, 'FM999,999,999'),
-                        case when v_jobs < v_most then '' else ' or more' end) end;
-        v_found := v_found || jsonb_build_object('kind', 'behind', 'rank', 81, 'jobs', v_jobs, 'more', v_jobs = v_most,
-            'short', 'jobs before it', 'text', format('%s of the same %s %s before it', v_words,
-                case v_flow when 0 then 'queue' when 1 then 'limits' else 'tenant' end,
-                case when v_jobs = 1 then 'is' else 'are' end));
-    end if;
+    for v_kind, v_jobs in
+        select 'priority', count(*) filter (where b.token is null) from (
+            select l.token from live l where l.queue = p_queue and l.priority < p_priority
+            order by l.queue, l.priority, l.lane, l.run_at, l.id limit v_most) b
+        union all
+        select 'behind', count(*) filter (where b.token is null) from (
+            select l.token from live l
+            where l.queue = p_queue and l.priority = p_priority and l.lane = p_lane and (l.run_at, l.id) < (p_run_at, p_id)
+            order by l.queue, l.priority, l.lane, l.run_at, l.id limit v_most) b
+    loop
+        continue when v_jobs = 0;
+        v_found := v_found || jsonb_build_object(
+            'kind', v_kind, 'rank', case v_kind when 'priority' then 80 else 81 end, 'jobs', v_jobs, 'more', v_jobs = v_most,
+            'short', case v_kind when 'priority' then 'jobs of a higher priority' else 'jobs before it' end,
+            'text', case when v_jobs = 1 then '1 job' else to_char(v_jobs, 'FM999,999,999') || ' jobs' end
+                || case when v_jobs = v_most then ' or more' else '' end || case v_kind
+                when 'priority' then format(' of a higher priority %s first', case when v_jobs = 1 then 'goes' else 'go' end)
+                else format(' of the same %s %s before it', case v_flow when 0 then 'queue' when 1 then 'limits' else 'tenant' end,
+                            case when v_jobs = 1 then 'is' else 'are' end) end);
+    end loop;
     v_front := (select r.front from rings r where r.queue = p_queue and r.priority = p_priority and r.direct = v_direct);
     select count(*) filter (where f.flow > 1), count(*) filter (where f.flow <= 1) into v_who, v_lanes from (
         select s.flow from flows s
