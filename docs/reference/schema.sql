@@ -787,6 +787,79 @@ CREATE TABLE holdfast.leader (
 WITH (fillfactor='50');
 
 
+-- Name: limits; Type: TABLE; Schema: holdfast; Owner: -
+
+CREATE TABLE holdfast.limits (
+    key text NOT NULL COLLATE pg_catalog."C",
+    kind text DEFAULT 'key'::text NOT NULL,
+    template text,
+    version bigint DEFAULT 0 NOT NULL,
+    running integer DEFAULT 0 NOT NULL,
+    tokens double precision,
+    tokens_at timestamp with time zone,
+    failure_streak integer DEFAULT 0 NOT NULL,
+    last_success_at timestamp with time zone,
+    last_failure_at timestamp with time zone,
+    open_until timestamp with time zone,
+    opens integer DEFAULT 0 NOT NULL,
+    probe uuid,
+    opens_at timestamp with time zone,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    CONSTRAINT limits_key_check CHECK (((length(key) >= 1) AND (length(key) <= 300)))
+)
+WITH (fillfactor='40', autovacuum_vacuum_scale_factor='0.1', autovacuum_vacuum_threshold='1000');
+
+
+-- Name: releases; Type: TABLE; Schema: holdfast; Owner: -
+
+CREATE TABLE holdfast.releases (
+    xid xid8 DEFAULT pg_current_xact_id() NOT NULL,
+    id bigint NOT NULL,
+    ended holdfast.released[] NOT NULL
+)
+WITH (autovacuum_vacuum_scale_factor='0.05', autovacuum_vacuum_threshold='5000');
+
+
+-- Name: limit_drift; Type: VIEW; Schema: holdfast; Owner: -
+
+CREATE VIEW holdfast.limit_drift AS
+ SELECT key,
+    counted,
+    actual
+   FROM ( SELECT u.key,
+            sum(u.counted) AS counted,
+            sum(u.actual) AS actual
+           FROM ( SELECT m.key,
+                    m.running AS counted,
+                    0 AS actual
+                   FROM holdfast.limits m
+                  WHERE (m.running <> 0)
+                UNION ALL
+                 SELECT o.key,
+                    (- o.jobs),
+                    0
+                   FROM (holdfast.releases r
+                     CROSS JOIN LATERAL unnest(r.ended) o(key, jobs, good, bad, probe))
+                  WHERE (o.jobs <> 0)
+                UNION ALL
+                 SELECT o.key,
+                    0,
+                    1
+                   FROM holdfast.kept_orders o
+                  WHERE (( SELECT l.token
+                           FROM holdfast.live l
+                          WHERE (l.id = o.id)) IS NULL)
+                UNION ALL
+                 SELECT k.key,
+                    0,
+                    1
+                   FROM (holdfast.claimed_jobs() c(id, task, queue, tenant, keys, worker, claimed_at, expires_at)
+                     CROSS JOIN LATERAL unnest(c.keys) k(key))) u
+          GROUP BY u.key) s
+  WHERE (counted <> actual)
+  ORDER BY key;
+
+
 -- Name: rule_version; Type: SEQUENCE; Schema: holdfast; Owner: -
 
 CREATE SEQUENCE holdfast.rule_version
@@ -837,29 +910,6 @@ CREATE TABLE holdfast.limit_settings (
     weight double precision GENERATED ALWAYS AS (((override ->> 'weight'::text))::double precision) STORED,
     CONSTRAINT limit_settings_key_check CHECK (((length(key) >= 1) AND (length(key) <= 300)))
 );
-
-
--- Name: limits; Type: TABLE; Schema: holdfast; Owner: -
-
-CREATE TABLE holdfast.limits (
-    key text NOT NULL COLLATE pg_catalog."C",
-    kind text DEFAULT 'key'::text NOT NULL,
-    template text,
-    version bigint DEFAULT 0 NOT NULL,
-    running integer DEFAULT 0 NOT NULL,
-    tokens double precision,
-    tokens_at timestamp with time zone,
-    failure_streak integer DEFAULT 0 NOT NULL,
-    last_success_at timestamp with time zone,
-    last_failure_at timestamp with time zone,
-    open_until timestamp with time zone,
-    opens integer DEFAULT 0 NOT NULL,
-    probe uuid,
-    opens_at timestamp with time zone,
-    created_at timestamp with time zone DEFAULT now() NOT NULL,
-    CONSTRAINT limits_key_check CHECK (((length(key) >= 1) AND (length(key) <= 300)))
-)
-WITH (fillfactor='40', autovacuum_vacuum_scale_factor='0.1', autovacuum_vacuum_threshold='1000');
 
 
 -- Name: limit_state; Type: VIEW; Schema: holdfast; Owner: -
@@ -940,16 +990,6 @@ CREATE VIEW holdfast.limit_state AS
                     WHEN (e.rate IS NOT NULL) THEN LEAST(e.burst, COALESCE((m.tokens + ((GREATEST(date_part('epoch'::text, (holdfast.clock() - m.tokens_at)), (0)::double precision) * e.rate) / e.per)), e.burst))
                     ELSE NULL::double precision
                 END AS free_tokens) t);
-
-
--- Name: releases; Type: TABLE; Schema: holdfast; Owner: -
-
-CREATE TABLE holdfast.releases (
-    xid xid8 DEFAULT pg_current_xact_id() NOT NULL,
-    id bigint NOT NULL,
-    ended holdfast.released[] NOT NULL
-)
-WITH (autovacuum_vacuum_scale_factor='0.05', autovacuum_vacuum_threshold='5000');
 
 
 -- Name: throttled; Type: TABLE; Schema: holdfast; Owner: -
@@ -2192,11 +2232,6 @@ REVOKE ALL ON FUNCTION holdfast.enable_endpoint(p_id uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.enable_endpoint(p_id uuid) TO holdfast_service;
 
 
--- Name: FUNCTION end_abandoned(p_limit integer, p_oldest timestamp with time zone); Type: ACL; Schema: holdfast; Owner: -
-
-REVOKE ALL ON FUNCTION holdfast.end_abandoned(p_limit integer, p_oldest timestamp with time zone) FROM PUBLIC;
-
-
 -- Name: FUNCTION end_under_limits(p_ended holdfast.released[]); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.end_under_limits(p_ended holdfast.released[]) FROM PUBLIC;
@@ -2248,12 +2283,6 @@ GRANT ALL ON FUNCTION holdfast.fire_schedules(p_fires jsonb) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.first_of_order(p_queue text, p_lane bigint, p_at timestamp with time zone, p_id uuid) FROM PUBLIC;
 
 
--- Name: FUNCTION flag_schedule(p_name text, p_problem text); Type: ACL; Schema: holdfast; Owner: -
-
-REVOKE ALL ON FUNCTION holdfast.flag_schedule(p_name text, p_problem text) FROM PUBLIC;
-GRANT ALL ON FUNCTION holdfast.flag_schedule(p_name text, p_problem text) TO holdfast_worker;
-
-
 -- Name: FUNCTION fold_arrivals(p_queue text, p_token bigint); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.fold_arrivals(p_queue text, p_token bigint) FROM PUBLIC;
@@ -2296,9 +2325,9 @@ REVOKE ALL ON FUNCTION holdfast.idempotency_key(p_channel text, p_tenant text, p
 GRANT ALL ON FUNCTION holdfast.idempotency_key(p_channel text, p_tenant text, p_key text) TO holdfast_reader;
 
 
--- Name: FUNCTION in_words(p_seconds double precision); Type: ACL; Schema: holdfast; Owner: -
+-- Name: FUNCTION in_words(p_time interval); Type: ACL; Schema: holdfast; Owner: -
 
-REVOKE ALL ON FUNCTION holdfast.in_words(p_seconds double precision) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.in_words(p_time interval) FROM PUBLIC;
 
 
 -- Name: FUNCTION is_alive(p_worker text, p_heartbeat_at timestamp with time zone); Type: ACL; Schema: holdfast; Owner: -
@@ -2334,12 +2363,6 @@ GRANT ALL ON FUNCTION holdfast.lane_of(p_tenant text, p_keys text[]) TO holdfast
 
 REVOKE ALL ON FUNCTION holdfast.level_of(p_metric text, p_value double precision) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.level_of(p_metric text, p_value double precision) TO holdfast_reader;
-
-
--- Name: FUNCTION limit_drift(); Type: ACL; Schema: holdfast; Owner: -
-
-REVOKE ALL ON FUNCTION holdfast.limit_drift() FROM PUBLIC;
-GRANT ALL ON FUNCTION holdfast.limit_drift() TO holdfast_reader;
 
 
 -- Name: FUNCTION limited_tasks(); Type: ACL; Schema: holdfast; Owner: -
@@ -2775,9 +2798,9 @@ GRANT ALL ON FUNCTION holdfast.why(p_id uuid) TO holdfast_reader;
 REVOKE ALL ON FUNCTION holdfast.why_behind(p_id uuid, p_queue text, p_priority integer, p_lane bigint, p_run_at timestamp with time zone) FROM PUBLIC;
 
 
--- Name: FUNCTION why_held(p_queue text, p_task text, p_tenant text, p_keys text[], p_late boolean); Type: ACL; Schema: holdfast; Owner: -
+-- Name: FUNCTION why_limits(p_queue text, p_task text, p_tenant text, p_keys text[], p_late boolean); Type: ACL; Schema: holdfast; Owner: -
 
-REVOKE ALL ON FUNCTION holdfast.why_held(p_queue text, p_task text, p_tenant text, p_keys text[], p_late boolean) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.why_limits(p_queue text, p_task text, p_tenant text, p_keys text[], p_late boolean) FROM PUBLIC;
 
 
 -- Name: FUNCTION why_started(p_id uuid); Type: ACL; Schema: holdfast; Owner: -
@@ -2788,11 +2811,6 @@ REVOKE ALL ON FUNCTION holdfast.why_started(p_id uuid) FROM PUBLIC;
 -- Name: FUNCTION why_waiting(p_id uuid); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.why_waiting(p_id uuid) FROM PUBLIC;
-
-
--- Name: FUNCTION why_workers(p_queue text, p_task text, p_late boolean); Type: ACL; Schema: holdfast; Owner: -
-
-REVOKE ALL ON FUNCTION holdfast.why_workers(p_queue text, p_task text, p_late boolean) FROM PUBLIC;
 
 
 -- Name: COLUMN api_tokens.id; Type: ACL; Schema: holdfast; Owner: -
@@ -3037,6 +3055,21 @@ GRANT SELECT ON TABLE holdfast.lanes TO holdfast_reader;
 GRANT SELECT ON TABLE holdfast.leader TO holdfast_reader;
 
 
+-- Name: TABLE limits; Type: ACL; Schema: holdfast; Owner: -
+
+GRANT SELECT ON TABLE holdfast.limits TO holdfast_reader;
+
+
+-- Name: TABLE releases; Type: ACL; Schema: holdfast; Owner: -
+
+GRANT SELECT ON TABLE holdfast.releases TO holdfast_reader;
+
+
+-- Name: TABLE limit_drift; Type: ACL; Schema: holdfast; Owner: -
+
+GRANT SELECT ON TABLE holdfast.limit_drift TO holdfast_reader;
+
+
 -- Name: TABLE limit_rules; Type: ACL; Schema: holdfast; Owner: -
 
 GRANT SELECT ON TABLE holdfast.limit_rules TO holdfast_reader;
@@ -3047,19 +3080,9 @@ GRANT SELECT ON TABLE holdfast.limit_rules TO holdfast_reader;
 GRANT SELECT ON TABLE holdfast.limit_settings TO holdfast_reader;
 
 
--- Name: TABLE limits; Type: ACL; Schema: holdfast; Owner: -
-
-GRANT SELECT ON TABLE holdfast.limits TO holdfast_reader;
-
-
 -- Name: TABLE limit_state; Type: ACL; Schema: holdfast; Owner: -
 
 GRANT SELECT ON TABLE holdfast.limit_state TO holdfast_reader;
-
-
--- Name: TABLE releases; Type: ACL; Schema: holdfast; Owner: -
-
-GRANT SELECT ON TABLE holdfast.releases TO holdfast_reader;
 
 
 -- Name: TABLE throttled; Type: ACL; Schema: holdfast; Owner: -
