@@ -24,6 +24,12 @@ import difflib
 from collections.abc import Iterable
 
 
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """Return the known name that is most like a given one, or None."""
+    found = difflib.get_close_matches(name, list(known), n=1)
+    return found[0] if found else None
+
+
 class HoldfastError(Exception):
     """Base class of all errors that Holdfast raises."""
 
@@ -47,8 +53,8 @@ class UnknownTask(ConfigurationError):
     """No task of this name is registered here."""
 
     def __init__(self, name: str, known: Iterable[str]) -> None:
-        near = difflib.get_close_matches(name, list(known), n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
+        near = nearest(name, known)
+        hint = f"; did you mean {near!r}?" if near else ""
         super().__init__(f"no task named {name!r} is registered in this process{hint}")
 
 
@@ -72,8 +78,8 @@ class UnknownSchedule(UsageError):
     """No schedule of this name is in the database."""
 
     def __init__(self, name: str, known: Iterable[str]) -> None:
-        near = difflib.get_close_matches(name, list(known), n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else "; workers register schedules when they start"
+        near = nearest(name, known)
+        hint = f"; did you mean {near!r}?" if near else "; workers register schedules when they start"
         super().__init__(f"there is no schedule named {name!r}{hint}")
 
 

@@ -336,7 +336,7 @@ def check_history(patient: Patient) -> Check:
 
 def check_workers(patient: Patient) -> Check:
     """Any live worker reclaims expired leases, so leftover ones mean that none is alive."""
-    alive = [w for w in patient.ask(patient.calls.workers.select()) if w["alive"]]
+    alive = [w for w in patient.ask(patient.calls.workers.list()) if w["alive"]]
     expired = patient.ask(patient.calls.workers.expired_claims(RECLAIM_WITHIN))
     if expired["claims"]:
         ago = duration(expired["oldest"])
@@ -397,7 +397,7 @@ def check_levels(patient: Patient) -> Check:
 
 def check_schedules(patient: Patient) -> Check:
     """The leader fires schedules in time, so a late one means that there is no leader or that it cannot."""
-    schedules = [each for each in patient.ask(patient.calls.schedules.select()) if not each.paused]
+    schedules = [each for each in patient.ask(patient.calls.schedules.list()) if not each.paused]
     late = [each for each in schedules if each.problem or each.overdue > OVERDUE]
     if late:
         why = late[0].problem or f"due for {duration(late[0].overdue)}"
@@ -425,7 +425,7 @@ def check_batches(patient: Patient) -> Check:
 
 def check_limits(patient: Patient) -> Check:
     """Counts change in the transaction of the job that they count, so a wrong one is a sign of damage."""
-    drift = patient.ask(patient.calls.limits.drift())
+    drift = patient.ask(patient.calls.limits.reconcile(repair=False))
     if drift:
         first = drift[0]
         found = f"{plural(len(drift), 'key')} with a wrong count, {first['key']!r} the first: "

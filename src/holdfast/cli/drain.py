@@ -111,9 +111,9 @@ class Watch:
 def _warn(db: Database, queue: str) -> None:
     """Warn of what would make it wait forever."""
     key = f"queue:{queue}"
-    if any(each.key == key and each.paused for each in db.run(db.calls.limits.limits(key, busy=True, limit=10))):
+    if any(each.key == key and each.paused for each in db.run(db.calls.limits.list(key, busy=True, limit=10))):
         render.note(f"warning: {key} is paused; to go on: holdfast resume {key}", "yellow")
-    if not any(queue in w["queues"] and w["alive"] for w in db.run(db.calls.workers.select())):
+    if not any(queue in w["queues"] and w["alive"] for w in db.run(db.calls.workers.list())):
         start = f"holdfast worker ... --queues {queue}"
         render.note(f"warning: no live worker serves queue {queue}; start one: {start}", "yellow")
 

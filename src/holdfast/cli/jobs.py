@@ -270,7 +270,7 @@ def _pause(pause: dict[str, Any] | None) -> str:
 @group.command(epilog="Example: holdfast jobs workers")
 def workers(db: Database, as_json: AsJson = False) -> None:
     """Show the workers and their last heartbeats."""
-    found = db.run(db.calls.workers.select())
+    found = db.run(db.calls.workers.list())
     if as_json:
         render.emit_json(found)
         return

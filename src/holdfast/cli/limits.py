@@ -55,7 +55,7 @@ def list_limits(
     was paused or had an open breaker. It only grows; a job that waits
     long is counted many times.
     """
-    found = db.run(db.calls.limits.limits(prefix, busy=busy, limit=limit))
+    found = db.run(db.calls.limits.list(prefix, busy=busy, limit=limit))
     if as_json:
         render.emit_json(found)
         return
@@ -153,8 +153,8 @@ def set_limit(
 
 def _set(db: Database, key: str, change: dict[str, Any], by: str | None, as_json: bool) -> None:
     warn_of_unknown(db, key)
-    keys = db.run(db.calls.limits.set_limit(key, change, actor(by)))
-    now = [each for each in db.run(db.calls.limits.limits(key, limit=1)) if each.key == key]
+    keys = db.run(db.calls.limits.set(key, change, actor(by)))
+    now = [each for each in db.run(db.calls.limits.list(key, limit=1)) if each.key == key]
     rule = [{**each["code"], **each["override"]} for each in db.run(db.calls.limits.rules()) if each["template"] == key]
     _warn_of_idle(change, rule[0] if rule else {name: getattr(now[0], name) for name in NAMES})
     if as_json:
@@ -190,7 +190,7 @@ def clear(
     if only:
         _set(db, key, dict.fromkeys(name.replace("-", "_") for name in only), by, as_json)
         return
-    keys = db.run(db.calls.limits.clear_limit(key))
+    keys = db.run(db.calls.limits.clear(key))
     _report(key, "cleared" if keys else "nothing was set", as_json, keys=keys)
     if not keys:
         raise typer.Exit(1)

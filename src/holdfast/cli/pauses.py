@@ -47,9 +47,7 @@ def pause(
 def resume(db: Database, key: Key, as_json: AsJson = False) -> None:
     """Resume what was paused, at once; exit 1 when it was not paused."""
     was = db.run(db.calls.limits.resume(key))
-    paused = (
-        [] if was else [each.key for each in db.run(db.calls.limits.limits(limit=10_000, busy=True)) if each.paused]
-    )
+    paused = [] if was else [each.key for each in db.run(db.calls.limits.list(limit=10_000, busy=True)) if each.paused]
     if as_json:
         render.emit_json({"key": key, "outcome": "resumed" if was else "not paused"})
     elif was:

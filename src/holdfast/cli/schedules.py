@@ -32,7 +32,7 @@ def show_schedules(db: Database, as_json: AsJson = False) -> None:
 @group.command("list", epilog="Example: holdfast schedules list --json")
 def list_schedules(db: Database, as_json: AsJson = False) -> None:
     """List every schedule with its next slot, in the schedule's own time zone, and the last job it made."""
-    found = db.run(db.calls.schedules.select())
+    found = db.run(db.calls.schedules.list())
     if as_json:
         render.emit_json([_as_json(each) for each in found])
         return
@@ -75,7 +75,7 @@ def remove(db: Database, name: Name, as_json: AsJson = False) -> None:
 def _found(db: Database, name: str, call: Call[T]) -> T:
     result = db.run(call)
     if not result:
-        raise UnknownSchedule(name, [each.name for each in db.run(db.calls.schedules.select())])
+        raise UnknownSchedule(name, [each.name for each in db.run(db.calls.schedules.list())])
     return result
 
 

@@ -42,12 +42,12 @@ def top(
 
 def look(db: Database) -> dict[str, Any]:
     """Return a snapshot: each part as a list, the busiest first."""
-    running, workers = db.run(db.calls.queues.running()), db.run(db.calls.workers.select())
+    running, workers = db.run(db.calls.queues.running()), db.run(db.calls.workers.list())
     for worker in workers:
         worker["running"] = sum(each["running"] for each in running if each["worker"] == worker["id"])
     depth, tenants = db.run(db.calls.queues.list()), db.run(db.calls.limits.tenant_shares(MOST))
     totals = db.run(db.calls.queues.totals())
-    keys = db.run(db.calls.limits.limits(busy=True, limit=SHOWN, busiest_first=True))
+    keys = db.run(db.calls.limits.list(busy=True, limit=SHOWN, busiest_first=True))
     return {
         **totals,
         "later": sum(queue["later"] for queue in depth),

@@ -18,8 +18,10 @@ from holdfast.client.jobs import Jobs
 from holdfast.client.limits import Limits
 from holdfast.client.middleware import Around
 from holdfast.client.outbox import Channel, Messages, Outbox
+from holdfast.client.queues import Queues
 from holdfast.client.schedules import Schedules
 from holdfast.client.task import Dedupe, Enqueuer, Runner, Task
+from holdfast.client.workers import Workers
 from holdfast.errors import ConfigurationError, UnknownTask, UsageError
 from holdfast.model import retry as retries
 from holdfast.model.context import Context
@@ -126,6 +128,16 @@ class Holdfast(Outbox):
     def jobs(self) -> Jobs:
         """Jobs in any status: get, list, cancel, why."""
         return Jobs(self)
+
+    @functools.cached_property
+    def queues(self) -> Queues:
+        """Queues: list, names, left, and what runs in them."""
+        return Queues(self)
+
+    @functools.cached_property
+    def workers(self) -> Workers:
+        """Workers: list, health, levels, usage."""
+        return Workers(self)
 
     @functools.cached_property
     def batches(self) -> Batches:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import builtins
+from collections.abc import Generator
+from typing import Any
 
-from holdfast.client.operation import Noun, Steps, operation
+from holdfast.client.operation import Items, Noun, Steps, iteration, operation
 from holdfast.model.job import BatchInfo, parse_id
 from holdfast.store.call import Call
 from holdfast.store.select import Page, Part
@@ -34,3 +36,11 @@ class Batches(Noun):
         return jobs
 
     cancel, acancel = operation(_cancel)
+
+    def _cancel_in_steps(self, batch_id: str) -> Generator[Call[int] | Items[int], Any, None]:
+        """Cancel as cancel() does, as you iterate over the number of jobs of each step."""
+        call = self._hf.calls.batches.cancel(parse_id(batch_id))
+        while some := (yield call):
+            yield Items([some])
+
+    cancel_in_steps, acancel_in_steps = iteration(_cancel_in_steps)

@@ -2,36 +2,94 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import builtins
+from collections.abc import Callable, Generator, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Unpack
 
-from holdfast.client.operation import Noun, operation
-from holdfast.model.job import BlockInfo, parse_id
+from holdfast.client.jobs import JobFilter, where
+from holdfast.client.operation import Items, Noun, Steps, iteration, operation
+from holdfast.model.job import BlockInfo, JobInfo, parse_id
 from holdfast.store.call import Call
+from holdfast.store.dead import DeadCalls
+from holdfast.store.jobs import Filter
+from holdfast.store.select import Page, Part
+
+STEP = 500  # jobs of one call
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """One step of a change to many dead letters: the ids of those that were moved, and of those that were not."""
+
+    ids: list[str]
+    left: list[str]
+
+    @classmethod
+    def of(cls, wanted: Sequence[str], moved: list[str]) -> Moved:
+        return cls(moved, sorted(set(wanted) - set(moved)))
 
 
 class DeadLetters(Noun):
     """`hf.dead`: failed and dead jobs that wait for a decision."""
 
-    def _retry(self, job_ids: Iterable[str]) -> Call[list[str]]:
+    def _list(self, *, limit: int = 50, **which: Unpack[JobFilter]) -> Steps[builtins.list[JobInfo]]:
+        """Return the failed and dead jobs that match, by the filters of hf.jobs.list(); the last to end come first."""
+        page = Page(limit=limit, order="ended")
+        part: Part[JobInfo] = yield self._hf.calls.dead.list(JobInfo, where(**which), page)
+        return part.rows
+
+    list, alist = operation(_list)
+
+    def _count(self, *, most: int | None = None, **which: Unpack[JobFilter]) -> Call[int]:
+        """Count the failed and dead jobs that match, up to `most`."""
+        return self._hf.calls.dead.count(where(**which), most=most)
+
+    count, acount = operation(_count)
+
+    def _retry(self, job_ids: Iterable[str]) -> Call[builtins.list[str]]:
         """Queue failed or dead jobs again with fresh attempts. Return the ids of those that were queued."""
         return self._hf.calls.dead.retry([parse_id(i) for i in job_ids])
 
     retry, aretry = operation(_retry)
 
-    def _discard(self, job_ids: Iterable[str]) -> Call[list[str]]:
+    def _discard(self, job_ids: Iterable[str]) -> Call[builtins.list[str]]:
         """Move failed or dead jobs to the history for good. Return the ids of those that were moved."""
         return self._hf.calls.dead.discard([parse_id(i) for i in job_ids])
 
     discard, adiscard = operation(_discard)
 
-    def _blocks(self) -> Call[list[BlockInfo]]:
+    def _retry_all(self, **which: Unpack[JobFilter]) -> MoveSteps:
+        """Retry all that match, in small committed steps, as you iterate over what each has moved."""
+        return move_all(self._hf.calls.dead, self._hf.calls.dead.retry, where(**which))
+
+    retry_all, aretry_all = iteration(_retry_all)
+
+    def _discard_all(self, **which: Unpack[JobFilter]) -> MoveSteps:
+        """Discard all that match, in small committed steps, as you iterate over what each has moved."""
+        return move_all(self._hf.calls.dead, self._hf.calls.dead.discard, where(**which))
+
+    discard_all, adiscard_all = iteration(_discard_all)
+
+    def _blocks(self) -> Call[builtins.list[BlockInfo]]:
         """Return what handlers reported as blocked (Dead(block=...)), the latest first."""
         return self._hf.calls.dead.blocks()
 
     blocks, ablocks = operation(_blocks)
 
-    def _clear_blocks(self, *keys: str) -> Call[list[str]]:
+    def _clear_blocks(self, *keys: str) -> Call[builtins.list[str]]:
         """Remove keys from the list of blocks. Return those that were on it."""
         return self._hf.calls.dead.clear_blocks(keys)
 
     clear_blocks, aclear_blocks = operation(_clear_blocks)
+
+
+MoveSteps = Generator[Call[Any] | Items[Moved], Any, None]
+
+
+def move_all(calls: DeadCalls, move: Callable[[Sequence[str]], Call[list[str]]], which: Filter) -> MoveSteps:
+    """Move all that match, in ascending order of ids, so that a job that dies again meanwhile is not taken twice."""
+    page = Page(limit=STEP, order="oldest")
+    while some := (yield calls.ids(which, page)):
+        yield Items([Moved.of(some, (yield move(some)))])
+        page = replace(page, after=some[-1])

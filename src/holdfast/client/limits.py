@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import builtins
+import re
+from collections.abc import Sequence
 from datetime import timedelta
 from types import EllipsisType
 
-from holdfast.client.operation import Noun, operation
-from holdfast.errors import UsageError
+from holdfast.client.operation import Noun, Steps, operation
+from holdfast.errors import UsageError, nearest
 from holdfast.model.limit import LimitInfo
-from holdfast.store.call import Call
+from holdfast.store.call import Call, Row
 from holdfast.store.limits import LimitCalls
 
 Amount = float | None | EllipsisType
@@ -23,12 +25,78 @@ class Limits(Noun):
     def calls(self) -> LimitCalls:
         return LimitCalls(self._hf.settings.schema)
 
-    def _list(self, prefix: str = "", *, busy: bool = False, limit: int = 1000) -> Call[builtins.list[LimitInfo]]:
+    def _list(
+        self, prefix: str = "", *, busy: bool = False, limit: int = 1000, busiest_first: bool = False
+    ) -> Call[builtins.list[LimitInfo]]:
         """Return keys that have a limit or were claimed under, by key; with busy, those that run jobs or hold some
-        back."""
-        return self.calls.limits(prefix, busy=busy, limit=limit)
+        back; with busiest_first, those first under which nothing can start."""
+        return self.calls.list(prefix, busy=busy, limit=limit, busiest_first=busiest_first)
 
     list, alist = operation(_list)
+
+    def _count_busy(self) -> Call[int]:
+        """Count the keys that run jobs or hold some back."""
+        return self.calls.count_busy()
+
+    count_busy, acount_busy = operation(_count_busy)
+
+    def _rules(self) -> Call[builtins.list[Row]]:
+        """Return the limits that code declares, by key template, with operators' overrides."""
+        return self.calls.rules()
+
+    rules, arules = operation(_rules)
+
+    def _reconcile(self, *, repair: bool = False) -> Call[builtins.list[Row]]:
+        """Return the keys whose count of running jobs is wrong; there should be none. With repair, correct them."""
+        return self.calls.reconcile(repair=repair)
+
+    reconcile, areconcile = operation(_reconcile)
+
+    def _tenant_shares(self, limit: int = 100) -> Call[builtins.list[Row]]:
+        """Return each tenant's share of the running jobs, greatest first."""
+        return self.calls.tenant_shares(limit)
+
+    tenant_shares, atenant_shares = operation(_tenant_shares)
+
+    def _warning(self, key: str) -> Steps[str | None]:
+        """Return None for a key that is known, or what is wrong with it and which key may have been meant. Call it
+        before a change. Tenants are recorded in jobs only, and templates are checked when they are set."""
+        declared = [limit.pattern for limit in self._hf.declared_limits]
+        kind, _, name = key.partition(":")
+        if kind == "tenant" or "{" in key or (yield self.calls.is_known(key, declared)):
+            return None
+        known = yield from self._names()
+        if kind in known:
+            near = nearest(name, known[kind])
+            hint = f"; did you mean {kind}:{near}?" if near else ""
+            return None if name in known[kind] else f"no worker has registered {key} yet{hint}"
+        rules = [rule["template"] for rule in (yield self.calls.rules())]
+        meant = yield from self._meant(key, known, rules)
+        keys = ", ".join(["queue:NAME", "task:NAME", "tenant:NAME", *rules[:10]])
+        hint = f"did you mean {meant}?" if meant else f"keys are {keys}"
+        return f"{key} matches no declared limit, and no job has been claimed under it yet; {hint}"
+
+    warning, awarning = operation(_warning)
+
+    def _names(self) -> Steps[dict[str, set[str]]]:
+        """Return the queues and tasks that the database or this application knows."""
+        tasks = self._hf.tasks
+        queues = {*(yield self._hf.calls.queues.names()), *(task.queue for task in tasks.values())}
+        return {"queue": queues, "task": {*(yield self._hf.calls.queues.task_queues()), *tasks}}
+
+    def _meant(self, name: str, known: dict[str, set[str]], rules: Sequence[str]) -> Steps[str | None]:
+        """Return a known key that ends in the given name or in a similar one."""
+        for kind, names in known.items():
+            if name in names:
+                return f"{kind}:{name}"
+        if (yield self.calls.has_tenant(name)):
+            return f"tenant:{name}"
+        found: Sequence[str] = yield self.calls.existing([re.sub(r"\{[^}]*\}", lambda _: name, rule) for rule in rules])
+        if found:
+            return found[0]
+        endings = {each: f"{kind}:{each}" for kind, names in known.items() for each in sorted(names)}
+        near = nearest(name, endings)
+        return None if near is None else endings[near]
 
     def _set(
         self,
@@ -59,13 +127,13 @@ class Limits(Noun):
         change = {name: value for name, value in given.items() if not isinstance(value, EllipsisType)}
         if not change:
             raise UsageError(f"nothing to change; give a value, as in limits.set({key!r}, concurrency=4)")
-        return self.calls.set_limit(key, change, by)
+        return self.calls.set(key, change, by)
 
     set, aset = operation(_set)
 
     def _clear(self, key: str) -> Call[int]:
         """Remove what operators have set for a key or a template. Return the number of keys, 0 if nothing was set."""
-        return self.calls.clear_limit(key)
+        return self.calls.clear(key)
 
     clear, aclear = operation(_clear)
 

@@ -9,13 +9,15 @@ The class of a noun (`hf.limits`, `hf.dead`) defines each operation once, as a f
         clear, aclear = operation(_clear)
 
 A function that needs several calls is a generator: it yields each call and receives its result. It yields
-`Within(call, conn)` for a call in the caller's transaction.
+`Within(call, conn)` for a call in the caller's transaction. iteration() makes iterators of a generator that also yields
+`Items(...)`, for work in many committed steps.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Coroutine, Generator
+from collections import abc
+from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
@@ -44,6 +46,13 @@ class Within:
 
     call: Call[Any]
     conn: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Items(Generic[T]):
+    """What an iterator of iteration() returns next."""
+
+    items: Iterable[T]
 
 
 class _Method(Generic[P, T]):
@@ -108,6 +117,68 @@ class AsyncMethod(_Method[P, T]):
                 return result
 
         return self._named(noun, run)
+
+
+class SyncIterator(_Method[P, T]):
+    """The sync form of an iteration."""
+
+    @overload
+    def __get__(self, noun: None, owner: type) -> SyncIterator[P, T]: ...
+    @overload
+    def __get__(self, noun: Noun, owner: type) -> Callable[P, Iterator[T]]: ...
+    def __get__(self, noun: Noun | None, owner: type) -> SyncIterator[P, T] | Callable[P, Iterator[T]]:
+        if noun is None:
+            return self
+
+        def run(*args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
+            steps: Any = self.make(noun, *args, **kwargs)
+            pool, result = noun._hf.sync_pool, None
+            while (step := _next(steps, result)) is not None:
+                if isinstance(step, Items):
+                    yield from step.items
+                else:
+                    result = pool.run(*_where(step))
+
+        return self._named(noun, run)
+
+
+class AsyncIterator(_Method[P, T]):
+    """The async form of an iteration."""
+
+    @overload
+    def __get__(self, noun: None, owner: type) -> AsyncIterator[P, T]: ...
+    @overload
+    def __get__(self, noun: Noun, owner: type) -> Callable[P, abc.AsyncIterator[T]]: ...
+    def __get__(self, noun: Noun | None, owner: type) -> AsyncIterator[P, T] | Callable[P, abc.AsyncIterator[T]]:
+        if noun is None:
+            return self
+
+        async def run(*args: P.args, **kwargs: P.kwargs) -> abc.AsyncIterator[T]:
+            steps: Any = self.make(noun, *args, **kwargs)
+            pool, result = noun._hf.async_pool, None
+            while (step := _next(steps, result)) is not None:
+                if isinstance(step, Items):
+                    for item in step.items:
+                        yield item
+                else:
+                    result = await pool.run(*_where(step))
+
+        return self._named(noun, run)
+
+
+def iteration(
+    make: Callable[Concatenate[N, P], Generator[Call[Any] | Items[T], Any, None]],
+) -> tuple[SyncIterator[P, T], AsyncIterator[P, T]]:
+    """Return the sync and the async method of an operation that is done step by step, as its caller iterates."""
+    made: Any = make
+    return SyncIterator(made), AsyncIterator(made)
+
+
+def _next(steps: Any, result: Any) -> Any:
+    try:
+        return steps.send(result)
+    except StopIteration:
+        return None
 
 
 @overload

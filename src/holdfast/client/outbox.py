@@ -7,9 +7,10 @@ import functools
 from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
-from holdfast.client.operation import Noun, Steps, operation
+from holdfast.client.dead import MoveSteps, move_all
+from holdfast.client.operation import Noun, Steps, iteration, operation
 from holdfast.client.task import Runner, Task
-from holdfast.errors import ConfigurationError
+from holdfast.errors import ConfigurationError, UsageError
 from holdfast.model import outbox as words
 from holdfast.model import payload as payloads
 from holdfast.model.context import Context
@@ -18,6 +19,7 @@ from holdfast.model.limit import Limit
 from holdfast.model.outbox import Delivery, DeliverySignature, Emitted, MessageInfo
 from holdfast.model.retry import Retry, check_policy
 from holdfast.store.call import Call
+from holdfast.store.jobs import Filter
 from holdfast.store.outbox import Message, MessageFilter
 from holdfast.store.select import Page, Part
 
@@ -105,6 +107,37 @@ class Messages(Noun):
         return part.rows
 
     list, alist = operation(_list)
+
+    def _find(self, text: str) -> Steps[builtins.list[MessageInfo]]:
+        """Return the message with an id or an idempotency key, or else the newest messages with a key."""
+        calls = self._hf.calls.outbox
+        try:
+            one: MessageInfo | None = yield calls.get(parse_id(text))
+        except UsageError:
+            one = yield calls.find(text)
+            if one is None:
+                part: Part[MessageInfo] = yield calls.list(MessageFilter(key=text), Page(limit=10))
+                return part.rows
+        return [] if one is None else [one]
+
+    find, afind = operation(_find)
+
+    def _count_dead(self, *, channel: str | None = None, tenant: str | None = None) -> Call[int]:
+        """Count the failed and dead messages, of a channel and a tenant if given."""
+        return self._hf.calls.dead.count(_dead(channel, tenant))
+
+    count_dead, acount_dead = operation(_count_dead)
+
+    def _retry_all(self, *, channel: str | None = None, tenant: str | None = None) -> MoveSteps:
+        """Deliver those messages again with fresh attempts, in small committed steps, as you iterate over what each has
+        moved. hf.dead.retry() takes ids."""
+        return move_all(self._hf.calls.dead, self._hf.calls.dead.retry, _dead(channel, tenant))
+
+    retry_all, aretry_all = iteration(_retry_all)
+
+
+def _dead(channel: str | None, tenant: str | None) -> Filter:
+    return Filter(task=None if channel is None else words.PREFIX + channel, task_prefix=words.PREFIX, tenant=tenant)
 
 
 class Outbox:

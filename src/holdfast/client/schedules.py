@@ -15,7 +15,7 @@ class Schedules(Noun):
 
     def _list(self) -> Call[builtins.list[ScheduleInfo]]:
         """Return all registered schedules, by name."""
-        return self._hf.calls.schedules.select()
+        return self._hf.calls.schedules.list()
 
     list, alist = operation(_list)
 
@@ -50,5 +50,5 @@ class Schedules(Noun):
     remove, aremove = operation(_remove)
 
     def _unknown(self, name: str) -> Steps[None]:
-        known: builtins.list[ScheduleInfo] = yield self._hf.calls.schedules.select()
+        known: builtins.list[ScheduleInfo] = yield self._hf.calls.schedules.list()
         raise UnknownSchedule(name, [each.name for each in known])

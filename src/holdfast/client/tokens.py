@@ -58,7 +58,7 @@ class Tokens(Noun):
 
     def _get(self, token_id: str) -> Steps[TokenInfo]:
         """Return what is known of a token. Raise UnknownToken if there is none."""
-        found: Sequence[TokenInfo] = yield self.calls.tokens(id_=parse_id(token_id))
+        found: Sequence[TokenInfo] = yield self.calls.list(id_=parse_id(token_id))
         if not found:
             raise UnknownToken(token_id)
         return found[0]
@@ -67,7 +67,7 @@ class Tokens(Noun):
 
     def _list(self, *, tenant: str | None = None) -> Call[builtins.list[TokenInfo]]:
         """Return all tokens, or those of a tenant, newest first, including expired and revoked ones."""
-        return self.calls.tokens(tenant=tenant)
+        return self.calls.list(tenant=tenant)
 
     list, alist = operation(_list)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Generator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -11,7 +11,7 @@ from types import EllipsisType
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack
 from uuid import UUID
 
-from holdfast.client.operation import Noun, Steps, Within, operation
+from holdfast.client.operation import Items, Noun, Steps, Within, iteration, operation
 from holdfast.effects.address import Rule, check_url, rule_with
 from holdfast.effects.deliver import Deliverer, Message, NotDelivered, Poster, Postponed, open_poster
 from holdfast.effects.seal import seal, unseal
@@ -261,7 +261,7 @@ class Webhooks(Noun):
 
     redeliver, aredeliver = operation(_redeliver)
 
-    def redeliver_all(self, **which: Unpack[Which]) -> Iterator[Redelivered]:
+    def _redeliver_all(self, **which: Unpack[Which]) -> Generator[Call[Any] | Items[Redelivered], Any, None]:
         """Deliver all that match again, by the filters of deliveries(); the default status is FAILED. Works in small
         committed steps, as you iterate."""
         status = which.pop("status", None) or "FAILED"
@@ -269,11 +269,13 @@ class Webhooks(Noun):
             raise UsageError("no deliveries selected; give an endpoint, a tenant, an event, or a time (since=, until=)")
         where = _which(**which, status=status)
         if where.until is None:  # leaves out the deliveries made here
-            where = replace(where, until=self._hf.sync_pool.run(self.calls.now()))
+            where = replace(where, until=(yield self.calls.now()))
         page = Page(limit=STEP, order="oldest")
-        while some := self._hf.sync_pool.run(self.calls.delivery_ids(where, page)):
+        while some := (yield self.calls.delivery_ids(where, page)):
             page = replace(page, after=some[-1])
-            yield from self.redeliver(*some)
+            yield Items((yield self.calls.redeliver(some)))
+
+    redeliver_all, aredeliver_all = iteration(_redeliver_all)
 
     def _list(self, *, tenant: str | None = None) -> Call[Endpoints]:
         """Return all endpoints, or those of a tenant, without their secrets."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
@@ -27,9 +28,9 @@ class LimitCalls:
     def __init__(self, schema: str) -> None:
         self.schema = schema
 
-    def limits(
+    def list(
         self, prefix: str = "", *, busy: bool = False, limit: int, busiest_first: bool = False
-    ) -> Call[list[LimitInfo]]:
+    ) -> Call[builtins.list[LimitInfo]]:
         """Return the keys with a prefix, sorted by key. `busy` selects keys that have running jobs or block some;
         `busiest_first` puts those first under which nothing can start."""
         _check(key=prefix)
@@ -49,7 +50,7 @@ class LimitCalls:
         """Count the keys that have running jobs or block some."""
         return Call(f"SELECT count(*) FROM {self.schema}.limit_use WHERE {_BUSY}", (), first)
 
-    def rules(self) -> Call[list[Row]]:
+    def rules(self) -> Call[builtins.list[Row]]:
         """Return the limits that code declares, by key template, with operators' overrides."""
         return dicts(
             f"SELECT template, code, override - 'by' - 'at', override ->> 'by', updated_at, "
@@ -58,7 +59,7 @@ class LimitCalls:
             "template, code, override, changed_by, updated_at, keys",
         )
 
-    def set_limit(self, key: str, change: Mapping[str, float | None], by: str | None) -> Call[int]:
+    def set(self, key: str, change: Mapping[str, float | None], by: str | None) -> Call[int]:
         _check(key=key, by=by)
         for name, value in change.items():  # JSON would have null, which removes the limit
             if isinstance(value, float) and not math.isfinite(value):
@@ -66,7 +67,7 @@ class LimitCalls:
         data = msgspec.json.encode(change).decode()
         return Call(f"SELECT {self.schema}.set_limit(%s, %s::jsonb, %s)", (key, data, by), first)
 
-    def clear_limit(self, key: str) -> Call[int]:
+    def clear(self, key: str) -> Call[int]:
         _check(key=key)
         return Call(f"SELECT {self.schema}.clear_limit(%s)", (key,), first)
 
@@ -89,12 +90,8 @@ class LimitCalls:
         _check(key=key)
         return Call(f"SELECT {self.schema}.reset_breaker(%s)", (key,), first)
 
-    def drift(self) -> Call[list[Row]]:
-        """Return the keys whose counter of running jobs is wrong; there should be none."""
-        return self.reconcile(repair=False)
-
-    def reconcile(self, *, repair: bool) -> Call[list[Row]]:
-        """Return the same keys; with `repair`, correct their counters."""
+    def reconcile(self, *, repair: bool) -> Call[builtins.list[Row]]:
+        """Return the keys whose counter of running jobs is wrong; with `repair`, correct them."""
         source = "reconcile_limits()" if repair else "limit_drift"
         return dicts(f"SELECT key, counted, actual FROM {self.schema}.{source} ORDER BY key", "key, counted, actual")
 
@@ -107,7 +104,7 @@ class LimitCalls:
             first,
         )
 
-    def existing(self, keys: Sequence[str]) -> Call[list[str]]:
+    def existing(self, keys: Sequence[str]) -> Call[builtins.list[str]]:
         """Return which of these keys have a row."""
         return Call(f"SELECT key FROM {self.schema}.limit_use WHERE key = ANY(%s) ORDER BY key", (list(keys),), firsts)
 
@@ -124,7 +121,7 @@ class LimitCalls:
             first,
         )
 
-    def tenant_shares(self, limit: int) -> Call[list[Row]]:
+    def tenant_shares(self, limit: int) -> Call[builtins.list[Row]]:
         """Return each tenant's share of the running jobs, greatest first."""
         return dicts(
             f"SELECT tenant, running, share::float8, weight FROM {self.schema}.tenant_shares "

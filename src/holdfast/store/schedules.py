@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -54,21 +55,21 @@ class ScheduleCalls:
     def __init__(self, schema: str) -> None:
         self.schema = schema
 
-    def register(self, schedules: Iterable[Schedule]) -> Call[list[str]]:
+    def register(self, schedules: Iterable[Schedule]) -> Call[builtins.list[str]]:
         return Call(
             f"SELECT {self.schema}.register_schedules(%s::jsonb)",
             (msgspec.json.encode([_definition(each) for each in schedules]).decode(),),
             lambda rows: list(rows[0][0]),
         )
 
-    def next(self, limit: int, without: Sequence[str]) -> Call[list[NextSlot]]:
+    def next(self, limit: int, without: Sequence[str]) -> Call[builtins.list[NextSlot]]:
         return Call(
             f"SELECT name, cron, zone, missed::text, next_at, now FROM {self.schema}.next_schedules(%s, %s)",
             (limit, list(without)),
             lambda rows: [NextSlot(*row) for row in rows],
         )
 
-    def fire(self, fires: Iterable[tuple[NextSlot, Due]]) -> Call[list[Fired]]:
+    def fire(self, fires: Iterable[tuple[NextSlot, Due]]) -> Call[builtins.list[Fired]]:
         slots = [
             {
                 "name": it.name,
@@ -102,7 +103,7 @@ class ScheduleCalls:
     def remove(self, name: str) -> Call[bool]:
         return Call(f"SELECT {self.schema}.remove_schedule(%s)", (name,), lambda rows: bool(rows[0][0]))
 
-    def select(self) -> Call[list[ScheduleInfo]]:
+    def list(self) -> Call[builtins.list[ScheduleInfo]]:
         return Call(
             f"SELECT {_COLUMNS}, EXISTS (SELECT 1 FROM {self.schema}.workers w WHERE s.task = ANY (w.tasks) "
             f"AND {self.schema}.is_alive(w.id, w.heartbeat_at)), {self.schema}.clock() "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -46,7 +47,7 @@ class TokenCalls:
             _first,
         )
 
-    def tokens(self, *, tenant: str | None = None, id_: str | None = None) -> Call[list[TokenInfo]]:
+    def list(self, *, tenant: str | None = None, id_: str | None = None) -> Call[builtins.list[TokenInfo]]:
         """Return all tokens, those of a tenant, or one; newest first."""
         return Call(
             f"SELECT {_COLUMNS}, CASE WHEN revoked_at IS NOT NULL THEN 'revoked' "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -22,6 +23,7 @@ _BY = {
     "hour": "date_trunc('hour', minute)",
     "day": "date_trunc('day', minute)",
 }
+Names = list[str]
 STATES = ("ready", "running", "later", "dead")
 
 
@@ -45,8 +47,8 @@ class WorkerCalls:
         self.schema = schema
 
     def register(
-        self, worker: str, host: str, pid: int, version: str, queues: list[str], concurrency: int, tasks: list[Any]
-    ) -> Call[list[str]]:
+        self, worker: str, host: str, pid: int, version: str, queues: Names, concurrency: int, tasks: builtins.list[Any]
+    ) -> Call[Names]:
         return Call(
             f"SELECT {self.schema}.register_worker(%s, %s, %s, %s, %s, %s, %s::jsonb)",
             (worker, host, pid, version, queues, concurrency, msgspec.json.encode(tasks).decode()),
@@ -59,10 +61,10 @@ class WorkerCalls:
     def reclaim(self, worker: str) -> Call[int]:
         return Call(f"SELECT {self.schema}.reclaim_worker(%s)", (worker,), lambda rows: int(rows[0][0]))
 
-    def sleep(self, worker: str, queues: list[str], *, listens: bool) -> Call[float | None]:
+    def sleep(self, worker: str, queues: Names, *, listens: bool) -> Call[float | None]:
         return Call(f"SELECT {self.schema}.sleep(%s, %s, %s)", (worker, queues, listens), lambda rows: rows[0][0])
 
-    def renew(self, worker: str, tokens: Sequence[int], lease: float) -> Call[list[int]]:
+    def renew(self, worker: str, tokens: Sequence[int], lease: float) -> Call[builtins.list[int]]:
         return Call(
             f"SELECT {self.schema}.renew(%s, %s::bigint[], make_interval(secs => %s))",
             (worker, array(tokens), lease),
@@ -87,7 +89,7 @@ class WorkerCalls:
     def make_partitions(self) -> Call[int]:
         return Call(f"SELECT {self.schema}.make_partitions()", (), lambda rows: int(rows[0][0]))
 
-    def select(self) -> Call[list[Row]]:
+    def list(self) -> Call[builtins.list[Row]]:
         """Return every worker, with the seconds since its last heartbeat and whether it counts as alive."""
         return dicts(
             f"""SELECT id, host, pid, version, queues, concurrency, started_at, heartbeat_at,
@@ -109,7 +111,7 @@ class WorkerCalls:
     def record_tick(
         self,
         worker: str,
-        queues: list[str],
+        queues: Names,
         seconds: float,
         counts: Counts,
         tenants: Mapping[str, int],
@@ -124,11 +126,11 @@ class WorkerCalls:
             lambda rows: (rows[0][0], rows[0][1]),
         )
 
-    def count_waiting(self, queues: list[str]) -> Call[int]:
+    def count_waiting(self, queues: Names) -> Call[int]:
         """Count the waiting jobs of some queues; above 10,000 the count is an estimate."""
         return Call(f"SELECT {self.schema}.count_waiting(%s)", (queues,), lambda rows: int(rows[0][0]))
 
-    def levels(self) -> Call[list[Level]]:
+    def levels(self) -> Call[builtins.list[Level]]:
         """Return the metrics of the last five minutes and their levels."""
         return Call(
             f"SELECT metric, value, level, warning, critical FROM {self.schema}.health_levels",
@@ -136,7 +138,7 @@ class WorkerCalls:
             lambda rows: [Level(*row) for row in rows],
         )
 
-    def health(self) -> Call[list[Row]]:
+    def health(self) -> Call[builtins.list[Row]]:
         """Return the rows of the view worker_health_summary: each worker's last five minutes."""
         sql = f"SELECT to_jsonb(s) FROM {self.schema}.worker_health_summary s ORDER BY s.worker_id"
         return Call(sql, (), lambda rows: [row[0] for row in rows])
@@ -168,7 +170,7 @@ class WorkerCalls:
         task: str | None = None,
         limit: int,
         view: View = EVERYTHING,
-    ) -> Call[list[Usage]]:
+    ) -> Call[builtins.list[Usage]]:
         """Return the usage of the last `since` seconds, or since a time, summed by tenant, task, minute, hour or day.
 
         The newest time comes first, then the most run seconds.
@@ -198,7 +200,7 @@ class WorkerCalls:
         )
 
 
-def _figures(queues: dict[str, Any] | None, workers: int, levels: list[list[Any]]) -> Figures:
+def _figures(queues: dict[str, Any] | None, workers: int, levels: builtins.list[builtins.list[Any]]) -> Figures:
     every = queues or {}
     jobs = {queue: {state: each[state] for state in STATES} for queue, each in every.items()}
     waits = {queue: each["wait"] for queue, each in every.items()}

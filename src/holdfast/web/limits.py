@@ -87,7 +87,7 @@ async def resume_queue(queue: QueueName, ctx: Operates) -> Response:
 @router.get("/workers", response_model=shapes.Rows)
 async def workers(ctx: Operates) -> Response:
     """List the workers, and whether each counts as alive."""
-    return respond(shapes.Rows(await ctx.run(ctx.hf.calls.workers.select())))
+    return respond(shapes.Rows(await ctx.run(ctx.hf.calls.workers.list())))
 
 
 async def _pause(ctx: RequestContext, key: str, reason: str | None, seconds: float | None) -> Response:

@@ -1,0 +1,72 @@
+"""Queues: what waits in them, and which there are: `hf.queues`."""
+
+from __future__ import annotations
+
+import builtins
+from datetime import datetime
+from typing import Any
+
+from holdfast.client.operation import Noun, Steps, operation
+from holdfast.errors import nearest
+from holdfast.store.call import Call, Row
+from holdfast.store.queues import Left
+
+SHOWN = 10
+
+
+class Queues(Noun):
+    """`hf.queues`."""
+
+    def _list(self) -> Call[builtins.list[Row]]:
+        """Return the queues that have jobs or are paused: counts by state, which of them are estimates, and the pause
+        with its author, reason and end."""
+        return self._hf.calls.queues.list()
+
+    list, alist = operation(_list)
+
+    def _names(self) -> Call[builtins.list[str]]:
+        """Return the names of the queues that have jobs, a task or a worker."""
+        return self._hf.calls.queues.names()
+
+    names, anames = operation(_names)
+
+    def _hint(self, name: str) -> Steps[str | None]:
+        """Return None for a queue that is known, or a hint: which may have been meant, or which there are."""
+        names: builtins.list[str] = yield self._hf.calls.queues.names()
+        if name in names:
+            return None
+        if near := nearest(name, names):
+            return f"; did you mean {near}?"
+        return f"; known: {', '.join(names[:SHOWN])}{' ...' if len(names) > SHOWN else ''}" if names else ""
+
+    hint, ahint = operation(_hint)
+
+    def _of_tasks(self) -> Call[dict[str, str]]:
+        """Return the queue of each task that a worker has registered."""
+        return self._hf.calls.queues.task_queues()
+
+    of_tasks, aof_tasks = operation(_of_tasks)
+
+    def _left(self, queue: str, since: datetime | None = None) -> Call[Left]:
+        """Count the jobs of a queue that were enqueued before a time, or now, and have not ended."""
+        return self._hf.calls.queues.left(queue, since)
+
+    left, aleft = operation(_left)
+
+    def _some_left(self, queue: str, since: datetime, *, limit: int) -> Call[builtins.list[str]]:
+        """Return the ids of some of those jobs, waiting ones first."""
+        return self._hf.calls.queues.some_left(queue, since, limit=limit)
+
+    some_left, asome_left = operation(_some_left)
+
+    def _running(self) -> Call[builtins.list[Row]]:
+        """Count the running jobs of each queue by worker."""
+        return self._hf.calls.queues.running()
+
+    running, arunning = operation(_running)
+
+    def _totals(self) -> Call[dict[str, Any]]:
+        """Return the database's time and its counter of ended jobs, from which callers compute a rate."""
+        return self._hf.calls.queues.totals()
+
+    totals, atotals = operation(_totals)
