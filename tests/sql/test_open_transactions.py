@@ -119,7 +119,7 @@ CASES: dict[str, str] = {
     # webhooks and the service
     "add_endpoint": "select add_endpoint(gen_random_uuid(), 'https://example.org', 'plain:s')",
     "change_endpoint": """select change_endpoint(%(endpoint)s, '{"url": "https://example.com"}')""",
-    "enable_endpoint": "select enable_endpoint(%(endpoint)s)",
+    "change_endpoint, enabled": """select change_endpoint(%(endpoint)s, '{"enabled": true}')""",
     "disable_endpoint": "select disable_endpoint(%(endpoint)s)",
     "rotate_secret": "select rotate_secret(%(endpoint)s, 'plain:new')",
     "remove_endpoint": "select remove_endpoint(%(endpoint)s)",

@@ -275,7 +275,6 @@ WORK += [
 OPERATE += [
     "select add_endpoint(gen_random_uuid(), 'https://example.org', 'plain:s')",
     "select change_endpoint(gen_random_uuid(), '{}')",
-    "select enable_endpoint(gen_random_uuid())",
     "select rotate_secret(gen_random_uuid(), 'plain:s')",
     "select remove_endpoint(gen_random_uuid())",
     "select test_endpoint(gen_random_uuid(), '{}')",

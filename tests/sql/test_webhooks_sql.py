@@ -121,7 +121,7 @@ def test_a_disabled_endpoint_gets_no_events(sql: Sql) -> None:
     assert publish(sql)[1] == []
     assert sql("select enabled, disabled_reason from webhook_endpoint_state") == [(False, "too slow")]
     assert sql("select disable_endpoint(%s, 'again')", [endpoint]) == [(False,)]
-    assert sql("select enable_endpoint(%s)", [endpoint]) == [(True,)]
+    assert sql("""select change_endpoint(%s, '{"enabled": true}')""", [endpoint]) == [(True,)]
     assert len(publish(sql)[1]) == 1
     assert sql("select enabled, disabled_reason from webhook_endpoint_state") == [(True, None)]
 
@@ -286,7 +286,6 @@ def test_an_endpoint_is_changed_in_what_is_named(sql: Sql) -> None:
     "call",
     [
         "change_endpoint(%s, '{}')",
-        "enable_endpoint(%s)",
         "rotate_secret(%s, 'plain:x')",
         "remove_endpoint(%s)",
         "disable_endpoint(%s)",

@@ -25,9 +25,7 @@ create table if not exists test_kept (kept regclass primary key);
 
 -- Returns the tables that a test may have written to, partitions included: Holdfast's, or with p_whole all.
 create or replace function test_tables(p_whole boolean) returns table (name regclass, ours boolean)
-language sql stable
-set search_path from current
-as $$
+language sql stable set search_path from current as $$
     select c.oid, n.nspname = current_schema()
     from pg_class c join pg_namespace n on n.oid = c.relnamespace
     where c.relkind = 'r'
@@ -38,8 +36,7 @@ as $$
 $$;
 
 create or replace function test_has_rows(p_table regclass) returns boolean
-language plpgsql stable
-as $$
+language plpgsql stable as $$
 declare
     v_found boolean;
 begin
@@ -53,9 +50,7 @@ insert into test_kept select t.name from test_tables(true) t where not t.ours an
 -- Deleting the few rows of a test takes a tenth of the time of truncate (decision 014). Truncate is for tables that have grown
 -- large, even if only by dead rows, and for tables whose rows cannot be deleted.
 create or replace function test_reset(p_whole boolean) returns void
-language plpgsql
-set search_path from current set lock_timeout = '3s'
-as $$
+language plpgsql set search_path from current set lock_timeout = '3s' as $$
 declare
     v_tables regclass[] := array(select t.name from test_tables(p_whole) t);
     v_used   regclass[] := array(select t from unnest(v_tables) t where test_has_rows(t));

@@ -112,7 +112,7 @@ class WebhookCalls:
         return Call(f"SELECT {self.schema}.change_endpoint(%s::uuid, %s::jsonb)", (id_, data), first)
 
     def enable(self, id_: str) -> Call[bool]:
-        return Call(f"SELECT {self.schema}.enable_endpoint(%s::uuid)", (id_,), first)
+        return self.change(id_, {"enabled": True})
 
     def disable(self, id_: str, reason: str | None, url: str | None = None) -> Call[bool]:
         return Call(f"SELECT {self.schema}.disable_endpoint(%s::uuid, %s, %s)", (id_, reason, url), first)

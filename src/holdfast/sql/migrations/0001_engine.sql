@@ -70,15 +70,9 @@ create table live (
         autovacuum_analyze_scale_factor = 0.2, autovacuum_analyze_threshold = 5000);
 create index live_fetch on live (queue, priority, lane, run_at, id);
 
--- held: the order ("order:...") that a waiting job keeps, so that no later job of that order overtakes it.
-create table later (
-    id uuid primary key, queue queue_name not null, priority priority_level not null, lane bigint not null,
-    run_at timestamptz not null, created_at timestamptz not null, attempt smallint not null,
-    max_attempts attempt_limit not null, task task_name not null, tenant tenant_name, payload readable_json not null,
-    dedupe_key text, retry jsonb, last_error jsonb, deadline timestamptz, batch uuid, headers json, keys limit_keys,
-    held text[],
-    constraint later_is_sound check (attempt between 0 and max_attempts)
-);
+-- Has the columns of live in the same order, so that jobs move with "select *". held: the order ("order:...") that a
+-- waiting job keeps, so that no later job of that order overtakes it.
+create table later (like live including constraints, primary key (id), constraint later_is_unclaimed check (token is null));
 create index later_due on later (run_at, id);
 -- Partial, so that jobs without a batch or a deadline, the majority, cost nothing. A claim changes neither column.
 create index live_batch on live (batch) where batch is not null;

@@ -10,13 +10,11 @@ begin
         with put_off as (
             delete from later where ctid = any (array(
                 select l.ctid from later l where l.id = any (p_ids) order by l.id for update))
-            returning id, priority, attempt, max_attempts, run_at, created_at, queue, task, tenant, payload, dedupe_key,
-                      last_error, batch, held),
+            returning *),
         due as (
             delete from live where ctid = any (array(
                 select l.ctid from live l where l.id = any (p_ids) and l.token is null order by l.id for update))
-            returning id, priority, attempt, max_attempts, run_at, created_at, queue, task, tenant, payload, dedupe_key,
-                      last_error, batch, held),
+            returning *),
         gone as materialized (select * from put_off union all select * from due),
         kept as (
             insert into history (id, status, priority, attempt, max_attempts, run_at, created_at, finished_at,

@@ -15,12 +15,7 @@ begin
             select l.ctid from later l where l.run_at <= v_now and l.run_at >= coalesce(v_now - p_since, '-infinity')
             order by l.run_at, l.id limit p_limit for update skip locked))
         returning *),
-    placed as (
-        insert into live (id, queue, priority, lane, run_at, created_at, attempt, max_attempts, task, tenant, payload,
-                          dedupe_key, retry, last_error, deadline, batch, headers, keys, held)
-        select id, queue, priority, lane, run_at, created_at, attempt, max_attempts, task, tenant, payload,
-               dedupe_key, retry, last_error, deadline, batch, headers, keys, held
-        from moved on conflict do nothing returning id)
+    placed as (insert into live select * from moved on conflict do nothing returning id)
     select array_agg(id) into v_ids from placed;
     return coalesce(v_ids, '{}');
 end $$;

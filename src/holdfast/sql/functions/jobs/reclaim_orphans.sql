@@ -2,8 +2,7 @@
 -- claim too early, or a row of claims was deleted by hand. Returns their ids. Reads p_pages consecutive pages, chosen
 -- at random: token must not be indexed, so no index finds such jobs, and live is never scanned as a whole. With 50
 -- pages every 2 s, a live table of 100 MB takes about ten minutes.
--- Locks: live rows, skipping locked ones, as settle; limits without waiting.
--- Wakes: sleepers, through settle.
+-- Locks: live rows, skipping locked ones, as settle; limits without waiting. Wakes: sleepers, through settle.
 create or replace function reclaim_orphans(p_pages integer default 50) returns setof uuid
 language plpgsql security definer set search_path from current set jit = off set enable_seqscan = off
 set lock_timeout = '100ms' as $$

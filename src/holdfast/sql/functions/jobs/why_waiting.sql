@@ -9,11 +9,8 @@ declare
     v_last record;
 begin
     select * into v_job from (
-        select false as later, l.queue, l.priority, l.lane, l.run_at, l.attempt, l.max_attempts, l.task, l.tenant, l.keys,
-               l.deadline, l.batch, l.dedupe_key, l.last_error from live l where l.id = p_id
-        union all
-        select true, t.queue, t.priority, t.lane, t.run_at, t.attempt, t.max_attempts, t.task, t.tenant, t.keys,
-               t.deadline, t.batch, t.dedupe_key, t.last_error from later t where t.id = p_id) j;
+        select l.*, false as later from live l where l.id = p_id
+        union all select l.*, true from later l where l.id = p_id) j;
     v_late := v_job.later and v_job.run_at > clock();
     if v_job.deadline is not null then
         v_found := v_found || jsonb_build_object('kind', 'deadline', 'deadline', v_job.deadline, 'short', 'its deadline',

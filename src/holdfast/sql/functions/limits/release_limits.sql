@@ -1,6 +1,5 @@
 -- Append what ended jobs release to `releases`, which the next claim folds. The end of a job never waits for the ring.
--- Locks: orders that the jobs kept.
--- Wakes: sleepers of queues in which lanes wait for one of the keys.
+-- Locks: orders that the jobs kept. Wakes: sleepers of queues in which lanes wait for one of the keys.
 create or replace function release_limits(p_freed freed[]) returns void
 language plpgsql set search_path from current set jit = off set enable_seqscan = off set enable_hashjoin = off
 set enable_mergejoin = off set plan_cache_mode = force_generic_plan as $$

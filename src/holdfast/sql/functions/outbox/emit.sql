@@ -3,8 +3,7 @@
 -- identifies what must not be sent twice ("invoice-42"). Messages of a channel and tenant with the same p_order are
 -- delivered one at a time, in the order they were emitted. Parameters that are null default to the channel's
 -- registration.
--- Locks: the message's key, then the job's own row.
--- Wakes: sleepers of the queue.
+-- Locks: the message's key, then the job's own row. Wakes: sleepers of the queue.
 create or replace function emit(p_channel text, p_payload jsonb, p_key text, p_tenant text default null,
     p_order text default null, p_queue text default null, p_priority integer default 2,
     p_max_attempts integer default null, p_retry jsonb default null, p_id uuid default null,

@@ -1,8 +1,7 @@
 -- Creates one delivery of an event per endpoint: a job under the limits of its endpoint and host. The body is stored
 -- once for all of them. Returns the deliveries' ids. p_known: the event may have been published before; deliveries that
 -- already exist are not created again.
--- Locks: the jobs' own rows, in id order; the body's.
--- Wakes: sleepers of the queue.
+-- Locks: the jobs' own rows, in id order; the body's. Wakes: sleepers of the queue.
 create or replace function add_deliveries(p_event uuid, p_type text, p_body text, p_tenant text, p_endpoints uuid[],
     p_known boolean, p_priority integer, p_max_attempts integer default null, p_retry jsonb default null) returns uuid[]
 language plpgsql set search_path from current set jit = off set enable_seqscan = off as $$

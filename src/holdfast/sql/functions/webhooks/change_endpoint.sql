@@ -1,16 +1,17 @@
--- Changes an endpoint: {"url": ..., "events": [...], "prefix": ..., "timeout": ..., "dev": ..., "description": ...}.
--- Fields that are not given stay, and null for events means all. Waiting deliveries use the values in force when they
--- are sent. Returns whether the endpoint exists.
--- Locks: the endpoint's row.
+-- Changes an endpoint: {"url": ..., "events": [...], "prefix": ..., "timeout": ..., "dev": ..., "description": ...,
+-- "enabled": true}. Fields that are not given stay, and null for events means all. Waiting deliveries use the values in
+-- force when they are sent. Enabling also resets the breaker. Returns whether the endpoint exists.
+-- Locks: the endpoint's row, then its limit. Wakes: all workers, if its breaker had to be closed.
 create or replace function change_endpoint(p_id uuid, p_change jsonb) returns boolean
 language plpgsql security definer set search_path from current as $$
 declare
     v_odd text := (select min(k) from jsonb_object_keys(p_change) k
-                   where k <> all ('{url,events,prefix,timeout,dev,description}'::text[]));
+                   where k <> all ('{url,events,prefix,timeout,dev,description,enabled}'::text[]));
     v_new webhook_endpoints;
 begin
-    if v_odd is not null then
-        raise exception 'an endpoint''s url, events, prefix, timeout, dev and description may be changed, not %', v_odd
+    if v_odd is not null or p_change -> 'enabled' <> 'true' then
+        raise exception 'an endpoint''s url, events, prefix, timeout, dev and description may be changed, and enabled to true, not %',
+            coalesce(v_odd, 'enabled to ' || (p_change ->> 'enabled'))
             using errcode = 'invalid_parameter_value', constraint = 'endpoint';
     end if;
     select * into v_new from webhook_endpoints e where e.id = p_id for update;
@@ -20,7 +21,9 @@ begin
     perform check_endpoint(v_new);
     update webhook_endpoints e
     set url = v_new.url, events = v_new.events, prefix = v_new.prefix, timeout = v_new.timeout, dev = v_new.dev,
-        description = v_new.description, updated_at = clock()
+        description = v_new.description, enabled = v_new.enabled,
+        disabled_reason = case when not v_new.enabled then e.disabled_reason end, updated_at = clock()
     where e.id = p_id;
+    if p_change ? 'enabled' then perform reset_breaker('webhook:' || p_id); end if;
     return true;
 end $$;

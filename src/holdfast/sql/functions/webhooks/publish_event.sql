@@ -3,8 +3,7 @@
 -- deliveries, and the outcome: created, or existing (the event, or another with this key, was published before). p_body
 -- is sent and signed unchanged. p_key identifies what must not be published twice. p_fresh: p_event was never sent
 -- before, which saves the lookup of its deliveries.
--- Locks: the event's key, then the deliveries' own rows.
--- Wakes: sleepers of the queue.
+-- Locks: the event's key, then the deliveries' own rows. Wakes: sleepers of the queue.
 create or replace function publish_event(p_type text, p_body text, p_tenant text default null,
     p_event uuid default null, p_key text default null, p_priority integer default 2,
     p_max_attempts integer default null, p_retry jsonb default null, p_fresh boolean default false, out event uuid,

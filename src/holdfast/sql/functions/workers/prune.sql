@@ -9,7 +9,7 @@
 -- Wakes: the queues of callbacks of abandoned batches.
 create or replace function prune(p_limit integer default 1000, out partitions_dropped integer, out rows_removed integer)
 language plpgsql security definer set search_path from current set lock_timeout = '50ms' set timezone = 'UTC'
-set enable_seqscan = off as $$
+set jit = off set enable_seqscan = off as $$
 declare
     v_oldest date := clock()::date - (select value::integer from settings where name = 'history_retention_days');
     v_name text; v_column text; v_before timestamptz; v_ended uuid[]; v_id uuid; v_rows integer;
