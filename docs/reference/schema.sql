@@ -551,17 +551,19 @@ CREATE TABLE holdfast.history_default (
 -- Name: later; Type: TABLE; Schema: holdfast; Owner: -
 
 CREATE TABLE holdfast.later (
-    id uuid NOT NULL,
-    queue holdfast.queue_name NOT NULL,
-    priority holdfast.priority_level NOT NULL,
-    lane bigint NOT NULL,
-    run_at timestamp with time zone NOT NULL,
-    created_at timestamp with time zone NOT NULL,
-    attempt smallint NOT NULL,
-    max_attempts holdfast.attempt_limit NOT NULL,
-    task holdfast.task_name NOT NULL,
+    id uuid CONSTRAINT live_id_not_null NOT NULL,
+    queue holdfast.queue_name CONSTRAINT live_queue_not_null NOT NULL,
+    priority holdfast.priority_level CONSTRAINT live_priority_not_null NOT NULL,
+    lane bigint CONSTRAINT live_lane_not_null NOT NULL,
+    run_at timestamp with time zone CONSTRAINT live_run_at_not_null NOT NULL,
+    created_at timestamp with time zone CONSTRAINT live_created_at_not_null NOT NULL,
+    token bigint,
+    claimed_at timestamp with time zone,
+    attempt smallint CONSTRAINT live_attempt_not_null NOT NULL,
+    max_attempts holdfast.attempt_limit CONSTRAINT live_max_attempts_not_null NOT NULL,
+    task holdfast.task_name CONSTRAINT live_task_not_null NOT NULL,
     tenant holdfast.tenant_name,
-    payload holdfast.readable_json NOT NULL,
+    payload holdfast.readable_json CONSTRAINT live_payload_not_null NOT NULL,
     dedupe_key text,
     retry jsonb,
     last_error jsonb,
@@ -570,7 +572,9 @@ CREATE TABLE holdfast.later (
     headers json,
     keys holdfast.limit_keys,
     held text[],
-    CONSTRAINT later_is_sound CHECK (((attempt >= 0) AND (attempt <= (max_attempts)::smallint)))
+    CONSTRAINT later_is_unclaimed CHECK ((token IS NULL)),
+    CONSTRAINT live_has_a_lane CHECK (((lane <> 0) OR ((tenant IS NULL) AND (keys IS NULL)))),
+    CONSTRAINT live_is_sound CHECK ((((attempt >= 0) AND (attempt <= (max_attempts)::smallint)) AND ((token IS NULL) = (claimed_at IS NULL)) AND ((token IS NULL) OR (attempt > 0))))
 );
 
 
@@ -2224,12 +2228,6 @@ GRANT ALL ON FUNCTION holdfast.discard_dead(p_ids uuid[]) TO holdfast_service;
 
 REVOKE ALL ON FUNCTION holdfast.emit(p_channel text, p_payload jsonb, p_key text, p_tenant text, p_order text, p_queue text, p_priority integer, p_max_attempts integer, p_retry jsonb, p_id uuid, p_headers json, p_keys text[], OUT id uuid, OUT outcome text) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.emit(p_channel text, p_payload jsonb, p_key text, p_tenant text, p_order text, p_queue text, p_priority integer, p_max_attempts integer, p_retry jsonb, p_id uuid, p_headers json, p_keys text[], OUT id uuid, OUT outcome text) TO holdfast_enqueue;
-
-
--- Name: FUNCTION enable_endpoint(p_id uuid); Type: ACL; Schema: holdfast; Owner: -
-
-REVOKE ALL ON FUNCTION holdfast.enable_endpoint(p_id uuid) FROM PUBLIC;
-GRANT ALL ON FUNCTION holdfast.enable_endpoint(p_id uuid) TO holdfast_service;
 
 
 -- Name: FUNCTION end_under_limits(p_ended holdfast.released[]); Type: ACL; Schema: holdfast; Owner: -

@@ -283,13 +283,7 @@ def test_an_endpoint_is_changed_in_what_is_named(sql: Sql) -> None:
 
 
 @pytest.mark.parametrize(
-    "call",
-    [
-        "change_endpoint(%s, '{}')",
-        "rotate_secret(%s, 'plain:x')",
-        "remove_endpoint(%s)",
-        "disable_endpoint(%s)",
-    ],
+    "call", ["change_endpoint(%s, '{}')", "rotate_secret(%s, 'plain:x')", "remove_endpoint(%s)", "disable_endpoint(%s)"]
 )
 def test_an_endpoint_that_is_not_there_is_reported_as_such(sql: Sql, call: str) -> None:
     assert sql(f"select {call}", [uuid.uuid4()]) == [(False,)]
