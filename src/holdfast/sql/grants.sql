@@ -41,10 +41,10 @@ begin
                    'record_tick, count_waiting, register_worker, unregister_worker, register_limits, make_partitions, prune, '
                    'expire, complete_batches, report_progress, wanted_cancels, keep_result, reclaim_worker, mark_started, '
                    'held_jobs, register_schedules, next_schedules, fire_schedules, read_endpoint, read_body, disable_endpoint, '
-                   'webhooks_wanted'),
+                   'webhooks_wanted, take_snapshot'),
         (v_reader, 'select on all tables in schema ' || quote_ident(v_schema)),
         (v_reader, 'execute on function clock, idempotency_key, rule_of, why, claimed_jobs, count_jobs, is_alive, level_of, '
-                   'may_see, seen_jobs, look_at, page_floor, job_marks'),
+                   'may_see, seen_jobs, look_at, page_floor, job_marks, figures, wanted_workers, wait_at'),
         (v_service, 'execute on function use_token, begin_response, store_response, cancel, cancel_batch, retry_dead, '
                     'discard_dead, set_limit, clear_limit, pause, resume, reset_breaker, add_endpoint, change_endpoint, '
                     'rotate_secret, remove_endpoint, test_endpoint, redeliver, disable_endpoint'),

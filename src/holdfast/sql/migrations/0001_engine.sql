@@ -148,13 +148,15 @@ create table leader (
     look_again_at timestamptz, batch uuid
 ) with (fillfactor = 50);
 
--- Of the thresholds, a value is a warning from `warning` on, and critical above `critical`.
+-- Of the thresholds, a value is a warning from `warning` on, and critical above `critical`. wait_target: seconds that
+-- the oldest due job of a queue may wait; wait_targets: the same for some queues, by name.
 create table settings (name text primary key, value jsonb not null);
 insert into settings (name, value) values
     ('history_retention_days', '7'), ('partitions_ahead_days', '3'), ('usage_retention_days', '35'),
     ('outbox_keys_days', '30'), ('webhook_endpoints_per_tenant', '50'), ('responses_hours', '24'),
-    ('thresholds', '{"tick_duration": {"warning": 30, "critical": 50}, "lock_contentions": {"warning": 1},
-                     "jobs_per_tick": {"warning": 51, "critical": 100}, "queue_depth": {"warning": 100, "critical": 500}}');
+    ('wait_target', '60'), ('wait_targets', '{}'),
+    ('thresholds', '{"wait_over_target": {"warning": 1, "critical": 5}, "failing_share": {"warning": 0.1, "critical": 0.5},
+                     "leases_lost": {"warning": 1, "critical": 20}, "upkeep_late": {"warning": 10, "critical": 60}}');
 
 -- Cancel requests for running jobs. The job's row is not changed: its worker is notified, and settle checks this table
 -- before the job waits for another attempt.
@@ -407,3 +409,24 @@ create table usage_counts (
 -- The argument of count_usage.
 create type used as (
     tenant text, task text, runs bigint, failures bigint, run_seconds double precision, queue_seconds double precision);
+
+-- Attempts that ended, by minute, queue, task and how long they had waited since they were due: 2 steps for each doubling
+-- from 1 ms on (wait_step). Written by the calls that end attempts, a row for each connection as in batch_counts.
+create table attempt_counts (
+    minute timestamptz not null, queue text not null, task text not null, wait smallint not null,
+    backend integer not null, ended bigint not null, failed bigint not null, lost bigint not null,
+    run_seconds double precision not null,
+    primary key (minute, queue, task, wait, backend)
+) with (fillfactor = 50);
+-- The argument of count_attempts.
+create type counted as (
+    queue text, task text, wait smallint, ended bigint, failed bigint, lost bigint, run_seconds double precision);
+-- The same once a minute is over, with the jobs that each queue had at its end. Inserted once and never changed, so that
+-- a chart is one short scan also while an open transaction keeps dead rows.
+create table minutes (
+    minute timestamptz not null, queue text not null, ended bigint not null, failed bigint not null, lost bigint not null,
+    run_seconds double precision not null, steps smallint[], counts bigint[], ready bigint, running bigint, later bigint, dead bigint,
+    primary key (minute, queue));
+-- What pages and metrics show: all counts of one moment as one document, made by the leader every second or two.
+-- Readers take the newest row, so they never count a table, whatever its size.
+create table snapshots (at timestamptz primary key, figures jsonb not null);

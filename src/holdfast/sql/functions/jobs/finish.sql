@@ -21,7 +21,7 @@ declare
     v_freed freed[]; v_more freed[];
     -- Compared, not cast: an invalid setting must not keep jobs from ending.
     v_counts boolean := (select s.value > '0' from settings s where s.name = 'usage_retention_days'); v_now timestamptz;
-    v_used used[]; v_locked text[]; v_rest jsonb := p_outcomes; v_left bigint;
+    v_used used[]; v_counted counted[]; v_locked text[]; v_rest jsonb := p_outcomes; v_left bigint;
 begin
     if cardinality(p_ids) is distinct from cardinality(p_tokens) then
         raise exception 'finish needs one token for each id, got % ids and % tokens',
@@ -62,8 +62,14 @@ begin
                     select (coalesce(e.tenant, ''), e.task, count(*), 0,
                             extract(epoch from sum(greatest(v_now - e.claimed_at, interval '0'))),
                             extract(epoch from sum(greatest(e.claimed_at - e.run_at, interval '0'))))::used as part
-                    from ended e where v_counts group by e.tenant, e.task) u)
-        into v_ended, v_keyed, v_keys, v_batch, v_freed, v_used from kept k;
+                    from ended e where v_counts group by e.tenant, e.task) u),
+               (select array_agg(c.part) from (
+                    select (w.queue, w.task, w.wait, count(*), 0, 0, sum(w.seconds))::counted as part
+                    from (select e.queue, e.task, wait_step(date_part('epoch', e.claimed_at - e.run_at)) as wait,
+                                 greatest(date_part('epoch', v_now - e.claimed_at), 0) as seconds from ended e) w
+                    group by w.queue, w.task, w.wait) c)
+        into v_ended, v_keyed, v_keys, v_batch, v_freed, v_used, v_counted from kept k;
+        perform count_attempts(v_counted);
         if v_used is not null then perform count_usage(v_used); end if;
         if v_keys is not null then perform free_dedupe_keys(v_keys, v_keyed, true); end if;
         if v_batch is not null then

@@ -40,7 +40,7 @@ begin
     decided as materialized (
         select h.place, h.id, h.result, h.error, h.counts,
             case when h.outcome = 'succeeded' then 1 when h.outcome in ('error', 'failed', 'dead') then -1 else 0 end as went,
-            (h.outcome in ('succeeded', 'canceled')) is not true as fails,
+            (h.outcome in ('succeeded', 'canceled')) is not true as fails, h.outcome = 'lost' as lost,
             case when h.outcome in ('succeeded', 'canceled', 'failed', 'dead') then h.outcome
                  when exists (select 1 from cancels c where c.id = h.id) then 'canceled'
                  when h.outcome in ('snoozed', 'released') then 'waits'
@@ -59,7 +59,7 @@ begin
         from held h),
     gone as (delete from live where ctid = any (array(select d.place from decided d)) returning *),
     moved as materialized (
-        select g.*, d.verdict, d.delay, coalesce(d.refund, 0) as refund, d.result, d.went, d.fails, d.counts, d.released,
+        select g.*, d.verdict, d.delay, coalesce(d.refund, 0) as refund, d.result, d.went, d.fails, d.lost, d.counts, d.released,
                coalesce(d.error, g.last_error) as error,
                case when g.keys is not null or g.held is not null then nullif(orders_of(g.keys || g.held), '{}') end as orders
         from gone g join decided d on d.id = g.id),
@@ -117,6 +117,13 @@ begin
                     extract(epoch from sum(greatest(v_now - claimed_at, interval '0'))),
                     extract(epoch from sum(greatest(claimed_at - run_at, interval '0'))))::used as part
             from moved where v_counts and refund = 0 group by tenant, task) u),
+    attempts as (
+        select count_attempts(array_agg(c.part)) from (
+            select (w.queue, w.task, w.wait, count(*), count(*) filter (where w.fails), count(*) filter (where w.lost),
+                    sum(w.seconds))::counted as part
+            from (select queue, task, fails, lost, wait_step(date_part('epoch', claimed_at - run_at)) as wait,
+                         greatest(date_part('epoch', v_now - claimed_at), 0) as seconds from moved where refund = 0) w
+            group by w.queue, w.task, w.wait) c),
     blocked as (
         select note_block(b.key, b.reason, b.id) from (
             select error ->> 'block' as key, concat_ws(': ', error ->> 'code', error ->> 'message') as reason, id
@@ -131,5 +138,5 @@ begin
            case when jsonb_typeof(m.counts) = 'array' then array(select jsonb_array_elements_text(m.counts)) end
     from moved m
     where (select count(*) from freed) >= 0 and (select count(*) from kept_keys) >= 0 and (select count(*) from counted) >= 0
-      and (select count(*) from used) >= 0 and (select count(*) from blocked) >= 0 and (select count(*) from woken) >= 0;
+      and (select count(*) from used) >= 0 and (select count(*) from attempts) >= 0 and (select count(*) from blocked) >= 0 and (select count(*) from woken) >= 0;
 end $$;
