@@ -67,3 +67,8 @@ end $$;
 
 create trigger unlock instead of update on outreach.job_queue
     for each row execute function outreach.unlock();
+
+-- The design's thresholds for ticks, in place of those that Holdfast has for continuous workers.
+update holdfast.settings set value = '{"tick_duration": {"warning": 30, "critical": 50}, "lock_contentions": {"warning": 1},
+    "jobs_per_tick": {"warning": 51, "critical": 100}, "queue_depth": {"warning": 100, "critical": 500}}'
+where name = 'thresholds';
