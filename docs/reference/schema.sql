@@ -43,6 +43,19 @@ CREATE TYPE holdfast.claim_state AS (
 );
 
 
+-- Name: counted; Type: TYPE; Schema: holdfast; Owner: -
+
+CREATE TYPE holdfast.counted AS (
+	queue text,
+	task text,
+	wait smallint,
+	ended bigint,
+	failed bigint,
+	lost bigint,
+	run_seconds double precision
+);
+
+
 -- Name: dedupe_scope; Type: TYPE; Schema: holdfast; Owner: -
 
 CREATE TYPE holdfast.dedupe_scope AS ENUM (
@@ -217,6 +230,22 @@ CREATE TABLE holdfast.arrivals (
     keys text[]
 )
 WITH (autovacuum_vacuum_scale_factor='0.05', autovacuum_vacuum_threshold='5000');
+
+
+-- Name: attempt_counts; Type: TABLE; Schema: holdfast; Owner: -
+
+CREATE TABLE holdfast.attempt_counts (
+    minute timestamp with time zone NOT NULL,
+    queue text NOT NULL,
+    task text NOT NULL,
+    wait smallint NOT NULL,
+    backend integer NOT NULL,
+    ended bigint NOT NULL,
+    failed bigint NOT NULL,
+    lost bigint NOT NULL,
+    run_seconds double precision NOT NULL
+)
+WITH (fillfactor='50');
 
 
 -- Name: batch_counts; Type: TABLE; Schema: holdfast; Owner: -
@@ -398,11 +427,73 @@ CREATE TABLE holdfast.folds (
 WITH (fillfactor='50');
 
 
+-- Name: leader; Type: TABLE; Schema: holdfast; Owner: -
+
+CREATE TABLE holdfast.leader (
+    chore text NOT NULL,
+    worker text NOT NULL,
+    term bigint NOT NULL,
+    expires_at timestamp with time zone NOT NULL,
+    look_again_at timestamp with time zone,
+    batch uuid
+)
+WITH (fillfactor='50');
+
+
+-- Name: limit_settings; Type: TABLE; Schema: holdfast; Owner: -
+
+CREATE TABLE holdfast.limit_settings (
+    key text NOT NULL COLLATE pg_catalog."C",
+    kind text NOT NULL,
+    override jsonb DEFAULT '{}'::jsonb NOT NULL,
+    paused boolean DEFAULT false NOT NULL,
+    paused_until timestamp with time zone,
+    paused_at timestamp with time zone,
+    paused_by text,
+    paused_reason text,
+    concurrency integer GENERATED ALWAYS AS (((override ->> 'concurrency'::text))::integer) STORED,
+    rate double precision GENERATED ALWAYS AS (((override ->> 'rate'::text))::double precision) STORED,
+    per double precision GENERATED ALWAYS AS (((override ->> 'per'::text))::double precision) STORED,
+    burst double precision GENERATED ALWAYS AS (((override ->> 'burst'::text))::double precision) STORED,
+    breaker_after integer GENERATED ALWAYS AS (((override ->> 'breaker_after'::text))::integer) STORED,
+    breaker_pause double precision GENERATED ALWAYS AS (((override ->> 'breaker_pause'::text))::double precision) STORED,
+    breaker_cap double precision GENERATED ALWAYS AS (((override ->> 'breaker_cap'::text))::double precision) STORED,
+    weight double precision GENERATED ALWAYS AS (((override ->> 'weight'::text))::double precision) STORED,
+    CONSTRAINT limit_settings_key_check CHECK (((length(key) >= 1) AND (length(key) <= 300)))
+);
+
+
+-- Name: minutes; Type: TABLE; Schema: holdfast; Owner: -
+
+CREATE TABLE holdfast.minutes (
+    minute timestamp with time zone NOT NULL,
+    queue text NOT NULL,
+    ended bigint NOT NULL,
+    failed bigint NOT NULL,
+    lost bigint NOT NULL,
+    run_seconds double precision NOT NULL,
+    steps smallint[],
+    counts bigint[],
+    ready bigint,
+    running bigint,
+    later bigint,
+    dead bigint
+);
+
+
 -- Name: settings; Type: TABLE; Schema: holdfast; Owner: -
 
 CREATE TABLE holdfast.settings (
     name text NOT NULL,
     value jsonb NOT NULL
+);
+
+
+-- Name: snapshots; Type: TABLE; Schema: holdfast; Owner: -
+
+CREATE TABLE holdfast.snapshots (
+    at timestamp with time zone NOT NULL,
+    figures jsonb NOT NULL
 );
 
 
@@ -448,6 +539,23 @@ CREATE VIEW holdfast.worker_tick_metrics AS
    FROM holdfast.ticks;
 
 
+-- Name: workers; Type: TABLE; Schema: holdfast; Owner: -
+
+CREATE TABLE holdfast.workers (
+    id text NOT NULL,
+    host text NOT NULL,
+    pid integer NOT NULL,
+    version text NOT NULL,
+    queues text[] NOT NULL,
+    tasks text[] NOT NULL,
+    concurrency integer NOT NULL,
+    started_at timestamp with time zone NOT NULL,
+    heartbeat_at timestamp with time zone NOT NULL,
+    stopping boolean DEFAULT false NOT NULL
+)
+WITH (fillfactor='50');
+
+
 -- Name: health_levels; Type: VIEW; Schema: holdfast; Owner: -
 
 CREATE VIEW holdfast.health_levels AS
@@ -469,9 +577,62 @@ CREATE VIEW holdfast.health_levels AS
             worker_tick_metrics.queue_depth_at_end
            FROM holdfast.worker_tick_metrics
           WHERE ((worker_tick_metrics.tick_ended_at > (holdfast.clock() - '00:05:00'::interval)) AND (worker_tick_metrics.tick_started_at > (holdfast.clock() - '1 day'::interval)))
+        ), latest AS (
+         SELECT s.figures
+           FROM holdfast.snapshots s
+          ORDER BY s.at DESC
+         LIMIT 1
+        ), waits AS (
+         SELECT q.queue,
+            (q.oldest_wait / COALESCE(( SELECT ((s.value ->> q.queue))::double precision AS float8
+                   FROM holdfast.settings s
+                  WHERE (s.name = 'wait_targets'::text)), ( SELECT (s.value)::double precision AS value
+                   FROM holdfast.settings s
+                  WHERE (s.name = 'wait_target'::text)))) AS value
+           FROM (latest l
+             CROSS JOIN LATERAL jsonb_to_recordset((l.figures -> 'queues'::text)) q(queue text, oldest_wait double precision))
+          WHERE (NOT (EXISTS ( SELECT 1
+                   FROM holdfast.limit_settings p
+                  WHERE ((p.key = ('queue:'::text || q.queue)) AND p.paused AND ((p.paused_until IS NULL) OR (p.paused_until > holdfast.clock()))))))
+        ), attempts AS (
+         SELECT sum(a.ended) AS ended,
+            sum(a.failed) AS failed,
+            sum(a.lost) AS lost
+           FROM ( SELECT m.ended,
+                    m.failed,
+                    m.lost
+                   FROM holdfast.minutes m
+                  WHERE ((m.minute > (holdfast.clock() - '00:05:00'::interval)) AND (m.minute < date_trunc('minute'::text, (holdfast.clock() - '00:01:00'::interval))))
+                UNION ALL
+                 SELECT c.ended,
+                    c.failed,
+                    c.lost
+                   FROM holdfast.attempt_counts c
+                  WHERE (c.minute >= date_trunc('minute'::text, (holdfast.clock() - '00:01:00'::interval)))) a
         ), figures(metric, value) AS (
-         SELECT 'tick_duration'::text AS "?column?",
-            ((max(recent.tick_duration_ms) FILTER (WHERE (recent.kind = 'tick'::text)))::numeric / 1000.0) AS "?column?"
+         SELECT 'wait_over_target'::text AS "?column?",
+            max(w.value) AS max
+           FROM waits w
+        UNION ALL
+         SELECT 'failing_share'::text,
+                CASE
+                    WHEN (a.ended >= (20)::numeric) THEN (a.failed / a.ended)
+                    ELSE NULL::numeric
+                END AS "case"
+           FROM attempts a
+        UNION ALL
+         SELECT 'leases_lost'::text,
+            a.lost
+           FROM attempts a
+        UNION ALL
+         SELECT 'upkeep_late'::text,
+            ( SELECT GREATEST(EXTRACT(epoch FROM (holdfast.clock() - l.expires_at)), (0)::numeric) AS "greatest"
+                   FROM holdfast.leader l
+                  WHERE ((l.chore = 'upkeep'::text) AND (EXISTS ( SELECT 1
+                           FROM holdfast.workers)))) AS "greatest"
+        UNION ALL
+         SELECT 'tick_duration'::text,
+            ((max(recent.tick_duration_ms) FILTER (WHERE (recent.kind = 'tick'::text)))::numeric / 1000.0)
            FROM recent
         UNION ALL
          SELECT 'lock_contentions'::text,
@@ -489,8 +650,8 @@ CREATE VIEW holdfast.health_levels AS
                   ORDER BY recent.worker_id, recent.tick_ended_at DESC) last
         )
  SELECT f.metric,
-    (f.value)::double precision AS value,
-    holdfast.level_of(f.metric, (f.value)::double precision) AS level,
+    f.value,
+    holdfast.level_of(f.metric, f.value) AS level,
     (((t.value -> f.metric) ->> 'warning'::text))::double precision AS warning,
     (((t.value -> f.metric) ->> 'critical'::text))::double precision AS critical
    FROM (figures f
@@ -778,19 +939,6 @@ CREATE TABLE holdfast.lanes (
 WITH (fillfactor='60', autovacuum_vacuum_scale_factor='0.05', autovacuum_vacuum_threshold='1000');
 
 
--- Name: leader; Type: TABLE; Schema: holdfast; Owner: -
-
-CREATE TABLE holdfast.leader (
-    chore text NOT NULL,
-    worker text NOT NULL,
-    term bigint NOT NULL,
-    expires_at timestamp with time zone NOT NULL,
-    look_again_at timestamp with time zone,
-    batch uuid
-)
-WITH (fillfactor='50');
-
-
 -- Name: limits; Type: TABLE; Schema: holdfast; Owner: -
 
 CREATE TABLE holdfast.limits (
@@ -890,29 +1038,6 @@ CREATE TABLE holdfast.limit_rules (
     breaker_after integer GENERATED ALWAYS AS ((((code || override) ->> 'breaker_after'::text))::integer) STORED,
     breaker_pause double precision GENERATED ALWAYS AS ((((code || override) ->> 'breaker_pause'::text))::double precision) STORED,
     breaker_cap double precision GENERATED ALWAYS AS ((((code || override) ->> 'breaker_cap'::text))::double precision) STORED
-);
-
-
--- Name: limit_settings; Type: TABLE; Schema: holdfast; Owner: -
-
-CREATE TABLE holdfast.limit_settings (
-    key text NOT NULL COLLATE pg_catalog."C",
-    kind text NOT NULL,
-    override jsonb DEFAULT '{}'::jsonb NOT NULL,
-    paused boolean DEFAULT false NOT NULL,
-    paused_until timestamp with time zone,
-    paused_at timestamp with time zone,
-    paused_by text,
-    paused_reason text,
-    concurrency integer GENERATED ALWAYS AS (((override ->> 'concurrency'::text))::integer) STORED,
-    rate double precision GENERATED ALWAYS AS (((override ->> 'rate'::text))::double precision) STORED,
-    per double precision GENERATED ALWAYS AS (((override ->> 'per'::text))::double precision) STORED,
-    burst double precision GENERATED ALWAYS AS (((override ->> 'burst'::text))::double precision) STORED,
-    breaker_after integer GENERATED ALWAYS AS (((override ->> 'breaker_after'::text))::integer) STORED,
-    breaker_pause double precision GENERATED ALWAYS AS (((override ->> 'breaker_pause'::text))::double precision) STORED,
-    breaker_cap double precision GENERATED ALWAYS AS (((override ->> 'breaker_cap'::text))::double precision) STORED,
-    weight double precision GENERATED ALWAYS AS (((override ->> 'weight'::text))::double precision) STORED,
-    CONSTRAINT limit_settings_key_check CHECK (((length(key) >= 1) AND (length(key) <= 300)))
 );
 
 
@@ -1166,6 +1291,33 @@ CREATE VIEW holdfast.queue_depth AS
     oldest_wait,
     estimated
    FROM holdfast.count_jobs() count_jobs(queue, ready, running, later, dead, oldest_wait, estimated);
+
+
+-- Name: recent_attempts; Type: VIEW; Schema: holdfast; Owner: -
+
+CREATE VIEW holdfast.recent_attempts AS
+ SELECT c.queue,
+    c.task,
+    c.wait,
+    sum(((c.ended)::double precision * w.weight)) AS ended,
+    sum(((c.failed)::double precision * w.weight)) AS failed,
+    sum(((c.lost)::double precision * w.weight)) AS lost,
+    sum((c.run_seconds * w.weight)) AS run_seconds
+   FROM ((( SELECT holdfast.clock() AS now) t
+     CROSS JOIN LATERAL ( VALUES (date_trunc('minute'::text, t.now),(1)::double precision), ((date_trunc('minute'::text, t.now) - '00:01:00'::interval),((1)::double precision - (date_part('second'::text, t.now) / (60)::double precision)))) w(minute, weight))
+     CROSS JOIN LATERAL ( SELECT c_1.minute,
+            c_1.queue,
+            c_1.task,
+            c_1.wait,
+            c_1.backend,
+            c_1.ended,
+            c_1.failed,
+            c_1.lost,
+            c_1.run_seconds
+           FROM holdfast.attempt_counts c_1
+          WHERE (c_1.minute = w.minute)
+         OFFSET 0) c)
+  GROUP BY c.queue, c.task, c.wait;
 
 
 -- Name: releases_id_seq; Type: SEQUENCE; Schema: holdfast; Owner: -
@@ -1519,23 +1671,6 @@ CREATE VIEW holdfast.worker_health_summary AS
   GROUP BY worker_id;
 
 
--- Name: workers; Type: TABLE; Schema: holdfast; Owner: -
-
-CREATE TABLE holdfast.workers (
-    id text NOT NULL,
-    host text NOT NULL,
-    pid integer NOT NULL,
-    version text NOT NULL,
-    queues text[] NOT NULL,
-    tasks text[] NOT NULL,
-    concurrency integer NOT NULL,
-    started_at timestamp with time zone NOT NULL,
-    heartbeat_at timestamp with time zone NOT NULL,
-    stopping boolean DEFAULT false NOT NULL
-)
-WITH (fillfactor='50');
-
-
 -- Name: history_default; Type: TABLE ATTACH; Schema: holdfast; Owner: -
 
 ALTER TABLE ONLY holdfast.history ATTACH PARTITION holdfast.history_default DEFAULT;
@@ -1551,6 +1686,12 @@ ALTER TABLE ONLY holdfast.api_tokens
 
 ALTER TABLE ONLY holdfast.api_tokens
     ADD CONSTRAINT api_tokens_pkey PRIMARY KEY (id);
+
+
+-- Name: attempt_counts attempt_counts_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
+
+ALTER TABLE ONLY holdfast.attempt_counts
+    ADD CONSTRAINT attempt_counts_pkey PRIMARY KEY (minute, queue, task, wait, backend);
 
 
 -- Name: batch_counts batch_counts_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
@@ -1655,6 +1796,12 @@ ALTER TABLE ONLY holdfast.live
     ADD CONSTRAINT live_pkey PRIMARY KEY (id);
 
 
+-- Name: minutes minutes_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
+
+ALTER TABLE ONLY holdfast.minutes
+    ADD CONSTRAINT minutes_pkey PRIMARY KEY (minute, queue);
+
+
 -- Name: progress progress_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
 
 ALTER TABLE ONLY holdfast.progress
@@ -1701,6 +1848,12 @@ ALTER TABLE ONLY holdfast.settings
 
 ALTER TABLE ONLY holdfast.sleepers
     ADD CONSTRAINT sleepers_pkey PRIMARY KEY (queue, worker);
+
+
+-- Name: snapshots snapshots_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
+
+ALTER TABLE ONLY holdfast.snapshots
+    ADD CONSTRAINT snapshots_pkey PRIMARY KEY (at);
 
 
 -- Name: tasks tasks_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
@@ -2167,10 +2320,20 @@ GRANT ALL ON FUNCTION holdfast.close_batch(p_batch uuid) TO holdfast_enqueue;
 REVOKE ALL ON FUNCTION holdfast.close_claims(p_tokens bigint[]) FROM PUBLIC;
 
 
+-- Name: FUNCTION close_minute(p_minute timestamp with time zone); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.close_minute(p_minute timestamp with time zone) FROM PUBLIC;
+
+
 -- Name: FUNCTION complete_batches(p_ids uuid[]); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.complete_batches(p_ids uuid[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.complete_batches(p_ids uuid[]) TO holdfast_worker;
+
+
+-- Name: FUNCTION count_attempts(p_counted holdfast.counted[]); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.count_attempts(p_counted holdfast.counted[]) FROM PUBLIC;
 
 
 -- Name: FUNCTION count_batch(p_batch uuid, p_added bigint, p_succeeded bigint, p_failed bigint, p_canceled bigint); Type: ACL; Schema: holdfast; Owner: -
@@ -2262,6 +2425,12 @@ GRANT ALL ON FUNCTION holdfast.expire(p_limit integer) TO holdfast_worker;
 
 REVOKE ALL ON FUNCTION holdfast.fail(p_id uuid, p_token bigint, p_error jsonb, p_delay interval, p_outcome text) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.fail(p_id uuid, p_token bigint, p_error jsonb, p_delay interval, p_outcome text) TO holdfast_worker;
+
+
+-- Name: FUNCTION figures(); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.figures() FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.figures() TO holdfast_reader;
 
 
 -- Name: FUNCTION finish(p_ids uuid[], p_tokens bigint[], p_outcomes jsonb, p_closed bigint[], p_locked text); Type: ACL; Schema: holdfast; Owner: -
@@ -2667,6 +2836,11 @@ GRANT ALL ON FUNCTION holdfast.run_schedule(p_name text, p_id uuid) TO holdfast_
 REVOKE ALL ON FUNCTION holdfast.sample_jobs(p_table regclass, p_pages integer) FROM PUBLIC;
 
 
+-- Name: FUNCTION sample_names(p_table regclass, p_pages integer); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.sample_names(p_table regclass, p_pages integer) FROM PUBLIC;
+
+
 -- Name: FUNCTION seen_jobs(p_everyone boolean, p_who text, p_deliveries boolean, p_ids uuid[]); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.seen_jobs(p_everyone boolean, p_who text, p_deliveries boolean, p_ids uuid[]) FROM PUBLIC;
@@ -2723,6 +2897,12 @@ GRANT ALL ON FUNCTION holdfast.take_lead(p_chore text, p_worker text, p_ttl inte
 REVOKE ALL ON FUNCTION holdfast.take_outbox_key(p_channel text, p_tenant text, p_key text, p_id uuid, OUT holder uuid, OUT taken boolean) FROM PUBLIC;
 
 
+-- Name: FUNCTION take_snapshot(p_after interval); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.take_snapshot(p_after interval) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.take_snapshot(p_after interval) TO holdfast_worker;
+
+
 -- Name: FUNCTION test_endpoint(p_id uuid, p_body text, p_event uuid); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.test_endpoint(p_id uuid, p_body text, p_event uuid) FROM PUBLIC;
@@ -2762,6 +2942,17 @@ GRANT ALL ON FUNCTION holdfast.use_token(p_digest bytea, OUT id uuid, OUT name t
 REVOKE ALL ON FUNCTION holdfast.uuid7() FROM PUBLIC;
 
 
+-- Name: FUNCTION wait_at(p_steps smallint[], p_counts double precision[], p_share double precision); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.wait_at(p_steps smallint[], p_counts double precision[], p_share double precision) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.wait_at(p_steps smallint[], p_counts double precision[], p_share double precision) TO holdfast_reader;
+
+
+-- Name: FUNCTION wait_step(p_seconds double precision); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.wait_step(p_seconds double precision) FROM PUBLIC;
+
+
 -- Name: FUNCTION wake(p_queue text, p_jobs bigint); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.wake(p_queue text, p_jobs bigint) FROM PUBLIC;
@@ -2777,6 +2968,12 @@ REVOKE ALL ON FUNCTION holdfast.walk_batches(p_within interval) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION holdfast.wanted_cancels(p_tokens bigint[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.wanted_cancels(p_tokens bigint[]) TO holdfast_worker;
+
+
+-- Name: FUNCTION wanted_workers(p_queue text, p_seconds double precision); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.wanted_workers(p_queue text, p_seconds double precision) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.wanted_workers(p_queue text, p_seconds double precision) TO holdfast_reader;
 
 
 -- Name: FUNCTION webhooks_wanted(); Type: ACL; Schema: holdfast; Owner: -
@@ -2871,6 +3068,11 @@ GRANT SELECT(last_used_at) ON TABLE holdfast.api_tokens TO holdfast_reader;
 GRANT SELECT ON TABLE holdfast.arrivals TO holdfast_reader;
 
 
+-- Name: TABLE attempt_counts; Type: ACL; Schema: holdfast; Owner: -
+
+GRANT SELECT ON TABLE holdfast.attempt_counts TO holdfast_reader;
+
+
 -- Name: TABLE batch_counts; Type: ACL; Schema: holdfast; Owner: -
 
 GRANT SELECT ON TABLE holdfast.batch_counts TO holdfast_reader;
@@ -2927,10 +3129,30 @@ GRANT SELECT ON TABLE holdfast.flows TO holdfast_reader;
 GRANT SELECT ON TABLE holdfast.folds TO holdfast_reader;
 
 
+-- Name: TABLE leader; Type: ACL; Schema: holdfast; Owner: -
+
+GRANT SELECT ON TABLE holdfast.leader TO holdfast_reader;
+
+
+-- Name: TABLE limit_settings; Type: ACL; Schema: holdfast; Owner: -
+
+GRANT SELECT ON TABLE holdfast.limit_settings TO holdfast_reader;
+
+
+-- Name: TABLE minutes; Type: ACL; Schema: holdfast; Owner: -
+
+GRANT SELECT ON TABLE holdfast.minutes TO holdfast_reader;
+
+
 -- Name: TABLE settings; Type: ACL; Schema: holdfast; Owner: -
 
 GRANT SELECT ON TABLE holdfast.settings TO holdfast_reader;
 GRANT INSERT,UPDATE ON TABLE holdfast.settings TO holdfast_admin;
+
+
+-- Name: TABLE snapshots; Type: ACL; Schema: holdfast; Owner: -
+
+GRANT SELECT ON TABLE holdfast.snapshots TO holdfast_reader;
 
 
 -- Name: TABLE ticks; Type: ACL; Schema: holdfast; Owner: -
@@ -2941,6 +3163,11 @@ GRANT SELECT ON TABLE holdfast.ticks TO holdfast_reader;
 -- Name: TABLE worker_tick_metrics; Type: ACL; Schema: holdfast; Owner: -
 
 GRANT SELECT ON TABLE holdfast.worker_tick_metrics TO holdfast_reader;
+
+
+-- Name: TABLE workers; Type: ACL; Schema: holdfast; Owner: -
+
+GRANT SELECT ON TABLE holdfast.workers TO holdfast_reader;
 
 
 -- Name: TABLE health_levels; Type: ACL; Schema: holdfast; Owner: -
@@ -3048,11 +3275,6 @@ GRANT SELECT ON TABLE holdfast.kept_orders TO holdfast_reader;
 GRANT SELECT ON TABLE holdfast.lanes TO holdfast_reader;
 
 
--- Name: TABLE leader; Type: ACL; Schema: holdfast; Owner: -
-
-GRANT SELECT ON TABLE holdfast.leader TO holdfast_reader;
-
-
 -- Name: TABLE limits; Type: ACL; Schema: holdfast; Owner: -
 
 GRANT SELECT ON TABLE holdfast.limits TO holdfast_reader;
@@ -3071,11 +3293,6 @@ GRANT SELECT ON TABLE holdfast.limit_drift TO holdfast_reader;
 -- Name: TABLE limit_rules; Type: ACL; Schema: holdfast; Owner: -
 
 GRANT SELECT ON TABLE holdfast.limit_rules TO holdfast_reader;
-
-
--- Name: TABLE limit_settings; Type: ACL; Schema: holdfast; Owner: -
-
-GRANT SELECT ON TABLE holdfast.limit_settings TO holdfast_reader;
 
 
 -- Name: TABLE limit_state; Type: ACL; Schema: holdfast; Owner: -
@@ -3101,6 +3318,11 @@ GRANT SELECT ON TABLE holdfast.outbox TO holdfast_reader;
 -- Name: TABLE queue_depth; Type: ACL; Schema: holdfast; Owner: -
 
 GRANT SELECT ON TABLE holdfast.queue_depth TO holdfast_reader;
+
+
+-- Name: TABLE recent_attempts; Type: ACL; Schema: holdfast; Owner: -
+
+GRANT SELECT ON TABLE holdfast.recent_attempts TO holdfast_reader;
 
 
 -- Name: TABLE reopenings; Type: ACL; Schema: holdfast; Owner: -
@@ -3181,11 +3403,6 @@ GRANT SELECT ON TABLE holdfast.webhook_endpoint_state TO holdfast_reader;
 -- Name: TABLE worker_health_summary; Type: ACL; Schema: holdfast; Owner: -
 
 GRANT SELECT ON TABLE holdfast.worker_health_summary TO holdfast_reader;
-
-
--- Name: TABLE workers; Type: ACL; Schema: holdfast; Owner: -
-
-GRANT SELECT ON TABLE holdfast.workers TO holdfast_reader;
 
 
 -- PostgreSQL database dump complete

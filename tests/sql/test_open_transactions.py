@@ -81,6 +81,7 @@ CASES: dict[str, str] = {
     "complete_batches": "select complete_batches()",
     "take_lead": "select take_lead('upkeep', 'open', '1 minute')",
     "upkeep": "select upkeep('open', '1 minute')",
+    "take_snapshot": "select take_snapshot('0 s')",
     "prune": "select prune()",
     "make_partitions": "select make_partitions()",
     "record_tick": "select record_tick('open', '{default}', 1, 0, 0, 0, 0, 0, 0, '{}')",
@@ -132,6 +133,9 @@ CASES: dict[str, str] = {
     "store_response": "select store_response('acme', 'k', 200::smallint, '{}')",
     # reads
     "clock": "select clock()",
+    "figures": "select figures()",
+    "wanted_workers": "select wanted_workers('default')",
+    "wait_at": "select wait_at('{1}', '{1}', 0.5)",
     "rule_of": "select rule_of('domain:known')",
     "idempotency_key": "select idempotency_key('mail', null, 'k')",
     "why": "select why(%(running)s)",

@@ -207,11 +207,11 @@ def database_text(hf: Holdfast) -> str:
 
 def test_waiting_jobs_in_the_database_are_shown(hf: Holdfast, sql: Sql) -> None:
     flow.put(sql, queue="mail", number=3, age=60)
-    sql("select record_tick('w', '{mail}', 31, 1, 1, 1, 0, 0, 0, '{}')")
+    sql("select take_snapshot()")
     read = samples(database_text(hf))
     assert of(read, "holdfast_queue_jobs", queue="mail", state="ready") == 3
     assert of(read, "holdfast_queue_oldest_wait_seconds", queue="mail") >= 60
-    assert of(read, "holdfast_health_level", metric="tick_duration") == 1
+    assert of(read, "holdfast_health_level", metric="wait_over_target") == 1
     assert of(read, "holdfast_workers") == 0
 
 
@@ -222,7 +222,7 @@ def test_the_dashboard_asks_for_figures_that_there_are(hf: Holdfast, sql: Sql) -
     gauges = {"jobs_running": 1, "jobs_ready": 1, "worker_slots": 1}
     text, _ = exposition(WorkerMetrics(stats, lambda: counters, lambda: gauges))
     flow.put(sql)
-    sql("select record_tick('w', '{mail}', 31, 1, 1, 1, 0, 0, 0, '{}')")
+    sql("select take_snapshot()")
     known = {name for name, _ in samples(text.decode() + database_text(hf))}
     panels = json.loads(DASHBOARD.read_text())["panels"]
     names = {
@@ -232,4 +232,5 @@ def test_the_dashboard_asks_for_figures_that_there_are(hf: Holdfast, sql: Sql) -
     assert known - {"holdfast_attempt_duration_seconds_count", "holdfast_attempt_duration_seconds_sum"} <= names | {
         "holdfast_worker_info",
         "holdfast_queue_jobs_estimated",
+        "holdfast_figures_taken_seconds",
     }, known - names

@@ -382,7 +382,7 @@ def _called(task: str) -> str:
 
 def check_levels(patient: Patient) -> Check:
     """Backlogs and slow passes are no installation faults, so even a critical level is only a warning."""
-    levels = [each for each in patient.ask(patient.calls.workers.levels()) if each.level is not None]
+    levels = [each for each in patient.ask(patient.calls.figures.levels()) if each.level is not None]
     if not levels:
         return Check("levels", OK, "nothing was run in the last 5 minutes")
     units = {"tick_duration": " s"}

@@ -60,13 +60,14 @@ class Level:
 @dataclass(frozen=True, slots=True)
 class Figures:
     """The database's figures for Prometheus: jobs by queue and state, seconds that each queue's oldest due job has
-    waited, live workers, levels, and the states whose counts are estimates."""
+    waited, live workers, levels, the states whose counts are estimates, and when they were counted (Unix time)."""
 
     jobs: dict[str, dict[str, int]]
     waits: dict[str, float]
     workers: int
     levels: list[Level]
     estimated: set[str]
+    taken_at: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from holdfast.store.batches import BatchCalls
 from holdfast.store.call import Call, first
 from holdfast.store.dead import DeadCalls
+from holdfast.store.figures import FigureCalls
 from holdfast.store.jobs import JobCalls
 from holdfast.store.limits import LimitCalls
 from holdfast.store.outbox import OutboxCalls
@@ -31,6 +32,7 @@ class Calls:
         self.webhooks = WebhookCalls(schema)
         self.tokens = TokenCalls(schema)
         self.workers = WorkerCalls(schema)
+        self.figures = FigureCalls(schema)
 
     def version(self) -> Call[int]:
         """Return the schema's version."""

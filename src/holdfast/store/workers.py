@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from holdfast.errors import UsageError
-from holdfast.model.tick import Counts, Figures, Level, Usage
+from holdfast.model.tick import Counts, Usage
 from holdfast.model.view import EVERYTHING, View
 from holdfast.store.call import Call, Row, array, dicts, firsts, one_dict, void
 from holdfast.store.select import every, given, visible
@@ -23,8 +23,11 @@ _BY = {
     "hour": "date_trunc('hour', minute)",
     "day": "date_trunc('day', minute)",
 }
+<<<<<<< HEAD
 Names = list[str]
 STATES = ("ready", "running", "later", "dead")
+=======
+>>>>>>> 6f3070a (figures: take snapshots in the leader, read them in metrics and levels; guide, decision 030)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +133,7 @@ class WorkerCalls:
         """Count the waiting jobs of some queues; above 10,000 the count is an estimate."""
         return Call(f"SELECT {self.schema}.count_waiting(%s)", (queues,), lambda rows: int(rows[0][0]))
 
+<<<<<<< HEAD
     def levels(self) -> Call[builtins.list[Level]]:
         """Return the metrics of the last five minutes and their levels."""
         return Call(
@@ -139,26 +143,12 @@ class WorkerCalls:
         )
 
     def health(self) -> Call[builtins.list[Row]]:
+=======
+    def health(self) -> Call[list[Row]]:
+>>>>>>> 6f3070a (figures: take snapshots in the leader, read them in metrics and levels; guide, decision 030)
         """Return the rows of the view worker_health_summary: each worker's last five minutes."""
         sql = f"SELECT to_jsonb(s) FROM {self.schema}.worker_health_summary s ORDER BY s.worker_id"
         return Call(sql, (), lambda rows: [row[0] for row in rows])
-
-    def figures(self, limit: int, others: str) -> Call[Figures]:
-        """Return jobs by queue, live workers and levels, in one statement. The fullest queues have a row each, the rest
-        share one. Counts of large tables are estimates, which bounds the cost."""
-        states = ", ".join(f"'{each}', sum({each})" for each in STATES)
-        return Call(
-            "SELECT (SELECT jsonb_object_agg(name, n) FROM ("
-            "SELECT CASE WHEN place <= %s THEN queue ELSE %s END, "
-            f"jsonb_build_object({states}, 'wait', max(wait), 'estimated', jsonb_agg(DISTINCT estimated)) FROM ("
-            "SELECT *, coalesce(extract(epoch FROM oldest_wait), 0)::float8 AS wait, "
-            "row_number() OVER (ORDER BY ready + running + later + dead DESC, queue) AS place "
-            f"FROM {self.schema}.queue_depth) q GROUP BY 1) by_queue (name, n)), "
-            f"(SELECT count(*) FROM {self.schema}.workers WHERE {self.schema}.is_alive(id, heartbeat_at)), "
-            f"(SELECT jsonb_agg(jsonb_build_array(metric, value, level)) FROM {self.schema}.health_levels)",
-            (limit, others),
-            lambda rows: _figures(*rows[0]),
-        )
 
     def usage(
         self,
@@ -198,6 +188,7 @@ class WorkerCalls:
             (*where.params, limit),
             lambda rows: [Usage(dict(zip(by, row, strict=False)), *row[len(by) :]) for row in rows],
         )
+<<<<<<< HEAD
 
 
 def _figures(queues: dict[str, Any] | None, workers: int, levels: builtins.list[builtins.list[Any]]) -> Figures:
@@ -206,3 +197,5 @@ def _figures(queues: dict[str, Any] | None, workers: int, levels: builtins.list[
     waits = {queue: each["wait"] for queue, each in every.items()}
     estimated = {name for each in every.values() for names in each["estimated"] for name in names}
     return Figures(jobs, waits, workers, [Level(*each) for each in levels], estimated)
+=======
+>>>>>>> 6f3070a (figures: take snapshots in the leader, read them in metrics and levels; guide, decision 030)

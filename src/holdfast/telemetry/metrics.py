@@ -18,7 +18,7 @@ from holdfast.errors import ConfigurationError
 from holdfast.model.tick import Figures
 from holdfast.settings import VERSION
 from holdfast.store.call import Call
-from holdfast.store.workers import STATES, WorkerCalls
+from holdfast.store.figures import STATES, FigureCalls
 from holdfast.telemetry import logs
 
 if TYPE_CHECKING:
@@ -165,17 +165,17 @@ class WorkerMetrics:
 
 
 class DatabaseMetrics:
-    """A collector of database metrics, for the service or any one process. Each collection runs one query of bounded
-    cost; see the view queue_depth."""
+    """A collector of database metrics, for the service or any one process. Each collection reads the newest snapshot,
+    so it counts no table."""
 
     def __init__(self, schema: str, ask: Callable[[Call[Figures]], Figures]) -> None:
-        self._calls = WorkerCalls(schema)
+        self._calls = FigureCalls(schema)
         self._ask = ask
 
     @property
     def call(self) -> Call[Figures]:
         """Return the query."""
-        return self._calls.figures(MOST_LABELS, OTHERS)
+        return self._calls.metrics(MOST_LABELS, OTHERS)
 
     def collect(self) -> Iterator[Metric]:
         """Yield the metrics."""
@@ -200,6 +200,9 @@ class DatabaseMetrics:
             wait.add_metric([queue], seconds)
         yield wait
         yield GaugeMetricFamily("holdfast_workers", "Live workers.", figures.workers)
+        yield GaugeMetricFamily(
+            "holdfast_figures_taken_seconds", "When jobs were counted, in Unix time.", figures.taken_at
+        )
         level = GaugeMetricFamily("holdfast_health_level", "0 is good, 1 a warning, 2 critical.", labels=["metric"])
         for each in figures.levels:
             if each.level is not None:

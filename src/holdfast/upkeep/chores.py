@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import random
 import time
 from collections.abc import Awaitable, Callable
@@ -21,6 +22,8 @@ from holdfast.upkeep.timetable import Timetable
 log = logs.get("upkeep")
 PRUNE_EVERY = 60.0
 PRUNE_STEP = 1000
+SNAPSHOT_EVERY = 1.25  # seconds at most, so that figures are hardly ever older than 2 seconds
+SNAPSHOT_SHARE = 20  # a snapshot is followed by so many times its own duration without one
 FULL_ROUND = 1000  # jobs promoted in one round from which the next follows at once
 
 
@@ -39,6 +42,8 @@ class Upkeep:
         self._session = session
         self._calls = calls
         self._prune_at = 0.0
+        self._leads = False
+        self._snapshot_at = 0.0
         self._warnings = logs.Seldom(log)
         self._timetable = Timetable(settings, session, calls)
 
@@ -64,14 +69,23 @@ class Upkeep:
             self._warnings.failed("upkeep failed", error)
 
     async def _rest(self, seconds: float) -> None:
-        """Wait for the next round; the leader fires the schedules that come due meanwhile."""
-        until = time.monotonic() + seconds
-        try:
-            await self._timetable.keep(until)
-        except HoldfastError as error:
-            self._timetable.expect(None)
-            self._warnings.failed("timetable failed", error)
-        await asyncio.sleep(until - time.monotonic())
+        """Wait for the next round; the leader fires the schedules that come due meanwhile, and takes snapshots."""
+        steps = math.ceil(seconds / SNAPSHOT_EVERY)
+        for _ in range(steps):
+            until = time.monotonic() + seconds / steps
+            try:
+                await self._take_snapshot()
+                await self._timetable.keep(until)
+            except HoldfastError as error:
+                self._timetable.expect(None)
+                self._warnings.failed("timetable or snapshot failed", error)
+            await asyncio.sleep(until - time.monotonic())
+
+    async def _take_snapshot(self) -> None:
+        if not self._leads or (began := time.monotonic()) < self._snapshot_at:
+            return
+        await self._session.run(self._calls.figures.take())
+        self._snapshot_at = began + SNAPSHOT_SHARE * (time.monotonic() - began)
 
     async def _round(self) -> bool:
         """Run one round; return whether the next should follow at once."""
@@ -79,6 +93,7 @@ class Upkeep:
         self._timetable.expect(result.next_slot)
         if self._on_round is not None:
             await self._on_round(result)
+        self._leads = result.term is not None
         if result.term is None:
             return False
         self._log_reclaims(result)

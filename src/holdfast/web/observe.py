@@ -102,8 +102,8 @@ async def metrics(request: Request, ctx: Watches) -> Response:
 @router.get("/levels", response_model=shapes.Levels)
 async def levels(ctx: Watches) -> Response:
     """Return the levels of the last five minutes: each metric's worst value with its thresholds, and each worker."""
-    calls = ctx.hf.calls.workers
-    found, workers = await ctx.run(calls.levels()), await ctx.run(calls.health())
+    calls = ctx.hf.calls
+    found, workers = await ctx.run(calls.figures.levels()), await ctx.run(calls.workers.health())
     worst = max((each.level for each in found if each.level is not None), key=LEVELS.__getitem__, default=None)
     return respond(shapes.Levels(worst, found, workers))
 

@@ -1,8 +1,7 @@
 -- Stores the counts of this moment, unless the newest snapshot is younger than p_after: jobs by queue, task and tenant,
 -- attempts of the last minute and how long they waited, workers. The cost does not grow with the tables: counts of large
--- ones are estimates, as `estimated` says. Stores the minute that is over, too, and removes what is old. Returns whether
--- it stored a snapshot.
--- Locks: old rows of snapshots and counts, skipping locked ones. Two callers at once store two snapshots.
+-- ones are estimates, as `estimated` says. Stores the minute that is over, too. Returns whether it stored a snapshot.
+-- Two callers at once store two: a lock could be held by an open transaction.
 create or replace function take_snapshot(p_after interval default '1 second') returns boolean
 language plpgsql security definer set search_path from current set jit = off set enable_seqscan = off as $$
 declare
@@ -61,9 +60,5 @@ begin
         'seconds', round(extract(epoch from clock_timestamp() - v_began), 4))
     from workers w where not w.stopping and is_alive(w.id, w.heartbeat_at)
     on conflict (at) do update set figures = excluded.figures;
-    delete from snapshots where ctid = any (array(
-        select s.ctid from snapshots s where s.at < v_now - interval '1 minute' limit 100 for update skip locked));
-    delete from attempt_counts where ctid = any (array(
-        select c.ctid from attempt_counts c where c.minute < v_now - interval '10 minutes' limit 1000 for update skip locked));
     return true;
 end $$;

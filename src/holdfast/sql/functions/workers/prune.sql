@@ -1,6 +1,6 @@
 -- Removes, each after its retention period (decision 029 lists every table): history partitions (dropped, not deleted
 -- from), expired dedupe keys (a message's once the message is gone too), webhook bodies without deliveries, workers
--- without a heartbeat for an hour, progress, ticks, usage, ended batches, the service's stored responses (setting
+-- without a heartbeat for an hour, progress, ticks, usage, snapshots and their minutes, ended batches, the service's stored responses (setting
 -- responses_hours), unused limits (prune_limits), tokens invalid for 90 days. Cancels abandoned batches. Never touches
 -- live, later or dead. Returns how much it removed, at most p_limit of each kind. Call it again, in a new transaction,
 -- while rows_removed is p_limit or more.
@@ -47,7 +47,8 @@ begin
         select 1 from live l where l.id = c.id and l.token is not null);
     for v_name, v_column, v_before in select * from (values
         ('history_default', 'finished_at', v_oldest::timestamptz), ('ticks', 'started_at', v_oldest),
-        ('progress', 'updated_at', v_oldest),
+        ('progress', 'updated_at', v_oldest), ('snapshots', 'at', clock() - interval '1 minute'),
+        ('attempt_counts', 'minute', clock() - interval '10 minutes'), ('minutes', 'minute', clock() - interval '48 hours'),
         ('responses', 'created_at', clock() - make_interval(
             hours => (select value::integer from settings where name = 'responses_hours'))),
         -- An invalid setting must not keep the rest from being pruned.
