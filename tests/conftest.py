@@ -44,7 +44,8 @@ TABLES = (
     "live, later, dead, history, claims, workers, sleepers, dedupe, tasks, leader, "
     "cancels, progress, batches, batch_counts, blocks, schedules, limit_rules, limit_settings, limits, "
     "lanes, flows, rings, arrivals, releases, folds, reopenings, throttled, ticks, "
-    "kept_orders, attempt_counts, minutes, snapshots, webhook_endpoints, webhook_bodies, api_tokens, responses, usage_counts"
+    "kept_orders, attempt_counts, minutes, snapshots, "
+    "webhook_endpoints, webhook_bodies, api_tokens, responses, usage_counts"
 )
 
 # A starting pytest closes its root of temporary folders to other accounts: to the servers of other tests, which

@@ -180,9 +180,7 @@ def test_a_refused_result_is_no_attempt(sql: Sql) -> None:
 
 
 def test_an_open_transaction_that_stored_the_minute_holds_up_no_snapshot(dsn: str, sql: Sql) -> None:
-    sql(
-        "insert into attempt_counts values (date_trunc('minute', clock() - interval '63 s'), 'q', 't', 1, 1, 1, 0, 0, 1)"
-    )
+    sql("insert into attempt_counts select date_trunc('minute', clock() - interval '63 s'), 'q', 't', 1, 1, 1, 0, 0, 1")
     with core.session(dsn, autocommit=False) as conn:
         conn.execute("select take_snapshot('0 s')")
         assert conn.execute("select count(*) from minutes").fetchone() == (1,)

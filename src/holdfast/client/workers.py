@@ -24,7 +24,7 @@ class Workers(Noun):
 
     def _levels(self) -> Call[builtins.list[Level]]:
         """Return the metrics of the last five minutes and their levels."""
-        return self._hf.calls.workers.levels()
+        return self._hf.calls.figures.levels()
 
     levels, alevels = operation(_levels)
 

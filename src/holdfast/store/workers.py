@@ -23,11 +23,7 @@ _BY = {
     "hour": "date_trunc('hour', minute)",
     "day": "date_trunc('day', minute)",
 }
-<<<<<<< HEAD
-Names = list[str]
-STATES = ("ready", "running", "later", "dead")
-=======
->>>>>>> 6f3070a (figures: take snapshots in the leader, read them in metrics and levels; guide, decision 030)
+Names = builtins.list[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,19 +129,7 @@ class WorkerCalls:
         """Count the waiting jobs of some queues; above 10,000 the count is an estimate."""
         return Call(f"SELECT {self.schema}.count_waiting(%s)", (queues,), lambda rows: int(rows[0][0]))
 
-<<<<<<< HEAD
-    def levels(self) -> Call[builtins.list[Level]]:
-        """Return the metrics of the last five minutes and their levels."""
-        return Call(
-            f"SELECT metric, value, level, warning, critical FROM {self.schema}.health_levels",
-            (),
-            lambda rows: [Level(*row) for row in rows],
-        )
-
     def health(self) -> Call[builtins.list[Row]]:
-=======
-    def health(self) -> Call[list[Row]]:
->>>>>>> 6f3070a (figures: take snapshots in the leader, read them in metrics and levels; guide, decision 030)
         """Return the rows of the view worker_health_summary: each worker's last five minutes."""
         sql = f"SELECT to_jsonb(s) FROM {self.schema}.worker_health_summary s ORDER BY s.worker_id"
         return Call(sql, (), lambda rows: [row[0] for row in rows])
@@ -188,14 +172,3 @@ class WorkerCalls:
             (*where.params, limit),
             lambda rows: [Usage(dict(zip(by, row, strict=False)), *row[len(by) :]) for row in rows],
         )
-<<<<<<< HEAD
-
-
-def _figures(queues: dict[str, Any] | None, workers: int, levels: builtins.list[builtins.list[Any]]) -> Figures:
-    every = queues or {}
-    jobs = {queue: {state: each[state] for state in STATES} for queue, each in every.items()}
-    waits = {queue: each["wait"] for queue, each in every.items()}
-    estimated = {name for each in every.values() for names in each["estimated"] for name in names}
-    return Figures(jobs, waits, workers, [Level(*each) for each in levels], estimated)
-=======
->>>>>>> 6f3070a (figures: take snapshots in the leader, read them in metrics and levels; guide, decision 030)
