@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import get_type_hints
+
 from holdfast.store.batches import BatchCalls
 from holdfast.store.call import Call, first
 from holdfast.store.dead import DeadCalls
@@ -17,22 +19,25 @@ from holdfast.store.workers import WorkerCalls
 
 
 class Calls:
-    """The calls, for one schema; made once for an application."""
+    """The calls, for one schema; made once for an application. A table of contents: one attribute for each noun."""
+
+    jobs: JobCalls
+    queues: QueueCalls
+    batches: BatchCalls
+    dead: DeadCalls
+    limits: LimitCalls
+    schedules: ScheduleCalls
+    outbox: OutboxCalls
+    webhooks: WebhookCalls
+    tokens: TokenCalls
+    workers: WorkerCalls
+    figures: FigureCalls
 
     def __init__(self, schema: str) -> None:
         self.schema = schema
         self.channel = f"{schema}_wake"
-        self.jobs = JobCalls(schema)
-        self.queues = QueueCalls(schema)
-        self.batches = BatchCalls(schema)
-        self.dead = DeadCalls(schema)
-        self.limits = LimitCalls(schema)
-        self.schedules = ScheduleCalls(schema)
-        self.outbox = OutboxCalls(schema)
-        self.webhooks = WebhookCalls(schema)
-        self.tokens = TokenCalls(schema)
-        self.workers = WorkerCalls(schema)
-        self.figures = FigureCalls(schema)
+        for noun, kind in get_type_hints(Calls).items():
+            setattr(self, noun, kind(schema))
 
     def version(self) -> Call[int]:
         """Return the schema's version."""
