@@ -58,14 +58,16 @@ def test_the_application_itself_has_few_public_names() -> None:
 async def test_an_operation_of_several_calls_runs_on_both_pools(hf: Holdfast) -> None:
     class Sums(Noun):
         def _add(self, first: int, second: int):  # type: ignore[no-untyped-def]
-            """Add two numbers in the database."""
+            """Add two numbers in the database; nothing to do if one is 0."""
+            if not first:
+                return second
             one = yield Call("SELECT %s::int", (first,), lambda rows: rows[0][0])
             two = yield Call("SELECT %s::int", (second,), lambda rows: rows[0][0])
             return one + two
 
         add, aadd = operation(_add)
 
-    assert Sums(hf).add(1, 2) == 3
+    assert (Sums(hf).add(1, 2), Sums(hf).add(0, 2), await Sums(hf).aadd(0, 2)) == (3, 2, 2)
     assert await Sums(hf).aadd(3, second=4) == 7
 
 

@@ -18,12 +18,13 @@ from typing import Any, TypeVar
 from holdfast import __version__
 from holdfast.cli.render import duration, number, plural
 from holdfast.errors import HoldfastError
+from holdfast.model.job import MOST_COUNTED
 from holdfast.model.outbox import PREFIX as CHANNEL
 from holdfast.model.webhook import QUEUE as WEBHOOKS
 from holdfast.model.webhook import TASK as WEBHOOK
 from holdfast.settings import Settings
 from holdfast.store import doctor
-from holdfast.store.call import MOST_COUNTED, Call
+from holdfast.store.call import Call
 from holdfast.store.calls import Calls
 from holdfast.store.doctor import DoctorCalls, Pooling
 from holdfast.store.jobs import Filter

@@ -1,27 +1,25 @@
 """Registration of commands.
 
-A command that takes `db` or `hf` gets the options --dsn and --schema, and an open Database or application. The callback
-of a group, which lists its noun, runs only without a subcommand. --help shows no type for flags, which take no value.
+A command that takes `hf` gets the options --dsn and --schema, and an open application. A parameter that is marked with
+Options(function) is made of that function's options. The callback of a group, which lists its noun, runs only without a
+subcommand. --help shows no type for flags, which take no value.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, get_args
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from holdfast.cli.database import Database, application
-from holdfast.cli.options import Dsn, Schema
+from holdfast.cli.options import Dsn, Options, Schema
 
-_OPENERS: dict[str, Callable[[str | None, str | None], Any]] = {"db": Database, "hf": application}
-_OPTIONS = [
-    inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
-    for name, kind in (("dsn", Dsn), ("schema", Schema))
-]
+if TYPE_CHECKING:
+    from holdfast.client import Holdfast
 
 
 class Command(TyperCommand):
@@ -51,7 +49,7 @@ class Commands(typer.Typer):
         register = super().command(name, **{"cls": Command, **options})
 
         def decorate(act: Callable[..., None]) -> Callable[..., None]:
-            register(_with_connection(act))
+            register(_with_options(act))
             return act
 
         return decorate
@@ -61,27 +59,51 @@ class Commands(typer.Typer):
         register = super().callback(**options)
 
         def decorate(act: Callable[..., None]) -> Callable[..., None]:
-            register(_without_subcommand(_with_connection(act)))
+            register(_without_subcommand(_with_options(act)))
             return act
 
         return decorate
 
 
-def _with_connection(act: Callable[..., None]) -> Callable[..., None]:
-    """Replace the parameter `db` or `hf` of a command by --dsn and --schema."""
-    # The application is imported when the command runs, so its name may not be defined yet.
-    parameters = dict(inspect.signature(act, eval_str=True, locals={"Holdfast": Any}).parameters)
-    given = [name for name in _OPENERS if parameters.pop(name, None) is not None]
-    if not given:
+def _with_options(act: Callable[..., None]) -> Callable[..., None]:
+    """Replace the parameters of a command that are made of options by those options."""
+    parameters = _parameters(act)
+    makers = {name: make for name, each in parameters.items() if (make := _maker(each)) is not None}
+    options = {name: _parameters(make) for name, make in makers.items()}
+    if not makers:
         return act
 
     @functools.wraps(act)
-    def run(*, dsn: str | None, schema: str | None, **options: Any) -> None:
-        with _OPENERS[given[0]](dsn, schema) as opened:
-            act(opened, **options)
+    def run(**given: Any) -> None:
+        with contextlib.ExitStack() as stack:
+            for name, make in makers.items():
+                made = make(**{option: given.pop(option) for option in options[name]})
+                given[name] = stack.enter_context(made) if make is application else made
+            act(**given)
 
-    keyword_only = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in parameters.values()]
-    return _signed(run, [*keyword_only, *_OPTIONS])
+    offered = [option for name, each in parameters.items() for option in options.get(name, {name: each}).values()]
+    last = [each for each in offered if each.name in ("dsn", "schema")]  # they are the same in all commands
+    rest = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in offered if each not in last]
+    return _signed(run, [*rest, *last])
+
+
+def _parameters(act: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
+    # The application is imported when the command runs, so its name may not be defined yet.
+    return inspect.signature(act, eval_str=True, locals={"Holdfast": Any}).parameters
+
+
+def _maker(parameter: inspect.Parameter) -> Callable[..., Any] | None:
+    """Return the function that makes a parameter of its own options, or None for an option."""
+    if parameter.name == "hf":
+        return application
+    return next((each.make for each in get_args(parameter.annotation) if isinstance(each, Options)), None)
+
+
+def application(*, dsn: Dsn = None, schema: Schema = None) -> Holdfast:
+    """Return an application without tasks, for the operations of its nouns."""
+    from holdfast.client import Holdfast
+
+    return Holdfast(dsn, schema=schema)
 
 
 def _without_subcommand(act: Callable[..., None]) -> Callable[..., None]:

@@ -16,20 +16,21 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Annotated, Any
+from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from holdfast.cli import render
-from holdfast.cli.database import Database
+from holdfast.cli.address import hide_password
+from holdfast.cli.commands import application
 from holdfast.cli.dev import EMBEDDED
 from holdfast.cli.worker import child_command
 from holdfast.errors import HoldfastError
-from holdfast.model.job import JobInfo, ids
-from holdfast.store.jobs import Filter
+from holdfast.model.job import ids
 from holdfast.store.migrate import migrate
-from holdfast.store.select import Page
-from holdfast.store.wire import connect
+
+if TYPE_CHECKING:
+    from holdfast.client import Holdfast
 
 TENANTS = ("acme", "birch", "cedar", "delta", "ember", "fjord", "grove", "heron", "iris", "juniper", "kestrel", "lumen")
 WORKERS = 2
@@ -52,18 +53,18 @@ def demo(
     """See it work: two workers, twelve tenants, jobs that fail, wait and recover."""
     render.echo("Holdfast: PostgreSQL is the queue, two workers share it.", "bold")
     began = time.monotonic()
-    with Database(dsn, None) as db:
-        done = migrate(db.settings)
+    with application(dsn=dsn) as app:
+        done = migrate(app.settings)
         render.echo(f"database ready in {time.monotonic() - began:.1f} s: {dsn}, schema version {done.version}")
         run = Run(f"demo-{secrets.token_hex(3)}", ids.make(), jobs)
         try:
             with _workers(run, dsn):
-                _enqueue(db, run)
-                _follow(db, run)
+                _enqueue(app, run)
+                _follow(app, run)
         except BaseException:
-            _cancel_rest(db, run)
+            _cancel_rest(app, run)
             raise
-        sound = _sum_up(db, run)
+        sound = _sum_up(app, run)
     _show_next_steps(dsn, run)
     if not sound:
         raise typer.Exit(1)
@@ -111,12 +112,12 @@ def call_of(number: int) -> tuple[str, dict[str, Any]]:
     return "demo.call_partner", {"number": number, "moved": hundred % 10 == 0}
 
 
-def _enqueue(db: Database, run: Run) -> None:
+def _enqueue(app: Holdfast, run: Run) -> None:
     """Enqueue everything in a few rounds, one statement for each tenant and task."""
     from holdfast.cli.demo_app import hf
     from holdfast.cli.load import redirect
 
-    redirect(hf, dsn=db.settings.dsn, schema=db.settings.schema)
+    redirect(hf, dsn=app.settings.dsn, schema=app.settings.schema)
     began = time.monotonic()
     with hf:
         for part in range(ROUNDS):
@@ -160,11 +161,11 @@ def _stop(processes: list[subprocess.Popen[bytes]]) -> None:
             process.stdin.close()
 
 
-def _cancel_rest(db: Database, run: Run) -> None:
+def _cancel_rest(app: Holdfast, run: Run) -> None:
     """Cancel the waiting jobs of an interrupted run."""
     for status in ("queued", "retrying"):
-        left = db.run(db.calls.jobs.list(JobInfo, Filter(queue=run.queue, status=status), Page(limit=run.jobs))).rows
-        db.run(db.calls.jobs.cancel([job.id for job in left]))
+        left = app.jobs.list(queue=run.queue, status=status, limit=run.jobs)
+        app.jobs.cancel(*(job.id for job in left))
 
 
 @dataclass(frozen=True)
@@ -180,9 +181,9 @@ class Tally:
         return sum(self.by_status[status] for status in FINAL)
 
 
-def _look(db: Database, run: Run) -> Tally:
+def _look(app: Holdfast, run: Run) -> Tally:
     tally = Tally(Counter(), Counter(), Counter())
-    for tenant, status, worker, number in db.run(db.calls.queues.run_tally(run.queue, run.first_id)):
+    for tenant, status, worker, number in app.sync_pool.run(app.calls.queues.run_tally(run.queue, run.first_id)):
         tally.by_status[status] += number
         if status in FINAL:
             tally.by_tenant[tenant or ""] += number
@@ -190,33 +191,33 @@ def _look(db: Database, run: Run) -> Tally:
     return tally
 
 
-def _follow(db: Database, run: Run) -> None:
+def _follow(app: Holdfast, run: Run) -> None:
     """Show the run until every job is final: live on a terminal, else as occasional lines."""
     if render.out().is_terminal:
         from rich.live import Live
 
         totals, pace = run.totals(), Pace()
         with Live(console=render.out(), auto_refresh=False) as live:
-            for tally in _tallies(db, run):
+            for tally in _tallies(app, run):
                 live.update(_picture(run, totals, tally, pace.update(tally.final)), refresh=True)
     else:
-        _follow_in_lines(db, run)
+        _follow_in_lines(app, run)
 
 
-def _follow_in_lines(db: Database, run: Run) -> None:
+def _follow_in_lines(app: Holdfast, run: Run) -> None:
     pace, printed_at = Pace(), time.monotonic()
-    for tally in _tallies(db, run):
+    for tally in _tallies(app, run):
         rate = pace.update(tally.final)
         if time.monotonic() - printed_at >= REPORT_EVERY or tally.final == run.jobs:
             printed_at = time.monotonic()
             render.echo(f"{tally.final:>7,} of {run.jobs:,} done, {rate:,.0f} jobs/s")
 
 
-def _tallies(db: Database, run: Run) -> Iterator[Tally]:
+def _tallies(app: Holdfast, run: Run) -> Iterator[Tally]:
     """Yield the progress until all jobs are final. Raise HoldfastError if a worker dies or the run stalls."""
     last, moved_at = -1, time.monotonic()
     while True:
-        tally = _look(db, run)
+        tally = _look(app, run)
         yield tally
         if tally.final >= run.jobs:
             return
@@ -269,9 +270,9 @@ def _picture(run: Run, totals: dict[str, int], tally: Tally, rate: float) -> Any
     return Group(table, Text(f"{rate:,.0f} jobs/s   {state}"), Text(workers))
 
 
-def _sum_up(db: Database, run: Run) -> bool:
+def _sum_up(app: Holdfast, run: Run) -> bool:
     """Print the summary; return whether every job is accounted for exactly once."""
-    summary, tally = db.run(db.calls.queues.run_summary(run.queue, run.first_id)), _look(db, run)
+    summary, tally = app.sync_pool.run(app.calls.queues.run_summary(run.queue, run.first_id)), _look(app, run)
     rows = list(itertools.zip_longest(_statuses(tally), _by_worker(tally), fillvalue=("", "")))
     columns = ("status", "#jobs", "worker", "#finished")
     render.out().print(render.make_table(columns, [(*a, *b) for a, b in rows]))
@@ -307,7 +308,7 @@ def _show_next_steps(dsn: str, run: Run) -> None:
     render.echo("\nThe jobs are still there. Try:", "bold")
     if shutil.which("holdfast") is None:
         render.echo(f"  . {shlex.quote(os.path.relpath(Path(sys.prefix) / 'bin' / 'activate'))}")
-    render.echo(f"  export HOLDFAST_DSN={shlex.quote(connect.hide_password(dsn))}")
+    render.echo(f"  export HOLDFAST_DSN={shlex.quote(hide_password(dsn))}")
     for line in (
         "holdfast jobs --limit 10",
         "holdfast dead                     (failed jobs stay until you act)",

@@ -14,10 +14,10 @@ import typer
 
 from holdfast import __version__
 from holdfast.cli import render
-from holdfast.cli.database import shareable
+from holdfast.cli.address import shareable
 from holdfast.cli.load import check_target
-from holdfast.cli.options import Schema, Target
-from holdfast.cli.worker import Concurrency, LogFormat, LogLevel, child_command, configure_logs
+from holdfast.cli.options import LogFormat, LogLevel, Schema, Target
+from holdfast.cli.worker import Concurrency, child_command, configure_logs
 from holdfast.settings import Settings
 from holdfast.store.migrate import migrate
 from holdfast.store.wire import connect

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import asdict
 from datetime import datetime
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
@@ -13,131 +12,98 @@ from rich.text import Text
 
 from holdfast.cli import render
 from holdfast.cli.commands import Commands
-from holdfast.cli.database import Database, job_id, job_ids
-from holdfast.cli.known import warn_of_unknown_queue
-from holdfast.cli.options import (
-    AsJson,
-    BatchOnly,
-    ErrorOnly,
-    Id,
-    Ids,
-    Limit,
-    QueueOnly,
-    StatusOnly,
-    TaskOnly,
-    TenantOnly,
-    filter_of,
-)
-from holdfast.errors import HoldfastError, UsageError
-from holdfast.model import payload as payloads
-from holdfast.model.job import JobInfo, NewJob, ids
-from holdfast.store.select import Page
+from holdfast.cli.options import AsJson, Id, Ids, Limit, Where, checked_id, checked_ids
+from holdfast.errors import HoldfastError, UsageError, nearest
+from holdfast.model.job import JobInfo
+
+if TYPE_CHECKING:
+    from holdfast.client import Holdfast
 
 PRIORITIES = ("critical", "high", "normal", "low")
 group = Commands(invoke_without_command=True)
 
 
 @group.listing(epilog="Example: holdfast jobs --status retrying --task app.send --limit 20")
-def list_jobs(
-    db: Database,
-    *,
-    status: StatusOnly = None,
-    task: TaskOnly = None,
-    queue: QueueOnly = None,
-    tenant: TenantOnly = None,
-    error: ErrorOnly = None,
-    batch: BatchOnly = None,
-    limit: Limit = 50,
-    as_json: AsJson = False,
-) -> None:
+def list_jobs(hf: Holdfast, where: Where, limit: Limit = 50, as_json: AsJson = False) -> None:
     """List the newest jobs; show, cancel and enqueue them."""
-    found = db.run(
-        db.calls.jobs.list(JobInfo, filter_of(status, task, queue, tenant, error, batch), Page(limit=limit))
-    ).rows
+    found = hf.jobs.list(**where, limit=limit)
+    show_jobs(hf, found, "created=created_at", where, as_json=as_json, empty="no jobs match", limit=limit)
+
+
+def show_jobs(
+    hf: Holdfast,
+    found: list[JobInfo],
+    time: str,
+    where: dict[str, Any],
+    *,
+    as_json: bool,
+    empty: str,
+    limit: int | None = None,
+) -> None:
+    """Print jobs. If there are none, warn if their queue is unknown."""
     if not found:
-        warn_of_unknown_queue(db, queue)
-    if as_json:
-        render.emit_json(found)
-        return
-    columns = ("id", "status", "~task", "~tenant", "~queue", "#tries", "created", "~last error")
-    render.show_rows(columns, map(_row, found), head=3, empty="no jobs match")
-    if len(found) == limit:
-        render.note(f"these are the newest {limit}; --limit shows more")
+        warn_of_unknown_queue(hf, where["queue"])
+    columns = f"id, status, ~task, ~tenant, ~queue, #tries, {time}, ~last error"
+    render.show_list(found, columns, _more, as_json=as_json, head=3, empty=empty, limit=limit)
 
 
-def _row(job: JobInfo) -> tuple[Any, ...]:
-    tries = f"{job.attempts}/{job.max_attempts}"
-    return (
-        job.id,
-        str(job.status),
-        job.task,
-        job.tenant,
-        job.queue,
-        tries,
-        job.created_at,
-        render.error_line(job.last_error),
-    )
+def _more(job: JobInfo) -> dict[str, Any]:
+    error = render.error_line(job.last_error)
+    return {"status": str(job.status), "tries": f"{job.attempts}/{job.max_attempts}", "last error": error}
+
+
+def warn_of_unknown_queue(hf: Holdfast, queue: str | None) -> None:
+    """Warn if a queue is unknown, and suggest the nearest one."""
+    if queue is not None and (hint := hf.queues.hint(queue)) is not None:
+        render.note(f"warning: unknown queue {queue}{hint}", "yellow")
 
 
 @group.command(epilog="Example: holdfast jobs show 018f2c5e-7d1a-7c3b-9f00-2a4b6c8d0e1f")
-def show(db: Database, id_: Id, as_json: AsJson = False) -> None:
+def show(hf: Holdfast, id_: Id, as_json: AsJson = False) -> None:
     """Show everything about one job."""
-    job = find_job(db, id_)
-    discarded = was_discarded(db, job)
-    if as_json:
-        render.emit_json(asdict(job) | {"discarded": discarded})
-    else:
-        show_job(job, discarded=discarded)
+    show_job(hf, find_job(hf, id_), as_json)
 
 
-def find_job(db: Database, text: str) -> JobInfo:
+def find_job(hf: Holdfast, text: str) -> JobInfo:
     """Return the job with this id, or raise HoldfastError."""
-    job = db.run(db.calls.jobs.get(job_id(text)))
+    job = hf.jobs.get(checked_id(text))
     if job is None:
-        raise HoldfastError(f"there is no job {text} in schema {db.settings.schema!r}; history may have been pruned")
+        raise HoldfastError(f"there is no job {text} in schema {hf.settings.schema!r}; history may have been pruned")
     return job
 
 
-def was_discarded(db: Database, job: JobInfo) -> bool:
+def _was_discarded(hf: Holdfast, job: JobInfo) -> bool:
     """Return whether a failed or dead job was discarded, which its status does not show."""
     if str(job.status) not in ("failed", "dead"):
         return False
-    return any(each.facts.get("discarded") for each in db.run(db.calls.jobs.why(job.id)).reasons)
+    return any(each.facts.get("discarded") for each in hf.jobs.why(job.id).reasons)
 
 
-def show_job(job: JobInfo, *, discarded: bool = False) -> None:
+def show_job(hf: Holdfast, job: JobInfo, as_json: bool) -> None:
     """Print a job: its fields, then its error with the traceback and the output of its process."""
+    discarded = _was_discarded(hf, job)
+    if as_json:
+        render.emit_json(asdict(job) | {"discarded": discarded})
+        return
     error = dict(job.last_error or {})
     trace, output = (str(error.pop(name, "")).rstrip() for name in ("traceback", "output"))
-    render.show_fields(
-        {
-            "id": job.id,
-            "status": str(job.status),
-            "discarded": "yes" if discarded else None,
-            "task": job.task,
-            "tenant": job.tenant,
-            "queue": job.queue,
-            "priority": f"{job.priority} ({PRIORITIES[job.priority]})",
-            "attempts": f"{job.attempts} of {job.max_attempts}",
-            "payload": job.payload,
-            "result": job.result,
-            "run at": job.run_at,
-            "created": job.created_at,
-            "started": job.started_at,
-            "finished": job.finished_at,
-            "waited": _between(job.run_at, job.started_at),
-            "took": _between(job.started_at, job.finished_at),
-            "deadline": job.deadline,
-            "batch": job.batch,
-            "progress": job.progress and _progress(job.progress),
-            "worker": job.locked_by,
-            "heartbeat": job.heartbeat_at,
-            "lease until": job.lease_expires_at,
-            "dedupe key": job.dedupe_key,
-            "last error": render.error_line(error) or None,
-            "error code": error.get("code"),
-        }
+    names = (
+        "id, status, discarded, task, tenant, queue, priority, attempts, payload, result, run at, created=created_at, "
+        "started=started_at, finished=finished_at, waited, took, deadline, batch, progress, worker=locked_by, "
+        "heartbeat=heartbeat_at, lease until=lease_expires_at, dedupe key, last error, error code"
     )
+    more = {
+        "status": str(job.status),
+        "discarded": "yes" if discarded else None,
+        "priority": f"{job.priority} ({PRIORITIES[job.priority]})",
+        "attempts": f"{job.attempts} of {job.max_attempts}",
+        "waited": _between(job.run_at, job.started_at),
+        "took": _between(job.started_at, job.finished_at),
+        "progress": job.progress and _progress(job.progress),
+        "last error": render.error_line(error) or None,
+        "error code": error.get("code"),
+    }
+    render.show_fields(render.pick(job, names) | more)
     if trace:
         render.echo(f"\n{trace}")
     if output:
@@ -159,9 +125,9 @@ def _progress(progress: dict[str, Any]) -> Text:
 
 
 @group.command(epilog="Example: holdfast jobs cancel 018f2c5e-7d1a-7c3b-9f00-2a4b6c8d0e1f")
-def cancel(db: Database, id_: Ids, as_json: AsJson = False) -> None:
+def cancel(hf: Holdfast, id_: Ids, as_json: AsJson = False) -> None:
     """Cancel jobs: waiting ones at once, running ones are asked to stop (canceling); exit 1 when one is unknown."""
-    outcomes = db.run(db.calls.jobs.cancel(job_ids(id_)))
+    outcomes = hf.jobs.cancel(*checked_ids(id_))
     if as_json:
         render.emit_json(outcomes)
     else:
@@ -172,7 +138,7 @@ def cancel(db: Database, id_: Ids, as_json: AsJson = False) -> None:
 
 @group.command(epilog="""Example: holdfast jobs enqueue app.send '{"to": "a@b.c"}' --tenant acme --delay 60""")
 def enqueue(
-    db: Database,
+    hf: Holdfast,
     task: Annotated[str, typer.Argument(metavar="TASK", help="The task's name, as in app.send.")],
     payload: Annotated[str, typer.Argument(metavar="JSON", help="Its arguments by name, a JSON object.")] = "{}",
     *,
@@ -195,29 +161,26 @@ def enqueue(
 ) -> None:
     """Enqueue one job by SQL, without application code."""
     data = _check_payload(payload)
-    known = db.run(db.calls.queues.task_queues())
-    key = dedupe and payloads.dedupe_key(task, tenant, dedupe)
-    job = NewJob(
-        ids.make(),
+    known = hf.queues.of_tasks()
+    queue_name = queue or known.get(task, "default")
+    warn_of_unknown_queue(hf, queue)
+    accepted = hf.jobs.enqueue(
         task,
         data,
-        queue or known.get(task, "default"),
-        tenant,
-        priority,
-        delay,
-        dedupe_key=key,
+        queue=queue_name,
+        tenant=tenant,
+        priority=priority,
+        delay=delay,
         deadline=deadline,
-        keys=tuple(limit or ()) or None,
+        dedupe=dedupe,
+        limits=limit or (),
     )
-    warn_of_unknown_queue(db, queue)
-    # With fresh=False the SQL function looks up the task's registered options.
-    accepted = db.run(db.calls.jobs.enqueue(job, "existing", fresh=False))
     if task not in known:
-        _warn_of_unknown(task, list(known))
-    if as_json:
-        render.emit_json({"id": accepted.id, "outcome": accepted.outcome, "queue": job.queue})
-    else:
-        render.echo(accepted.id if accepted.outcome == "created" else f"{accepted.id}  ({accepted.outcome})")
+        near = nearest(task, known)
+        hint = f"; did you mean {near}?" if near else ""
+        render.note(f"warning: no worker has registered a task named {task!r} yet{hint}", "yellow")
+    text = accepted.id if accepted.outcome == "created" else f"{accepted.id}  ({accepted.outcome})"
+    render.show_result({**asdict(accepted), "queue": queue_name}, text, as_json=as_json)
 
 
 def _check_payload(text: str) -> bytes:
@@ -230,34 +193,24 @@ def _check_payload(text: str) -> bytes:
     return text.encode()
 
 
-def _warn_of_unknown(task: str, known: list[str]) -> None:
-    near = difflib.get_close_matches(task, known, n=1)
-    hint = f"; did you mean {near[0]}?" if near else ""
-    render.note(f"warning: no worker has registered a task named {task!r} yet{hint}", "yellow")
-
-
 @group.command(epilog="Example: holdfast jobs queues --json")
-def queues(db: Database, as_json: AsJson = False) -> None:
+def queues(hf: Holdfast, as_json: AsJson = False) -> None:
     """Show how many jobs wait and run in each queue, and pauses; ~ marks an estimate for a large table."""
-    found = db.run(db.calls.queues.list())
+    found = hf.queues.list()
     for each in found:
         wait = each["oldest_wait"]
         each["oldest_wait"] = None if wait is None else wait.total_seconds()
-    if as_json:
-        render.emit_json(found)
-        return
-    counts = ("ready", "running", "later", "dead")
-    rows = [
-        (
-            each["queue"],
-            *(render.about(each[name], estimated=name in each["estimated"]) for name in counts),
-            render.duration(each["oldest_wait"]),
-            _pause(each["paused"]),
-        )
-        for each in found
-    ]
-    columns = ("queue", "#ready", "#running", "#later", "#dead", "#oldest wait", "paused")
-    render.show_table(columns, rows, empty="no jobs wait, run or are dead, and no queue is paused")
+    columns = "queue, #ready, #running, #later, #dead, #oldest wait, paused"
+    empty = "no jobs wait, run or are dead, and no queue is paused"
+    render.show_list(found, columns, _queue, as_json=as_json, head=7, empty=empty)
+
+
+def _queue(queue: dict[str, Any]) -> dict[str, Any]:
+    counts = {
+        name: render.about(queue[name], estimated=name in queue["estimated"])
+        for name in ("ready", "running", "later", "dead")
+    }
+    return counts | {"oldest wait": render.duration(queue["oldest_wait"]), "paused": _pause(queue["paused"])}
 
 
 def _pause(pause: dict[str, Any] | None) -> str:
@@ -268,26 +221,13 @@ def _pause(pause: dict[str, Any] | None) -> str:
 
 
 @group.command(epilog="Example: holdfast jobs workers")
-def workers(db: Database, as_json: AsJson = False) -> None:
+def workers(hf: Holdfast, as_json: AsJson = False) -> None:
     """Show the workers and their last heartbeats."""
-    found = db.run(db.calls.workers.list())
-    if as_json:
-        render.emit_json(found)
-        return
-    rows = [
-        (
-            w["id"],
-            w["host"],
-            str(w["pid"]),
-            w["version"],
-            w["queues"],
-            w["concurrency"],
-            w["started_at"],
-            f"{render.duration(w['heartbeat_age'])} ago",
-            "stopping" if w["stopping"] else "",
-        )
-        for w in found
-    ]
-    columns = ("id", "~host", "#pid", "~version", "~queues", "#slots", "started", "last heartbeat", "note")
+    columns = "id, ~host, #pid, ~version, ~queues, #slots=concurrency, started=started_at, last heartbeat, note"
     empty = "no worker is running; start one with: holdfast worker MODULE:ATTRIBUTE"
-    render.show_rows(columns, rows, head=2, empty=empty)
+    render.show_list(hf.workers.list(), columns, _worker, as_json=as_json, head=2, empty=empty)
+
+
+def _worker(worker: dict[str, Any]) -> dict[str, Any]:
+    heartbeat = f"{render.duration(worker['heartbeat_age'])} ago"
+    return {"pid": str(worker["pid"]), "last heartbeat": heartbeat, "note": "stopping" if worker["stopping"] else ""}

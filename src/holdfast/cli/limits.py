@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.text import Text
 
 from holdfast.cli import render
 from holdfast.cli.commands import Commands
-from holdfast.cli.database import Database
-from holdfast.cli.known import warn_of_unknown
-from holdfast.cli.options import AsJson, By, Limit, actor
+from holdfast.cli.options import AsJson, By, Limit
 from holdfast.errors import UsageError
 from holdfast.model.limit import LimitInfo
+
+if TYPE_CHECKING:
+    from holdfast.client import Holdfast
 
 group = Commands(invoke_without_command=True)
 
@@ -26,6 +27,7 @@ Key = Annotated[
 ]
 NAMES = ("concurrency", "rate", "per", "burst", "breaker_after", "breaker_pause", "breaker_cap", "weight")
 
+COLUMNS = "key, use, rate, breaker, ~paused, #throttled, ~note"
 NONE = (
     "no limits yet; those declared in code, as in @hf.task(limits=[Limit(KEY, ...)]), appear when a worker has "
     "started and jobs were claimed; see: holdfast limits rules"
@@ -35,7 +37,7 @@ NEEDS = {"per": "rate", "burst": "rate", "breaker_pause": "breaker_after", "brea
 
 @group.listing(epilog="Example: holdfast limits --prefix domain: --busy")
 def list_limits(
-    db: Database,
+    hf: Holdfast,
     *,
     prefix: Annotated[
         str, typer.Option(metavar="TEXT", help="Only keys that begin so, as in domain: or tenant:.")
@@ -55,20 +57,17 @@ def list_limits(
     was paused or had an open breaker. It only grows; a job that waits
     long is counted many times.
     """
-    found = db.run(db.calls.limits.list(prefix, busy=busy, limit=limit))
-    if as_json:
-        render.emit_json(found)
-        return
-    columns = ("key", "use", "rate", "breaker", "~paused", "#throttled", "~note")
+    found = hf.limits.list(prefix, busy=busy, limit=limit)
     empty = "no key matches" if prefix or busy else NONE
-    render.show_rows(columns, map(row, found), head=2, empty=empty)
-    if len(found) == limit:
+    render.show_list(found, COLUMNS, more, as_json=as_json, head=2, empty=empty)
+    if len(found) == limit and not as_json:
         render.note(f"these are the first {limit}; --limit shows more, --prefix and --busy fewer")
 
 
-def row(it: LimitInfo) -> tuple[Any, ...]:
-    """Return a limit's table row."""
-    return (it.key, _use(it), _rate(it), _breaker(it), _paused(it), it.throttled or None, _note(it))
+def more(it: LimitInfo) -> dict[str, Any]:
+    """Return the values of COLUMNS that are no attributes of a limit."""
+    cells = {"use": _use(it), "rate": _rate(it), "breaker": _breaker(it), "paused": _paused(it)}
+    return cells | {"throttled": it.throttled or None, "note": _note(it)}
 
 
 def _use(it: LimitInfo) -> Text:
@@ -110,7 +109,7 @@ def _note(it: LimitInfo) -> str:
     "set", epilog="Example: holdfast limits set domain:example.org --concurrency 4 --rate 30 --per 60 --burst 5"
 )
 def set_limit(
-    db: Database,
+    hf: Holdfast,
     key: Key,
     *,
     concurrency: Annotated[
@@ -145,26 +144,29 @@ def set_limit(
     Changes apply at once, to waiting jobs too, until they are cleared.
     """
     given = (concurrency, rate, per, burst, breaker_after, breaker_pause, breaker_cap, weight)
-    change = {name: value for name, value in zip(NAMES, given, strict=True) if value is not None}
+    change: dict[str, Any] = {name: value for name, value in zip(NAMES, given, strict=True) if value is not None}
     if not change:
         raise UsageError(f"nothing to change; give an option, as in: holdfast limits set {key} --concurrency 4")
-    _set(db, key, change, by, as_json)
+    warn_of_unknown(hf, key)
+    _show_change(hf, key, change, hf.limits.set(key, by=by, **change), as_json)
 
 
-def _set(db: Database, key: str, change: dict[str, Any], by: str | None, as_json: bool) -> None:
-    warn_of_unknown(db, key)
-    keys = db.run(db.calls.limits.set(key, change, actor(by)))
-    now = [each for each in db.run(db.calls.limits.list(key, limit=1)) if each.key == key]
-    rule = [{**each["code"], **each["override"]} for each in db.run(db.calls.limits.rules()) if each["template"] == key]
+def _show_change(hf: Holdfast, key: str, change: dict[str, Any], keys: int, as_json: bool) -> None:
+    now = [each for each in hf.limits.list(key, limit=1) if each.key == key]
+    rule = [{**each["code"], **each["override"]} for each in hf.limits.rules() if each["template"] == key]
     _warn_of_idle(change, rule[0] if rule else {name: getattr(now[0], name) for name in NAMES})
     if as_json:
         render.emit_json({"key": key, "keys": keys, "change": change, "now": now[0] if now else None})
     elif now:
-        render.show_rows(
-            ("key", "use", "rate", "breaker", "~paused", "#throttled", "~note"), [row(now[0])], head=2, empty=""
-        )
+        render.show_list(now, COLUMNS, more, as_json=False, head=2, empty="")
     else:
         render.echo(f"set for {render.plural(keys, 'key')} of {key} and those to come")
+
+
+def warn_of_unknown(hf: Holdfast, key: str) -> None:
+    """Warn if a key is unknown, so that a typo does not look like success. Call it before the change."""
+    if (warning := hf.limits.warning(key)) is not None:
+        render.note(f"warning: {warning}", "yellow")
 
 
 def _warn_of_idle(change: dict[str, Any], in_force: dict[str, Any]) -> None:
@@ -177,7 +179,7 @@ def _warn_of_idle(change: dict[str, Any], in_force: dict[str, Any]) -> None:
 
 @group.command(epilog="Example: holdfast limits clear domain:example.org")
 def clear(
-    db: Database,
+    hf: Holdfast,
     key: Key,
     only: Annotated[
         list[str] | None,
@@ -188,40 +190,39 @@ def clear(
 ) -> None:
     """Remove the overrides of a key or a rule, so that the code's limits apply again; exit 1 when there are none."""
     if only:
-        _set(db, key, dict.fromkeys(name.replace("-", "_") for name in only), by, as_json)
+        warn_of_unknown(hf, key)
+        names = [name.replace("-", "_") for name in only]
+        _show_change(hf, key, dict.fromkeys(names), hf.limits.clear(key, only=names, by=by), as_json)
         return
-    keys = db.run(db.calls.limits.clear(key))
+    keys = hf.limits.clear(key)
     _report(key, "cleared" if keys else "nothing was set", as_json, keys=keys)
     if not keys:
         raise typer.Exit(1)
 
 
 @group.command(epilog="Example: holdfast limits reset domain:example.org")
-def reset(db: Database, key: Key, as_json: AsJson = False) -> None:
+def reset(hf: Holdfast, key: Key, as_json: AsJson = False) -> None:
     """Close a key's breaker and clear its failures; exit 1 when it was not open."""
-    was = db.run(db.calls.limits.reset_breaker(key))
+    was = hf.limits.reset_breaker(key)
     _report(key, "reset" if was else "was not open", as_json)
     if not was:
         raise typer.Exit(1)
 
 
 def _report(key: str, outcome: str, as_json: bool, **more: Any) -> None:
-    if as_json:
-        render.emit_json({"key": key, "outcome": outcome, **more})
-    else:
-        render.echo(f"{key}: {outcome}")
+    render.show_result({"key": key, "outcome": outcome, **more}, f"{key}: {outcome}", as_json=as_json)
 
 
 @group.command(epilog="Example: holdfast limits rules --json")
-def rules(db: Database, as_json: AsJson = False) -> None:
+def rules(hf: Holdfast, as_json: AsJson = False) -> None:
     """List the rules of limits: what the code declares, as registered by workers, and their overrides."""
-    found = db.run(db.calls.limits.rules())
-    if as_json:
-        render.emit_json(found)
-        return
-    rows = [(r["template"], r["keys"], _words(r["code"]), _words(r["override"]), r["changed_by"]) for r in found]
     empty = "no rules; workers register those of their tasks when they start"
-    render.show_rows(("template", "#keys", "in code", "~set", "~by"), rows, head=2, empty=empty)
+    columns = "template, #keys, in code=code, ~set=override, ~by=changed_by"
+    render.show_list(hf.limits.rules(), columns, _rule, as_json=as_json, head=2, empty=empty)
+
+
+def _rule(rule: dict[str, Any]) -> dict[str, Any]:
+    return {"in code": _words(rule["code"]), "set": _words(rule["override"])}
 
 
 def _words(values: dict[str, Any]) -> str:
@@ -231,17 +232,14 @@ def _words(values: dict[str, Any]) -> str:
 
 @group.command(epilog="Example: holdfast limits reconcile --repair")
 def reconcile(
-    db: Database,
+    hf: Holdfast,
     repair: Annotated[bool, typer.Option("--repair", help="Correct wrong counts.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Compare every key's count with its running jobs; exit 1 when one is wrong and not repaired."""
-    found = db.run(db.calls.limits.reconcile(repair=repair))
-    if as_json:
-        render.emit_json(found)
-    else:
-        rows = [(each["key"], each["counted"], each["actual"]) for each in found]
-        render.show_table(("key", "#counted", "#running"), rows, empty="every key counts as many jobs as run under it")
+    found = hf.limits.reconcile(repair=repair)
+    empty = "every key counts as many jobs as run under it"
+    render.show_list(found, "key, #counted, #running=actual", as_json=as_json, head=3, empty=empty)
     if found and not repair:
         render.note("correct them with: holdfast limits reconcile --repair", "yellow")
         raise typer.Exit(1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import os
 import sys
@@ -13,7 +12,7 @@ from types import ModuleType
 from typing import Any
 
 from holdfast.client import Holdfast
-from holdfast.errors import ConfigurationError
+from holdfast.errors import ConfigurationError, nearest
 
 
 def load_app(target: str) -> Holdfast:
@@ -102,8 +101,8 @@ def holder_name(holder: Any) -> str:
 
 
 def _near(name: str, known: Iterable[str]) -> str:
-    near = difflib.get_close_matches(name, list(known), n=1)
-    return f"; did you mean {near[0]!r}?" if near else ""
+    near = nearest(name, known)
+    return f"; did you mean {near!r}?" if near else ""
 
 
 def _apps(module: ModuleType) -> list[str]:

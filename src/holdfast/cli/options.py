@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import enum
 import getpass
 import re
 import socket
-from typing import Annotated
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
 
 import typer
 
-from holdfast.cli.database import batch_id
 from holdfast.errors import UsageError
-from holdfast.model.job import Status
-from holdfast.store.jobs import Filter
+from holdfast.model.job import Status, parse_id
 
 Target = Annotated[
     str, typer.Argument(metavar="MODULE:ATTRIBUTE", help="The application, as in app:hf for `hf` in app.py.")
@@ -29,8 +30,34 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmat
 Id = Annotated[str, typer.Argument(metavar="ID", help="The job's id.")]
 Ids = Annotated[list[str], typer.Argument(metavar="ID", help="Job ids.")]
 
-By = Annotated[str | None, typer.Option(metavar="NAME", help="Who makes the change. Default: you, as in ann@host.")]
 
+def _actor(by: str | None) -> str | None:
+    """Return who makes a change: the given name, or the user of this machine."""
+    if by is not None:
+        return by
+    try:
+        return f"{getpass.getuser()}@{socket.gethostname()}"
+    except (KeyError, OSError):  # in a container, the user may have no name
+        return None
+
+
+By = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", callback=_actor, help="Who makes the change. Default: you, as in ann@host."),
+]
+
+LogFormat = Annotated[str | None, typer.Option(metavar="FORMAT", help="Log lines: console or json.")]
+LogLevel = Annotated[str | None, typer.Option(metavar="LEVEL", help="Lowest level: debug, info, warning, error.")]
+
+
+class DeadStatus(enum.StrEnum):
+    """failed: the job can never succeed. dead: its attempts are used up."""
+
+    FAILED = "failed"
+    DEAD = "dead"
+
+
+DeadStatusOnly = Annotated[DeadStatus | None, typer.Option("--status", help="Only jobs with this status.")]
 StatusOnly = Annotated[Status | None, typer.Option("--status", help="Only jobs with this status.")]
 TaskOnly = Annotated[str | None, typer.Option("--task", metavar="NAME", help="Only jobs of this task.")]
 QueueOnly = Annotated[str | None, typer.Option("--queue", metavar="NAME", help="Only jobs of this queue.")]
@@ -41,17 +68,71 @@ ErrorOnly = Annotated[
 BatchOnly = Annotated[str | None, typer.Option("--batch", metavar="ID", help="Only jobs of this batch.")]
 
 
-def filter_of(
-    status: str | None,
-    task: str | None,
-    queue: str | None,
-    tenant: str | None,
-    error: str | None,
-    batch: str | None = None,
-) -> Filter:
-    """Return the filter that the options describe."""
-    status, batch = status and str(status), batch and batch_id(batch)
-    return Filter(status=status, task=task, queue=queue, tenant=tenant, error=error, batch=batch)
+@dataclass(frozen=True)
+class Options:
+    """Marks a parameter of a command that a function makes of options of its own: Annotated[T, Options(function)]."""
+
+    make: Callable[..., Any]
+
+
+def _where(
+    *,
+    status: StatusOnly = None,
+    task: TaskOnly = None,
+    queue: QueueOnly = None,
+    tenant: TenantOnly = None,
+    error: ErrorOnly = None,
+    batch: BatchOnly = None,
+) -> dict[str, Any]:
+    status_text, batch = status and str(status), batch and checked_id(batch, "batch")
+    return {"status": status_text, "task": task, "queue": queue, "tenant": tenant, "error": error, "batch": batch}
+
+
+def _dead_where(
+    *,
+    status: DeadStatusOnly = None,
+    task: TaskOnly = None,
+    queue: QueueOnly = None,
+    tenant: TenantOnly = None,
+    error: ErrorOnly = None,
+    batch: BatchOnly = None,
+) -> dict[str, Any]:
+    same = Status(status) if status else None
+    return _where(status=same, task=task, queue=queue, tenant=tenant, error=error, batch=batch)
+
+
+Where = Annotated[dict[str, Any], Options(_where)]
+DeadWhere = Annotated[dict[str, Any], Options(_dead_where)]
+
+
+def _common(
+    *, log_format: LogFormat = None, log_level: LogLevel = None, dsn: Dsn = None, schema: Schema = None
+) -> dict[str, Any]:
+    return {"log_format": log_format, "log_level": log_level, "dsn": dsn, "schema": schema}
+
+
+Common = Annotated[dict[str, Any], Options(_common)]
+
+
+def check_selection(ids: Sequence[str] | None, every: bool, where: Mapping[str, object], usage: str) -> None:
+    """Raise UsageError unless either ids or --all are given, and filters only with --all."""
+    if every == bool(ids):
+        raise UsageError(usage)
+    if ids and any(value is not None for value in where.values()):
+        raise UsageError("filters go with --all, not with ids")
+
+
+def checked_ids(texts: Iterable[str], what: str = "job") -> list[str]:
+    """Check ids from the command line; return them without duplicates."""
+    return list(dict.fromkeys(checked_id(text, what) for text in texts))
+
+
+def checked_id(text: str, what: str = "job") -> str:
+    """Check an id from the command line."""
+    try:
+        return parse_id(text)
+    except UsageError:
+        raise UsageError(f"{text!r} is not a {what} id; one looks like 018f2c5e-7d1a-7c3b-9f00-2a4b6c8d0e1f") from None
 
 
 _UNITS = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
@@ -63,13 +144,3 @@ def seconds(text: str, option: str) -> float:
     if not parts or "".join(n + unit for n, unit in parts) != re.sub(r"\s", "", text):
         raise UsageError(f"{option} is a length of time such as 90s, 10m, 1h30m or 2d, got {text!r}")
     return sum(float(number) * _UNITS[unit] for number, unit in parts)
-
-
-def actor(by: str | None) -> str | None:
-    """Return who makes a change: the given name, or the user of this machine."""
-    if by is not None:
-        return by
-    try:
-        return f"{getpass.getuser()}@{socket.gethostname()}"
-    except (KeyError, OSError):  # in a container, the user may have no name
-        return None

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from holdfast.cli import render
-from holdfast.cli.database import Database
-from holdfast.cli.known import warn_of_unknown
-from holdfast.cli.options import AsJson, By, actor, seconds
+from holdfast.cli.limits import warn_of_unknown
+from holdfast.cli.options import AsJson, By, seconds
+
+if TYPE_CHECKING:
+    from holdfast.client import Holdfast
 
 Key = Annotated[
     str, typer.Argument(metavar="KEY", help="queue:NAME, task:NAME, tenant:NAME, or a limit's key: domain:example.org.")
@@ -17,7 +19,7 @@ Key = Annotated[
 
 
 def pause(
-    db: Database,
+    hf: Holdfast,
     key: Key,
     *,
     length: Annotated[
@@ -34,8 +36,8 @@ def pause(
     place and their attempts.
     """
     lasts = None if length is None else seconds(length, "--for")
-    warn_of_unknown(db, key)
-    new = db.run(db.calls.limits.pause(key, actor(by), reason, lasts))
+    warn_of_unknown(hf, key)
+    new = hf.limits.pause(key, reason=reason, for_=lasts, by=by)
     if as_json:
         render.emit_json({"key": key, "outcome": "paused" if new else "paused again", "seconds": lasts})
         return
@@ -44,10 +46,10 @@ def pause(
     render.note(f"to resume: holdfast resume {key}")
 
 
-def resume(db: Database, key: Key, as_json: AsJson = False) -> None:
+def resume(hf: Holdfast, key: Key, as_json: AsJson = False) -> None:
     """Resume what was paused, at once; exit 1 when it was not paused."""
-    was = db.run(db.calls.limits.resume(key))
-    paused = [] if was else [each.key for each in db.run(db.calls.limits.list(limit=10_000, busy=True)) if each.paused]
+    was = hf.limits.resume(key)
+    paused = [] if was else [each.key for each in hf.limits.list(limit=10_000, busy=True) if each.paused]
     if as_json:
         render.emit_json({"key": key, "outcome": "resumed" if was else "not paused"})
     elif was:

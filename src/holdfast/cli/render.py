@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 import msgspec
+import typer
 from rich.console import Console, JustifyMethod
 from rich.table import Table
 from rich.text import Text
@@ -77,20 +78,47 @@ def show_result(value: Any, text: str, *, as_json: bool) -> None:
 def show_list(
     found: Sequence[T],
     columns: str,
-    row: Callable[[T], Sequence[Any]],
+    more: Callable[[T], dict[str, Any]] | None = None,
     *,
     as_json: bool,
     head: int,
     empty: str,
     limit: int | None = None,
 ) -> None:
-    """Print a list as JSON or as a table, with a note if there may be more than `limit`. Columns are separated by |."""
+    """Print a list as JSON or as a table, with a note if there may be more than `limit`. See rows_of()."""
     if as_json:
         emit_json(found)
         return
-    show_rows(columns.split("|"), map(row, found), head=head, empty=empty)
+    names, rows = rows_of(found, columns, more)
+    show_rows(names, rows, head=head, empty=empty)
     if len(found) == limit:
         note(f"these are the newest {limit}; --limit shows more")
+
+
+def rows_of(
+    found: Iterable[T], columns: str, more: Callable[[T], dict[str, Any]] | None = None
+) -> tuple[list[str], list[list[Any]]]:
+    """Return the columns and rows of a table. Columns are as in pick(), with `~` and `#` as in make_table(); `more`
+    returns values that are no attributes of an item."""
+    plain = columns.replace("~", "").replace("#", "")
+    rows = [list((pick(each, plain) | (more(each) if more else {})).values()) for each in found]
+    return [name.partition("=")[0] for name in columns.split(", ")], rows
+
+
+def pick(item: Any, names: str) -> dict[str, Any]:
+    """Return values of an object or a dict by name: "id, last error, made=created_at"."""
+    found = {}
+    for each in names.split(", "):
+        label, _, attribute = each.partition("=")
+        attribute = attribute or label.replace(" ", "_")
+        found[label] = item.get(attribute) if isinstance(item, dict) else getattr(item, attribute, None)
+    return found
+
+
+def confirm(question: str, yes: bool) -> None:
+    """Ask for confirmation, unless --yes was given."""
+    if not yes:
+        typer.confirm(question, abort=True, err=True)
 
 
 def show_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, empty: str) -> None:

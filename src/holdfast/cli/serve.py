@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from holdfast.cli.options import Dsn, Schema, Target
-from holdfast.cli.worker import AllQueues, LogFormat, LogLevel, Queues, prepared
+from holdfast.cli.options import Common, Target
+from holdfast.cli.worker import AllQueues, Queues, prepared
 from holdfast.errors import ConfigurationError
 from holdfast.telemetry import logs
 
@@ -32,10 +32,7 @@ def serve(
     ] = False,
     queues: Queues = None,
     all_queues: AllQueues = False,
-    log_format: LogFormat = None,
-    log_level: LogLevel = None,
-    dsn: Dsn = None,
-    schema: Schema = None,
+    common: Common,
 ) -> None:
     """Serve the HTTP API until stopped. It runs no jobs, except with --tick.
 
@@ -52,8 +49,7 @@ def serve(
     from holdfast.web.connections import server_options
     from holdfast.worker import keep_what_is_loaded
 
-    given = {"queues": queues, "log_format": log_format, "log_level": log_level, "dsn": dsn, "schema": schema}
-    hf = prepared(target, given, all_queues, runs_jobs=tick)
+    hf = prepared(target, {"queues": queues, **common}, all_queues, runs_jobs=tick)
     made = app(hf, tick_endpoint=tick)
     first_look(hf.settings)  # fails now, not at the first request, if the address is wrong or the schema is old
     _check_rights(hf, tick)

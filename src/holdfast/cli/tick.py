@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from holdfast.cli import render
-from holdfast.cli.options import AsJson, Dsn, Schema, Target
-from holdfast.cli.worker import AllQueues, Concurrency, LogFormat, LogLevel, Queues, prepared, run
+from holdfast.cli.options import AsJson, Common, Target
+from holdfast.cli.worker import AllQueues, Concurrency, Queues, prepared, run
 
 if TYPE_CHECKING:
     from holdfast.model.tick import Tick
@@ -27,23 +27,12 @@ def tick(
     all_queues: AllQueues = False,
     concurrency: Concurrency = None,
     as_json: AsJson = False,
-    log_format: LogFormat = None,
-    log_level: LogLevel = None,
-    dsn: Dsn = None,
-    schema: Schema = None,
+    common: Common,
 ) -> None:
     """Claim a bounded number of jobs, fairly, run them, and exit. Concurrent ticks are safe."""
     from holdfast.worker.tick import TickWorker
 
-    given = {
-        "queues": queues,
-        "concurrency": concurrency,
-        "log_format": log_format,
-        "log_level": log_level,
-        "dsn": dsn,
-        "schema": schema,
-    }
-    hf = prepared(target, given, all_queues)
+    hf = prepared(target, {"queues": queues, "concurrency": concurrency, **common}, all_queues)
     done = run(TickWorker(hf, max_jobs, per_tenant).tick(handle_signals=True))
     if as_json:
         render.emit_json(done)

@@ -20,28 +20,22 @@ group = Commands(invoke_without_command=True)
 TenantOnly = Annotated[str | None, typer.Option("--tenant", metavar="NAME", help="Only those of this tenant.")]
 
 
-@group.listing(epilog="Example: holdfast tokens --tenant acme")
-def tokens(hf: Holdfast, *, tenant: TenantOnly = None, as_json: AsJson = False) -> None:
-    """List tokens of the service; create and revoke them."""
-    list_tokens(hf, tenant, as_json)
-
-
+@group.listing(
+    help="List tokens of the service; create and revoke them.", epilog="Example: holdfast tokens --tenant acme"
+)
 @group.command("list", epilog="Example: holdfast tokens list --json")
 def list_tokens(hf: Holdfast, tenant: TenantOnly = None, as_json: AsJson = False) -> None:
     """List tokens: their first characters, state, tenant, scopes, and when they were last used."""
+    columns = (
+        "id, token, state, name, ~tenant, ~scopes, created=created_at, last used=last_used_at, expires=expires_at, "
+        "revoked=revoked_at, best priority=priority, rate"
+    )
     found = hf.tokens.list(tenant=tenant)
-    if as_json:
-        render.emit_json(found)
-        return
-    columns = ("id", "token", "state", "name", "~tenant", "~scopes", "created", "last used", "expires", "revoked",
-               "best priority", "rate")  # fmt: skip
-    render.show_rows(columns, map(_row, found), head=4, empty="there are no tokens")
+    render.show_list(found, columns, _more, as_json=as_json, head=4, empty="there are no tokens")
 
 
-def _row(it: TokenInfo) -> tuple[Any, ...]:
-    whose = "(all)" if it.tenant is None else it.tenant
-    return (it.id, f"{it.shown}...", it.state, it.name, whose, it.scopes, it.created_at, it.last_used_at,
-            it.expires_at, it.revoked_at, it.priority, it.rate)  # fmt: skip
+def _more(it: TokenInfo) -> dict[str, Any]:
+    return {"token": f"{it.shown}...", "tenant": "(all)" if it.tenant is None else it.tenant}
 
 
 @group.command(epilog="Example: holdfast tokens create 'web tier' --tenant acme --scopes jobs:read,jobs:write")

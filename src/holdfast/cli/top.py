@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import time
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from holdfast.cli import limits, render
-from holdfast.cli.database import Database
 from holdfast.cli.options import AsJson
+
+if TYPE_CHECKING:
+    from holdfast.client import Holdfast
 
 MOST = 10_000  # tenants
 SHOWN = 10
 BAR = 24
+WORKER = "worker=id, #claimed=running, #slots=concurrency, ~queues, last heartbeat"
 
 
 def top(
-    db: Database,
+    hf: Holdfast,
     *,
     once: Annotated[bool, typer.Option("--once", help="Print one snapshot and exit.")] = False,
     every: Annotated[float, typer.Option(min=0.1, metavar="SECONDS", help="Time between updates.")] = 1.0,
@@ -33,21 +36,21 @@ def top(
     snapshot.
     """
     if as_json:
-        render.emit_json(look(db))
+        render.emit_json(look(hf))
     elif once or not render.out().is_terminal:
-        render.out().print(draw(look(db), None))
+        render.out().print(draw(look(hf), None))
     else:
-        _watch(db, every)
+        _watch(hf, every)
 
 
-def look(db: Database) -> dict[str, Any]:
+def look(hf: Holdfast) -> dict[str, Any]:
     """Return a snapshot: each part as a list, the busiest first."""
-    running, workers = db.run(db.calls.queues.running()), db.run(db.calls.workers.list())
+    running, workers = hf.queues.running(), hf.workers.list()
     for worker in workers:
         worker["running"] = sum(each["running"] for each in running if each["worker"] == worker["id"])
-    depth, tenants = db.run(db.calls.queues.list()), db.run(db.calls.limits.tenant_shares(MOST))
-    totals = db.run(db.calls.queues.totals())
-    keys = db.run(db.calls.limits.list(busy=True, limit=SHOWN, busiest_first=True))
+    depth, tenants = hf.queues.list(), hf.limits.tenant_shares(MOST)
+    totals = hf.queues.totals()
+    keys = hf.limits.list(busy=True, limit=SHOWN, busiest_first=True)
     return {
         **totals,
         "later": sum(queue["later"] for queue in depth),
@@ -56,7 +59,7 @@ def look(db: Database) -> dict[str, Any]:
         "tenants": tenants[:SHOWN],
         "more_tenants": len(tenants[SHOWN:]),
         "limits": keys,
-        "more_limits": max(db.run(db.calls.limits.count_busy()) - SHOWN, 0) if len(keys) == SHOWN else 0,
+        "more_limits": max(hf.limits.count_busy() - SHOWN, 0) if len(keys) == SHOWN else 0,
         "workers": workers,
     }
 
@@ -80,14 +83,14 @@ def _queues(
     return sorted(queues, key=lambda queue: (-queue["ready"], queue["queue"]))
 
 
-def _watch(db: Database, every: float) -> None:
+def _watch(hf: Holdfast, every: float) -> None:
     from rich.live import Live
 
     try:
         with Live(console=render.out(), screen=True, auto_refresh=False) as live:
             before = None
             while True:
-                now = look(db)
+                now = look(hf)
                 live.update(draw(now, before), refresh=True)
                 before = now
                 time.sleep(every)
@@ -99,16 +102,10 @@ def draw(now: dict[str, Any], before: dict[str, Any] | None) -> RenderableType:
     """Render a snapshot; with the previous one, also how many jobs end in a second."""
     parts: list[RenderableType] = [_head(now, before)]
     tables = {
-        "queues": (("queue", "#ready", "#claimed", "note"), [_queue(each) for each in now["queues"][:SHOWN]]),
-        "tenants": (("tenant", "share", "#claimed", "#weight"), [_tenant(each) for each in now["tenants"]]),
-        "limits": (
-            ("key", "use", "rate", "~breaker", "~paused", "#throttled", "~note"),
-            map(limits.row, now["limits"]),
-        ),
-        "workers": (
-            ("worker", "#claimed", "#slots", "~queues", "last heartbeat"),
-            map(_worker, _living_first(now)[:SHOWN]),
-        ),
+        "queues": render.rows_of(now["queues"][:SHOWN], "queue, #ready, #claimed=running, note", _queue),
+        "tenants": render.rows_of(now["tenants"], "tenant, share, #claimed=running, #weight", _tenant),
+        "limits": render.rows_of(now["limits"], limits.COLUMNS, limits.more),
+        "workers": render.rows_of(_living_first(now)[:SHOWN], WORKER, _worker),
     }
     more = {
         "queues": len(now["queues"][SHOWN:]),
@@ -145,22 +142,22 @@ def _ended(now: dict[str, Any], before: dict[str, Any]) -> float:
     return max(now["ended"] - before["ended"], 0) / passed if passed > 0 else 0.0
 
 
-def _queue(queue: dict[str, Any]) -> tuple[Any, ...]:
+def _queue(queue: dict[str, Any]) -> dict[str, Any]:
     notes = {"paused": queue["paused"], "no worker": not queue["served"]}
     note = Text(", ".join(name for name, holds in notes.items() if holds), "yellow")
-    return (queue["queue"], render.about(queue["ready"], estimated=queue["estimated"]), queue["running"], note)
+    return {"ready": render.about(queue["ready"], estimated=queue["estimated"]), "note": note}
 
 
-def _tenant(tenant: dict[str, Any]) -> tuple[Any, ...]:
+def _tenant(tenant: dict[str, Any]) -> dict[str, Any]:
     name = Text("(no tenant)", "bright_black") if tenant["tenant"] is None else tenant["tenant"]
     weight = None if tenant["weight"] == 1 else render.number(tenant["weight"])
-    return (name, render.bar(tenant["share"], 1, width=BAR), tenant["running"], weight)
+    return {"tenant": name, "share": render.bar(tenant["share"], 1, width=BAR), "weight": weight}
 
 
-def _worker(worker: dict[str, Any]) -> tuple[Any, ...]:
+def _worker(worker: dict[str, Any]) -> dict[str, Any]:
     state = ", stopping" if worker["stopping"] else "" if worker["alive"] else ", lost"
-    heartbeat = Text(f"{render.duration(worker['heartbeat_age'])} ago{state}", "" if worker["alive"] else "red")
-    return (worker["id"], worker["running"], worker["concurrency"], worker["queues"], heartbeat)
+    heartbeat = f"{render.duration(worker['heartbeat_age'])} ago{state}"
+    return {"last heartbeat": Text(heartbeat, "" if worker["alive"] else "red")}
 
 
 def _living_first(now: dict[str, Any]) -> list[dict[str, Any]]:

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from holdfast.cli import render
-from holdfast.cli.database import Database
 from holdfast.cli.options import AsJson, Limit, TaskOnly, TenantOnly, seconds
 from holdfast.model.tick import Usage
+
+if TYPE_CHECKING:
+    from holdfast.client import Holdfast
 
 _TIMES = {"day": "%Y-%m-%d", "hour": "%Y-%m-%d %H:%M", "minute": "%Y-%m-%d %H:%M"}
 
 
 def usage(
-    db: Database,
+    hf: Holdfast,
     *,
     by: Annotated[
         str, typer.Option(metavar="NAMES", help="Sum by some of tenant, task, minute, hour, day.")
@@ -33,8 +35,7 @@ def usage(
     snoozed attempts do not count.
     """
     names = [each for each in by.replace(" ", "").split(",") if each]
-    call = db.calls.workers.usage(names, since=seconds(since, "--since"), tenant=tenant, task=task, limit=limit)
-    found = db.run(call)
+    found = hf.workers.usage(names, since=seconds(since, "--since"), tenant=tenant, task=task, limit=limit)
     if as_json:
         render.emit_json([_item(each) for each in found])
         return
@@ -44,7 +45,7 @@ def usage(
 
 def _item(usage: Usage) -> dict[str, Any]:
     by = {name: None if value == "" else value for name, value in usage.by.items()}  # '' is no tenant
-    return by | {name: getattr(usage, name) for name in ("runs", "failures", "run_seconds", "queue_seconds")}
+    return by | render.pick(usage, "runs, failures, run_seconds, queue_seconds")
 
 
 def _row(usage: Usage) -> tuple[Any, ...]:

@@ -14,7 +14,7 @@ import typer
 
 from holdfast.cli import render
 from holdfast.cli.commands import Commands
-from holdfast.cli.options import AsJson, Limit, Yes, seconds
+from holdfast.cli.options import AsJson, Limit, Yes, check_selection, seconds
 from holdfast.errors import HoldfastError, UsageError
 from holdfast.model.webhook import DeliveryInfo, Endpoint, Redelivered
 
@@ -51,12 +51,10 @@ SecretStdin = Annotated[
 ]
 
 
-@group.listing(epilog="Example: holdfast webhooks --tenant acme")
-def endpoints(hf: Holdfast, *, tenant: TenantOnly = None, as_json: AsJson = False) -> None:
-    """List endpoints; add and change them, rotate their secrets, show deliveries and send them again."""
-    list_endpoints(hf, tenant, as_json)
+HELP = "List endpoints; add and change them, rotate their secrets, show deliveries and send them again."
 
 
+@group.listing(help=HELP, epilog="Example: holdfast webhooks --tenant acme")
 @group.command("list", epilog="Example: holdfast webhooks list --tenant acme")
 def list_endpoints(hf: Holdfast, tenant: TenantOnly = None, as_json: AsJson = False) -> None:
     """List endpoints."""
@@ -64,21 +62,15 @@ def list_endpoints(hf: Holdfast, tenant: TenantOnly = None, as_json: AsJson = Fa
     if as_json:
         render.emit_json([_without_secret(it) for it in found])
         return
-    columns = ("id", "state", "~url", "~tenant", "~events", "#failures", "last success", "last failure")
-    render.show_rows(columns, map(_endpoint_row, found), head=3, empty="there are no endpoints")
-
-
-def _endpoint_row(it: Endpoint) -> tuple[Any, ...]:
-    return (
-        it.id,
-        _state(it),
-        it.url,
-        it.tenant,
-        it.events or "all",
-        it.failure_streak,
-        it.last_success_at,
-        it.last_failure_at,
+    columns = (
+        "id, state, ~url, ~tenant, ~events, #failures=failure_streak, last success=last_success_at, "
+        "last failure=last_failure_at"
     )
+    render.show_list(found, columns, _more, as_json=False, head=3, empty="there are no endpoints")
+
+
+def _more(it: Endpoint) -> dict[str, Any]:
+    return {"state": _state(it), "events": it.events or "all"}
 
 
 def _state(it: Endpoint) -> str:
@@ -131,28 +123,14 @@ def show(hf: Holdfast, endpoint: EndpointId, as_json: AsJson = False) -> None:
     if as_json:
         render.emit_json(_without_secret(it))
         return
-    render.show_fields(
-        {
-            "id": it.id,
-            "state": _state(it),
-            "reason": it.disabled_reason,
-            "breaker open until": it.breaker_open_until,
-            "tenant": it.tenant,
-            "url": it.url,
-            "events": it.events or "all",
-            "header prefix": f"X-{it.prefix}-",
-            "timeout": render.duration(it.timeout),
-            "for development": "yes" if it.dev else None,
-            "description": it.description,
-            "valid secrets": it.secrets,
-            "old ones until": it.old_secrets_until,
-            "failures in a row": it.failure_streak,
-            "last success": it.last_success_at,
-            "last failure": it.last_failure_at,
-            "added": it.created_at,
-            "changed": it.updated_at,
-        }
+    names = (
+        "id, state, reason=disabled_reason, breaker open until, tenant, url, events, header prefix, timeout, "
+        "for development, description, valid secrets=secrets, old ones until=old_secrets_until, "
+        "failures in a row=failure_streak, last success=last_success_at, last failure=last_failure_at, "
+        "added=created_at, changed=updated_at"
     )
+    more = {"header prefix": f"X-{it.prefix}-", "timeout": render.duration(it.timeout)}
+    render.show_fields(render.pick(it, names) | _more(it) | more | {"for development": "yes" if it.dev else None})
 
 
 @group.command(epilog="Example: holdfast webhooks update 018f2c5e-7d1a-7c3b-9f00-2a4b6c8d0e1f --timeout 10s")
@@ -192,10 +170,7 @@ def update(
     if not change:
         raise UsageError("nothing to change; give an option such as --timeout 10s, see --help")
     changed = hf.webhooks.update(endpoint, **change)
-    if as_json:
-        render.emit_json(_without_secret(changed))
-    else:
-        render.echo(f"changed endpoint {changed.id}")
+    render.show_result(_without_secret(changed), f"changed endpoint {changed.id}", as_json=as_json)
 
 
 @group.command(epilog="Example: holdfast webhooks rotate 018f2c5e-7d1a-7c3b-9f00-2a4b6c8d0e1f --keep-old 2d")
@@ -280,41 +255,15 @@ def deliveries(
         until=_moment(until, "--until"),
         limit=limit,
     )
-    if as_json:
-        render.emit_json(found)
-        return
     columns = (
-        "id",
-        "status",
-        "~type",
-        "#http",
-        "#tries",
-        "~tenant",
-        "made",
-        "delivered",
-        "next try",
-        "~error",
-        "~endpoint",
+        "id, status, ~type=event_type, #http=http_status, #tries, ~tenant, made=created_at, delivered=delivered_at, "
+        "next try=next_attempt_at, ~error, ~endpoint"
     )
-    render.show_rows(columns, map(_delivery_row, found), head=4, empty="no deliveries match")
-    if len(found) == limit:
-        render.note(f"these are the newest {limit}; --limit shows more")
+    render.show_list(found, columns, _tries, as_json=as_json, head=4, empty="no deliveries match", limit=limit)
 
 
-def _delivery_row(it: DeliveryInfo) -> tuple[Any, ...]:
-    return (
-        it.id,
-        it.status,
-        it.event_type,
-        it.http_status,
-        f"{it.attempts}/{it.max_attempts}",
-        it.tenant,
-        it.created_at,
-        it.delivered_at,
-        it.next_attempt_at,
-        _line(it.error),
-        it.endpoint,
-    )
+def _tries(it: DeliveryInfo) -> dict[str, Any]:
+    return {"tries": f"{it.attempts}/{it.max_attempts}", "error": " ".join((it.error or "").split())}
 
 
 @group.command(epilog="Example: holdfast webhooks delivery 018f2c5e-7d1a-7c3b-9f00-2a4b6c8d0e1f")
@@ -327,27 +276,17 @@ def delivery(
         render.emit_json(it)
         return
     body = None if it.response_body is None else it.response_body.decode(errors="backslashreplace")
-    render.show_fields(
-        {
-            "id": it.id,
-            "status": it.status,
-            "job": it.job_status,
-            "endpoint": it.endpoint,
-            "tenant": it.tenant,
-            "event": it.event,
-            "type": it.event_type,
-            "attempts": f"{it.attempts} of {it.max_attempts}",
-            "made": it.created_at,
-            "next try": it.next_attempt_at,
-            "delivered": it.delivered_at,
-            "ended": None if it.delivered_at else it.finished_at,
-            "error": it.error,
-            "sent": it.body,
-            "http status": it.http_status,
-            "response headers": it.response_headers,
-            "response": body,
-        }
+    names = (
+        "id, status, job=job_status, endpoint, tenant, event, type=event_type, attempts, made=created_at, "
+        "next try=next_attempt_at, delivered=delivered_at, ended, error, sent=body, http status, response headers, "
+        "response"
     )
+    more = {
+        "attempts": f"{it.attempts} of {it.max_attempts}",
+        "ended": None if it.delivered_at else it.finished_at,
+        "response": body,
+    }
+    render.show_fields(render.pick(it, names) | more)
 
 
 @group.command(epilog="Example: holdfast webhooks redeliver --all --endpoint 018f2c5e-... --since 6h --yes")
@@ -368,8 +307,6 @@ def redeliver(
     as_json: AsJson = False,
 ) -> None:
     """Send deliveries again: failed ones with fresh attempts, delivered ones anew, waiting ones at once."""
-    if every == bool(ids):
-        raise UsageError("give delivery ids, or --all with --endpoint, --tenant, --since or --until")
     which: Which = {
         "endpoint": endpoint,
         "tenant": tenant,
@@ -377,21 +314,18 @@ def redeliver(
         "since": _moment(since, "--since"),
         "until": _moment(until, "--until"),
     }
-    if ids and any(value is not None for value in which.values()):
-        raise UsageError("filters go with --all, not with ids")
+    check_selection(ids, every, which, "give delivery ids, or --all with --endpoint, --tenant, --since or --until")
     which["status"] = str(status)
-    if every and not yes:
-        typer.confirm(f"send every {status} delivery that matches again?", abort=True, err=True)
+    if every:
+        render.confirm(f"send every {status} delivery that matches again?", yes)
     results = list(hf.webhooks.redeliver_all(**which) if every else hf.webhooks.redeliver(*ids or ()))
     _report(results, as_json)
 
 
 def _report(results: Sequence[Redelivered], as_json: bool) -> None:
     left = [each for each in results if each.outcome in LEFT]
-    if as_json:
-        render.emit_json(results)
-    else:
-        render.echo(f"{render.plural(len(results) - len(left), 'delivery')} will be sent")
+    text = f"{render.plural(len(results) - len(left), 'delivery')} will be sent"
+    render.show_result(results, text, as_json=as_json)
     for each in left:
         render.note(f"skipped {each.id}: {LEFT[each.outcome]}", "yellow")
     if left:
@@ -421,8 +355,7 @@ def disable(
 def remove(hf: Holdfast, endpoint: EndpointId, *, yes: Yes = False) -> None:
     """Remove an endpoint and its secrets."""
     it = hf.webhooks.get(endpoint)
-    if not yes:
-        typer.confirm(f"remove endpoint {it.id} ({it.url})?", abort=True, err=True)
+    render.confirm(f"remove endpoint {it.id} ({it.url})?", yes)
     hf.webhooks.remove(it.id)
     render.echo(f"removed endpoint {it.id}")
 
@@ -456,10 +389,6 @@ def _show_secret(secret: str) -> None:
 
 def _typed(wanted: bool) -> str | None:
     return sys.stdin.readline().rstrip("\r\n") if wanted else None
-
-
-def _line(text: str | None) -> str:
-    return " ".join((text or "").split())
 
 
 def _moment(text: str | None, option: str) -> datetime | None:

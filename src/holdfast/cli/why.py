@@ -5,29 +5,29 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from datetime import datetime
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.text import Text
 
 from holdfast.cli import render
-from holdfast.cli.database import Database, job_id
-from holdfast.cli.options import AsJson
+from holdfast.cli.options import AsJson, Id, checked_id
 from holdfast.model.why import Reason
+
+if TYPE_CHECKING:
+    from holdfast.client import Holdfast
 
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[\d.]*[+-]\d\d:\d\d$")
 
 
-def why(
-    db: Database, id_: Annotated[str, typer.Argument(metavar="ID", help="The job's id.")], as_json: AsJson = False
-) -> None:
+def why(hf: Holdfast, id_: Id, as_json: AsJson = False) -> None:
     """Explain why a job does not run: one sentence, then all reasons, the hardest first; exit 1 when it is unknown.
 
     A pause and who made it, a full limit and the jobs that hold it,
     a rate, an open breaker, no worker, a later start time, jobs before
     it; or where it runs, or how it ended.
     """
-    found = db.run(db.calls.jobs.why(job_id(id_)))
+    found = hf.jobs.why(checked_id(id_))
     if as_json:
         render.emit_json(found)
     else:

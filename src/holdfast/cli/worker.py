@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import difflib
 import importlib.util
 import logging
 import sys
@@ -13,13 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from holdfast.cli.database import shareable
+from holdfast.cli.address import same_database, shareable
 from holdfast.cli.leave import threads_left
-from holdfast.cli.options import Dsn, Schema, Target
-from holdfast.errors import HoldfastError
+from holdfast.cli.options import Common, Target
+from holdfast.errors import HoldfastError, nearest
 from holdfast.model.webhook import QUEUE, TASK
 from holdfast.settings import Settings
-from holdfast.store.wire import connect
 from holdfast.telemetry import logs
 
 if TYPE_CHECKING:
@@ -39,8 +37,6 @@ AllQueues = Annotated[
 ]
 Concurrency = Annotated[int | None, typer.Option(metavar="N", help="Jobs to run at once in each process.")]
 Grace = Annotated[float | None, typer.Option(metavar="SECONDS", help="How long running jobs may take to finish.")]
-LogFormat = Annotated[str | None, typer.Option(metavar="FORMAT", help="Log lines: console or json.")]
-LogLevel = Annotated[str | None, typer.Option(metavar="LEVEL", help="Lowest level: debug, info, warning, error.")]
 
 
 def worker(
@@ -58,10 +54,7 @@ def worker(
     renew: Annotated[float | None, typer.Option(metavar="SECONDS", help="Time between renewals.")] = None,
     poll: Annotated[float | None, typer.Option(metavar="SECONDS", help="Time between polls of an empty queue.")] = None,
     grace: Grace = None,
-    log_format: LogFormat = None,
-    log_level: LogLevel = None,
-    dsn: Dsn = None,
-    schema: Schema = None,
+    common: Common,
     stop_with_stdin: Annotated[
         bool, typer.Option("--stop-with-stdin", help="Stop when standard input ends.", hidden=True)
     ] = False,
@@ -70,18 +63,8 @@ def worker(
 
     Options override the application's settings and the environment.
     """
-    given = {
-        "queues": queues,
-        "concurrency": concurrency,
-        "lease": lease,
-        "renew": renew,
-        "poll": poll,
-        "grace": grace,
-        "log_format": log_format,
-        "log_level": log_level,
-        "dsn": dsn,
-        "schema": schema,
-    }
+    given = {"queues": queues, "concurrency": concurrency, "lease": lease, "renew": renew, "poll": poll, "grace": grace}
+    given |= common
     if processes is not None:
         raise typer.Exit(_supervise(target, processes, given, all_queues))
     supervisor = None
@@ -148,7 +131,7 @@ def _warn_of_other_database(code: str, option: object, hf: Holdfast) -> None:
     """Warn if the code's DSN differs from the option or the environment: jobs would be enqueued elsewhere."""
     environment = Settings.load().dsn
     other = str(option or environment)
-    if code == environment or not (code and other) or connect.same_database(code, other):
+    if code == environment or not (code and other) or same_database(code, other):
         return
     fields = {"--dsn" if option else "HOLDFAST_DSN": shareable(other), "served": shareable(hf.settings.dsn)}
     logs.event(
@@ -170,24 +153,22 @@ def _warn_of_unknown_queues(hf: Holdfast) -> None:
     if unknown:
         names = sorted({*known, *_queues_in_database(hf.settings)})
         for name in (each for each in unknown if each not in names):
-            near = difflib.get_close_matches(name, names, n=1)
-            hint = f"did you mean {near[0]}?" if near else "no task uses it, and no job waits in it"
+            near = nearest(name, names)
+            hint = f"did you mean {near}?" if near else "no task uses it, and no job waits in it"
             logs.event(log, logging.WARNING, "queue unknown", queue=name, hint=hint)
 
 
 def _queues_in_database(settings: Settings) -> list[str]:
     """Return the queues of the database's tasks and jobs, or none if it is not reachable within PATIENCE."""
-    from holdfast.store.queues import QueueCalls
-    from holdfast.store.wire.pools import SyncPool
+    from holdfast.client import Holdfast
 
     quick = {name: min(getattr(settings, name), PATIENCE) for name in ("connect_timeout", "call_timeout")}
-    pool = SyncPool(settings.with_(**quick))
-    try:
-        return pool.run(QueueCalls(settings.schema).names(of_workers=False))
-    except HoldfastError:
-        return []
-    finally:
-        pool.close()
+    with Holdfast() as hf:
+        hf.use(settings.with_(**quick))
+        try:
+            return hf.queues.names(of_workers=False)
+        except HoldfastError:
+            return []
 
 
 def _warn_of_unserved(hf: Holdfast) -> None:

@@ -131,9 +131,10 @@ class Limits(Noun):
 
     set, aset = operation(_set)
 
-    def _clear(self, key: str) -> Call[int]:
-        """Remove what operators have set for a key or a template. Return the number of keys, 0 if nothing was set."""
-        return self.calls.clear(key)
+    def _clear(self, key: str, *, only: Sequence[str] = (), by: str | None = None) -> Call[int]:
+        """Remove what operators have set for a key or a template, or only some of it, as in ["rate"]. Return the number
+        of keys, 0 if nothing was set."""
+        return self.calls.set(key, dict.fromkeys(only), by) if only else self.calls.clear(key)
 
     clear, aclear = operation(_clear)
 

@@ -84,13 +84,13 @@ class SyncMethod(_Method[P, T]):
 
         def run(*args: P.args, **kwargs: P.kwargs) -> T:
             steps = _steps(self.make(noun, *args, **kwargs))
-            step, pool = next(steps), noun._hf.sync_pool
+            pool, result = noun._hf.sync_pool, None
             try:
                 while True:
-                    step = steps.send(pool.run(*_where(step)))
+                    result = pool.run(*_where(steps.send(result)))
             except StopIteration as end:
-                result: T = end.value
-                return result
+                returned: T = end.value
+                return returned
 
         return self._named(noun, run)
 
@@ -108,13 +108,13 @@ class AsyncMethod(_Method[P, T]):
 
         async def run(*args: P.args, **kwargs: P.kwargs) -> T:
             steps = _steps(self.make(noun, *args, **kwargs))
-            step, pool = next(steps), noun._hf.async_pool
+            pool, result = noun._hf.async_pool, None
             try:
                 while True:
-                    step = steps.send(await pool.run(*_where(step)))
+                    result = await pool.run(*_where(steps.send(result)))
             except StopIteration as end:
-                result: T = end.value
-                return result
+                returned: T = end.value
+                return returned
 
         return self._named(noun, run)
 

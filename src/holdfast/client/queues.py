@@ -8,8 +8,8 @@ from typing import Any
 
 from holdfast.client.operation import Noun, Steps, operation
 from holdfast.errors import nearest
+from holdfast.model.job import Left
 from holdfast.store.call import Call, Row
-from holdfast.store.queues import Left
 
 SHOWN = 10
 
@@ -24,9 +24,9 @@ class Queues(Noun):
 
     list, alist = operation(_list)
 
-    def _names(self) -> Call[builtins.list[str]]:
-        """Return the names of the queues that have jobs, a task or a worker."""
-        return self._hf.calls.queues.names()
+    def _names(self, *, of_workers: bool = True) -> Call[builtins.list[str]]:
+        """Return the names of the queues that have jobs or a task; with of_workers, also those that workers serve."""
+        return self._hf.calls.queues.names(of_workers=of_workers)
 
     names, anames = operation(_names)
 

@@ -15,6 +15,8 @@ from typing import Any
 from holdfast.errors import UsageError
 from holdfast.model import limit
 
+MOST_COUNTED = 10_000  # counts for people stop here
+
 
 class Status(enum.StrEnum):
     """The state of a job; the last four are final."""
@@ -90,6 +92,17 @@ class PublicJob:
     @property
     def ended(self) -> bool:
         return self.status in ("succeeded", "failed", "dead", "canceled")
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """Jobs enqueued before `at` that have not ended. delayed: not due yet and never failed."""
+
+    at: datetime
+    waiting: int
+    running: int
+    retrying: int
+    delayed: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,9 @@ from dataclasses import fields
 
 import msgspec
 
-from holdfast.model.job import BatchInfo, NewJob
+from holdfast.model.job import MOST_COUNTED, BatchInfo, NewJob
 from holdfast.model.view import EVERYTHING, View
-from holdfast.store.call import MOST_COUNTED, Call, Row, array, dicts, firsts, void
+from holdfast.store.call import Call, Row, array, dicts, firsts, void
 from holdfast.store.jobs import Ids, job_fields
 from holdfast.store.select import Page, Part, Shape, Where, every, select_page, visible
 

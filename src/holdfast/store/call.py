@@ -14,7 +14,6 @@ import msgspec
 T = TypeVar("T")
 Row = dict[str, Any]
 Rows = list[tuple[Any, ...]]
-MOST_COUNTED = 10_000  # counts for people stop here
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,24 +3,13 @@
 from __future__ import annotations
 
 import builtins
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from holdfast.store.call import MOST_COUNTED, Call, Row, dicts, firsts, mapping, one_dict
+from holdfast.model.job import MOST_COUNTED, Left
+from holdfast.store.call import Call, Row, dicts, firsts, mapping, one_dict
 
 _SCAN = 1000  # waiting jobs and queues that unknown_tasks() reads
-
-
-@dataclass(frozen=True, slots=True)
-class Left:
-    """Jobs enqueued before `at` that have not ended. delayed: not due yet and never failed."""
-
-    at: datetime
-    waiting: int
-    running: int
-    retrying: int
-    delayed: int
 
 
 class QueueCalls:
