@@ -56,15 +56,19 @@ if "PYTEST_DEBUG_TEMPROOT" not in os.environ:
     os.environ["PYTEST_DEBUG_TEMPROOT"] = str(_root)
 
 
+# Their data need not outlive a crash of the machine, and a commit without fsync takes a twentieth of the time.
+IN_MEMORY = {"fsync": "off", "full_page_writes": "off"}
+
+
 @pytest.fixture(scope="session")
 def pg18() -> Iterator[str]:
-    with EmbeddedPostgres(ROOT / ".holdfast" / "tests18", major=18) as server:
+    with EmbeddedPostgres(ROOT / ".holdfast" / "tests18", major=18, settings=IN_MEMORY) as server:
         yield server.dsn("postgres")
 
 
 @pytest.fixture(scope="session")
 def pg16() -> Iterator[str]:
-    with EmbeddedPostgres(ROOT / ".holdfast" / "tests16", major=16) as server:
+    with EmbeddedPostgres(ROOT / ".holdfast" / "tests16", major=16, settings=IN_MEMORY) as server:
         yield server.dsn("postgres")
 
 

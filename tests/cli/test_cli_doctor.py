@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import psycopg
@@ -13,6 +13,7 @@ import pytest
 
 from holdfast import Holdfast
 from holdfast.cli import checks
+from holdfast.store.dev.embedded import EmbeddedPostgres
 from holdfast.store.doctor import Pooling
 from tests.support.program import as_json, holdfast, ran
 
@@ -24,7 +25,16 @@ def examined(dsn: str, *arguments: str) -> dict[str, dict[str, str]]:
     return {each["name"]: each for each in json.loads(holdfast(dsn, "doctor", "--json", *arguments).stdout)["checks"]}
 
 
-def test_a_sound_database_gets_only_oks(dsn: str) -> None:
+@pytest.fixture(scope="module")
+def durable(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A database on a server that waits for the disk, which those of the other tests do not."""
+    with EmbeddedPostgres(tmp_path_factory.mktemp("pg")) as server:
+        Holdfast(server.dsn()).migrate()
+        yield server.dsn()
+
+
+def test_a_sound_database_gets_only_oks(durable: str) -> None:
+    dsn = durable
     result = holdfast(dsn, "doctor")
     assert result.exit_code == 0, result.stdout
     assert result.stdout.endswith("no problems found\n")
@@ -83,8 +93,8 @@ def test_a_schema_that_is_not_set_up_is_an_error_and_ends_the_examination(dsn: s
     assert list(examined(dsn, "--schema", "not_there"))[-1] == "schema"
 
 
-def test_commits_that_do_not_wait_for_the_disk_are_a_warning(dsn: str) -> None:
-    found = examined(f"{dsn} options='-c synchronous_commit=off'")["durability"]
+def test_commits_that_do_not_wait_for_the_disk_are_a_warning(durable: str) -> None:
+    found = examined(f"{durable}&options=-c%20synchronous_commit%3Doff")["durability"]
     assert found["level"] == "warning"
     assert "set synchronous_commit = on" in found["advice"]
 

@@ -173,7 +173,7 @@ def test_wrong_counts_are_reported_and_repaired(dsn: str, domains: None) -> None
     result = holdfast(dsn, "limits", "reconcile")
     assert result.exit_code == 1
     assert result.stdout.splitlines()[1].split() == ["domain:full", "2", "0"]
-    found = {each["name"]: each for each in as_json(holdfast(dsn, "doctor", "--json"))["checks"]}["limits"]
+    found = {each["name"]: each for each in json.loads(holdfast(dsn, "doctor", "--json").stdout)["checks"]}["limits"]
     assert (found["level"], found["found"]) == (
         "warning",
         "1 key with a wrong count, 'domain:full' the first: 2 counted, 0 running",

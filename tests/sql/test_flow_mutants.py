@@ -5,7 +5,7 @@ from __future__ import annotations
 import psycopg
 import pytest
 from hypothesis import Phase
-from test_flow_machine import explore
+from test_flow_machine import LONG, SEQUENCES, explore, go_through, machines
 
 from tests.support import sql_core as core
 from tests.support.mutants import mutant
@@ -54,7 +54,13 @@ MUTANTS = {
 @pytest.mark.timeout(200)
 @pytest.mark.parametrize("changes", MUTANTS.values(), ids=MUTANTS)
 def test_the_machine_goes_red_when(dsn: str, changes: dict[str, list[tuple[str, str]]]) -> None:
+    """Go through the fixed sequences, and on to random ones while nothing has gone red."""
     with mutant(dsn, changes), core.session(dsn, "mutant") as conn:
         conn.execute(STOPPED)
-        with pytest.raises((AssertionError, psycopg.errors.QueryCanceled)):
-            explore(dsn, Clock(conn), schema="mutant", budget=90, phases=(Phase.generate,))
+        with (
+            machines(dsn, Clock(conn), "mutant", patience="2s") as make,
+            pytest.raises((AssertionError, psycopg.errors.QueryCanceled)),
+        ):
+            for steps in () if LONG else SEQUENCES.values():
+                go_through(make, steps)
+            explore(make, budget=90, phases=(Phase.generate,))
