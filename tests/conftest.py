@@ -116,7 +116,10 @@ def each_database(request: pytest.FixtureRequest) -> Iterator[str]:
     if request.param == "pg18":
         yield request.getfixturevalue("database")
         return
-    yield (dsn := make_database(admin, DATABASE))
+    dsn = make_database(admin, DATABASE)
+    with psycopg.connect(admin, autocommit=True) as conn:
+        conn.execute(f"ALTER DATABASE {DATABASE} SET synchronous_commit = off")  # its data need not survive a crash
+    yield dsn
     _close_kept(dsn)
     drop_database(admin, DATABASE)
 

@@ -609,6 +609,7 @@ def test_limits_keep_their_promises_in_each_fixed_sequence(dsn: str, clock: Cloc
         go_through(make, steps)
 
 
-def test_limits_keep_their_promises_on_each_server(each_dsn: str, each_clock: Clock) -> None:
+@pytest.mark.parametrize("each_database", ["pg16", "pg_local"], indirect=True)
+def test_limits_keep_their_promises_on_other_servers(each_dsn: str, each_clock: Clock) -> None:
     with machines(each_dsn, each_clock, "holdfast") as make:
         explore(make, budget=3, phases=(Phase.generate,))

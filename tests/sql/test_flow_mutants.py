@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import psycopg
 import pytest
 from hypothesis import Phase
-from test_flow_machine import LONG, SEQUENCES, explore, go_through, machines
+from test_flow_machine import LONG, SEQUENCES, Machine, explore, go_through, machines
 
 from tests.support import sql_core as core
 from tests.support.mutants import mutant
@@ -51,16 +53,20 @@ MUTANTS = {
 }
 
 
+def run(make: Callable[[], Machine]) -> None:
+    """Go through the fixed sequences, and on to random ones while nothing has gone red."""
+    for steps in () if LONG else SEQUENCES.values():
+        go_through(make, steps)
+    explore(make, budget=90, phases=(Phase.generate,))
+
+
 @pytest.mark.timeout(200)
 @pytest.mark.parametrize("changes", MUTANTS.values(), ids=MUTANTS)
 def test_the_machine_goes_red_when(dsn: str, changes: dict[str, list[tuple[str, str]]]) -> None:
-    """Go through the fixed sequences, and on to random ones while nothing has gone red."""
     with mutant(dsn, changes), core.session(dsn, "mutant") as conn:
         conn.execute(STOPPED)
         with (
             machines(dsn, Clock(conn), "mutant", patience="2s") as make,
             pytest.raises((AssertionError, psycopg.errors.QueryCanceled)),
         ):
-            for steps in () if LONG else SEQUENCES.values():
-                go_through(make, steps)
-            explore(make, budget=90, phases=(Phase.generate,))
+            run(make)

@@ -104,8 +104,8 @@ def fill(conn: psycopg.Connection, rows: int) -> None:
 def test_the_plan_walks_the_fetch_index_whatever_the_statistics_say(conn: psycopg.Connection, function: str) -> None:
     conn.execute("vacuum analyze live")
     check_plan(plan(conn, function))  # nothing there, and the statistics know it
-    fill(conn, 50_000)
-    check_plan(plan(conn, function))  # statistics of an empty table, and 50,000 rows
+    fill(conn, 20_000)
+    check_plan(plan(conn, function))  # statistics of an empty table, and 20,000 rows
     conn.execute("analyze live")
     check_plan(plan(conn, function))  # statistics that are right
     conn.execute("truncate live")
@@ -274,8 +274,8 @@ def test_a_plan_made_for_an_idle_queue_does_not_read_the_backlog_to_find_a_batch
 
 
 def test_a_large_backlog_without_batch_or_deadline_costs_their_upkeep_nothing(sql: Sql) -> None:
-    """The leader's queries every two seconds, and an operator's now and then, beside 200,000 unrelated jobs."""
-    sql("insert into live (id, task) select gen_random_uuid(), 't' from generate_series(1, 200000)")
+    """The leader's queries every two seconds, and an operator's now and then, beside 50,000 unrelated jobs."""
+    sql("insert into live (id, task) select gen_random_uuid(), 't' from generate_series(1, 50000)")
     batch = uuid.uuid4()
     sql("select open_batch(%s, 'b')", [batch])
     for _ in range(5):
@@ -310,14 +310,14 @@ def rows_read(sql: Sql) -> int:
 
 @pytest.mark.parametrize("of_a_batch", [False, True], ids=["plain", "with batch, deadline and headers"])
 def test_claims_are_hot_updates(each_dsn: str, each_sql: Sql, of_a_batch: bool) -> None:
-    """20,000 jobs copied in, claimed and finished by 500: at least 99 % of the updates stay on their page."""
+    """5,000 jobs copied in, claimed and finished by 500: at least 99 % of the updates stay on their page."""
     more = ("", "")
     if of_a_batch:
         more = (", batch, deadline, headers", f'\t{uuid.uuid4()}\t2999-01-01\t{{"trace": "{"a" * 32}"}}')
     query = (
         "select n_tup_upd, n_tup_hot_upd from pg_stat_user_tables where schemaname = 'holdfast' and relname = 'live'"
     )
-    jobs = 20_000
+    jobs = 5_000
     with core.session(each_dsn) as conn:
         run = core.runner(conn)
         with conn.cursor() as cursor, cursor.copy(f"copy live (id, task, payload{more[0]}) from stdin") as copy:

@@ -13,6 +13,7 @@ from tests.support import flow, sql_flow
 from tests.support import sql_core as core
 from tests.support.flow import Sql
 from tests.support.mutants import mutant
+from tests.support.pace import slower
 
 HOUR = 3600 * 1_000_000 << 10  # as tokens count
 
@@ -93,26 +94,26 @@ def test_plain_jobs_take_their_turn_with_tenants(sql: Sql) -> None:
 
 
 def test_a_new_tenant_is_served_by_the_next_claim_whatever_else_waits(sql: Sql) -> None:
-    """Behind 20,000 keys without room, 2,000 paused tenants and a tenant of 5,000 lanes."""
+    """Behind 6,000 keys without room, 1,500 paused tenants and a tenant of 3,000 lanes: more than one claim folds."""
     sql_flow.rule(sql, "k:{n}", concurrency=0)
     sql(
         "insert into live (id, task, lane, keys) select gen_random_uuid(), 't', lane_of(null, array['k:' || n]), "
-        "array['k:' || n] from generate_series(1, 20000) n"
+        "array['k:' || n] from generate_series(1, 6000) n"
     )
-    sql("select pause('tenant:p' || n) from generate_series(1, 2000) n")
-    put_for_tenants(sql, 2000, 1, name="p")
+    sql("select pause('tenant:p' || n) from generate_series(1, 1500) n")
+    put_for_tenants(sql, 1500, 1, name="p")
     sql(
         "insert into live (id, task, tenant, lane, keys) select gen_random_uuid(), 't', 'wide', "
-        "lane_of('wide', array['w:' || n]), array['w:' || n] from generate_series(1, 5000) n"
+        "lane_of('wide', array['w:' || n]), array['w:' || n] from generate_series(1, 3000) n"
     )
     settle(sql)
-    assert sql("select count(*) from lanes where closed_by is not null") == [(22_000,)]
-    assert sql("select count(*) > 4500 from lanes where open") == [(True,)]
+    assert sql("select count(*) from lanes where closed_by is not null") == [(7_500,)]
+    assert sql("select count(*) > 2500 from lanes where open") == [(True,)]
     for n in range(3):
         (new,) = flow.put(sql, tenant=f"new{n}")
         began = time.monotonic()
         assert new in {job.id for job in flow.claim(sql, limit=10)}
-        assert time.monotonic() - began < 1.0
+        assert time.monotonic() - began < 1.0 * slower()
         assert len(flow.claim(sql, limit=10)) == 10, "and other jobs go on"
 
 
