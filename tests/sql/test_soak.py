@@ -200,8 +200,8 @@ class Soak:
 
 
 def grown(half: Level, end: Level) -> list[str]:
-    """Return the tables that have grown. Tolerated are some rows that the next round removes, and for bytes some pages of
-    the heap and of each of eight indexes, because a snapshot elsewhere may keep dead rows from being removed."""
+    """Return the tables that have grown. Some rows that the next round removes are tolerated, and for bytes some pages
+    of the heap and of each of eight indexes: a snapshot elsewhere may keep dead rows from being removed."""
     return [
         f"{name}: {half[name][0]} rows, {half[name][1]} bytes; then {rows} rows, {size} bytes"
         for name, (rows, size) in end.items()
