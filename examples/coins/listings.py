@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from holdfast.effects import price_point_key
+from coins.keys import price_point_key
 
 FIELDS = ("year", "mintmark", "denomination", "series", "title")
 Query = dict[str, Any]  # the wanted value of each field, or None

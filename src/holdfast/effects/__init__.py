@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from holdfast.effects.address import refusal
-    from holdfast.effects.keys import job_key, price_point_key
+    from holdfast.effects.keys import job_key
     from holdfast.effects.signature import SignatureRefused, Verified, verify
     from holdfast.effects.sinks import ainsert_once, aupsert_if_stronger, insert_once, upsert_if_stronger
 
@@ -20,7 +20,6 @@ __all__ = [
     "aupsert_if_stronger",
     "insert_once",
     "job_key",
-    "price_point_key",
     "refusal",
     "upsert_if_stronger",
     "verify",
@@ -28,7 +27,7 @@ __all__ = [
 
 _HOMES = {
     "address": ("refusal",),
-    "keys": ("job_key", "price_point_key"),
+    "keys": ("job_key",),
     "signature": ("SignatureRefused", "Verified", "verify"),
     "sinks": ("ainsert_once", "aupsert_if_stronger", "insert_once", "upsert_if_stronger"),
 }
