@@ -2618,11 +2618,6 @@ GRANT ALL ON FUNCTION holdfast.open_batch(p_id uuid, p_name text, p_tenant text,
 REVOKE ALL ON FUNCTION holdfast.open_flows(p_flows jsonb, p_token bigint) FROM PUBLIC;
 
 
--- Name: FUNCTION order_key(p_channel text, p_tenant text, p_order text); Type: ACL; Schema: holdfast; Owner: -
-
-REVOKE ALL ON FUNCTION holdfast.order_key(p_channel text, p_tenant text, p_order text) FROM PUBLIC;
-
-
 -- Name: FUNCTION orders_of(p_keys text[]); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.orders_of(p_keys text[]) FROM PUBLIC;

@@ -423,7 +423,7 @@ MUTANTS = [
     ),
     pytest.param(
         "",
-        {"emit": [("v_keys := array[order_key(p_channel, p_tenant, p_order)];", "")]},
+        {"emit": [("v_keys := array['order:' || idempotency_key(p_channel, p_tenant, p_order)];", "")]},
         overtaken,
         "out of order",
         id="orders are not kept",

@@ -132,7 +132,6 @@ INTERNAL = [
     "select count_attempts('{}')",
     "select wait_step(1)",
     "select take_outbox_key('email', null, 'k', gen_random_uuid())",
-    "select order_key('email', null, 'o')",
     "select take_dedupe_key('k', gen_random_uuid(), 'running', null)",
     "select free_dedupe_keys('{}', '{}', true)",
     "select resolve_duplicate('k', gen_random_uuid(), 't', null, '{}', 'existing')",

@@ -44,7 +44,7 @@ begin
     end if;
     if v_keys <> '{}' then perform reopen_lanes(array(select distinct k from unnest(v_keys) k), p_token); end if;
     v_over := array(select distinct e.key from unnest(v_ended) e where e.jobs = 0 or e.key like 'queue:%');
-    if v_over <> '{}' then  -- of a queue, a task or a tenant that nobody limits any more: such rows concern every claim
+    if v_over <> '{}' then  -- of a queue, a task or a tenant without limits: such rows concern every claim
         delete from limits where ctid = any (array(
             select m.place from unnest(v_over) as k(key) cross join lateral (
                 select m.ctid as place from limits m

@@ -2,5 +2,4 @@
 -- the jobs that carry the key.
 create or replace function kind_of(p_key text) returns text
 language sql immutable parallel safe
-return case when p_key like 'queue:%' then 'queue' when p_key like 'task:%' then 'task' when p_key like 'tenant:%' then 'tenant'
-            when p_key like 'order:%' then 'order' else 'key' end;
+return coalesce(substring(p_key from '^(queue|task|tenant|order):'), 'key');

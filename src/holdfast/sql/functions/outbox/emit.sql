@@ -27,7 +27,14 @@ begin
         raise exception 'a message needs a payload, got null; use ''null'' for a JSON null' using errcode = 'invalid_parameter_value';
     end if;
     if p_order is not null then
-        v_keys := array[order_key(p_channel, p_tenant, p_order)];
+        if length(p_order) not between 1 and 300 then
+            raise exception 'the order of a message has 1 to 300 characters, got %', quote_literal(left(p_order, 60))
+                using errcode = 'invalid_parameter_value';
+        end if;
+        v_keys := array['order:' || idempotency_key(p_channel, p_tenant, p_order)];
+        if length(v_keys[1]) > 300 then  -- one slash, so it equals no unhashed key
+            v_keys := array['order:' || p_channel || '/sha256:' || encode(sha256(convert_to(v_keys[1], 'UTF8')), 'hex')];
+        end if;
         v_body := jsonb_build_object('key', p_key, 'body', p_payload, 'order', p_order)::json;
     end if;
     if v_keys is not null or p_keys is not null then v_keys := check_keys(v_keys || p_keys); end if;

@@ -19,8 +19,7 @@ begin
             select l.name from schedules l where l.name = any (v_names) order by l.name for update skip locked)));
     insert into schedules as k (name, task, cron, zone, missed, payload, options, next_at, registered_at)
     select s.name, s.task, s.cron, s.zone, s.missed, s.payload, coalesce(s.options, '{}'), clock(), clock()
-    from jsonb_to_recordset(p_schedules) as s(
-        name text, task text, cron text, zone text, missed missed_policy, payload jsonb, options jsonb)
+    from jsonb_populate_recordset(null::schedules, p_schedules) s
     where s.name <> all (v_held) order by s.name
     on conflict (name) do update
         set task = excluded.task, cron = excluded.cron, zone = excluded.zone, missed = excluded.missed,
@@ -30,11 +29,10 @@ begin
                            -- The insert may have waited for a firing later than its clock().
                            else greatest(excluded.next_at, k.last_at + interval '1 microsecond') end;
     return array(
-        select s.name from jsonb_to_recordset(p_schedules) as s(
-            name text, task text, cron text, zone text, missed missed_policy, payload jsonb, options jsonb)
+        select s.name from jsonb_populate_recordset(null::schedules, p_schedules) s
         where s.name = any (v_held) and not exists (
             select 1 from schedules k where k.name = s.name and (k.task, k.cron, k.zone, k.missed, k.payload, k.options)
-                is not distinct from (s.task::task_name, s.cron, s.zone, s.missed, s.payload, coalesce(s.options, '{}'))));
+                is not distinct from (s.task, s.cron, s.zone, s.missed, s.payload, coalesce(s.options, '{}'))));
 exception when lock_not_available then  -- another transaction is inserting one of them
     return v_names;
 end $$;

@@ -11,12 +11,9 @@ declare
     v_new webhook_endpoints;
     v_most integer := (select s.value::integer from settings s where s.name = 'webhook_endpoints_per_tenant');
 begin
+    select p_url, p_events, p_prefix, p_timeout, coalesce(p_dev, false)
+    into v_new.url, v_new.events, v_new.prefix, v_new.timeout, v_new.dev;
     v_new.tenant := p_tenant;
-    v_new.url := p_url;
-    v_new.events := p_events;
-    v_new.prefix := p_prefix;
-    v_new.timeout := p_timeout;
-    v_new.dev := coalesce(p_dev, false);
     perform check_endpoint(v_new);
     if p_id is null or coalesce(p_secret, '') = '' then
         raise exception 'an endpoint needs an id and a secret' using errcode = 'invalid_parameter_value', constraint = 'endpoint';
