@@ -10,6 +10,7 @@ from types import EllipsisType
 
 from holdfast.client.operation import Noun, Steps, operation
 from holdfast.errors import UsageError, nearest
+from holdfast.model import check
 from holdfast.model.limit import LimitInfo
 from holdfast.store.call import Call, Row
 from holdfast.store.limits import LimitCalls
@@ -143,7 +144,8 @@ class Limits(Noun):
     ) -> Call[bool]:
         """Start no more jobs under a key, for some seconds or until it is resumed. Running jobs continue. Return
         whether it was not paused before."""
-        return self.calls.pause(key, by, reason, _seconds(for_))
+        length = None if for_ is None else check.seconds(for_, "the length of a pause")
+        return self.calls.pause(key, by, reason, length)
 
     pause, apause = operation(_pause)
 
@@ -158,7 +160,3 @@ class Limits(Noun):
         return self.calls.reset_breaker(key)
 
     reset_breaker, areset_breaker = operation(_reset_breaker)
-
-
-def _seconds(length: float | timedelta | None) -> float | None:
-    return length.total_seconds() if isinstance(length, timedelta) else length

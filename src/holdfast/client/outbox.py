@@ -11,6 +11,7 @@ from holdfast.client.dead import MoveSteps, move_all
 from holdfast.client.operation import Noun, Steps, iteration, operation
 from holdfast.client.task import Runner, Task
 from holdfast.errors import ConfigurationError, UsageError
+from holdfast.model import check
 from holdfast.model import outbox as words
 from holdfast.model import payload as payloads
 from holdfast.model.context import Context
@@ -271,9 +272,9 @@ class Outbox:
         # The first half of emit() and aemit().
         name = words.check_channel(channel.name if isinstance(channel, Channel) else channel)
         words.check_key(key)
-        for what, text, longest in (("a tenant", tenant, 200), ("the order of a message", order, words.LONGEST_KEY)):
-            if text is not None:
-                payloads.check_text(text, what, longest)
+        check.tenant(tenant)
+        if order is not None:
+            payloads.check_text(order, "the order of a message", words.LONGEST_KEY)
         what = f"the payload of a message of channel {name!r}"
         data = payloads.encode(body, what)
         payloads.check_limits(data, what, self.settings.max_payload, self.settings.max_depth)

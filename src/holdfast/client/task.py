@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar, cast, get_args, overload
 
 from holdfast.errors import ConfigurationError, JobFailed, UsageError
-from holdfast.model import payload
+from holdfast.model import check, payload
 from holdfast.model.job import JobInfo, NewJob, Status, ids, parse_id
 from holdfast.model.limit import Limit, Limits
 from holdfast.model.retry import Retry
@@ -180,8 +180,8 @@ class Options:
             raise UsageError(f"a queue has no slash, no comma and no space at the ends of its name, got {self.queue!r}")
         if isinstance(self.dedupe, str):
             payload.check_text(self.dedupe, "a dedupe key", 100_000)
-        if self.priority is not None and self.priority not in range(4):
-            raise UsageError(f"priority is 0 (critical), 1 (high), 2 (normal) or 3 (low), got {self.priority!r}")
+        if self.priority is not None:
+            check.priority(self.priority)
 
 
 class Enqueuer(Generic[P, R]):

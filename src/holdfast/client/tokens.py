@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import builtins
-import math
 from collections.abc import Sequence
 from datetime import timedelta
 
 from holdfast.client.operation import Noun, Steps, operation
 from holdfast.errors import UnknownToken, UsageError
-from holdfast.model import payload
+from holdfast.model import check
 from holdfast.model.job import ids, parse_id
-from holdfast.model.retry import LONGEST
 from holdfast.model.token import SCOPES, SHOWN, TokenInfo, digest, new_token
 from holdfast.store.call import Call
 from holdfast.store.tokens import TokenCalls
@@ -38,19 +36,16 @@ class Tokens(Noun):
         jobs:read, jobs:write, webhooks:read, webhooks:write, operate and admin. lifetime is in seconds; None: forever.
         priority is the best that its jobs may have; rate, the requests a second that each service process accepts.
         """
-        payload.check_text(name, "a token's name", 200)
-        if tenant is not None:
-            payload.check_text(tenant, "a tenant", 200)
         yield self.calls.create(
             id_ := ids.make(),
-            name,
+            check.name(name, "a token's name"),
             digest(token := new_token()),
             token[:SHOWN],
-            tenant,
+            check.tenant(tenant),
             _scopes(scopes),
-            _seconds(lifetime),
-            _priority(priority),
-            _rate(rate),
+            None if lifetime is None else check.seconds(lifetime, "lifetime"),
+            check.priority(priority),
+            check.rate(rate),
         )
         return token, (yield from self._get(id_))
 
@@ -89,22 +84,3 @@ def _scopes(scopes: Sequence[str]) -> list[str]:
         if each not in SCOPES:
             raise UsageError(f"a scope is {', '.join(SCOPES[:-1])} or {SCOPES[-1]}; got {each!r:.60}")
     return list(dict.fromkeys(scopes))
-
-
-def _seconds(lifetime: float | timedelta | None) -> float | None:
-    seconds = lifetime.total_seconds() if isinstance(lifetime, timedelta) else lifetime
-    if seconds is not None and not 0 < seconds <= LONGEST:
-        raise UsageError(f"lifetime is seconds, more than 0 and up to {LONGEST:.0f}, got {seconds!r}")
-    return seconds
-
-
-def _priority(priority: int) -> int:
-    if priority not in range(4):
-        raise UsageError(f"priority is 0 (critical), 1 (high), 2 (normal) or 3 (low), got {priority!r}")
-    return priority
-
-
-def _rate(rate: float | None) -> float | None:
-    if rate is not None and not 0 < rate < math.inf:
-        raise UsageError(f"rate is requests a second, more than 0, got {rate!r}")
-    return rate

@@ -17,11 +17,11 @@ from holdfast.effects.deliver import Deliverer, Message, NotDelivered, Poster, P
 from holdfast.effects.seal import seal, unseal
 from holdfast.effects.signature import check_secret, new_secret
 from holdfast.errors import ConfigurationError, InvalidPayload, UnknownEndpoint, UsageError
-from holdfast.model import payload
+from holdfast.model import check, payload
 from holdfast.model.context import CONTEXT, Context
 from holdfast.model.job import ids, parse_id
 from holdfast.model.limit import Breaker, Limit
-from holdfast.model.retry import LONGEST, Retry
+from holdfast.model.retry import Retry
 from holdfast.model.view import View
 from holdfast.model.webhook import QUEUE, TASK, DeliveryInfo, Endpoint, Event, Published, Redelivered, Target
 from holdfast.store.call import Call
@@ -128,12 +128,12 @@ class Webhooks(Noun):
     ) -> tuple[str, str, Call[bool]]:
         # Returns a new endpoint's id and secret, and the call that creates it, for the service's transactions.
         secret = _checked_secret(secret)
-        _number(timeout, "timeout")
+        check.number_of_seconds(timeout, "timeout")
         call = self.calls.add(
             id_ := ids.make(),
             check_url(url, dev, self._rule).url,
             seal(secret, self._hf.settings.secret_keys),
-            tenant=_tenant(tenant),
+            tenant=check.tenant(tenant),
             events=_events(events),
             prefix=prefix,
             timeout=timeout,
@@ -175,7 +175,7 @@ class Webhooks(Noun):
         if "events" in change:
             change["events"] = _events(change["events"])
         if "timeout" in change:
-            _number(change["timeout"], "timeout")
+            check.number_of_seconds(change["timeout"], "timeout")
         if "url" in change or "dev" in change:
             now = yield from self._get(endpoint_id)
             change["url"] = check_url(change.get("url", now.url), change.get("dev", now.dev), self._rule).url
@@ -195,8 +195,7 @@ class Webhooks(Noun):
 
     def rotating(self, endpoint_id: str, keep_old_for: float, secret: str | None = None) -> tuple[str, Call[bool]]:
         # Returns a new secret, and the call that gives it to an endpoint.
-        if not 0 <= _number(keep_old_for, "keep_old_for") <= LONGEST:
-            raise UsageError(f"keep_old_for is seconds, 0 to {LONGEST:.0f}, got {keep_old_for!r}")
+        check.seconds(keep_old_for, "keep_old_for")
         secret = _checked_secret(secret)
         sealed = seal(secret, self._hf.settings.secret_keys)
         return secret, self.calls.rotate(parse_id(endpoint_id), sealed, keep_old_for)
@@ -287,10 +286,9 @@ class Webhooks(Noun):
         given: Any = event  # callers may not use a type checker
         if not isinstance(given, Event):
             raise UsageError(f'an event is an Event, as in Event("order.paid", {{"order": 7}}), got {given!r:.60}')
-        if priority not in range(4):
-            raise UsageError(f"priority is 0 (critical), 1 (high), 2 (normal) or 3 (low), got {priority!r}")
-        payload.check_text(event.type, "an event's type", 200)
-        _tenant(event.tenant)
+        check.priority(priority)
+        check.name(event.type, "an event's type")
+        check.tenant(event.tenant)
         if event.key is not None:
             payload.check_text(event.key, "an event's key", 300)
         id_ = ids.make() if event.id is None else parse_id(event.id)
@@ -406,17 +404,6 @@ def _checked_secret(secret: str | None) -> str:
     return secret
 
 
-def _number(given: Any, name: str) -> float:
-    """Check for a number, because callers may not use a type checker."""
-    if not isinstance(given, int | float) or isinstance(given, bool):
-        raise UsageError(f"{name} is a number of seconds, got {given!r:.60}")
-    return given
-
-
-def _tenant(tenant: str | None) -> str | None:
-    return None if tenant is None else payload.check_text(tenant, "a tenant", 200)
-
-
 def _events(events: Any) -> list[str] | None:
     if events is None:
         return None
@@ -424,4 +411,4 @@ def _events(events: Any) -> list[str] | None:
         raise UsageError(f'events is a list of types, as in ["{events}"], got the text {events!r:.60}')
     if not isinstance(events, list | tuple | set | frozenset):
         raise UsageError(f'events is a list of types, as in ["order.paid"], got {events!r:.60}')
-    return [payload.check_text(each, "an event's type", 200) for each in events]
+    return [check.name(each, "an event's type") for each in events]

@@ -6,14 +6,12 @@ import builtins
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
-from typing import Any
 
 import msgspec
 
 from holdfast.errors import UsageError
 from holdfast.model import payload
 from holdfast.model.limit import Limit, LimitInfo, lane
-from holdfast.model.retry import LONGEST
 from holdfast.store.call import Call, Row, dicts, first, firsts, void
 
 _LIMIT_COLUMNS = ", ".join("probe::text" if each.name == "probe" else each.name for each in fields(LimitInfo))
@@ -73,11 +71,6 @@ class LimitCalls:
 
     def pause(self, key: str, by: str | None, reason: str | None, seconds: float | None) -> Call[bool]:
         _check(key=key, by=by, reason=reason)
-        value: Any = seconds  # not every caller has a type checker
-        if value is not None and (
-            isinstance(value, bool) or not isinstance(value, int | float) or not value <= LONGEST
-        ):
-            raise UsageError(f"a pause lasts for seconds, up to {LONGEST:.0f}, or until it is resumed; got {value!r}")
         return Call(
             f"SELECT {self.schema}.pause(%s, %s, %s, make_interval(secs => %s))", (key, by, reason, seconds), first
         )
