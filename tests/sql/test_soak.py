@@ -69,6 +69,9 @@ class Traffic:
             self.sql("select register_worker(%s, 'h', 1, '1', '{default}', 1, %s::jsonb)", [name, json.dumps([task])])
             self.sql("select sleep(%s, '{default}')", [name])
             self.sql("select record_tick(%s, '{default}', 1, 1, 1, 1, 0, 0, 0, '{}')", [name])
+            minute = "date_trunc('minute', clock() - interval '63 s')"
+            self.sql(f"insert into attempt_counts select {minute}, %s, 't', 1, 1, 1, 0, 0, 1", [name])
+            self.sql("select take_snapshot('0 s')")
 
     def enqueues(self, names: list[str]) -> None:
         for name in names:
