@@ -14,13 +14,12 @@ import typer
 
 from holdfast.cli import render
 from holdfast.cli.commands import Commands
-from holdfast.cli.options import AsJson, Limit, Yes, check_selection, seconds
+from holdfast.cli.options import AsJson, Limit, Options, Yes, check_selection, seconds
 from holdfast.errors import HoldfastError, UsageError
 from holdfast.model.webhook import DeliveryInfo, Endpoint, Redelivered
 
 if TYPE_CHECKING:
     from holdfast.client import Holdfast
-    from holdfast.client.webhooks import Which
 
 LEFT = {
     "unknown": "there is no such delivery",
@@ -46,6 +45,25 @@ EventOnly = Annotated[str | None, typer.Option("--event", metavar="ID", help="On
 TypeOnly = Annotated[str | None, typer.Option("--type", metavar="TYPE", help="Only those of events of this type.")]
 Since = Annotated[str | None, typer.Option(metavar="TIME", help="Created since: 2h (ago), or 2026-01-31T12:00.")]
 Until = Annotated[str | None, typer.Option(metavar="TIME", help="Created before: 30m (ago), or 2026-01-31T13:00.")]
+PREFIX = typer.Option(metavar="NAME", help="Prefix of the headers: X-NAME-Signature.")
+TIMEOUT = typer.Option(metavar="TIME", help="For a whole delivery.")
+DEV = "For development: allow http and private addresses."
+
+
+def _which(
+    *,
+    endpoint: EndpointOnly = None,
+    tenant: TenantOnly = None,
+    event: EventOnly = None,
+    type_: TypeOnly = None,
+    since: Since = None,
+    until: Until = None,
+) -> dict[str, Any]:
+    start, end = _moment(since, "--since"), _moment(until, "--until")
+    return {"endpoint": endpoint, "tenant": tenant, "event": event, "event_type": type_, "since": start, "until": end}
+
+
+DeliveryWhere = Annotated[dict[str, Any], Options(_which)]
 SecretStdin = Annotated[
     bool, typer.Option("--secret-stdin", help="Read the secret from standard input. Default: generate one.")
 ]
@@ -91,9 +109,9 @@ def add(
         list[str] | None,
         typer.Option("--event", metavar="TYPE", help="A type, or order.* for a kind; may be repeated. Default: all."),
     ] = None,
-    prefix: Annotated[str, typer.Option(metavar="NAME", help="Prefix of the headers: X-NAME-Signature.")] = "Holdfast",
-    timeout: Annotated[str, typer.Option(metavar="TIME", help="For a whole delivery.")] = "30s",
-    dev: Annotated[bool, typer.Option("--dev", help="For development: allow http and private addresses.")] = False,
+    prefix: Annotated[str, PREFIX] = "Holdfast",
+    timeout: Annotated[str, TIMEOUT] = "30s",
+    dev: Annotated[bool, typer.Option("--dev", help=DEV)] = False,
     description: Annotated[str | None, typer.Option(metavar="TEXT", help="For people.")] = None,
     secret_stdin: SecretStdin = False,
     as_json: AsJson = False,
@@ -146,11 +164,9 @@ def update(
         ),
     ] = None,
     all_events: Annotated[bool, typer.Option("--all-events", help="Events of all types.")] = False,
-    prefix: Annotated[str | None, typer.Option(metavar="NAME", help="Prefix of the headers: X-NAME-Signature.")] = None,
-    timeout: Annotated[str | None, typer.Option(metavar="TIME", help="For a whole delivery.")] = None,
-    dev: Annotated[
-        bool | None, typer.Option("--dev/--no-dev", help="For development: allow http and private addresses.")
-    ] = None,
+    prefix: Annotated[str | None, PREFIX] = None,
+    timeout: Annotated[str | None, TIMEOUT] = None,
+    dev: Annotated[bool | None, typer.Option("--dev/--no-dev", help=DEV)] = None,
     description: Annotated[str | None, typer.Option(metavar="TEXT", help="For people; '' for none.")] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -231,30 +247,16 @@ def _waited_for(hf: Holdfast, id_: str, longest: float) -> DeliveryInfo:
 @group.command(epilog="Example: holdfast webhooks deliveries --status FAILED --since 1d")
 def deliveries(
     hf: Holdfast,
+    where: DeliveryWhere,
     *,
-    endpoint: EndpointOnly = None,
-    tenant: TenantOnly = None,
     status: Annotated[
         DeliveryStatus | None, typer.Option("--status", case_sensitive=False, help="Only those with this status.")
     ] = None,
-    event: EventOnly = None,
-    type_: TypeOnly = None,
-    since: Since = None,
-    until: Until = None,
     limit: Limit = 50,
     as_json: AsJson = False,
 ) -> None:
     """List the newest deliveries."""
-    found = hf.webhooks.deliveries(
-        endpoint=endpoint,
-        tenant=tenant,
-        status=status and str(status),
-        event=event,
-        event_type=type_,
-        since=_moment(since, "--since"),
-        until=_moment(until, "--until"),
-        limit=limit,
-    )
+    found = hf.webhooks.deliveries(**where, status=status and str(status), limit=limit)
     columns = (
         "id, status, ~type=event_type, #http=http_status, #tries, ~tenant, made=created_at, delivered=delivered_at, "
         "next try=next_attempt_at, ~error, ~endpoint"
@@ -292,33 +294,23 @@ def delivery(
 @group.command(epilog="Example: holdfast webhooks redeliver --all --endpoint 018f2c5e-... --since 6h --yes")
 def redeliver(
     hf: Holdfast,
+    where: DeliveryWhere,
     ids: Annotated[list[str] | None, typer.Argument(metavar="ID", help="Delivery ids, or --all.")] = None,
     *,
     every: Annotated[bool, typer.Option("--all", help="All that match the options below.")] = False,
-    endpoint: EndpointOnly = None,
-    tenant: TenantOnly = None,
     status: Annotated[
         DeliveryStatus, typer.Option("--status", case_sensitive=False, help="With --all.")
     ] = DeliveryStatus.FAILED,
-    type_: TypeOnly = None,
-    since: Since = None,
-    until: Until = None,
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
     """Send deliveries again: failed ones with fresh attempts, delivered ones anew, waiting ones at once."""
-    which: Which = {
-        "endpoint": endpoint,
-        "tenant": tenant,
-        "event_type": type_,
-        "since": _moment(since, "--since"),
-        "until": _moment(until, "--until"),
-    }
-    check_selection(ids, every, which, "give delivery ids, or --all with --endpoint, --tenant, --since or --until")
-    which["status"] = str(status)
+    check_selection(ids, every, where, "give delivery ids, or --all with --endpoint, --tenant, --since or --until")
     if every:
         render.confirm(f"send every {status} delivery that matches again?", yes)
-    results = list(hf.webhooks.redeliver_all(**which) if every else hf.webhooks.redeliver(*ids or ()))
+    results = list(
+        hf.webhooks.redeliver_all(**where, status=str(status)) if every else hf.webhooks.redeliver(*ids or ())
+    )
     _report(results, as_json)
 
 

@@ -15,8 +15,6 @@ from holdfast.store.call import Call, array
 T = TypeVar("T")
 PAGE_BYTES = 4_194_304  # of large columns in one page
 HIDDEN = "- 'traceback' - 'output'"  # parts of an error that only operators see
-Json = msgspec.Raw
-"""JSON as PostgreSQL returns it. It is passed on without decoding, so no row can fail."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +149,7 @@ def changed_jobs(schema: str, ids: Sequence[str], view: View) -> Where:
 
 
 def raw(large: Sequence[str], names: Sequence[str], make: Callable[..., T]) -> Callable[[Sequence[Any]], T]:
-    """Return a reader of rows whose large columns are JSON text, which is not decoded."""
+    """Return a reader of rows whose large columns are JSON text. It is not decoded, so no row can fail."""
     places = [place for place, name in enumerate(names) if name in large]
 
     def read(row: Sequence[Any]) -> T:
