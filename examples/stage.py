@@ -156,7 +156,7 @@ class Stage:
         self._console.print(table)
 
     def worker(self, name: str, **env: object) -> Worker:
-        return Worker(f"{self._name}.app:hf", self.folder, name, HOLDFAST_DSN=self.hf.url, **env)
+        return Worker(f"{self._name}.app:hf", self.folder, name, HOLDFAST_DSN=self.hf.database.url, **env)
 
     def wait_for(self, what: str, look: Callable[[], T]) -> T:
         with self._console.status(f"waiting for {what}"):
@@ -207,7 +207,7 @@ def run(name: str, hf: Holdfast, play: Callable[[Stage], None], look_at: str) ->
     try:
         with (
             hf,
-            psycopg.connect(hf.url, autocommit=True, row_factory=namedtuple_row) as conn,
+            psycopg.connect(hf.database.url, autocommit=True, row_factory=namedtuple_row) as conn,
             tempfile.TemporaryDirectory() as folder,
         ):
             _begin_anew(name, hf, conn)

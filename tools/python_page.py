@@ -14,20 +14,25 @@ from typing import Any
 import holdfast
 from holdfast import effects, testing, web
 from holdfast.client.batches import Batches
+from holdfast.client.database import Database
 from holdfast.client.dead import DeadLetters
 from holdfast.client.jobs import Jobs
 from holdfast.client.limits import Limits
-from holdfast.client.operation import AsyncMethod, SyncMethod
-from holdfast.client.outbox import Messages
+from holdfast.client.operation import is_operation
+from holdfast.client.outbox import Outbox
+from holdfast.client.queues import Queues
+from holdfast.client.registry import Registry
 from holdfast.client.schedules import Schedules
 from holdfast.client.tokens import Tokens
 from holdfast.client.webhooks import Webhooks
+from holdfast.client.workers import Workers
 from holdfast.telemetry import metrics, otel, sentry
 
 # The public names of modules without __all__.
 NAMED = {metrics: ("DatabaseMetrics", "exposition"), sentry: ("Reporter",), otel: ("trace",)}
 
-NOUNS = (Batches, DeadLetters, Jobs, Limits, Schedules, Messages, Tokens, Webhooks)  # hf.batches, hf.dead and so on
+# The parts of an application: hf.batches, hf.dead and so on.
+PARTS = (Batches, Database, DeadLetters, Jobs, Limits, Outbox, Queues, Registry, Schedules, Tokens, Webhooks, Workers)
 
 
 def python_page(made: str) -> str:
@@ -40,7 +45,7 @@ def python_page(made: str) -> str:
         parts.append(f"# {module.__name__}\n")
         parts += [_entry(name, getattr(module, name)) for name in _public(module)]
         if module is holdfast:
-            parts += [_entry(noun.__name__, noun) for noun in NOUNS]
+            parts += [_entry(noun.__name__, noun) for noun in PARTS]
     return "\n".join(parts)
 
 
@@ -91,16 +96,22 @@ def _members(cls: type[Any]) -> Iterator[str]:
         thing = found.__func__ if isinstance(found, classmethod | staticmethod) else found
         if name.startswith("_") or not inspect.getdoc(thing):
             continue
-        if isinstance(thing, SyncMethod):
-            signature = re.sub(r" -> (?:Call|Steps)\[(.*)\]$", r" -> \1", _signature(thing.make))
-            yield f"- `{name}{signature.replace('builtins.', '')}`, and `await a{name}(...)`: {_text(thing, 2)}"
-        elif isinstance(thing, AsyncMethod):
-            continue
+        if is_operation(thing):
+            if not (inspect.iscoroutinefunction(thing) or inspect.isasyncgenfunction(thing)):
+                yield _operation(name, thing)
         elif isinstance(thing, property | functools.cached_property):
             yield f"- `{name}`: {_text(thing, 2)}"
         elif inspect.isfunction(thing):
             wait = "await " if inspect.iscoroutinefunction(thing) else ""
             yield f"- `{wait}{name}{_signature(thing)}`: {_text(thing, 2)}"
+
+
+def _operation(name: str, thing: Any) -> str:
+    wait = "async for ... in" if inspect.isgeneratorfunction(thing) else "await"
+    signature = _signature(thing).replace("builtins.", "").replace("-> MoveSteps", "-> Iterator[Moved]")
+    signature = re.sub(r" -> (?:Call|Steps)\[(.*)\]$", r" -> \1", signature)
+    signature = re.sub(r" -> Generator\[.*Items\[(.*)\], Any, None\]$", r" -> Iterator[\1]", signature)
+    return f"- `{name}{signature}`, and `{wait} a{name}(...)`: {_text(thing, 2)}"
 
 
 def _exported(cls: type[Any]) -> bool:

@@ -44,7 +44,7 @@ SOURCE = Limit(
 @hf.resource
 async def pool() -> AsyncIterator[AsyncConnectionPool]:
     """Yield the pool that handlers read from before they call a marketplace."""
-    async with AsyncConnectionPool(hf.url, min_size=1, max_size=4, open=False) as opened:
+    async with AsyncConnectionPool(hf.database.url, min_size=1, max_size=4, open=False) as opened:
         yield opened
 
 

@@ -66,7 +66,7 @@ class JobsRepository:
         self._claimed: dict[str, Job] = {}
 
     async def __aenter__(self) -> JobsRepository:
-        self._conn = await psycopg.AsyncConnection.connect(self._hf.url, autocommit=True)
+        self._conn = await psycopg.AsyncConnection.connect(self._hf.database.url, autocommit=True)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -74,9 +74,9 @@ class JobsRepository:
 
     async def enqueue(self, job: EnqueueJobInput) -> str:
         """Enqueue a job and return its id; return the id of the existing one if it is queued or running."""
-        if job.type not in self._hf.tasks:
-            raise UnknownTask(job.type, sorted(self._hf.tasks))
-        wanted = self._hf.tasks[job.type].using(tenant=job.org_id, run_at=job.run_at)
+        if job.type not in self._hf.registry.tasks:
+            raise UnknownTask(job.type, sorted(self._hf.registry.tasks))
+        wanted = self._hf.registry.tasks[job.type].using(tenant=job.org_id, run_at=job.run_at)
         return (await wanted.aenqueue(**job.payload)).id
 
     async def claim(self, most: int = 1) -> list[Job]:

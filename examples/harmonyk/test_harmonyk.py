@@ -63,7 +63,7 @@ async def web(jobs: JobsRepository, monkeypatch: pytest.MonkeyPatch) -> AsyncIte
 
 def shown(kit: Kit, id_: str) -> dict[str, Any]:
     """Return the job as a row of the document's table."""
-    with psycopg.connect(app.hf.url, row_factory=psycopg.rows.dict_row) as conn:
+    with psycopg.connect(app.hf.database.url, row_factory=psycopg.rows.dict_row) as conn:
         row = conn.execute("select * from harmonyk.jobs where id = %s", [id_]).fetchone()
     assert row is not None
     return row
@@ -116,7 +116,7 @@ def test_the_dedupe_key_is_the_documents_and_holdfasts(kit: Kit) -> None:
         == f't::{ORG}::{{"a":[],"b":{{"c":"é","d":1}}}}'
     )
     job = app.index_document.enqueue(7, 3)
-    with psycopg.connect(app.hf.url) as conn:
+    with psycopg.connect(app.hf.database.url) as conn:
         found = conn.execute("select dedupe_key from holdfast.jobs where id = %s", [job.id]).fetchone()
     assert found == (key,)
 
@@ -145,7 +145,7 @@ async def test_a_failed_job_is_queued_again_with_the_documents_delay(jobs: JobsR
         assert (row["status"], row["attempts"], row["last_error"]) == ("queued", attempts, f"no answer {attempts}")
         assert row["next_run_at"] == kit.clock.now() + timedelta(seconds=seconds)
         kit.clock.travel(seconds)
-        with psycopg.connect(app.hf.url, autocommit=True) as conn:
+        with psycopg.connect(app.hf.database.url, autocommit=True) as conn:
             conn.execute("select holdfast.promote()")
     await jobs.claim()
     await jobs.mark_failure(id_, "never again")
@@ -160,7 +160,7 @@ async def test_only_who_claimed_a_job_can_end_it(jobs: JobsRepository, kit: Kit)
         await jobs.mark_success(id_)
     await jobs.claim()
     kit.clock.travel(61)
-    with psycopg.connect(app.hf.url, autocommit=True) as conn:
+    with psycopg.connect(app.hf.database.url, autocommit=True) as conn:
         conn.execute("select holdfast.reclaim()")
     with pytest.raises(NotClaimed):
         await jobs.mark_success(id_)
@@ -197,7 +197,7 @@ async def test_many_ticks_at_once_run_each_job_once(web: httpx.AsyncClient, kit:
     secret = {"x-internal-secret": "s3cret"}
     responses = await asyncio.gather(*(web.post("/api/jobs/tick", headers=secret) for _ in range(4)))
     assert [response.json() for response in responses] == [{"ok": True}] * 4
-    with psycopg.connect(app.hf.url) as conn:
+    with psycopg.connect(app.hf.database.url) as conn:
         assert conn.execute("select sum(runs)::int from holdfast.usage").fetchone() == (60,)
         assert conn.execute("select max(attempts)::int from harmonyk.jobs").fetchone() == (1,)
 
@@ -235,5 +235,5 @@ async def test_every_run_is_metered_for_insights(web: httpx.AsyncClient, kit: Ki
 
 
 def _counts() -> dict[str, int]:
-    with psycopg.connect(app.hf.url) as conn:
+    with psycopg.connect(app.hf.database.url) as conn:
         return dict(conn.execute("select status, count(*)::int from harmonyk.jobs group by status").fetchall())

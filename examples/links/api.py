@@ -22,7 +22,7 @@ User = Annotated[str, Header(alias="X-User-Id", min_length=1, max_length=200)]  
 
 @asynccontextmanager
 async def lifespan(api: FastAPI) -> AsyncIterator[None]:
-    async with AsyncConnectionPool(hf.url, open=False, kwargs={"row_factory": dict_row}) as api.state.pool:
+    async with AsyncConnectionPool(hf.database.url, open=False, kwargs={"row_factory": dict_row}) as api.state.pool:
         yield
     await hf.aclose()
 

@@ -266,7 +266,7 @@ def test_the_numbers_are_the_documents() -> None:
     assert (settings.concurrency, settings.claim_size, settings.prefetch) == (10, 10, 0)
     assert (settings.lease, settings.renew) == (600, 60)
     assert (enrich["max_attempts"], app.AGAIN.delay(1)) == (2, 300)
-    assert [(limit.key, limit.concurrency) for limit in app.hf.declared_limits] == [("domain:{domain}", 2)]
+    assert [(limit.key, limit.concurrency) for limit in app.hf.registry.limits] == [("domain:{domain}", 2)]
 
 
 # What is kept of a page
@@ -346,12 +346,12 @@ def test_sentry_gets_failures_without_queries_and_a_breadcrumb_of_the_dead(
     holdfast_kit: Kit, client: httpx.Client, outside: FakeWeb
 ) -> None:
     reporter = Reporter(outside.sentry_dsn)
-    app.hf.on_failure.append(reporter)
+    app.hf.registry.on_failure.append(reporter)
     try:
         imported(client, outside.url(SHOP, "/broken/1?session=s3cr3t&mail=ann@example.org"))
         holdfast_kit.drain(with_retries=True, raise_errors=False)
     finally:
-        app.hf.on_failure.remove(reporter)
+        app.hf.registry.on_failure.remove(reporter)
         reporter.close()
     retried, dead = outside.events
     assert (retried["level"], dead["level"]) == ("warning", "error")

@@ -37,7 +37,7 @@ def main(stage: Stage) -> None:
 def ticking(trials: Trials) -> Iterator[Callable[[], object]]:
     """Yield a function that calls a tick service as cron would."""
     secret = secrets.token_urlsafe()
-    env = trials.env | {"HOLDFAST_DSN": hf.url, "HOLDFAST_TICK_SECRETS": secret}
+    env = trials.env | {"HOLDFAST_DSN": hf.database.url, "HOLDFAST_TICK_SECRETS": secret}
     with (
         at_work(TickService("outreach.app:hf", trials.stage.folder, "ticks", **env)) as (service,),
         httpx.Client(base_url=service.url, headers={"x-internal-secret": secret}, timeout=60) as http,

@@ -81,7 +81,7 @@ async def send(delivery: Delivery[Message], http: ClientSession) -> None:
 
 def enqueue(campaign: str, contacts: Mapping[str, int]) -> int:
     """Touch this many contacts of each tenant, every fifth by text; all of them become due in one moment."""
-    with psycopg.connect(hf.url) as conn:
+    with psycopg.connect(hf.database.url) as conn:
         add_tenants(conn, contacts)
         for tenant, number in contacts.items():
             calls = [(f"{n}@{tenant}.example", campaign, "email" if n % 5 else "sms") for n in range(number)]

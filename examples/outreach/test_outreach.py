@@ -61,7 +61,7 @@ def provider(monkeypatch: pytest.MonkeyPatch) -> Iterator[Provider]:
 
 @pytest.fixture
 def trials(kit: Kit, provider: Provider, tmp_path: Path) -> Iterator[Trials]:
-    with psycopg.connect(app.hf.url, autocommit=True, row_factory=namedtuple_row) as conn:
+    with psycopg.connect(app.hf.database.url, autocommit=True, row_factory=namedtuple_row) as conn:
         yield Trials(Stage("outreach", app.hf, conn, tmp_path), provider, LOCK_TIMEOUT)
 
 

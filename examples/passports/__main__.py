@@ -77,7 +77,7 @@ def order(stage: Stage, tenant: str) -> Issue:
 
 def kill_while_compiling(stage: Stage) -> float:
     """Kill worker A in the middle of COMPILE_PASSPORT, where a lock on the table holds it."""
-    with at_work(stage.worker("A", **SHORT)) as (worker,), psycopg.connect(hf.url) as holder:
+    with at_work(stage.worker("A", **SHORT)) as (worker,), psycopg.connect(hf.database.url) as holder:
         holder.execute("lock table passports.passport_versions in share mode")
         with stage.conn.transaction():
             submit(stage.conn, ACME, "csv", CSV, order(stage, ACME))

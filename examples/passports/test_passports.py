@@ -560,7 +560,7 @@ def test_defaults_are_the_documents() -> None:
     assert (made.amqp_exchange, made.amqp_routing_key) == ("bpc", "jobs.trigger")
     policy = backoff({})
     assert policy.max_attempts == 5 and [policy.delay(n) for n in (1, 2, 3, 4, 10, 11)] == [2, 4, 8, 16, 1024, 1024]
-    assert {task.retry.max_attempts for task in hf.tasks.values()} == {5}
+    assert {task.retry.max_attempts for task in hf.registry.tasks.values()} == {5}
 
 
 def test_the_environment_sets_them() -> None:

@@ -151,7 +151,7 @@ def test_queues_without_workers_and_expired_leases_are_reported(dsn: str, hf: Ho
     for queue in ("default", "mail", "mail"):
         sql("SELECT enqueue('app.send', p_queue => %s)", [queue])
     assert "default (1 job), mail (2 jobs)" in examined(dsn)["queues"]["found"]
-    hf.sync_pool.run(hf.calls.workers.register("w1", "host", 1, "0", ["mail"], 1, []))
+    hf.database.sync_pool.run(hf.database.calls.workers.register("w1", "host", 1, "0", ["mail"], 1, []))
     assert "mail" not in examined(dsn)["queues"]["found"]
     sql("SELECT * FROM claim('w1', '{mail}', 2)")
     sql("UPDATE claims SET expires_at = now() - interval '1 hour'")
@@ -167,7 +167,7 @@ def test_a_channel_that_no_worker_has_ever_known_is_reported(dsn: str, hf: Holdf
     async def send() -> None: ...
 
     with psycopg.connect(dsn) as conn:
-        hf.emit(conn, "mial", {"to": "ann"}, key="1")
+        hf.outbox.emit(conn, "mial", {"to": "ann"}, key="1")
     sql("SELECT enqueue('app.send', p_queue => 'mail')")
     assert examined(dsn)["tasks"]["level"] == "ok", "no worker has registered its tasks yet"
     assert "mail (1 job), outbox (1 job)" in examined(dsn)["queues"]["found"]

@@ -187,7 +187,9 @@ def test_enqueue_goes_to_the_queue_its_task_is_known_for(dsn: str, hf: Holdfast)
     @hf.task(name="app.send", queue="mail")
     def send(to: str) -> None: ...
 
-    hf.sync_pool.run(hf.calls.workers.register("w1", "host", 1, "0", ["mail"], 1, hf.registered()))
+    hf.database.sync_pool.run(
+        hf.database.calls.workers.register("w1", "host", 1, "0", ["mail"], 1, hf.registry.describe_tasks())
+    )
     result = holdfast(dsn, "jobs", "enqueue", "app.send", '{"to": "x"}', "--json")
     assert as_json(result)["queue"] == "mail"
     assert result.stderr == ""
@@ -237,7 +239,7 @@ def test_paused_queues_are_shown_though_nothing_is_in_them(dsn: str) -> None:
 
 
 def test_workers_are_listed_with_the_time_since_their_last_heartbeat(dsn: str, hf: Holdfast) -> None:
-    hf.sync_pool.run(hf.calls.workers.register("w1", "myhost", 77, "0.1", ["default", "mail"], 5, []))
+    hf.database.sync_pool.run(hf.database.calls.workers.register("w1", "myhost", 77, "0.1", ["default", "mail"], 5, []))
     (worker,) = as_json(holdfast(dsn, "jobs", "workers", "--json"))
     assert (worker["id"], worker["pid"], worker["queues"], worker["stopping"]) == ("w1", 77, ["default", "mail"], False)
     assert 0 <= worker["heartbeat_age"] < 60
@@ -246,7 +248,7 @@ def test_workers_are_listed_with_the_time_since_their_last_heartbeat(dsn: str, h
 
 def test_a_narrow_terminal_gets_two_lines_for_each_worker(dsn: str, hf: Holdfast, sql: Sql) -> None:
     id_ = "myhost-77-018f2c5e-7d1a-7c3b-9f00-2a4b6c8d0e1f"
-    hf.sync_pool.run(hf.calls.workers.register(id_, "myhost", 77, "0.1", ["default", "mail"], 5, []))
+    hf.database.sync_pool.run(hf.database.calls.workers.register(id_, "myhost", 77, "0.1", ["default", "mail"], 5, []))
     sql("UPDATE workers SET stopping = true")
     shown = re.sub(r"\x1b\[[\d;]*m", "", ran(dsn, "jobs", "workers", COLUMNS="80", FORCE_COLOR="1").stdout)
     first, second, *others = shown.splitlines()

@@ -76,4 +76,4 @@ def test_options_win_over_what_the_application_says() -> None:
     hf = Holdfast("postgresql://elsewhere", schema="theirs", lease=120)
     redirect(hf, dsn="postgresql://here", schema="ours", lease=None)
     assert (hf.settings.dsn, hf.settings.schema, hf.settings.lease) == ("postgresql://here", "ours", 120)
-    assert hf.calls.schema == "ours"
+    assert hf.database.calls.schema == "ours"

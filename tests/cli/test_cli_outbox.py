@@ -18,7 +18,7 @@ def die(hf: Holdfast, sql: Sql) -> Callable[..., str]:
     """Emit a message, let it end and return its id."""
 
     def make(key: str, channel: str = "email", tenant: str | None = None, outcome: str = "dead") -> str:
-        emitted = hf.emit(None, channel, {"to": "a@b.c"}, key=key, tenant=tenant)
+        emitted = hf.outbox.emit(None, channel, {"to": "a@b.c"}, key=key, tenant=tenant)
         error = '{"type": "Refused", "message": "no entry", "code": "NO", "traceback": "Traceback\\n  x"}'
         sql("select fail(id, token, %s::jsonb, null, %s) from claim('w', '{outbox}', 1)", [error, outcome])
         return emitted.id
@@ -28,7 +28,7 @@ def die(hf: Holdfast, sql: Sql) -> Callable[..., str]:
 
 def test_the_list_shows_messages_and_can_be_narrowed(hf: Holdfast, dsn: str, die: Callable[..., str]) -> None:
     dead = die("invoice-1", tenant="acme")
-    waiting = hf.emit(None, "sms", "hello", key="k", order="o").id
+    waiting = hf.outbox.emit(None, "sms", "hello", key="k", order="o").id
     listed = as_json(holdfast(dsn, "outbox", "--json"))
     assert {it["id"]: (it["status"], it["channel"], it["idempotency_key"]) for it in listed} == {
         dead: ("dead", "email", "email/acme/invoice-1"),
@@ -55,8 +55,8 @@ def test_one_message_is_shown_by_id_or_key(dsn: str, die: Callable[..., str], by
 
 
 def test_a_key_that_several_have_must_be_named_in_full(hf: Holdfast, dsn: str) -> None:
-    hf.emit(None, "email", 1, key="k")
-    hf.emit(None, "sms", 1, key="k", tenant="acme")
+    hf.outbox.emit(None, "email", 1, key="k")
+    hf.outbox.emit(None, "sms", 1, key="k", tenant="acme")
     result = holdfast(dsn, "outbox", "show", "k")
     assert result.exit_code == 2
     assert "sms/acme/k, email//k" in result.stderr
@@ -88,7 +88,7 @@ def test_whether_it_may_have_been_sent_is_shown(hf: Holdfast, dsn: str, sql: Sql
         it = as_json(holdfast(dsn, "outbox", "show", id_, "--json"))
         return it["maybe_sent"], "maybe sent" in holdfast(dsn, "outbox", "show", id_).stdout
 
-    id_ = hf.emit(None, "email", {}, key="1").id
+    id_ = hf.outbox.emit(None, "email", {}, key="1").id
     assert maybe_sent(id_) == (False, True)
     sql("select claim('w', '{outbox}', 1)")
     assert maybe_sent(id_) == (False, True)

@@ -24,8 +24,11 @@ def nightly(hf: Holdfast, sql: Sql) -> str:
     async def report(kind: str) -> None: ...
 
     report.using(tenant="acme").schedule("nightly", Cron("0 3 * * *", "Europe/Berlin", "all"), "full")
-    hf.sync_pool.run(hf.calls.schedules.register(hf.timetable.values()))
-    sql("select register_worker('w', 'h', 1, '1', '{default}', 1, %s::jsonb)", [json.dumps(hf.registered())])
+    hf.database.sync_pool.run(hf.database.calls.schedules.register(hf.registry.schedules.values()))
+    sql(
+        "select register_worker('w', 'h', 1, '1', '{default}', 1, %s::jsonb)",
+        [json.dumps(hf.registry.describe_tasks())],
+    )
     sql("update schedules set next_at = '2030-06-01 01:00+00', last_at = '2030-05-31 01:00+00'")
     return "nightly"
 

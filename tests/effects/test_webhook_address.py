@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import ConfigurationError, Holdfast, UsageError
+from holdfast.client.delivery import serve
 from holdfast.effects.address import check_address, check_url, refusal, rule_with
 from holdfast.settings import Settings
 
@@ -262,8 +263,8 @@ def test_an_endpoint_behind_the_networks_own_nat64_is_refused_when_it_is_made() 
 
 async def test_the_worker_dials_by_the_rule_of_the_settings() -> None:
     hf = Holdfast(dsn="postgresql://nowhere", nat64_prefixes="2606:4700:64::/96")
-    assert hf.webhooks.can_deliver
-    (poster,) = hf.resources
+    serve(hf, hf.settings)
+    (poster,) = hf.registry.resources
     async with contextlib.AsyncExitStack() as stack:
         sender = await (await poster.open(stack)).sender()
         assert sender._rule(ipaddress.ip_address("2606:4700:64::7f00:1"), False) is not None

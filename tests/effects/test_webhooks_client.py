@@ -2,34 +2,28 @@
 
 from __future__ import annotations
 
-import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from holdfast import ConfigurationError, Event, Holdfast, InvalidPayload, Retry, UnknownEndpoint, UsageError
-from holdfast.client.webhooks import Webhooks
+from holdfast.client.delivery import serve
 
 URL = "https://example.org/hook"
 UNKNOWN = "018f2c5e-7d1a-7c3b-9f00-2a4b6c8d0e1f"
 
 
-def test_threads_that_ask_for_webhooks_at_once_get_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    hf, register, both = Holdfast(), Webhooks._register, threading.Barrier(2)
-
-    def slow(self: Webhooks) -> None:
-        with suppress(threading.BrokenBarrierError):
-            both.wait(0.2)  # without success, if one of them waits for the other
-        register(self)
-
-    monkeypatch.setattr(Webhooks, "_register", slow)
-    getter = type(hf).__dict__["webhooks"].func  # as from Python 3.12 on: without its own lock
+def test_reading_webhooks_registers_nothing_and_a_worker_that_serves_them_does() -> None:
+    hf = Holdfast("postgresql://nowhere")
+    assert hf.webhooks and not hf.registry.tasks
+    serve(hf, hf.settings.with_(queues="mail"))
+    assert not hf.registry.tasks
     with ThreadPoolExecutor(2) as threads:
-        one, other = threads.map(getter, [hf, hf])
-    assert one is other is hf.webhooks
+        served = [*threads.map(lambda _: serve(hf, hf.settings), range(2))]
+    assert [each.queue_list for each in served] == [["default", "webhooks"]] * 2
+    assert list(hf.registry.tasks) == ["holdfast.webhook"]
 
 
 @pytest.mark.parametrize(
@@ -165,8 +159,8 @@ def test_a_publish_whose_reply_was_lost_is_repeated_safely(hf: Holdfast, key: st
     hf.webhooks.add(URL)
     call = hf.webhooks._publishing(Event("a", {}, key=key), 2)
     assert call.repeat is not None
-    first = hf.sync_pool.run(call)
-    second = hf.sync_pool.run(call.repeat())
+    first = hf.database.sync_pool.run(call)
+    second = hf.database.sync_pool.run(call.repeat())
     assert (second.event, sorted(second.deliveries)) == (first.event, sorted(first.deliveries))
     assert len(first.deliveries) == len(hf.webhooks.deliveries()) == 2
 
@@ -198,7 +192,8 @@ def test_the_policy_is_what_was_set(hf: Holdfast) -> None:
     hf.webhooks.retry = Retry.fixed(60, max_attempts=3)
     hf.webhooks.publish(None, Event("a", {}))
     assert hf.webhooks.deliveries()[0].max_attempts == 3
-    assert hf.tasks["holdfast.webhook"].describe()["max_attempts"] == 3
+    serve(hf, hf.settings)
+    assert hf.registry.tasks["holdfast.webhook"].describe()["max_attempts"] == 3
     with pytest.raises(ConfigurationError, match="retry is a policy"):
         hf.webhooks.retry = 3  # type: ignore[assignment]
 

@@ -335,10 +335,10 @@ END_LENT = (  # of this database: other tests run beside these
 def test_a_handler_waits_for_no_dead_connection_after_a_restart(hf: Holdfast, sql: Any) -> None:
     with contextlib.ExitStack() as all_of_them:
         for _ in range(hf.settings.pool_size):
-            all_of_them.enter_context(hf.sync_pool.lent())
+            all_of_them.enter_context(hf.database.sync_pool.lent())
     assert len(sql(END_LENT)) == hf.settings.pool_size
     began = time.monotonic()
-    with hf.sync_pool.lent() as conn:
+    with hf.database.sync_pool.lent() as conn:
         assert conn.execute("select 1").fetchone() == (1,)
     assert time.monotonic() - began < 10, (
         "it was given one dead connection after the other, with longer and longer pauses"
@@ -348,9 +348,9 @@ def test_a_handler_waits_for_no_dead_connection_after_a_restart(hf: Holdfast, sq
 async def test_an_async_handler_waits_for_no_dead_connection_after_a_restart(hf: Holdfast, sql: Any) -> None:
     async with contextlib.AsyncExitStack() as all_of_them:
         for _ in range(hf.settings.pool_size):
-            await all_of_them.enter_async_context(hf.async_pool.lent())
+            await all_of_them.enter_async_context(hf.database.async_pool.lent())
     assert len(sql(END_LENT)) == hf.settings.pool_size
-    async with asyncio.timeout(10), hf.async_pool.lent() as conn:
+    async with asyncio.timeout(10), hf.database.async_pool.lent() as conn:
         assert await (await conn.execute("select 1")).fetchone() == (1,)
     await hf.aclose()
 
@@ -367,17 +367,17 @@ class Waiter(threading.Thread):
         asyncio.run(self._wait_async()) if self._is_async else self._wait()
 
     def _wait(self) -> None:
-        with self._hf.sync_pool.lent():
+        with self._hf.database.sync_pool.lent():
             self.opened.set()
             self.away.wait()
-        with self._hf.sync_pool.lent():
+        with self._hf.database.sync_pool.lent():
             self.got.set()
 
     async def _wait_async(self) -> None:
-        async with self._hf.async_pool.lent():
+        async with self._hf.database.async_pool.lent():
             self.opened.set()
             await asyncio.to_thread(self.away.wait)
-        async with self._hf.async_pool.lent():
+        async with self._hf.database.async_pool.lent():
             self.got.set()
         await self._hf.aclose()
 

@@ -23,7 +23,7 @@ def finished(hf: Holdfast, count: int) -> Any:
 def test_a_send_that_sigterm_interrupts_is_made_again_by_one_who_knows(
     hf: Holdfast, dsn: str, tmp_path: Path, channel: str
 ) -> None:
-    message = hf.emit(None, channel, 3.0, key="k", tenant="acme")
+    message = hf.outbox.emit(None, channel, 3.0, key="k", tenant="acme")
     worker = Process(dsn, tmp_path, "posting", grace=0.2, **SERVED)
     try:
         wait_until(lambda: worker.notes("begins"))
@@ -47,7 +47,7 @@ def test_a_send_that_sigterm_interrupts_is_made_again_by_one_who_knows(
 def test_a_send_whose_worker_is_killed_is_made_again_by_one_who_knows(
     hf: Holdfast, dsn: str, tmp_path: Path, channel: str
 ) -> None:
-    message = hf.emit(None, channel, 30.0, key="k")
+    message = hf.outbox.emit(None, channel, 30.0, key="k")
     worker = Process(dsn, tmp_path, "posting", lease=2, renew=0.5, **SERVED)
     wait_until(lambda: worker.notes("begins"))
     worker.kill()
@@ -64,7 +64,7 @@ def test_a_send_whose_worker_is_killed_is_made_again_by_one_who_knows(
 
 def test_a_send_that_ends_within_the_grace_time_is_made_once(hf: Holdfast, dsn: str, tmp_path: Path) -> None:
     for channel in CHANNELS:
-        hf.emit(None, channel, 1.0, key="k")
+        hf.outbox.emit(None, channel, 1.0, key="k")
     worker = Process(dsn, tmp_path, "posting", **SERVED)
     wait_until(lambda: len(worker.notes("begins")) == 3)
     assert worker.stop() == 0

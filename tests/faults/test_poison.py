@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast import Status
+from holdfast.client.database import Database
 from holdfast.settings import Settings
 from tests.conftest import wait_until
 from tests.support.workers import APPS, worker
@@ -42,7 +43,7 @@ def enqueue() -> tuple[dict[str, str], list[str]]:
 
 def test_poison_kills_its_own_attempts_and_nothing_else(dsn: str, sql: Sql, tmp_path: Path) -> None:
     assert poison.holds_the_lock.timeout is not None and poison.holds_the_lock.timeout > 2 * LEASE
-    poison.hf.use(Settings.load(dsn=dsn))
+    poison.hf.database = Database(Settings.load(dsn=dsn))
     quick = {"lease": LEASE, "renew": 0.5, "upkeep": 0.2, "poll": 0.1}
     with poison.hf as hf, worker(dsn, tmp_path, "poison", child_processes=2, process_memory=512, **quick) as process:
         bad, good = enqueue()

@@ -64,8 +64,8 @@ def manage(
 
 def test_the_workers_application_has_every_task_of_the_project(shop: Any) -> None:
     hf = app()
-    assert {"shop.tasks.add", "shop.tasks.greet", "shop.tasks.on_another_backend"} <= hf.tasks.keys()
-    assert "shop.tasks.not_a_task" not in hf.tasks
+    assert {"shop.tasks.add", "shop.tasks.greet", "shop.tasks.on_another_backend"} <= hf.registry.tasks.keys()
+    assert "shop.tasks.not_a_task" not in hf.registry.tasks
     assert hf.settings.queue_list == ["default", "mail"]
     assert conninfo_to_dict(hf.settings.dsn)["dbname"] == settings.DATABASES["default"]["NAME"]
     assert app() is hf
@@ -83,7 +83,7 @@ def test_modules_named_in_the_options_are_imported(shop: Any, tmp_path: Path, mo
     options = {"TASK_MODULES": ["outlying"], "AUTODISCOVER": False}
     changed = settings.TASKS | {"default": {"BACKEND": django_site.BACKEND, "OPTIONS": options}}
     with override_settings(TASKS=changed):
-        assert "outlying.far" in app().tasks
+        assert "outlying.far" in app().registry.tasks
 
 
 @pytest.mark.parametrize(

@@ -297,7 +297,7 @@ async def asking(guide: Guide) -> None:
 
 @check
 async def channel(guide: Guide) -> None:
-    emitted = await guide.hf.aemit(None, guide.send_email, guide.Email("a@b.c", "hello"), key="k")
+    emitted = await guide.hf.outbox.aemit(None, guide.send_email, guide.Email("a@b.c", "hello"), key="k")
     info = await ended(guide.hf, emitted.id)
     assert (info.status, guide.SENT) == (Status.SUCCEEDED, {"email//k": "a@b.c"})
 
@@ -317,7 +317,7 @@ async def in_a_job(guide: Guide) -> None:
 
 @check
 async def before_sending(guide: Guide) -> None:
-    emitted = await guide.hf.aemit(None, "charge", {"card": "1", "cents": 5}, key="c-1")
+    emitted = await guide.hf.outbox.aemit(None, "charge", {"card": "1", "cents": 5}, key="c-1")
     assert (await ended(guide.hf, emitted.id)).attempts == 2
     assert guide.CHARGED == {"charge//c-1": 5}
 
@@ -412,7 +412,7 @@ async def figures(guide: Guide) -> None:
 
 @check
 async def sentry(guide: Guide) -> None:
-    (result,) = guide.hf.on_failure
+    (result,) = guide.hf.registry.on_failure
     assert callable(result)
 
 

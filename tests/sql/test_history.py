@@ -100,7 +100,7 @@ def test_listing_the_newest_jobs_reads_no_more_than_it_shows(hf: Holdfast, sql: 
         select uuid7(), 'succeeded', 2, 1, 5, now(), now(), now(), 'default', 't', '{}' from generate_series(1, 20000)
     """)
     sql("analyze history")
-    call = hf.calls.jobs.list(JobInfo, Filter(), Page(limit=20))
+    call = hf.database.calls.jobs.list(JobInfo, Filter(), Page(limit=20))
     plan = "\n".join(row[0] for row in sql("explain (analyze, costs off, timing off) " + call.sql, call.params))
     assert "Merge Append" in plan, plan
     assert not re.search("Seq Scan on (live|later|dead|history)", plan), plan  # those that are empty here may be read

@@ -65,7 +65,7 @@ def claimed_payload(hf: Holdfast, sql: Sql) -> tuple[str, str]:
 @example(value={"b": 1, "aa": 2, "a": 3}, way="delayed")
 def test_the_handler_gets_what_enqueue_accepts(hf: Holdfast, sql: Sql, value: Any, way: str) -> None:
     sql("delete from live; delete from later; delete from claims; delete from dedupe")
-    hf.tasks.clear()
+    hf.registry.tasks.clear()
 
     @hf.task(name="t")
     def handler(value: Any) -> None: ...
@@ -246,11 +246,11 @@ async def test_a_worker_reads_positions_whatever_the_databases_date_style(hf: Ho
     session = Session(hf.settings, "test")
     try:
         cursor = Cursor()
-        first = await session.run(hf.calls.jobs.claim("w", ["default"], 2, 60, cursor.hint(0.0), False, 2))
+        first = await session.run(hf.database.calls.jobs.claim("w", ["default"], 2, 60, cursor.hint(0.0), False, 2))
         cursor.learn(first.jobs, enough=True, began=0.0, now=0.0)
         hint = cursor.hint(0.1)
         assert hint is not None and str(ids[1]) in hint
-        rest = await session.run(hf.calls.jobs.claim("w", ["default"], 2, 60, hint, False, 2))
+        rest = await session.run(hf.database.calls.jobs.claim("w", ["default"], 2, 60, hint, False, 2))
         assert [job.id for job in (*first.jobs, *rest.jobs)] == [str(id_) for id_ in ids]
     finally:
         await session.close()

@@ -234,7 +234,7 @@ def test_slots_of_a_schedule_are_under_its_limits(hf: Holdfast, sql: Sql) -> Non
     def handler(domain: str) -> None: ...
 
     handler.using(tenant="acme").schedule("s", "* * * * *", "a")
-    hf.sync_pool.run(hf.calls.schedules.register(hf.timetable.values()))
+    hf.database.sync_pool.run(hf.database.calls.schedules.register(hf.registry.schedules.values()))
     hf.schedules.run("s")
     sql("update schedules set next_at = clock() - interval '1 hour'")
     (due,) = sql("select name, cron, zone, next_at from schedules")

@@ -407,7 +407,7 @@ def test_the_client_enqueues_in_every_way_with_the_enqueue_role_alone(dsn: str, 
         given.using(id=str(uuid.uuid4()), retry=Retry.fixed(3)).enqueue(4)
         given.enqueue_many([5, 6])
         given.using(delay=5).enqueue_many([7, 8])
-        assert hf.emit(conn, "email", 9, key="k") != hf.emit(conn, "email", 9, key="k")
+        assert hf.outbox.emit(conn, "email", 9, key="k") != hf.outbox.emit(conn, "email", 9, key="k")
     assert core.count(sql, "jobs") == 9
 
 

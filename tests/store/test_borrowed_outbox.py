@@ -24,7 +24,7 @@ def lent(request: pytest.FixtureRequest, dsn: str) -> Iterator[Lent]:
 
 
 def emit(hf: Holdfast, lent: Lent, *args: Any, **options: Any) -> Any:
-    return lent.do(hf.aemit if lent.is_async else hf.emit, lent.conn, *args, **options)
+    return lent.do(hf.outbox.aemit if lent.is_async else hf.outbox.emit, lent.conn, *args, **options)
 
 
 def test_a_message_is_there_when_the_transaction_commits_and_never_when_it_does_not(hf: Holdfast, lent: Lent) -> None:
@@ -64,12 +64,12 @@ def test_a_connection_of_the_wrong_kind_is_an_error_that_names_the_twin(
 ) -> None:
     lent = kind(dsn)
     with pytest.raises(UsageError, match=expected):
-        hf.emit(lent.conn, "email", 1, key="k") if lent.is_async else asyncio.run(
-            hf.aemit(lent.conn, "email", 1, key="k")
+        hf.outbox.emit(lent.conn, "email", 1, key="k") if lent.is_async else asyncio.run(
+            hf.outbox.aemit(lent.conn, "email", 1, key="k")
         )
     lent.clear_away()
 
 
 def test_what_is_no_connection_is_refused(hf: Holdfast) -> None:
     with pytest.raises(UsageError, match="conn is of type"):
-        hf.emit(object(), "email", 1, key="k")
+        hf.outbox.emit(object(), "email", 1, key="k")

@@ -224,7 +224,7 @@ def test_a_pool_without_a_free_connection_says_so(dsn: str) -> None:
     with Holdfast(dsn, pool_size=1, connect_timeout=0.3) as hf, ThreadPoolExecutor(1) as threads:
         hf.jobs.get(ID)
         with (
-            hf.sync_pool._opened().connection(),
+            hf.database.sync_pool._opened().connection(),
             pytest.raises(DatabaseUnavailable, match=r"all 1 of this process are in use; raise HOLDFAST_POOL_SIZE"),
         ):
             threads.submit(hf.jobs.get, ID).result(40)

@@ -104,7 +104,7 @@ async def test_a_worker_and_its_clients_share_few_connections_in_transaction_mod
 ) -> None:
     sent: list[str] = []
     with application(bouncer("transaction", size=4), sent, pooler=True) as hf:
-        work: Any = hf.tasks["work"]
+        work: Any = hf.registry.tasks["work"]
         assert hf.migrate().migrations == []
         async with working(hf, queues="default,outbox"):
             async with hf.batch("together") as batch:
@@ -130,7 +130,7 @@ async def test_settings_of_the_database_change_nothing_in_transaction_mode(
     sent: list[str] = []
     try:
         with application(bouncer("transaction", size=4), sent, pooler=True) as hf:
-            work: Any = hf.tasks["work"]
+            work: Any = hf.registry.tasks["work"]
             async with working(hf, queues="default,outbox"):
                 async with hf.batch("together") as batch:
                     await work.using(batch=batch).aenqueue_many([(n, f"\u65e5{n % 3}") for n in range(20)])
@@ -146,7 +146,7 @@ async def test_a_sleeping_worker_is_woken_in_session_mode(bouncer: Callable[...,
     sent: list[str] = []
     through = bouncer("session", size=30, ignored=", options")
     with application(through, sent) as hf:
-        work: Any = hf.tasks["work"]
+        work: Any = hf.registry.tasks["work"]
         async with working(hf, poll=600.0, queues="default,outbox"):
             await until(lambda: sql("select 1 from sleepers"))
             await work.aenqueue(1, "a")
@@ -169,7 +169,7 @@ async def test_a_sleeper_that_is_gone_is_forgotten_in_session_mode_though_its_ba
 def test_without_the_setting_the_error_says_what_to_set(bouncer: Callable[..., str], ignored: str) -> None:
     def enqueue(_: int) -> None:
         for n in range(20):
-            hf.tasks["work"].enqueue(n, "a")
+            hf.registry.tasks["work"].enqueue(n, "a")
 
     with (
         application(bouncer("transaction", size=2, ignored=ignored), []) as hf,

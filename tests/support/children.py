@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast
+from holdfast.client.database import Database
 from holdfast.model.job import Job, ids
 from holdfast.settings import Settings
 from holdfast.worker.prefetch import Lease
@@ -30,7 +31,7 @@ import crunch
 @pytest.fixture(name="app")
 def app_fixture(dsn: str) -> Iterator[Holdfast]:
     """The application of tests/support/apps/crunch.py on the test's database."""
-    crunch.hf.use(Settings.load(dsn=dsn))
+    crunch.hf.database = Database(Settings.load(dsn=dsn))
     yield crunch.hf
     crunch.hf.close()
 

@@ -71,7 +71,7 @@ def test_async_connections_are_closed_too_on_any_loop(kit_dsn: str, opened: Data
     loop = asyncio.new_event_loop()
     with bind(Holdfast(), kit_dsn, opened) as kit:
         assert loop.run_until_complete(kit.hf.jobs.aget("00000000-0000-7000-8000-000000000001")) is None
-        ((pool,),) = (pools.values() for pools in kit.hf.async_pool._pools.values())
+        ((pool,),) = (pools.values() for pools in kit.hf.database.async_pool._pools.values())
         assert not pool.closed
     assert pool.closed
     loop.close()

@@ -228,7 +228,7 @@ def test_a_task_that_is_not_registered_here_is_an_error(kit: Kit) -> None:
     async def build() -> None: ...
 
     build.enqueue()
-    kit.hf.tasks["reports.bild"] = kit.hf.tasks.pop("reports.build")
+    kit.hf.registry.tasks["reports.bild"] = kit.hf.registry.tasks.pop("reports.build")
     with pytest.raises(UnknownTask, match=r"did you mean 'reports\.bild'"):
         kit.drain()
 

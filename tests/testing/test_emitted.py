@@ -20,9 +20,9 @@ class Email:
 
 def test_an_emitted_message_is_found_by_its_fields(kit: Kit) -> None:
     kit.refute_emitted()
-    kit.hf.emit(None, "email", Email("a@b.c"), key="1", tenant="acme", order="o")
-    kit.hf.emit(None, "email", Email("d@e.f"), key="2")
-    kit.hf.emit(None, "email", Email("d@e.f"), key="2")
+    kit.hf.outbox.emit(None, "email", Email("a@b.c"), key="1", tenant="acme", order="o")
+    kit.hf.outbox.emit(None, "email", Email("d@e.f"), key="2")
+    kit.hf.outbox.emit(None, "email", Email("d@e.f"), key="2")
     (one,) = kit.assert_emitted("email", Email("a@b.c"), key="1", tenant="acme", order="o")
     assert (one.status, one.payload) == ("pending", {"to": "a@b.c"})
     assert len(kit.assert_emitted("email", {"to": ANY}, count=2)) == 2
@@ -35,7 +35,7 @@ def test_an_emitted_message_is_found_by_its_fields(kit: Kit) -> None:
 def test_what_is_missing_is_reported_with_what_is_there(kit: Kit) -> None:
     with pytest.raises(AssertionError, match="nothing was emitted in this test"):
         kit.assert_emitted("email")
-    kit.hf.emit(None, "email", Email("a@b.c"), key="1")
+    kit.hf.outbox.emit(None, "email", Email("a@b.c"), key="1")
     with pytest.raises(AssertionError) as caught:
         kit.assert_emitted("email", Email("d@e.f"), key="1")
     assert "no message was emitted that fits channel='email', key='1', payload={'to': 'd@e.f'}" in str(caught.value)
@@ -73,7 +73,7 @@ def test_a_drain_delivers(kit: Kit) -> None:
 
 
 def test_messages_for_another_service_stay_in_the_outbox(kit: Kit) -> None:
-    kit.hf.emit(None, "sms", "hello", key="1")
+    kit.hf.outbox.emit(None, "sms", "hello", key="1")
     kit.drain()
     assert kit.assert_emitted("sms")[0].status == "pending"
 
@@ -86,17 +86,17 @@ def test_inline_mode_delivers_at_once(kit: Kit) -> None:
         sent.append(delivery.key)
 
     with kit.inline():
-        kit.hf.emit(None, send, "x", key="1")
+        kit.hf.outbox.emit(None, send, "x", key="1")
         assert sent == ["1"]
         with psycopg.connect(kit.dsn) as conn:
-            kit.hf.emit(conn, send, "x", key="2")
+            kit.hf.outbox.emit(conn, send, "x", key="2")
         assert sent == ["1"]
     assert sent == ["1", "2"]
 
 
 def test_an_open_transaction_can_be_looked_into(kit: Kit) -> None:
     with psycopg.connect(kit.dsn) as conn:
-        kit.hf.emit(conn, "email", {"n": 1}, key="1")
+        kit.hf.outbox.emit(conn, "email", {"n": 1}, key="1")
         kit.refute_emitted("email")
         kit.assert_emitted("email", {"n": 1}, conn=conn)
         assert kit.all_emitted(conn=conn)[0].key == "1"
@@ -106,7 +106,7 @@ def test_an_open_transaction_can_be_looked_into(kit: Kit) -> None:
 
 async def test_an_async_connection_cannot(kit: Kit) -> None:
     async with await psycopg.AsyncConnection.connect(kit.dsn) as conn:
-        await kit.hf.aemit(conn, "email", 1, key="1")
+        await kit.hf.outbox.aemit(conn, "email", 1, key="1")
         with pytest.raises(UsageError, match="must not be an async connection"):
             kit.assert_emitted("email", conn=conn)
     kit.assert_emitted("email")

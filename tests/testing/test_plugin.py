@@ -291,7 +291,7 @@ import pytest
 
 @pytest.mark.parametrize("n", range(2))
 def test_it(holdfast_kit, n):
-    holdfast_kit.hf.tasks["double"].enqueue(n)
+    holdfast_kit.hf.registry.tasks["double"].enqueue(n)
     assert [each.result for each in holdfast_kit.drain()] == [2 * n]
     assert len(holdfast_kit.all_enqueued()) == 1
 """

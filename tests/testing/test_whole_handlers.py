@@ -235,5 +235,5 @@ async def test_two_drains_on_one_loop_leave_nothing_behind(kit: Kit) -> None:
     for _ in range(2):
         await nothing.aenqueue()
         await kit.adrain()
-    await kit.hf.async_pool.close()
+    await kit.hf.database.async_pool.close()
     assert asyncio.all_tasks() == before

@@ -98,7 +98,7 @@ async def pay(amount: int, *, db: Pool = pool.value, ctx: Context = CONTEXT) -> 
 def in_thread_too(n: int, ctx: Context = CONTEXT) -> None:
     with ctx.transaction() as conn:
         assert_type(conn, psycopg.Connection[Any])
-    ctx.raise_if_cancelled()
+    ctx.raise_if_canceled()
     raise Dead("robots", code="ROBOTS", block="example.org")
 
 
@@ -130,7 +130,7 @@ assert_type(send.enqueue("a", copies=2), Handle[str])
 assert_type(in_thread.using(delay=3, tenant="acme").enqueue(to="a"), Handle[int])
 assert_type(in_process.enqueue("a"), Handle[int])
 assert_type(crawl.using(tenant="acme").enqueue("a"), Handle[int])
-assert_type(hf.declared_limits, list[Limit])
+assert_type(hf.registry.limits, list[Limit])
 assert_type(send.enqueue_many([("a",), {"to": "b"}]), Handles[str])
 assert_type(send.enqueue_many([("a",)])[0], Handle[str])
 assert_type(send.enqueue_many([("a",)])[1:].ids, list[str])
@@ -163,8 +163,8 @@ def text(ctx: Context, delivery: Delivery[str]) -> int:
     return delivery.attempt
 
 
-assert_type(hf.emit(None, "email", {"any": "thing"}, key="a", tenant="acme", order="b"), Emitted)
-assert_type(hf.emit(None, text, "hello", key="a"), Emitted)
+assert_type(hf.outbox.emit(None, "email", {"any": "thing"}, key="a", tenant="acme", order="b"), Emitted)
+assert_type(hf.outbox.emit(None, text, "hello", key="a"), Emitted)
 assert_type(text(CONTEXT, Delivery("hello")), int)
 assert_type(Delivery("hello", "a", maybe_sent=True).payload, str)
 assert_type(hf.outbox.list(channel="email"), list[MessageInfo])
@@ -175,7 +175,7 @@ async def coroutine() -> None:
     assert_type(await (await pay.aenqueue(3)).aresult(), Receipt)
     async with hf.batch("import") as other:
         assert_type(await other.ajoin(), BatchInfo)
-    assert_type(await hf.aemit(None, text, "hello", key="a"), Emitted)
+    assert_type(await hf.outbox.aemit(None, text, "hello", key="a"), Emitted)
     await send.aenqueue(3)  # error: arg-type / reportArgumentType
 
 
@@ -201,6 +201,6 @@ Limit("a", 2)  # error: call-arg / reportCallIssue
 Limit("a", concurrency="2")  # error: arg-type / reportArgumentType
 Breaker(on=[503])  # error: list-item / reportArgumentType
 hf.task(limits=["smtp"])  # error: list-item / reportArgumentType
-hf.emit(None, text, 3, key="a")  # error: misc / reportCallIssue, reportArgumentType
-hf.emit(None, "email", 3)  # error: call-overload / reportCallIssue
+hf.outbox.emit(None, text, 3, key="a")  # error: misc / reportArgumentType
+hf.outbox.emit(None, "email", 3)  # error: call-arg / reportCallIssue
 hf.channel("email", retry=3)  # error: arg-type / reportArgumentType

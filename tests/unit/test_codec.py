@@ -177,7 +177,7 @@ def test_a_type_that_cannot_be_carried_is_refused_when_the_task_is_made(kind: An
     hf = Holdfast("postgresql://nowhere/none")
     with pytest.raises(ConfigurationError, match=f"task 't': .*{expected}"):
         hf.task(name="t")(handler_of(kind))
-    assert not hf.tasks
+    assert not hf.registry.tasks
 
 
 def test_a_result_that_cannot_be_carried_is_refused_when_the_task_is_made() -> None:
@@ -209,12 +209,12 @@ def test_a_handler_may_return_anything_that_json_carries(kind: Any) -> None:
 )
 def test_a_result_is_read_as_what_the_handler_returned(kind: Any, value: Any) -> None:
     signature = Signature("t", handler_of(int, kind))
-    assert signature.read_result(msgspec.json.decode(signature.write_result(value, "the result"))) == value
+    assert signature.result.read(msgspec.json.decode(signature.result.write(value, "the result"))) == value
 
 
 def test_a_model_is_a_result_without_an_annotation_too() -> None:
     signature = Signature("t", lambda: None)
-    data = signature.write_result([ORDER], "the result")
+    data = signature.result.write([ORDER], "the result")
     assert msgspec.json.decode(data)[0]["lines"][0]["sku"] == "a"
 
 
@@ -253,4 +253,4 @@ def test_neither_pydantic_nor_attrs_is_needed() -> None:
 @pytest.mark.parametrize(("kind", "stored"), [(typed.Order, {"id": 1}), (typed.Point, {"x": "a"}), (int, "x")])
 def test_a_result_of_another_shape_is_reported_as_such(kind: Any, stored: Any) -> None:
     with pytest.raises(InvalidPayload, match="the result of task 't' is not the"):
-        Signature("t", handler_of(int, kind)).read_result(stored)
+        Signature("t", handler_of(int, kind)).result.read(stored)

@@ -263,16 +263,16 @@ def test_tasks_that_share_keys_share_their_numbers(hf: Holdfast, second: str) ->
     hf.task(name="one", limits=[Limit("host:{host}", concurrency=2)])(_takes_host)
     with pytest.raises(ConfigurationError, match=r"tasks 'one' and 'two' declare limit .* with different values"):
         hf.task(name="two", limits=[Limit("x", concurrency=1), Limit(second, concurrency=3)])(_takes_host)
-    assert list(hf.tasks) == ["one"]
-    assert hf.declared_limits == [Limit("host:{host}", concurrency=2)]
+    assert list(hf.registry.tasks) == ["one"]
+    assert hf.registry.limits == [Limit("host:{host}", concurrency=2)]
     hf.task(name="three", limits=[Limit(second, concurrency=2)])(_takes_host)
-    assert hf.declared_limits == [Limit("host:{host}", concurrency=2)]
+    assert hf.registry.limits == [Limit("host:{host}", concurrency=2)]
 
 
 def test_which_errors_count_is_each_tasks_choice(hf: Holdfast) -> None:
     hf.task(name="one", limits=[Limit("smtp", breaker=Breaker(on=[OSError]))])(_takes_host)
     hf.task(name="two", limits=[Limit("smtp", breaker=Breaker(on=["X"]))])(_takes_host)
-    assert len(hf.declared_limits) == 1
+    assert len(hf.registry.limits) == 1
 
 
 async def _takes_host(host: str, name: str) -> None: ...

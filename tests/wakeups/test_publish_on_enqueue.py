@@ -41,14 +41,14 @@ def app(dsn: str, messages: Messages) -> Iterator[Holdfast]:
 
 
 WAYS: dict[str, Callable[[Holdfast], Any]] = {
-    "enqueue": lambda hf: hf.tasks["note"].enqueue(1).id,
-    "enqueue, delayed": lambda hf: hf.tasks["note"].using(delay=9).enqueue(1).id,
+    "enqueue": lambda hf: hf.registry.tasks["note"].enqueue(1).id,
+    "enqueue, delayed": lambda hf: hf.registry.tasks["note"].using(delay=9).enqueue(1).id,
     "enqueue, replaced": lambda hf: [
-        hf.tasks["note"].using(dedupe=Dedupe(on_conflict="replace", key="k")).enqueue(n).id for n in (1, 2)
+        hf.registry.tasks["note"].using(dedupe=Dedupe(on_conflict="replace", key="k")).enqueue(n).id for n in (1, 2)
     ][-1],
-    "enqueue_many, copied": lambda hf: hf.tasks["note"].enqueue_many([1, 2]).ids[-1],
-    "enqueue_many, by a call": lambda hf: hf.tasks["note"].using(delay=9).enqueue_many([1, 2]).ids[-1],
-    "emit": lambda hf: hf.emit(None, "mail", {}, key="k").id,
+    "enqueue_many, copied": lambda hf: hf.registry.tasks["note"].enqueue_many([1, 2]).ids[-1],
+    "enqueue_many, by a call": lambda hf: hf.registry.tasks["note"].using(delay=9).enqueue_many([1, 2]).ids[-1],
+    "emit": lambda hf: hf.outbox.emit(None, "mail", {}, key="k").id,
     "publish": lambda hf: hf.webhooks.publish(None, Event("order.paid", {}, tenant="acme")).deliveries[-1],
     "test of an endpoint": lambda hf: hf.webhooks.test(hf.webhooks.list()[0].id),
 }
@@ -63,11 +63,11 @@ def test_every_way_to_make_a_job_publishes_a_message(app: Holdfast, messages: Me
 
 
 async def test_async_calls_publish_too_and_mark_uncommitted_jobs(app: Holdfast, messages: Messages, dsn: str) -> None:
-    note = app.tasks["note"]
+    note = app.registry.tasks["note"]
     jobs = [
         (await note.aenqueue(1)).id,
         (await note.aenqueue_many([1, 2])).ids[-1],
-        (await app.aemit(None, "mail", {}, key="a")).id,
+        (await app.outbox.aemit(None, "mail", {}, key="a")).id,
     ]
     assert messages == [(job, True) for job in jobs]
     messages.clear()
@@ -75,26 +75,26 @@ async def test_async_calls_publish_too_and_mark_uncommitted_jobs(app: Holdfast, 
         jobs = [
             (await note.using(conn=conn).aenqueue(1)).id,
             (await note.using(conn=conn).aenqueue_many([1])).ids[-1],
-            (await app.aemit(conn, "mail", {}, key="b")).id,
+            (await app.outbox.aemit(conn, "mail", {}, key="b")).id,
         ]
     assert messages == [(job, False) for job in jobs]
     await app.aclose()
 
 
 def test_what_makes_no_job_publishes_nothing(app: Holdfast, messages: Messages) -> None:
-    keyed = app.tasks["note"].using(dedupe="k")
+    keyed = app.registry.tasks["note"].using(dedupe="k")
     job = keyed.enqueue(1)
-    app.emit(None, "mail", {}, key="k")
+    app.outbox.emit(None, "mail", {}, key="k")
     messages.clear()
-    assert keyed.enqueue(1).id == job.id and app.emit(None, "mail", {}, key="k").existing
-    assert app.tasks["note"].enqueue_many([]).ids == [] and app.dead.retry([job.id]) == []
+    assert keyed.enqueue(1).id == job.id and app.outbox.emit(None, "mail", {}, key="k").existing
+    assert app.registry.tasks["note"].enqueue_many([]).ids == [] and app.dead.retry([job.id]) == []
     assert app.webhooks.publish(None, Event("order.paid", {}, tenant="nobody")).deliveries == []
     app.jobs.cancel(job.id)
     assert messages == []
 
 
 async def test_retries_redeliveries_and_fired_schedules_publish_a_message(app: Holdfast, messages: Messages) -> None:
-    note = app.tasks["note"]
+    note = app.registry.tasks["note"]
     note.schedule("often", Cron("* * * * * *"), 1)
     async with working(app):
         dead = await note.aenqueue(-1)

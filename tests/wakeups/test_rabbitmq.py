@@ -277,7 +277,7 @@ async def test_a_worker_is_woken_again_when_the_broker_is_back(
             await note.aenqueue(2)  # not announced: the worker looks when it is connected again
             await relay.up()
             assert await soon(ran) == 2
-            await until(lambda: hf._publisher._voice and hf._publisher._voice.link.connected)
+            await until(lambda: hf.database.publisher._voice and hf.database.publisher._voice.link.connected)
             await asleep(worker)
             await note.aenqueue(3)
             assert await soon(ran) == 3
@@ -410,7 +410,7 @@ def test_without_the_extra_an_enqueue_succeeds_and_a_worker_says_what_is_missing
 def test_nothing_is_published_unless_it_is_enabled(hf: Holdfast) -> None:
     note, _ = runs(hf)
     note.enqueue(1)
-    assert hf._publisher._voice is None
+    assert hf.database.publisher._voice is None
 
 
 @pytest.mark.parametrize("wrong", [{"amqp_url": "http://x"}, {"amqp_exchange": ""}, {"amqp_routing_key": ""}])

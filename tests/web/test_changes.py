@@ -21,14 +21,14 @@ async def test_five_hundred_who_wait_cost_one_query_in_each_interval(
     shop: Holdfast, http: httpx.AsyncClient, sql: Sql, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     queries: list[tuple[float, str]] = []
-    run = shop.async_pool.run
+    run = shop.database.async_pool.run
 
     async def noting(call: Call[Any], conn: Any = None) -> Any:
         queries.append((time.monotonic(), "marks" if "job_marks" in call.sql else "other"))
         return await run(call, conn)
 
     ids = json_body(await http.post("/jobs/many", json={"jobs": [{"task": "shop.fail"}] * 500}), 201)["ids"]
-    monkeypatch.setattr(shop.async_pool, "run", noting)
+    monkeypatch.setattr(shop.database.async_pool, "run", noting)
     http.headers["Authorization"] = f"Bearer {serving.token(shop, None)}"  # of one tenant fewer may wait
     waiting = [asyncio.create_task(http.get(f"/jobs/{id_}", params={"wait": 50})) for id_ in ids]
     await until(lambda: jobs.waiting() == 500)
@@ -45,7 +45,7 @@ async def test_five_hundred_who_wait_cost_one_query_in_each_interval(
 
 
 async def test_a_change_of_any_kind_is_a_new_mark(shop: Holdfast, sql: Sql) -> None:
-    id_ = shop.tasks["shop.fail"].enqueue().id
+    id_ = shop.registry.tasks["shop.fail"].enqueue().id
     marks: list[str] = []
 
     def note() -> None:

@@ -200,7 +200,7 @@ async def test_a_full_house_refuses_at_once_and_says_so_once(caplog: pytest.LogC
 
 async def test_a_tenant_has_a_quarter_of_the_places_and_others_have_theirs(hf: Holdfast, dsn: str) -> None:
     small = serving.with_tasks(Holdfast(dsn, max_requests=8))
-    id_ = small.tasks["shop.fail"].using(tenant="acme", delay=3600).enqueue().id
+    id_ = small.registry.tasks["shop.fail"].using(tenant="acme", delay=3600).enqueue().id
     application = app(small)
     transport = httpx.ASGITransport(application)
     bearers = [serving.token(hf), serving.token(hf, "globex")]
@@ -221,7 +221,7 @@ async def test_no_tenant_has_more_places_to_wait_than_its_own_however_many_come_
     shop: Holdfast, http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(jobs, "MOST_OF_ONE", 5)
-    id_ = shop.tasks["shop.fail"].using(tenant="acme", delay=3600).enqueue().id
+    id_ = shop.registry.tasks["shop.fail"].using(tenant="acme", delay=3600).enqueue().id
     responses = [asyncio.create_task(http.get(f"/jobs/{id_}?wait=60")) for _ in range(40)]
     streams = [asyncio.create_task(http.get(f"/jobs/{id_}/events")) for _ in range(40)]
     done = set[Any]()
@@ -336,7 +336,7 @@ async def test_a_page_is_bounded_by_bytes(shop: Holdfast, http: httpx.AsyncClien
 async def test_a_row_that_cannot_be_decoded_is_shown_and_spoils_no_other(
     shop: Holdfast, http: httpx.AsyncClient, sql: Sql
 ) -> None:
-    id_ = shop.tasks["shop.fail"].using(tenant="acme").enqueue().id
+    id_ = shop.registry.tasks["shop.fail"].using(tenant="acme").enqueue().id
     deep = '{"why":' + "[" * 3000 + "]" * 3000 + "}"
     poison = sql(
         "insert into live (id, task, tenant, queue, payload, lane) values (uuid7(), 'shop.fail', 'acme', "
@@ -348,7 +348,7 @@ async def test_a_row_that_cannot_be_decoded_is_shown_and_spoils_no_other(
 
 
 async def test_a_large_job_is_read_beside_the_small_ones(shop: Holdfast, http: httpx.AsyncClient) -> None:
-    task = shop.tasks["shop.fail"].using(tenant="acme")
+    task = shop.registry.tasks["shop.fail"].using(tenant="acme")
     small, large = task.enqueue().id, task.enqueue(why="x" * 500_000).id
     for _ in range(2):  # the second time its size is known
         responses = await asyncio.gather(*(http.get(f"/jobs/{each}") for each in [small, large] * 10))
@@ -446,7 +446,7 @@ async def test_a_token_is_valid_wherever_the_application_is_mounted(
     shop: Holdfast, root: str, path: str, quick: bool
 ) -> None:
     """A server or an application may leave the place out of the path, as a proxy that strips it does."""
-    id_ = shop.tasks["shop.fail"].using(tenant="acme").enqueue().id
+    id_ = shop.registry.tasks["shop.fail"].using(tenant="acme").enqueue().id
 
     async def receive() -> Message:
         raise AssertionError("the body was read")

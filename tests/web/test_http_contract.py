@@ -65,12 +65,12 @@ def url(shop: Holdfast) -> Iterator[str]:
 
 def known(shop: Holdfast) -> dict[str, list[str]]:
     """Return ids of each kind that exist, so that some requests find something."""
-    jobs = [shop.tasks["shop.fail"].using(tenant=tenant).enqueue().id for tenant in ("acme", None)]
+    jobs = [shop.registry.tasks["shop.fail"].using(tenant=tenant).enqueue().id for tenant in ("acme", None)]
     with shop.batch("b", tenant="acme") as batch:
-        shop.tasks["shop.fail"].using(batch=batch).enqueue()
+        shop.registry.tasks["shop.fail"].using(batch=batch).enqueue()
     endpoint = shop.webhooks.add("https://example.org/", tenant="acme")
     delivery = shop.webhooks.publish(None, Event("order.paid", {"a": 1}, tenant="acme")).deliveries[0]
-    message = shop.emit(None, "email", {"a": 1}, key="k", tenant="acme").id
+    message = shop.outbox.emit(None, "email", {"a": 1}, key="k", tenant="acme").id
     return {
         "job_id": [*jobs, delivery],
         "batch_id": [batch.id],

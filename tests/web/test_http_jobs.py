@@ -449,7 +449,7 @@ async def test_a_tick_runs_jobs_for_a_caller_with_one_of_two_secrets(dsn: str, h
     with Holdfast(dsn, tick_secrets=f"{old}, {new}") as ticking:
         serving.with_tasks(ticking)
         for _ in range(3):
-            ticking.tasks["shop.fail"].enqueue()
+            ticking.registry.tasks["shop.fail"].enqueue()
         async with serving.client(ticking, tick_endpoint=True) as http:
             for wrong in ({}, {"x-internal-secret": "an other secret of cron"}, {"x-internal-secret": b"\xff\xfe"}):
                 problem(await http.post("/tick", headers=wrong), 401, "unauthorized")

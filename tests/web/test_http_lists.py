@@ -74,7 +74,7 @@ async def test_dead_letters_are_not_looked_for_among_the_living(
 
 
 async def test_messages_and_deliveries_are_found_behind_jobs(shop: Holdfast, http: httpx.AsyncClient, sql: Sql) -> None:
-    message = shop.emit(None, "email", {"a": 1}, key="k", tenant="acme").id
+    message = shop.outbox.emit(None, "email", {"a": 1}, key="k", tenant="acme").id
     json_body(await http.post("/webhooks/endpoints", json={"url": "https://example.org/"}), 201)
     delivery = json_body(await http.post("/webhooks/events", json={"type": "a", "body": 1}), 201)["deliveries"][0]
     spread(sql)

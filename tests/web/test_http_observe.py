@@ -66,7 +66,7 @@ async def test_however_many_scrape_the_database_is_queried_once_in_a_while(
     shop: Holdfast, operator: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     queries, under_way, most = 0, 0, 0
-    run = shop.async_pool.run
+    run = shop.database.async_pool.run
 
     async def counting(call: Call[Any], conn: Any = None) -> Any:
         nonlocal queries, under_way, most
@@ -79,7 +79,7 @@ async def test_however_many_scrape_the_database_is_queried_once_in_a_while(
         finally:
             under_way -= 1
 
-    monkeypatch.setattr(shop.async_pool, "run", counting)
+    monkeypatch.setattr(shop.database.async_pool, "run", counting)
     responses = await asyncio.gather(*(operator.get("/metrics") for _ in range(100)))
     assert {response.status_code for response in responses} == {200} and queries == 1
     monkeypatch.setattr(observe, "FRESH", 0.0)

@@ -281,7 +281,9 @@ async def test_the_service_needs_the_rights_of_its_role_and_no_others(hf: Holdfa
             json_body(await operator.patch("/limits", json={"key": "k", "concurrency": 1}))
             json_body(await operator.post("/queues/mail/pause"))
         with pytest.raises(ConfigurationError, match="may not do this"):
-            await least.async_pool.run(least.calls.jobs.claim("w", ["default"], 1, 60, None, False, 1))
+            await least.database.async_pool.run(
+                least.database.calls.jobs.claim("w", ["default"], 1, 60, None, False, 1)
+            )
         await least.aclose()
 
 
@@ -296,7 +298,7 @@ async def test_tokens_for_jobs_alone_neither_see_nor_change_deliveries(
     (dead,) = shop.webhooks.publish(None, Event("pay.made", {}, tenant="acme")).deliveries
     sql("select fail(c.id, c.token, '{}', p_outcome => 'dead') from claim('w', '{webhooks}') c")
     (waiting,) = shop.webhooks.publish(None, Event("pay.made", {}, tenant="acme")).deliveries
-    mine = shop.tasks["shop.fail"].using(tenant="acme").enqueue("x").id
+    mine = shop.registry.tasks["shop.fail"].using(tenant="acme").enqueue("x").id
     jobs_only = serving.token(shop, tenant, ["jobs:read", "jobs:write"])
     before = sql("select id, status::text, attempts from jobs order by id")
     async with serving.client(shop, jobs_only) as http:

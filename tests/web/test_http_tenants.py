@@ -51,7 +51,7 @@ class World:
         return f"canary-of-{tenant}"
 
     def _fill(self, shop: Holdfast, sql: Sql, tenant: str) -> None:
-        word, fail = self.canary(tenant), shop.tasks["shop.fail"].using(tenant=tenant)
+        word, fail = self.canary(tenant), shop.registry.tasks["shop.fail"].using(tenant=tenant)
         dead = fail.using(queue="doomed").enqueue(word)
         sql(
             "select fail(c.id, c.token, %s::jsonb, p_outcome => 'dead') from claim('w', '{doomed}') c",
@@ -67,7 +67,7 @@ class World:
 
         delivery = shop.webhooks.publish(None, Event(**event)).deliveries[0]
         sql("insert into usage_counts values (clock(), %s, %s, 1, 1, 0, 1, 1)", [tenant, f"task.{word}"])
-        message = shop.emit(None, "email", {"word": word}, key=word, tenant=tenant)
+        message = shop.outbox.emit(None, "email", {"word": word}, key=word, tenant=tenant)
         self.ids[tenant] = {
             "job_id": [dead.id, canceled.id, waiting.id, later.id, delivery, message.id],
             "batch_id": [batch.id],

@@ -48,7 +48,7 @@ async def test_a_request_with_a_place_needs_no_second() -> None:
 async def test_a_tenant_has_half_of_the_connections(shop: Holdfast) -> None:
     small = Holdfast(shop.settings.dsn, pool_size=4)
     service = Service(small)
-    call = service.hf.calls.version()
+    call = service.hf.database.calls.version()
     begun, release = asyncio.Semaphore(0), asyncio.Event()
 
     async def hold() -> None:

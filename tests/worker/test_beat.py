@@ -124,7 +124,7 @@ async def test_leases_of_a_stuck_loop_lapse_and_its_neighbours_run_elsewhere(
 def monitor(hf: Holdfast, clock: list[float], monkeypatch: pytest.MonkeyPatch, **settings: float) -> LoopMonitor:
     monkeypatch.setattr("holdfast.worker.beat.time.monotonic", lambda: clock[0])
     loop = asyncio.new_event_loop()
-    made = LoopMonitor(Settings(**settings), loop, PrefetchBuffer(), hf.tasks, lambda: None, lambda: None)
+    made = LoopMonitor(Settings(**settings), loop, PrefetchBuffer(), hf.registry.tasks, lambda: None, lambda: None)
     loop.close()
     return made
 

@@ -27,18 +27,18 @@ def connected(hf: Holdfast) -> Iterator[psycopg.Connection[Any]]:
 
 
 def test_a_second_emit_returns_the_first(hf: Holdfast) -> None:
-    first = hf.emit(None, "email", {"n": 1}, key="k")
-    assert hf.emit(None, "email", {"n": 2}, key="k") == type(first)(first.id, existing=True)
-    assert not hf.emit(None, "email", {"n": 1}, key="k", tenant="acme").existing
+    first = hf.outbox.emit(None, "email", {"n": 1}, key="k")
+    assert hf.outbox.emit(None, "email", {"n": 2}, key="k") == type(first)(first.id, existing=True)
+    assert not hf.outbox.emit(None, "email", {"n": 1}, key="k", tenant="acme").existing
     assert [it.payload for it in hf.outbox.list()] == [{"n": 1}, {"n": 1}]
 
 
 def test_an_emit_that_the_caller_rolls_back_leaves_nothing(hf: Holdfast) -> None:
     with connected(hf) as conn:
-        message = hf.emit(conn, "email", 1, key="k")
+        message = hf.outbox.emit(conn, "email", 1, key="k")
         assert hf.outbox.get(message.id) is None
         conn.rollback()
-        again = hf.emit(conn, "email", 1, key="k")
+        again = hf.outbox.emit(conn, "email", 1, key="k")
         assert not again.existing
     assert hf.outbox.get(message.id) is None
     assert hf.outbox.get(again.id) is not None
@@ -73,7 +73,7 @@ def test_an_invalid_message_is_refused_before_a_query(given: dict[str, Any], exp
     hf = Holdfast("postgresql://nowhere.invalid/x")
     call = {"channel": "email", "payload": 1, "key": "k"} | given
     with pytest.raises(UsageError, match=expected):
-        hf.emit(None, **call)
+        hf.outbox.emit(None, **call)
 
 
 def test_a_payload_that_the_handler_could_not_take_is_refused(hf: Holdfast) -> None:
@@ -82,8 +82,8 @@ def test_a_payload_that_the_handler_could_not_take_is_refused(hf: Holdfast) -> N
 
     for payload in ({"to": 1}, [], None, {"n": 1}):
         with pytest.raises(InvalidPayload, match="channel 'email' takes a payload of type Email"):
-            hf.emit(None, "email", payload, key="k")
-    assert hf.emit(None, "email", {"to": "a@b.c"}, key="k").id
+            hf.outbox.emit(None, "email", payload, key="k")
+    assert hf.outbox.emit(None, "email", {"to": "a@b.c"}, key="k").id
 
 
 def test_handlers_that_take_no_delivery_are_refused(hf: Holdfast) -> None:
@@ -94,7 +94,7 @@ def test_handlers_that_take_no_delivery_are_refused(hf: Holdfast) -> None:
     for handler in (none, two, other):
         with pytest.raises(ConfigurationError, match="takes one Delivery"):
             hf.channel("email")(handler)  # type: ignore[call-overload]
-    assert "channel:email" not in hf.tasks
+    assert "channel:email" not in hf.registry.tasks
     with pytest.raises(UsageError, match="channel's name"):
         hf.channel("no channel")
     with pytest.raises(ConfigurationError, match="in parentheses"):

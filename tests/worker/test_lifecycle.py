@@ -55,7 +55,7 @@ async def test_a_handler_in_a_thread_sees_that_it_is_canceled(hf: Holdfast) -> N
     def loops(*, ctx: Context = CONTEXT) -> None:
         entered.set()
         while True:
-            ctx.raise_if_cancelled()
+            ctx.raise_if_canceled()
             time.sleep(0.005)
 
     async with working(hf):
@@ -258,7 +258,7 @@ async def test_the_end_of_a_job_waits_for_its_last_report_that_is_on_its_way(hf:
             await gate.wait()
             return await super().run(call)
 
-    progress, slow, quick = Progress(hf.calls), Slow(hf.settings, "slow"), Session(hf.settings, "quick")
+    progress, slow, quick = Progress(hf.database.calls), Slow(hf.settings, "slow"), Session(hf.settings, "quick")
     row = (str(uuid.uuid4()), 1, "t", "{}", 1, 1, "default", 2, None, 0.0, None, None, 0, None, None)
     progress.report(Job(row, Lease(1, 1, 0.0, 1.0)), 1, None, None)
     on_its_way = asyncio.create_task(progress.store(slow))

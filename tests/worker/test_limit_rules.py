@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast import Breaker, Dead, Holdfast, Limit, Retry, Status
+from holdfast.client.database import Database
 from holdfast.model.outcome import Outcome
 from holdfast.settings import Settings
 from holdfast.testing import Kit
@@ -27,13 +28,13 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> Callable[[Holdfast], dict[str, Outc
 
     def listen(hf: Holdfast) -> dict[str, Outcome]:
         outcomes: dict[str, Outcome] = {}
-        finish = hf.calls.jobs.finish
+        finish = hf.database.calls.jobs.finish
 
         def record_outcomes(ids: Any, tokens: Any, given: Any, closed: Any, *, locked: str) -> Any:
             outcomes.update({each.id: each for each in given})
             return finish(ids, tokens, given, closed, locked=locked)
 
-        monkeypatch.setattr(hf.calls.jobs, "finish", record_outcomes)
+        monkeypatch.setattr(hf.database.calls.jobs, "finish", record_outcomes)
         return outcomes
 
     return listen
@@ -75,7 +76,7 @@ async def test_the_worker_that_starts_last_wins(hf: Holdfast, dsn: str, sql: Sql
         newer.task(name="t", limits=[Limit("net", concurrency=3)])(handler)
         for app, number in ((hf, 2), (newer, 3), (hf, 2)):
             async with working(app, queues="default"):
-                await ended(app, (await app.tasks["t"].aenqueue()).id)
+                await ended(app, (await app.registry.tasks["t"].aenqueue()).id)
             assert sql("select code from limit_rules") == [({"concurrency": number},)]
 
 
@@ -122,7 +123,7 @@ async def test_nothing_is_counted_that_no_task_chooses(hf: Holdfast, sent: Any) 
 
 
 async def test_an_attempt_in_a_process_says_so_too(dsn: str, sent: Any) -> None:
-    crunch.hf.use(Settings.load(dsn=dsn))
+    crunch.hf.database = Database(Settings.load(dsn=dsn))
     outcomes = sent(crunch.hf)
     async with working(crunch.hf):
         jobs = [(await crunch.fetch.aenqueue("a", name)).id for name in ("blocked", "lookup", "exit")]

@@ -154,7 +154,7 @@ async def test_a_worker_starts_beside_an_open_change_of_a_schedule_and_registers
     async with working(hf):
         await until(lambda: sql("select 1 from schedules"))
     caller.execute("select pause_schedule('nightly')")
-    hf.timetable.clear()
+    hf.registry.schedules.clear()
     nightly.schedule("nightly", "0 4 * * *")  # the code has changed meanwhile
     async with working(hf):
         assert (await ended(hf, (await nightly.aenqueue()).id)).status is Status.SUCCEEDED
@@ -176,7 +176,7 @@ async def test_a_worker_that_stops_registers_nothing_more(
     async with working(hf):
         await until(lambda: sql("select 1 from schedules"))
     caller.execute("select pause_schedule('nightly')")
-    hf.timetable.clear()
+    hf.registry.schedules.clear()
     slow.schedule("nightly", "0 4 * * *")
     await slow.aenqueue()
     async with working(hf) as under:

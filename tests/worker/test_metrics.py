@@ -200,7 +200,7 @@ def test_tasks_may_succeed_for_the_first_time_during_a_read(request: pytest.Fixt
 
 
 def database_text(hf: Holdfast) -> str:
-    text, kind = exposition(DatabaseMetrics(hf.settings.schema, hf.sync_pool.run))
+    text, kind = exposition(DatabaseMetrics(hf.settings.schema, hf.database.sync_pool.run))
     assert kind.startswith("text/plain")
     return text.decode()
 

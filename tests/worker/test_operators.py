@@ -35,7 +35,7 @@ async def enqueue(visit: Task[[str], None]) -> list[str]:
 
 
 async def statuses(hf: Holdfast, ids: list[str]) -> set[Status]:
-    return {info.status for info in await hf.async_pool.run(hf.calls.jobs.get_many(ids))}
+    return {info.status for info in await hf.database.async_pool.run(hf.database.calls.jobs.get_many(ids))}
 
 
 @pytest.mark.parametrize("key", ["queue:default", "task:app.visit", "tenant:acme", "domain:a.example"])
@@ -81,7 +81,7 @@ async def test_a_breaker_that_is_reset_lets_what_waits_start(
         "VALUES ('domain:a.example', now() + interval '1 h', 1) "
         "ON CONFLICT (key) DO UPDATE SET open_until = excluded.open_until, failure_streak = 1"
     )
-    async with hf.async_pool.lent() as conn:
+    async with hf.database.async_pool.lent() as conn:
         await conn.execute(opened)
     (id_, *_) = await enqueue(visit)
     assert (await hf.jobs.awhy(id_)).reasons[0].kind == "breaker"
@@ -104,7 +104,7 @@ async def test_a_job_at_a_full_key_names_the_holders(hf: Holdfast) -> None:
             return bool(found) and found[0].running == 2
 
         await until(two_run)
-        infos = await hf.async_pool.run(hf.calls.jobs.get_many(ids))
+        infos = await hf.database.async_pool.run(hf.database.calls.jobs.get_many(ids))
         waits = [info.id for info in infos if info.status is Status.QUEUED]
         report = await hf.jobs.awhy(waits[0])
         assert report.reasons[0].kind == "concurrency"
@@ -112,5 +112,5 @@ async def test_a_job_at_a_full_key_names_the_holders(hf: Holdfast) -> None:
         assert {holder["worker"] for holder in report.reasons[0].facts["holders"]} == {worker.id}
         go.set()
         await asyncio.gather(*(ended(hf, id_) for id_ in ids))
-    assert hf.sync_pool.run(hf.limits.calls.drift()) == []
+    assert hf.database.sync_pool.run(hf.limits.calls.drift()) == []
     await hf.aclose()

@@ -64,7 +64,7 @@ async def test_a_message_is_delivered_with_its_payload_as_the_type_it_is_annotat
     async def send(delivery: Delivery[Email]) -> None:
         got.append(delivery)
 
-    message = hf.emit(None, send, Email("a@b.c", 3), key="k/1", tenant="a/b", order="o")
+    message = hf.outbox.emit(None, send, Email("a@b.c", 3), key="k/1", tenant="a/b", order="o")
     async with working(hf, **SERVED):
         await delivered(hf, 1)
     (it,) = got
@@ -92,9 +92,9 @@ async def test_handlers_may_be_sync_and_take_a_context_and_resources(hf: Holdfas
     def three(delivery, *, ctx: Context = CONTEXT):  # type: ignore[no-untyped-def]
         got.append(("three", ctx.attempt, delivery.payload))
 
-    hf.emit(None, one, {"n": 1}, key="k")
-    hf.emit(None, two, Event(dt.datetime(2026, 1, 1, tzinfo=dt.UTC), "b.c"), key="k")
-    hf.emit(None, "three", [1, None, "x"], key="k")
+    hf.outbox.emit(None, one, {"n": 1}, key="k")
+    hf.outbox.emit(None, two, Event(dt.datetime(2026, 1, 1, tzinfo=dt.UTC), "b.c"), key="k")
+    hf.outbox.emit(None, "three", [1, None, "x"], key="k")
     async with working(hf, **SERVED):
         await delivered(hf, 3)
     assert sorted(got) == [("one", {"n": 1}), ("three", 1, [1, None, "x"]), ("two", True, "session", 2026)]
@@ -108,7 +108,7 @@ async def test_errors_mean_what_they_mean_in_tasks(hf: Holdfast) -> None:
         raise verdicts[delivery.payload]
 
     for name in verdicts:
-        hf.emit(None, send, name, key=name)
+        hf.outbox.emit(None, send, name, key=name)
     async with working(hf, **SERVED):
         await until(lambda: all(it.finished_at for it in hf.outbox.list()))
     messages = {it.key: (it.status, it.attempts) for it in hf.outbox.list()}
@@ -116,7 +116,7 @@ async def test_errors_mean_what_they_mean_in_tasks(hf: Holdfast) -> None:
 
 
 async def test_a_message_that_does_not_fit_the_handler_any_more_fails_for_good(hf: Holdfast) -> None:
-    message = Holdfast(hf.settings.dsn).emit(None, "email", {"to": 5}, key="k")
+    message = Holdfast(hf.settings.dsn).outbox.emit(None, "email", {"to": 5}, key="k")
 
     @hf.channel("email")
     async def send(delivery: Delivery[Email]) -> None: ...
@@ -129,7 +129,7 @@ async def test_a_message_that_does_not_fit_the_handler_any_more_fails_for_good(h
 
 async def test_a_channel_may_be_delivered_by_another_service(hf: Holdfast, sql: Any) -> None:
     got: list[str] = []
-    message = hf.emit(None, "sms", "hello", key="k")
+    message = hf.outbox.emit(None, "sms", "hello", key="k")
     async with working(hf, **SERVED):
         info = await waiting(hf, message.id)
     assert (info.attempts, info.last_error["type"]) == (0, "UnknownTask")
@@ -142,7 +142,7 @@ async def test_a_channel_may_be_delivered_by_another_service(hf: Holdfast, sql: 
 
     async with working(other, queues="texts"):
         await until(lambda: sql("select 1 from tasks where name = 'channel:sms'"))
-        hf.emit(None, "sms", "hello", key="k2")
+        hf.outbox.emit(None, "sms", "hello", key="k2")
         await until(lambda: got == ["k2"])
     await other.aclose()
 
@@ -160,7 +160,7 @@ async def test_middleware_sees_emits_and_its_headers_reach_the_delivery(hf: Hold
     async def send(ctx: Context, delivery: Delivery[str]) -> None:
         calls.append(ctx.headers)
 
-    hf.emit(None, send, "x", key="k")
+    hf.outbox.emit(None, send, "x", key="k")
     async with working(hf, **SERVED):
         await delivered(hf, 1)
     assert calls == [("channel:email", b'"x"'), {"trace": "7"}]
@@ -174,8 +174,8 @@ async def test_the_limits_of_a_channel_may_name_fields_of_its_payload(hf: Holdfa
     async def two(delivery: Delivery[Any]) -> None:
         raise KeyError
 
-    hf.emit(None, one, Event(dt.datetime(2026, 1, 1, tzinfo=dt.UTC), "b.c"), key="k", tenant="acme", order="o")
-    hf.emit(None, two, 1, key="k")
+    hf.outbox.emit(None, one, Event(dt.datetime(2026, 1, 1, tzinfo=dt.UTC), "b.c"), key="k", tenant="acme", order="o")
+    hf.outbox.emit(None, two, 1, key="k")
     rows = sql("select keys from live order by task")
     assert rows == [(["order:one/acme/o", "domain:b.c", "tenant:acme"],), (["smtp"],)]
     async with working(hf, **SERVED):
@@ -199,7 +199,7 @@ async def test_a_retry_learns_that_it_may_have_been_sent(hf: Holdfast) -> None:
         calls.append((delivery.attempt, delivery.maybe_sent, delivery.last_attempt, delivery.idempotency_key))
         raise ConnectionError
 
-    hf.emit(None, send, "x", key="k")
+    hf.outbox.emit(None, send, "x", key="k")
     async with working(hf, **SERVED):
         await until(lambda: hf.outbox.list(status="dead"))
     assert calls == [(1, False, False, "email//k"), (2, True, False, "email//k"), (3, True, True, "email//k")]
@@ -216,7 +216,7 @@ async def test_a_snooze_says_that_nothing_was_sent(hf: Holdfast) -> None:
         if len(calls) == 2:
             raise ConnectionError
 
-    hf.emit(None, send, "x", key="k")
+    hf.outbox.emit(None, send, "x", key="k")
     async with working(hf, **SERVED):
         await delivered(hf, 1)
     assert calls == [False, False, True, True]
@@ -231,7 +231,7 @@ async def test_a_message_that_an_operator_retries_may_have_been_sent(hf: Holdfas
         if len(calls) == 1:
             raise ConnectionError
 
-    message = hf.emit(None, send, Email("a@b.c"), key="k")
+    message = hf.outbox.emit(None, send, Email("a@b.c"), key="k")
     async with working(hf, **SERVED):
         await until(lambda: hf.outbox.list(status="dead"))
         assert hf.dead.retry([message.id]) == [message.id]
@@ -256,7 +256,7 @@ async def test_a_delivery_that_a_stopping_worker_interrupts_counts(hf: Holdfast,
         if len(calls) == 1:
             go_on.wait(60)
 
-    message = hf.emit(None, slow if runner == "async" else blocking, "x", key="k")
+    message = hf.outbox.emit(None, slow if runner == "async" else blocking, "x", key="k")
     async with working(hf, grace=0.0, lease=2.0, renew=0.5, **SERVED):
         await until(lambda: calls)
     info = await hf.outbox.aget(message.id)
@@ -279,7 +279,7 @@ async def test_an_interruption_is_not_held_against_a_breaker(hf: Holdfast) -> No
         started.set()
         await asyncio.sleep(60)
 
-    hf.emit(None, slow, "x", key="k")
+    hf.outbox.emit(None, slow, "x", key="k")
     async with working(hf, grace=0.0, **SERVED):
         await started.wait()
     (limit,) = hf.limits.list("smtp")
@@ -297,7 +297,7 @@ async def test_a_delivery_that_was_claimed_and_not_begun_is_refunded(hf: Holdfas
             await asyncio.sleep(60)
 
     for n in range(5):
-        hf.emit(None, slow, "x", key=str(n))
+        hf.outbox.emit(None, slow, "x", key=str(n))
     async with working(hf, grace=0.0, concurrency=1, prefetch=10.0, **SERVED):
         await started.wait()
     assert {it.key: it.attempts for it in hf.outbox.list()} == {"0": 1, "1": 0, "2": 0, "3": 0, "4": 0}
@@ -314,13 +314,13 @@ async def test_a_delivery_canceled_while_it_runs_ends_as_canceled(hf: Holdfast) 
         started.set()
         await asyncio.sleep(60)
 
-    message = hf.emit(None, slow, "x", key="k")
+    message = hf.outbox.emit(None, slow, "x", key="k")
     async with working(hf, **SERVED):
         await started.wait()
         await hf.jobs.acancel(message.id)
         await ended(hf, message.id)
     assert hf.outbox.list()[0].status == "canceled"
-    assert hf.emit(None, slow, "x", key="k").existing
+    assert hf.outbox.emit(None, slow, "x", key="k").existing
 
 
 # -- inside a handler's transaction

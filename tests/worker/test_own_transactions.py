@@ -141,7 +141,7 @@ def test_a_context_made_by_hand_has_no_transaction() -> None:
     with pytest.raises(UsageError, match="needs a job that a worker runs"):
         CONTEXT.transaction()
     CONTEXT.progress(1, 2)
-    assert not CONTEXT.cancelled
+    assert not CONTEXT.canceled
 
 
 # -- under pressure
@@ -431,10 +431,16 @@ def test_a_worker_that_freezes_between_finish_and_commit_does_not_keep_its_claim
             wait_until(lambda: sql("select 1 from reclaim()"))
 
     def finish() -> Any:
-        return hf.calls.jobs.finish([mine], [token], [], [])
+        return hf.database.calls.jobs.finish([mine], [token], [], [])
 
     frozen = Frozen(
-        hf.sync_pool, hf.async_pool, finish, lambda: pytest.fail("committed"), mine, threading.Lock(), lambda _: None
+        hf.database.sync_pool,
+        hf.database.async_pool,
+        finish,
+        lambda: pytest.fail("committed"),
+        mine,
+        threading.Lock(),
+        lambda _: None,
     )
     with pytest.raises(psycopg.Error), frozen:
         pass

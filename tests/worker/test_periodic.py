@@ -104,7 +104,7 @@ async def test_slots_missed_while_no_worker_ran_are_fired_by_policy(hf: Holdfast
     async def tick() -> None: ...
 
     tick.schedule("ticks", Cron("0,30 * * * * *", missed=missed))
-    hf.sync_pool.run(hf.calls.schedules.register(hf.timetable.values()))
+    hf.database.sync_pool.run(hf.database.calls.schedules.register(hf.registry.schedules.values()))
     sql("update schedules set next_at = to_timestamp(trunc(extract(epoch from now()) / 30) * 30 - 36000)")
     ((first,),) = sql("select next_at from schedules")
     async with working(hf):
@@ -190,7 +190,7 @@ async def test_a_leader_fires_schedules_of_tasks_it_does_not_know(hf: Holdfast, 
         async def theirs() -> None: ...
 
         theirs.schedule("theirs", EVERY_SECOND)
-        other.sync_pool.run(other.calls.schedules.register(other.timetable.values()))
+        other.database.sync_pool.run(other.database.calls.schedules.register(other.registry.schedules.values()))
     async with working(hf):
         await until(lambda: fired(sql))
     assert sql("select distinct task, status::text from jobs") == [("theirs", "queued")]
@@ -205,8 +205,8 @@ async def test_a_schedule_whose_row_is_locked_keeps_no_other_from_firing(hf: Hol
 
     for name in ("free", "held"):
         tick.schedule(name, EVERY_SECOND, len(name))
-    hf.sync_pool.run(hf.calls.schedules.register(hf.timetable.values()))
-    hf.timetable.clear()  # a worker that starts would wait for the row
+    hf.database.sync_pool.run(hf.database.calls.schedules.register(hf.registry.schedules.values()))
+    hf.registry.schedules.clear()  # a worker that starts would wait for the row
     with psycopg.connect(dsn) as conn:
         conn.execute("select 1 from holdfast.schedules where name = 'held' for update")
         async with working(hf):
@@ -231,7 +231,7 @@ def test_registration_refuses_what_an_enqueue_would(hf: Holdfast) -> None:
         report.schedule("r", "daily", 3)
     with pytest.raises(UsageError, match="a schedule's name has 1 to 200"):
         report.schedule("", EVERY_SECOND, 3)
-    assert hf.timetable == {}
+    assert hf.registry.schedules == {}
     report.schedule("r", EVERY_SECOND, 3)
     with pytest.raises(ConfigurationError, match="two schedules are named 'r'"):
         report.schedule("r", EVERY_SECOND, 4)
@@ -285,7 +285,7 @@ def test_a_schedule_is_run_paused_and_removed_by_name(hf: Holdfast) -> None:
     async def report() -> None: ...
 
     report.schedule("nightly", "0 3 * * *")
-    hf.sync_pool.run(hf.calls.schedules.register(hf.timetable.values()))
+    hf.database.sync_pool.run(hf.database.calls.schedules.register(hf.registry.schedules.values()))
     job = hf.jobs.get(hf.schedules.run("nightly"))
     assert job is not None and job.task == "report"
     assert hf.schedules.list()[0].last_job == job.id
@@ -302,6 +302,6 @@ def test_an_unknown_name_is_an_error_that_suggests_the_nearest(hf: Holdfast, ver
     with pytest.raises(UnknownSchedule, match="no schedule named 'nightli'; workers register"):
         getattr(hf.schedules, verb)("nightli")
     report.schedule("nightly", "0 3 * * *")
-    hf.sync_pool.run(hf.calls.schedules.register(hf.timetable.values()))
+    hf.database.sync_pool.run(hf.database.calls.schedules.register(hf.registry.schedules.values()))
     with pytest.raises(UnknownSchedule, match="did you mean 'nightly'"):
         getattr(hf.schedules, verb)("nightli")

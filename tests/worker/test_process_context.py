@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from holdfast import Context, Holdfast, NewJob, Status
+from holdfast.client.database import Database
 from holdfast.client.middleware import Around
 from holdfast.settings import Settings
 from tests.conftest import wait_until
@@ -26,9 +27,9 @@ Sql = Callable[..., list[tuple[Any, ...]]]
 @pytest.fixture
 def app(dsn: str) -> Iterator[Holdfast]:
     """The application of tests/support/apps/crunch.py on the test's database."""
-    crunch.hf.use(Settings.load(dsn=dsn))
+    crunch.hf.database = Database(Settings.load(dsn=dsn))
     yield crunch.hf
-    crunch.hf.around_attempts, crunch.hf.around_enqueues = Around(may_swallow=True), Around()
+    crunch.hf.registry.around_attempt, crunch.hf.registry.around_enqueue = Around(may_swallow=True), Around()
     crunch.hf.close()
 
 

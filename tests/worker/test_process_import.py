@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from holdfast import ConfigurationError, Holdfast, Status
+from holdfast.client.database import Database
 from holdfast.settings import Settings
 from tests.support.children import last_error
 from tests.support.running import ended, working
@@ -35,7 +36,7 @@ def broken(dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
             "def work() -> None: ...\n"
         )
         module = __import__(name)
-        module.hf.use(Settings.load(dsn=dsn))
+        module.hf.database = Database(Settings.load(dsn=dsn))
         modules.append(name)
         return module
 

@@ -11,6 +11,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from holdfast import Holdfast
+from holdfast.client.database import Database
 from holdfast.settings import Settings
 from tests.support.running import until, working
 from tests.support.workers import APPS
@@ -23,7 +24,7 @@ Sql = Callable[..., list[tuple[Any, ...]]]
 
 @pytest.fixture
 def app(dsn: str) -> Iterator[Holdfast]:
-    traced.hf.use(Settings.load(dsn=dsn))
+    traced.hf.database = Database(Settings.load(dsn=dsn))
     yield traced.hf
     traced.hf.close()
 

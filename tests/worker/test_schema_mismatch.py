@@ -79,7 +79,7 @@ async def test_a_job_that_meets_a_newer_schema_is_given_back_and_the_worker_stop
 
 
 async def test_a_job_in_a_child_process_is_given_back_too(app: Holdfast, sql: Sql, migrate: Callable[[], None]) -> None:
-    assert "crunch.enqueues" in app.tasks
+    assert "crunch.enqueues" in app.registry.tasks
     await run_one(app, sql, migrate, crunch.enqueues.name, '{"n": 5}')
     assert sql("SELECT status::text, attempts FROM jobs") == [("queued", 0)]
 
@@ -116,5 +116,5 @@ async def test_enqueue_from_an_old_process_says_what_to_do(hf: Holdfast, sql: Sq
     with_relays(hf)
     migrate()
     with pytest.raises(SchemaError, match=r"at version 9999, newer than .*upgrade holdfast"):
-        hf.tasks["target"].enqueue()
+        hf.registry.tasks["target"].enqueue()
     assert sql("SELECT count(*) FROM jobs") == [(0,)]

@@ -42,7 +42,7 @@ class Kept(Transport):
 @pytest.fixture
 def kept(hf: Holdfast) -> Kept:
     transport = Kept()
-    hf.on_failure.append(Reporter(DSN, transport=transport))
+    hf.registry.on_failure.append(Reporter(DSN, transport=transport))
     return transport
 
 
@@ -190,7 +190,7 @@ async def test_a_listener_that_breaks_is_no_concern_of_the_job(hf: Holdfast, cap
     def broken(failure: Failure) -> None:
         raise RuntimeError("out of order")
 
-    hf.on_failure.append(broken)
+    hf.registry.on_failure.append(broken)
 
     @hf.task()
     async def fails() -> None:

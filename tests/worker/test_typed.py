@@ -11,6 +11,7 @@ from decimal import Decimal
 import pytest
 
 from holdfast import Holdfast, NewJob, Status
+from holdfast.client.database import Database
 from holdfast.model.job import ids
 from holdfast.settings import Settings
 from tests.conftest import PATIENCE
@@ -27,7 +28,7 @@ ORDER = typed.Order(id=uuid.UUID(int=7), orderedAt=datetime.datetime(2026, 1, 2,
 @pytest.fixture(name="app")
 def app_fixture(dsn: str) -> Iterator[Holdfast]:
     """The application of tests/support/apps/typed.py on the test's database."""
-    typed.hf.use(Settings.load(dsn=dsn))
+    typed.hf.database = Database(Settings.load(dsn=dsn))
     yield typed.hf
     typed.hf.close()
 
@@ -51,7 +52,7 @@ async def test_many_jobs_take_objects_too(app: Holdfast) -> None:
 
 async def test_a_payload_that_no_longer_fits_fails_at_once_with_its_place(app: Holdfast) -> None:
     old = NewJob(ids.make(), "typed.in_a_thread", b'{"point": {"x": -1}, "to": {"city": "Bonn"}}')
-    await app.async_pool.run(app.calls.jobs.enqueue(old, "existing", fresh=False))
+    await app.database.async_pool.run(app.database.calls.jobs.enqueue(old, "existing", fresh=False))
     async with working(app):
         info = await ended(app, old.id)
     assert info.status is Status.FAILED and info.last_error is not None

@@ -127,7 +127,7 @@ def _enqueue(app: Holdfast, run: Run) -> None:
                 groups[tenant_of(number), task].append(arguments)
             for (tenant, task), calls in groups.items():
                 delay = REMINDER_DELAY if task == "demo.send_reminder" else None
-                hf.find_task(task).using(tenant=tenant, queue=run.queue, delay=delay).enqueue_many(calls)
+                hf.registry.find_task(task).using(tenant=tenant, queue=run.queue, delay=delay).enqueue_many(calls)
     render.echo(f"accepted {run.jobs:,} jobs of {len(TENANTS)} tenants in {time.monotonic() - began:.1f} s")
 
 
@@ -183,7 +183,9 @@ class Tally:
 
 def _look(app: Holdfast, run: Run) -> Tally:
     tally = Tally(Counter(), Counter(), Counter())
-    for tenant, status, worker, number in app.sync_pool.run(app.calls.queues.run_tally(run.queue, run.first_id)):
+    for tenant, status, worker, number in app.database.sync_pool.run(
+        app.database.calls.queues.run_tally(run.queue, run.first_id)
+    ):
         tally.by_status[status] += number
         if status in FINAL:
             tally.by_tenant[tenant or ""] += number
@@ -272,7 +274,10 @@ def _picture(run: Run, totals: dict[str, int], tally: Tally, rate: float) -> Any
 
 def _sum_up(app: Holdfast, run: Run) -> bool:
     """Print the summary; return whether every job is accounted for exactly once."""
-    summary, tally = app.sync_pool.run(app.calls.queues.run_summary(run.queue, run.first_id)), _look(app, run)
+    summary, tally = (
+        app.database.sync_pool.run(app.database.calls.queues.run_summary(run.queue, run.first_id)),
+        _look(app, run),
+    )
     rows = list(itertools.zip_longest(_statuses(tally), _by_worker(tally), fillvalue=("", "")))
     columns = ("status", "#jobs", "worker", "#finished")
     render.out().print(render.make_table(columns, [(*a, *b) for a, b in rows]))

@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import Any
 
 from holdfast.client import Holdfast
+from holdfast.client.database import Database
 from holdfast.errors import ConfigurationError, nearest
 
 
@@ -45,7 +46,7 @@ def check_target(target: str) -> None:
 
 def redirect(hf: Holdfast, **settings: object) -> None:
     """Override settings of an application; None means unchanged."""
-    hf.use(hf.settings.with_(**settings))
+    hf.database = Database(hf.settings.with_(**settings))
 
 
 def _import(name: str) -> ModuleType:

@@ -78,7 +78,7 @@ def _check_rights(hf: Holdfast, tick: bool) -> None:
     from holdfast.store.doctor import DoctorCalls
 
     wanted = {"use_token": "service"} | ({"claim": "worker"} if tick else {})
-    may = hf.sync_pool.run(DoctorCalls(hf.settings.schema).rights(list(wanted)))
+    may = hf.database.sync_pool.run(DoctorCalls(hf.settings.schema).rights(list(wanted)))
     if lacking := [f"{hf.settings.schema}_{role}" for name, role in wanted.items() if not may.get(name)]:
         raise ConfigurationError(
             f"the database user may not serve{' ticks' if tick else ''}: GRANT {', '.join(lacking)} TO <user>"

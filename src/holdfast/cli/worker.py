@@ -119,12 +119,14 @@ def prepared(target: str, given: Mapping[str, object], all_queues: bool, *, runs
 
 
 def _task_queues(hf: Holdfast) -> list[str]:
-    return sorted({"default", *(task.queue for task in hf.tasks.values())})
+    return sorted({"default", *(task.queue for task in hf.registry.tasks.values())})
 
 
 def _every_queue(hf: Holdfast) -> list[str]:
     """Return the queues of the application's tasks, and that of webhooks if it can deliver them."""
-    return sorted({*_task_queues(hf), *([QUEUE] if hf.webhooks.can_deliver else [])})
+    from holdfast.client.delivery import can_deliver
+
+    return sorted({*_task_queues(hf), *([QUEUE] if can_deliver() else [])})
 
 
 def _warn_of_other_database(code: str, option: object, hf: Holdfast) -> None:
@@ -161,10 +163,11 @@ def _warn_of_unknown_queues(hf: Holdfast) -> None:
 def _queues_in_database(settings: Settings) -> list[str]:
     """Return the queues of the database's tasks and jobs, or none if it is not reachable within PATIENCE."""
     from holdfast.client import Holdfast
+    from holdfast.client.database import Database
 
     quick = {name: min(getattr(settings, name), PATIENCE) for name in ("connect_timeout", "call_timeout")}
     with Holdfast() as hf:
-        hf.use(settings.with_(**quick))
+        hf.database = Database(settings.with_(**quick))
         try:
             return hf.queues.names(of_workers=False)
         except HoldfastError:
@@ -173,9 +176,11 @@ def _queues_in_database(settings: Settings) -> list[str]:
 
 def _warn_of_unserved(hf: Holdfast) -> None:
     """Warn of task queues that this worker does not serve: it would look idle and healthy."""
-    if not hf.tasks.keys() - {TASK}:
+    from holdfast.client.delivery import with_queues
+
+    if not hf.registry.tasks.keys() - {TASK}:
         logs.event(log, logging.WARNING, "no tasks are registered", hint="import the modules that define them")
-    elsewhere = sorted(set(_task_queues(hf)) - {"default", *hf.served(hf.settings).queue_list})
+    elsewhere = sorted(set(_task_queues(hf)) - {"default", *with_queues(hf, hf.settings).queue_list})
     if elsewhere:
         logs.event(
             log,

@@ -2,7 +2,7 @@
 
 from holdfast.client.app import Holdfast
 from holdfast.client.batch import Batch
-from holdfast.client.outbox import Channel
+from holdfast.client.channel import Channel
 from holdfast.client.task import Dedupe, Enqueuer, Handle, Handles, Task
 
 __all__ = ["Batch", "Channel", "Dedupe", "Enqueuer", "Handle", "Handles", "Holdfast", "Task"]

@@ -4,50 +4,42 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import sys
-import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar, overload
 
 from holdfast.client.batch import Batch
 from holdfast.client.batches import Batches
+from holdfast.client.channel import Channel, ChannelDecorator
+from holdfast.client.database import Database
 from holdfast.client.dead import DeadLetters
 from holdfast.client.jobs import Jobs
 from holdfast.client.limits import Limits
-from holdfast.client.middleware import Around
-from holdfast.client.outbox import Channel, Messages, Outbox
+from holdfast.client.operation import Step, Steps, operation
+from holdfast.client.outbox import Outbox
 from holdfast.client.queues import Queues
+from holdfast.client.registry import Registry
 from holdfast.client.schedules import Schedules
-from holdfast.client.task import Dedupe, Enqueuer, Runner, Task
+from holdfast.client.task import Dedupe, Enqueuer, Runner, Task, module_of
 from holdfast.client.workers import Workers
-from holdfast.errors import ConfigurationError, UnknownTask, UsageError
+from holdfast.errors import ConfigurationError, UsageError
+from holdfast.model import outbox as messages
 from holdfast.model import retry as retries
 from holdfast.model.context import Context
-from holdfast.model.failure import Failure
-from holdfast.model.job import JobInfo
 from holdfast.model.limit import Limit
-from holdfast.model.outbox import PREFIX
 from holdfast.model.resource import Resource
-from holdfast.model.retry import ErrorTable, Retry
-from holdfast.model.schedule import Schedule
+from holdfast.model.retry import Retry
 from holdfast.model.tick import Tick
-from holdfast.model.webhook import QUEUE as WEBHOOKS
 from holdfast.settings import Settings
-from holdfast.store.calls import Calls
-from holdfast.wakeups.rabbitmq import Publisher
 
 if TYPE_CHECKING:
     from holdfast.client.tokens import Tokens
     from holdfast.client.webhooks import Webhooks
     from holdfast.store.migrate import Migrated
-    from holdfast.store.wire.pools import AsyncPool, SyncPool, Tell
 
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
-_making = threading.Lock()
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -69,7 +61,7 @@ class Decorator:
         return self._register(handler)
 
 
-class Holdfast(Outbox):
+class Holdfast:
     """One application's jobs: `hf = Holdfast()`, then `@hf.task()` on its handlers.
 
     Settings come from the environment (HOLDFAST_DSN and so on); arguments override them. It connects with the first
@@ -77,52 +69,25 @@ class Holdfast(Outbox):
     """
 
     def __init__(self, dsn: str | None = None, **settings: Any) -> None:
-        self.settings = Settings.load(dsn=dsn, **settings)
-        self.tasks: dict[str, Task[Any, Any]] = {}
-        self.channels: dict[str, Channel[Any, Any]] = {}
-        self.resources: list[Resource[Any]] = []
-        self.errors = ErrorTable()
-        self.around_enqueues = Around()
-        self.around_attempts = Around(may_swallow=True)
-        self.on_failure: list[Callable[[Failure], None]] = []  # called for every failed attempt, on the worker's loop
-        self.timetable: dict[str, Schedule] = {}
-        self._limits: dict[str, tuple[str, Limit]] = {}  # by pattern: the first task that declared it
-        self.calls = Calls(self.settings.schema)
-        self._publisher = Publisher(self.settings)
+        self.registry = Registry()
+        self.database = Database(Settings.load(dsn=dsn, **settings))
 
     @property
-    def url(self) -> str:
-        """The database's address for psql and other libraries.
+    def _hf(self) -> Holdfast:
+        return self
 
-        This is the DSN itself. For embedded:PATH it starts the server there, which runs until the process ends."""
-        from holdfast.store.wire.connect import server_dsn
-
-        return server_dsn(self.settings)
-
-    @functools.cached_property
-    def sync_pool(self) -> SyncPool:
-        """The connection pool for threads."""
-        from holdfast.store.wire.pools import SyncPool  # psycopg takes half of the import time, and may not be needed
-
-        return SyncPool(self.settings, self._notify)
-
-    @functools.cached_property
-    def async_pool(self) -> AsyncPool:
-        """The connection pool for coroutines."""
-        from holdfast.store.wire.pools import AsyncPool
-
-        return AsyncPool(self.settings, self._notify)
+    @property
+    def settings(self) -> Settings:
+        """All settings. They cannot be changed; `hf.database = Database(settings)` replaces them before the first
+        connection."""
+        return self.database.settings
 
     @functools.cached_property
     def webhooks(self) -> Webhooks:
         """Endpoints, and events published to them."""
         from holdfast.client.webhooks import Webhooks  # most applications have none
 
-        with _making:  # cached_property has no lock since Python 3.12, and two instances would register the task twice
-            if "webhooks" not in self.__dict__:
-                self.__dict__["webhooks"] = Webhooks(self)
-        made: Webhooks = self.__dict__["webhooks"]
-        return made
+        return Webhooks(self)
 
     @functools.cached_property
     def jobs(self) -> Jobs:
@@ -160,9 +125,9 @@ class Holdfast(Outbox):
         return Schedules(self)
 
     @functools.cached_property
-    def outbox(self) -> Messages:
-        """Messages of the outbox: get, list."""
-        return Messages(self)
+    def outbox(self) -> Outbox:
+        """The outbox: emit; its messages: get, list."""
+        return Outbox(self)
 
     @functools.cached_property
     def tokens(self) -> Tokens:
@@ -193,9 +158,9 @@ class Holdfast(Outbox):
         retries.check_policy(retry)
 
         def register(handler: Callable[..., Any]) -> Task[Any, Any]:
-            if (own := name or _name(handler)).startswith(PREFIX):
+            if (own := name or _name(handler)).startswith(messages.PREFIX):
                 raise ConfigurationError(f"task {own!r} has the name of a channel; use @hf.channel(...)")
-            return self.add_task(
+            return self._add_task(
                 handler,
                 name=own,
                 queue=queue,
@@ -209,14 +174,50 @@ class Holdfast(Outbox):
 
         return Decorator(register)
 
-    def add_task(self, handler: Callable[..., Any], *, name: str, **options: Any) -> Task[Any, Any]:
-        """Register a handler under a name. `task` and `channel` call this."""
-        task: Task[Any, Any] = Task(self, handler, name=name, module=_module(handler), **options)
-        if name in self.tasks:
-            raise ConfigurationError(f"two tasks are named {name!r}; give one of them another name=")
-        self.add_limits(task.name, task.limits.all if task.limits is not None else ())
-        self.tasks[name] = task
+    def _add_task(self, handler: Callable[..., Any], **options: Any) -> Task[Any, Any]:
+        task: Task[Any, Any] = Task(self, handler, **options)
+        self.registry.add_task(task)
         return task
+
+    def channel(
+        self,
+        name: str,
+        *,
+        queue: str = "outbox",
+        priority: int = 2,
+        retry: Retry = messages.RETRY,
+        timeout: float | None = None,
+        limits: Sequence[Limit] = (),
+        runner: Runner | None = None,
+    ) -> ChannelDecorator:
+        """Register a handler that delivers the messages of a channel. It takes one Delivery, besides a Context and
+        resources, and returns when the message is sent. Limits may name fields of the payload's type.
+
+        Unlike a task's, an attempt that a stopping worker interrupts counts, because something may have been sent.
+        """
+        if not isinstance(name, str):
+            raise ConfigurationError('write @hf.channel("name") with the channel\'s name in parentheses')
+        messages.check_channel(name)
+        retries.check_policy(retry)
+
+        def register(handler: Callable[..., Any]) -> Channel[Any, Any]:
+            signature = messages.DeliverySignature(name, handler)
+            task = self._add_task(
+                handler,
+                name=messages.PREFIX + name,
+                queue=queue,
+                priority=priority,
+                retry=retry,
+                timeout=timeout,
+                dedupe=None,
+                runner=runner,
+                limits=limits,
+                signature=signature,
+            )
+            channel = self.registry.channels[name] = Channel(name, task, signature)
+            return channel
+
+        return ChannelDecorator(register)
 
     @overload
     def resource(self, opener: Callable[[], AsyncIterator[T]]) -> Resource[T]: ...
@@ -226,26 +227,26 @@ class Holdfast(Outbox):
         """Register a resource, which a worker opens before its first job and closes when it stops. The opener is a
         generator function that yields the value; a handler receives it with `session: Session = http.value`."""
         made: Resource[Any] = Resource(opener)
-        self.resources.append(made)
+        self.registry.resources.append(made)
         return made
 
     def around_enqueue(self, layer: F) -> F:
         """Register middleware around every enqueue of this application: a generator function that takes the NewJob and
         yields once. It may set the job's headers. It runs once for a whole enqueue_many. The first registered is the
         outermost. It does not run for jobs that the database enqueues: schedules' slots and batches' callbacks."""
-        return self.around_enqueues.add(layer)
+        return self.registry.around_enqueue.add(layer)
 
     def around_attempt(self, layer: F) -> F:
         """Register middleware around every attempt of a job: a generator function, async or not, that takes the
         Context and yields once. The handler's exception is raised at the yield. It runs on the worker's event loop."""
-        return self.around_attempts.add(layer)
+        return self.registry.around_attempt.add(layer)
 
     def classify(self, rules: Mapping[type[BaseException] | str, Literal["retry", "fail", "dead"]]) -> None:
         """Set what errors mean in all tasks, by error code or exception type. A task's Retry.on(...) takes precedence.
 
         hf.classify({"DB_UNAVAILABLE": "retry", "SNAPSHOT_NOT_READY": "fail", PermissionError: "dead"})
         """
-        self.errors.update(rules)
+        self.registry.errors.update(rules)
 
     def batch(
         self, name: str, *, tenant: str | None = None, on_done: Enqueuer[Any, Any] | None = None, conn: Any = None
@@ -256,132 +257,45 @@ class Holdfast(Outbox):
         """
         return Batch(self, name, tenant=tenant, on_done=on_done, conn=conn)
 
-    def before_wait(self, id_: str, info: JobInfo | None, timeout: float | None) -> None:
-        """Do nothing. Called before each pause while waiting for a job to end; the test kit overrides it."""
-
-    def use(self, settings: Settings) -> None:
-        """Replace the settings. Call it before the first connection."""
-        self.settings = settings
-        self.calls = Calls(settings.schema)
-        self._publisher = Publisher(settings)
-        self.__dict__.pop("sync_pool", None)
-        self.__dict__.pop("async_pool", None)
-
-    def trigger(self, job_id: str, *, committed: bool = True) -> None:
-        """Notify workers of a job through RabbitMQ if amqp_enabled is set, in the background and without errors.
-
-        Every call that makes a job due calls it. For a job that is not committed yet, the message is sent later."""
-        if self.settings.amqp_enabled:
-            self._publisher.publish(job_id, committed=committed)
-
-    async def aqueue_reached(self, patience: float) -> bool:
-        """Return whether RabbitMQ is connected; wait at most so many seconds for the first connection."""
-        return await self._publisher.reached(patience)
-
-    @property
-    def _notify(self) -> Tell | None:
-        """The function that the pools call for jobs that became due."""
-        return self._publisher.publish if self.settings.amqp_enabled else None
-
-    def served(self, settings: Settings) -> Settings:
-        """Return the settings of a worker, with the queues it serves.
-
-        The default is "default" and the queues of channels and webhooks. The queue of webhooks is left out if they
-        cannot be delivered here, unless it is named and the application has its own tasks in it."""
-        if settings.queues.strip(" ,"):
-            return self._deliverable(settings) if WEBHOOKS in settings.queue_list else settings
-        channels = {channel.task.queue for channel in self.channels.values()}
-        webhooks = {WEBHOOKS} if self.webhooks.can_deliver else set()
-        return settings.with_(queues=["default", *sorted((channels | webhooks) - {"default"})])
-
-    def _deliverable(self, settings: Settings) -> Settings:
-        if self.webhooks.can_deliver or any(task.queue == WEBHOOKS for task in self.tasks.values()):
-            return settings
-        if settings.queue_list == [WEBHOOKS]:
-            raise ConfigurationError(
-                "the only queue is webhooks, which cannot be delivered here: pip install 'holdfast[webhooks]'"
-            )
-        return settings.with_(queues=[name for name in settings.queue_list if name != WEBHOOKS])
-
-    def find_task(self, name: str) -> Task[Any, Any]:
-        """Return a registered task by name."""
-        if name not in self.tasks:
-            raise UnknownTask(name, self.tasks)
-        return self.tasks[name]
-
-    def add_schedule(self, schedule: Schedule) -> None:
-        """Add a schedule made by `task.schedule(...)`. Workers register it in the database when they start."""
-        if schedule.name in self.timetable:
-            raise ConfigurationError(f"two schedules are named {schedule.name!r}; give one of them another name")
-        self.timetable[schedule.name] = schedule
-
     def migrate(self) -> Migrated:
         """Create or update the schema."""
         from holdfast.store.migrate import migrate
 
         return migrate(self.settings)
 
-    def tick(self, max_jobs: int = 200, per_tenant: int = 25, **settings: Any) -> Tick:
+    def _tick(self, /, max_jobs: int = 200, per_tenant: int = 25, **settings: Any) -> Steps[Tick]:
         """Run one bounded pass: claim at most max_jobs jobs, and per_tenant of one tenant, run them and wait until they
         end. For cron and serverless functions; concurrent passes and workers are safe. `settings` are for this pass:
         `queues=["mail"]`, `concurrency=10`."""
-
-        async def run() -> Tick:
-            try:
-                return await self.atick(max_jobs, per_tenant, **settings)
-            finally:
-                if "async_pool" in self.__dict__:  # handlers may have opened it on this event loop
-                    await self.async_pool.close()
-
-        if _in_event_loop():
-            raise UsageError("hf.tick() would block this event loop; await hf.atick() instead")
-        return asyncio.run(run())
-
-    async def atick(self, max_jobs: int = 200, per_tenant: int = 25, **settings: Any) -> Tick:
-        """Run one bounded pass, as tick()."""
         from holdfast.worker.tick import tick
 
-        return await tick(self, max_jobs, per_tenant, **settings)
+        async def run_alone() -> Tick:
+            try:
+                return await tick(self, max_jobs, per_tenant, **settings)
+            finally:
+                await self.database.close_loop()  # handlers may have opened connections on this event loop
 
-    def add_limits(self, task: str, added: Iterable[Limit]) -> None:
-        # Limits of different tasks with the same keys must be equal.
-        limits = dict(self._limits)
-        for limit in added:
-            other, known = limits.setdefault(limit.pattern, (task, limit))
-            if known.as_json() != limit.as_json():
-                raise ConfigurationError(
-                    f"tasks {other!r} and {task!r} declare limit {limit.key!r} with different values: "
-                    f"{known.as_json()} and {limit.as_json()}; make them equal, or rename one of the keys"
-                )
-        self._limits = limits
+        def run() -> Tick:
+            if _in_event_loop():
+                raise UsageError("hf.tick() would block this event loop; await hf.atick() instead")
+            return asyncio.run(run_alone())
 
-    def close(self) -> None:
-        """Close the sync connections, and the one to RabbitMQ."""
-        self._publisher.close()
-        if "sync_pool" in self.__dict__:
-            self.sync_pool.close()
+        result: Tick = yield Step(run, lambda: tick(self, max_jobs, per_tenant, **settings))
+        return result
 
-    async def aclose(self) -> None:
-        """Close this event loop's connections and the sync ones."""
-        if "async_pool" in self.__dict__:
-            await self.async_pool.close()
-        await asyncio.to_thread(self._publisher.close)
-        self.close()
+    tick, atick = operation(_tick)
+
+    def _close(self) -> Steps[None]:
+        """Close the connections to the database and to RabbitMQ; the async form, those of this event loop too."""
+        yield Step(self.database.close, self.database.close_all)
+
+    close, aclose = operation(_close)
 
     def __enter__(self) -> Holdfast:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self.close()
-
-    def registered(self) -> list[dict[str, Any]]:
-        """Return the descriptions of all tasks, which a worker registers in the database."""
-        return [task.describe() for _, task in sorted(self.tasks.items())]
-
-    @property
-    def declared_limits(self) -> list[Limit]:
-        """The limits of all tasks, one for each pattern. Workers register them when they start."""
-        return [limit for _, (_, limit) in sorted(self._limits.items())]
 
 
 def _in_event_loop() -> bool:
@@ -393,20 +307,4 @@ def _in_event_loop() -> bool:
 
 
 def _name(handler: Callable[..., Any]) -> str:
-    return f"{_module(handler)}.{handler.__qualname__}".replace(".<locals>", "")
-
-
-def _module(handler: Callable[..., Any]) -> str:
-    return _main_module() if handler.__module__ == "__main__" else handler.__module__
-
-
-def _main_module() -> str:
-    """Return the name under which a worker would import this program, so that a task has one name everywhere."""
-    main = sys.modules["__main__"]
-    if (spec := getattr(main, "__spec__", None)) is not None:  # python -m app
-        return str(spec.name)
-    file = getattr(main, "__file__", None)
-    if file is None:
-        return "__main__"
-    path = Path(file).resolve().with_suffix("")
-    return ".".join(path.relative_to(Path.cwd()).parts if path.is_relative_to(Path.cwd()) else path.parts[-1:])
+    return f"{module_of(handler)}.{handler.__qualname__}".replace(".<locals>", "")

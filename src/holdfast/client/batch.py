@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import time
 from collections.abc import Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from holdfast.client.task import Enqueuer, pauses
+from holdfast.client.operation import Steps, Within, operation
+from holdfast.client.task import Enqueuer
 from holdfast.errors import HoldfastError, InvalidPayload, UsageError
 from holdfast.model.job import BatchInfo, NewJob, ids
 from holdfast.model.payload import check_text
+from holdfast.store.call import Call
 
 if TYPE_CHECKING:
     from holdfast.client.app import Holdfast
@@ -54,30 +54,22 @@ class Batch:
         except InvalidPayload:
             return task.new_job((), {})
 
-    def __enter__(self) -> Batch:
-        self._hf.sync_pool.run(self._hf.calls.batches.open(self.id, self.name, self.tenant, self._on_done), self.conn)
+    def _open(self) -> Steps[Batch]:
+        yield Within(self._hf.database.calls.batches.open(self.id, self.name, self.tenant, self._on_done), self.conn)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+    __enter__, __aenter__ = operation(_open)
+
+    def _leave(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> Steps[None]:
         if error is None:
-            self._hf.sync_pool.run(self._hf.calls.batches.close(self.id), self.conn)
+            yield Within(self._hf.database.calls.batches.close(self.id), self.conn)
         elif self.conn is None:  # otherwise the caller rolls back
             with self._noting(error):
-                self.cancel()
+                yield from self._cancel()
 
-    async def __aenter__(self) -> Batch:
-        call = self._hf.calls.batches.open(self.id, self.name, self.tenant, self._on_done)
-        await self._hf.async_pool.run(call, self.conn)
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
-    ) -> None:
-        if error is None:
-            await self._hf.async_pool.run(self._hf.calls.batches.close(self.id), self.conn)
-        elif self.conn is None:
-            with self._noting(error):
-                await self.acancel()
+    __exit__, __aexit__ = operation(_leave)
 
     @contextlib.contextmanager
     def _noting(self, error: BaseException) -> Iterator[None]:
@@ -87,37 +79,24 @@ class Batch:
         except HoldfastError as failed:
             error.add_note(f"batch {self.id} ({self.name}) could not be canceled and stays open: {failed}")
 
-    def info(self) -> BatchInfo | None:
+    def _info(self) -> Call[BatchInfo | None]:
         """Return the batch's current state, or None."""
-        return self._hf.batches.get(self.id)
+        return self._hf.database.calls.batches.get(self.id)
 
-    async def ainfo(self) -> BatchInfo | None:
-        """Return the batch's current state, or None."""
-        return await self._hf.batches.aget(self.id)
+    info, ainfo = operation(_info)
 
-    def cancel(self) -> int:
+    def _cancel(self) -> Steps[int]:
         """Cancel waiting jobs and ask running ones to stop. Return the number of jobs."""
-        return self._hf.batches.cancel(self.id)
+        return (yield from self._hf.batches._cancel(self.id))
 
-    async def acancel(self) -> int:
-        """Cancel waiting jobs and ask running ones to stop. Return the number of jobs."""
-        return await self._hf.batches.acancel(self.id)
+    cancel, acancel = operation(_cancel)
 
-    def join(self, timeout: float | None = None) -> BatchInfo:
+    def _join(self, timeout: float | None = None) -> Steps[BatchInfo]:
         """Wait for the batch to end. Raise TimeoutError if it has not ended in time."""
-        for pause in pauses(timeout):
-            if (info := self.info()) is not None and info.ended:
-                return info
-            time.sleep(pause)
-        raise TimeoutError(f"batch {self.id} ({self.name}) has not ended within {timeout:g} s")
+        name = f"batch {self.id} ({self.name})"
+        return (yield from self._hf.database.polling.until(self._info(), lambda info: info.ended, name, timeout))
 
-    async def ajoin(self, timeout: float | None = None) -> BatchInfo:
-        """Wait for the batch to end. Raise TimeoutError if it has not ended in time."""
-        for pause in pauses(timeout):
-            if (info := await self.ainfo()) is not None and info.ended:
-                return info
-            await asyncio.sleep(pause)
-        raise TimeoutError(f"batch {self.id} ({self.name}) has not ended within {timeout:g} s")
+    join, ajoin = operation(_join)
 
     def __repr__(self) -> str:
         return f"<batch {self.name!r} {self.id}>"

@@ -17,20 +17,20 @@ class Batches(Noun):
 
     def _get(self, batch_id: str) -> Call[BatchInfo | None]:
         """Return a batch with its counters, or None."""
-        return self._hf.calls.batches.get(parse_id(batch_id))
+        return self._calls.batches.get(parse_id(batch_id))
 
     get, aget = operation(_get)
 
     def _list(self, limit: int = 50) -> Steps[builtins.list[BatchInfo]]:
         """Return the newest batches with their counters."""
-        part: Part[BatchInfo] = yield self._hf.calls.batches.list(Page(limit=limit))
+        part: Part[BatchInfo] = yield self._calls.batches.list(Page(limit=limit))
         return part.rows
 
     list, alist = operation(_list)
 
     def _cancel(self, batch_id: str) -> Steps[int]:
         """Cancel waiting jobs of a batch and request running ones to stop, in small steps. Return their number."""
-        call, jobs = self._hf.calls.batches.cancel(parse_id(batch_id)), 0
+        call, jobs = self._calls.batches.cancel(parse_id(batch_id)), 0
         while some := (yield call):
             jobs += some
         return jobs
@@ -39,7 +39,7 @@ class Batches(Noun):
 
     def _cancel_in_steps(self, batch_id: str) -> Generator[Call[int] | Items[int], Any, None]:
         """Cancel as cancel() does, as you iterate over the number of jobs of each step."""
-        call = self._hf.calls.batches.cancel(parse_id(batch_id))
+        call = self._calls.batches.cancel(parse_id(batch_id))
         while some := (yield call):
             yield Items([some])
 

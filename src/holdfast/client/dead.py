@@ -36,50 +36,50 @@ class DeadLetters(Noun):
     def _list(self, *, limit: int = 50, **which: Unpack[JobFilter]) -> Steps[builtins.list[JobInfo]]:
         """Return the failed and dead jobs that match, by the filters of hf.jobs.list(); the last to end come first."""
         page = Page(limit=limit, order="ended")
-        part: Part[JobInfo] = yield self._hf.calls.dead.list(JobInfo, where(**which), page)
+        part: Part[JobInfo] = yield self._calls.dead.list(JobInfo, where(**which), page)
         return part.rows
 
     list, alist = operation(_list)
 
     def _count(self, *, most: int | None = None, **which: Unpack[JobFilter]) -> Call[int]:
         """Count the failed and dead jobs that match, up to `most`."""
-        return self._hf.calls.dead.count(where(**which), most=most)
+        return self._calls.dead.count(where(**which), most=most)
 
     count, acount = operation(_count)
 
     def _retry(self, job_ids: Iterable[str]) -> Call[builtins.list[str]]:
         """Queue failed or dead jobs again with fresh attempts. Return the ids of those that were queued."""
-        return self._hf.calls.dead.retry([parse_id(i) for i in job_ids])
+        return self._calls.dead.retry([parse_id(i) for i in job_ids])
 
     retry, aretry = operation(_retry)
 
     def _discard(self, job_ids: Iterable[str]) -> Call[builtins.list[str]]:
         """Move failed or dead jobs to the history for good. Return the ids of those that were moved."""
-        return self._hf.calls.dead.discard([parse_id(i) for i in job_ids])
+        return self._calls.dead.discard([parse_id(i) for i in job_ids])
 
     discard, adiscard = operation(_discard)
 
     def _retry_all(self, **which: Unpack[JobFilter]) -> MoveSteps:
         """Retry all that match, in small committed steps, as you iterate over what each has moved."""
-        return move_all(self._hf.calls.dead, self._hf.calls.dead.retry, where(**which))
+        return move_all(self._calls.dead, self._calls.dead.retry, where(**which))
 
     retry_all, aretry_all = iteration(_retry_all)
 
     def _discard_all(self, **which: Unpack[JobFilter]) -> MoveSteps:
         """Discard all that match, in small committed steps, as you iterate over what each has moved."""
-        return move_all(self._hf.calls.dead, self._hf.calls.dead.discard, where(**which))
+        return move_all(self._calls.dead, self._calls.dead.discard, where(**which))
 
     discard_all, adiscard_all = iteration(_discard_all)
 
     def _blocks(self) -> Call[builtins.list[BlockInfo]]:
         """Return what handlers reported as blocked (Dead(block=...)), the latest first."""
-        return self._hf.calls.dead.blocks()
+        return self._calls.dead.blocks()
 
     blocks, ablocks = operation(_blocks)
 
     def _clear_blocks(self, *keys: str) -> Call[builtins.list[str]]:
         """Remove keys from the list of blocks. Return those that were on it."""
-        return self._hf.calls.dead.clear_blocks(keys)
+        return self._calls.dead.clear_blocks(keys)
 
     clear_blocks, aclear_blocks = operation(_clear_blocks)
 

@@ -46,14 +46,14 @@ class Jobs(Noun):
 
     def _get(self, job_id: str) -> Call[JobInfo | None]:
         """Return a job in any status, or None."""
-        return self._hf.calls.jobs.get(parse_id(job_id))
+        return self._calls.jobs.get(parse_id(job_id))
 
     get, aget = operation(_get)
 
     def _list(self, *, limit: int = 50, **which: Unpack[JobFilter]) -> Steps[builtins.list[JobInfo]]:
         """Return the newest jobs that match status, task, queue, tenant, error (a type or code), batch, since and
         until."""
-        part: Part[JobInfo] = yield self._hf.calls.jobs.list(JobInfo, where(**which), Page(limit=limit))
+        part: Part[JobInfo] = yield self._calls.jobs.list(JobInfo, where(**which), Page(limit=limit))
         return part.rows
 
     list, alist = operation(_list)
@@ -77,19 +77,19 @@ class Jobs(Noun):
         job = NewJob(ids.make(), task, payload, queue, tenant, priority, delay, deadline=deadline, keys=keys)
         job.dedupe_key = dedupe and payloads.dedupe_key(task, tenant, dedupe)
         # With fresh=False the SQL function looks up the task's registered options.
-        return self._hf.calls.jobs.enqueue(job, "existing", fresh=False)
+        return self._calls.jobs.enqueue(job, "existing", fresh=False)
 
     enqueue, aenqueue = operation(_enqueue)
 
     def _cancel(self, *job_ids: str) -> Call[dict[str, str]]:
         """Cancel waiting jobs at once and request running jobs to stop. Return for each job: canceled, canceling,
         finished (it had ended) or unknown. Repeating it changes nothing."""
-        return self._hf.calls.jobs.cancel([parse_id(i) for i in job_ids])
+        return self._calls.jobs.cancel([parse_id(i) for i in job_ids])
 
     cancel, acancel = operation(_cancel)
 
     def _why(self, job_id: str) -> Call[Why]:
         """Return where a job is and why it is not running: one sentence, and the reasons in detail."""
-        return self._hf.calls.jobs.why(parse_id(job_id))
+        return self._calls.jobs.why(parse_id(job_id))
 
     why, awhy = operation(_why)

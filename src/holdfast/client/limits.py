@@ -62,7 +62,7 @@ class Limits(Noun):
     def _warning(self, key: str) -> Steps[str | None]:
         """Return None for a key that is known, or what is wrong with it and which key may have been meant. Call it
         before a change. Tenants are recorded in jobs only, and templates are checked when they are set."""
-        declared = [limit.pattern for limit in self._hf.declared_limits]
+        declared = [limit.pattern for limit in self._hf.registry.limits]
         kind, _, name = key.partition(":")
         if kind == "tenant" or "{" in key or (yield self.calls.is_known(key, declared)):
             return None
@@ -81,9 +81,9 @@ class Limits(Noun):
 
     def _names(self) -> Steps[dict[str, set[str]]]:
         """Return the queues and tasks that the database or this application knows."""
-        tasks = self._hf.tasks
-        queues = {*(yield self._hf.calls.queues.names()), *(task.queue for task in tasks.values())}
-        return {"queue": queues, "task": {*(yield self._hf.calls.queues.task_queues()), *tasks}}
+        tasks = self._hf.registry.tasks
+        queues = {*(yield self._calls.queues.names()), *(task.queue for task in tasks.values())}
+        return {"queue": queues, "task": {*(yield self._calls.queues.task_queues()), *tasks}}
 
     def _meant(self, name: str, known: dict[str, set[str]], rules: Sequence[str]) -> Steps[str | None]:
         """Return a known key that ends in the given name or in a similar one."""

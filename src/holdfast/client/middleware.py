@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from typing import Any, TypeVar
 
+from holdfast.client.operation import Step, Steps
 from holdfast.errors import ConfigurationError, UsageError
 from holdfast.model.job import Job
 
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
 
 
 class Around:
@@ -73,31 +75,35 @@ class Around:
             stack.enter_context(resume(values if isinstance(values, dict) else {}))
         return stack
 
-    @contextlib.contextmanager
-    def entered(self, value: Any) -> Iterator[None]:
-        """Enter all layers around a block of sync code."""
-        swallowed: BaseException | None = None
-        with contextlib.ExitStack() as stack:
-            for name, is_async, layer in self._layers:
-                if is_async:
-                    raise UsageError(f"middleware {name} is async: use aenqueue, or write it with def")
-                stack.enter_context(layer(value))
-            try:
-                yield
-            except BaseException as error:
-                swallowed = None if self._may_swallow else error
+    def around(self, value: Any, steps: Steps[T]) -> Steps[T]:
+        """Run the steps of an operation inside of all layers."""
+        if not self._layers:
+            return (yield from steps)
+        layers = self.entered(value)
+        yield Step(self._refuse_async, _nothing)
+        yield _on_either_side(layers.__aenter__())
+        try:
+            result = yield from steps
+        except BaseException as error:
+            if not (yield _on_either_side(layers.__aexit__(type(error), error, error.__traceback__))):
                 raise
-        if swallowed is not None:
-            raise swallowed
+            raise AssertionError("unreachable: a failed operation is never swallowed") from error
+        yield _on_either_side(layers.__aexit__(None, None, None))
+        return result
 
-    def aentered(self, value: Any) -> contextlib.AbstractAsyncContextManager[Any, bool | None]:
-        """Enter all layers around a block of async code."""
+    def _refuse_async(self) -> None:
+        for name, is_async, _ in self._layers:
+            if is_async:
+                raise UsageError(f"middleware {name} is async: use aenqueue, or write it with def")
+
+    def entered(self, value: Any) -> contextlib.AbstractAsyncContextManager[Any, bool | None]:
+        """Enter all layers around a block of code."""
         if self._may_swallow and len(self._layers) == 1 and not self._layers[0][1]:
             return _Awaited(self._layers[0][2](value))  # fast path: an exit stack would add half to the time of tracing
-        return self._aentered(value)
+        return self._entered(value)
 
     @contextlib.asynccontextmanager
-    async def _aentered(self, value: Any) -> AsyncIterator[None]:
+    async def _entered(self, value: Any) -> AsyncIterator[None]:
         swallowed: BaseException | None = None
         async with contextlib.AsyncExitStack() as stack:
             for _, is_async, layer in self._layers:
@@ -127,6 +133,23 @@ class _Awaited:
 
     async def __aexit__(self, *error: Any) -> bool | None:
         return self._inner.__exit__(*error)
+
+
+def _on_either_side(work: Coroutine[Any, Any, Any]) -> Step:
+    """Return a coroutine as a step. Layers that are all sync never suspend it, so that threads can run it too."""
+    return Step(lambda: _finish(work), lambda: work)
+
+
+def _finish(work: Coroutine[Any, Any, Any]) -> Any:
+    try:
+        work.send(None)
+    except StopIteration as end:
+        return end.value
+    raise AssertionError("unreachable: sync middleware was suspended")
+
+
+async def _nothing() -> None:
+    """Do nothing."""
 
 
 def _never(job: Job) -> bool:

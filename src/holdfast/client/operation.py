@@ -1,6 +1,6 @@
 """One definition of an operation, offered as a sync and an async method.
 
-The class of a noun (`hf.limits`, `hf.dead`) defines each operation once, as a function that returns the store's Call:
+A class that belongs to an application defines each operation once, as a function that returns the store's Call:
 
     class Limits(Noun):
         def _clear(self, key: str) -> Call[int]:
@@ -8,16 +8,17 @@ The class of a noun (`hf.limits`, `hf.dead`) defines each operation once, as a f
 
         clear, aclear = operation(_clear)
 
-A function that needs several calls is a generator: it yields each call and receives its result. It yields
-`Within(call, conn)` for a call in the caller's transaction. iteration() makes iterators of a generator that also yields
-`Items(...)`, for work in many committed steps.
+A function that needs several calls is a generator: it yields each call and receives its result or its error. It yields
+`Within(call, conn)` for a call in the caller's transaction, and a `Step` for work that is no call. The generator of an
+iteration() also yields `Items` for its caller.
 """
 
 from __future__ import annotations
 
+import asyncio
 import functools
-from collections import abc
-from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
@@ -25,12 +26,12 @@ from holdfast.store.call import Call
 
 if TYPE_CHECKING:
     from holdfast.client.app import Holdfast
+    from holdfast.client.database import Database
+    from holdfast.store.calls import Calls
 
 P = ParamSpec("P")
-N = TypeVar("N", bound="Noun")
+N = TypeVar("N")
 T = TypeVar("T")
-Steps = Generator["Call[Any] | Within", Any, T]
-Make = Callable[Concatenate[Any, P], "Call[T] | Steps[T]"]
 
 
 class Noun:
@@ -38,6 +39,10 @@ class Noun:
 
     def __init__(self, hf: Holdfast) -> None:
         self._hf = hf
+
+    @property
+    def _calls(self) -> Calls:
+        return self._hf.database.calls
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,129 +54,135 @@ class Within:
 
 
 @dataclass(frozen=True, slots=True)
+class Step:
+    """Work that is no call, in the form for threads and in the form for coroutines."""
+
+    run: Callable[[], Any]
+    arun: Callable[[], Awaitable[Any]]
+
+
+@dataclass(frozen=True, slots=True)
 class Items(Generic[T]):
     """What an iterator of iteration() returns next."""
 
     items: Iterable[T]
 
 
-class _Method(Generic[P, T]):
-    """A descriptor that binds an operation to its noun."""
-
-    def __init__(self, make: Make[P, T]) -> None:
-        self.make = make
-        self.__doc__ = make.__doc__
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self.name = name
-
-    def _named(self, noun: Noun, run: Callable[..., Any]) -> Callable[..., Any]:
-        bound = functools.update_wrapper(run, self.make.__get__(noun))
-        bound.__name__, bound.__qualname__ = self.name, f"{type(noun).__qualname__}.{self.name}"
-        return bound
+Steps = Generator["Call[Any] | Within | Step", Any, T]
 
 
-class SyncMethod(_Method[P, T]):
-    """The sync form of an operation."""
-
-    @overload
-    def __get__(self, noun: None, owner: type) -> SyncMethod[P, T]: ...
-    @overload
-    def __get__(self, noun: Noun, owner: type) -> Callable[P, T]: ...
-    def __get__(self, noun: Noun | None, owner: type) -> SyncMethod[P, T] | Callable[P, T]:
-        if noun is None:
-            return self
-
-        def run(*args: P.args, **kwargs: P.kwargs) -> T:
-            steps = _steps(self.make(noun, *args, **kwargs))
-            pool, result = noun._hf.sync_pool, None
-            try:
-                while True:
-                    result = pool.run(*_where(steps.send(result)))
-            except StopIteration as end:
-                returned: T = end.value
-                return returned
-
-        return self._named(noun, run)
+def sleep(seconds: float) -> Step:
+    """Return the step that waits."""
+    return Step(lambda: time.sleep(seconds), lambda: asyncio.sleep(seconds))
 
 
-class AsyncMethod(_Method[P, T]):
-    """The async form of an operation."""
+@overload
+def operation(
+    make: Callable[Concatenate[N, P], Call[T]],
+) -> tuple[Callable[Concatenate[N, P], T], Callable[Concatenate[N, P], Coroutine[Any, Any, T]]]: ...
+@overload
+def operation(
+    make: Callable[Concatenate[N, P], Steps[T]],
+) -> tuple[Callable[Concatenate[N, P], T], Callable[Concatenate[N, P], Coroutine[Any, Any, T]]]: ...
+def operation(make: Callable[..., Any]) -> Any:
+    """Return the sync and the async method of an operation. They are called `name` and `aname` for `_name`."""
 
-    @overload
-    def __get__(self, noun: None, owner: type) -> AsyncMethod[P, T]: ...
-    @overload
-    def __get__(self, noun: Noun, owner: type) -> Callable[P, Coroutine[Any, Any, T]]: ...
-    def __get__(self, noun: Noun | None, owner: type) -> AsyncMethod[P, T] | Callable[P, Coroutine[Any, Any, T]]:
-        if noun is None:
-            return self
+    @functools.wraps(make)
+    def run(self: Any, /, *args: Any, **kwargs: Any) -> Any:
+        __tracebackhide__ = True
+        made = make(self, *args, **kwargs)
+        database: Database = self._hf.database
+        return database.sync_pool.run(made) if isinstance(made, Call) else run_steps(made, database)
 
-        async def run(*args: P.args, **kwargs: P.kwargs) -> T:
-            steps = _steps(self.make(noun, *args, **kwargs))
-            pool, result = noun._hf.async_pool, None
-            try:
-                while True:
-                    result = await pool.run(*_where(steps.send(result)))
-            except StopIteration as end:
-                returned: T = end.value
-                return returned
+    @functools.wraps(make)
+    async def arun(self: Any, /, *args: Any, **kwargs: Any) -> Any:
+        __tracebackhide__ = True
+        made = make(self, *args, **kwargs)
+        database: Database = self._hf.database
+        return await (database.async_pool.run(made) if isinstance(made, Call) else arun_steps(made, database))
 
-        return self._named(noun, run)
-
-
-class SyncIterator(_Method[P, T]):
-    """The sync form of an iteration."""
-
-    @overload
-    def __get__(self, noun: None, owner: type) -> SyncIterator[P, T]: ...
-    @overload
-    def __get__(self, noun: Noun, owner: type) -> Callable[P, Iterator[T]]: ...
-    def __get__(self, noun: Noun | None, owner: type) -> SyncIterator[P, T] | Callable[P, Iterator[T]]:
-        if noun is None:
-            return self
-
-        def run(*args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
-            steps: Any = self.make(noun, *args, **kwargs)
-            pool, result = noun._hf.sync_pool, None
-            while (step := _next(steps, result)) is not None:
-                if isinstance(step, Items):
-                    yield from step.items
-                else:
-                    result = pool.run(*_where(step))
-
-        return self._named(noun, run)
-
-
-class AsyncIterator(_Method[P, T]):
-    """The async form of an iteration."""
-
-    @overload
-    def __get__(self, noun: None, owner: type) -> AsyncIterator[P, T]: ...
-    @overload
-    def __get__(self, noun: Noun, owner: type) -> Callable[P, abc.AsyncIterator[T]]: ...
-    def __get__(self, noun: Noun | None, owner: type) -> AsyncIterator[P, T] | Callable[P, abc.AsyncIterator[T]]:
-        if noun is None:
-            return self
-
-        async def run(*args: P.args, **kwargs: P.kwargs) -> abc.AsyncIterator[T]:
-            steps: Any = self.make(noun, *args, **kwargs)
-            pool, result = noun._hf.async_pool, None
-            while (step := _next(steps, result)) is not None:
-                if isinstance(step, Items):
-                    for item in step.items:
-                        yield item
-                else:
-                    result = await pool.run(*_where(step))
-
-        return self._named(noun, run)
+    return _named(run, ""), _named(arun, "a")
 
 
 def iteration(
     make: Callable[Concatenate[N, P], Generator[Call[Any] | Items[T], Any, None]],
-) -> tuple[SyncIterator[P, T], AsyncIterator[P, T]]:
+) -> tuple[Callable[Concatenate[N, P], Iterator[T]], Callable[Concatenate[N, P], AsyncIterator[T]]]:
     """Return the sync and the async method of an operation that is done step by step, as its caller iterates."""
-    made: Any = make
-    return SyncIterator(made), AsyncIterator(made)
+
+    @functools.wraps(make)
+    def run(self: Any, /, *args: Any, **kwargs: Any) -> Iterator[Any]:
+        steps: Any = make(self, *args, **kwargs)
+        result = None
+        while (step := _next(steps, result)) is not None:
+            if isinstance(step, Items):
+                yield from step.items
+            else:
+                result = _run(step, self._hf.database)
+
+    @functools.wraps(make)
+    async def arun(self: Any, /, *args: Any, **kwargs: Any) -> AsyncIterator[Any]:
+        steps: Any = make(self, *args, **kwargs)
+        result = None
+        while (step := _next(steps, result)) is not None:
+            if isinstance(step, Items):
+                for item in step.items:
+                    yield item
+            else:
+                result = await _arun(step, self._hf.database)
+
+    return _named(run, ""), _named(arun, "a")
+
+
+def is_operation(function: Any) -> bool:
+    """Return whether a function was made by operation()."""
+    return getattr(function, "__wrapped__", None) is not None and hasattr(function, "operation")
+
+
+def run_steps(steps: Steps[T], database: Database) -> T:
+    """Run the steps of an operation in this thread. The generator gets the errors, for its `try` and `with`."""
+    __tracebackhide__ = True
+    try:
+        step = next(steps)
+        while True:
+            try:
+                result = _run(step, database)
+            except BaseException as error:
+                step = steps.throw(error)
+            else:
+                step = steps.send(result)
+    except StopIteration as end:
+        value: T = end.value
+        return value
+
+
+async def arun_steps(steps: Steps[T], database: Database) -> T:
+    """Run the steps of an operation on this event loop."""
+    __tracebackhide__ = True
+    try:
+        step = next(steps)
+        while True:
+            try:
+                result = await _arun(step, database)
+            except BaseException as error:
+                step = steps.throw(error)
+            else:
+                step = steps.send(result)
+    except StopIteration as end:
+        value: T = end.value
+        return value
+
+
+def _run(step: Call[Any] | Within | Step, database: Database) -> Any:
+    __tracebackhide__ = True
+    if isinstance(step, Call):
+        return database.sync_pool.run(step)
+    return database.sync_pool.run(step.call, step.conn) if isinstance(step, Within) else step.run()
+
+
+def _arun(step: Call[Any] | Within | Step, database: Database) -> Awaitable[Any]:
+    if isinstance(step, Call):
+        return database.async_pool.run(step)
+    return database.async_pool.run(step.call, step.conn) if isinstance(step, Within) else step.arun()
 
 
 def _next(steps: Any, result: Any) -> Any:
@@ -181,23 +192,9 @@ def _next(steps: Any, result: Any) -> Any:
         return None
 
 
-@overload
-def operation(make: Callable[Concatenate[N, P], Call[T]]) -> tuple[SyncMethod[P, T], AsyncMethod[P, T]]: ...
-@overload
-def operation(make: Callable[Concatenate[N, P], Steps[T]]) -> tuple[SyncMethod[P, T], AsyncMethod[P, T]]: ...
-def operation(make: Any) -> tuple[SyncMethod[Any, Any], AsyncMethod[Any, Any]]:
-    """Return the sync and the async method of an operation."""
-    return SyncMethod(make), AsyncMethod(make)
-
-
-def _steps(made: Call[T] | Steps[T]) -> Steps[T]:
-    return _one(made) if isinstance(made, Call) else made
-
-
-def _where(step: Call[Any] | Within) -> tuple[Call[Any], Any]:
-    return (step.call, step.conn) if isinstance(step, Within) else (step, None)
-
-
-def _one(call: Call[T]) -> Steps[T]:
-    result: T = yield call
-    return result
+def _named(function: Any, prefix: str) -> Any:
+    owner, _, name = function.__qualname__.rpartition(".")
+    function.__name__ = prefix + name.lstrip("_")
+    function.__qualname__ = f"{owner}.{function.__name__}"
+    function.operation = True
+    return function

@@ -20,19 +20,19 @@ class Queues(Noun):
     def _list(self) -> Call[builtins.list[Row]]:
         """Return the queues that have jobs or are paused: counts by state, which of them are estimates, and the pause
         with its author, reason and end."""
-        return self._hf.calls.queues.list()
+        return self._calls.queues.list()
 
     list, alist = operation(_list)
 
     def _names(self, *, of_workers: bool = True) -> Call[builtins.list[str]]:
         """Return the names of the queues that have jobs or a task; with of_workers, also those that workers serve."""
-        return self._hf.calls.queues.names(of_workers=of_workers)
+        return self._calls.queues.names(of_workers=of_workers)
 
     names, anames = operation(_names)
 
     def _hint(self, name: str) -> Steps[str | None]:
         """Return None for a queue that is known, or a hint: which may have been meant, or which there are."""
-        names: builtins.list[str] = yield self._hf.calls.queues.names()
+        names: builtins.list[str] = yield self._calls.queues.names()
         if name in names:
             return None
         if near := nearest(name, names):
@@ -43,30 +43,30 @@ class Queues(Noun):
 
     def _of_tasks(self) -> Call[dict[str, str]]:
         """Return the queue of each task that a worker has registered."""
-        return self._hf.calls.queues.task_queues()
+        return self._calls.queues.task_queues()
 
     of_tasks, aof_tasks = operation(_of_tasks)
 
     def _left(self, queue: str, since: datetime | None = None) -> Call[Left]:
         """Count the jobs of a queue that were enqueued before a time, or now, and have not ended."""
-        return self._hf.calls.queues.left(queue, since)
+        return self._calls.queues.left(queue, since)
 
     left, aleft = operation(_left)
 
     def _some_left(self, queue: str, since: datetime, *, limit: int) -> Call[builtins.list[str]]:
         """Return the ids of some of those jobs, waiting ones first."""
-        return self._hf.calls.queues.some_left(queue, since, limit=limit)
+        return self._calls.queues.some_left(queue, since, limit=limit)
 
     some_left, asome_left = operation(_some_left)
 
     def _running(self) -> Call[builtins.list[Row]]:
         """Count the running jobs of each queue by worker."""
-        return self._hf.calls.queues.running()
+        return self._calls.queues.running()
 
     running, arunning = operation(_running)
 
     def _totals(self) -> Call[dict[str, Any]]:
         """Return the database's time and its counter of ended jobs, from which callers compute a rate."""
-        return self._hf.calls.queues.totals()
+        return self._calls.queues.totals()
 
     totals, atotals = operation(_totals)

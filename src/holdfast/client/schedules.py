@@ -15,27 +15,27 @@ class Schedules(Noun):
 
     def _list(self) -> Call[builtins.list[ScheduleInfo]]:
         """Return all registered schedules, by name."""
-        return self._hf.calls.schedules.list()
+        return self._calls.schedules.list()
 
     list, alist = operation(_list)
 
     def _pause(self, name: str) -> Steps[None]:
         """Pause a schedule until it is resumed. Slots that pass meanwhile are skipped."""
-        if not (yield self._hf.calls.schedules.pause(name, paused=True)):
+        if not (yield self._calls.schedules.pause(name, paused=True)):
             yield from self._unknown(name)
 
     pause, apause = operation(_pause)
 
     def _resume(self, name: str) -> Steps[None]:
         """Resume a paused schedule with its next slot."""
-        if not (yield self._hf.calls.schedules.pause(name, paused=False)):
+        if not (yield self._calls.schedules.pause(name, paused=False)):
             yield from self._unknown(name)
 
     resume, aresume = operation(_resume)
 
     def _run(self, name: str) -> Steps[str]:
         """Enqueue the job of a schedule once, now, besides its slots. Return the job's id."""
-        job: str | None = yield self._hf.calls.schedules.run(name)
+        job: str | None = yield self._calls.schedules.run(name)
         if job is None:
             yield from self._unknown(name)
         return str(job)
@@ -44,11 +44,11 @@ class Schedules(Noun):
 
     def _remove(self, name: str) -> Steps[None]:
         """Remove a schedule. A worker whose code declares it registers it again when it starts."""
-        if not (yield self._hf.calls.schedules.remove(name)):
+        if not (yield self._calls.schedules.remove(name)):
             yield from self._unknown(name)
 
     remove, aremove = operation(_remove)
 
     def _unknown(self, name: str) -> Steps[None]:
-        known: builtins.list[ScheduleInfo] = yield self._hf.calls.schedules.list()
+        known: builtins.list[ScheduleInfo] = yield self._calls.schedules.list()
         raise UnknownSchedule(name, [each.name for each in known])

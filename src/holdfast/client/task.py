@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import inspect
-import math
-import time
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar, cast, get_args, overload
 
+from holdfast.client.operation import Step, Steps, Within, operation
 from holdfast.errors import ConfigurationError, JobFailed, UsageError
 from holdfast.model import check, payload
 from holdfast.model.job import JobInfo, NewJob, Status, ids, parse_id
 from holdfast.model.limit import Limit, Limits
+from holdfast.model.outbox import PREFIX
 from holdfast.model.retry import Retry
 from holdfast.model.schedule import Cron, Schedule
 from holdfast.model.signature import Signature
@@ -77,33 +78,20 @@ class Handle(Generic[R_co]):
     def existing(self) -> bool:
         return self.outcome != "created"
 
-    def info(self) -> JobInfo | None:
+    def _info(self) -> Call[JobInfo | None]:
         """Return the job's current state, or None."""
-        return self._hf.jobs.get(self.id)
+        return self._hf.database.calls.jobs.get(self.id)
 
-    async def ainfo(self) -> JobInfo | None:
-        """Return the job's current state, or None."""
-        return await self._hf.jobs.aget(self.id)
+    info, ainfo = operation(_info)
 
-    def result(self, timeout: float | None = None) -> R_co:
+    def _result(self, timeout: float | None = None) -> Steps[R_co]:
         """Wait for the job to end and return its handler's result. Raise JobFailed if it ended without success,
         TimeoutError if it has not ended in time. Results are kept as long as history."""
-        for pause in pauses(timeout):
-            if (info := self.info()) is not None and info.status.final:
-                return cast(R_co, self._signature.read_result(_result(info)))
-            self._hf.before_wait(self.id, info, timeout)
-            time.sleep(pause)
-        raise TimeoutError(f"job {self.id} has not ended within {timeout:g} s")
+        name = f"job {self.id}"
+        info = yield from self._hf.database.polling.until(self._info(), _has_ended, name, timeout)
+        return cast(R_co, self._signature.result.read(_stored_result(info)))
 
-    async def aresult(self, timeout: float | None = None) -> R_co:
-        """Wait for the job to end and return its handler's result. Raise JobFailed if it ended without success,
-        TimeoutError if it has not ended in time. Results are kept as long as history."""
-        for pause in pauses(timeout):
-            if (info := await self.ainfo()) is not None and info.status.final:
-                return cast(R_co, self._signature.read_result(_result(info)))
-            self._hf.before_wait(self.id, info, timeout)
-            await asyncio.sleep(pause)
-        raise TimeoutError(f"job {self.id} has not ended within {timeout:g} s")
+    result, aresult = operation(_result)
 
 
 class Handles(Sequence[Handle[R_co]]):
@@ -187,7 +175,8 @@ class Options:
 class Enqueuer(Generic[P, R]):
     """A task with options for the enqueues made through it; `task.using(...)` makes one."""
 
-    def __init__(self, task: Task[Any, R], options: Options) -> None:
+    def __init__(self, hf: Holdfast, task: Task[Any, R], options: Options) -> None:
+        self._hf = hf
         self._task = task
         self._options = options
 
@@ -216,55 +205,45 @@ class Enqueuer(Generic[P, R]):
         its transaction: a rollback undoes the enqueue.
         """
         given = {k: v for k, v in locals().items() if k not in ("self",) and v is not None}
-        return Enqueuer(self._task, replace(self._options, **given))
+        return Enqueuer(self._hf, self._task, replace(self._options, **given))
 
-    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
+    def _enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Steps[Handle[R]]:
         """Enqueue one job. It is committed when this returns (with conn=, when that transaction commits)."""
-        job, hf = self.new_job(args, kwargs), self._hf
-        if not hf.around_enqueues:
-            return self._handle(hf.sync_pool.run(self._call(job), self._conn))
-        with hf.around_enqueues.entered(job):
-            return self._handle(hf.sync_pool.run(self._call(job), self._conn))
+        return self._enqueue_job(self.new_job(args, kwargs))
 
-    async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
-        """Enqueue one job. It is committed when this returns (with conn=, when that transaction commits)."""
-        return await self.aenqueue_job(self.new_job(args, kwargs))
+    enqueue, aenqueue = operation(_enqueue)
 
-    async def aenqueue_job(self, job: NewJob) -> Handle[R]:
+    def _enqueue_job(self, job: NewJob) -> Steps[Handle[R]]:
         """Enqueue a job made by new_job() or checked_job()."""
-        hf = self._hf
-        if not hf.around_enqueues:
-            return self._handle(await hf.async_pool.run(self._call(job), self._conn))
-        async with hf.around_enqueues.aentered(job):
-            return self._handle(await hf.async_pool.run(self._call(job), self._conn))
+        middleware = self._hf.registry.around_enqueue
+        return middleware.around(job, self._insert(job)) if middleware else self._insert(job)
 
-    def enqueue_many(self, calls: Iterable[Any]) -> Handles[R]:
+    enqueue_job, aenqueue_job = operation(_enqueue_job)
+
+    def _insert(self, job: NewJob) -> Steps[Handle[R]]:
+        accepted: Accepted = yield Within(self._call(job), self._conn)
+        return Handle(accepted.id, accepted.outcome, self._hf, self._task.signature)
+
+    def _enqueue_many(self, calls: Iterable[Any]) -> Steps[Handles[R]]:
         """Enqueue many jobs, all or none; return their handles in order.
 
         Each call is a tuple of arguments, a dict by name, or the one argument.
         """
-        bulk, conn, hf = self._bulk(calls), self._conn, self._hf
-        with hf.around_enqueues.entered(bulk.like):
-            self._check_headers(bulk.like)
-            if bulk.like.plain:
-                hf.sync_pool.copy(bulk, conn)
-                return self._handles(bulk.ids)
-            accepted = hf.sync_pool.run(hf.calls.jobs.enqueue_many(self._keyed(bulk), self._on_conflict), conn)
-            return self._handles([each.id for each in accepted], [each.outcome for each in accepted])
+        bulk = self._bulk(calls)
+        return self._hf.registry.around_enqueue.around(bulk.like, self._insert_many(bulk))
 
-    async def aenqueue_many(self, calls: Iterable[Any]) -> Handles[R]:
-        """Enqueue many jobs, all or none; return their handles in order.
+    enqueue_many, aenqueue_many = operation(_enqueue_many)
 
-        Each call is a tuple of arguments, a dict by name, or the one argument.
-        """
-        bulk, conn, hf = self._bulk(calls), self._conn, self._hf
-        async with hf.around_enqueues.aentered(bulk.like):
-            self._check_headers(bulk.like)
-            if bulk.like.plain:
-                await hf.async_pool.copy(bulk, conn)
-                return self._handles(bulk.ids)
-            accepted = await hf.async_pool.run(hf.calls.jobs.enqueue_many(self._keyed(bulk), self._on_conflict), conn)
-            return self._handles([each.id for each in accepted], [each.outcome for each in accepted])
+    def _insert_many(self, bulk: Bulk) -> Steps[Handles[R]]:
+        database, conn = self._hf.database, self._conn
+        self._check_headers(bulk.like)
+        if bulk.like.plain:
+            yield Step(lambda: database.sync_pool.copy(bulk, conn), lambda: database.async_pool.copy(bulk, conn))
+            return Handles(bulk.ids, None, self._hf, self._task.signature)
+        call = database.calls.jobs.enqueue_many(self._keyed(bulk), self._on_conflict)
+        accepted: list[Accepted] = yield Within(call, conn)
+        outcomes = [each.outcome for each in accepted]
+        return Handles([each.id for each in accepted], outcomes, self._hf, self._task.signature)
 
     def schedule(self, name: str, when: Cron | str, /, *args: P.args, **kwargs: P.kwargs) -> None:
         """Enqueue this call at each slot of a timetable, `when`: a Cron, or cron text in UTC.
@@ -272,7 +251,7 @@ class Enqueuer(Generic[P, R]):
         Workers register it under its name when they start. One of them fires it, once for each slot.
         """
         cron = when if isinstance(when, Cron) else Cron(when)
-        self._hf.add_schedule(Schedule(name, cron, self._scheduled_job(name, self._task.encode(args, kwargs))))
+        self._hf.registry.add_schedule(Schedule(name, cron, self._scheduled_job(name, self._task.encode(args, kwargs))))
 
     def _scheduled_job(self, name: str, data: bytes) -> NewJob:
         payload.check_text(name, "a schedule's name", 200)
@@ -283,10 +262,6 @@ class Enqueuer(Generic[P, R]):
                     f"of using(): {', '.join(SCHEDULED)}"
                 )
         return self._limited(self._job("", data))
-
-    @property
-    def _hf(self) -> Holdfast:
-        return self._task.hf
 
     @property
     def _conn(self) -> Any:
@@ -319,11 +294,12 @@ class Enqueuer(Generic[P, R]):
 
     def _call(self, job: NewJob) -> Call[Accepted]:
         self._check_headers(job)
-        return self._hf.calls.jobs.enqueue(job, self._on_conflict, fresh=self._options.id is None)
+        return self._hf.database.calls.jobs.enqueue(job, self._on_conflict, fresh=self._options.id is None)
 
     def _check_headers(self, job: NewJob) -> None:
         if job.headers is not None:
-            payload.check_headers(job.headers, self._hf.settings.max_payload, self._hf.settings.max_depth)
+            limits = self._hf.database.settings
+            payload.check_headers(job.headers, limits.max_payload, limits.max_depth)
 
     def _bulk(self, calls: Iterable[Any]) -> Bulk:
         given = self._options.dedupe
@@ -370,12 +346,6 @@ class Enqueuer(Generic[P, R]):
         job.dedupe_key = payload.dedupe_key(job.task, job.tenant, text)
         job.dedupe_scope, job.dedupe_keep = dedupe.scope, dedupe.keep
 
-    def _handles(self, ids_: list[str], outcomes: list[str] | None = None) -> Handles[R]:
-        return Handles(ids_, outcomes, self._hf, self._task.signature)
-
-    def _handle(self, accepted: Accepted) -> Handle[R]:
-        return Handle(accepted.id, accepted.outcome, self._hf, self._task.signature)
-
 
 class Task(Enqueuer[P, R]):
     """A handler with a name. Calling it runs the plain function; enqueue makes a job of the call."""
@@ -386,7 +356,6 @@ class Task(Enqueuer[P, R]):
         handler: Callable[..., Any],
         *,
         name: str,
-        module: str,
         queue: str,
         priority: int,
         retry: Retry,
@@ -395,24 +364,20 @@ class Task(Enqueuer[P, R]):
         runner: Runner | None,
         limits: Sequence[Limit],
         signature: Signature | None = None,
-        refunds: bool = True,
     ) -> None:
-        super().__init__(self, Options(queue=queue, priority=priority))
+        super().__init__(hf, self, Options(queue=queue, priority=priority))
         payload.check_text(name, "a task's name", 200)
         if timeout is not None and timeout <= 0:
             raise ConfigurationError(f"task {name!r} has timeout {timeout!r}; it is seconds, more than 0")
-        self.hf = hf
         self.handler = handler
         self.name = name
-        self.module = module
+        self.module = module_of(handler)
         self.queue = queue
         self.priority = priority
         self.retry = retry
         self.timeout = timeout
         self.dedupe = dedupe
-        self.is_async = inspect.iscoroutinefunction(handler)
         self.runner = _runner(self, runner)
-        self.refunds = refunds  # whether an attempt that a stopping worker interrupts does not count
         self.signature = signature or Signature(name, handler)
         self.limits = Limits(name, limits, self.signature.names) if limits else None
         # The worker's fast path: nothing to do around the handler's coroutine.
@@ -424,14 +389,30 @@ class Task(Enqueuer[P, R]):
         """Call the handler as a plain function."""
         return self.handler(*args, **kwargs)
 
+    @property
+    def hf(self) -> Holdfast:
+        """Return the application."""
+        return self._hf
+
+    @property
+    def refunds(self) -> bool:
+        """Return whether an attempt that a stopping worker interrupts does not count. A channel's does, because
+        something may have been sent."""
+        return not self.name.startswith(PREFIX)
+
+    @property
+    def is_async(self) -> bool:
+        """Return whether the handler is a coroutine function."""
+        return inspect.iscoroutinefunction(self.handler)
+
     def encode(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bytes:
         """Return the checked payload of one call."""
-        limits = self.hf.settings
+        limits = self._hf.database.settings
         return self.signature.encode(args, kwargs, limits.max_payload, limits.max_depth)
 
     def check_payload(self, data: bytes) -> payload.Encoded:
         """Check a payload given as JSON, decoding it once."""
-        limits = self.hf.settings
+        limits = self._hf.database.settings
         return self.signature.check_json(data, limits.max_payload, limits.max_depth)
 
     def encode_call(self, call: Any) -> bytes:
@@ -448,7 +429,7 @@ class Task(Enqueuer[P, R]):
 
     def outcome_of(self, error: BaseException, code: str | None) -> str:
         """Return an error's outcome by the task's rules, then by the application's table; the default is a retry."""
-        return self.retry.outcome(error, code) or self.hf.errors.outcome(error, code)
+        return self.retry.outcome(error, code) or self._hf.registry.errors.outcome(error, code)
 
     def describe(self) -> dict[str, Any]:
         """Return what the database stores about a task."""
@@ -496,16 +477,6 @@ def _check_importable(task: Task[Any, Any]) -> None:
     )
 
 
-def pauses(timeout: float | None) -> Iterator[float]:
-    """Yield the pauses between polls of a job, from 10 ms up to half a second, until the time is over."""
-    deadline = math.inf if timeout is None else time.monotonic() + timeout
-    pause = 0.01
-    while (left := deadline - time.monotonic()) > 0:
-        yield min(pause, left)
-        pause = min(pause * 1.5, 0.5)
-    yield 0.0  # for one last poll
-
-
 def _batch_id(batch: Any) -> str:
     try:
         return parse_id(batch if isinstance(batch, str) else batch.id)
@@ -513,9 +484,30 @@ def _batch_id(batch: Any) -> str:
         raise UsageError(f"batch is one made by hf.batch(), or the id of one, got {batch!r:.60}") from None
 
 
-def _result(info: JobInfo) -> Any:
+def _has_ended(info: JobInfo) -> bool:
+    return info.status.final
+
+
+def _stored_result(info: JobInfo) -> Any:
     if info.status is Status.SUCCEEDED:
         return info.result
     error = info.last_error or {}
     why = f": {error.get('type')}: {error.get('message')}" if error else ""
     raise JobFailed(info, f"job {info.id} of task {info.task!r} is {info.status}{why}")
+
+
+def module_of(handler: Callable[..., Any]) -> str:
+    """Return the name under which a worker would import the handler's module."""
+    return _main_module() if handler.__module__ == "__main__" else handler.__module__
+
+
+def _main_module() -> str:
+    """Return the name under which a worker would import this program, so that a task has one name everywhere."""
+    main = sys.modules["__main__"]
+    if (spec := getattr(main, "__spec__", None)) is not None:  # python -m app
+        return str(spec.name)
+    file = getattr(main, "__file__", None)
+    if file is None:
+        return "__main__"
+    path = Path(file).resolve().with_suffix("")
+    return ".".join(path.relative_to(Path.cwd()).parts if path.is_relative_to(Path.cwd()) else path.parts[-1:])

@@ -1,47 +1,29 @@
-"""Webhooks: endpoints, and events published to them. Each delivery is a job of the task registered here."""
+"""Webhooks: endpoints, and events published to them. Each delivery is a job (delivery.py)."""
 
 from __future__ import annotations
 
-import importlib.util
-from collections.abc import AsyncIterator, Generator, Sequence
-from contextlib import suppress
+from collections.abc import Generator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from types import EllipsisType
-from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack
-from uuid import UUID
+from typing import Any, TypedDict, TypeVar, Unpack
 
 from holdfast.client.operation import Items, Noun, Steps, Within, iteration, operation
 from holdfast.effects.address import Rule, check_url, rule_with
-from holdfast.effects.deliver import Deliverer, Message, NotDelivered, Poster, Postponed, open_poster
-from holdfast.effects.seal import seal, unseal
+from holdfast.effects.seal import seal
 from holdfast.effects.signature import check_secret, new_secret
 from holdfast.errors import ConfigurationError, InvalidPayload, UnknownEndpoint, UsageError
 from holdfast.model import check, payload
-from holdfast.model.context import CONTEXT, Context
 from holdfast.model.job import ids, parse_id
-from holdfast.model.limit import Breaker, Limit
 from holdfast.model.retry import Retry
 from holdfast.model.view import View
-from holdfast.model.webhook import QUEUE, TASK, DeliveryInfo, Endpoint, Event, Published, Redelivered, Target
+from holdfast.model.webhook import TASK, DeliveryInfo, Endpoint, Event, Published, Redelivered
 from holdfast.store.call import Call
 from holdfast.store.select import Page, Part
 from holdfast.store.webhooks import Deliveries, WebhookCalls
 
-if TYPE_CHECKING:
-    from holdfast.client.app import Holdfast
-
 # As recommended by Standard Webhooks: ten attempts within three days.
 SCHEDULE = Retry.table([5, 300, 1800, 7200, 18_000, 36_000, 50_400, 72_000, 86_400], jitter=0.1)
-LIMIT = Limit(
-    "webhook:{endpoint}",
-    concurrency=20,
-    # Errors such as a removed or disabled endpoint say nothing about the receiver, and do not count.
-    breaker=Breaker(after=10, pause=60, cap=3600, on=[NotDelivered, Postponed]),
-)
-# Shared by a tenant's endpoints at one host, so that many endpoints cannot direct all workers at it. The SQL function
-# delivery_keys() makes the key.
-HOST_LIMIT = Limit("webhook-host:{host}", concurrency=20)
 STEP = 500
 T = TypeVar("T")
 Endpoints = list[Endpoint]
@@ -65,27 +47,19 @@ class Which(TypedDict, total=False):
 class Webhooks(Noun):
     """`hf.webhooks`. Workers that serve the queue "webhooks", which is one of the default queues, deliver."""
 
-    def __init__(self, hf: Holdfast) -> None:
-        super().__init__(hf)
-        self._retry = SCHEDULE
-        self._deliverer = Deliverer(self._read, self._read_body, self._shut)
-        self.can_deliver = importlib.util.find_spec("aiohttp") is not None
-        if self.can_deliver:
-            self._register()
-
     @property
     def retry(self) -> Retry:
         """The retry policy of deliveries. Set it before workers start."""
-        return self._retry
+        return self._hf.registry.webhook_retry or SCHEDULE
 
     @retry.setter
     def retry(self, policy: Retry) -> None:
         given: Any = policy  # callers may not use a type checker
         if not isinstance(given, Retry):
             raise ConfigurationError(f"retry is a policy such as Retry.fixed(60, max_attempts=3), got {given!r}")
-        self._retry = policy
-        if TASK in self._hf.tasks:
-            self._hf.tasks[TASK].retry = policy
+        self._hf.registry.webhook_retry = policy
+        if (task := self._hf.registry.tasks.get(TASK)) is not None:
+            task.retry = policy
 
     @property
     def calls(self) -> WebhookCalls:
@@ -292,7 +266,8 @@ class Webhooks(Noun):
         if event.key is not None:
             payload.check_text(event.key, "an event's key", 300)
         id_ = ids.make() if event.id is None else parse_id(event.id)
-        attempts = self._retry.max_attempts if self._retry is not SCHEDULE else None
+        policy = self._hf.registry.webhook_retry
+        attempts = None if policy is None else policy.max_attempts
         return self.calls.publish(
             event, id_, self._body(event.body), priority=priority, max_attempts=attempts, fresh=event.id is None
         )
@@ -318,46 +293,6 @@ class Webhooks(Noun):
     def _rule(self) -> Rule:
         return rule_with(self._hf.settings.nat64_prefixes)
 
-    async def _read(self, endpoint: str) -> Target | None:
-        found = await self._hf.async_pool.run(self.calls.read(endpoint))
-        if found is None:
-            return None
-        return replace(found, secrets=_opened(found.secrets, self._hf.settings.secret_keys))
-
-    async def _read_body(self, body_id: str, tenant: str | None) -> str | None:
-        return await self._hf.async_pool.run(self.calls.read_body(body_id, tenant))
-
-    async def _shut(self, endpoint: str, reason: str, url: str) -> bool:
-        return await self._hf.async_pool.run(self.calls.disable(endpoint, reason, url))
-
-    def _register(self) -> None:
-        async def opener() -> AsyncIterator[Poster]:
-            async with open_poster(self._rule) as poster:
-                yield poster
-
-        deliverer, opened = self._deliverer, self._hf.resource(opener)
-        self._hf.add_limits(TASK, [HOST_LIMIT])
-
-        @self._hf.task(name=TASK, queue=QUEUE, retry=self._retry, limits=[LIMIT])
-        async def deliver(
-            endpoint: UUID,
-            event: UUID,
-            type: str,
-            body_id: UUID,
-            *,
-            poster: Poster = opened.value,
-            ctx: Context = CONTEXT,
-        ) -> None:
-            message = Message(
-                ctx.job_id, ctx.tenant, str(endpoint), str(event), type, str(body_id), self._retry.delay(ctx.attempt)
-            )
-            response = await deliverer.deliver(poster, message)
-            try:
-                ctx.set_result(response)
-            except InvalidPayload:  # above HOLDFAST_MAX_RESULT; the delivery has succeeded nevertheless
-                with suppress(InvalidPayload):
-                    ctx.set_result({"http_status": response["http_status"], "cut": True})
-
 
 def _which(**which: Any) -> Deliveries:
     for name in ("endpoint", "event"):
@@ -374,16 +309,6 @@ def _which(**which: Any) -> Deliveries:
         raise UsageError(
             f"deliveries are filtered by endpoint, tenant, event, event_type, status, since and until ({error})"
         ) from None
-
-
-def _opened(stored: list[str], keys: str) -> list[str]:
-    """Decrypt secrets, the newest first. Older ones are skipped if their key was lost, a reason for rotation."""
-    newest, *older = stored
-    opened = [unseal(newest, keys)]
-    for each in older:
-        with suppress(ConfigurationError):
-            opened.append(unseal(each, keys))
-    return opened
 
 
 def _found(endpoint_id: str, result: T | None) -> T:

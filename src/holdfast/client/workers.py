@@ -18,19 +18,19 @@ class Workers(Noun):
 
     def _list(self) -> Call[builtins.list[Row]]:
         """Return every worker, with the seconds since its last heartbeat and whether it counts as alive."""
-        return self._hf.calls.workers.list()
+        return self._calls.workers.list()
 
     list, alist = operation(_list)
 
     def _levels(self) -> Call[builtins.list[Level]]:
         """Return the metrics of the last five minutes and their levels."""
-        return self._hf.calls.figures.levels()
+        return self._calls.figures.levels()
 
     levels, alevels = operation(_levels)
 
     def _health(self) -> Call[builtins.list[Row]]:
         """Return a summary of each worker's last five minutes."""
-        return self._hf.calls.workers.health()
+        return self._calls.workers.health()
 
     health, ahealth = operation(_health)
 
@@ -46,6 +46,6 @@ class Workers(Noun):
     ) -> Call[builtins.list[Usage]]:
         """Return runs, failures, run and queue seconds, summed by some of tenant, task, minute, hour and day; newest
         first, then by run seconds. since is a time, or seconds ago."""
-        return self._hf.calls.workers.usage(by, since=since, until=until, tenant=tenant, task=task, limit=limit)
+        return self._calls.workers.usage(by, since=since, until=until, tenant=tenant, task=task, limit=limit)
 
     usage, ausage = operation(_usage)

@@ -106,7 +106,7 @@ class HoldfastBackend(BaseTaskBackend):
         """Return the Holdfast task for a Django task."""
         hf, name = self.hf, task.module_path
         with _lock:
-            if name not in hf.tasks:
+            if name not in hf.registry.tasks:
                 register = hf.task(
                     name=name,
                     queue=task.queue_name,
@@ -115,11 +115,11 @@ class HoldfastBackend(BaseTaskBackend):
                     timeout=self.options.get("timeout"),
                 )
                 register(run.handler(task, self.alias, type(self), self._judge))
-            return hf.tasks[name]
+            return hf.registry.tasks[name]
 
     def _judge(self, error: BaseException, code: str | None) -> str:
         """Return the outcome of an error, as the worker will determine it."""
-        return self.retry.outcome(error, code) or self.hf.errors.outcome(error, code)
+        return self.retry.outcome(error, code) or self.hf.registry.errors.outcome(error, code)
 
     def check(self, **kwargs: Any) -> Iterator[checks.CheckMessage]:
         """Check the options, for `manage.py check`."""
@@ -175,7 +175,7 @@ class HoldfastBackend(BaseTaskBackend):
         conn = self._conn()
         if conn is None:
             return self.hf.jobs.get(id_)
-        info = self.hf.sync_pool.run(self.hf.calls.jobs.get(id_), conn)
+        info = self.hf.database.sync_pool.run(self.hf.database.calls.jobs.get(id_), conn)
         # Django's connections return jsonb as text.
         jsonb = {name: _loaded(getattr(info, name)) for name in ("result", "last_error", "progress")} if info else {}
         return info and replace(info, **jsonb)

@@ -21,7 +21,7 @@ class Link:
     """Connects a context to the worker that runs its job. This base class serves contexts made by hand."""
 
     @property
-    def cancelled(self) -> bool:
+    def canceled(self) -> bool:
         return False
 
     def progress(self, done: float, total: float | None, message: str | None) -> None:
@@ -65,14 +65,14 @@ class Context:
         return self.attempt >= self.max_attempts
 
     @property
-    def cancelled(self) -> bool:
+    def canceled(self) -> bool:
         """Return whether cancellation was requested. Async handlers are canceled at their next await, and handlers in
         processes are killed. A handler in a thread checks this property, and stops by raising Cancel."""
-        return self.link.cancelled
+        return self.link.canceled
 
-    def raise_if_cancelled(self) -> None:
+    def raise_if_canceled(self) -> None:
         """Raise Cancel if cancellation was requested."""
-        if self.cancelled:
+        if self.canceled:
             raise Cancel(WANTED_CANCELED, code="CANCELED")
 
     def progress(self, done: float, total: float | None = None, message: str | None = None) -> None:
@@ -94,7 +94,7 @@ class Context:
 
     def emit(self, channel: Address | str, payload: Any, *, key: str, order: str | None = None) -> Emitted:
         """Add a message of this job's tenant to the outbox, in the open `with ctx.transaction()`. It is delivered only
-        if the transaction commits. See Holdfast.emit."""
+        if the transaction commits. See hf.outbox.emit."""
         return self.link.emit(channel, payload, key, order)
 
     async def aemit(self, channel: Address | str, payload: Any, *, key: str, order: str | None = None) -> Emitted:

@@ -176,7 +176,7 @@ class DeliverySignature(Signature):
         return {name: body[name] if isinstance(body, Mapping) else getattr(body, name) for name in self.names}
 
     def encode(self, *_: Any) -> bytes:
-        raise UsageError(f"messages are emitted, not enqueued: hf.emit(conn, {self.channel!r}, payload, key=...)")
+        raise UsageError(f"messages are emitted, not enqueued: hf.outbox.emit(conn, {self.channel!r}, ..., key=...)")
 
     def _message_of(self, data: str | bytes) -> Any:
         held = self._decoded(self._message, data)

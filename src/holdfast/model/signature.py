@@ -31,12 +31,10 @@ class Signature:
 
     def __init__(self, name: str, handler: Callable[..., Any]) -> None:
         self.name = name
-        self._what = f"the payload of task {name!r}"
         hints = _hints(name, handler)
         parameters = list(inspect.signature(handler).parameters.values())
         self.context_name = next((p.name for p in parameters if hints.get(p.name) is Context), None)
         self.resources = {p.name: p.default for p in parameters if isinstance(p.default, Resource)}
-        self.returns = hints.get("return", Any)
         arguments = [p for p in parameters if p.name != self.context_name and p.name not in self.resources]
         _refuse_variadic(name, arguments)
         self.context_first = bool(
@@ -45,15 +43,18 @@ class Signature:
         self._shape = inspect.Signature(arguments)
         self.names = tuple(p.name for p in arguments)
         self.kinds = {p.name: hints.get(p.name, Any) for p in arguments}
-        self._names = tuple(p.name for p in arguments if p.kind is _PLAIN[0])
         self._defaults = {p.name: p.default for p in arguments if p.default is not p.empty}
-        self._positional = not self._defaults and len(self._names) == len(arguments)
+        self._positional = not self._defaults and all(p.kind is _PLAIN[0] for p in arguments)
         checked = {
             each: codec.check_type(kind, f"task {name!r}: parameter {each!r}") for each, kind in self.kinds.items()
         }
         self._codecs = {each: found for each, found in checked.items() if found is not None}
-        self._result_codec = codec.check_type(self.returns, f"task {name!r}: the result")
+        self.result = ResultType(name, hints.get("return", Any))
         self._decoder = _decoder(name, arguments, {**hints, **dict.fromkeys(self._codecs, msgspec.Raw)})
+
+    @property
+    def _what(self) -> str:
+        return f"the payload of task {self.name!r}"
 
     def encode(self, args: Sequence[Any], kwargs: Mapping[str, Any], max_size: int, max_depth: int) -> bytes:
         """Return the payload of one call, checked against the handler and the size limits."""
@@ -106,8 +107,8 @@ class Signature:
 
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """Return the arguments by parameter name, or raise InvalidPayload."""
-        if not kwargs and self._positional and len(args) == len(self._names):
-            return dict(zip(self._names, args))  # noqa: B905 - equal lengths; strict would cost a tenth of an enqueue
+        if not kwargs and self._positional and len(args) == len(self.names):
+            return dict(zip(self.names, args))  # noqa: B905 - equal lengths; strict would cost a tenth of an enqueue
         if injected := {self.context_name, *self.resources} & set(kwargs):
             raise InvalidPayload(f"{injected.pop()!r} is given to task {self.name!r} by the worker, not by enqueue")
         try:
@@ -138,28 +139,6 @@ class Signature:
         """Return the arguments by name, with defaults filled in."""
         values = msgspec.structs.asdict(self._decode(data))
         return {name: self._defaults[name] if value is msgspec.UNSET else value for name, value in values.items()}
-
-    def read_result(self, result: Any) -> Any:
-        """Return a stored result as the type of the handler's return annotation."""
-        if result is None or self.returns in (Any, None, type(None)):
-            return result
-        try:
-            if self._result_codec is not None:
-                return self._result_codec.decode(msgspec.json.encode(result))
-            return msgspec.convert(result, self.returns, strict=False, dec_hook=codec.dec_hook)
-        except (msgspec.ValidationError, ValueError, TypeError) as error:
-            raise InvalidPayload(
-                f"the result of task {self.name!r} is not the {self.returns!r} it is annotated to return: {error}"
-            ) from None
-
-    def write_result(self, result: Any, what: str) -> bytes:
-        """Return a result as JSON; if the return annotation is a Pydantic type, by that type."""
-        if self._result_codec is None or result is None:
-            return payload.encode(result, what)
-        try:
-            return self._result_codec.encode(result)
-        except Exception as error:  # a serializer may be the application's own code
-            raise InvalidPayload(f"{what} cannot be encoded as JSON: {error}") from error
 
     def _write(self, bound: dict[str, Any]) -> None:
         for name, its_codec in self._codecs.items():
@@ -194,6 +173,37 @@ class Signature:
             ) from None
         except (msgspec.DecodeError, RecursionError) as error:
             raise InvalidPayload(f"the payload of task {self.name!r} cannot be read: {error}") from None
+
+
+class ResultType:
+    """The type of a task's results: the handler's return annotation."""
+
+    def __init__(self, task: str, annotation: Any) -> None:
+        self._task = task
+        self._annotation = annotation
+        self._codec = codec.check_type(annotation, f"task {task!r}: the result")
+
+    def read(self, result: Any) -> Any:
+        """Return a stored result as this type."""
+        if result is None or self._annotation in (Any, None, type(None)):
+            return result
+        try:
+            if self._codec is not None:
+                return self._codec.decode(msgspec.json.encode(result))
+            return msgspec.convert(result, self._annotation, strict=False, dec_hook=codec.dec_hook)
+        except (msgspec.ValidationError, ValueError, TypeError) as error:
+            raise InvalidPayload(
+                f"the result of task {self._task!r} is not the {self._annotation!r} it is annotated to return: {error}"
+            ) from None
+
+    def write(self, result: Any, what: str) -> bytes:
+        """Return a result as JSON; for a Pydantic type, by that type."""
+        if self._codec is None or result is None:
+            return payload.encode(result, what)
+        try:
+            return self._codec.encode(result)
+        except Exception as error:  # a serializer may be the application's own code
+            raise InvalidPayload(f"{what} cannot be encoded as JSON: {error}") from error
 
 
 def _hints(name: str, handler: Callable[..., Any]) -> dict[str, Any]:

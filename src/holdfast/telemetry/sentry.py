@@ -30,9 +30,9 @@ MOST_GROUPS = 1000
 
 
 class Reporter:
-    """Sends failures to Sentry: a listener for `hf.on_failure`.
+    """Sends failures to Sentry: a listener for `hf.registry.on_failure`.
 
-    hf.on_failure.append(Reporter(dsn)), or the setting `sentry_dsn` for all that a worker runs.
+    hf.registry.on_failure.append(Reporter(dsn)), or the setting `sentry_dsn` for all that a worker runs.
     """
 
     def __init__(self, dsn: str, *, transport: Transport | None = None) -> None:

@@ -5,16 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any
 
 from holdfast.client import Holdfast
+from holdfast.client.database import Database
 from holdfast.settings import PREFIX
-from holdfast.store.calls import Calls
 from holdfast.testing.databases import Databases
 from holdfast.testing.kit import Kit
-from holdfast.testing.pools import ForbiddenAsyncPool, ForbiddenSyncPool, KitAsyncPool
+from holdfast.testing.pools import ForbiddenDatabase, KitDatabase, KitPolling
 
-_REPLACEABLE = ("settings", "calls", "sync_pool", "async_pool", "before_wait")
 _DSN = f"{PREFIX}DSN"
 
 
@@ -24,42 +22,30 @@ def bind(hf: Holdfast, dsn: str, databases: Databases | None = None, *, empty: b
     the same for applications and processes created meanwhile. The database is emptied first, unless empty=False."""
     with ExitStack() as stack:
         settings = hf.settings.with_(dsn=dsn, pooler=False, amqp_enabled=False)
-        database, sync_pool = (databases or stack.enter_context(Databases())).open(settings)
+        scratch, sync_pool = (databases or stack.enter_context(Databases())).open(settings)
         if empty:
-            database.reset()
-        async_pool = KitAsyncPool(settings)
-        stack.callback(async_pool.close_idle_loops)
-        kit = Kit(hf, database, sync_pool, async_pool)
-        stack.enter_context(
-            _replace(
-                hf,
-                settings=settings,
-                calls=Calls(settings.schema),
-                sync_pool=sync_pool,
-                async_pool=async_pool,
-                before_wait=kit._refuse_wait,
-            )
-        )
+            scratch.reset()
+        database = KitDatabase(settings, sync_pool)
+        stack.callback(database.async_pool.close_idle_loops)
+        kit = Kit(hf, scratch, database)
+        database.polling = KitPolling(kit.refuse_to_wait)
+        stack.enter_context(_replace(hf, database))
         stack.enter_context(_environment(dsn))
         yield kit
 
 
 def forbid(hf: Holdfast, target: str) -> None:
     """Block an application's database access until a test binds it."""
-    hf.settings = hf.settings.with_(dsn="")
-    hf.__dict__.update(sync_pool=ForbiddenSyncPool(target), async_pool=ForbiddenAsyncPool(target))
+    hf.database = ForbiddenDatabase(hf.settings.with_(dsn=""), target)
 
 
 @contextmanager
-def _replace(hf: Holdfast, **ours: Any) -> Iterator[None]:
-    theirs = {name: hf.__dict__[name] for name in _REPLACEABLE if name in hf.__dict__}
-    hf.__dict__.update(ours)
+def _replace(hf: Holdfast, database: Database) -> Iterator[None]:
+    before, hf.database = hf.database, database
     try:
         yield
     finally:
-        for name in _REPLACEABLE:
-            hf.__dict__.pop(name, None)
-        hf.__dict__.update(theirs)
+        hf.database = before
 
 
 @contextmanager

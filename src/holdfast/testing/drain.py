@@ -97,7 +97,7 @@ class Drain:
     async def run(self) -> None:
         """Run all due jobs, and those that come due within the plan."""
         if self._plan.with_schedules:  # as a worker does when it starts: slots count from now on
-            self._database.run(self._hf.calls.schedules.register(self._hf.timetable.values()))
+            self._database.run(self._hf.database.calls.schedules.register(self._hf.registry.schedules.values()))
         await self._run_due()
         while not self._ended_badly() and (at := self._next_time()) is not None:
             self._move_to(at)
@@ -127,7 +127,7 @@ class Drain:
         self._database.promote()
         queue = self._database.due_in(job_id)
         if queue is None:
-            info = self._hf.sync_pool.run(self._hf.calls.jobs.get(job_id))
+            info = self._hf.database.sync_pool.run(self._hf.database.calls.jobs.get(job_id))
             raise UsageError(f"job {job_id} is not waiting: it is {info.status if info else 'unknown'}")
         await self._pass([queue], job_id)
         if [record.job.id for record in self._records] != [job_id]:
@@ -146,7 +146,7 @@ class Drain:
     async def _fire_schedules(self) -> None:
         if self._plan.with_schedules:
             session: Any = KeptSession(self._database)
-            timetable = Timetable(self._hf.settings, session, self._hf.calls)
+            timetable = Timetable(self._hf.settings, session, self._hf.database.calls)
             timetable.expect(0)
             await timetable.keep(time.monotonic())
 
@@ -157,7 +157,7 @@ class Drain:
     def _queues(self) -> list[str]:
         """Return the queues to serve; none if nothing is due. A handler may enqueue into any task's queue."""
         due = [name for name in self._database.due_queues() if self._plan.queue in (None, name)]
-        known = [task.queue for task in self._hf.tasks.values()] if due and self._plan.queue is None else []
+        known = [task.queue for task in self._hf.registry.tasks.values()] if due and self._plan.queue is None else []
         return list(dict.fromkeys([*known, *due]))
 
     async def _pass(self, queues: list[str], only: str | None = None) -> None:
@@ -177,8 +177,12 @@ class Drain:
         running.result()
 
     def _note(self, record: Seen) -> None:
-        if record.error is None and record.job.task not in self._hf.tasks and not record.job.task.startswith(PREFIX):
-            record.error = UnknownTask(record.job.task, self._hf.tasks)
+        if (
+            record.error is None
+            and record.job.task not in self._hf.registry.tasks
+            and not record.job.task.startswith(PREFIX)
+        ):
+            record.error = UnknownTask(record.job.task, self._hf.registry.tasks)
         self._records.append(record)
         if self._over() or self._worker.only is not None:
             self._worker.halt()
@@ -207,7 +211,7 @@ class Drain:
 
     def _infos(self) -> dict[str, JobInfo]:
         ids = {record.job.id for record in self._records}
-        return {info.id: info for info in self._database.run(self._hf.calls.jobs.get_many(ids))}
+        return {info.id: info for info in self._database.run(self._hf.database.calls.jobs.get_many(ids))}
 
     def _last_of_each(self) -> list[Seen]:
         return list({record.job.id: record for record in self._records}.values())

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from holdfast.client import Channel, Enqueuer, Handle, Holdfast
+from holdfast.client.operation import Step, Steps, operation
 from holdfast.errors import UsageError
 from holdfast.model.context import Context
 from holdfast.model.job import JobInfo, Status, ids
@@ -27,7 +28,7 @@ from holdfast.testing.clock import Clock, zoned
 from holdfast.testing.drain import Attempt, Drain, Drained, Plan
 from holdfast.testing.emitted import WantedMessage
 from holdfast.testing.enqueued import Wanted, describe
-from holdfast.testing.pools import KitAsyncPool, KitSyncPool, on_loop
+from holdfast.testing.pools import KitDatabase, on_loop
 
 _ALL = 1_000_000
 Info = TypeVar("Info", JobInfo, MessageInfo)
@@ -43,15 +44,15 @@ class Kit:
     tolerance = timedelta(seconds=1)
     """How far a job's delay or run_at may be from the expected one."""
 
-    def __init__(self, hf: Holdfast, database: Scratch, sync_pool: KitSyncPool, async_pool: KitAsyncPool) -> None:
-        self.hf = hf
-        self.dsn = database.settings.dsn
-        self.clock = Clock(database)
-        self._database = database
-        self._pools = sync_pool, async_pool
+    def __init__(self, hf: Holdfast, scratch: Scratch, database: KitDatabase) -> None:
+        self.hf = self._hf = hf
+        self.dsn = scratch.settings.dsn
+        self.clock = Clock(scratch)
+        self._database = scratch
+        self._pools = database.sync_pool, database.async_pool
         self._draining = 0
 
-    def drain(
+    def _drain(
         self,
         queue: str | None = None,
         *,
@@ -62,17 +63,17 @@ class Kit:
         max_jobs: int = 1000,
         concurrency: int = 1,
         timeout: float = 60.0,
-    ) -> Drained:
+    ) -> Steps[Drained]:
         """Run all due jobs with the real worker, in this process, until none is left; return every attempt.
 
         until: also run what comes due by then (a time, or seconds or a timedelta from now). The clock moves from one
         due time to the next, and to `until` at the end. with_retries: also run each retry, moving the clock to its due
         time. with_schedules: also run periodic jobs, at each slot from now until `until`.
         raise_errors: raise a handler's error, unless a later attempt succeeded; RetryLater, Snooze and Cancel are not
-        errors. max_jobs and timeout (seconds) end a drain that would not end by itself.
+        errors. max_jobs and timeout (seconds) end a drain that would not end by itself. The async form runs async
+        handlers on the caller's event loop.
         """
         __tracebackhide__ = True
-        _refuse_loop("drain", "adrain")
         drain = self._plan(
             queue=queue,
             until=until,
@@ -83,52 +84,21 @@ class Kit:
             concurrency=concurrency,
             timeout=timeout,
         )
-        self._on_own_loop(drain.run)
+        yield self._work("drain", drain.run)
         return drain.answer()
 
-    async def adrain(
-        self,
-        queue: str | None = None,
-        *,
-        until: datetime | timedelta | float | None = None,
-        with_retries: bool = False,
-        with_schedules: bool = False,
-        raise_errors: bool = True,
-        max_jobs: int = 1000,
-        concurrency: int = 1,
-        timeout: float = 60.0,
-    ) -> Drained:
-        """Do the same as drain for coroutines: async handlers run on this event loop."""
-        __tracebackhide__ = True
-        drain = self._plan(
-            queue=queue,
-            until=until,
-            with_retries=with_retries,
-            with_schedules=with_schedules,
-            raise_errors=raise_errors,
-            max_jobs=max_jobs,
-            concurrency=concurrency,
-            timeout=timeout,
-        )
-        await self._busy(drain.run)
-        return drain.answer()
+    drain, adrain = operation(_drain)
 
-    def run(self, job: Handle[Any] | JobInfo | str, *, raise_errors: bool = True, timeout: float = 60.0) -> Attempt:
+    def _run(
+        self, job: Handle[Any] | JobInfo | str, *, raise_errors: bool = True, timeout: float = 60.0
+    ) -> Steps[Attempt]:
         """Make one attempt at one job, even if it is not due, and run nothing else."""
         __tracebackhide__ = True
-        _refuse_loop("run", "arun")
         drain = self._plan(raise_errors=raise_errors, timeout=timeout)
-        self._on_own_loop(lambda: drain.run_one(_id_of(job)))
+        yield self._work("run", lambda: drain.run_one(_id_of(job)))
         return drain.answer()[0]
 
-    async def arun(
-        self, job: Handle[Any] | JobInfo | str, *, raise_errors: bool = True, timeout: float = 60.0
-    ) -> Attempt:
-        """Do the same as run for coroutines."""
-        __tracebackhide__ = True
-        drain = self._plan(raise_errors=raise_errors, timeout=timeout)
-        await self._busy(lambda: drain.run_one(_id_of(job)))
-        return drain.answer()[0]
+    run, arun = operation(_run)
 
     def inline(self, *, raise_errors: bool = True, max_jobs: int = 1000) -> Inline:
         """Run all due jobs before each enqueue returns, until the block ends, and once more at the end.
@@ -243,16 +213,25 @@ class Kit:
         at = self.clock.now() + until if isinstance(until, timedelta) else until and zoned(until)
         return Drain(self.hf, self._database, Plan(until=at, **options))
 
-    def _refuse_wait(self, id_: str, info: JobInfo | None, timeout: float | None) -> None:
-        """Refuse to wait forever for a job that nothing runs; with a timeout, a worker may run elsewhere."""
+    def refuse_to_wait(self, name: str, info: JobInfo | None) -> None:
+        """Raise UsageError for a job that nothing runs, so that no test waits forever."""
         inline = self._pools[0].after_enqueue is not None
-        if timeout is not None or self._draining or inline or (info and info.status is Status.RUNNING):
+        if self._draining or inline or (info and info.status is Status.RUNNING):
             return
         if info is None:
-            raise UsageError(f"job {id_} not found; commit the transaction that enqueues it, then call drain()")
+            raise UsageError(f"{name} not found; commit the transaction that enqueues it, then call drain()")
         raise UsageError(
-            f"job {id_} of task {info.task!r} is {info.status} and nothing runs it in this test; call drain() first"
+            f"{name} of task {info.task!r} is {info.status} and nothing runs it in this test; call drain() first"
         )
+
+    def _work(self, name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> Step:
+        def run() -> None:
+            __tracebackhide__ = True
+            if on_loop():
+                raise UsageError(f"{name}() was called on a running event loop; write: await kit.a{name}(...)")
+            self._on_own_loop(work)
+
+        return Step(run, lambda: self._busy(work))
 
     async def _busy(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         self._draining += 1
@@ -281,7 +260,7 @@ class Kit:
         return Wanted(task, args, kwargs, self.tolerance)
 
     def _jobs(self, task: Enqueuer[Any, Any] | str | None) -> list[JobInfo]:
-        every = self.hf.calls.jobs.list(JobInfo, Filter(), Page(limit=_ALL, order="oldest"))
+        every = self.hf.database.calls.jobs.list(JobInfo, Filter(), Page(limit=_ALL, order="oldest"))
         conn = task._options.conn if isinstance(task, Enqueuer) else None
         _refuse_async(conn)
         return self._database.run(every).rows if conn is None else [*map(_read, self._pools[0].run(every, conn).rows)]
@@ -290,7 +269,7 @@ class Kit:
         return describe(wanted, jobs, self.clock.now()) + self._open()
 
     def _messages(self, conn: Any) -> list[MessageInfo]:
-        every = self.hf.calls.outbox.list(MessageFilter(), Page(limit=_ALL, order="oldest"))
+        every = self.hf.database.calls.outbox.list(MessageFilter(), Page(limit=_ALL, order="oldest"))
         _refuse_async(conn)
         return self._database.run(every).rows if conn is None else [*map(_read, self._pools[0].run(every, conn).rows)]
 
@@ -304,31 +283,27 @@ class Inline:
     """Inline mode for the length of a block, `with` or `async with`."""
 
     def __init__(self, kit: Kit, plan: Callable[[], Drain]) -> None:
+        self._hf = kit.hf
         self._kit = kit
         self._plan = plan
 
-    def __enter__(self) -> None:
+    def _enter(self) -> Steps[None]:
         self._kit._pools[0].after_enqueue = self._run
         self._kit._pools[1].after_enqueue = self._arun
+        yield from ()
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self._leave()
-        if kind is None:
-            self._run()
+    __enter__, __aenter__ = operation(_enter)
 
-    async def __aenter__(self) -> None:
-        self.__enter__()
-
-    async def __aexit__(
+    def _leave(
         self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
-    ) -> None:
-        self._leave()
-        if kind is None:
-            await self._arun()
-
-    def _leave(self) -> None:
+    ) -> Steps[None]:
+        __tracebackhide__ = True
         for pool in self._kit._pools:
             pool.after_enqueue = None
+        if kind is None:
+            yield Step(self._run, self._arun)
+
+    __exit__, __aexit__ = operation(_leave)
 
     async def _arun(self) -> None:
         __tracebackhide__ = True
@@ -367,11 +342,6 @@ def _refuse_async(conn: Any) -> None:
 
 def _id_of(job: Handle[Any] | JobInfo | str) -> str:
     return job if isinstance(job, str) else job.id
-
-
-def _refuse_loop(name: str, twin: str) -> None:
-    if on_loop():
-        raise UsageError(f"{name}() was called on a running event loop; write: await kit.{twin}(...)")
 
 
 def _fit(jobs: list[JobInfo]) -> str:

@@ -1,4 +1,4 @@
-"""The client's pools with a callback after each enqueue, which inline mode sets."""
+"""The database of an application under test: pools with a callback after each enqueue, for inline mode."""
 
 from __future__ import annotations
 
@@ -6,11 +6,17 @@ import asyncio
 import re
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Any, TypeVar
+from dataclasses import replace
+from typing import Any, TypeVar, cast
 
+from holdfast.client.database import Database
+from holdfast.client.operation import Steps
+from holdfast.client.polling import Polling
 from holdfast.errors import UsageError
+from holdfast.model.job import BatchInfo, JobInfo
+from holdfast.settings import Settings
 from holdfast.store.bulk import Bulk
-from holdfast.store.call import Call
+from holdfast.store.call import Call, Rows
 from holdfast.store.wire.pools import AsyncPool, SyncPool
 
 T = TypeVar("T")
@@ -64,8 +70,54 @@ class KitAsyncPool(AsyncPool):
                     loop.run_until_complete(self.close())
 
 
-class ForbiddenSyncPool:
-    """Replaces the pool in tests that do not use the kit."""
+class KitDatabase(Database):
+    """The database of a bound application."""
+
+    sync_pool: KitSyncPool
+    async_pool: KitAsyncPool
+
+    def __init__(self, settings: Settings, sync_pool: KitSyncPool) -> None:
+        super().__init__(settings)
+        self.sync_pool = sync_pool
+        self.async_pool = KitAsyncPool(settings)
+
+
+class KitPolling(Polling):
+    """Polls, and calls `refuse` with a job that is waited for without a timeout and has not ended."""
+
+    def __init__(self, refuse: Callable[[str, JobInfo | None], None]) -> None:
+        self._refuse = refuse
+
+    def until(self, poll: Call[T | None], ended: Callable[[T], bool], name: str, timeout: float | None) -> Steps[T]:
+        def read(rows: Rows) -> T | None:
+            found = poll.read(rows)
+            if not isinstance(found, BatchInfo) and not (found is not None and ended(found)):
+                self._refuse(name, cast("JobInfo | None", found))
+            return found
+
+        return super().until(poll if timeout is not None else replace(poll, read=read), ended, name, timeout)
+
+
+class ForbiddenDatabase(Database):
+    """Replaces the database in tests that do not use the kit."""
+
+    def __init__(self, settings: Settings, target: str) -> None:
+        super().__init__(settings)
+        self._pool: Any = ForbiddenPool(target)
+
+    @property
+    def sync_pool(self) -> SyncPool:
+        pool: SyncPool = self._pool
+        return pool
+
+    @property
+    def async_pool(self) -> AsyncPool:
+        pool: AsyncPool = self._pool
+        return pool
+
+
+class ForbiddenPool:
+    """Refuses each call, in threads and in coroutines: nothing is awaited before the error."""
 
     def __init__(self, target: str) -> None:
         self._target = target
@@ -76,16 +128,6 @@ class ForbiddenSyncPool:
         )
 
     copy = run
-
-    def close(self) -> None:
-        """Do nothing."""
-
-
-class ForbiddenAsyncPool(ForbiddenSyncPool):
-    """ForbiddenSyncPool for coroutines."""
-
-    async def close(self) -> None:  # type: ignore[override]
-        """Do nothing."""
 
 
 def on_loop() -> bool:

@@ -53,7 +53,7 @@ async def _make(new: shapes.NewBatch, ctx: RequestContext, conn: Any) -> Respons
 async def list_batches(ctx: Reads, cursor: shapes.Cursor = None, limit: shapes.Limit = 50) -> Response:
     """List batches with their counters, newest first."""
     page = Page(limit=limit, before=await ctx.before(cursor))
-    found = (await ctx.run(ctx.hf.calls.batches.list(page, ctx.caller.view))).rows
+    found = (await ctx.run(ctx.hf.database.calls.batches.list(page, ctx.caller.view))).rows
     end = found[-1].id if len(found) == limit else None
     return respond(shapes.Batches(found, await ctx.service.seal(ctx.caller, end)))
 
@@ -70,7 +70,7 @@ async def close(batch_id: UUID, ctx: Writes) -> Response:
 
     async def act(conn: Any) -> Response:
         await _look(ctx, batch_id, conn)
-        await ctx.run(ctx.hf.calls.batches.close(str(batch_id)), conn)
+        await ctx.run(ctx.hf.database.calls.batches.close(str(batch_id)), conn)
         return respond(await _look(ctx, batch_id, conn))
 
     return await ctx.once(act)
@@ -84,7 +84,7 @@ async def cancel(batch_id: UUID, ctx: Writes) -> Response:
 
 
 async def _look(ctx: RequestContext, batch_id: UUID, conn: Any = None) -> BatchInfo:
-    found = await ctx.run(ctx.hf.calls.batches.get(str(batch_id), ctx.caller.view), conn)
+    found = await ctx.run(ctx.hf.database.calls.batches.get(str(batch_id), ctx.caller.view), conn)
     if found is None:
         raise unknown("batch", batch_id)
     return found

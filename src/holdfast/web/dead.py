@@ -38,7 +38,7 @@ async def list_dead(
     """List the failed and dead jobs that match, newest first."""
     where = Filter(status=status, task=task, queue=queue, tenant=tenant, error=error, batch=shapes.text(batch))
     page = Page(limit=limit, before=await ctx.before(cursor))
-    calls, view = ctx.hf.calls.dead, ctx.caller.view
+    calls, view = ctx.hf.database.calls.dead, ctx.caller.view
     found = await ctx.service.page(ctx.caller, lambda part: calls.list(PublicJob, where, part, view), page, dead=True)
     return respond(shapes.Jobs(*found))
 
@@ -46,13 +46,13 @@ async def list_dead(
 @router.post("/retry", response_model=shapes.Moved, responses=FOR_CHANGES)
 async def retry(which: shapes.WhichDead, ctx: Writes) -> Response:
     """Put failed and dead jobs back into the queue with fresh attempts; pass `next` as `after` to go on."""
-    return await _move(which, ctx, ctx.hf.calls.dead.retry)
+    return await _move(which, ctx, ctx.hf.database.calls.dead.retry)
 
 
 @router.post("/discard", response_model=shapes.Moved, responses=FOR_CHANGES)
 async def discard(which: shapes.WhichDead, ctx: Writes) -> Response:
     """Discard failed and dead jobs; pass `next` as `after` to go on."""
-    return await _move(which, ctx, ctx.hf.calls.dead.discard)
+    return await _move(which, ctx, ctx.hf.database.calls.dead.discard)
 
 
 async def _move(which: shapes.WhichDead, ctx: RequestContext, move: Move) -> Response:
@@ -71,5 +71,5 @@ async def _select(which: shapes.WhichDead, ctx: RequestContext, conn: Any) -> tu
     where = Filter(**same, batch=shapes.text(which.batch))
     after = shapes.text(which.after)
     page = Page(limit=which.limit, after=after, order="oldest")
-    ids = await ctx.run(ctx.hf.calls.dead.ids(where, page, ctx.caller.view), conn)
+    ids = await ctx.run(ctx.hf.database.calls.dead.ids(where, page, ctx.caller.view), conn)
     return ids, ids[-1] if len(ids) == which.limit else None

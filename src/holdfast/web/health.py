@@ -40,7 +40,7 @@ async def _database(service: Service) -> dict[str, str]:
     """Check the database and its schema. Only the log gets the error text, because it may name servers."""
     try:
         async with asyncio.timeout(PATIENCE):
-            found = await service.run(service.hf.calls.version())
+            found = await service.run(service.hf.database.calls.version())
     except (HoldfastError, TimeoutError) as error:
         return {"database": f"not reachable ({type(error).__name__})"}
     try:
@@ -55,5 +55,5 @@ async def _queue(service: Service) -> dict[str, str]:
     settings = service.hf.settings
     if not (settings.amqp_enabled and settings.health_require_amqp):
         return {}
-    reached = await service.hf.aqueue_reached(PATIENCE)
+    reached = await service.hf.database.publisher.reached(PATIENCE)
     return {"queue": "ok" if reached else "not connected to RabbitMQ, which HOLDFAST_HEALTH_REQUIRE_AMQP requires"}

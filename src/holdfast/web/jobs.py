@@ -57,8 +57,8 @@ async def create(job: shapes.Job, ctx: Writes) -> Response:
 
 def _is_simple(ctx: RequestContext, job: shapes.Job) -> bool:
     """Return whether a job can be coalesced: it has no dedupe key, no batch and no middleware."""
-    keyed = job.dedupe is not None or ctx.hf.tasks[job.task].dedupe is not None
-    return not (keyed or job.batch is not None or ctx.hf.around_enqueues)
+    keyed = job.dedupe is not None or ctx.hf.registry.tasks[job.task].dedupe is not None
+    return not (keyed or job.batch is not None or ctx.hf.registry.around_enqueue)
 
 
 @router.post("/many", status_code=201, response_model=shapes.MadeMany, responses=FOR_CHANGES)
@@ -119,7 +119,7 @@ async def enqueuer(
     if job.batch is not None:
         if batch is not None:
             raise Problem(422, "jobs created with a batch belong to it; leave out their batch")
-        if (into := await ctx.run(ctx.hf.calls.batches.get(str(job.batch), ctx.caller.view), conn)) is None:
+        if (into := await ctx.run(ctx.hf.database.calls.batches.get(str(job.batch), ctx.caller.view), conn)) is None:
             raise unknown("batch", job.batch)
         if into.ended:
             ended = f"batch {job.batch} ({into.name}) has ended and takes no more jobs"
@@ -134,8 +134,8 @@ async def enqueuer(
 
 def find_task(ctx: RequestContext, name: str) -> Task[Any, Any]:
     """Return a task of the application. The tasks of deliveries and messages cannot be enqueued here."""
-    if (found := ctx.hf.tasks.get(name)) is None or not _is_own(name):
-        raise UnknownTask(name, filter(_is_own, ctx.hf.tasks))
+    if (found := ctx.hf.registry.tasks.get(name)) is None or not _is_own(name):
+        raise UnknownTask(name, filter(_is_own, ctx.hf.registry.tasks))
     return found
 
 
@@ -170,7 +170,7 @@ async def list_jobs(
     given = {"status": status, "task": task, "queue": queue, "tenant": tenant, "error": error}
     where = Filter(**given, batch=shapes.text(batch), since=since, until=until)
     page = Page(limit=limit, before=await ctx.before(cursor))
-    calls, view = ctx.hf.calls.jobs, ctx.caller.view
+    calls, view = ctx.hf.database.calls.jobs, ctx.caller.view
     found = await ctx.service.page(ctx.caller, lambda part: calls.list(PublicJob, where, part, view), page)
     return respond(shapes.Jobs(*found))
 
@@ -181,7 +181,7 @@ async def cancel_many(which: shapes.JobIds, ctx: Writes) -> Response:
 
     async def act(conn: Any) -> Response:
         ids = list(dict.fromkeys(map(str, which.ids)))
-        outcomes = await ctx.run(ctx.hf.calls.jobs.cancel(ids, ctx.caller.view), conn)
+        outcomes = await ctx.run(ctx.hf.database.calls.jobs.cancel(ids, ctx.caller.view), conn)
         return respond(shapes.Outcomes([shapes.Outcome(each, outcomes.get(each, "unknown")) for each in ids]))
 
     return await ctx.once(act)
@@ -284,7 +284,7 @@ async def cancel(job_id: UUID, ctx: Writes) -> Response:
     """Cancel a job: at once if it waits, by asking it to stop if it runs."""
 
     async def act(conn: Any) -> Response:
-        outcomes = await ctx.run(ctx.hf.calls.jobs.cancel([str(job_id)], ctx.caller.view), conn)
+        outcomes = await ctx.run(ctx.hf.database.calls.jobs.cancel([str(job_id)], ctx.caller.view), conn)
         if outcomes.get(str(job_id), "unknown") == "unknown":
             raise unknown("job", job_id)
         return respond(shapes.Outcome(str(job_id), outcomes[str(job_id)]))
@@ -297,7 +297,7 @@ async def retry(job_id: UUID, ctx: Writes) -> Response:
     """Put a failed or dead job back into the queue with fresh attempts."""
 
     async def act(conn: Any) -> Response:
-        if not await ctx.run(ctx.hf.calls.dead.retry([str(job_id)], ctx.caller.view), conn):
+        if not await ctx.run(ctx.hf.database.calls.dead.retry([str(job_id)], ctx.caller.view), conn):
             raise Problem(409, f"job {job_id} was not put back: {_why_not(await _look(ctx, job_id))}")
         return respond(shapes.Made(str(job_id), existing=True))
 

@@ -68,7 +68,7 @@ async def reset(one: shapes.OneKey, ctx: Operates) -> Response:
 @router.get("/queues", response_model=shapes.Rows)
 async def queues(ctx: Operates) -> Response:
     """List the queues that have jobs or are paused, with their counts, and who paused them, why and until when."""
-    return respond(shapes.Rows(await ctx.run(ctx.hf.calls.queues.list())))
+    return respond(shapes.Rows(await ctx.run(ctx.hf.database.calls.queues.list())))
 
 
 @router.post("/queues/{queue}/pause", response_model=shapes.ChangeResult, responses=FOR_CHANGES)
@@ -87,7 +87,7 @@ async def resume_queue(queue: QueueName, ctx: Operates) -> Response:
 @router.get("/workers", response_model=shapes.Rows)
 async def workers(ctx: Operates) -> Response:
     """List the workers, and whether each counts as alive."""
-    return respond(shapes.Rows(await ctx.run(ctx.hf.calls.workers.list())))
+    return respond(shapes.Rows(await ctx.run(ctx.hf.database.calls.workers.list())))
 
 
 async def _pause(ctx: RequestContext, key: str, reason: str | None, seconds: float | None) -> Response:
@@ -104,16 +104,16 @@ async def _unknown_key_warning(ctx: RequestContext, key: str, conn: Any) -> str 
 
     Tenants are recorded in jobs only, and templates are checked when they are set, so neither is checked here."""
     kind, _, name = key.partition(":")
-    declared = [limit.pattern for limit in ctx.hf.declared_limits]
+    declared = [limit.pattern for limit in ctx.hf.registry.limits]
     if kind == "tenant" or "{" in key or await ctx.run(ctx.hf.limits.calls.is_known(key, declared), conn):
         return None
     if kind not in ("queue", "task"):
         return f"{key} matches no declared limit, and no job has been claimed under it yet"
-    tasks = ctx.hf.tasks
+    tasks = ctx.hf.registry.tasks
     if kind == "queue":
-        known = {*await ctx.run(ctx.hf.calls.queues.names(), conn), *(task.queue for task in tasks.values())}
+        known = {*await ctx.run(ctx.hf.database.calls.queues.names(), conn), *(task.queue for task in tasks.values())}
     else:
-        known = {*await ctx.run(ctx.hf.calls.queues.task_queues(), conn), *tasks}
+        known = {*await ctx.run(ctx.hf.database.calls.queues.task_queues(), conn), *tasks}
     if name in known:
         return None
     near = difflib.get_close_matches(name, known, n=1)

@@ -102,7 +102,7 @@ async def metrics(request: Request, ctx: Watches) -> Response:
 @router.get("/levels", response_model=shapes.Levels)
 async def levels(ctx: Watches) -> Response:
     """Return the levels of the last five minutes: each metric's worst value with its thresholds, and each worker."""
-    calls = ctx.hf.calls
+    calls = ctx.hf.database.calls
     found, workers = await ctx.run(calls.figures.levels()), await ctx.run(calls.workers.health())
     worst = max((each.level for each in found if each.level is not None), key=LEVELS.__getitem__, default=None)
     return respond(shapes.Levels(worst, found, workers))
@@ -124,7 +124,7 @@ async def usage(
 ) -> Response:
     """Return ended attempts, failures, run and queue seconds, newest first, then by run seconds."""
     names = [each for each in by.replace(" ", "").split(",") if each]
-    call = ctx.hf.calls.workers.usage(
+    call = ctx.hf.database.calls.workers.usage(
         names, since=since or DAY, until=until, tenant=tenant, task=task, limit=limit, view=ctx.caller.view
     )
     return respond({"items": [_item(each) for each in await ctx.run(call)]})

@@ -25,9 +25,9 @@ async def emit(new: shapes.NewMessage, ctx: Writes) -> Response:
     """Put a message into the outbox. A second one with the same key returns the first."""
 
     async def act(conn: Any) -> Response:
-        message = ctx.hf.new_message(new.channel, new.payload, new.key, ctx.tenant(new.tenant), new.order)
+        message = ctx.hf.outbox.new_message(new.channel, new.payload, new.key, ctx.tenant(new.tenant), new.order)
         message.job.priority = max(message.job.priority, ctx.caller.priority)
-        made = await ctx.hf.aemit_message(conn, message)
+        made = await ctx.hf.outbox.aemit_message(conn, message)
         return respond(shapes.Made(made.id, made.existing), 201)
 
     return await ctx.once(act)
@@ -47,7 +47,7 @@ async def list_messages(
     """List the messages that match, newest first."""
     where = MessageFilter(channel=channel, status=status, tenant=tenant, key=key, order=order)
     page = Page(limit=limit, before=await ctx.before(cursor))
-    calls, view = ctx.hf.calls.outbox, ctx.caller.view
+    calls, view = ctx.hf.database.calls.outbox, ctx.caller.view
     found = await ctx.service.page(ctx.caller, lambda part: calls.list(where, part, view, as_json=True), page)
     return respond(shapes.Messages(*found))
 
@@ -64,7 +64,7 @@ async def retry(message_id: UUID, ctx: Writes) -> Response:
 
     async def act(conn: Any) -> Response:
         found = await _look(ctx, message_id, conn)
-        if not await ctx.run(ctx.hf.calls.dead.retry([found.id], ctx.caller.view), conn):
+        if not await ctx.run(ctx.hf.database.calls.dead.retry([found.id], ctx.caller.view), conn):
             raise Problem(409, f"message {found.id} is {found.status}; failed and dead ones can be sent again")
         return respond(shapes.Made(found.id, existing=True))
 
@@ -72,7 +72,7 @@ async def retry(message_id: UUID, ctx: Writes) -> Response:
 
 
 async def _look(ctx: RequestContext, message_id: UUID, conn: Any = None) -> MessageInfo:
-    found = await ctx.run(ctx.hf.calls.outbox.get(str(message_id), ctx.caller.view, as_json=True), conn)
+    found = await ctx.run(ctx.hf.database.calls.outbox.get(str(message_id), ctx.caller.view, as_json=True), conn)
     if found is None:
         raise unknown("message", message_id)
     return found

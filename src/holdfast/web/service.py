@@ -83,11 +83,11 @@ class Service:
         self._threads = ThreadPoolExecutor(2, "holdfast-web")
         self._large: OrderedDict[str, None] = OrderedDict()
         self._cursor_key = b""
-        self.changes = ChangePoller(lambda ids: self.run(hf.calls.jobs.marks(ids)))
+        self.changes = ChangePoller(lambda ids: self.run(hf.database.calls.jobs.marks(ids)))
         self._known: OrderedDict[bytes, tuple[Caller, float]] = OrderedDict()
 
     async def run(self, call: Call[T], conn: Any = None) -> T:
-        return await self.hf.async_pool.run(call, conn)
+        return await self.hf.database.async_pool.run(call, conn)
 
     async def run_for(self, caller: Caller, call: Call[T]) -> T:
         """Run a call for one caller. No tenant uses more than half of the connections."""
@@ -110,22 +110,22 @@ class Service:
                 self._large[id_] = None
                 if len(self._large) > MOST_LARGE:
                     self._large.popitem(last=False)
-        return (await self.run_for(caller, self.hf.calls.jobs.look([(id_, caller.view)]))).get(0)
+        return (await self.run_for(caller, self.hf.database.calls.jobs.look([(id_, caller.view)]))).get(0)
 
     async def _look(self, wanted: Sequence[tuple[str, View]]) -> list[PublicJob | Exception | None]:
-        found = await self.run(self.hf.calls.jobs.look(wanted))
+        found = await self.run(self.hf.database.calls.jobs.look(wanted))
         return [LargeJob() if found.get(place, ...) is None else found.get(place) for place in range(len(wanted))]
 
     async def enqueue(self, job: NewJob, caller: Caller) -> Accepted:
         """Enqueue a job without key, batch or middleware. Small jobs are coalesced into one call."""
         if len(job.payload) < LARGE_JOB:
             return await self._enqueues.ask(job)
-        return await self.run_for(caller, self.hf.calls.jobs.enqueue(job, "existing"))
+        return await self.run_for(caller, self.hf.database.calls.jobs.enqueue(job, "existing"))
 
     async def _enqueue(self, jobs: Sequence[NewJob]) -> Sequence[Accepted]:
         if len(jobs) == 1:
-            return [await self.run(self.hf.calls.jobs.enqueue(jobs[0], "existing"))]
-        return await self.run(self.hf.calls.jobs.enqueue_many(jobs, "existing"))
+            return [await self.run(self.hf.database.calls.jobs.enqueue(jobs[0], "existing"))]
+        return await self.run(self.hf.database.calls.jobs.enqueue_many(jobs, "existing"))
 
     async def page(
         self, caller: Caller, call: Callable[[Page], Call[Part[Listed]]], page: Page, *, dead: bool = False
@@ -139,7 +139,7 @@ class Service:
         size = PAGE_BYTES
         step, rows, ends = FIRST_STEP, FIRST_ROWS, time.monotonic() + LONGEST_LOOK
         while True:
-            floor = await self.run_for(caller, self.hf.calls.jobs.floor(page.before, step, dead=dead))
+            floor = await self.run_for(caller, self.hf.database.calls.jobs.floor(page.before, step, dead=dead))
             some = min(page.limit - len(found), rows)
             part = await self.run_for(caller, call(replace(page, floor=floor, limit=some, size=size)))
             found += part.rows
@@ -177,7 +177,7 @@ class Service:
             async with (
                 asyncio.timeout(self.hf.settings.call_timeout),
                 self._shares.of(caller.tenant),
-                self.hf.async_pool.transaction() as conn,
+                self.hf.database.async_pool.transaction() as conn,
             ):
                 yield conn
         except (*connect.AGAIN, TimeoutError) as error:

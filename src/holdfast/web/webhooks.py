@@ -155,7 +155,7 @@ async def deliveries(
     ids = {"endpoint": shapes.text(endpoint), "event": shapes.text(event)}
     which = Deliveries(**ids, event_type=event_type, status=status, tenant=tenant, since=since, until=until)
     page = Page(limit=limit, before=await ctx.before(cursor))
-    calls, view = ctx.hf.calls.webhooks, ctx.caller.view
+    calls, view = ctx.hf.database.calls.webhooks, ctx.caller.view
     if endpoint is not None:  # an index covers this filter
         found = await ctx.run(calls.deliveries(which, replace(page, size=PAGE_BYTES), view))
         end = found.rows[-1].id if found.cut or len(found.rows) == limit else None
@@ -167,7 +167,7 @@ async def deliveries(
 @router.get("/deliveries/{delivery_id}", response_model=DeliveryInfo, responses=FOR_ONE)
 async def delivery(delivery_id: UUID, ctx: ReadsHooks) -> Response:
     """Return a delivery: what was sent, and the response."""
-    call = ctx.hf.calls.webhooks.deliveries(Deliveries(id=str(delivery_id)), Page(limit=1), ctx.caller.view)
+    call = ctx.hf.database.calls.webhooks.deliveries(Deliveries(id=str(delivery_id)), Page(limit=1), ctx.caller.view)
     found = (await ctx.run(call)).rows
     if not found:
         raise unknown("delivery", delivery_id)
@@ -179,7 +179,7 @@ async def redeliver(delivery_id: UUID, ctx: WritesHooks) -> Response:
     """Deliver again: a failed delivery with fresh attempts, one that has ended as a new one, a waiting one at once."""
 
     async def act(conn: Any) -> Response:
-        outcomes = await ctx.run(ctx.hf.calls.webhooks.redeliver([str(delivery_id)], ctx.caller.view), conn)
+        outcomes = await ctx.run(ctx.hf.database.calls.webhooks.redeliver([str(delivery_id)], ctx.caller.view), conn)
         if not outcomes or outcomes[0].outcome == "unknown":
             raise unknown("delivery", delivery_id)
         return respond(outcomes[0])

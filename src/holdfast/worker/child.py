@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from holdfast.client import Channel, Holdfast, Task
+from holdfast.client.database import Database
 from holdfast.errors import ConfigurationError
 from holdfast.model.job import Job
 from holdfast.model.outcome import Outcome, clean, describe
@@ -219,7 +220,7 @@ class Handlers:
         task = self._tasks[job.task]
         try:
             args, kwargs = self._arguments(task, job, report)
-            with task.hf.around_attempts.resumed(carried):
+            with task.hf.registry.around_attempt.resumed(carried):
                 result = task.handler(*args, **kwargs)
                 if task.is_async:  # a copy of the context: the runner's own lacks the middleware's variables
                     result = self._loop.run(result, context=contextvars.copy_context())
@@ -268,10 +269,10 @@ def find_task(module: str, name: str, settings: Settings) -> Task[Any, Any]:
         ) from error
     apps = [each for each in members if isinstance(each, Holdfast)]
     tasks = [each.task if isinstance(each, Channel) else each for each in members if isinstance(each, Task | Channel)]
-    for task in (*tasks, *(app.tasks[name] for app in apps if name in app.tasks)):
+    for task in (*tasks, *(app.registry.tasks[name] for app in apps if name in app.registry.tasks)):
         if task.name == name:
             if task.hf.settings != settings:
-                task.hf.use(settings)
+                task.hf.database = Database(settings)
             return task
     raise ConfigurationError(
         f"{module!r} has no task {name!r} when a child process imports it; a task with runner='process' must be "

@@ -38,13 +38,13 @@ class Attempts:
         self, hf: Holdfast, threads: Threads, processes: Processes, progress: Progress, settings: Settings
     ) -> None:
         self._hf = hf
-        self._tasks = hf.tasks
-        self._around = hf.around_attempts
+        self._tasks = hf.registry.tasks
+        self._around = hf.registry.around_attempt
         self._threads = threads
         self._processes = processes
         self._progress = progress
         self._max_result = settings.max_result
-        self._judge = Judge(hf.tasks, settings)
+        self._judge = Judge(hf.registry.tasks, settings)
         self.resources: dict[Resource[Any], Any] = {}
         # The test kit re-raises a handler's exception, so it needs the object.
         self.on_error: Callable[[Job, BaseException], None] | None = None
@@ -102,7 +102,7 @@ class Attempts:
     def _report_failure(self, job: Job, error: BaseException, outcome: Outcome) -> None:
         """Call the failure listeners. An exception in one is logged and does not affect the job."""
         if (ending := ending_of(job, outcome)) in FAILURES:
-            for listen in (*self._hf.on_failure, *self.on_failure):
+            for listen in (*self._hf.registry.on_failure, *self.on_failure):
                 try:
                     listen(Failure(job, error, outcome.error or {}, ending))
                 except Exception as broken:
@@ -119,7 +119,7 @@ class Attempts:
         args, kwargs = with_context(task, context, args, kwargs)
         if not around:
             return await self._run(task, job, args, kwargs)
-        async with self._around.aentered(context):
+        async with self._around.entered(context):
             return await self._run(task, job, args, kwargs)
 
     def _link(self, job: Job) -> Link:
@@ -142,7 +142,7 @@ class Attempts:
         """Run the job in a child, which decodes the payload and judges the result itself."""
         if not around:
             return await self._call_child(task, job, None)
-        async with self._around.aentered(make_context(job, self._link(job))):
+        async with self._around.entered(make_context(job, self._link(job))):
             return await self._call_child(task, job, self._around.carried())
 
     async def _call_child(self, task: Task[Any, Any], job: Job, carried: dict[str, str] | None) -> Outcome | None:

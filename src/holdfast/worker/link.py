@@ -77,7 +77,7 @@ def _number(value: Any) -> float:
 def encode_result(task: Task[Any, Any], value: Any, max_size: int) -> bytes:
     """Return a result as JSON, or raise an error if it cannot be stored."""
     what = f"the result of task {task.name!r}"
-    data = task.signature.write_result(value, what)
+    data = task.signature.result.write(value, what)
     payload.check_limits(data, what, max_size, 1000, "HOLDFAST_MAX_RESULT")
     return data
 
@@ -96,7 +96,7 @@ class JobLink(Link):
         self._conn: Any = None  # of the open transaction
 
     @property
-    def cancelled(self) -> bool:
+    def canceled(self) -> bool:
         return bool(self._job.canceled or self._job.lease.lost)
 
     def progress(self, done: float, total: float | None, message: str | None) -> None:
@@ -105,7 +105,7 @@ class JobLink(Link):
         self._report(self._job, _number(done), None if total is None else _number(total), text)
 
     def set_result(self, value: Any) -> None:
-        self._job.result = encode_result(self._hf.tasks[self._job.task], value, self._max_result)
+        self._job.result = encode_result(self._hf.registry.tasks[self._job.task], value, self._max_result)
 
     def transaction(self) -> Transaction:
         from holdfast.store.wire.transaction import Transaction  # imported late: most child processes do not need it
@@ -114,16 +114,22 @@ class JobLink(Link):
         if job.settled:
             raise UsageError(f"job {job.id} has already been finished by a ctx.transaction(); use one for all its work")
         return Transaction(
-            self._hf.sync_pool, self._hf.async_pool, self._finish, self._settle, job.id, self._turn, self._opened
+            self._hf.database.sync_pool,
+            self._hf.database.async_pool,
+            self._finish,
+            self._settle,
+            job.id,
+            self._turn,
+            self._opened,
         )
 
     def emit(self, channel: Any, payload: Any, key: str, order: str | None) -> Emitted:
         conn = self._open_one("emit", is_async=False)
-        return self._hf.emit(conn, channel, payload, key=key, tenant=self._job.tenant, order=order)
+        return self._hf.outbox.emit(conn, channel, payload, key=key, tenant=self._job.tenant, order=order)
 
     async def aemit(self, channel: Any, payload: Any, key: str, order: str | None) -> Emitted:
         conn = self._open_one("aemit", is_async=True)
-        return await self._hf.aemit(conn, channel, payload, key=key, tenant=self._job.tenant, order=order)
+        return await self._hf.outbox.aemit(conn, channel, payload, key=key, tenant=self._job.tenant, order=order)
 
     def _opened(self, conn: Any) -> None:
         self._conn = conn
@@ -132,7 +138,7 @@ class JobLink(Link):
         if self._conn is None:
             raise UsageError(
                 f"ctx.{name}() was called outside of an open ctx.transaction(), which commits the message with the "
-                f"job's changes; to emit it by itself, call hf.{name}(None, ...)"
+                f"job's changes; to emit it by itself, call hf.outbox.{name}(None, ...)"
             )
         if inspect.iscoroutinefunction(self._conn.execute) != is_async:
             kind, twin = ("not async", "ctx.emit") if is_async else ("async", "await ctx.aemit")
@@ -140,7 +146,7 @@ class JobLink(Link):
         return self._conn
 
     def _finish(self) -> Call[list[str]]:
-        job, calls = self._job, self._hf.calls
+        job, calls = self._job, self._hf.database.calls
         if job.result is None:
             return calls.jobs.finish([job.id], [job.lease.token], [], [])
         outcome = Outcome(job.id, job.lease.token, "succeeded", result=msgspec.Raw(job.result))

@@ -20,6 +20,7 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence, S
 from typing import Any, cast
 
 from holdfast.client import Holdfast
+from holdfast.client.delivery import can_deliver, serve
 from holdfast.errors import ConfigurationError, DatabaseUnavailable, HoldfastError, SchemaError
 from holdfast.model.job import Job
 from holdfast.model.outcome import SETTLED, WANTED_CANCELED, Outcome
@@ -63,16 +64,15 @@ class Worker:
 
     def __init__(self, hf: Holdfast, **settings: Any) -> None:
         requested = hf.settings.with_(**settings)
-        self.settings = hf.served(requested)
+        self.settings = serve(hf, requested)
         self.id = f"{self.settings.worker_name}-{int(time.time() * 1000)}-{secrets.token_hex(4)}"
         self._hf = hf
-        # Reading hf.webhooks registers its task, so a worker for other queues must not read it.
-        self._may_miss_webhooks = not requested.queues.strip(" ,") and not hf.webhooks.can_deliver
-        if QUEUE in requested.queue_list and not hf.webhooks.can_deliver:
+        self._may_miss_webhooks = not requested.queues.strip(" ,") and not can_deliver()
+        if QUEUE in requested.queue_list and not can_deliver():
             self._warn_of_webhooks()
         self.buffer = PrefetchBuffer()
         self._threads = Threads("holdfast-job")
-        self._progress = Progress(hf.calls)
+        self._progress = Progress(hf.database.calls)
         self._stop_requests = 0
         self._stopping = asyncio.Event()
         self._at_once = asyncio.Event()
@@ -134,7 +134,7 @@ class Worker:
             self._supervisor.leave(bool(self.buffer.leases))
 
     def _show_metrics(self, stack: contextlib.AsyncExitStack) -> None:
-        self.finisher.stats = metrics.Stats(self._hf.tasks)
+        self.finisher.stats = metrics.Stats(self._hf.registry.tasks)
         collector = metrics.WorkerMetrics(self.finisher.stats, self._counters, self._gauges)
         stack.enter_context(metrics.served(self.settings.metrics_host, self.settings.metrics_port, collector))
 
@@ -156,8 +156,8 @@ class Worker:
 
     def _resources(self) -> Iterable[Resource[Any]]:
         """Return the registered resources and those of task signatures, which may belong to another application."""
-        of_tasks = [each for task in self._hf.tasks.values() for each in task.signature.resources.values()]
-        return dict.fromkeys([*self._hf.resources, *of_tasks])
+        of_tasks = [each for task in self._hf.registry.tasks.values() for each in task.signature.resources.values()]
+        return dict.fromkeys([*self._hf.registry.resources, *of_tasks])
 
     async def _run(self) -> None:
         logs.event(
@@ -167,7 +167,7 @@ class Worker:
             worker=self.id,
             queues=self.settings.queues,
             concurrency=self.settings.concurrency,
-            tasks=len(self._hf.tasks),
+            tasks=len(self._hf.registry.tasks),
         )
         try:
             await self._work()
@@ -185,11 +185,13 @@ class Worker:
             self._at_once.set()
 
     def _build(self) -> None:
-        settings, calls = self.settings, self._hf.calls
-        self._service = Session(settings, f"{self.id} service", self._hf.trigger)
+        settings, calls = self.settings, self._hf.database.calls
+        self._service = Session(settings, f"{self.id} service", self._hf.database.notify)
         self._reporting = Session(settings, f"{self.id} progress")
         self.finisher = Finisher(Session(settings, f"{self.id} finish"), calls, self.buffer, self._progress)
-        self._monitor = LoopMonitor(settings, self._loop, self.buffer, self._hf.tasks, self._on_beat, self._on_stuck)
+        self._monitor = LoopMonitor(
+            settings, self._loop, self.buffer, self._hf.registry.tasks, self._on_beat, self._on_stuck
+        )
         self._keeper = LeaseKeeper(
             self.id,
             settings,
@@ -247,7 +249,7 @@ class Worker:
             await self._leave()
 
     def _background(self) -> Sequence[Coroutine[Any, Any, Any]]:
-        settings, calls = self.settings, self._hf.calls
+        settings, calls = self.settings, self._hf.database.calls
         if self._until_idle:
             return [self._watch(), self._report()]
         background: list[Coroutine[Any, Any, Any]] = [
@@ -307,7 +309,7 @@ class Worker:
             return _canceled(job)
         if not self._may_release(job):
             return KEPT
-        task = self._hf.tasks.get(job.task)
+        task = self._hf.registry.tasks.get(job.task)
         return Outcome(job.id, job.lease.token, "released") if task is None or task.refunds else _interrupted(job)
 
     async def _outlast(self, thread: asyncio.Future[Any]) -> None:
@@ -356,7 +358,7 @@ class Worker:
 
     def _can_be_stopped(self, job: Job) -> bool:
         """Return whether the handler can be stopped, which holds for all but threads."""
-        task = self._hf.tasks.get(job.task)
+        task = self._hf.registry.tasks.get(job.task)
         return task is None or task.runner != "thread"
 
     def _on_notification(self, payload: str) -> None:
@@ -372,7 +374,7 @@ class Worker:
 
     def _cancel_jobs(self, ids: Set[str]) -> None:
         """Cancel jobs on request. Jobs not started are finished as canceled, a coroutine is canceled at its next await
-        and a process is ended. A thread cannot be stopped; its handler can check ctx.cancelled."""
+        and a process is ended. A thread cannot be stopped; its handler can check ctx.canceled."""
         for job in self.buffer.take_out(ids):
             self.finisher.add(job, _canceled(job))
         for slot, job in list(self.buffer.running.items()):
@@ -437,7 +439,7 @@ class Worker:
             grace=self.settings.grace,
         )
         with contextlib.suppress(HoldfastError, asyncio.CancelledError):
-            await self._service.run(self._hf.calls.workers.unregister(self.id, gone=False))
+            await self._service.run(self._hf.database.calls.workers.unregister(self.id, gone=False))
         await asyncio.wait({claiming}, timeout=self.settings.call_timeout)
         self._give_back(self.buffer.take_ready())
         self._processes.give_back()
@@ -462,7 +464,7 @@ class Worker:
     async def _leave(self) -> None:
         await self.windows.close()
         with contextlib.suppress(HoldfastError):
-            await self._service.run(self._hf.calls.workers.unregister(self.id, gone=True))
+            await self._service.run(self._hf.database.calls.workers.unregister(self.id, gone=True))
         for session in (self._service, self._reporting, self.finisher.session, self.claimer.session):
             await session.close()
         logs.event(
@@ -483,8 +485,8 @@ class Worker:
             try:
                 await asyncio.to_thread(first_look, self.settings)
                 await self._make_partitions()
-                if limits := self._hf.declared_limits:
-                    await self._service.run(self._hf.calls.limits.register(limits))
+                if limits := self._hf.registry.limits:
+                    await self._service.run(self._hf.database.calls.limits.register(limits))
                 await self._register()
                 if self._may_miss_webhooks and await self._service.run(self._hf.webhooks.calls.wanted()):
                     self._warn_of_webhooks()
@@ -502,7 +504,7 @@ class Worker:
         If an open transaction blocks this, jobs go to the default partition until upkeep succeeds."""
         for left in reversed(range(PARTITION_TRIES)):
             try:
-                await self._service.run(self._hf.calls.workers.make_partitions())
+                await self._service.run(self._hf.database.calls.workers.make_partitions())
                 return
             except DatabaseUnavailable as error:
                 if not left:
@@ -511,7 +513,7 @@ class Worker:
 
     async def _register(self) -> None:
         """Register the worker, its tasks and schedules; rows locked by other transactions are registered later."""
-        calls = self._hf.calls
+        calls = self._hf.database.calls
         left = await self._service.run(
             calls.workers.register(
                 self.id,
@@ -520,10 +522,10 @@ class Worker:
                 VERSION,
                 self.settings.queue_list,
                 self.settings.concurrency,
-                self._hf.registered(),
+                self._hf.registry.describe_tasks(),
             )
         )
-        if schedules := self._hf.timetable:
+        if schedules := self._hf.registry.schedules:
             left = left + await self._service.run(calls.schedules.register(schedules.values()))
         if left and not self._unregistered:
             logs.event(

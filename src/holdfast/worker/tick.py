@@ -99,12 +99,12 @@ class TickWorker(Worker):
             self.id,
             self.settings,
             self.claimer.session,
-            self._hf.calls,
+            self._hf.database.calls,
             self.buffer,
             self.claimer.may_claim,
             self.finisher.sent,
         )
-        upkeep = Upkeep(self.id, self.settings, self._service, self._hf.calls)
+        upkeep = Upkeep(self.id, self.settings, self._service, self._hf.database.calls)
         self.claimer: Pass = Pass(*arguments, **self._bounds, upkeep=upkeep)
         self.finisher.on_put_back = [self.claimer.stir]
         self.finisher.on_freed = self.claimer.freed

@@ -100,5 +100,5 @@ async def endless(n: int, *, ctx: Context = CONTEXT) -> None:
 def endless_thread(n: int, *, ctx: Context = CONTEXT) -> None:
     note("endless_thread", ctx)
     while True:
-        ctx.raise_if_cancelled()
+        ctx.raise_if_canceled()
         time.sleep(0.01)

@@ -54,7 +54,9 @@ async def on_loop(n: int, *, ctx: Context = CONTEXT) -> None:
         if stream:
             (number,) = await (await conn.execute(NUMBER, [stream])).fetchone()
         if BROKEN == "beside":
-            message = await hf.aemit(None, channel, Order(n, number), key=f"order-{n}", tenant=ctx.tenant, order=stream)
+            message = await hf.outbox.aemit(
+                None, channel, Order(n, number), key=f"order-{n}", tenant=ctx.tenant, order=stream
+            )
         else:
             message = await ctx.aemit(channel, Order(n, number), key=f"order-{n}", order=stream)
         await asyncio.sleep(moment(n, ctx.attempt, "after"))
@@ -144,7 +146,7 @@ async def emits_and_hangs(n: int, within: bool, *, ctx: Context = CONTEXT) -> No
         if within:
             emitted = await ctx.aemit("blind", Order(n), key=f"order-{n}")
         else:
-            emitted = await hf.aemit(None, "blind", Order(n), key=f"order-{n}")
+            emitted = await hf.outbox.aemit(None, "blind", Order(n), key=f"order-{n}")
         note("emitted", ctx.attempt, emitted.id, emitted.existing)
         if ctx.attempt == 1:
             await asyncio.sleep(3600)
