@@ -44,7 +44,7 @@ TABLES = (
     "live, later, dead, history, claims, workers, sleepers, dedupe, tasks, leader, "
     "cancels, progress, batches, batch_counts, blocks, schedules, limit_rules, limit_settings, limits, "
     "lanes, flows, rings, arrivals, releases, folds, reopenings, throttled, ticks, "
-    "kept_orders, attempt_counts, minutes, snapshots, "
+    "kept_orders, attempt_counts, minutes, snapshots, actions, "
     "webhook_endpoints, webhook_bodies, api_tokens, responses, usage_counts"
 )
 

@@ -88,6 +88,23 @@ CREATE TYPE holdfast.job_status AS ENUM (
 );
 
 
+-- Name: job_filter; Type: TYPE; Schema: holdfast; Owner: -
+
+CREATE TYPE holdfast.job_filter AS (
+	status holdfast.job_status[],
+	task text,
+	queue text,
+	tenant text,
+	batch uuid,
+	error text,
+	since timestamp with time zone,
+	until timestamp with time zone,
+	finished_since timestamp with time zone,
+	finished_until timestamp with time zone,
+	args jsonb
+);
+
+
 -- Name: limit_keys; Type: DOMAIN; Schema: holdfast; Owner: -
 
 CREATE DOMAIN holdfast.limit_keys AS text[]
@@ -157,6 +174,41 @@ CREATE TYPE holdfast.used AS (
 	run_seconds double precision,
 	queue_seconds double precision
 );
+
+
+-- Name: actions; Type: TABLE; Schema: holdfast; Owner: -
+
+CREATE TABLE holdfast.actions (
+    id uuid NOT NULL,
+    kind text NOT NULL,
+    target text,
+    by text NOT NULL,
+    reason text,
+    params jsonb DEFAULT '{}'::jsonb NOT NULL,
+    before jsonb,
+    state text DEFAULT 'done'::text NOT NULL,
+    started_at timestamp with time zone NOT NULL,
+    finished_at timestamp with time zone,
+    filter jsonb,
+    ids uuid[],
+    view_tenant holdfast.tenant_name,
+    deliveries boolean DEFAULT true NOT NULL,
+    preview integer,
+    examples uuid[],
+    last_id uuid,
+    place_id uuid,
+    scanned bigint DEFAULT 0 NOT NULL,
+    matched bigint DEFAULT 0 NOT NULL,
+    changed bigint DEFAULT 0 NOT NULL,
+    skipped bigint DEFAULT 0 NOT NULL,
+    locked uuid[] DEFAULT '{}'::uuid[] NOT NULL,
+    worked_at timestamp with time zone,
+    error text,
+    CONSTRAINT actions_end CHECK (((state = 'running'::text) = (finished_at IS NULL))),
+    CONSTRAINT actions_kind_check CHECK (((length(kind) >= 1) AND (length(kind) <= 60))),
+    CONSTRAINT actions_state_check CHECK ((state = ANY (ARRAY['running'::text, 'done'::text, 'aborted'::text, 'failed'::text])))
+)
+WITH (fillfactor='50');
 
 
 -- Name: webhook_endpoints; Type: TABLE; Schema: holdfast; Owner: -
@@ -246,6 +298,29 @@ CREATE TABLE holdfast.attempt_counts (
     run_seconds double precision NOT NULL
 )
 WITH (fillfactor='50');
+
+
+-- Name: audit; Type: VIEW; Schema: holdfast; Owner: -
+
+CREATE VIEW holdfast.audit AS
+ SELECT id,
+    started_at AS at,
+    by,
+    kind,
+    target,
+    reason,
+    before,
+    params AS after,
+    filter,
+    state,
+    preview,
+    matched,
+    changed,
+    skipped,
+    finished_at,
+    error,
+    view_tenant AS tenant
+   FROM holdfast.actions;
 
 
 -- Name: batch_counts; Type: TABLE; Schema: holdfast; Owner: -
@@ -1676,6 +1751,12 @@ CREATE VIEW holdfast.worker_health_summary AS
 ALTER TABLE ONLY holdfast.history ATTACH PARTITION holdfast.history_default DEFAULT;
 
 
+-- Name: actions actions_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
+
+ALTER TABLE ONLY holdfast.actions
+    ADD CONSTRAINT actions_pkey PRIMARY KEY (id);
+
+
 -- Name: api_tokens api_tokens_digest_key; Type: CONSTRAINT; Schema: holdfast; Owner: -
 
 ALTER TABLE ONLY holdfast.api_tokens
@@ -1898,6 +1979,21 @@ ALTER TABLE ONLY holdfast.workers
     ADD CONSTRAINT workers_pkey PRIMARY KEY (id);
 
 
+-- Name: actions_by_target; Type: INDEX; Schema: holdfast; Owner: -
+
+CREATE INDEX actions_by_target ON holdfast.actions USING btree (target, id) WHERE (target IS NOT NULL);
+
+
+-- Name: actions_by_time; Type: INDEX; Schema: holdfast; Owner: -
+
+CREATE INDEX actions_by_time ON holdfast.actions USING btree (finished_at);
+
+
+-- Name: actions_running; Type: INDEX; Schema: holdfast; Owner: -
+
+CREATE INDEX actions_running ON holdfast.actions USING btree (id) WHERE (state = 'running'::text);
+
+
 -- Name: arrivals_new; Type: INDEX; Schema: holdfast; Owner: -
 
 CREATE INDEX arrivals_new ON holdfast.arrivals USING btree (queue, xid);
@@ -2108,6 +2204,18 @@ REVOKE ALL ON FUNCTION holdfast.fit_keys(p_keys text[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.fit_keys(p_keys text[]) TO holdfast_enqueue;
 
 
+-- Name: FUNCTION abort_action(p_id uuid, p_by text, p_reason text, p_tenant text); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.abort_action(p_id uuid, p_by text, p_reason text, p_tenant text) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.abort_action(p_id uuid, p_by text, p_reason text, p_tenant text) TO holdfast_service;
+
+
+-- Name: FUNCTION act_on_jobs(p_kind text, p_ids uuid[], p_params jsonb, p_by text, p_reason text, p_tenant text, p_deliveries boolean); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.act_on_jobs(p_kind text, p_ids uuid[], p_params jsonb, p_by text, p_reason text, p_tenant text, p_deliveries boolean) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.act_on_jobs(p_kind text, p_ids uuid[], p_params jsonb, p_by text, p_reason text, p_tenant text, p_deliveries boolean) TO holdfast_service;
+
+
 -- Name: FUNCTION add_deliveries(p_event uuid, p_type text, p_body text, p_tenant text, p_endpoints uuid[], p_known boolean, p_priority integer, p_max_attempts integer, p_retry jsonb); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.add_deliveries(p_event uuid, p_type text, p_body text, p_tenant text, p_endpoints uuid[], p_known boolean, p_priority integer, p_max_attempts integer, p_retry jsonb) FROM PUBLIC;
@@ -2141,6 +2249,16 @@ GRANT ALL ON FUNCTION holdfast.announce_lanes(p_queue text, p_priority integer, 
 REVOKE ALL ON FUNCTION holdfast.announce_strays(p_pages integer) FROM PUBLIC;
 
 
+-- Name: FUNCTION apply_action(p_kind text, p_params jsonb, p_ids uuid[], OUT changed uuid[], OUT locked uuid[]); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.apply_action(p_kind text, p_params jsonb, p_ids uuid[], OUT changed uuid[], OUT locked uuid[]) FROM PUBLIC;
+
+
+-- Name: FUNCTION apply_singly(p_kind text, p_params jsonb, p_ids uuid[], p_until timestamp with time zone, OUT changed uuid[], OUT locked uuid[], OUT problem text); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.apply_singly(p_kind text, p_params jsonb, p_ids uuid[], p_until timestamp with time zone, OUT changed uuid[], OUT locked uuid[], OUT problem text) FROM PUBLIC;
+
+
 -- Name: FUNCTION begin_response(p_owner text, p_key text, p_fingerprint bytea, OUT outcome text, OUT status smallint, OUT body text); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.begin_response(p_owner text, p_key text, p_fingerprint bytea, OUT outcome text, OUT status smallint, OUT body text) FROM PUBLIC;
@@ -2170,9 +2288,29 @@ REVOKE ALL ON FUNCTION holdfast.change_endpoint(p_id uuid, p_change jsonb) FROM 
 GRANT ALL ON FUNCTION holdfast.change_endpoint(p_id uuid, p_change jsonb) TO holdfast_service;
 
 
+-- Name: FUNCTION change_jobs(p_ids uuid[], p_queue text, p_priority integer, p_run_at timestamp with time zone); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.change_jobs(p_ids uuid[], p_queue text, p_priority integer, p_run_at timestamp with time zone) FROM PUBLIC;
+
+
+-- Name: TABLE actions; Type: ACL; Schema: holdfast; Owner: -
+
+GRANT SELECT ON TABLE holdfast.actions TO holdfast_reader;
+
+
+-- Name: FUNCTION change_matching(p_action holdfast.actions, p_ids uuid[], p_until timestamp with time zone); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.change_matching(p_action holdfast.actions, p_ids uuid[], p_until timestamp with time zone) FROM PUBLIC;
+
+
 -- Name: FUNCTION change_override(p_override jsonb, p_beneath jsonb, p_change jsonb, p_by text); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.change_override(p_override jsonb, p_beneath jsonb, p_change jsonb, p_by text) FROM PUBLIC;
+
+
+-- Name: FUNCTION check_action(p_kind text, p_filter jsonb, p_params jsonb, p_tenant text); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.check_action(p_kind text, p_filter jsonb, p_params jsonb, p_tenant text) FROM PUBLIC;
 
 
 -- Name: FUNCTION check_dedupe_key(p_key text, p_task text, p_tenant text); Type: ACL; Schema: holdfast; Owner: -
@@ -2245,6 +2383,11 @@ GRANT SELECT(updated_at) ON TABLE holdfast.webhook_endpoints TO holdfast_reader;
 REVOKE ALL ON FUNCTION holdfast.check_endpoint(p_endpoint holdfast.webhook_endpoints) FROM PUBLIC;
 
 
+-- Name: FUNCTION check_filter_value(p_name text, p_value jsonb); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.check_filter_value(p_name text, p_value jsonb) FROM PUBLIC;
+
+
 -- Name: FUNCTION check_job(p_task text, p_queue text, p_tenant text, p_priority integer, p_max_attempts integer, p_payload jsonb, p_run_at timestamp with time zone); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.check_job(p_task text, p_queue text, p_tenant text, p_priority integer, p_max_attempts integer, p_payload jsonb, p_run_at timestamp with time zone) FROM PUBLIC;
@@ -2297,10 +2440,10 @@ REVOKE ALL ON FUNCTION holdfast.claimed_jobs(p_key text, p_limit integer) FROM P
 GRANT ALL ON FUNCTION holdfast.claimed_jobs(p_key text, p_limit integer) TO holdfast_reader;
 
 
--- Name: FUNCTION clear_limit(p_key text); Type: ACL; Schema: holdfast; Owner: -
+-- Name: FUNCTION clear_limit(p_key text, p_by text, p_reason text); Type: ACL; Schema: holdfast; Owner: -
 
-REVOKE ALL ON FUNCTION holdfast.clear_limit(p_key text) FROM PUBLIC;
-GRANT ALL ON FUNCTION holdfast.clear_limit(p_key text) TO holdfast_service;
+REVOKE ALL ON FUNCTION holdfast.clear_limit(p_key text, p_by text, p_reason text) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.clear_limit(p_key text, p_by text, p_reason text) TO holdfast_service;
 
 
 -- Name: FUNCTION clock(); Type: ACL; Schema: holdfast; Owner: -
@@ -2358,10 +2501,10 @@ REVOKE ALL ON FUNCTION holdfast.count_waiting(p_queues text[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.count_waiting(p_queues text[]) TO holdfast_worker;
 
 
--- Name: FUNCTION create_token(p_id uuid, p_name text, p_digest bytea, p_shown text, p_tenant text, p_scopes text[], p_lifetime interval, p_priority integer, p_rate double precision); Type: ACL; Schema: holdfast; Owner: -
+-- Name: FUNCTION create_token(p_id uuid, p_name text, p_digest bytea, p_shown text, p_tenant text, p_scopes text[], p_lifetime interval, p_priority integer, p_rate double precision, p_by text, p_reason text); Type: ACL; Schema: holdfast; Owner: -
 
-REVOKE ALL ON FUNCTION holdfast.create_token(p_id uuid, p_name text, p_digest bytea, p_shown text, p_tenant text, p_scopes text[], p_lifetime interval, p_priority integer, p_rate double precision) FROM PUBLIC;
-GRANT ALL ON FUNCTION holdfast.create_token(p_id uuid, p_name text, p_digest bytea, p_shown text, p_tenant text, p_scopes text[], p_lifetime interval, p_priority integer, p_rate double precision) TO holdfast_admin;
+REVOKE ALL ON FUNCTION holdfast.create_token(p_id uuid, p_name text, p_digest bytea, p_shown text, p_tenant text, p_scopes text[], p_lifetime interval, p_priority integer, p_rate double precision, p_by text, p_reason text) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.create_token(p_id uuid, p_name text, p_digest bytea, p_shown text, p_tenant text, p_scopes text[], p_lifetime interval, p_priority integer, p_rate double precision, p_by text, p_reason text) TO holdfast_admin;
 
 
 -- Name: FUNCTION delivery_id(p_event uuid, p_endpoint uuid); Type: ACL; Schema: holdfast; Owner: -
@@ -2385,6 +2528,12 @@ GRANT ALL ON FUNCTION holdfast.disable_endpoint(p_id uuid, p_reason text, p_url 
 
 REVOKE ALL ON FUNCTION holdfast.discard_dead(p_ids uuid[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.discard_dead(p_ids uuid[]) TO holdfast_service;
+
+
+-- Name: FUNCTION edit_job(p_id uuid, p_args jsonb, p_expected jsonb, p_keys text[], p_by text, p_reason text, p_tenant text, p_deliveries boolean); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.edit_job(p_id uuid, p_args jsonb, p_expected jsonb, p_keys text[], p_by text, p_reason text, p_tenant text, p_deliveries boolean) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.edit_job(p_id uuid, p_args jsonb, p_expected jsonb, p_keys text[], p_by text, p_reason text, p_tenant text, p_deliveries boolean) TO holdfast_service;
 
 
 -- Name: FUNCTION emit(p_channel text, p_payload jsonb, p_key text, p_tenant text, p_order text, p_queue text, p_priority integer, p_max_attempts integer, p_retry jsonb, p_id uuid, p_headers json, p_keys text[], OUT id uuid, OUT outcome text); Type: ACL; Schema: holdfast; Owner: -
@@ -2470,9 +2619,20 @@ REVOKE ALL ON FUNCTION holdfast.forget_sleepers() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.free_dedupe_keys(p_keys text[], p_ids uuid[], p_succeeded boolean) FROM PUBLIC;
 
 
+-- Name: FUNCTION free_jobs(p_ids uuid[], p_dead boolean); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.free_jobs(p_ids uuid[], p_dead boolean) FROM PUBLIC;
+
+
 -- Name: FUNCTION free_keys(p_keys text[], p_held text[]); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.free_keys(p_keys text[], p_held text[]) FROM PUBLIC;
+
+
+-- Name: FUNCTION has_args(p_payload json, p_args jsonb); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.has_args(p_payload json, p_args jsonb) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.has_args(p_payload json, p_args jsonb) TO holdfast_reader;
 
 
 -- Name: FUNCTION has_plain(p_claim holdfast.claim_state, p_queue text, p_priority integer); Type: ACL; Schema: holdfast; Owner: -
@@ -2503,6 +2663,11 @@ REVOKE ALL ON FUNCTION holdfast.is_alive(p_worker text, p_heartbeat_at timestamp
 GRANT ALL ON FUNCTION holdfast.is_alive(p_worker text, p_heartbeat_at timestamp with time zone) TO holdfast_reader;
 
 
+-- Name: FUNCTION is_time(p_value jsonb); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.is_time(p_value jsonb) FROM PUBLIC;
+
+
 -- Name: FUNCTION job_marks(p_ids uuid[]); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.job_marks(p_ids uuid[]) FROM PUBLIC;
@@ -2524,6 +2689,11 @@ REVOKE ALL ON FUNCTION holdfast.kind_of(p_key text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION holdfast.lane_of(p_tenant text, p_keys text[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.lane_of(p_tenant text, p_keys text[]) TO holdfast_enqueue;
+
+
+-- Name: FUNCTION last_job(p_dead boolean); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.last_job(p_dead boolean) FROM PUBLIC;
 
 
 -- Name: FUNCTION level_of(p_metric text, p_value double precision); Type: ACL; Schema: holdfast; Owner: -
@@ -2551,6 +2721,11 @@ REVOKE ALL ON FUNCTION holdfast.locked_blocks(p_keys text[]) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION holdfast.look_at(p_ids uuid[], p_everyone boolean[], p_who text[], p_deliveries boolean[], OUT place bigint, OUT id uuid, OUT task text, OUT tenant text, OUT queue text, OUT priority smallint, OUT payload json, OUT status text, OUT attempts smallint, OUT max_attempts smallint, OUT run_at timestamp with time zone, OUT created_at timestamp with time zone, OUT started_at timestamp with time zone, OUT finished_at timestamp with time zone, OUT error jsonb, OUT result jsonb, OUT batch uuid, OUT deadline timestamp with time zone, OUT progress jsonb) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.look_at(p_ids uuid[], p_everyone boolean[], p_who text[], p_deliveries boolean[], OUT place bigint, OUT id uuid, OUT task text, OUT tenant text, OUT queue text, OUT priority smallint, OUT payload json, OUT status text, OUT attempts smallint, OUT max_attempts smallint, OUT run_at timestamp with time zone, OUT created_at timestamp with time zone, OUT started_at timestamp with time zone, OUT finished_at timestamp with time zone, OUT error jsonb, OUT result jsonb, OUT batch uuid, OUT deadline timestamp with time zone, OUT progress jsonb) TO holdfast_reader;
+
+
+-- Name: FUNCTION make_change(p_kind text, p_params jsonb, p_ids uuid[]); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.make_change(p_kind text, p_params jsonb, p_ids uuid[]) FROM PUBLIC;
 
 
 -- Name: FUNCTION make_limits(p_keys text[]); Type: ACL; Schema: holdfast; Owner: -
@@ -2635,10 +2810,16 @@ REVOKE ALL ON FUNCTION holdfast.pause(p_key text, p_by text, p_reason text, p_fo
 GRANT ALL ON FUNCTION holdfast.pause(p_key text, p_by text, p_reason text, p_for interval) TO holdfast_service;
 
 
--- Name: FUNCTION pause_schedule(p_name text, p_paused boolean); Type: ACL; Schema: holdfast; Owner: -
+-- Name: FUNCTION pause_schedule(p_name text, p_paused boolean, p_by text, p_reason text); Type: ACL; Schema: holdfast; Owner: -
 
-REVOKE ALL ON FUNCTION holdfast.pause_schedule(p_name text, p_paused boolean) FROM PUBLIC;
-GRANT ALL ON FUNCTION holdfast.pause_schedule(p_name text, p_paused boolean) TO holdfast_admin;
+REVOKE ALL ON FUNCTION holdfast.pause_schedule(p_name text, p_paused boolean, p_by text, p_reason text) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.pause_schedule(p_name text, p_paused boolean, p_by text, p_reason text) TO holdfast_admin;
+
+
+-- Name: FUNCTION preview_action(p_kind text, p_filter jsonb, p_params jsonb, p_tenant text, p_deliveries boolean, p_within interval, OUT matching integer, OUT complete boolean, OUT examples uuid[]); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.preview_action(p_kind text, p_filter jsonb, p_params jsonb, p_tenant text, p_deliveries boolean, p_within interval, OUT matching integer, OUT complete boolean, OUT examples uuid[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.preview_action(p_kind text, p_filter jsonb, p_params jsonb, p_tenant text, p_deliveries boolean, p_within interval, OUT matching integer, OUT complete boolean, OUT examples uuid[]) TO holdfast_service;
 
 
 -- Name: FUNCTION promote(p_limit integer, p_since interval); Type: ACL; Schema: holdfast; Owner: -
@@ -2676,6 +2857,11 @@ REVOKE ALL ON FUNCTION holdfast.read_endpoint(p_id uuid, OUT tenant text, OUT ur
 GRANT ALL ON FUNCTION holdfast.read_endpoint(p_id uuid, OUT tenant text, OUT url text, OUT prefix text, OUT timeout double precision, OUT dev boolean, OUT enabled boolean, OUT disabled_reason text, OUT secrets text[]) TO holdfast_worker;
 
 
+-- Name: FUNCTION read_filter(p_filter jsonb); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.read_filter(p_filter jsonb) FROM PUBLIC;
+
+
 -- Name: FUNCTION reclaim(p_limit integer); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.reclaim(p_limit integer) FROM PUBLIC;
@@ -2697,6 +2883,11 @@ GRANT ALL ON FUNCTION holdfast.reclaim_worker(p_worker text) TO holdfast_worker;
 
 REVOKE ALL ON FUNCTION holdfast.reconcile_limits() FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.reconcile_limits() TO holdfast_admin;
+
+
+-- Name: FUNCTION record_action(p_kind text, p_target text, p_by text, p_reason text, p_before jsonb, p_after jsonb, p_tenant text); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.record_action(p_kind text, p_target text, p_by text, p_reason text, p_before jsonb, p_after jsonb, p_tenant text) FROM PUBLIC;
 
 
 -- Name: FUNCTION record_tick(p_worker text, p_queues text[], p_seconds double precision, p_claimed integer, p_processed integer, p_succeeded integer, p_failed integer, p_throttled integer, p_contention integer, p_tenants jsonb, p_kind text, p_depth_at_start bigint, OUT id uuid, OUT depth bigint); Type: ACL; Schema: holdfast; Owner: -
@@ -2746,10 +2937,10 @@ REVOKE ALL ON FUNCTION holdfast.remove_endpoint(p_id uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.remove_endpoint(p_id uuid) TO holdfast_service;
 
 
--- Name: FUNCTION remove_schedule(p_name text); Type: ACL; Schema: holdfast; Owner: -
+-- Name: FUNCTION remove_schedule(p_name text, p_by text, p_reason text); Type: ACL; Schema: holdfast; Owner: -
 
-REVOKE ALL ON FUNCTION holdfast.remove_schedule(p_name text) FROM PUBLIC;
-GRANT ALL ON FUNCTION holdfast.remove_schedule(p_name text) TO holdfast_admin;
+REVOKE ALL ON FUNCTION holdfast.remove_schedule(p_name text, p_by text, p_reason text) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.remove_schedule(p_name text, p_by text, p_reason text) TO holdfast_admin;
 
 
 -- Name: FUNCTION renew(p_worker text, p_tokens bigint[], p_ttl interval); Type: ACL; Schema: holdfast; Owner: -
@@ -2769,10 +2960,15 @@ REVOKE ALL ON FUNCTION holdfast.report_progress(p_reports jsonb) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.report_progress(p_reports jsonb) TO holdfast_worker;
 
 
--- Name: FUNCTION reset_breaker(p_key text); Type: ACL; Schema: holdfast; Owner: -
+-- Name: FUNCTION reschedule_jobs(p_ids uuid[], p_run_at timestamp with time zone); Type: ACL; Schema: holdfast; Owner: -
 
-REVOKE ALL ON FUNCTION holdfast.reset_breaker(p_key text) FROM PUBLIC;
-GRANT ALL ON FUNCTION holdfast.reset_breaker(p_key text) TO holdfast_service;
+REVOKE ALL ON FUNCTION holdfast.reschedule_jobs(p_ids uuid[], p_run_at timestamp with time zone) FROM PUBLIC;
+
+
+-- Name: FUNCTION reset_breaker(p_key text, p_by text, p_reason text); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.reset_breaker(p_key text, p_by text, p_reason text) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.reset_breaker(p_key text, p_by text, p_reason text) TO holdfast_service;
 
 
 -- Name: FUNCTION resolve_duplicate(p_key text, p_holder uuid, p_task text, p_tenant text, p_payload jsonb, p_on_conflict text, p_keys text[]); Type: ACL; Schema: holdfast; Owner: -
@@ -2780,10 +2976,10 @@ GRANT ALL ON FUNCTION holdfast.reset_breaker(p_key text) TO holdfast_service;
 REVOKE ALL ON FUNCTION holdfast.resolve_duplicate(p_key text, p_holder uuid, p_task text, p_tenant text, p_payload jsonb, p_on_conflict text, p_keys text[]) FROM PUBLIC;
 
 
--- Name: FUNCTION resume(p_key text); Type: ACL; Schema: holdfast; Owner: -
+-- Name: FUNCTION resume(p_key text, p_by text, p_reason text); Type: ACL; Schema: holdfast; Owner: -
 
-REVOKE ALL ON FUNCTION holdfast.resume(p_key text) FROM PUBLIC;
-GRANT ALL ON FUNCTION holdfast.resume(p_key text) TO holdfast_service;
+REVOKE ALL ON FUNCTION holdfast.resume(p_key text, p_by text, p_reason text) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.resume(p_key text, p_by text, p_reason text) TO holdfast_service;
 
 
 -- Name: FUNCTION retry_dead(p_ids uuid[]); Type: ACL; Schema: holdfast; Owner: -
@@ -2797,10 +2993,10 @@ GRANT ALL ON FUNCTION holdfast.retry_dead(p_ids uuid[]) TO holdfast_service;
 REVOKE ALL ON FUNCTION holdfast.retry_delay(p_policy jsonb, p_attempt integer) FROM PUBLIC;
 
 
--- Name: FUNCTION revoke_token(p_id uuid); Type: ACL; Schema: holdfast; Owner: -
+-- Name: FUNCTION revoke_token(p_id uuid, p_by text, p_reason text); Type: ACL; Schema: holdfast; Owner: -
 
-REVOKE ALL ON FUNCTION holdfast.revoke_token(p_id uuid) FROM PUBLIC;
-GRANT ALL ON FUNCTION holdfast.revoke_token(p_id uuid) TO holdfast_admin;
+REVOKE ALL ON FUNCTION holdfast.revoke_token(p_id uuid, p_by text, p_reason text) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.revoke_token(p_id uuid, p_by text, p_reason text) TO holdfast_admin;
 
 
 -- Name: FUNCTION ring_has_work(p_queues text[]); Type: ACL; Schema: holdfast; Owner: -
@@ -2820,10 +3016,10 @@ REVOKE ALL ON FUNCTION holdfast.rule_of(p_key text) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.rule_of(p_key text) TO holdfast_reader;
 
 
--- Name: FUNCTION run_schedule(p_name text, p_id uuid); Type: ACL; Schema: holdfast; Owner: -
+-- Name: FUNCTION run_schedule(p_name text, p_id uuid, p_by text, p_reason text); Type: ACL; Schema: holdfast; Owner: -
 
-REVOKE ALL ON FUNCTION holdfast.run_schedule(p_name text, p_id uuid) FROM PUBLIC;
-GRANT ALL ON FUNCTION holdfast.run_schedule(p_name text, p_id uuid) TO holdfast_admin;
+REVOKE ALL ON FUNCTION holdfast.run_schedule(p_name text, p_id uuid, p_by text, p_reason text) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.run_schedule(p_name text, p_id uuid, p_by text, p_reason text) TO holdfast_admin;
 
 
 -- Name: FUNCTION sample_jobs(p_table regclass, p_pages integer); Type: ACL; Schema: holdfast; Owner: -
@@ -2836,16 +3032,21 @@ REVOKE ALL ON FUNCTION holdfast.sample_jobs(p_table regclass, p_pages integer) F
 REVOKE ALL ON FUNCTION holdfast.sample_names(p_table regclass, p_pages integer) FROM PUBLIC;
 
 
+-- Name: FUNCTION scan_jobs(p_where holdfast.job_filter, p_before timestamp with time zone, p_from uuid, p_except uuid, p_to uuid, p_most integer, p_tenant text, p_deliveries boolean, OUT ids uuid[], OUT last_id uuid, OUT scanned integer); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.scan_jobs(p_where holdfast.job_filter, p_before timestamp with time zone, p_from uuid, p_except uuid, p_to uuid, p_most integer, p_tenant text, p_deliveries boolean, OUT ids uuid[], OUT last_id uuid, OUT scanned integer) FROM PUBLIC;
+
+
 -- Name: FUNCTION seen_jobs(p_everyone boolean, p_who text, p_deliveries boolean, p_ids uuid[]); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.seen_jobs(p_everyone boolean, p_who text, p_deliveries boolean, p_ids uuid[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.seen_jobs(p_everyone boolean, p_who text, p_deliveries boolean, p_ids uuid[]) TO holdfast_reader;
 
 
--- Name: FUNCTION set_limit(p_key text, p_change jsonb, p_by text); Type: ACL; Schema: holdfast; Owner: -
+-- Name: FUNCTION set_limit(p_key text, p_change jsonb, p_by text, p_reason text); Type: ACL; Schema: holdfast; Owner: -
 
-REVOKE ALL ON FUNCTION holdfast.set_limit(p_key text, p_change jsonb, p_by text) FROM PUBLIC;
-GRANT ALL ON FUNCTION holdfast.set_limit(p_key text, p_change jsonb, p_by text) TO holdfast_service;
+REVOKE ALL ON FUNCTION holdfast.set_limit(p_key text, p_change jsonb, p_by text, p_reason text) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.set_limit(p_key text, p_change jsonb, p_by text, p_reason text) TO holdfast_service;
 
 
 -- Name: FUNCTION settle(p_outcomes jsonb, p_worker text); Type: ACL; Schema: holdfast; Owner: -
@@ -2863,6 +3064,17 @@ GRANT ALL ON FUNCTION holdfast.sleep(p_worker text, p_queues text[], p_listens b
 
 REVOKE ALL ON FUNCTION holdfast.snooze(p_id uuid, p_token bigint, p_delay interval) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.snooze(p_id uuid, p_token bigint, p_delay interval) TO holdfast_worker;
+
+
+-- Name: FUNCTION start_action(p_kind text, p_filter jsonb, p_ids uuid[], p_params jsonb, p_by text, p_reason text, p_tenant text, p_deliveries boolean, p_id uuid); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.start_action(p_kind text, p_filter jsonb, p_ids uuid[], p_params jsonb, p_by text, p_reason text, p_tenant text, p_deliveries boolean, p_id uuid) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.start_action(p_kind text, p_filter jsonb, p_ids uuid[], p_params jsonb, p_by text, p_reason text, p_tenant text, p_deliveries boolean, p_id uuid) TO holdfast_service;
+
+
+-- Name: FUNCTION step_action(p_action holdfast.actions, p_until timestamp with time zone); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.step_action(p_action holdfast.actions, p_until timestamp with time zone) FROM PUBLIC;
 
 
 -- Name: FUNCTION store_response(p_owner text, p_key text, p_status smallint, p_body text); Type: ACL; Schema: holdfast; Owner: -
@@ -2920,10 +3132,10 @@ REVOKE ALL ON FUNCTION holdfast.unregister_worker(p_worker text, p_gone boolean)
 GRANT ALL ON FUNCTION holdfast.unregister_worker(p_worker text, p_gone boolean) TO holdfast_worker;
 
 
--- Name: FUNCTION upkeep(p_worker text, p_ttl interval, OUT term bigint, OUT promoted integer, OUT reclaimed jsonb, OUT expired integer, OUT next_slot double precision, OUT known boolean, OUT asleep boolean); Type: ACL; Schema: holdfast; Owner: -
+-- Name: FUNCTION upkeep(p_worker text, p_ttl interval, OUT term bigint, OUT promoted integer, OUT reclaimed jsonb, OUT expired integer, OUT next_slot double precision, OUT acting boolean, OUT known boolean, OUT asleep boolean); Type: ACL; Schema: holdfast; Owner: -
 
-REVOKE ALL ON FUNCTION holdfast.upkeep(p_worker text, p_ttl interval, OUT term bigint, OUT promoted integer, OUT reclaimed jsonb, OUT expired integer, OUT next_slot double precision, OUT known boolean, OUT asleep boolean) FROM PUBLIC;
-GRANT ALL ON FUNCTION holdfast.upkeep(p_worker text, p_ttl interval, OUT term bigint, OUT promoted integer, OUT reclaimed jsonb, OUT expired integer, OUT next_slot double precision, OUT known boolean, OUT asleep boolean) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.upkeep(p_worker text, p_ttl interval, OUT term bigint, OUT promoted integer, OUT reclaimed jsonb, OUT expired integer, OUT next_slot double precision, OUT acting boolean, OUT known boolean, OUT asleep boolean) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.upkeep(p_worker text, p_ttl interval, OUT term bigint, OUT promoted integer, OUT reclaimed jsonb, OUT expired integer, OUT next_slot double precision, OUT acting boolean, OUT known boolean, OUT asleep boolean) TO holdfast_worker;
 
 
 -- Name: FUNCTION use_token(p_digest bytea, OUT id uuid, OUT name text, OUT tenant text, OUT scopes text[], OUT seconds_left double precision, OUT priority smallint, OUT rate double precision); Type: ACL; Schema: holdfast; Owner: -
@@ -3003,6 +3215,13 @@ REVOKE ALL ON FUNCTION holdfast.why_started(p_id uuid) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.why_waiting(p_id uuid) FROM PUBLIC;
 
 
+-- Name: FUNCTION work_actions(p_id uuid, p_within interval, OUT id uuid, OUT state text, OUT more boolean); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.work_actions(p_id uuid, p_within interval, OUT id uuid, OUT state text, OUT more boolean) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.work_actions(p_id uuid, p_within interval, OUT id uuid, OUT state text, OUT more boolean) TO holdfast_worker;
+GRANT ALL ON FUNCTION holdfast.work_actions(p_id uuid, p_within interval, OUT id uuid, OUT state text, OUT more boolean) TO holdfast_service;
+
+
 -- Name: COLUMN api_tokens.id; Type: ACL; Schema: holdfast; Owner: -
 
 GRANT SELECT(id) ON TABLE holdfast.api_tokens TO holdfast_reader;
@@ -3066,6 +3285,11 @@ GRANT SELECT ON TABLE holdfast.arrivals TO holdfast_reader;
 -- Name: TABLE attempt_counts; Type: ACL; Schema: holdfast; Owner: -
 
 GRANT SELECT ON TABLE holdfast.attempt_counts TO holdfast_reader;
+
+
+-- Name: TABLE audit; Type: ACL; Schema: holdfast; Owner: -
+
+GRANT SELECT ON TABLE holdfast.audit TO holdfast_reader;
 
 
 -- Name: TABLE batch_counts; Type: ACL; Schema: holdfast; Owner: -

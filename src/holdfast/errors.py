@@ -8,6 +8,7 @@ HoldfastError
 │   ├── InvalidPayload      the arguments are not JSON, or do not match the handler's signature
 │   ├── DuplicateJob        another job holds the dedupe key, and the call used on_conflict="raise"
 │   ├── UnknownSchedule     no schedule of this name is registered
+│   ├── UnknownAction       no action has this id
 │   ├── UnknownEndpoint     no webhook endpoint has this id
 │   └── UnknownToken        no token of the service has this id
 ├── JobFailed               caller that waits for a result: the job ended without one
@@ -81,6 +82,13 @@ class UnknownSchedule(UsageError):
         near = nearest(name, known)
         hint = f"; did you mean {near!r}?" if near else "; workers register schedules when they start"
         super().__init__(f"there is no schedule named {name!r}{hint}")
+
+
+class UnknownAction(UsageError):
+    """No action has this id."""
+
+    def __init__(self, action_id: str) -> None:
+        super().__init__(f"there is no action {action_id}; hf.actions.list() returns the newest ones")
 
 
 class UnknownEndpoint(UsageError):

@@ -21,7 +21,7 @@ from holdfast.effects.signature import sign
 from tests.support.running import ended, until, waiting, working
 
 GUIDES = Path(__file__).parent.parent.parent / "docs/guides"
-PAGES = ("tasks.md", "batches.md", "limits.md", "outbox.md", "webhooks.md", "sinks.md", "observe.md")
+PAGES = ("tasks.md", "batches.md", "limits.md", "outbox.md", "webhooks.md", "sinks.md", "observe.md", "actions.md")
 QUEUES = "default,mail,outbox"
 Sql = Callable[..., list[tuple[Any, ...]]]
 TABLE = re.search(r"(create table price_points .*?);", (GUIDES / "sinks.md").read_text(), re.S)[1]  # type: ignore[index]
@@ -426,3 +426,42 @@ async def spans(guide: Guide) -> None:
     await until(lambda: len(memory.get_finished_spans()) >= 2)
     trace_ids = {each.name: each.context.trace_id for each in memory.get_finished_spans()}
     assert set(trace_ids) == {"enqueue default", "run default"} and len(set(trace_ids.values())) == 1
+
+
+# -- actions.md
+
+
+async def dead_charge(guide: Guide, order: int) -> str:
+    """Make a dead job by hand: no worker of the test serves its queue."""
+    job: str = (await guide.charge.aenqueue(order, "a.example")).id
+    guide.sql(
+        """select fail(id, token, '{"type": "TimeoutError"}', p_outcome => 'dead') from claim('by hand', '{charges}')"""
+    )
+    return job
+
+
+@check
+async def preview(guide: Guide) -> None:
+    await dead_charge(guide, 1)
+    assert await asyncio.to_thread(guide.look) == 1
+
+
+@check
+async def start(guide: Guide) -> None:
+    job = await dead_charge(guide, 1)
+    assert await asyncio.to_thread(guide.retry_all, "ada") == 1
+    assert (await waiting(guide.hf, job)).status is Status.RETRYING
+    assert guide.sql("select by, reason from audit") == [("ada", "the provider is back")]
+
+
+@check
+async def edit(guide: Guide) -> None:
+    job = await dead_charge(guide, 1)
+    assert await asyncio.to_thread(guide.correct, job) == "retried"
+    assert (await waiting(guide.hf, job)).payload == {"order": 43, "shop": "a.example"}
+
+
+@check
+async def search(guide: Guide) -> None:
+    job = await dead_charge(guide, 42)
+    assert await asyncio.to_thread(guide.orders, 42) == [job]

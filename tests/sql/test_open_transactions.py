@@ -117,6 +117,18 @@ CASES: dict[str, str] = {
     "clear_limit": "select clear_limit('domain:known')",
     "reset_breaker": "select reset_breaker('domain:known')",
     "reconcile_limits": "select reconcile_limits()",
+    # actions
+    "start_action": """select start_action('retry', '{"task": "t"}')""",
+    "preview_action": """select preview_action('retry', '{"task": "t"}')""",
+    "work_actions": "select work_actions()",
+    "abort_action": "select abort_action(%(action)s)",
+    "act_on_jobs": "select act_on_jobs('cancel', array[%(waiting)s, %(later)s]::uuid[])",
+    "act_on_jobs, of a dead job": "select act_on_jobs('retry', array[%(dead)s]::uuid[])",
+    "act_on_jobs, moving": """select act_on_jobs('move', array[%(waiting)s, %(later)s]::uuid[], '{"queue": "new"}')""",
+    "act_on_jobs, putting off": """select act_on_jobs('reschedule', array[%(waiting)s]::uuid[],
+        '{"run_at": "2999-01-01T00:00:00Z"}')""",
+    "edit_job": """select edit_job(%(waiting)s, '{"a": 1}')""",
+    "edit_job, of a dead job": """select edit_job(%(dead)s, '{"a": 1}')""",
     # webhooks and the service
     "add_endpoint": "select add_endpoint(gen_random_uuid(), 'https://example.org', 'plain:s')",
     "change_endpoint": """select change_endpoint(%(endpoint)s, '{"url": "https://example.com"}')""",
@@ -146,6 +158,7 @@ CASES: dict[str, str] = {
     "seen_jobs": "select seen_jobs(true, null, true, array[%(running)s, %(dead)s]::uuid[])",
     "look_at": "select look_at(array[%(running)s]::uuid[], array[true], array[null]::text[], array[true])",
     "page_floor": "select page_floor(null, 10)",
+    "has_args": """select has_args('{"a": 1}', '{"a": 1}')""",
     "job_marks": "select job_marks(array[%(running)s, %(history)s]::uuid[])",
 }
 # What roles may do without a function.
@@ -229,6 +242,7 @@ class Scene:
         sql("select add_endpoint(%s, 'https://example.org', 'plain:s', 'acme')", [ENDPOINT])
         sql("select create_token(%s, 'n', sha256('token'), 'x', null, '{jobs:read}')", [TOKEN])
         sql("insert into blocks values ('old', 'r', 1, clock(), clock(), %s)", [first])
+        ((action,),) = sql("""select start_action('discard', '{"status": "dead"}')""")
         due = sql(FIRE, [["mine"]])[0][0]
         changed = [{"name": name, **MINUTELY, "cron": "* * * * *"} for name in ("mine", "new")]
         self.names = {
@@ -243,6 +257,7 @@ class Scene:
             "history": made["history"],
             "open_batch": OPEN_BATCH,
             "endpoint": ENDPOINT,
+            "action": action,
             "api_token": TOKEN,
             "fire": json.dumps(due),
             "new_rule": json.dumps([{**RULE, "template": "k:{a}", "pattern": "k:%"}]),
@@ -330,6 +345,7 @@ def _keep_up(sql: Sql, scene: Scene, case: str) -> None:
     sql("update batches set open = false where id = %s", [BATCH])
     ((term,),) = sql("select term from upkeep('other', '10 seconds')")
     assert term is not None, "the lead can be had"
+    sql("select work_actions()")
     places = {place: [core.status(sql, job)] for place, job in (("lost", lost), ("due", due), ("late", late))}
     assert places == {"lost": ["retrying"], "due": ["queued"], "late": ["canceled"]}
     assert core.count(sql, "live where task = 'done'") == 1, "batches end"

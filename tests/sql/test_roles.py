@@ -45,6 +45,7 @@ TABLES = (
     "throttled",
     "ticks",
     "usage_counts",
+    "actions",
 )
 VIEWS = (
     "jobs",
@@ -60,6 +61,7 @@ VIEWS = (
     "worker_health_summary",
     "health_levels",
     "usage",
+    "audit",
 )
 WRITES = [
     "update live set priority = 0",
@@ -318,6 +320,39 @@ SERVE = [
     "select store_response('o', 'k', 200::smallint, '')",
 ]
 OPERATE += SERVE
+# Actions
+INTERNAL += [
+    "select read_filter('{}')",
+    "select check_filter_value('task', '1')",
+    "select check_action('retry', '{}', '{}', null)",
+    "select is_time('1')",
+    "select last_job(true)",
+    "select scan_jobs(null, now(), null, null, null, 1, null, true)",
+    "select step_action(null, now())",
+    "select change_matching(null, '{}', now())",
+    "select apply_action('retry', '{}', '{}')",
+    "select apply_singly('retry', '{}', '{}', now())",
+    "select make_change('retry', '{}', '{}')",
+    "select change_jobs('{}')",
+    "select reschedule_jobs('{}', now())",
+    "select free_jobs('{}', true)",
+    "select record_action('k', 't')",
+]
+OPERATE += [
+    "select start_action('retry', '{\"task\": \"t\"}')",
+    "select preview_action('retry', '{\"task\": \"t\"}')",
+    "select abort_action(gen_random_uuid())",
+    "select act_on_jobs('retry', '{}')",
+    "select edit_job(gen_random_uuid(), '{}') where random() < 0",
+]
+WORK += ["select work_actions()"]
+LOOK += ["select has_args('{}', '{\"a\": 1}')"]
+READ += ["select has_args('{}', '{\"a\": 1}')"]
+WRITES += [
+    "update actions set state = 'done'",
+    "delete from actions",
+    "insert into actions (id, kind) values (gen_random_uuid(), 'k')",
+]
 ADMINISTER = [
     "select create_token(gen_random_uuid(), 'n', sha256(gen_random_uuid()::text::bytea), 'hf_', 'acme', '{jobs:read}')",
     "select revoke_token(gen_random_uuid())",
@@ -438,7 +473,7 @@ def test_the_reader_role_only_reads(become: Become) -> None:
 def test_the_service_role_adds_reads_and_operates_and_never_claims(become: Become) -> None:
     sql = become("service")
     check_allowed(sql, [*ENQUEUE, *READ, *SERVE, "select cancel('{}')", "select retry_dead('{}')", "select pause('k')"])
-    worked = [each for each in WORK if "disable_endpoint" not in each]
+    worked = [each for each in WORK if "disable_endpoint" not in each and "work_actions" not in each]
     check_forbidden(sql, [*worked, *ADMINISTER, *INTERNAL, *WRITES])
 
 

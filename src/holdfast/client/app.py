@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mappin
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar, overload
 
+from holdfast.client.actions import Actions
 from holdfast.client.batch import Batch
 from holdfast.client.batches import Batches
 from holdfast.client.channel import Channel, ChannelDecorator
@@ -113,6 +114,11 @@ class Holdfast:
     def dead(self) -> DeadLetters:
         """Failed and dead jobs: retry, discard; blocks that handlers reported."""
         return DeadLetters(self)
+
+    @functools.cached_property
+    def actions(self) -> Actions:
+        """Changes of many jobs, and what operators did: preview, start, get, list, abort, join."""
+        return Actions(self)
 
     @functools.cached_property
     def limits(self) -> Limits:

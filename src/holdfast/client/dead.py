@@ -47,17 +47,34 @@ class DeadLetters(Noun):
 
     count, acount = operation(_count)
 
-    def _retry(self, job_ids: Iterable[str]) -> Call[builtins.list[str]]:
-        """Queue failed or dead jobs again with fresh attempts. Return the ids of those that were queued."""
-        return self._calls.dead.retry([parse_id(i) for i in job_ids])
+    def _retry(
+        self, job_ids: Iterable[str], *, by: str | None = None, reason: str | None = None
+    ) -> Steps[builtins.list[str]]:
+        """Queue failed or dead jobs again with fresh attempts. Return the ids of those that were queued. With `by` or
+        `reason` it is recorded (hf.actions.list)."""
+        ids = [parse_id(i) for i in job_ids]
+        return (yield from self._recorded("retry", self._calls.dead.retry(ids), ids, by, reason))
 
     retry, aretry = operation(_retry)
 
-    def _discard(self, job_ids: Iterable[str]) -> Call[builtins.list[str]]:
-        """Move failed or dead jobs to the history for good. Return the ids of those that were moved."""
-        return self._calls.dead.discard([parse_id(i) for i in job_ids])
+    def _discard(
+        self, job_ids: Iterable[str], *, by: str | None = None, reason: str | None = None
+    ) -> Steps[builtins.list[str]]:
+        """Move failed or dead jobs to the history for good. Return the ids of those that were moved. With `by` or
+        `reason` it is recorded."""
+        ids = [parse_id(i) for i in job_ids]
+        return (yield from self._recorded("discard", self._calls.dead.discard(ids), ids, by, reason))
 
     discard, adiscard = operation(_discard)
+
+    def _recorded(
+        self, kind: str, plain: Call[builtins.list[str]], ids: Sequence[str], by: str | None, reason: str | None
+    ) -> Steps[builtins.list[str]]:
+        if by is None and reason is None:
+            changed: builtins.list[str] = yield plain
+            return changed
+        outcomes: dict[str, str] = yield self._calls.actions.act(kind, ids, by, reason)
+        return [each for each, outcome in outcomes.items() if outcome == "changed"]
 
     def _retry_all(self, **which: Unpack[JobFilter]) -> MoveSteps:
         """Retry all that match, in small committed steps, as you iterate over what each has moved."""

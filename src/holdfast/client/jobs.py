@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, TypedDict, Unpack
 
@@ -15,6 +17,9 @@ from holdfast.model.why import Why
 from holdfast.store.call import Call
 from holdfast.store.jobs import Accepted, Filter
 from holdfast.store.select import Page, Part
+
+FIRST_STEP, LONGEST_STEP = 100, 16_000  # jobs that one query of a search reads
+QUICK = 0.05  # seconds: after a query this quick the next one reads more
 
 
 class JobFilter(TypedDict, total=False):
@@ -39,6 +44,14 @@ def where(**which: Any) -> Filter:
         return Filter(**which)
     except TypeError as error:
         raise UsageError(f"jobs are filtered by {', '.join(JobFilter.__annotations__)} ({error})") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The result of a search; next is the place to go on from, None at the end."""
+
+    jobs: list[JobInfo]
+    next: str | None
 
 
 class Jobs(Noun):
@@ -81,10 +94,14 @@ class Jobs(Noun):
 
     enqueue, aenqueue = operation(_enqueue)
 
-    def _cancel(self, *job_ids: str) -> Call[dict[str, str]]:
+    def _cancel(self, *job_ids: str, by: str | None = None, reason: str | None = None) -> Call[dict[str, str]]:
         """Cancel waiting jobs at once and request running jobs to stop. Return for each job: canceled, canceling,
-        finished (it had ended) or unknown. Repeating it changes nothing."""
-        return self._calls.jobs.cancel([parse_id(i) for i in job_ids])
+        finished (it had ended) or unknown. Repeating it changes nothing. With `by` or `reason` it is recorded
+        (hf.actions.list)."""
+        some = [parse_id(i) for i in job_ids]
+        if by is None and reason is None:
+            return self._calls.jobs.cancel(some)
+        return self._calls.actions.act("cancel", some, by, reason)
 
     cancel, acancel = operation(_cancel)
 
@@ -93,3 +110,55 @@ class Jobs(Noun):
         return self._calls.jobs.why(parse_id(job_id))
 
     why, awhy = operation(_why)
+
+    def _edit(
+        self, job_id: str, args: Mapping[str, Any], *, by: str | None = None, reason: str | None = None
+    ) -> Steps[str]:
+        """Change arguments of a job that waits, or of a failed or dead one, which is then queued again; others stay.
+        They are checked if the task is registered here. hf.actions.list(target=job_id) has the old ones. Return
+        "edited" or "retried"."""
+        info: JobInfo | None = yield self._calls.jobs.get(id_ := parse_id(job_id))
+        if info is None:
+            raise UsageError(f"there is no job {id_}")
+        data, keys = self._checked(info, {**info.payload, **args})
+        outcome: str = yield self._calls.actions.edit(id_, data, info.payload, keys, by, reason)
+        return outcome
+
+    edit, aedit = operation(_edit)
+
+    def _checked(self, info: JobInfo, args: dict[str, Any]) -> tuple[bytes, Sequence[str] | None]:
+        """Return arguments as JSON, and the keys of their limits; None if the task is not known here."""
+        data = payloads.encode(args, f"the payload of task {info.task!r}")
+        if (task := self._hf.tasks.get(info.task)) is None:
+            return data, None
+        checked = task.check_payload(data)
+        return checked, task.keys(checked, info.tenant, info.queue) or ()
+
+    def _search(
+        self,
+        args: Mapping[str, Any],
+        *,
+        before: str | None = None,
+        limit: int = 50,
+        seconds: float = 1.0,
+        **which: Unpack[JobFilter],
+    ) -> Steps[Found]:
+        """Return the newest jobs that have these arguments and match the filter, as list(). It reads jobs for so many
+        seconds at most. If there may be more, `next` is the place to go on from: pass it as `before`."""
+        found: builtins.list[JobInfo] = []
+        matching, jobs, step, ends = where(**which), self._calls.jobs, FIRST_STEP, time.monotonic() + seconds
+        page = Page(limit=limit, before=before and parse_id(before))
+        while True:
+            began = time.monotonic()
+            floor: str | None = yield jobs.floor(page.before, step)
+            rest = replace(page, floor=floor, limit=limit - len(found))
+            part: Part[JobInfo] = yield jobs.list(JobInfo, matching, rest, args=args)
+            found += part.rows
+            if len(found) == limit:
+                return Found(found, found[-1].id)
+            if floor is None or time.monotonic() > ends:
+                return Found(found, floor)
+            page = replace(page, before=floor)
+            step = min(step * 4, LONGEST_STEP) if time.monotonic() - began < QUICK else step
+
+    search, asearch = operation(_search)

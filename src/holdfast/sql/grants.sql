@@ -41,13 +41,14 @@ begin
                    'record_tick, count_waiting, register_worker, unregister_worker, register_limits, make_partitions, prune, '
                    'expire, complete_batches, report_progress, wanted_cancels, keep_result, reclaim_worker, mark_started, '
                    'held_jobs, register_schedules, next_schedules, fire_schedules, read_endpoint, read_body, disable_endpoint, '
-                   'webhooks_wanted, take_snapshot'),
+                   'webhooks_wanted, take_snapshot, work_actions'),
         (v_reader, 'select on all tables in schema ' || quote_ident(v_schema)),
         (v_reader, 'execute on function clock, idempotency_key, rule_of, why, claimed_jobs, count_jobs, is_alive, level_of, '
-                   'may_see, seen_jobs, look_at, page_floor, job_marks, figures, wanted_workers, wait_at'),
+                   'may_see, seen_jobs, look_at, page_floor, job_marks, figures, wanted_workers, wait_at, has_args'),
         (v_service, 'execute on function use_token, begin_response, store_response, cancel, cancel_batch, retry_dead, '
                     'discard_dead, set_limit, clear_limit, pause, resume, reset_breaker, add_endpoint, change_endpoint, '
-                    'rotate_secret, remove_endpoint, test_endpoint, redeliver, disable_endpoint'),
+                    'rotate_secret, remove_endpoint, test_endpoint, redeliver, disable_endpoint, start_action, preview_action, '
+                    'work_actions, abort_action, act_on_jobs, edit_job'),
         (v_admin, 'execute on function pause_schedule, run_schedule, remove_schedule, create_token, revoke_token, '
                   'reconcile_limits'),
         (v_admin, 'insert, update on settings'), (v_admin, 'delete on blocks')

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import get_type_hints
 
+from holdfast.store.actions import ActionCalls
 from holdfast.store.batches import BatchCalls
 from holdfast.store.call import Call, first
 from holdfast.store.dead import DeadCalls
@@ -32,6 +33,7 @@ class Calls:
     tokens: TokenCalls
     workers: WorkerCalls
     figures: FigureCalls
+    actions: ActionCalls
 
     def __init__(self, schema: str) -> None:
         self.schema = schema

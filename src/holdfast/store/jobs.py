@@ -22,6 +22,7 @@ from holdfast.store.select import (
     Shape,
     changed_jobs,
     every,
+    given,
     raw,
     select_page,
     visible_jobs,
@@ -280,9 +281,12 @@ class JobCalls:
             lambda rows: [INFO.read(row) for row in rows],
         )
 
-    def list(self, kind: type[T], where: Filter, page: Page, view: View = EVERYTHING) -> Call[Part[T]]:
-        """Return a page of the jobs that match, as JobInfo or PublicJob."""
-        conditions = every((where.where(), visible_jobs(self.schema, view)))
+    def list(
+        self, kind: type[T], where: Filter, page: Page, view: View = EVERYTHING, *, args: Any = None
+    ) -> Call[Part[T]]:
+        """Return a page of the jobs that match, and have the arguments, as JobInfo or PublicJob."""
+        has_args = given(f"{self.schema}.has_args(payload, %s::jsonb)", as_json(args))
+        conditions = every((where.where(), visible_jobs(self.schema, view), has_args))
         return select_page(shape(self.schema, kind), f"{self.schema}.jobs", conditions, page)
 
     def look(self, wanted: Sequence[tuple[str, View]]) -> Call[dict[int, PublicJob | None]]:

@@ -37,6 +37,7 @@ class Upkept:
     next_slot: float | None  # seconds until a schedule comes due
     known: bool  # whether this worker has a row in workers
     asleep: bool  # whether it has a row in sleepers
+    acting: bool  # whether there are actions to work on
 
 
 class WorkerCalls:
@@ -72,7 +73,7 @@ class WorkerCalls:
 
     def upkeep(self, worker: str, ttl: float) -> Call[Upkept]:
         return Call(
-            "SELECT term, promoted, reclaimed, expired, next_slot, known, asleep "
+            "SELECT term, promoted, reclaimed, expired, next_slot, known, asleep, acting "
             f"FROM {self.schema}.upkeep(%s, make_interval(secs => %s))",
             (worker, ttl),
             lambda rows: Upkept(*rows[0]),

@@ -12,6 +12,7 @@ import time
 from collections.abc import Awaitable, Callable
 
 from holdfast.errors import HoldfastError
+from holdfast.model.action import REST
 from holdfast.settings import Settings
 from holdfast.store.calls import Calls
 from holdfast.store.wire.session import Session
@@ -22,6 +23,7 @@ from holdfast.upkeep.timetable import Timetable
 log = logs.get("upkeep")
 PRUNE_EVERY = 60.0
 PRUNE_STEP = 1000
+LONGEST_WORK = 1.0  # seconds on actions, for a short-lived process
 SNAPSHOT_EVERY = 1.25  # seconds at most, so that figures are hardly ever older than 2 seconds
 SNAPSHOT_SHARE = 20  # a snapshot is followed by so many times its own duration without one
 FULL_ROUND = 1000  # jobs promoted in one round from which the next follows at once
@@ -44,6 +46,7 @@ class Upkeep:
         self._prune_at = 0.0
         self._leads = False
         self._snapshot_at = 0.0
+        self._acting = False  # whether there are actions to work on
         self._warnings = logs.Seldom(log)
         self._timetable = Timetable(settings, session, calls)
 
@@ -65,21 +68,37 @@ class Upkeep:
             while await self._round():
                 pass
             await self._timetable.keep(time.monotonic())
+            ends = time.monotonic() + LONGEST_WORK
+            while self._acting and time.monotonic() < ends:
+                await self._work_actions()
         except HoldfastError as error:
             self._warnings.failed("upkeep failed", error)
 
     async def _rest(self, seconds: float) -> None:
-        """Wait for the next round; the leader fires the schedules that come due meanwhile, and takes snapshots."""
+        """Wait for the next round; the leader fires the schedules that come due meanwhile, takes snapshots and works on
+        actions."""
         steps = math.ceil(seconds / SNAPSHOT_EVERY)
         for _ in range(steps):
             until = time.monotonic() + seconds / steps
             try:
                 await self._take_snapshot()
-                await self._timetable.keep(until)
+                while self._acting and time.monotonic() < until:
+                    await self._keep_timetable(min(until, time.monotonic() + await self._work_actions()))
+                await self._keep_timetable(until)
             except HoldfastError as error:
                 self._timetable.expect(None)
-                self._warnings.failed("timetable or snapshot failed", error)
+                self._warnings.failed("timetable, snapshot or action failed", error)
             await asyncio.sleep(until - time.monotonic())
+
+    async def _keep_timetable(self, until: float) -> None:
+        await self._timetable.keep(until)
+        await asyncio.sleep(until - time.monotonic())
+
+    async def _work_actions(self) -> float:
+        """Make one step of an action. Return the seconds to pause, so that workers keep most of the database's time."""
+        began, self._acting = time.monotonic(), False  # after an error until the next round
+        self._acting = (await self._session.run(self._calls.actions.work())).more
+        return (time.monotonic() - began) * REST
 
     async def _take_snapshot(self) -> None:
         if not self._leads or (began := time.monotonic()) < self._snapshot_at:
@@ -94,6 +113,7 @@ class Upkeep:
         if self._on_round is not None:
             await self._on_round(result)
         self._leads = result.term is not None
+        self._acting = result.acting
         if result.term is None:
             return False
         self._log_reclaims(result)

@@ -153,7 +153,7 @@ create table leader (
 create table settings (name text primary key, value jsonb not null);
 insert into settings (name, value) values
     ('history_retention_days', '7'), ('partitions_ahead_days', '3'), ('usage_retention_days', '35'),
-    ('outbox_keys_days', '30'), ('webhook_endpoints_per_tenant', '50'), ('responses_hours', '24'),
+    ('outbox_keys_days', '30'), ('actions_retention_days', '90'), ('webhook_endpoints_per_tenant', '50'), ('responses_hours', '24'),
     ('wait_target', '60'), ('wait_targets', '{}'),
     ('thresholds', '{"wait_over_target": {"warning": 1, "critical": 5}, "failing_share": {"warning": 0.1, "critical": 0.5},
                      "leases_lost": {"warning": 1, "critical": 20}, "upkeep_late": {"warning": 10, "critical": 60}}');
@@ -430,3 +430,30 @@ create table minutes (
 -- What pages and metrics show: all counts of one moment as one document, made by the leader every second or two.
 -- Readers take the newest row, so they never count a table, whatever its size.
 create table snapshots (at timestamptz primary key, figures jsonb not null);
+
+-- What operators do, a row for each call: the log for audits (view audit), and the progress of changes of many jobs,
+-- which work_actions makes in steps. by, reason: who and why. view_tenant: the tenant whose jobs alone it may change;
+-- null: all. deliveries: whether deliveries of webhooks are among them.
+create table actions (
+    id uuid primary key, kind text not null check (length(kind) between 1 and 60), target text, by text not null,
+    reason text, params jsonb not null default '{}', before jsonb,
+    state text not null default 'done' check (state in ('running', 'done', 'aborted', 'failed')),
+    started_at timestamptz not null, finished_at timestamptz, filter jsonb, ids uuid[], view_tenant tenant_name,
+    deliveries boolean not null default true,
+    preview integer,     -- jobs that matched at the start, counted up to 10,001
+    examples uuid[],
+    last_id uuid,        -- the greatest id when it started
+    place_id uuid,       -- jobs up to this id have been read
+    scanned bigint not null default 0, matched bigint not null default 0, changed bigint not null default 0,
+    skipped bigint not null default 0,
+    locked uuid[] not null default '{}',  -- jobs that other transactions held; tried again
+    worked_at timestamptz, error text,
+    constraint actions_end check ((state = 'running') = (finished_at is null))
+) with (fillfactor = 50);
+create index actions_running on actions (id) where state = 'running';
+create index actions_by_target on actions (target, id) where target is not null;
+create index actions_by_time on actions (finished_at);
+-- A filter, checked (read_filter). status: one or more; null: all that the kind of action changes.
+create type job_filter as (
+    status job_status[], task text, queue text, tenant text, batch uuid, error text, since timestamptz,
+    until timestamptz, finished_since timestamptz, finished_until timestamptz, args jsonb);

@@ -245,7 +245,7 @@ def _explain_trouble(error: Exception, state: str, text: str, where: str, second
 def _explain_refusal(error: Exception, state: str, constraint: str | None, text: str) -> HoldfastError:
     if state == "23514" and not constraint:  # a partition's constraint; those of types and tables have names
         return DatabaseUnavailable(f"a partition of history was made meanwhile ({message_of(error)}); repeat the call")
-    if constraint in ("limit", "endpoint", "event", "token"):  # the message is complete, and not about a job
+    if constraint in ("action", "limit", "endpoint", "event", "token"):  # the message is complete, and not about a job
         return UsageError(message_of(error))
     return UsageError(f"the database refused the job: {text.partition(' CONTEXT: ')[0]}")
 

@@ -2,9 +2,13 @@
 -- Pauses and breakers stay. Returns the number of keys that may have changed: 0 if nothing was set.
 -- Locks: the rule's row, or the key's limit_settings row.
 -- Wakes: all workers, if something was set.
-create or replace function clear_limit(p_key text) returns integer
+create or replace function clear_limit(p_key text, p_by text default null, p_reason text default null) returns integer
 language plpgsql security definer set search_path from current set jit = off as $$
+declare
+    v_before jsonb := coalesce((select r.override from limit_rules r where r.template = p_key and strpos(p_key, '{') > 0),
+                               (select s.override from limit_settings s where s.key = p_key), '{}') - 'by' - 'at';
 begin
+    if v_before <> '{}' then perform record_action('limits.clear', p_key, p_by, p_reason, v_before); end if;
     update limit_rules r set override = '{}', updated_at = clock()
     where r.template = p_key and strpos(p_key, '{') > 0 and r.override <> '{}';
     if found then

@@ -29,5 +29,7 @@ begin
         paused_reason = p_reason
     where s.key = p_key;
     perform touch_limit(p_key);
+    perform record_action('pause', p_key, p_by, p_reason, jsonb_build_object('paused', v_before),
+                          jsonb_build_object('paused', true, 'until', v_now + p_for));
     return not v_before;
 end $$;

@@ -1,7 +1,7 @@
 -- Resumes a paused key. Its breaker stays as it is (reset_breaker). Returns whether it was paused.
 -- Locks: the key's limit_settings row.
 -- Wakes: all workers, if it was paused.
-create or replace function resume(p_key text) returns boolean
+create or replace function resume(p_key text, p_by text default null, p_reason text default null) returns boolean
 language plpgsql security definer set search_path from current as $$
 declare
     v_before boolean;
@@ -13,5 +13,6 @@ begin
     set paused = false, paused_until = null, paused_at = null, paused_by = null, paused_reason = null
     where m.key = p_key;
     perform touch_limit(p_key);
+    perform record_action('resume', p_key, p_by, p_reason, jsonb_build_object('paused', v_before), '{"paused": false}');
     return v_before;
 end $$;

@@ -5,7 +5,7 @@
 -- Locks: the token's row.
 create or replace function create_token(p_id uuid, p_name text, p_digest bytea, p_shown text, p_tenant text,
     p_scopes text[], p_lifetime interval default null, p_priority integer default 0,
-    p_rate double precision default null) returns boolean
+    p_rate double precision default null, p_by text default null, p_reason text default null) returns boolean
 language plpgsql security definer set search_path from current as $$
 declare
     v_scope text;
@@ -35,5 +35,8 @@ begin
     insert into api_tokens (id, name, digest, shown, tenant, scopes, created_at, expires_at, priority, rate)
     values (p_id, p_name, p_digest, p_shown, p_tenant, p_scopes, clock(), clock() + p_lifetime, p_priority, p_rate)
     on conflict (id) do nothing;
-    return found;
+    if not found then return false; end if;
+    perform record_action('tokens.create', p_id::text, p_by, p_reason, null, jsonb_build_object(
+        'name', p_name, 'tenant', p_tenant, 'scopes', p_scopes, 'priority', p_priority, 'rate', p_rate, 'expires_at', clock() + p_lifetime));
+    return true;
 end $$;

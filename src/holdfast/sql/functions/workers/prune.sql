@@ -1,7 +1,7 @@
 -- Removes, each after its retention period (decision 029 lists every table): history partitions (dropped, not deleted
 -- from), expired dedupe keys (a message's once the message is gone too), webhook bodies without deliveries, workers
 -- without a heartbeat for an hour, progress, ticks, usage, snapshots and their minutes, ended batches, the service's stored responses (setting
--- responses_hours), unused limits (prune_limits), tokens invalid for 90 days. Cancels abandoned batches. Never touches
+-- responses_hours), ended actions (actions_retention_days), unused limits (prune_limits), tokens invalid for 90 days. Cancels abandoned batches. Never touches
 -- live, later or dead. Returns how much it removed, at most p_limit of each kind. Call it again, in a new transaction,
 -- while rows_removed is p_limit or more.
 -- Locks: history while it drops a partition; gives up after 50 ms so that workers do not queue up behind it.
@@ -51,6 +51,8 @@ begin
         ('attempt_counts', 'minute', clock() - interval '10 minutes'), ('minutes', 'minute', clock() - interval '48 hours'),
         ('responses', 'created_at', clock() - make_interval(
             hours => (select value::integer from settings where name = 'responses_hours'))),
+        ('actions', 'finished_at', clock() - make_interval(
+            days => (select value::integer from settings where name = 'actions_retention_days'))),
         -- An invalid setting must not keep the rest from being pruned.
         ('usage_counts', 'minute', clock() - make_interval(days => (
             select least(greatest(s.value::numeric, 0), 36500)::integer from settings s

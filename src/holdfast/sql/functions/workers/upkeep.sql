@@ -1,17 +1,20 @@
 -- Runs one round of upkeep; each worker calls it every few seconds. It takes or keeps the lead. The leader promotes due
 -- jobs, reclaims expired leases and jobs without one, cancels jobs past their deadline, ends batches that are complete
--- and removes sleepers that are gone. next_slot: seconds until the next slot of a schedule is due, or null. known: the
--- caller is in workers. asleep: it is in sleepers. After a long outage prune() may remove a worker before it can renew.
+-- and removes sleepers that are gone. next_slot: seconds until the next slot of a schedule is due, or null. acting: there
+-- are actions to work on (work_actions). known: the caller is in workers. asleep: it is in sleepers. After a long outage
+-- prune() may remove a worker before it can renew.
 -- Locks: the leader row, without waiting for it (take_lead may lead without it); then as promote and reclaim, which
 --   skip locked rows.
 -- Wakes: sleepers of queues that got due jobs.
 create or replace function upkeep(p_worker text, p_ttl interval, out term bigint, out promoted integer,
-    out reclaimed jsonb, out expired integer, out next_slot double precision, out known boolean, out asleep boolean)
+    out reclaimed jsonb, out expired integer, out next_slot double precision, out acting boolean, out known boolean,
+    out asleep boolean)
 language plpgsql security definer set search_path from current set jit = off set enable_seqscan = off as $$
 declare
     v_ids uuid[]; v_again timestamptz; v_began timestamptz;
 begin
     term := take_lead('upkeep', p_worker, p_ttl);
+    acting := term is not null and exists (select 1 from actions a where a.state = 'running');
     promoted := 0;
     expired := 0;
     reclaimed := '[]';

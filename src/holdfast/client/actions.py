@@ -1,0 +1,130 @@
+"""Changes of many jobs, and what operators did: `hf.actions`."""
+
+from __future__ import annotations
+
+import builtins
+import time
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from typing import Any
+
+from holdfast.client.operation import Noun, Steps, operation, sleep
+from holdfast.errors import UnknownAction
+from holdfast.model import payload
+from holdfast.model.action import REST, ActionInfo, Kind, Preview, Where, Worked
+from holdfast.model.job import ids as new_ids
+from holdfast.model.job import parse_id
+from holdfast.store.call import Call
+
+LONGEST_REST = 0.5  # seconds between looks at an action
+
+
+class Actions(Noun):
+    """`hf.actions`. An action on jobs is worked off in small steps by the leader's upkeep and by those who wait for it;
+    it goes on after a crash, and changes each job once."""
+
+    def _preview(
+        self,
+        kind: Kind,
+        where: Where,
+        *,
+        priority: int | None = None,
+        queue: str | None = None,
+        run_at: datetime | None = None,
+    ) -> Call[Preview]:
+        """Return how many jobs an action would change now, counted up to 10,001, and ten of them."""
+        return self._calls.actions.preview(kind, where, _params(priority, queue, run_at))
+
+    preview, apreview = operation(_preview)
+
+    def _start(
+        self,
+        kind: Kind,
+        where: Where | None = None,
+        *,
+        ids: Iterable[str] | None = None,
+        priority: int | None = None,
+        queue: str | None = None,
+        run_at: datetime | None = None,
+        by: str | None = None,
+        reason: str | None = None,
+    ) -> Steps[ActionInfo]:
+        """Start an action on the jobs that match, or on up to 10,000 ids: retry, discard, cancel, prioritize, move (to
+        a queue) or reschedule (at a time). It leaves alone jobs that were enqueued or died after the start."""
+        _check(by=by, reason=reason)
+        calls, id_ = self._calls.actions, new_ids.make()
+        listed = None if ids is None else [parse_id(each) for each in ids]
+        yield calls.start(id_, kind, where, listed, _params(priority, queue, run_at), by, reason)
+        yield calls.work(id_)  # a small one is done at once
+        return (yield from self._get(id_))
+
+    start, astart = operation(_start)
+
+    def _get(self, action_id: str) -> Steps[ActionInfo]:
+        """Return an action with its progress. Raise UnknownAction if there is none."""
+        found: ActionInfo | None = yield self._calls.actions.get(parse_id(action_id))
+        if found is None:
+            raise UnknownAction(action_id)
+        return found
+
+    get, aget = operation(_get)
+
+    def _list(
+        self,
+        *,
+        kind: str | None = None,
+        target: str | None = None,
+        by: str | None = None,
+        state: str | None = None,
+        before: str | None = None,
+        limit: int = 50,
+    ) -> Call[builtins.list[ActionInfo]]:
+        """Return the newest actions that match all given values: what operators did. Pass the last one's id as `before`
+        to read on."""
+        _check(kind=kind, target=target, by=by, state=state)
+        before = None if before is None else parse_id(before)
+        return self._calls.actions.select(kind=kind, target=target, by=by, state=state, before=before, limit=limit)
+
+    list, alist = operation(_list)
+
+    def _abort(self, action_id: str, *, by: str | None = None, reason: str | None = None) -> Steps[bool]:
+        """Stop an action; what it has changed stays changed. Return whether it was running."""
+        _check(by=by, reason=reason)
+        if (yield self._calls.actions.abort(parse_id(action_id), by, reason)):
+            return True
+        yield from self._get(action_id)  # raises if there is none
+        return False
+
+    abort, aabort = operation(_abort)
+
+    def _join(
+        self, action_id: str, timeout: float | None = None, *, on_progress: Callable[[ActionInfo], None] | None = None
+    ) -> Steps[ActionInfo]:
+        """Work on an action until it has ended, and return it. on_progress is called with it after each step. Raise
+        TimeoutError if it has not ended in time; it goes on."""
+        ends = None if timeout is None else time.monotonic() + timeout
+        while True:
+            began = time.monotonic()
+            worked: Worked = yield self._calls.actions.work(parse_id(action_id))
+            rest = (time.monotonic() - began) * REST if worked.more else LONGEST_REST
+            info = yield from self._get(action_id)
+            if on_progress is not None:
+                on_progress(info)
+            if info.ended:
+                return info
+            if ends is not None and time.monotonic() + rest > ends:
+                raise TimeoutError(f"action {action_id} has not ended within {timeout:g} s; it goes on")
+            yield sleep(min(rest, LONGEST_REST))
+
+    join, ajoin = operation(_join)
+
+
+def _params(priority: int | None, queue: str | None, run_at: datetime | None) -> dict[str, Any]:
+    given = {"priority": priority, "queue": queue, "run_at": run_at}
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _check(**texts: str | None) -> None:
+    for name, text in texts.items():
+        if text is not None:
+            payload.check_text(text, name, 1000)
