@@ -13,7 +13,7 @@ from holdfast.client.registry import Registry
 from holdfast.store.call import Call
 from holdfast.testing import Kit
 
-NOUNS = ("jobs", "queues", "workers", "batches", "dead", "limits", "schedules", "outbox", "tokens", "webhooks")
+NOUNS = ("actions", "jobs", "queues", "workers", "batches", "dead", "limits", "schedules", "outbox", "tokens", "webhooks")
 CLASSES = (Batch, Channel, Database, Enqueuer, Handle, Handles, Holdfast, Kit, Registry, Task)
 ONE_FORM = {
     "Batch": set(),

@@ -129,7 +129,7 @@ class Jobs(Noun):
     def _checked(self, info: JobInfo, args: dict[str, Any]) -> tuple[bytes, Sequence[str] | None]:
         """Return arguments as JSON, and the keys of their limits; None if the task is not known here."""
         data = payloads.encode(args, f"the payload of task {info.task!r}")
-        if (task := self._hf.tasks.get(info.task)) is None:
+        if (task := self._hf.registry.tasks.get(info.task)) is None:
             return data, None
         checked = task.check_payload(data)
         return checked, task.keys(checked, info.tenant, info.queue) or ()

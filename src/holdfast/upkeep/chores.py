@@ -1,6 +1,6 @@
 """The upkeep loop in each worker. Every few seconds it tries to become the leader, which promotes due jobs, reclaims
-expired leases, fires schedules, prunes and creates partitions. Each chore is safe when two leaders overlap; leadership
-only saves work."""
+expired leases, fires schedules, works on actions, prunes and creates partitions. Each chore is safe when two leaders
+overlap; leadership only saves work."""
 
 from __future__ import annotations
 
