@@ -17,13 +17,7 @@ PATCHED = re.compile(r"setattr\([^)]*\b(monotonic|random)\b")
 OUTSIDE = ("sql", "store", "cli", "effects", "faults", "wakeups", "journeys")
 PRIVATE = re.compile(r"_[a-z]")
 # To be mended; no new ones.
-MAY_PATCH = {
-    "web/test_fast_path.py",
-    "web/test_guard.py",
-    "worker/test_beat.py",
-    "worker/test_sentry.py",
-    "unit/test_bench_report.py",
-}
+MAY_PATCH = {"web/test_guard.py", "worker/test_beat.py", "worker/test_sentry.py", "unit/test_bench_report.py"}
 MAY_REACH_IN = {
     "cli/test_cli_tick.py",
     "effects/test_webhook_address.py",

@@ -3,8 +3,8 @@
 from holdfast.errors import ConfigurationError
 
 try:
-    import fastapi  # noqa: F401
     import prometheus_client  # noqa: F401
+    import starlette  # noqa: F401
 except ImportError as error:
     raise ConfigurationError(f"the service needs: pip install 'holdfast[web]' ({error.name} is missing)") from None
 

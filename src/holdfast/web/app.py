@@ -1,111 +1,102 @@
-"""The ASGI application: routes, middleware and the OpenAPI document."""
+"""The ASGI application: the routes behind middleware that bounds, counts and authenticates requests."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-from fastapi import FastAPI
-from fastapi.routing import APIRoute
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Message, Receive, Scope, Send
 
-from holdfast.settings import VERSION
-from holdfast.web import batches, dead, health, jobs, limits, observe, outbox, secrets, tick, webhooks
+from holdfast.errors import HoldfastError
+from holdfast.model.token import Caller
+from holdfast.web import batches, dead, health, jobs, limits, observe, outbox, pages, secrets, tick, webhooks
 from holdfast.web.authenticate import Authenticated
-from holdfast.web.fast_path import FastPath
-from holdfast.web.guard import Bounds, Guard
-from holdfast.web.parameters import of_routes
-from holdfast.web.problems import EVERYWHERE, ProblemShape, handle_errors
-from holdfast.web.service import Service
+from holdfast.web.context import RequestContext
+from holdfast.web.guard import Bounds, Guard, route_path
+from holdfast.web.problems import Caught, Problem, of
+from holdfast.web.routing import Route, Router
+from holdfast.web.service import CALLER, Service
 
 if TYPE_CHECKING:
     from holdfast.client import Holdfast
 
-ROUTERS = (jobs.router, batches.router, dead.router, outbox.router, webhooks.router, limits.router, observe.router)
-REPEATABLE = ("/tick", "/batches/{batch_id}/cancel")  # POSTs that are safe to repeat without an Idempotency-Key
-MOST_DOCUMENTS = 10  # in the cache
-OPTIONS: dict[str, Any] = {
-    **dict.fromkeys(("docs_url", "redoc_url", "openapi_url")),
-    **dict.fromkeys(("separate_input_output_schemas", "strict_content_type", "redirect_slashes"), False),
-}
-IDEMPOTENCY_KEY = {
-    "name": "Idempotency-Key",
-    "in": "header",
-    "required": False,
-    "description": "a repeated request with the same key gets the stored first response and has no further effect",
-    "schema": {"type": "string", "minLength": 1, "maxLength": 200, "pattern": "^[!-~]+$"},
-}
+NOUNS = (jobs, batches, dead, outbox, webhooks, limits, observe, health, pages)
+NOBODY = Caller("", "", "", frozenset(), None)  # the caller of routes that need no token
 
 
-def app(hf: Holdfast, *, tick_endpoint: bool = False) -> FastAPI:
+class Application:
+    """The service as an ASGI application, alone or mounted in another one."""
+
+    def __init__(self, hf: Holdfast, *, tick_endpoint: bool = False) -> None:
+        self.service = Service(hf)
+        tick_secrets = secrets.read(hf.settings.tick_secrets) if tick_endpoint else []
+        self.routes: list[Route] = [route for noun in NOUNS for route in noun.routes.all]
+        self.routes += tick.routes.all if tick_endpoint else []
+        self._router = Router(self.routes)
+        self._ticks = tick_endpoint
+        self.figures = observe.Figures(self.service, {route.label for route in self.routes})
+        self.pages = pages.Pages([each for each in self.routes if each.tag])
+        guarded = {route.path.split("/")[2] for route in self.routes if route.options.needs is not None}
+        inner = Authenticated(self._respond, self.service, "/v1", guarded, tick_secrets)
+        self._outermost = observe.Counted(Guard(Caught(inner), Bounds.of(hf.settings)), self.figures)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            await self._outermost(scope, receive, send)
+        elif scope["type"] == "lifespan":
+            await self._run_lifespan(receive, send)
+        else:
+            await send({"type": "websocket.close", "code": 1000, "reason": "no websockets here"})
+
+    def openapi(self) -> dict[str, Any]:
+        """Return the OpenAPI document."""
+        return self.pages.document
+
+    async def _respond(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        try:
+            response = await self._response(request)
+        except Problem as problem:
+            response = problem.response()
+        except HoldfastError as error:
+            response = of(error).response()
+        await response(scope, receive, send)
+
+    async def _response(self, request: Request) -> Response:
+        path = route_path(request.scope)
+        try:
+            route, fields = self._router.find(request.method, path)
+        except Problem as problem:
+            raise self._with_remedy(problem, request, path) from None
+        request.scope[observe.ROUTE] = route.label
+        caller: Caller = request.scope.get(CALLER, NOBODY)
+        if route.options.needs is not None:
+            route.options.needs.check(caller)
+        return await route.respond(RequestContext(self, caller, request), fields)
+
+    def _with_remedy(self, problem: Problem, request: Request, path: str) -> Problem:
+        if problem.status != 404:
+            return problem
+        off = path == "/v1/tick" and not self._ticks
+        root = request.scope.get("root_path", "")
+        remedy = "started without --tick" if off else f"{root}/v1/openapi.json lists all paths"
+        return Problem(404, f"{problem.detail}; {remedy}")
+
+    async def _run_lifespan(self, receive: Receive, send: Send) -> None:
+        """Close the connections when the application stops. Mounted ones have no lifespan: their host closes hf."""
+        message: Message = await receive()
+        self.openapi()  # takes 0.1 s, so it is built before the first request
+        await send({"type": "lifespan.startup.complete"})
+        while message["type"] != "lifespan.shutdown":
+            message = await receive()
+        await self.service.hf.aclose()
+        await send({"type": "lifespan.shutdown.complete"})
+
+
+def app(hf: Holdfast, *, tick_endpoint: bool = False) -> Application:
     """Return the service as an ASGI application. Mount it in another one with `app.mount("/holdfast", web.app(hf))`.
 
     With tick_endpoint, POST /v1/tick runs one bounded pass; callers need one of the setting tick_secrets.
     """
-    made = FastAPI(title="Holdfast", version=VERSION, lifespan=_closing, **OPTIONS)
-    service = made.state.service = Service(hf)
-    tick_secrets = made.state.tick_secrets = secrets.read(hf.settings.tick_secrets) if tick_endpoint else []
-    made.add_middleware(FastPath, service=service, prefix="/v1")
-    made.add_middleware(Authenticated, service=service, prefix="/v1", guarded=_guarded(), tick_secrets=tick_secrets)
-    handle_errors(made)
-    for each in ROUTERS:
-        made.include_router(each, prefix="/v1", responses=EVERYWHERE)
-    made.include_router(health.router, prefix="/v1")
-    if tick_endpoint:
-        made.include_router(tick.router, prefix="/v1", responses=EVERYWHERE)
-    made.state.parameters = of_routes([*ROUTERS, tick.router])
-    names = observe.names([*ROUTERS, health.router, tick.router], "/v1")
-    figures = made.state.figures = observe.Figures(service, names)
-    made.add_middleware(Guard, bounds=Bounds.of(hf.settings))
-    made.add_middleware(observe.Counted, figures=figures)
-    _describe(made)
-    made.add_route("/v1/openapi.json", _Document().get, include_in_schema=False)
-    return made
-
-
-def _guarded() -> set[str]:
-    """Return the first part of every path that needs a token."""
-    return {route.path.split("/")[1] for router in ROUTERS for route in router.routes if isinstance(route, APIRoute)}
-
-
-@asynccontextmanager
-async def _closing(made: FastAPI) -> AsyncIterator[None]:
-    """Close the connections when the application stops. Mounted applications get no lifespan: `hf`'s owner closes."""
-    _ = made.openapi()  # takes 0.1 s, so it is built before the first request
-    yield
-    await made.state.service.hf.aclose()
-
-
-def _describe(made: FastAPI) -> None:
-    """Add to the OpenAPI document what FastAPI cannot infer."""
-    describe = made.openapi
-
-    def openapi() -> dict[str, Any]:
-        document = describe()
-        document.setdefault("components", {}).setdefault("schemas", {})["Problem"] = ProblemShape.model_json_schema()
-        for path, methods in document["paths"].items():
-            if "post" in methods and not path.endswith(REPEATABLE):
-                parameters = methods["post"].setdefault("parameters", [])
-                parameters += [] if IDEMPOTENCY_KEY in parameters else [IDEMPOTENCY_KEY]  # FastAPI caches the document
-        return document
-
-    made.openapi = openapi  # type: ignore[method-assign]
-
-
-class _Document:
-    """The OpenAPI document, encoded once for each place where the application is mounted."""
-
-    def __init__(self) -> None:
-        self._encoded: dict[str, bytes] = {}
-
-    async def get(self, request: Request) -> Response:
-        root: str = request.scope.get("root_path", "")
-        if root not in self._encoded:
-            servers = {"servers": [{"url": root}]} if root else {}
-            if len(self._encoded) >= MOST_DOCUMENTS:  # clients may control root_path
-                self._encoded.clear()
-            self._encoded[root] = msgspec.json.encode(request.app.openapi() | servers)
-        return Response(self._encoded[root], media_type="application/json")
+    return Application(hf, tick_endpoint=tick_endpoint)

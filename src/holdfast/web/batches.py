@@ -2,89 +2,105 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated, Any
 from uuid import UUID
 
-from fastapi import APIRouter
-from starlette.responses import Response
+import msgspec
+from msgspec import Meta
 
 from holdfast.client.task import Enqueuer
 from holdfast.model.job import BatchInfo
 from holdfast.store.select import Page
-from holdfast.web import jobs, shapes
-from holdfast.web.body import BodyRoute
-from holdfast.web.problems import FOR_CHANGES, FOR_ONE, Problem, unknown
-from holdfast.web.service import Reads, RequestContext, Writes, respond
+from holdfast.web.context import RequestContext
+from holdfast.web.fields import MOST_JOBS, Body, Name, Paged
+from holdfast.web.jobs import Job, enqueue_all, find_task
+from holdfast.web.limits import Done
+from holdfast.web.problems import Problem, unknown
+from holdfast.web.routing import READS, WRITES, Routes
 
-router = APIRouter(prefix="/batches", tags=["batches"], route_class=BodyRoute)
+routes = Routes("/batches", "batches")
 
 
-@router.post("", status_code=201, response_model=shapes.MadeBatch, responses=FOR_CHANGES)
-async def create(new: shapes.NewBatch, ctx: Writes) -> Response:
+class NewBatch(Body):
+    """A new batch of jobs. The task on_done gets the batch's id, if it takes an argument. An open batch accepts more
+    jobs (`batch` of a job) until it is closed."""
+
+    name: Name
+    """For people."""
+    tenant: Name | None = None
+    jobs: Annotated[list[Job], Meta(max_length=MOST_JOBS)] = msgspec.field(default_factory=list)
+    """Its first jobs."""
+    on_done: Name | None = None
+    """A task to enqueue when all jobs have ended."""
+    open: bool = False
+    """Accepts more jobs until it is closed; otherwise it ends with the jobs given here."""
+
+
+@dataclass(frozen=True, slots=True)
+class MadeBatch:
+    """A new batch, and its jobs in the order given."""
+
+    id: str
+    jobs: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Batches:
+    """A page of batches; `next` is the cursor of the next page."""
+
+    items: list[BatchInfo]
+    next: str | None
+
+
+@routes.post("", WRITES, status=201)
+async def create(ctx: RequestContext, new: NewBatch) -> MadeBatch:
     """Create a batch and its jobs, all or none."""
-
-    async def act(conn: Any) -> Response:
-        if conn is None:
-            async with ctx.service.transaction(ctx.caller) as own:
-                return await _make(new, ctx, own)
-        return await _make(new, ctx, conn)
-
-    return await ctx.once(act)
-
-
-async def _make(new: shapes.NewBatch, ctx: RequestContext, conn: Any) -> Response:
-    on_done: Enqueuer[Any, Any] | None = None
-    if new.on_done is not None:
-        task = jobs.find_task(ctx, new.on_done)
-        on_done = task.using(priority=ctx.priority(None, task.priority))
-    tenant = ctx.tenant(new.tenant)
-    for each in new.jobs:
-        if each.tenant not in (None, tenant):
-            raise Problem(422, f"the jobs of a batch have its tenant; leave out their tenant, got {each.tenant!r}")
-    batch = ctx.hf.batch(new.name, tenant=tenant, on_done=on_done, conn=conn)
-    await batch.__aenter__()
-    ids = await jobs.enqueue_all(ctx, new.jobs, conn, batch)
-    if not new.open:
-        await batch.__aexit__(None, None, None)
-    return respond(shapes.MadeBatch(batch.id, ids), 201)
+    async with ctx.transaction() as conn:
+        on_done: Enqueuer[Any, Any] | None = None
+        if new.on_done is not None:
+            task = find_task(ctx, new.on_done)
+            on_done = task.using(priority=ctx.priority(None, task.priority))
+        tenant = ctx.tenant(new.tenant)
+        for each in new.jobs:
+            if each.tenant not in (None, tenant):
+                raise Problem(422, f"the jobs of a batch have its tenant; leave out their tenant, got {each.tenant!r}")
+        batch = ctx.hf.batch(new.name, tenant=tenant, on_done=on_done, conn=conn)
+        await batch.__aenter__()
+        ids = await enqueue_all(ctx, new.jobs, batch)
+        if not new.open:
+            await batch.__aexit__(None, None, None)
+        return MadeBatch(batch.id, ids)
 
 
-@router.get("", response_model=shapes.Batches)
-async def list_batches(ctx: Reads, cursor: shapes.Cursor = None, limit: shapes.Limit = 50) -> Response:
+@routes.get("", READS)
+async def list_batches(ctx: RequestContext, query: Paged) -> Batches:
     """List batches with their counters, newest first."""
-    page = Page(limit=limit, before=await ctx.before(cursor))
-    found = (await ctx.run(ctx.hf.database.calls.batches.list(page, ctx.caller.view))).rows
-    end = found[-1].id if len(found) == limit else None
-    return respond(shapes.Batches(found, await ctx.service.seal(ctx.caller, end)))
+    page = Page(limit=query.limit, before=await ctx.before(query.cursor))
+    found = (await ctx.run(ctx.calls.batches.list(page, ctx.view))).rows
+    end = found[-1].id if len(found) == query.limit else None
+    return Batches(found, await ctx.service.seal(ctx.caller, end))
 
 
-@router.get("/{batch_id}", response_model=BatchInfo, responses=FOR_ONE)
-async def get(batch_id: UUID, ctx: Reads) -> Response:
+@routes.get("/{batch_id}", READS)
+async def get(ctx: RequestContext, batch_id: UUID) -> BatchInfo:
     """Return a batch with its counters."""
-    return respond(await _look(ctx, batch_id))
-
-
-@router.post("/{batch_id}/close", response_model=BatchInfo, responses=FOR_CHANGES)
-async def close(batch_id: UUID, ctx: Writes) -> Response:
-    """Close an open batch, which then ends with its last job. Repeating it changes nothing."""
-
-    async def act(conn: Any) -> Response:
-        await _look(ctx, batch_id, conn)
-        await ctx.run(ctx.hf.database.calls.batches.close(str(batch_id)), conn)
-        return respond(await _look(ctx, batch_id, conn))
-
-    return await ctx.once(act)
-
-
-@router.post("/{batch_id}/cancel", response_model=shapes.Done, responses=FOR_CHANGES)
-async def cancel(batch_id: UUID, ctx: Writes) -> Response:
-    """Cancel waiting jobs and ask running ones to stop, in small committed steps. Repeating it changes nothing."""
-    await _look(ctx, batch_id)
-    return respond(shapes.Done(await ctx.hf.batches.acancel(str(batch_id))))
-
-
-async def _look(ctx: RequestContext, batch_id: UUID, conn: Any = None) -> BatchInfo:
-    found = await ctx.run(ctx.hf.database.calls.batches.get(str(batch_id), ctx.caller.view), conn)
+    found = await ctx.run(ctx.calls.batches.get(str(batch_id), ctx.view))
     if found is None:
         raise unknown("batch", batch_id)
     return found
+
+
+@routes.post("/{batch_id}/close", WRITES)
+async def close(ctx: RequestContext, batch_id: UUID) -> BatchInfo:
+    """Close an open batch, which then ends with its last job. Repeating it changes nothing."""
+    await get(ctx, batch_id)
+    await ctx.run(ctx.calls.batches.close(str(batch_id)))
+    return await get(ctx, batch_id)
+
+
+@routes.post("/{batch_id}/cancel", WRITES, keyed=False)
+async def cancel(ctx: RequestContext, batch_id: UUID) -> Done:
+    """Cancel waiting jobs and ask running ones to stop, in small committed steps. Repeating it changes nothing."""
+    await get(ctx, batch_id)
+    return Done(await ctx.hf.batches.acancel(str(batch_id)))

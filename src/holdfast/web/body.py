@@ -1,33 +1,28 @@
-"""Request bodies: JSON, decoded once. A job's arguments, which may be large, stay encoded for the task's decoder.
+"""Request bodies: bounded before they are decoded. A job's arguments, which may be large, stay encoded for the task's
+decoder.
 
-msgspec and json hold the GIL while they decode, so a body is checked first: its size as PostgreSQL stores it (1e308
-takes 309 bytes), and the size of the parts that are decoded here.
+msgspec holds the GIL while it decodes, so a large body is checked first: its size as PostgreSQL stores it (1e308 takes
+309 bytes), and the size of the parts that are decoded here.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
-from fastapi import Request
-from fastapi.routing import APIRoute
-from starlette.responses import Response
+from starlette.requests import ClientDisconnect, Request
 
 from holdfast.errors import InvalidPayload
 from holdfast.model import payload
 from holdfast.model.token import Caller
+from holdfast.web.decode import decode_body
+from holdfast.web.fields import MOST_JOBS, Body
 from holdfast.web.problems import Problem
-from holdfast.web.service import CALLER, Service
-from holdfast.web.shapes import MOST_JOBS
+from holdfast.web.service import Service
 
+B = TypeVar("B", bound=Body)
 LARGE = 65_536  # bytes from which a body is checked before it is decoded
 FIELDS_OF_ONE = 4096  # bytes that a job may have outside of args, on average
-_VALUES = ("payload", "body")  # of messages and events: any JSON
-_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-_jobs = msgspec.json.Decoder(list[dict[str, msgspec.Raw]]).decode
-_any = msgspec.json.Decoder().decode
 
 
 class _LargeJob(msgspec.Struct):
@@ -47,35 +42,29 @@ class _LargeBody(msgspec.Struct):
 _large = msgspec.json.Decoder(_LargeBody).decode
 
 
-class BodyRoute(APIRoute):
-    """A route that decodes its body with read_json()."""
-
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        handle = super().get_route_handler()
-
-        async def handler(request: Request) -> Response:
-            return await handle(_JsonRequest(request.scope, request.receive))
-
-        return handler
+async def receive_body(request: Request) -> bytes:
+    """Return the whole body of a request."""
+    try:
+        return await request.body()
+    except ClientDisconnect:
+        raise Problem(400, "the client disconnected before the whole body had arrived") from None
 
 
-class _JsonRequest(Request):
-    async def json(self) -> Any:
-        return await read_json(await self.body(), self.app.state.service, self.scope.get(CALLER))
-
-
-async def read_json(data: bytes, service: Service, caller: Caller | None) -> Any:
-    """Decode a body; a job's `args` stay msgspec.Raw. Raise json.JSONDecodeError or Problem."""
-    max_payload = service.hf.settings.max_payload
+async def read_body(data: bytes, kind: type[B], content_type: str, service: Service, caller: Caller | None) -> B:
+    """Decode a body, with the checks of a large one in a thread."""
     if len(data) >= LARGE:
         await service.in_thread(caller, _check_large, data, service.hf.settings.max_body)
+    return decode_body(data, kind, content_type)
+
+
+def read_value(raw: msgspec.Raw, name: str, max_payload: int) -> Any:
+    """Decode a field that may hold any JSON."""
+    if len(data := bytes(raw)) >= LARGE:
+        payload.check_limits(data, name, max_payload, 1_000_000)
     try:
-        fields = _fields(data)
-        return {name: _value(name, raw, max_payload) for name, raw in fields.items()}
+        return msgspec.json.decode(data)
     except (msgspec.MsgspecError, RecursionError) as error:
-        if len(data) < LARGE:  # json has better error messages, and accepts UTF-16
-            return json.loads(data)
-        raise json.JSONDecodeError(str(error), "", 0) from None
+        raise Problem(422, f"body.{name}: {error}") from None
 
 
 def _check_size(data: bytes, max_body: int) -> None:
@@ -102,13 +91,3 @@ def _check_large(data: bytes, max_body: int) -> None:
     rest = len(data) - sum(len(bytes(each)) for each in values if isinstance(each, msgspec.Raw))
     if rest > LARGE + FIELDS_OF_ONE * len(jobs):
         raise Problem(413, f"the body has {rest:,} bytes outside of args, payload and body; send less at once")
-
-
-def _value(name: str, raw: msgspec.Raw, max_payload: int) -> Any:
-    if name == "args":
-        return raw
-    if name == "jobs":
-        return [{field: _value(field, each, max_payload) for field, each in job.items()} for job in _jobs(raw)]
-    if name in _VALUES and len(text := bytes(raw)) >= LARGE:
-        payload.check_limits(text, name, max_payload, 1_000_000)
-    return _any(raw)

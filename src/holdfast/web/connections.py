@@ -201,7 +201,7 @@ class Connection(Base):
         cycle: Any = self.cycle
         if cycle is None or cycle.response_complete:
             response = problem.response()
-            lines = [f"HTTP/1.1 {problem.status_code} {problem.name}".encode(), b"connection: close"]
+            lines = [f"HTTP/1.1 {problem.status} {problem.name}".encode(), b"connection: close"]
             lines += [name + b": " + value for name, value in response.raw_headers]
             self.transport.write(b"\r\n".join([*lines, b"", b""]) + bytes(response.body))
         self.transport.close()

@@ -3,37 +3,43 @@
 from __future__ import annotations
 
 import asyncio
-
-from fastapi import APIRouter, Request
-from starlette.responses import Response
+from dataclasses import dataclass
 
 from holdfast.errors import HoldfastError, SchemaError
 from holdfast.store import migrate
 from holdfast.store.wire import connect
-from holdfast.web import shapes
-from holdfast.web.problems import Problem, documented
-from holdfast.web.service import Service, respond
+from holdfast.web.context import RequestContext
+from holdfast.web.problems import Problem
+from holdfast.web.routing import Routes
+from holdfast.web.service import Service
 
-router = APIRouter(prefix="/health", tags=["health"])
+routes = Routes("/health", "health")
 PATIENCE = 5.0
 
 
-@router.get("/live", response_model=shapes.Health)
-async def live() -> Response:
+@dataclass(frozen=True, slots=True)
+class Health:
+    """checks: "ok" for each part that was checked."""
+
+    status: str
+    checks: dict[str, str]
+
+
+@routes.get("/live", None)
+async def live(ctx: RequestContext) -> Health:
     """Return 200 while the process responds."""
-    return respond(shapes.Health("ok", {"process": "ok"}))
+    return Health("ok", {"process": "ok"})
 
 
-@router.get("/ready", response_model=shapes.Health, responses=documented(503))
-async def ready(request: Request) -> Response:
+@routes.get("/ready", None)
+async def ready(ctx: RequestContext) -> Health:
     """Check that the database responds and has the schema of this release, and RabbitMQ where it is required."""
-    service: Service = request.app.state.service
-    database, queue = await asyncio.gather(_database(service), _queue(service))
+    database, queue = await asyncio.gather(_database(ctx.service), _queue(ctx.service))
     checks = database | queue
     if bad := {name: found for name, found in checks.items() if found != "ok"}:
         detail = "; ".join(f"{name}: {found}" for name, found in bad.items())
         raise Problem(503, f"not ready: {detail}", "not-ready", checks=checks)
-    return respond(shapes.Health("ok", checks))
+    return Health("ok", checks)
 
 
 async def _database(service: Service) -> dict[str, str]:

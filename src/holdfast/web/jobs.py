@@ -7,11 +7,12 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Annotated, Any
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Literal
 from uuid import UUID
 
 import msgspec
-from fastapi import APIRouter, Query
+from msgspec import Meta
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
@@ -20,15 +21,32 @@ from holdfast.errors import DatabaseUnavailable, UnknownTask, UsageError
 from holdfast.model.job import PublicJob
 from holdfast.model.outbox import PREFIX
 from holdfast.model.payload import Encoded
+from holdfast.model.retry import LONGEST
 from holdfast.model.token import Caller
+from holdfast.model.why import Why
 from holdfast.store.jobs import Filter
 from holdfast.store.select import Page
-from holdfast.web import shapes
-from holdfast.web.body import LARGE, BodyRoute
-from holdfast.web.problems import FOR_CHANGES, FOR_ONE, Problem, of, unknown
-from holdfast.web.service import Explains, Reads, RequestContext, Writes, respond
+from holdfast.web.body import LARGE
+from holdfast.web.context import RequestContext
+from holdfast.web.fields import (
+    MOST_JOBS,
+    Body,
+    Ids,
+    LongText,
+    Moment,
+    Name,
+    Paged,
+    Priority,
+    Query,
+    Queue,
+    Seconds,
+    Since,
+    text,
+)
+from holdfast.web.problems import Problem, of, unknown
+from holdfast.web.routing import EXPLAINS, READS, WRITES, Routes
 
-router = APIRouter(prefix="/jobs", tags=["jobs"], route_class=BodyRoute)
+routes = Routes("/jobs", "jobs")
 LONGEST_WAIT = 60.0
 LONGEST_STREAM = 300.0  # seconds; then the client reconnects, and its token is checked again
 STILL_HERE = 15.0  # seconds between keep-alive comments of a stream
@@ -37,56 +55,168 @@ MOST_WAITING = 1000
 OPTIONS = ("queue", "delay", "run_at", "max_attempts", "deadline")  # of a new job, passed on as they are
 MOST_OF_ONE = 250  # of them, of one tenant
 _waiting: Counter[str | None] = Counter()  # by tenant, for all applications of this process
+Status = Literal["queued", "running", "retrying", "succeeded", "failed", "dead", "canceled"]
+_OBJECT = {"type": "object", "additionalProperties": True, "default": {}}
 
 
-@router.post("", status_code=201, response_model=shapes.Made, responses=FOR_CHANGES)
-async def create(job: shapes.Job, ctx: Writes) -> Response:
+class NewDedupe(Body):
+    """A key that one job of a task and tenant holds at a time."""
+
+    key: LongText
+    """Identifies the work."""
+    scope: Literal["queued", "running", "success"] = "running"
+    """How long the key is held: until the job starts, until it ends, or beyond its success."""
+    keep: Seconds | None = None
+    """With scope success: seconds to hold it; forever if left out."""
+    on_conflict: Literal["existing", "replace", "raise"] = "existing"
+    """existing returns the holder, replace gives a waiting holder the new arguments, raise is a 409."""
+
+    def __post_init__(self) -> None:
+        if self.keep is not None and self.scope != "success":
+            raise ValueError(f"keep goes with scope 'success', not with {self.scope!r}")
+
+
+class Job(Body):
+    """A new job: a task's name and its arguments by name. Options that are left out come from the task."""
+
+    task: Name
+    """The task's registered name."""
+    args: Annotated[msgspec.Raw, Meta(extra_json_schema=_OBJECT)] | msgspec.UnsetType = msgspec.UNSET
+    """The arguments by name."""
+    tenant: Name | None = None
+    """Only with a token for all tenants; otherwise it is the token's tenant."""
+    queue: Queue | None = None
+    """Overrides the task's queue."""
+    priority: Priority | None = None
+    """0 critical, 1 high, 2 normal, 3 low."""
+    delay: Seconds | None = None
+    """Seconds from now before which it does not start."""
+    run_at: Moment | None = None
+    """Time with its zone, before which it does not start."""
+    max_attempts: Annotated[int, Meta(ge=1, le=32_000)] | None = None
+    """Maximum number of attempts."""
+    deadline: Annotated[float, Meta(gt=0, le=LONGEST)] | None = None
+    """Seconds after which it is canceled if no attempt has started."""
+    dedupe: NewDedupe | LongText | None = None
+    """A key, or a key with its options."""
+    batch: UUID | None = None
+    """An open batch to add it to."""
+
+    def __post_init__(self) -> None:
+        if not self.arguments.startswith(b"{"):
+            raise ValueError("args: expected object")
+
+    @property
+    def arguments(self) -> bytes:
+        """The encoded arguments, which the task's decoder decodes."""
+        return b"{}" if self.args is msgspec.UNSET else bytes(self.args)
+
+
+class ManyJobs(Body):
+    """New jobs, created all or none."""
+
+    jobs: Annotated[list[Job], Meta(min_length=1, max_length=MOST_JOBS)]
+
+
+class JobIds(Body):
+    """Ids of jobs."""
+
+    ids: Ids
+
+
+class ListJobs(Paged):
+    status: Status | None = None
+    task: Name | None = None
+    queue: Name | None = None
+    tenant: Name | None = None
+    batch: UUID | None = None
+    error: Name | None = None
+    """Type or code of the last error."""
+    since: Since | None = None
+    """Created since: a time with its zone, or 90m, 24h, 30d."""
+    until: Moment | None = None
+    """Created before: a time with its zone."""
+
+
+class Wait(Query):
+    wait: Annotated[float, Meta(ge=0, le=LONGEST_WAIT)] = 0.0
+    """Seconds to wait until it has ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """An accepted job. existing: it is an earlier job, which holds the dedupe key."""
+
+    id: str
+    existing: bool
+
+
+@dataclass(frozen=True, slots=True)
+class MadeMany:
+    """The accepted jobs, in the order given."""
+
+    ids: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Jobs:
+    """A page of jobs; `next` is the cursor of the next page."""
+
+    items: list[PublicJob]
+    next: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The outcome of a cancellation: canceled, canceling, finished or unknown."""
+
+    id: str
+    outcome: str
+
+
+@dataclass(frozen=True, slots=True)
+class Outcomes:
+    """The outcome for each job."""
+
+    items: list[Outcome]
+
+
+@routes.post("", WRITES, status=201)
+async def create(ctx: RequestContext, job: Job) -> Made:
     """Create a job."""
-
-    async def act(conn: Any) -> Response:
-        sender, data = await enqueuer(ctx, job, conn)
-        new = sender.checked_job(data)
-        if conn is None and _is_simple(ctx, job):
-            accepted = await ctx.service.enqueue(new, ctx.caller)
-            return respond(shapes.Made(accepted.id, accepted.outcome != "created"), 201)
-        made = await sender.aenqueue_job(new)
-        return respond(shapes.Made(made.id, made.existing), 201)
-
-    return await ctx.once(act)
+    sender, data = await enqueuer(ctx, job)
+    new = sender.checked_job(data)
+    if ctx.conn is None and _is_simple(ctx, job):
+        accepted = await ctx.service.enqueue(new, ctx.caller)
+        return Made(accepted.id, accepted.outcome != "created")
+    made = await sender.aenqueue_job(new)
+    return Made(made.id, made.existing)
 
 
-def _is_simple(ctx: RequestContext, job: shapes.Job) -> bool:
+def _is_simple(ctx: RequestContext, job: Job) -> bool:
     """Return whether a job can be coalesced: it has no dedupe key, no batch and no middleware."""
     keyed = job.dedupe is not None or ctx.hf.registry.tasks[job.task].dedupe is not None
     return not (keyed or job.batch is not None or ctx.hf.registry.around_enqueue)
 
 
-@router.post("/many", status_code=201, response_model=shapes.MadeMany, responses=FOR_CHANGES)
-async def create_many(many: shapes.ManyJobs, ctx: Writes) -> Response:
+@routes.post("/many", WRITES, status=201)
+async def create_many(ctx: RequestContext, many: ManyJobs) -> MadeMany:
     """Create many jobs, all or none."""
-
-    async def act(conn: Any) -> Response:
-        return respond(shapes.MadeMany(await enqueue_all(ctx, many.jobs, conn)), 201)
-
-    async def in_transaction(conn: Any) -> Response:
-        if conn is not None:
-            return await act(conn)
-        async with ctx.service.transaction(ctx.caller) as own:
-            return await act(own)
-
-    return await ctx.once(in_transaction)
+    async with ctx.transaction():
+        return MadeMany(await enqueue_all(ctx, many.jobs))
 
 
-async def enqueue_all(ctx: RequestContext, jobs: Sequence[shapes.Job], conn: Any, batch: Any = None) -> list[str]:
+async def enqueue_all(ctx: RequestContext, jobs: Sequence[Job], batch: Any = None) -> list[str]:
     """Enqueue jobs in a transaction, one call for each set of equal options. Return their ids in order."""
     kinds: dict[str, list[int]] = {}
     for place, job in enumerate(jobs):
-        alone = f"{place}" if job.dedupe is not None else ""
-        kinds.setdefault(job.model_dump_json(exclude={"args"}) + alone, []).append(place)
+        alone = place if job.dedupe is not None else ""
+        options = [getattr(job, name) for name in job.__struct_fields__ if name != "args"]
+        kinds.setdefault(f"{alone}{options!r}", []).append(place)
     ids: dict[int, str] = {}
     for places in kinds.values():
         with at_place(places[0]):
-            sender, data = await enqueuer(ctx, jobs[places[0]], conn, batch)
+            sender, data = await enqueuer(ctx, jobs[places[0]], batch)
         these = [data]
         for place in places[1:]:
             with at_place(place):
@@ -111,25 +241,27 @@ def at_place(place: int) -> Iterator[None]:
         raise problem.at(f"jobs.{place}") from problem
 
 
-async def enqueuer(
-    ctx: RequestContext, job: shapes.Job, conn: Any, batch: Any = None
-) -> tuple[Enqueuer[Any, Any], Encoded]:
+async def enqueuer(ctx: RequestContext, job: Job, batch: Any = None) -> tuple[Enqueuer[Any, Any], Encoded]:
     """Check that the job may be made, and return its task with the request's options and the encoded arguments."""
     task = find_task(ctx, job.task)
     if job.batch is not None:
         if batch is not None:
             raise Problem(422, "jobs created with a batch belong to it; leave out their batch")
-        if (into := await ctx.run(ctx.hf.database.calls.batches.get(str(job.batch), ctx.caller.view), conn)) is None:
+        if (into := await ctx.run(ctx.calls.batches.get(str(job.batch), ctx.view))) is None:
             raise unknown("batch", job.batch)
         if into.ended:
             ended = f"batch {job.batch} ({into.name}) has ended and takes no more jobs"
             raise Problem(422, f'{ended}; make it with "open": true to add jobs later')
     data = await _check(ctx, task, job)
-    given = job.dedupe
     options: dict[str, Any] = {name: getattr(job, name) for name in OPTIONS}
-    options["dedupe"] = None if given is None else Dedupe(given.scope, given.keep, given.on_conflict, given.key)
     options |= {"tenant": ctx.tenant(job.tenant), "priority": ctx.priority(job.priority, task.priority)}
-    return task.using(**options, batch=batch or shapes.text(job.batch), conn=conn), data
+    options["dedupe"] = _dedupe(job.dedupe)
+    return task.using(**options, batch=batch or text(job.batch), conn=ctx.conn), data
+
+
+def _dedupe(given: NewDedupe | str | None) -> Dedupe | None:
+    new = NewDedupe(key=given) if isinstance(given, str) else given
+    return None if new is None else Dedupe(new.scope, new.keep, new.on_conflict, new.key)
 
 
 def find_task(ctx: RequestContext, name: str) -> Task[Any, Any]:
@@ -143,48 +275,34 @@ def _is_own(name: str) -> bool:
     return not name.startswith((PREFIX, "holdfast."))
 
 
-async def _check(ctx: RequestContext, task: Task[Any, Any], job: shapes.Job) -> Encoded:
+async def _check(ctx: RequestContext, task: Task[Any, Any], job: Job) -> Encoded:
     """Check arguments against the handler's signature, and encode them."""
-    if len(job.args) >= LARGE:
-        return await ctx.service.in_thread(ctx.caller, task.check_payload, job.args)
-    return task.check_payload(job.args)
+    if len(data := job.arguments) >= LARGE:
+        return await ctx.service.in_thread(ctx.caller, task.check_payload, data)
+    return task.check_payload(data)
 
 
-@router.get("", response_model=shapes.Jobs)
-async def list_jobs(
-    ctx: Reads,
-    status: shapes.Status | None = None,
-    task: shapes.Name | None = None,
-    queue: shapes.Name | None = None,
-    tenant: shapes.Name | None = None,
-    batch: UUID | None = None,
-    error: Annotated[shapes.Name | None, Query(description="type or code of the last error")] = None,
-    since: Annotated[
-        shapes.Since | None, Query(description="created since: a time with its zone, or 90m, 24h, 30d")
-    ] = None,
-    until: Annotated[shapes.Moment | None, Query(description="created before: a time with its zone")] = None,
-    cursor: shapes.Cursor = None,
-    limit: shapes.Limit = 50,
-) -> Response:
+@routes.get("", READS)
+async def list_jobs(ctx: RequestContext, query: ListJobs) -> Jobs:
     """List the jobs that match, newest first."""
-    given = {"status": status, "task": task, "queue": queue, "tenant": tenant, "error": error}
-    where = Filter(**given, batch=shapes.text(batch), since=since, until=until)
-    page = Page(limit=limit, before=await ctx.before(cursor))
-    calls, view = ctx.hf.database.calls.jobs, ctx.caller.view
-    found = await ctx.service.page(ctx.caller, lambda part: calls.list(PublicJob, where, part, view), page)
-    return respond(shapes.Jobs(*found))
+    page = Page(limit=query.limit, before=await ctx.before(query.cursor))
+    where = replace(job_filter(query), since=query.since, until=query.until)
+    calls = ctx.calls.jobs
+    return Jobs(*await ctx.service.page(ctx.caller, lambda part: calls.list(PublicJob, where, part, ctx.view), page))
 
 
-@router.post("/cancel", response_model=shapes.Outcomes, responses=FOR_CHANGES)
-async def cancel_many(which: shapes.JobIds, ctx: Writes) -> Response:
+def job_filter(given: Any) -> Filter:
+    """Return the filter of a request that has these fields."""
+    same = {name: getattr(given, name) for name in ("status", "task", "queue", "tenant", "error")}
+    return Filter(**same, batch=text(given.batch))
+
+
+@routes.post("/cancel", WRITES)
+async def cancel_many(ctx: RequestContext, which: JobIds) -> Outcomes:
     """Cancel jobs: waiting ones at once, running ones by asking them to stop."""
-
-    async def act(conn: Any) -> Response:
-        ids = list(dict.fromkeys(map(str, which.ids)))
-        outcomes = await ctx.run(ctx.hf.database.calls.jobs.cancel(ids, ctx.caller.view), conn)
-        return respond(shapes.Outcomes([shapes.Outcome(each, outcomes.get(each, "unknown")) for each in ids]))
-
-    return await ctx.once(act)
+    ids = list(dict.fromkeys(map(str, which.ids)))
+    outcomes = await ctx.run(ctx.calls.jobs.cancel(ids, ctx.view))
+    return Outcomes([Outcome(each, outcomes.get(each, "unknown")) for each in ids])
 
 
 _TAG = {"ETag": {"description": "changes with the job", "schema": {"type": "string"}}}
@@ -195,34 +313,18 @@ _KNOWN = {
     "description": "an ETag: 304 if it still matches",
     "schema": {"type": "string"},
 }
+_TAGGED = {
+    "parameters": [_KNOWN],
+    "responses": {"200": {"headers": _TAG}, "304": {"description": "not modified", "headers": _TAG}},
+}
 
 
-@router.get(
-    "/{job_id}",
-    response_model=PublicJob,
-    responses=FOR_ONE | {200: {"headers": _TAG}, 304: {"description": "not modified", "headers": _TAG}},
-    openapi_extra={"parameters": [_KNOWN]},
-)
-async def get(
-    job_id: UUID,
-    ctx: Reads,
-    wait: Annotated[float, Query(ge=0, le=LONGEST_WAIT, description="seconds to wait until it has ended")] = 0,
-) -> Response:
+@routes.get("/{job_id}", READS, described=_TAGGED)
+async def get(ctx: RequestContext, job_id: UUID, query: Wait) -> PublicJob | Response:
     """Return a job. With wait, respond when it has ended or the time is over."""
     found = await _look(ctx, job_id)
-    if wait and not found.ended:
-        ends = time.monotonic() + wait
-        ctx.begin_wait()
-        with _Place(ctx.caller), ctx.service.changes.watch(found.id) as observer:
-            while (left := ends - time.monotonic()) > 0:
-                changed = await observer.changed(min(left, LOOK_UP))
-                if not await ctx.stays():
-                    break
-                if not changed:
-                    continue
-                found = await _look(ctx, job_id)
-                if found.ended:
-                    break
+    if query.wait and not found.ended:
+        found = await _ended(ctx, found, time.monotonic() + query.wait)
     body = msgspec.json.encode(found)
     tag = _tag(body)
     if ctx.request.headers.get("if-none-match") in (tag, f"W/{tag}", "*"):
@@ -230,13 +332,28 @@ async def get(
     return Response(body, 200, {"ETag": tag}, "application/json")
 
 
-_STREAM: dict[int | str, dict[str, Any]] = {
-    200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}, "description": "its changes"}
+async def _ended(ctx: RequestContext, found: PublicJob, until: float) -> PublicJob:
+    """Return a job when it has ended or the time is over."""
+    ctx.begin_wait()
+    with _Place(ctx.caller), ctx.service.changes.watch(found.id) as observer:
+        while not found.ended and (left := until - time.monotonic()) > 0:
+            changed = await observer.changed(min(left, LOOK_UP))
+            if not await ctx.stays():
+                break
+            if changed:
+                found = await _look(ctx, UUID(found.id))
+    return found
+
+
+_STREAM = {
+    "responses": {
+        "200": {"content": {"text/event-stream": {"schema": {"type": "string"}}}, "description": "its changes"}
+    }
 }
 
 
-@router.get("/{job_id}/events", response_class=StreamingResponse, responses=FOR_ONE | _STREAM)
-async def events(job_id: UUID, ctx: Reads) -> Response:
+@routes.get("/{job_id}/events", READS, described=_STREAM)
+async def events(ctx: RequestContext, job_id: UUID) -> Response:
     """Stream the job as server-sent events named "job", one for each change, until it has ended."""
     found = await _look(ctx, job_id)
     place = _Place(ctx.caller)
@@ -269,39 +386,31 @@ async def _stream(ctx: RequestContext, found: PublicJob) -> AsyncIterator[bytes]
             found = now
 
 
-@router.get("/{job_id}/why", response_model=dict[str, Any], responses=FOR_ONE)
-async def why(job_id: UUID, ctx: Explains) -> Response:
+@routes.get("/{job_id}/why", EXPLAINS)
+async def why(ctx: RequestContext, job_id: UUID) -> Why:
     """Explain why a job does not run."""
     await _look(ctx, job_id)
     explanation = await ctx.hf.jobs.awhy(str(job_id))
     if explanation.status is None:
         raise unknown("job", job_id)
-    return respond(explanation)
+    return explanation
 
 
-@router.post("/{job_id}/cancel", response_model=shapes.Outcome, responses=FOR_CHANGES)
-async def cancel(job_id: UUID, ctx: Writes) -> Response:
+@routes.post("/{job_id}/cancel", WRITES)
+async def cancel(ctx: RequestContext, job_id: UUID) -> Outcome:
     """Cancel a job: at once if it waits, by asking it to stop if it runs."""
-
-    async def act(conn: Any) -> Response:
-        outcomes = await ctx.run(ctx.hf.database.calls.jobs.cancel([str(job_id)], ctx.caller.view), conn)
-        if outcomes.get(str(job_id), "unknown") == "unknown":
-            raise unknown("job", job_id)
-        return respond(shapes.Outcome(str(job_id), outcomes[str(job_id)]))
-
-    return await ctx.once(act)
+    outcomes = await ctx.run(ctx.calls.jobs.cancel([str(job_id)], ctx.view))
+    if outcomes.get(str(job_id), "unknown") == "unknown":
+        raise unknown("job", job_id)
+    return Outcome(str(job_id), outcomes[str(job_id)])
 
 
-@router.post("/{job_id}/retry", response_model=shapes.Made, responses=FOR_CHANGES)
-async def retry(job_id: UUID, ctx: Writes) -> Response:
+@routes.post("/{job_id}/retry", WRITES)
+async def retry(ctx: RequestContext, job_id: UUID) -> Made:
     """Put a failed or dead job back into the queue with fresh attempts."""
-
-    async def act(conn: Any) -> Response:
-        if not await ctx.run(ctx.hf.database.calls.dead.retry([str(job_id)], ctx.caller.view), conn):
-            raise Problem(409, f"job {job_id} was not put back: {_why_not(await _look(ctx, job_id))}")
-        return respond(shapes.Made(str(job_id), existing=True))
-
-    return await ctx.once(act)
+    if not await ctx.run(ctx.calls.dead.retry([str(job_id)], ctx.view)):
+        raise Problem(409, f"job {job_id} was not put back: {_why_not(await _look(ctx, job_id))}")
+    return Made(str(job_id), existing=True)
 
 
 def _why_not(found: PublicJob) -> str:

@@ -3,134 +3,194 @@
 from __future__ import annotations
 
 import difflib
-from typing import Annotated, Any
+from dataclasses import dataclass
+from typing import Any
 
-from fastapi import APIRouter, Path, Query
-from starlette.responses import Response
+import msgspec
+from msgspec import UNSET, UnsetType
 
+from holdfast.model.limit import LimitInfo
 from holdfast.store.call import Call
-from holdfast.web import shapes
-from holdfast.web.body import BodyRoute
-from holdfast.web.problems import FOR_CHANGES
-from holdfast.web.service import Operates, RequestContext, respond
+from holdfast.web.context import RequestContext
+from holdfast.web.fields import Amount, Body, Key, LongText, PageSize, Prefix, Query, Queue, Seconds, Whole, given
+from holdfast.web.routing import OPERATES, Routes
 
-router = APIRouter(tags=["operate"], route_class=BodyRoute)
-QueueName = Annotated[shapes.Queue, Path()]
+routes = Routes("", "operate")
 
 
-@router.get("/limits", response_model=shapes.Limits)
-async def limits(
-    ctx: Operates,
-    prefix: Annotated[str, Query(max_length=300, pattern="^[^\\x00]*$")] = "",
-    busy: Annotated[bool, Query(description="only those that run or hold something back")] = False,
-    limit: shapes.Limit = 200,
-) -> Response:
+class ListLimits(Query):
+    prefix: Prefix = ""
+    busy: bool = False
+    """Only those that run or hold something back."""
+    limit: PageSize = 200
+    """Maximum number of items."""
+
+
+class WhichKey(Query):
+    key: Key
+    """A limit's key, or queue:NAME, task:NAME, tenant:NAME."""
+
+
+class OneKey(Body):
+    """A limit's key, or queue:NAME, task:NAME, tenant:NAME."""
+
+    key: Key
+
+
+class QueuePause(Body):
+    """Reason and length of a pause."""
+
+    reason: LongText | None = None
+    """Shown to operators."""
+    seconds: Seconds | None = None
+    """Length of the pause; without it, until resumed."""
+
+
+class NewPause(QueuePause, kw_only=True):
+    """A key under which no more jobs start, for some seconds or until it is resumed."""
+
+    key: Key
+
+
+class LimitChange(OneKey):
+    """Overrides of a key's limits, or with a template of all its keys. null restores the value of the code."""
+
+    concurrency: Whole | UnsetType | None = UNSET
+    """Jobs that run at once."""
+    rate: Amount | UnsetType | None = UNSET
+    """Jobs in `per` seconds."""
+    per: Amount | UnsetType | None = UNSET
+    """Seconds."""
+    burst: Amount | UnsetType | None = UNSET
+    """Jobs that may start at once after an idle time."""
+    breaker_after: Whole | UnsetType | None = UNSET
+    """Failures in a row that open the breaker."""
+    breaker_pause: Amount | UnsetType | None = UNSET
+    """Seconds it stays open at first."""
+    breaker_cap: Amount | UnsetType | None = UNSET
+    """Seconds it stays open at most."""
+    weight: Amount | UnsetType | None = UNSET
+    """Of a tenant: its share relative to other tenants."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Keys with their limits."""
+
+    items: list[LimitInfo]
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """How many rows were changed."""
+
+    changed: int
+
+
+class ChangeResult(msgspec.Struct, omit_defaults=True):
+    """changed is 0 if nothing changed. warning: the key is unknown."""
+
+    changed: int
+    warning: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """A list for operators."""
+
+    items: list[dict[str, Any]]
+
+
+@routes.get("/limits", OPERATES)
+async def limits(ctx: RequestContext, query: ListLimits) -> Limits:
     """List keys with the limits in force and how much of them is in use."""
-    return respond(shapes.Limits(await ctx.hf.limits.alist(prefix, busy=busy, limit=limit)))
+    return Limits(await ctx.hf.limits.alist(query.prefix, busy=query.busy, limit=query.limit))
 
 
-@router.patch("/limits", response_model=shapes.ChangeResult, responses=FOR_CHANGES)
-async def set_limit(change: shapes.LimitChange, ctx: Operates) -> Response:
+@routes.patch("/limits", OPERATES)
+async def set_limit(ctx: RequestContext, change: LimitChange) -> ChangeResult:
     """Override the limits of a key, or of all keys of a template, until cleared."""
-    given = change.model_dump(exclude={"key"}, exclude_unset=True)
-    warning = await _unknown_key_warning(ctx, change.key, None)
-    return _change_result(await ctx.hf.limits.aset(change.key, by=ctx.caller.name, **given), warning)
+    values = given(change)
+    warning = await _unknown_key_warning(ctx, key := values.pop("key"))
+    return ChangeResult(await ctx.hf.limits.aset(key, by=ctx.caller.name, **values), warning)
 
 
-@router.delete("/limits", response_model=shapes.Done, responses=FOR_CHANGES)
-async def clear_limit(ctx: Operates, key: Annotated[shapes.Key, Query()]) -> Response:
+@routes.delete("/limits", OPERATES)
+async def clear_limit(ctx: RequestContext, query: WhichKey) -> Done:
     """Remove the overrides of a key or a template."""
-    return respond(shapes.Done(await ctx.hf.limits.aclear(key)))
+    return Done(await ctx.hf.limits.aclear(query.key))
 
 
-@router.post("/keys/pause", response_model=shapes.ChangeResult, responses=FOR_CHANGES)
-async def pause(new: shapes.NewPause, ctx: Operates) -> Response:
+@routes.post("/keys/pause", OPERATES)
+async def pause(ctx: RequestContext, new: NewPause) -> ChangeResult:
     """Pause a key: running jobs go on. Repeating it replaces who, why and until when (changed: 0)."""
-    return await _pause(ctx, new.key, new.reason, new.seconds)
+    return await _pause(ctx, new.key, new)
 
 
-@router.post("/keys/resume", response_model=shapes.Done, responses=FOR_CHANGES)
-async def resume(one: shapes.OneKey, ctx: Operates) -> Response:
+@routes.post("/keys/resume", OPERATES)
+async def resume(ctx: RequestContext, one: OneKey) -> Done:
     """Resume a paused key."""
-    return await _resume(ctx, one.key)
+    return await changed(ctx, ctx.calls.limits.resume(one.key))
 
 
-@router.post("/keys/reset", response_model=shapes.Done, responses=FOR_CHANGES)
-async def reset(one: shapes.OneKey, ctx: Operates) -> Response:
+@routes.post("/keys/reset", OPERATES)
+async def reset(ctx: RequestContext, one: OneKey) -> Done:
     """Close a key's breaker and clear its failures."""
-
-    async def act(conn: Any) -> Response:
-        return await _changed(ctx, ctx.hf.limits.calls.reset_breaker(one.key), conn)
-
-    return await ctx.once(act)
+    return await changed(ctx, ctx.calls.limits.reset_breaker(one.key))
 
 
-@router.get("/queues", response_model=shapes.Rows)
-async def queues(ctx: Operates) -> Response:
+@routes.get("/queues", OPERATES)
+async def queues(ctx: RequestContext) -> Rows:
     """List the queues that have jobs or are paused, with their counts, and who paused them, why and until when."""
-    return respond(shapes.Rows(await ctx.run(ctx.hf.database.calls.queues.list())))
+    return Rows(await ctx.run(ctx.calls.queues.list()))
 
 
-@router.post("/queues/{queue}/pause", response_model=shapes.ChangeResult, responses=FOR_CHANGES)
-async def pause_queue(queue: QueueName, ctx: Operates, why: shapes.QueuePause | None = None) -> Response:
+@routes.post("/queues/{queue}/pause", OPERATES, optional_body=True)
+async def pause_queue(ctx: RequestContext, queue: Queue, why: QueuePause) -> ChangeResult:
     """Pause a queue: running jobs go on. Repeating it replaces who, why and until when (changed: 0)."""
-    how = why or shapes.QueuePause()
-    return await _pause(ctx, f"queue:{queue}", how.reason, how.seconds)
+    return await _pause(ctx, f"queue:{queue}", why)
 
 
-@router.post("/queues/{queue}/resume", response_model=shapes.Done, responses=FOR_CHANGES)
-async def resume_queue(queue: QueueName, ctx: Operates) -> Response:
+@routes.post("/queues/{queue}/resume", OPERATES)
+async def resume_queue(ctx: RequestContext, queue: Queue) -> Done:
     """Resume a paused queue."""
-    return await _resume(ctx, f"queue:{queue}")
+    return await changed(ctx, ctx.calls.limits.resume(f"queue:{queue}"))
 
 
-@router.get("/workers", response_model=shapes.Rows)
-async def workers(ctx: Operates) -> Response:
+@routes.get("/workers", OPERATES)
+async def workers(ctx: RequestContext) -> Rows:
     """List the workers, and whether each counts as alive."""
-    return respond(shapes.Rows(await ctx.run(ctx.hf.database.calls.workers.list())))
+    return Rows(await ctx.run(ctx.calls.workers.list()))
 
 
-async def _pause(ctx: RequestContext, key: str, reason: str | None, seconds: float | None) -> Response:
-    async def act(conn: Any) -> Response:
-        warning = await _unknown_key_warning(ctx, key, conn)
-        was = await ctx.run(ctx.hf.limits.calls.pause(key, ctx.caller.name, reason, seconds), conn)
-        return _change_result(int(was), warning)
-
-    return await ctx.once(act)
+async def changed(ctx: RequestContext, call: Call[bool]) -> Done:
+    """Run a call that returns whether it changed something."""
+    was = await ctx.run(call)
+    return Done(int(was))
 
 
-async def _unknown_key_warning(ctx: RequestContext, key: str, conn: Any) -> str | None:
+async def _pause(ctx: RequestContext, key: str, how: QueuePause) -> ChangeResult:
+    warning = await _unknown_key_warning(ctx, key)
+    was = await ctx.run(ctx.calls.limits.pause(key, ctx.caller.name, how.reason, how.seconds))
+    return ChangeResult(int(was), warning)
+
+
+async def _unknown_key_warning(ctx: RequestContext, key: str) -> str | None:
     """Return a warning if a key is unknown, with the nearest known one. Call it before the change.
 
     Tenants are recorded in jobs only, and templates are checked when they are set, so neither is checked here."""
     kind, _, name = key.partition(":")
     declared = [limit.pattern for limit in ctx.hf.registry.limits]
-    if kind == "tenant" or "{" in key or await ctx.run(ctx.hf.limits.calls.is_known(key, declared), conn):
+    if kind == "tenant" or "{" in key or await ctx.run(ctx.calls.limits.is_known(key, declared)):
         return None
     if kind not in ("queue", "task"):
         return f"{key} matches no declared limit, and no job has been claimed under it yet"
     tasks = ctx.hf.registry.tasks
     if kind == "queue":
-        known = {*await ctx.run(ctx.hf.database.calls.queues.names(), conn), *(task.queue for task in tasks.values())}
+        known = {*await ctx.run(ctx.calls.queues.names()), *(task.queue for task in tasks.values())}
     else:
-        known = {*await ctx.run(ctx.hf.database.calls.queues.task_queues(), conn), *tasks}
+        known = {*await ctx.run(ctx.calls.queues.task_queues()), *tasks}
     if name in known:
         return None
     near = difflib.get_close_matches(name, known, n=1)
     return f"unknown key {key}{f'; did you mean {kind}:{near[0]}?' if near else ''}"
-
-
-def _change_result(changed: int, warning: str | None) -> Response:
-    return respond({"changed": changed} | ({} if warning is None else {"warning": warning}))
-
-
-async def _resume(ctx: RequestContext, key: str) -> Response:
-    async def act(conn: Any) -> Response:
-        return await _changed(ctx, ctx.hf.limits.calls.resume(key), conn)
-
-    return await ctx.once(act)
-
-
-async def _changed(ctx: RequestContext, call: Call[bool], conn: Any) -> Response:
-    was = await ctx.run(call, conn)
-    return respond(shapes.Done(int(was)))

@@ -3,45 +3,37 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
-from datetime import timedelta
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Request
-from fastapi.routing import APIRoute
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from holdfast.model.tick import Usage
+from holdfast.model.tick import Level, Usage
 from holdfast.telemetry.metrics import LEVELS, OTHERS, DatabaseMetrics, RequestMetrics, Stats, exposition
-from holdfast.web import jobs, shapes
-from holdfast.web.body import BodyRoute
+from holdfast.web import jobs
 from holdfast.web.coalesce import Coalescer
-from holdfast.web.service import Reads, Service, Watches, respond
+from holdfast.web.context import RequestContext
+from holdfast.web.fields import Moment, Name, PageSize, Query, Since
+from holdfast.web.routing import READS, WATCHES, Routes
+from holdfast.web.service import Service
 
-router = APIRouter(tags=["observe"], route_class=BodyRoute)
+routes = Routes("", "observe")
 FRESH = 1.0  # seconds for which metrics are cached
 SHARE = 5  # and at least so many times as long as the query took, so that scraping cannot keep the database busy
 DAY = timedelta(days=1).total_seconds()
-
-Names = dict[tuple[str, Any], str]
-"""The route label of metrics, by method and function."""
-
-
-def names(routers: Iterable[APIRouter], prefix: str) -> Names:
-    """Return the label of every route. (The scope's route path differs between FastAPI versions.)"""
-    routes = [each for router in routers for each in router.routes if isinstance(each, APIRoute)]
-    return {
-        (method, each.endpoint): f"{method} {prefix}{each.path}" for each in routes for method in each.methods or ()
-    }
+ROUTE = "holdfast.route"  # scope key: the label of the request's route
 
 
 class Figures:
     """The metrics of the service and the database as text for Prometheus. Concurrent scrapes share one query."""
 
-    def __init__(self, service: Service, names: Names) -> None:
-        self.names = names
-        self.stats = Stats(set(names.values()))
+    def __init__(self, service: Service, labels: set[str]) -> None:
+        self.stats = Stats(labels)
         self._service = service
         self._scrapes: Coalescer[None, tuple[bytes, str]] = Coalescer(self._scrape, at_once=1)
         self._cached: tuple[bytes, str] = b"", ""
@@ -82,55 +74,82 @@ class Counted:
         try:
             await self._inner(scope, receive, noting)
         finally:
-            route = self._figures.names.get((scope["method"], scope.get("endpoint")), OTHERS)
-            self._figures.stats.note(route, str(status), time.monotonic() - began)
+            self._figures.stats.note(scope.get(ROUTE, OTHERS), str(status), time.monotonic() - began)
 
 
-_TEXT: dict[int | str, dict[str, Any]] = {
-    200: {"content": {"text/plain": {"schema": {"type": "string"}}}, "description": "the metrics"}
-}
+class ListUsage(Query):
+    by: Annotated[str, Meta(max_length=100)] = "tenant,task"
+    """Sum by some of tenant, task, minute, hour, day."""
+    since: Since | None = None
+    """From this minute on: a time with its zone, or 90m, 24h (default), 30d."""
+    until: Moment | None = None
+    """Before this minute."""
+    tenant: Name | None = None
+    task: Name | None = None
+    limit: PageSize = 100
+    """Maximum number of items."""
 
 
-@router.get("/metrics", response_class=Response, responses=_TEXT)
-async def metrics(request: Request, ctx: Watches) -> Response:
+@dataclass(frozen=True, slots=True)
+class Levels:
+    """The worst level, each metric, and the rows of the view worker_health_summary."""
+
+    level: str | None
+    items: list[Level]
+    workers: list[dict[str, Any]]
+
+
+class Used(msgspec.Struct, kw_only=True):
+    """Usage, with those of tenant, task, minute, hour and day that it is summed by."""
+
+    tenant: str | UnsetType | None = UNSET
+    task: str | UnsetType | None = UNSET
+    minute: datetime | UnsetType = UNSET
+    hour: datetime | UnsetType = UNSET
+    day: datetime | UnsetType = UNSET
+    runs: int
+    failures: int
+    run_seconds: float
+    queue_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class UsagePage:
+    """Usage, newest first, then by run seconds."""
+
+    items: list[Used]
+
+
+_TEXT = {"200": {"content": {"text/plain": {"schema": {"type": "string"}}}, "description": "the metrics"}}
+
+
+@routes.get("/metrics", WATCHES, described={"responses": _TEXT})
+async def metrics(ctx: RequestContext) -> Response:
     """Return the metrics of the database and of this process, cached for a second, or longer if the query is slow."""
-    figures: Figures = request.app.state.figures
-    text, kind = await figures.read()
+    text, kind = await ctx.app.figures.read()
     return Response(text, media_type=kind)
 
 
-@router.get("/levels", response_model=shapes.Levels)
-async def levels(ctx: Watches) -> Response:
+@routes.get("/levels", WATCHES)
+async def levels(ctx: RequestContext) -> Levels:
     """Return the levels of the last five minutes: each metric's worst value with its thresholds, and each worker."""
-    calls = ctx.hf.database.calls
+    calls = ctx.calls
     found, workers = await ctx.run(calls.figures.levels()), await ctx.run(calls.workers.health())
     worst = max((each.level for each in found if each.level is not None), key=LEVELS.__getitem__, default=None)
-    return respond(shapes.Levels(worst, found, workers))
+    return Levels(worst, found, workers)
 
 
-@router.get("/usage", response_model=shapes.UsagePage)
-async def usage(
-    ctx: Reads,
-    by: Annotated[
-        str, Query(max_length=100, description="sum by some of tenant, task, minute, hour, day")
-    ] = "tenant,task",
-    since: Annotated[
-        shapes.Since | None, Query(description="from this minute on: a time with its zone, or 90m, 24h (default), 30d")
-    ] = None,
-    until: Annotated[shapes.Moment | None, Query(description="before this minute")] = None,
-    tenant: shapes.Name | None = None,
-    task: shapes.Name | None = None,
-    limit: shapes.Limit = 100,
-) -> Response:
+@routes.get("/usage", READS)
+async def usage(ctx: RequestContext, query: ListUsage) -> UsagePage:
     """Return ended attempts, failures, run and queue seconds, newest first, then by run seconds."""
-    names = [each for each in by.replace(" ", "").split(",") if each]
-    call = ctx.hf.database.calls.workers.usage(
-        names, since=since or DAY, until=until, tenant=tenant, task=task, limit=limit, view=ctx.caller.view
-    )
-    return respond({"items": [_item(each) for each in await ctx.run(call)]})
+    names = [each for each in query.by.replace(" ", "").split(",") if each]
+    where: dict[str, Any] = {name: getattr(query, name) for name in ("until", "tenant", "task", "limit")}
+    call = ctx.calls.workers.usage(names, since=query.since or DAY, **where, view=ctx.view)
+    return UsagePage([_used(each) for each in await ctx.run(call)])
 
 
-def _item(usage: Usage) -> dict[str, Any]:
-    """Return a row as JSON. Work without a tenant has null, as elsewhere in this service."""
-    by = {name: value or None for name, value in usage.by.items()}
-    return by | {name: getattr(usage, name) for name in ("runs", "failures", "run_seconds", "queue_seconds")}
+def _used(usage: Usage) -> Used:
+    """Return a row. Work without a tenant has null, as elsewhere in this service."""
+    by: dict[str, Any] = {name: value or None for name, value in usage.by.items()}
+    sums: dict[str, Any] = {name: getattr(usage, name) for name in ("runs", "failures", "run_seconds", "queue_seconds")}
+    return Used(**by, **sums)

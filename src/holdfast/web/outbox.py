@@ -2,77 +2,90 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Literal
 from uuid import UUID
 
-from fastapi import APIRouter
-from starlette.responses import Response
+import msgspec
 
 from holdfast.model.outbox import MessageInfo
 from holdfast.store.outbox import MessageFilter
 from holdfast.store.select import Page
-from holdfast.web import shapes
-from holdfast.web.body import BodyRoute
-from holdfast.web.problems import FOR_CHANGES, FOR_ONE, Problem, unknown
-from holdfast.web.service import Reads, RequestContext, Writes, respond
+from holdfast.web.body import read_value
+from holdfast.web.context import RequestContext
+from holdfast.web.fields import Body, Key, Name, Paged
+from holdfast.web.jobs import Made
+from holdfast.web.problems import Problem, unknown
+from holdfast.web.routing import READS, WRITES, Routes
 
-router = APIRouter(prefix="/outbox", tags=["outbox"], route_class=BodyRoute)
-MessageStatus = Literal["pending", "delivering", "delivered", "failed", "dead", "canceled"]
+routes = Routes("/outbox", "outbox")
 
 
-@router.post("", status_code=201, response_model=shapes.Made, responses=FOR_CHANGES)
-async def emit(new: shapes.NewMessage, ctx: Writes) -> Response:
+class NewMessage(Body):
+    """A message for the outbox. A key is sent once."""
+
+    channel: Name
+    """A channel of the application."""
+    payload: msgspec.Raw
+    """The value for the channel's handler."""
+    key: Key
+    """Identifies the message; a second one with the same key is not sent."""
+    tenant: Name | None = None
+    order: Key | None = None
+    """Messages with the same order are delivered one at a time, as emitted."""
+
+
+class ListMessages(Paged):
+    channel: Name | None = None
+    status: Literal["pending", "delivering", "delivered", "failed", "dead", "canceled"] | None = None
+    tenant: Name | None = None
+    key: Key | None = None
+    order: Key | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Messages:
+    """A page of messages; `next` is the cursor of the next page."""
+
+    items: list[MessageInfo]
+    next: str | None
+
+
+@routes.post("", WRITES, status=201)
+async def emit(ctx: RequestContext, new: NewMessage) -> Made:
     """Put a message into the outbox. A second one with the same key returns the first."""
-
-    async def act(conn: Any) -> Response:
-        message = ctx.hf.outbox.new_message(new.channel, new.payload, new.key, ctx.tenant(new.tenant), new.order)
-        message.job.priority = max(message.job.priority, ctx.caller.priority)
-        made = await ctx.hf.outbox.aemit_message(conn, message)
-        return respond(shapes.Made(made.id, made.existing), 201)
-
-    return await ctx.once(act)
+    value = read_value(new.payload, "payload", ctx.hf.settings.max_payload)
+    message = ctx.hf.outbox.new_message(new.channel, value, new.key, ctx.tenant(new.tenant), new.order)
+    message.job.priority = max(message.job.priority, ctx.caller.priority)
+    made = await ctx.hf.outbox.aemit_message(ctx.conn, message)
+    return Made(made.id, made.existing)
 
 
-@router.get("", response_model=shapes.Messages)
-async def list_messages(
-    ctx: Reads,
-    channel: shapes.Name | None = None,
-    status: MessageStatus | None = None,
-    tenant: shapes.Name | None = None,
-    key: shapes.Key | None = None,
-    order: shapes.Key | None = None,
-    cursor: shapes.Cursor = None,
-    limit: shapes.Limit = 50,
-) -> Response:
+@routes.get("", READS)
+async def list_messages(ctx: RequestContext, query: ListMessages) -> Messages:
     """List the messages that match, newest first."""
-    where = MessageFilter(channel=channel, status=status, tenant=tenant, key=key, order=order)
-    page = Page(limit=limit, before=await ctx.before(cursor))
-    calls, view = ctx.hf.database.calls.outbox, ctx.caller.view
-    found = await ctx.service.page(ctx.caller, lambda part: calls.list(where, part, view, as_json=True), page)
-    return respond(shapes.Messages(*found))
+    where = MessageFilter(
+        channel=query.channel, status=query.status, tenant=query.tenant, key=query.key, order=query.order
+    )
+    page = Page(limit=query.limit, before=await ctx.before(query.cursor))
+    calls = ctx.calls.outbox
+    found = await ctx.service.page(ctx.caller, lambda part: calls.list(where, part, ctx.view, as_json=True), page)
+    return Messages(*found)
 
 
-@router.get("/{message_id}", response_model=MessageInfo, responses=FOR_ONE)
-async def get(message_id: UUID, ctx: Reads) -> Response:
+@routes.get("/{message_id}", READS)
+async def get(ctx: RequestContext, message_id: UUID) -> MessageInfo:
     """Return a message."""
-    return respond(await _look(ctx, message_id))
-
-
-@router.post("/{message_id}/retry", response_model=shapes.Made, responses=FOR_CHANGES)
-async def retry(message_id: UUID, ctx: Writes) -> Response:
-    """Deliver a failed or dead message again, with fresh attempts."""
-
-    async def act(conn: Any) -> Response:
-        found = await _look(ctx, message_id, conn)
-        if not await ctx.run(ctx.hf.database.calls.dead.retry([found.id], ctx.caller.view), conn):
-            raise Problem(409, f"message {found.id} is {found.status}; failed and dead ones can be sent again")
-        return respond(shapes.Made(found.id, existing=True))
-
-    return await ctx.once(act)
-
-
-async def _look(ctx: RequestContext, message_id: UUID, conn: Any = None) -> MessageInfo:
-    found = await ctx.run(ctx.hf.database.calls.outbox.get(str(message_id), ctx.caller.view, as_json=True), conn)
+    found = await ctx.run(ctx.calls.outbox.get(str(message_id), ctx.view, as_json=True))
     if found is None:
         raise unknown("message", message_id)
     return found
+
+
+@routes.post("/{message_id}/retry", WRITES)
+async def retry(ctx: RequestContext, message_id: UUID) -> Made:
+    """Deliver a failed or dead message again, with fresh attempts."""
+    found = await get(ctx, message_id)
+    if not await ctx.run(ctx.calls.dead.retry([found.id], ctx.view)):
+        raise Problem(409, f"message {found.id} is {found.status}; failed and dead ones can be sent again")
+    return Made(found.id, existing=True)

@@ -1,24 +1,16 @@
-"""Shared by all routes: the service, the caller's context, the token check and JSON responses."""
+"""The service of one application: its calls to the database, coalesced and shared out among tenants, and its tokens."""
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import re
 import signal
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
-
-import msgspec
-from fastapi import Depends, Request
-from fastapi.openapi.models import HTTPBearer
-from fastapi.security.base import SecurityBase
-from starlette.responses import Response
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from holdfast.errors import DatabaseUnavailable
 from holdfast.model.job import NewJob, PublicJob
@@ -32,7 +24,6 @@ from holdfast.store.wire import connect
 from holdfast.web import cursor as cursors
 from holdfast.web.changes import ChangePoller
 from holdfast.web.coalesce import Coalescer
-from holdfast.web.parameters import unknown_parameter
 from holdfast.web.problems import Problem
 from holdfast.web.shares import Shares
 
@@ -48,9 +39,6 @@ FIRST_ROWS = 64  # rows of the first query of a list; later queries read more
 MOST_LARGE = 10_000  # ids of large jobs kept in memory
 TURN = "holdfast.turn"  # scope key: the Turn of the request
 CALLER = "holdfast.caller"  # scope key: the Caller of the request
-
-
-_IDEMPOTENCY_KEY = re.compile("[ -~]{1,200}")
 
 
 class HasId(Protocol):
@@ -229,108 +217,6 @@ def token_key(authorization: str) -> bytes | None:
     return digest(token) if kind.lower() == "bearer" and token.startswith(PREFIX) else None
 
 
-@dataclass(frozen=True, slots=True)
-class RequestContext:
-    """An authenticated request: the service, the caller and the request itself."""
-
-    service: Service
-    caller: Caller
-    request: Request
-
-    @property
-    def hf(self) -> Holdfast:
-        return self.service.hf
-
-    def tenant(self, given: str | None) -> str | None:
-        """Return the tenant of what the request creates. Only a token for all tenants may name one."""
-        if self.caller.everyone:
-            return given
-        if given not in (None, self.caller.tenant):
-            raise Problem(403, "the tenant comes from the token, and this token belongs to another one; leave it out")
-        return self.caller.tenant
-
-    def priority(self, given: int | None, usual: int) -> int | None:
-        """Return the priority of a new job. A task's default is lowered to the token's best."""
-        best = self.caller.priority
-        if given is not None and given < best:
-            raise Problem(403, f"the best priority of this token is {best}, got {given}", "priority")
-        return best if given is None and usual < best else given
-
-    async def run(self, call: Call[T], conn: Any = None) -> T:
-        return await (self.service.run_for(self.caller, call) if conn is None else self.service.run(call, conn))
-
-    async def before(self, cursor: str | None) -> str | None:
-        """Return the place in a list that a request's cursor stands for."""
-        return await self.service.unseal(self.caller, cursor)
-
-    def begin_wait(self) -> None:
-        """Release the request's slot, because from now on it only waits."""
-        if (turn := self.request.scope.get(TURN)) is not None:
-            turn.done()
-
-    async def stays(self) -> bool:
-        """Return whether a request may keep waiting: the server runs, the client is connected, the token is valid."""
-        if server_stops() or await self.request.is_disconnected():
-            return False
-        return await self.service.caller(token_key(self.request.headers.get("authorization", ""))) is not None
-
-    async def once(self, act: Callable[[Any], Awaitable[Response]]) -> Response:
-        """Run act and return its response.
-
-        With an Idempotency-Key, one transaction runs act and stores the response, and a repeated request gets the
-        stored response. act receives that transaction's connection, or None."""
-        key = self.request.headers.get("idempotency-key")
-        if key is None:
-            return await act(None)
-        if not _IDEMPOTENCY_KEY.fullmatch(key):
-            raise Problem(422, f"Idempotency-Key has 1 to 200 printable ASCII characters, got {key[:60]!r}")
-        owner, calls = "*" if self.caller.everyone else f"tenant:{self.caller.tenant}", self.service.tokens
-        async with self.service.transaction(self.caller) as conn:
-            stored = await self.run(calls.begin_response(owner, key, await self._fingerprint()), conn)
-            if stored.outcome == "other":
-                detail = f"Idempotency-Key {key!r} came with another request before; make a new one"
-                raise Problem(409, detail, "key-reused")
-            if stored.outcome == "same":
-                headers = {"Idempotent-Replayed": "true"}
-                return Response(stored.body, stored.status or 200, headers, "application/json")
-            response = await act(conn)
-            body = getattr(response, "kept", response.body)
-            await self.run(calls.store_response(owner, key, response.status_code, bytes(body).decode()), conn)
-            return response
-
-    async def _fingerprint(self) -> bytes:
-        head = f"{self.request.method} {self.request.url.path}?{self.request.url.query}\n".encode()
-        return hashlib.sha256(head + await self.request.body()).digest()
-
-
-class Needs(SecurityBase):
-    """Require a token with a scope; with operator, one for all tenants."""
-
-    def __init__(self, scope: str, *, operator: bool = False) -> None:
-        self.model = HTTPBearer(description=f"A token, `{PREFIX}...`, made by `holdfast tokens create`.")
-        self.scheme_name = "token"
-        self._scope = scope
-        self._operator = operator
-
-    async def __call__(self, request: Request) -> RequestContext:
-        service: Service = request.app.state.service
-        # Checked again, because the token may have been revoked while the body arrived.
-        known = token_key(request.headers.get("authorization", "")) if CALLER in request.scope else None
-        caller = await service.caller(known)
-        if caller is None:
-            raise unauthenticated(request.headers.get("authorization", ""))
-        make = f"make one with: holdfast tokens create NAME --scopes {self._scope}"
-        if not caller.may(self._scope):
-            make += " --all-tenants" if self._operator else " --tenant TENANT"
-            raise Problem(403, f"the token {caller.name!r} lacks the scope {self._scope}; {make}", "missing-scope")
-        if self._operator and not caller.everyone:
-            detail = f"this is about all tenants, and the token is one tenant's; {make} --all-tenants"
-            raise Problem(403, detail, "one-tenant")
-        if (wrong := unknown_parameter(request)) is not None:
-            raise Problem(422, wrong)
-        return RequestContext(service, caller, request)
-
-
 def unauthenticated(given: str) -> Problem:
     """Return the error for a request without a valid token, given its Authorization header."""
     return Problem(401, _without_token(given), headers={"WWW-Authenticate": "Bearer"})
@@ -344,17 +230,3 @@ def _without_token(given: str) -> str:
     if kind.lower() != "bearer" or not token.startswith(PREFIX):
         return f"invalid Authorization header, expected: Bearer {PREFIX}..."
     return "the token is unknown, expired or revoked; `holdfast tokens` lists the valid ones"
-
-
-Reads = Annotated[RequestContext, Depends(Needs("jobs:read"))]
-Writes = Annotated[RequestContext, Depends(Needs("jobs:write"))]
-ReadsHooks = Annotated[RequestContext, Depends(Needs("webhooks:read"))]
-WritesHooks = Annotated[RequestContext, Depends(Needs("webhooks:write"))]
-Operates = Annotated[RequestContext, Depends(Needs("operate", operator=True))]
-Watches = Annotated[RequestContext, Depends(Needs("metrics", operator=True))]
-Explains = Annotated[RequestContext, Depends(Needs("jobs:read", operator=True))]
-
-
-def respond(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    """Return a value as a JSON response."""
-    return Response(msgspec.json.encode(value), status, headers, "application/json")

@@ -2,34 +2,47 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Header, Request
-from starlette.responses import Response
+from msgspec import Meta
 
-from holdfast.web import secrets, shapes
-from holdfast.web.body import BodyRoute
-from holdfast.web.parameters import unknown_parameter
-from holdfast.web.problems import FOR_CHANGES, Problem
-from holdfast.web.service import Service, respond
+from holdfast.web.context import RequestContext
+from holdfast.web.fields import Body, Name
+from holdfast.web.routing import Routes
 
-router = APIRouter(tags=["tick"], route_class=BodyRoute)
+routes = Routes("/tick", "tick")
 COUNTS = ("claimed", "processed", "succeeded", "failed", "throttled", "contention", "depth", "seconds")
 
 
-async def _knows_secret(request: Request, x_internal_secret: Annotated[str, Header()] = "") -> None:
-    """Check the secret before the body is read. Starlette decodes header bytes as Latin-1."""
-    if not secrets.knows(x_internal_secret.encode("latin-1", "replace"), request.app.state.tick_secrets):
-        raise Problem(401, "send one of HOLDFAST_TICK_SECRETS in the header x-internal-secret")
-    if (wrong := unknown_parameter(request)) is not None:
-        raise Problem(422, wrong)
+class TickWish(Body):
+    """Bounds of one pass."""
+
+    max_jobs: Annotated[int, Meta(ge=1, le=1000)] = 200
+    """Jobs in one pass."""
+    per_tenant: Annotated[int, Meta(ge=1, le=1000)] = 25
+    """Jobs of one tenant in one pass."""
+    queues: Annotated[list[Name], Meta(max_length=100)] | None = None
+    """Queues, as for a worker; defaults to a worker's default queues."""
 
 
-@router.post("/tick", response_model=shapes.Ticked, responses=FOR_CHANGES, dependencies=[Depends(_knows_secret)])
-async def tick(request: Request, wish: shapes.TickWish | None = None) -> Response:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ticked:
+    """The result of one pass."""
+
+    ok: bool
+    claimed: int
+    processed: int
+    succeeded: int
+    failed: int
+    throttled: int
+    contention: int
+    depth: int
+    seconds: float
+
+
+@routes.post("", None, keyed=False, optional_body=True)
+async def tick(ctx: RequestContext, wish: TickWish) -> Ticked:
     """Claim a bounded number of jobs, fairly, run them and wait until they end. Concurrent calls are safe."""
-    service: Service = request.app.state.service
-    wish = wish or shapes.TickWish()
-    done = asdict(await service.hf.atick(wish.max_jobs, wish.per_tenant, queues=wish.queues or None))
-    return respond({"ok": True, **{name: done[name] for name in COUNTS}})
+    done = asdict(await ctx.hf.atick(wish.max_jobs, wish.per_tenant, queues=wish.queues or None))
+    return Ticked(ok=True, **{name: done[name] for name in COUNTS})
