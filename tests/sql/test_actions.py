@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import uuid
 from typing import Any
 
@@ -623,3 +624,54 @@ def test_ended_actions_are_pruned_and_running_ones_stay(sql: Sql) -> None:
     sql("update actions set finished_at = '2000-01-01' where finished_at is not null")
     sql("select prune()")
     assert core.firsts(sql("select id from actions")) == [running]
+
+
+# -- beside everything else
+
+
+ACTIONS: dict[str, dict[str, Any]] = {
+    "retry": {},
+    "discard": {},
+    "cancel": {},
+    "prioritize": {"priority": 1},
+    "move": {"queue": "other"},
+    "reschedule": {"run_at": "2000-01-01T00:00:00Z"},
+}
+
+
+def test_random_actions_beside_claims_and_ends_lose_no_job_and_no_count(sql: Sql, seeded: random.Random) -> None:
+    """Limits are counted exactly, each job is in one place, and each action accounts for all that it matched."""
+    flow.limit(sql, "k", concurrency=3)
+    made: set[uuid.UUID] = set()
+    running: list[core.Claimed] = []
+
+    def enqueue() -> None:
+        keys = seeded.choice([None, ["k"], ["order:o"], ["k", "order:p"]])
+        delay = seeded.choice([None, None, "1 hour"])
+        made.add(core.put(sql, tenant=seeded.choice([None, "a", "b"]), keys=keys, delay=delay, max_attempts=2))
+
+    def end() -> None:
+        if running:
+            job = running.pop(seeded.randrange(len(running)))
+            seeded.choice([core.finish, core.fail, core.snooze, core.release])(sql, job)
+
+    def begin() -> None:
+        kind = seeded.choice(list(ACTIONS))
+        start(sql, kind, {"task": "t"} | seeded.choice([{}, {"tenant": "a"}]), params=ACTIONS[kind])  # type: ignore[arg-type]
+
+    steps = {
+        enqueue: 6,
+        end: 4,
+        begin: 1,
+        lambda: running.extend(core.claim(sql, limit=4, queues=("default", "other"))): 4,
+        lambda: sql("select work_actions()"): 2,
+        lambda: sql("update later set run_at = clock() where random() < 0.5"): 1,
+        lambda: core.promote(sql): 2,
+    }
+    for step in seeded.choices(list(steps), list(steps.values()), k=400):
+        step()
+        assert sql("select * from limit_drift") == []
+    work(sql)
+    places = core.firsts(sql(f"select id from ({core.PLACES}) p"))
+    assert sorted(places) == sorted(made)
+    assert sql("select distinct state, matched = changed + skipped from actions") == [("done", True)]

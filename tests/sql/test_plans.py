@@ -201,6 +201,8 @@ NOTIFICATIONS: dict[str, tuple[str, Callable[[Sql, list[uuid.UUID]], Any]]] = {
     "expire waiting": ("live", lambda sql, ids: expire(sql, "live", ids)),
     "expire delayed": ("later", lambda sql, ids: expire(sql, "later", ids)),
     "job_marks": ("live", lambda sql, ids: sql("select job_marks(%s)", [ids])),
+    "retry, as an action": ("dead", lambda sql, ids: act(sql, "retry", ids)),
+    "cancel, as an action": ("live", lambda sql, ids: act(sql, "cancel", ids)),
     "page_floor": ("live", lambda sql, ids: sql("select page_floor(null, %s)", [len(ids)])),
     "page_floor of the dead": ("dead", lambda sql, ids: sql("select page_floor(null, %s, true)", [len(ids)])),
     "cancel_batch of waiting jobs": ("live", lambda sql, ids: cancel_batch(sql, "live", ids)),
@@ -211,6 +213,22 @@ NOTIFICATIONS: dict[str, tuple[str, Callable[[Sql, list[uuid.UUID]], Any]]] = {
 def expire(sql: Sql, table: str, ids: list[uuid.UUID]) -> None:
     sql(f"update {table} set deadline = clock() - interval '1 s' where id = any (%s)", [ids])
     assert sql("select expire()") == [(len(ids),)]
+
+
+def act(sql: Sql, kind: str, ids: list[uuid.UUID]) -> None:
+    sql("select start_action(%s, p_ids => %s)", [kind, ids])
+    sql("select work_actions()")
+    assert sql("select state, changed from actions") == [("done", len(ids))]
+    sql("delete from actions")
+
+
+def scan(sql: Sql, kind: str) -> None:
+    """Make one step of an action: it reads 500 jobs, however many there are."""
+    sql('select start_action(%s, \'{"task": "nowhere"}\', p_ids => null)', [kind])
+    before = rows_read(sql)
+    sql("select work_actions(p_within => '0')")
+    assert rows_read(sql) - before <= 700
+    sql("delete from actions")
 
 
 def cancel_batch(sql: Sql, table: str, ids: list[uuid.UUID]) -> None:
@@ -271,6 +289,16 @@ def test_a_plan_made_for_an_idle_queue_does_not_read_the_backlog_to_find_a_batch
     prepare(sql, BACKLOG)
     ids = core.firsts(sql(f"select id from {table} order by random() limit {BATCH}"))
     check_rows_read(sql, worker, lambda: operation(worker, ids))
+
+
+@pytest.mark.parametrize("kind", ["retry", "cancel"])
+def test_a_step_of_an_action_reads_500_jobs_however_many_there_are(sql: Sql, worker: Sql, kind: str) -> None:
+    for _ in range(8):
+        prepare(sql, 1)
+        scan(worker, kind)
+        sql("; ".join(f"delete from {table}" for table in BUSY))
+    prepare(sql, BACKLOG)
+    scan(worker, kind)
 
 
 def test_a_large_backlog_without_batch_or_deadline_costs_their_upkeep_nothing(sql: Sql) -> None:

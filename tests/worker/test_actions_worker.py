@@ -236,3 +236,23 @@ def test_a_search_among_many_jobs_ends_in_time(hf: Holdfast, sql: Sql) -> None:
     began = time.monotonic()
     found = hf.jobs.search({"order": -1}, seconds=0.2)
     assert found.jobs == [] and time.monotonic() - began < 10
+
+
+def test_every_operation_for_operators_takes_who_and_why(hf: Holdfast, sql: Sql) -> None:
+    signed: dict[str, Any] = {"by": "ada", "reason": "drill"}
+    hf.limits.set("k", concurrency=1, **signed)
+    hf.limits.clear("k", **signed)
+    hf.limits.pause("k", **signed)
+    hf.limits.resume("k", **signed)
+    _, token = hf.tokens.create("n", tenant="acme", scopes=["jobs:read"], **signed)
+    hf.tokens.revoke(token.id, **signed)
+    schedule = '[{"name": "s", "task": "t", "cron": "0 3 * * *", "zone": "UTC", "missed": "once", "payload": {}}]'
+    sql("select register_schedules(%s::jsonb)", [schedule.replace("}}]", '}, "options": {}}]')])
+    for call in (hf.schedules.pause, hf.schedules.resume, hf.schedules.run, hf.schedules.remove):
+        call("s", **signed)
+    rows = hf.actions.list(by="ada")
+    assert [row.kind for row in reversed(rows)] == [
+        *("limits.set", "limits.clear", "pause", "resume", "tokens.create", "tokens.revoke"),
+        *("schedules.pause", "schedules.resume", "schedules.run", "schedules.remove"),
+    ]
+    assert {row.reason for row in rows} == {"drill"}

@@ -112,6 +112,7 @@ class Limits(Noun):
         breaker_cap: Amount = ...,
         weight: Amount = ...,
         by: str | None = None,
+        reason: str | None = None,
     ) -> Call[int]:
         """Change the limit of a key, or with a template ("domain:{domain}") of all its keys; at once, until it is
         cleared. None restores the value of the code; omitted values stay. Return the number of keys it applies to."""
@@ -127,14 +128,16 @@ class Limits(Noun):
         )
         if not change:
             raise UsageError(f"nothing to change; give a value, as in limits.set({key!r}, concurrency=4)")
-        return self.calls.set(key, change, by)
+        return self.calls.set(key, change, by, reason)
 
     set, aset = operation(_set)
 
-    def _clear(self, key: str, *, only: Sequence[str] = (), by: str | None = None) -> Call[int]:
+    def _clear(
+        self, key: str, *, only: Sequence[str] = (), by: str | None = None, reason: str | None = None
+    ) -> Call[int]:
         """Remove what operators have set for a key or a template, or only some of it, as in ["rate"]. Return the number
         of keys, 0 if nothing was set."""
-        return self.calls.set(key, dict.fromkeys(only), by) if only else self.calls.clear(key)
+        return self.calls.set(key, dict.fromkeys(only), by, reason) if only else self.calls.clear(key, by, reason)
 
     clear, aclear = operation(_clear)
 
@@ -148,14 +151,14 @@ class Limits(Noun):
 
     pause, apause = operation(_pause)
 
-    def _resume(self, key: str) -> Call[bool]:
+    def _resume(self, key: str, *, by: str | None = None, reason: str | None = None) -> Call[bool]:
         """Resume a paused key. Return whether it was paused."""
-        return self.calls.resume(key)
+        return self.calls.resume(key, by, reason)
 
     resume, aresume = operation(_resume)
 
-    def _reset_breaker(self, key: str) -> Call[bool]:
+    def _reset_breaker(self, key: str, *, by: str | None = None, reason: str | None = None) -> Call[bool]:
         """Close the breaker of a key and forget its failures. Return whether it was open or half open."""
-        return self.calls.reset_breaker(key)
+        return self.calls.reset_breaker(key, by, reason)
 
     reset_breaker, areset_breaker = operation(_reset_breaker)

@@ -31,6 +31,8 @@ class Tokens(Noun):
         lifetime: float | timedelta | None = None,
         priority: int = 0,
         rate: float | None = None,
+        by: str | None = None,
+        reason: str | None = None,
     ) -> Steps[tuple[str, TokenInfo]]:
         """Create a token and return it; it cannot be read again. tenant None is for the rows of all tenants. scopes are
         jobs:read, jobs:write, webhooks:read, webhooks:write, operate and admin. lifetime is in seconds; None: forever.
@@ -46,6 +48,8 @@ class Tokens(Noun):
             None if lifetime is None else check.seconds(lifetime, "lifetime"),
             check.priority(priority),
             check.rate(rate),
+            by,
+            reason,
         )
         return token, (yield from self._get(id_))
 
@@ -66,10 +70,10 @@ class Tokens(Noun):
 
     list, alist = operation(_list)
 
-    def _revoke(self, token_id: str) -> Steps[bool]:
+    def _revoke(self, token_id: str, *, by: str | None = None, reason: str | None = None) -> Steps[bool]:
         """Revoke a token; running services accept it for at most `token_cache` seconds more. Return whether it was
         valid."""
-        if (yield self.calls.revoke(parse_id(token_id))):
+        if (yield self.calls.revoke(parse_id(token_id), by, reason)):
             return True
         yield from self._get(token_id)  # raises if there is none
         return False

@@ -57,17 +57,17 @@ class LimitCalls:
             "template, code, override, changed_by, updated_at, keys",
         )
 
-    def set(self, key: str, change: Mapping[str, float | None], by: str | None) -> Call[int]:
-        _check(key=key, by=by)
+    def set(self, key: str, change: Mapping[str, float | None], by: str | None, reason: str | None = None) -> Call[int]:
+        _check(key=key, by=by, reason=reason)
         for name, value in change.items():  # JSON would have null, which removes the limit
             if isinstance(value, float) and not math.isfinite(value):
                 raise UsageError(f"{name} is a number, or None for what the code says; got {value!r}")
         data = msgspec.json.encode(change).decode()
-        return Call(f"SELECT {self.schema}.set_limit(%s, %s::jsonb, %s)", (key, data, by), first)
+        return Call(f"SELECT {self.schema}.set_limit(%s, %s::jsonb, %s, %s)", (key, data, by, reason), first)
 
-    def clear(self, key: str) -> Call[int]:
-        _check(key=key)
-        return Call(f"SELECT {self.schema}.clear_limit(%s)", (key,), first)
+    def clear(self, key: str, by: str | None = None, reason: str | None = None) -> Call[int]:
+        _check(key=key, by=by, reason=reason)
+        return Call(f"SELECT {self.schema}.clear_limit(%s, %s, %s)", (key, by, reason), first)
 
     def pause(self, key: str, by: str | None, reason: str | None, seconds: float | None) -> Call[bool]:
         _check(key=key, by=by, reason=reason)
@@ -75,13 +75,13 @@ class LimitCalls:
             f"SELECT {self.schema}.pause(%s, %s, %s, make_interval(secs => %s))", (key, by, reason, seconds), first
         )
 
-    def resume(self, key: str) -> Call[bool]:
-        _check(key=key)
-        return Call(f"SELECT {self.schema}.resume(%s)", (key,), first)
+    def resume(self, key: str, by: str | None = None, reason: str | None = None) -> Call[bool]:
+        _check(key=key, by=by, reason=reason)
+        return Call(f"SELECT {self.schema}.resume(%s, %s, %s)", (key, by, reason), first)
 
-    def reset_breaker(self, key: str) -> Call[bool]:
-        _check(key=key)
-        return Call(f"SELECT {self.schema}.reset_breaker(%s)", (key,), first)
+    def reset_breaker(self, key: str, by: str | None = None, reason: str | None = None) -> Call[bool]:
+        _check(key=key, by=by, reason=reason)
+        return Call(f"SELECT {self.schema}.reset_breaker(%s, %s, %s)", (key, by, reason), first)
 
     def reconcile(self, *, repair: bool) -> Call[builtins.list[Row]]:
         """Return the keys whose counter of running jobs is wrong; with `repair`, correct them."""

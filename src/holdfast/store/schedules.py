@@ -12,7 +12,7 @@ import msgspec
 
 from holdfast.model.job import ids as job_ids
 from holdfast.model.schedule import Due, Schedule, ScheduleInfo
-from holdfast.store.call import Call, last, void
+from holdfast.store.call import Call, first, last, void
 from holdfast.store.jobs import job_fields
 
 _COLUMNS = (
@@ -93,15 +93,16 @@ class ScheduleCalls:
         named = [{"name": name, "problem": problem} for name, problem in problems.items()]
         return void(self.schema, "fire_schedules", "%s::jsonb", msgspec.json.encode(named).decode())
 
-    def pause(self, name: str, *, paused: bool) -> Call[bool]:
-        return Call(f"SELECT {self.schema}.pause_schedule(%s, %s)", (name, paused), lambda rows: bool(rows[0][0]))
+    def pause(self, name: str, *, paused: bool, by: str | None = None, reason: str | None = None) -> Call[bool]:
+        query = f"SELECT {self.schema}.pause_schedule(%s, %s, %s, %s)"
+        return Call(query, (name, paused, by, reason), first)
 
-    def run(self, name: str) -> Call[str | None]:
-        query = f"SELECT {self.schema}.run_schedule(%s, %s::uuid)::text"
-        return Call(query, (name, job_ids.make()), lambda rows: rows[0][0], due=lambda job: job)
+    def run(self, name: str, by: str | None = None, reason: str | None = None) -> Call[str | None]:
+        query = f"SELECT {self.schema}.run_schedule(%s, %s::uuid, %s, %s)::text"
+        return Call(query, (name, job_ids.make(), by, reason), first, due=lambda job: job)
 
-    def remove(self, name: str) -> Call[bool]:
-        return Call(f"SELECT {self.schema}.remove_schedule(%s)", (name,), lambda rows: bool(rows[0][0]))
+    def remove(self, name: str, by: str | None = None, reason: str | None = None) -> Call[bool]:
+        return Call(f"SELECT {self.schema}.remove_schedule(%s, %s, %s)", (name, by, reason), first)
 
     def list(self) -> Call[builtins.list[ScheduleInfo]]:
         return Call(

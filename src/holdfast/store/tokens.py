@@ -39,11 +39,13 @@ class TokenCalls:
         lifetime: float | None,
         priority: int = 0,
         rate: float | None = None,
+        by: str | None = None,
+        reason: str | None = None,
     ) -> Call[bool]:
         return Call(
             f"SELECT {self.schema}.create_token(%s::uuid, %s, decode(%s, 'hex'), %s, %s, %s::text[], "
-            "make_interval(secs => %s), %s, %s)",
-            (id_, name, digest.hex(), shown, tenant, text_array(scopes), lifetime, priority, rate),
+            "make_interval(secs => %s), %s, %s, %s, %s)",
+            (id_, name, digest.hex(), shown, tenant, text_array(scopes), lifetime, priority, rate, by, reason),
             _first,
         )
 
@@ -58,8 +60,8 @@ class TokenCalls:
             lambda rows: [TokenInfo(*row) for row in rows],
         )
 
-    def revoke(self, id_: str) -> Call[bool]:
-        return Call(f"SELECT {self.schema}.revoke_token(%s::uuid)", (id_,), _first)
+    def revoke(self, id_: str, by: str | None = None, reason: str | None = None) -> Call[bool]:
+        return Call(f"SELECT {self.schema}.revoke_token(%s::uuid, %s, %s)", (id_, by, reason), _first)
 
     def use(self, digest: bytes) -> Call[Caller | None]:
         return Call(
