@@ -42,7 +42,8 @@ PATIENCE = 40.0  # seconds: what takes this long on a slow machine hangs
 LOCAL = os.environ.get("HOLDFAST_TEST_LOCAL_DSN", "postgresql://postgres@127.0.0.1:5432/postgres?connect_timeout=2")
 TABLES = (
     "live, later, dead, history, claims, workers, sleepers, dedupe, tasks, leader, "
-    "cancels, progress, batches, batch_counts, blocks, schedules, limit_rules, limit_settings, limits, "
+    "cancels, progress, job_logs, batches, batch_counts, blocks, "
+    "error_arrivals, error_groups, error_counts, schedules, limit_rules, limit_settings, limits, "
     "lanes, flows, rings, arrivals, releases, folds, reopenings, throttled, ticks, "
     "kept_orders, attempt_counts, minutes, snapshots, actions, "
     "webhook_endpoints, webhook_bodies, api_tokens, responses, usage_counts"

@@ -71,6 +71,8 @@ CASES: dict[str, str] = {
     "held_jobs": "select held_jobs(array[%(running)s]::uuid[], array[%(token)s]::bigint[])",
     "report_progress": """select report_progress(jsonb_build_array(jsonb_build_object(
         'id', %(running)s::uuid, 'token', %(token)s, 'done', 1)))""",
+    "report_log": """select report_log(jsonb_build_array(jsonb_build_object('id', %(running)s::uuid, 'token', %(token)s,
+        'attempt', 1, 'seconds', 1, 'lines', jsonb_build_array(jsonb_build_object('n', 1, 'text', 'x')))))""",
     "wanted_cancels": "select wanted_cancels(array[%(token)s]::bigint[])",
     "keep_result": "select keep_result(%(history)s, '1')",
     "mark_started": "select mark_started(array[%(running)s]::uuid[], array[%(token)s]::bigint[], '{1}')",
@@ -493,6 +495,7 @@ MUTANTS: dict[str, tuple[dict[str, list[tuple[str, str]]], str]] = {
     "prune": ({"prune_limits": [("'10ms'", "'1s'")]}, "prune"),
     "a repair": ({"reconcile_limits": [(TRY, AFTER_THE_RING)]}, "reconcile_limits"),
     "progress": ({"report_progress": [HANDLED]}, "report_progress"),
+    "logs": ({"report_log": [HANDLED]}, "report_log"),
 }
 
 

@@ -114,7 +114,7 @@ class Traffic:
         for _ in range(3):
             jobs = flow.claim(self.sql, worker, 500, queues=queues)
             results = [
-                {"id": str(job.id), "token": job.token, "done": 1, "error": {"block": str(job.id)}}
+                {"id": str(job.id), "token": job.token, "done": 1, "error": error_of(job)}
                 | (
                     {"outcome": "error", "delay": 3600}
                     if "order:" in str(job.keys) and job.attempt == 1
@@ -123,6 +123,9 @@ class Traffic:
                 for job, end in zip(jobs, ends, strict=False)
             ]
             self.sql("select report_progress(%s::jsonb)", [json.dumps(results)])
+            lines = [{"n": 1, "at": 0, "level": "info", "text": "line"}]
+            logs = [{**each, "attempt": 1, "seconds": 1, "lines": lines} for each in results]
+            self.sql("select report_log(%s::jsonb)", [json.dumps(logs)])
             assert self.sql("select finish('{}', '{}', %s::jsonb)", [json.dumps(results)]) == []
         for _ in range(3):
             core.put(self.sql)
@@ -226,6 +229,11 @@ def soak(dsn: str, schema: str, sql: Sql) -> Iterator[Soak]:
             sql("update settings set value = '3' where name = 'partitions_ahead_days'")
 
 
+def error_of(job: core.Claimed) -> dict[str, str]:
+    """Return an error under a block and in a group of its own."""
+    return {"block": str(job.id), "fingerprint": job.id.hex[-16:]}
+
+
 @pytest.mark.timeout(600)
 def test_no_table_is_larger_after_months_than_it_was_half_way(dsn: str, sql: Sql) -> None:
     with soak(dsn, "holdfast", sql) as under:
@@ -250,7 +258,10 @@ OFF = {
     "usage_counts": {"prune": [("'minute', clock()", "'minute', null::timestamptz")]},
     "workers": {"prune": [("delete from workers where", "delete from workers where false and")]},
     "cancels": {"prune": [("delete from cancels c where", "delete from cancels c where false and")]},
-    "progress": {"prune": [("'updated_at', v_oldest", "'updated_at', null")]},
+    "job_logs": {"prune": [("('job_logs', 'updated_at', v_oldest)", "('job_logs', 'updated_at', null)")]},
+    "error_groups": {"prune_errors": [("g.last_at < p_oldest", "false")]},
+    "error_counts": {"prune_errors": [("c.hour < clock()", "false and c.hour < clock()")]},
+    "progress": {"prune": [("('progress', 'updated_at', v_oldest)", "('progress', 'updated_at', null)")]},
     "ticks": {"prune": [("'started_at', v_oldest", "'started_at', null")]},
     "dedupe": {"prune": [("from dedupe where expires_at", "from dedupe where false and expires_at")]},
     "history": {"prune": [(" < v_oldest\n        order by 1", " < '2000-01-01'\n        order by 1")]},

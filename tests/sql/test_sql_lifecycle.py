@@ -124,7 +124,7 @@ def test_a_job_that_is_to_be_canceled_ends_whatever_its_attempt_came_to(each_sql
     core.cancel(each_sql, id_)
     outcome(each_sql, job, word, error={"type": "Oops"}, delay=60)
     found = core.look(each_sql, id_)
-    assert (found.status, found.attempts, found.last_error) == ("canceled", 1, {"type": "Oops"})
+    assert (found.status, found.attempts, found.last_error["type"]) == ("canceled", 1, "Oops")
     assert core.count(each_sql, "cancels") == 0 and core.count(each_sql, "dedupe") == 0
 
 

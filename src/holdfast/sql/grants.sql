@@ -39,7 +39,7 @@ begin
         (v_enqueue, 'select on sleepers'),
         (v_worker, 'execute on function claim, sleep, finish, fail, snooze, release, renew, reclaim, promote, take_lead, upkeep, '
                    'record_tick, count_waiting, register_worker, unregister_worker, register_limits, make_partitions, prune, '
-                   'expire, complete_batches, report_progress, wanted_cancels, keep_result, reclaim_worker, mark_started, '
+                   'expire, complete_batches, report_progress, report_log, wanted_cancels, keep_result, reclaim_worker, mark_started, '
                    'held_jobs, register_schedules, next_schedules, fire_schedules, read_endpoint, read_body, disable_endpoint, '
                    'webhooks_wanted, take_snapshot, work_actions'),
         (v_reader, 'select on all tables in schema ' || quote_ident(v_schema)),

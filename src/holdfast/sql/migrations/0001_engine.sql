@@ -44,11 +44,17 @@ begin
 end $$;
 create domain limit_keys as text[] check (fit_keys(value));
 
+-- A failed attempt, kept with its job. outcome: as in settle. Texts are cut to a length.
+create type failed_attempt as (
+    attempt smallint, started_at timestamptz, ended_at timestamptz, worker text, outcome text, type text, message text,
+    code text, frame text, fingerprint text);
+
 -- Distinguishes claims of the same microsecond: the lower ten bits of their tokens (next_token).
 create sequence claim_number minvalue 0 maxvalue 1023 cycle;
 
 -- payload is json, not jsonb: it is written once and read once, and jsonb costs both ways (decision 003).
 -- headers belong to middleware (a trace id, for example); handlers do not get them as arguments.
+-- failures: the last 20 failed attempts; null, the usual case, costs a bit of the row's header (decision 032).
 -- keys are the limits a job was enqueued under. held are the limits of its queue, task and tenant that its claim counted
 -- it into, if there are any. Lane 0 is for plain jobs, which have neither tenant nor limits: they need no ring.
 -- fillfactor 45: a claim writes only unindexed columns, and every page has room for a second version of each of its
@@ -61,7 +67,7 @@ create table live (
     created_at timestamptz not null default statement_timestamp(), token bigint, claimed_at timestamptz,
     attempt smallint not null default 0, max_attempts attempt_limit not null default 5, task task_name not null,
     tenant tenant_name, payload readable_json not null default '{}', dedupe_key text, retry jsonb, last_error jsonb,
-    deadline timestamptz, batch uuid, headers json, keys limit_keys, held text[],
+    deadline timestamptz, batch uuid, headers json, keys limit_keys, held text[], failures failed_attempt[],
     constraint live_has_a_lane check (lane <> 0 or tenant is null and keys is null),
     constraint live_is_sound check (
         attempt between 0 and max_attempts
@@ -86,16 +92,18 @@ create table dead (
     started_at timestamptz, finished_at timestamptz not null, attempt smallint not null,
     max_attempts attempt_limit not null, worker text, task task_name not null, tenant tenant_name,
     payload readable_json not null, dedupe_key text, dedupe_scope dedupe_scope, dedupe_keep interval, retry jsonb,
-    last_error jsonb, batch uuid, headers json, keys limit_keys
+    last_error jsonb, batch uuid, headers json, keys limit_keys, failures failed_attempt[], fingerprint text collate "C"
 );
 create index dead_by_time on dead (finished_at desc, id);
+create index dead_by_fingerprint on dead (fingerprint, id);
 
 create table history (
     id uuid not null, status job_status not null check (status in ('succeeded', 'failed', 'dead', 'canceled')),
     priority priority_level not null, attempt smallint not null, max_attempts attempt_limit not null,
     run_at timestamptz not null, created_at timestamptz not null, started_at timestamptz,
     finished_at timestamptz not null, queue queue_name not null, task task_name not null, worker text,
-    tenant tenant_name, payload readable_json not null, result jsonb, dedupe_key text, last_error jsonb, batch uuid
+    tenant tenant_name, payload readable_json not null, result jsonb, dedupe_key text, last_error jsonb, batch uuid,
+    failures failed_attempt[]
 ) partition by range (finished_at);
 create index history_by_id on history (id);
 -- Takes rows of a day without a partition, so that finish cannot fail for lack of one.
@@ -169,6 +177,13 @@ create table progress (
     updated_at timestamptz not null);
 create index progress_by_time on progress (updated_at);
 
+-- What handlers wrote with ctx.log: for each attempt, named by its token, its last 200 lines. Kept as long as history.
+create table job_logs (
+    id uuid not null, token bigint not null, attempt smallint not null, started_at timestamptz not null,
+    last_line integer not null, lines jsonb not null, updated_at timestamptz not null,
+    primary key (id, token));
+create index job_logs_by_time on job_logs (updated_at);
+
 create table batches (
     id uuid primary key, name text not null check (length(name) between 1 and 200), tenant tenant_name,
     open boolean not null, canceled boolean not null default false, on_done jsonb, created_at timestamptz not null,
@@ -190,6 +205,29 @@ create table batch_counts (
 create table blocks (
     key text primary key, reason text, count bigint not null, first_seen timestamptz not null,
     last_seen timestamptz not null, last_job uuid not null);
+
+-- Failures in groups. A call that ends attempts appends one row, whose failures fold_errors counts; so no row is
+-- written by two transactions (decision 032). attempts: that failed; dead: jobs that became dead, less those retried
+-- or discarded.
+create type failed as (
+    fingerprint text, task text, type text, code text, message text, frame text, attempts bigint, dead bigint, job uuid,
+    at timestamptz);
+create table error_arrivals (
+    xid xid8 not null default pg_current_xact_id(), failed failed[] not null
+) with (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 5000);
+create index error_arrivals_new on error_arrivals (xid);
+-- example: an error as in last_error, with its traceback.
+create table error_groups (
+    fingerprint text collate "C" primary key, task text not null, type text, code text, message text, frame text,
+    attempts bigint not null default 0, dead bigint not null default 0, first_at timestamptz not null,
+    last_at timestamptz not null, example_job uuid, example jsonb, example_at timestamptz
+) with (fillfactor = 50);
+create index error_groups_by_task on error_groups (task);
+create table error_counts (
+    fingerprint text collate "C" not null, hour timestamptz not null, attempts bigint not null,
+    primary key (fingerprint, hour)
+) with (fillfactor = 50);
+create index error_counts_by_hour on error_counts (hour);
 
 -- Schedules: periodic jobs. Workers register them from code; the database decides when they fire.
 -- next_at is the next slot or, right after registration or a resume, the time from which slots count; null if no slot

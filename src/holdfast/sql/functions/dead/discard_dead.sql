@@ -9,10 +9,16 @@ begin
         with gone as (
             delete from dead where ctid = any (array(
                 select d.ctid from dead d where d.id = any (p_ids) order by d.id for update))
-            returning *)
+            returning *),
+        left_groups as (
+            insert into error_arrivals (failed)
+            select array_agg(f.part) from (
+                select (fingerprint, task, null, null, null, null, 0, -count(*), null, clock())::failed as part
+                from gone group by fingerprint, task) f
+            having count(*) > 0)
         insert into history (id, status, priority, attempt, max_attempts, run_at, created_at, started_at, finished_at,
-                             queue, task, worker, tenant, payload, dedupe_key, last_error, batch)
+                             queue, task, worker, tenant, payload, dedupe_key, last_error, batch, failures)
         select g.id, status, priority, attempt, max_attempts, run_at, created_at, started_at, clock(),
-               queue, task, worker, tenant, payload, dedupe_key, last_error, batch
+               queue, task, worker, tenant, payload, dedupe_key, last_error, batch, failures
         from gone g returning history.id;
 end $$;

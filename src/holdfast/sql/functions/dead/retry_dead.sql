@@ -1,4 +1,4 @@
--- Puts failed and dead jobs back into the queue with fresh attempts. Returns their ids; a job whose dedupe key a newer
+-- Puts failed and dead jobs back into the queue with fresh attempts; their failures stay on record. Returns their ids; a job whose dedupe key a newer
 -- job holds stays dead. The deadline is dropped, since a retry is meant to run. For a message it stays recorded that
 -- earlier attempts may have sent it, although attempts are counted anew.
 -- Locks: dead rows in id order, then dedupe keys in key order, then batch counters.
@@ -18,12 +18,18 @@ begin
         gone as (delete from dead where ctid = any (array(select f.place from free f)) returning *),
         placed as (
             insert into live (id, queue, priority, lane, run_at, created_at, max_attempts, task, tenant, payload,
-                              dedupe_key, retry, last_error, batch, headers, keys)
+                              dedupe_key, retry, last_error, batch, headers, keys, failures)
             select id, queue, priority, lane, clock(), created_at, max_attempts, task, tenant,
                    case when starts_with(task, 'channel:') then (payload::jsonb || '{"maybe_sent": true}')::json
                         else payload end,
-                   dedupe_key, retry, last_error, batch, headers, keys
+                   dedupe_key, retry, last_error, batch, headers, keys, failures
             from gone returning id, queue, batch),
+        left_groups as (
+            insert into error_arrivals (failed)
+            select array_agg(f.part) from (
+                select (fingerprint, task, null, null, null, null, 0, -count(*), null, clock())::failed as part
+                from gone group by fingerprint, task) f
+            having count(*) > 0),
         uncounted as (select count_batch(batch, 0, 0, -count(*), 0) from placed where batch is not null group by batch),
         -- A cancel request that came too late for the last run does not apply to this one.
         forgotten as (delete from cancels where id = any (array(select p.id from placed p))),

@@ -18,10 +18,10 @@ begin
         gone as materialized (select * from put_off union all select * from due),
         kept as (
             insert into history (id, status, priority, attempt, max_attempts, run_at, created_at, finished_at,
-                                 queue, task, tenant, payload, dedupe_key, last_error, batch)
+                                 queue, task, tenant, payload, dedupe_key, last_error, batch, failures)
             select id, 'canceled', priority, attempt, max_attempts, run_at, created_at, clock(),
                    queue, task, tenant, payload, dedupe_key,
-                   coalesce(p_error || jsonb_strip_nulls(jsonb_build_object('cause', last_error)), last_error), batch
+                   coalesce(p_error || jsonb_strip_nulls(jsonb_build_object('cause', last_error)), last_error), batch, failures
             from gone returning id, dedupe_key, batch),
         freed as (select free_dedupe_keys(array_agg(dedupe_key), array_agg(k.id), false) from kept k
                   where dedupe_key is not null),

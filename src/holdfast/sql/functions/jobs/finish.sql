@@ -49,9 +49,10 @@ begin
         with ended as (delete from live where token = any (p_tokens) and ctid = any (v_places) returning *),
         kept as (
             insert into history (id, status, priority, attempt, max_attempts, run_at, created_at, started_at,
-                                 finished_at, queue, task, worker, tenant, payload, dedupe_key, last_error, batch)
+                                 finished_at, queue, task, worker, tenant, payload, dedupe_key, last_error, batch,
+                                 failures)
             select id, 'succeeded', priority, attempt, max_attempts, run_at, created_at, claimed_at,
-                   v_now, queue, task, v_worker, tenant, payload, dedupe_key, last_error, batch
+                   v_now, queue, task, v_worker, tenant, payload, dedupe_key, last_error, batch, failures
             from ended returning id, dedupe_key, batch)
         select array_agg(k.id), array_agg(k.id) filter (where k.dedupe_key is not null),
                array_agg(k.dedupe_key) filter (where k.dedupe_key is not null),

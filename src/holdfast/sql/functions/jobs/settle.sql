@@ -10,7 +10,7 @@
 --   the limits they were counted under, which the caller releases. Omits jobs whose token has changed, and jobs whose
 --   row another transaction holds: those stay unchanged for the next call.
 -- Locks: live rows, skipping locked ones, then their dedupe keys, then batch counters, then blocks and kept orders by
---   key.
+--   key. Failures are appended to error_arrivals, where nothing waits.
 -- Wakes: sleepers of queues that got a job back at once.
 create or replace function settle(p_outcomes jsonb, p_worker text) returns setof freed
 language plpgsql set search_path from current set jit = off set enable_seqscan = off set enable_bitmapscan = off
@@ -33,12 +33,17 @@ begin
     -- Looked up one by one and moved by ctid: a join could be planned for an empty table and then read all of a full one
     -- (decision 011).
     held as materialized (
-        select l.*, g.outcome, g.result, g.error, g.delay, g.counts
+        select l.*, g.outcome, g.result, g.error, g.delay, g.counts,
+            case when (g.outcome in ('succeeded', 'canceled', 'snoozed', 'released')) is not true
+                 then case when g.error ->> 'fingerprint' ~ '^[0-9a-f]{16}$' then g.error ->> 'fingerprint'
+                           else fingerprint_of(l.task, g.error) end collate "C" end as fingerprint
         from (select * from given order by id) g cross join lateral (
             select l.ctid as place, l.id, l.task, l.attempt, l.max_attempts, l.retry
             from live l where l.ctid = g.place and l.token = g.token offset 0) l),
     decided as materialized (
-        select h.place, h.id, h.result, h.error, h.counts,
+        select h.place, h.id, h.result, h.counts, h.outcome, h.fingerprint,
+            case when h.fingerprint <> coalesce(h.error ->> 'fingerprint', '') and jsonb_typeof(h.error) = 'object'
+                 then h.error || jsonb_build_object('fingerprint', h.fingerprint) else h.error end as error,
             case when h.outcome = 'succeeded' then 1 when h.outcome in ('error', 'failed', 'dead') then -1 else 0 end as went,
             (h.outcome in ('succeeded', 'canceled')) is not true as fails, h.outcome = 'lost' as lost,
             case when h.outcome in ('succeeded', 'canceled', 'failed', 'dead') then h.outcome
@@ -60,7 +65,12 @@ begin
     gone as (delete from live where ctid = any (array(select d.place from decided d)) returning *),
     moved as materialized (
         select g.*, d.verdict, d.delay, coalesce(d.refund, 0) as refund, d.result, d.went, d.fails, d.lost, d.counts, d.released,
-               coalesce(d.error, g.last_error) as error,
+               coalesce(d.error, g.last_error) as error, d.fingerprint,
+               case when d.fingerprint is null then g.failures
+                    else g.failures[greatest(cardinality(g.failures) - 18, 1):] || (  -- the last 20
+                        g.attempt, g.claimed_at, v_now, p_worker, d.outcome, left(d.error ->> 'type', 200),
+                        left(d.error ->> 'message', 500), left(d.error ->> 'code', 200), left(d.error ->> 'frame', 300),
+                        d.fingerprint)::failed_attempt end as past,
                case when g.keys is not null or g.held is not null then nullif(orders_of(g.keys || g.held), '{}') end as orders
         from gone g join decided d on d.id = g.id),
     waits as materialized (
@@ -70,34 +80,34 @@ begin
         where m.verdict = 'waits'),
     back as (
         insert into live (id, queue, priority, lane, run_at, created_at, attempt, max_attempts, task, tenant, payload,
-                          dedupe_key, retry, last_error, deadline, batch, headers, keys, held)
+                          dedupe_key, retry, last_error, deadline, batch, headers, keys, held, failures)
         select id, queue, priority, own, run_at, created_at, attempt - refund, max_attempts, task, tenant, payload,
-               dedupe_key, retry, error, deadline, batch, headers, rest, orders
+               dedupe_key, retry, error, deadline, batch, headers, rest, orders, past
         from waits where delay <= interval '0' on conflict do nothing returning queue),
     to_later as (
         insert into later (id, queue, priority, lane, run_at, created_at, attempt, max_attempts, task, tenant, payload,
-                           dedupe_key, retry, last_error, deadline, batch, headers, keys, held)
+                           dedupe_key, retry, last_error, deadline, batch, headers, keys, held, failures)
         select id, queue, priority, own, v_now + delay, created_at, attempt - refund, max_attempts, task, tenant,
-               payload, dedupe_key, retry, error, deadline, batch, headers, rest, orders
+               payload, dedupe_key, retry, error, deadline, batch, headers, rest, orders, past
         from waits where delay > interval '0' on conflict do nothing),
     to_dead as (
         insert into dead (id, status, queue, priority, lane, run_at, created_at, started_at, finished_at, attempt,
                           max_attempts, worker, task, tenant, payload, dedupe_key, retry, last_error, dedupe_scope,
-                          dedupe_keep, batch, headers, keys)
+                          dedupe_keep, batch, headers, keys, failures, fingerprint)
         select id, verdict::job_status, queue, priority,
                case when orders is null then lane else lane_of(tenant, every) end, run_at, created_at, claimed_at, v_now,
                attempt, max_attempts, p_worker, task, tenant, payload, dedupe_key, retry, error,
                -- Kept for a retry by an operator: the key itself is released now.
                (select k.scope from dedupe k where k.key = m.dedupe_key and k.id = m.id),
-               (select k.keep from dedupe k where k.key = m.dedupe_key and k.id = m.id), batch, headers, every
+               (select k.keep from dedupe k where k.key = m.dedupe_key and k.id = m.id), batch, headers, every, past, fingerprint
         from moved m cross join lateral (
             select case when orders is null then keys else array(select unnest(keys) union select unnest(orders)) end as every) k
         where verdict in ('failed', 'dead') on conflict do nothing),
     to_history as (
         insert into history (id, status, priority, attempt, max_attempts, run_at, created_at, started_at, finished_at,
-                             queue, task, worker, tenant, payload, result, dedupe_key, last_error, batch)
+                             queue, task, worker, tenant, payload, result, dedupe_key, last_error, batch, failures)
         select id, verdict::job_status, priority, attempt, max_attempts, run_at, created_at, claimed_at, v_now,
-               queue, task, p_worker, tenant, payload, result, dedupe_key, error, batch
+               queue, task, p_worker, tenant, payload, result, dedupe_key, error, batch, past
         from moved where verdict in ('succeeded', 'canceled')),
     answered as (delete from cancels where id = any (array(select m.id from moved m where m.verdict <> 'waits'))),
     freed as (
@@ -124,6 +134,15 @@ begin
             from (select queue, task, fails, lost, wait_step(date_part('epoch', claimed_at - run_at)) as wait,
                          greatest(date_part('epoch', v_now - claimed_at), 0) as seconds from moved where refund = 0) w
             group by w.queue, w.task, w.wait) c),
+    in_groups as (  -- one row, whatever the number of groups; fold_errors counts it
+        insert into error_arrivals (failed)
+        select array_agg((f.fingerprint, f.task, (f.last).type, (f.last).code, (f.last).message, (f.last).frame, f.attempts,
+                          f.dead, f.id, v_now)::failed)
+        from (select fingerprint, (array_agg(task))[1] as task, (array_agg(past[cardinality(past)]))[1] as last,
+                     (array_agg(id))[1] as id, count(*) as attempts,
+                     count(*) filter (where verdict in ('failed', 'dead')) as dead
+              from moved where fingerprint is not null group by fingerprint) f
+        having count(*) > 0),
     blocked as (
         select note_block(b.key, b.reason, b.id) from (
             select error ->> 'block' as key, concat_ws(': ', error ->> 'code', error ->> 'message') as reason, id

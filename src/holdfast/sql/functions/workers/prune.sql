@@ -1,7 +1,8 @@
 -- Removes, each after its retention period (decision 029 lists every table): history partitions (dropped, not deleted
 -- from), expired dedupe keys (a message's once the message is gone too), webhook bodies without deliveries, workers
--- without a heartbeat for an hour, progress, ticks, usage, snapshots and their minutes, ended batches, the service's stored responses (setting
--- responses_hours), ended actions (actions_retention_days), unused limits (prune_limits), tokens invalid for 90 days. Cancels abandoned batches. Never touches
+-- without a heartbeat for an hour, progress, job logs, error groups (prune_errors), ticks, usage, snapshots and their
+-- minutes, ended batches, the service's stored responses (setting responses_hours), ended actions
+-- (actions_retention_days), unused limits (prune_limits), tokens invalid for 90 days. Cancels abandoned batches. Never touches
 -- live, later or dead. Returns how much it removed, at most p_limit of each kind. Call it again, in a new transaction,
 -- while rows_removed is p_limit or more.
 -- Locks: history while it drops a partition; gives up after 50 ms so that workers do not queue up behind it.
@@ -47,7 +48,8 @@ begin
         select 1 from live l where l.id = c.id and l.token is not null);
     for v_name, v_column, v_before in select * from (values
         ('history_default', 'finished_at', v_oldest::timestamptz), ('ticks', 'started_at', v_oldest),
-        ('progress', 'updated_at', v_oldest), ('snapshots', 'at', clock() - interval '1 minute'),
+        ('progress', 'updated_at', v_oldest), ('job_logs', 'updated_at', v_oldest),
+        ('snapshots', 'at', clock() - interval '1 minute'),
         ('attempt_counts', 'minute', clock() - interval '10 minutes'), ('minutes', 'minute', clock() - interval '48 hours'),
         ('responses', 'created_at', clock() - make_interval(
             hours => (select value::integer from settings where name = 'responses_hours'))),
@@ -78,7 +80,8 @@ begin
     v_ended := array(select id from batches where finished_at < v_oldest order by finished_at limit p_limit);
     delete from batch_counts where batch = any (v_ended);
     delete from batches where id = any (v_ended);
-    rows_removed := rows_removed + cardinality(v_ended) + prune_limits(p_limit, v_oldest);
+    rows_removed := rows_removed + cardinality(v_ended) + prune_errors(p_limit, v_oldest)
+        + prune_limits(p_limit, v_oldest);
     partitions_dropped := 0;
     for v_name in select c.relname from pg_inherits i join pg_class c on c.oid = i.inhrelid
         where i.inhparent = 'history'::regclass and c.relname ~ '^history_[0-9]{8}$'

@@ -50,6 +50,7 @@ begin
         expired := expire(1000);
         perform walk_batches();
         perform announce_strays();
+        perform fold_errors();
         if exists (select 1 from releases) and lock_ring() then  -- last: the lock is held until the end of this transaction
             perform set_config('idle_in_transaction_session_timeout', '10ms', true);  -- an open transaction must not keep it
             perform fold_releases(next_token());
