@@ -27,6 +27,9 @@ class Link:
     def progress(self, done: float, total: float | None, message: str | None) -> None:
         """Store a progress report."""
 
+    def log(self, level: str, text: str) -> None:
+        """Store a line of the job's log."""
+
     def set_result(self, value: Any) -> None:
         """Set the job's result."""
 
@@ -103,17 +106,42 @@ class Context:
 
     @property
     def log(self) -> JobLog:
-        """Return a logger that adds the job's id, task and attempt."""
-        return JobLog(_log, {"job": self.job_id, "task": self.task, "attempt": self.attempt})
+        """Return the job's log: `ctx.log("3 rows skipped")` stores a line with the job, and the methods of a standard
+        logger (`ctx.log.info(...)`) also write it to the process's log. The last 200 lines of an attempt are kept."""
+        return JobLog(_log, {"job": self.job_id, "task": self.task, "attempt": self.attempt}, self.link)
 
 
 class JobLog(logging.LoggerAdapter[logging.Logger]):
     """`ctx.log.info("sent", extra={"fields": {"to": 3}})`: the standard methods, the job's fields added."""
 
+    def __init__(self, logger: logging.Logger, extra: Mapping[str, object], link: Link) -> None:
+        super().__init__(logger, extra)
+        self._link = link
+
+    def __call__(self, text: object, level: str = "info") -> None:
+        """Store a line with the job."""
+        self._link.log(level, str(text))
+
+    def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
+        """Log a message with the job's fields, and store it with the job: from level INFO on whatever the logger's."""
+        enabled = self.isEnabledFor(level)
+        if enabled or level >= logging.INFO:
+            self._link.log(logging.getLevelName(level).lower(), _text(msg, args))
+        if enabled:
+            kwargs["stacklevel"] = kwargs.get("stacklevel", 1) + 1
+            super().log(level, msg, *args, **kwargs)
+
     def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
         extra = dict(kwargs.get("extra") or {})
         extra["fields"] = {**(self.extra or {}), **extra.get("fields", {})}
         return msg, {**kwargs, "extra": extra}
+
+
+def _text(msg: object, args: tuple[object, ...]) -> str:
+    try:
+        return str(msg) % args if args else str(msg)
+    except Exception:  # logging reports arguments that do not fit
+        return str(msg)
 
 
 CONTEXT = Context()

@@ -182,8 +182,9 @@ class Job:
     """One claimed job. `lease` is shared by all jobs of one claim."""
 
     __slots__ = (
-        "attempt", "batch", "canceled", "direct", "id", "kept", "keys", "lane", "lease", "max_attempts", "payload",
-        "priority", "queue", "result", "run_at", "sent", "settled", "started", "task", "tenant", "thread", "token",
+        "attempt", "batch", "canceled", "direct", "id", "kept", "keys", "lane", "lease", "log", "max_attempts",
+        "payload", "priority", "queue", "result", "run_at", "sent", "settled", "started", "task", "tenant", "thread",
+        "token",
     )  # fmt: skip
 
     def __init__(self, row: tuple[Any, ...], lease: Any = None) -> None:
@@ -198,6 +199,7 @@ class Job:
         self.result: bytes | None = None  # set by the handler before it returns
         self.settled = False  # finished inside its handler's own transaction
         self.kept: bytes | None = None  # the result committed there
+        self.log: Any = None  # the lines that its handler wrote (worker/joblogs.py)
         self.thread: Any = None  # the future of a handler whose thread still runs after the attempt ended
 
     @property

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from holdfast.model.failure import top_frame
+
 if TYPE_CHECKING:
     from holdfast.model.job import Job
 
@@ -114,6 +116,8 @@ def describe(error: BaseException, longest: int) -> dict[str, Any]:
     if details := _details(error):
         described["details"] = details
     if not isinstance(error, Cancel):  # nothing went wrong
+        if frame := top_frame(error.__traceback__):
+            described["frame"] = clean(frame, 300)
         described["traceback"] = clean(_traceback(error), longest)
     return described
 
