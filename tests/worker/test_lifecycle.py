@@ -17,6 +17,7 @@ from holdfast.model.job import Job
 from holdfast.store.call import Call
 from holdfast.store.wire.session import Session
 from holdfast.worker.link import Progress
+from holdfast.worker.messages import Progressed
 from holdfast.worker.prefetch import Lease
 from tests.support.running import ended, until, waiting, working
 
@@ -260,7 +261,7 @@ async def test_the_end_of_a_job_waits_for_its_last_report_that_is_on_its_way(hf:
 
     progress, slow, quick = Progress(hf.database.calls), Slow(hf.settings, "slow"), Session(hf.settings, "quick")
     row = (str(uuid.uuid4()), 1, "t", "{}", 1, 1, "default", 2, None, 0.0, None, None, 0, None, None)
-    progress.report(Job(row, Lease(1, 1, 0.0, 1.0)), 1, None, None)
+    progress.report(Job(row, Lease(1, 1, 0.0, 1.0)), Progressed(0, 1, None, None))
     on_its_way = asyncio.create_task(progress.store(slow))
     await asyncio.sleep(0)
     before_the_end = asyncio.create_task(progress.store(quick))

@@ -44,7 +44,14 @@ def look(settings: Settings) -> Pending:
 
 def _report_done(settings: Settings, done: Migrated, as_json: bool) -> None:
     if as_json:
-        render.emit_json({"schema": settings.schema, **render.pick(done, "version, migrations, functions")})
+        render.emit_json(
+            {
+                "schema": settings.schema,
+                "version": done.version,
+                "migrations": done.migrations,
+                "functions": done.functions,
+            }
+        )
         return
     what = _named(done.migrations, done.functions)
     state = f"applied {what}" if what else "up to date"
@@ -53,8 +60,16 @@ def _report_done(settings: Settings, done: Migrated, as_json: bool) -> None:
 
 def _report_pending(settings: Settings, pending: Pending, as_json: bool) -> bool:
     if as_json:
-        names = "version=found, expected, up_to_date, migrations, functions"
-        render.emit_json({"schema": settings.schema, **render.pick(pending, names)})
+        render.emit_json(
+            {
+                "schema": settings.schema,
+                "version": pending.found,
+                "expected": pending.expected,
+                "up_to_date": pending.up_to_date,
+                "migrations": pending.migrations,
+                "functions": pending.functions,
+            }
+        )
     elif pending.up_to_date:
         render.echo(f"schema {settings.schema} is at version {pending.found}: up to date")
     else:

@@ -12,6 +12,7 @@ from typing import Any, TypedDict, Unpack
 from holdfast.client.operation import Noun, Steps, operation
 from holdfast.errors import UsageError
 from holdfast.model import payload as payloads
+from holdfast.model.failure import AttemptLog, FailedAttempt
 from holdfast.model.job import JobInfo, NewJob, ids, parse_id
 from holdfast.model.why import Why
 from holdfast.store.call import Call
@@ -70,6 +71,18 @@ class Jobs(Noun):
         return part.rows
 
     list, alist = operation(_list)
+
+    def _failures(self, job_id: str) -> Call[builtins.list[FailedAttempt]]:
+        """Return the last 20 failed attempts of a job, the oldest first."""
+        return self._hf.calls.errors.of_job(parse_id(job_id))
+
+    failures, afailures = operation(_failures)
+
+    def _log(self, job_id: str) -> Call[builtins.list[AttemptLog]]:
+        """Return what the handlers of a job's last five attempts wrote with ctx.log, the oldest first."""
+        return self._hf.calls.errors.log(parse_id(job_id))
+
+    log, alog = operation(_log)
 
     def _enqueue(
         self,

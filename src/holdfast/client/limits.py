@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from types import EllipsisType
 
-from holdfast.client.operation import Noun, Steps, given, operation
+from holdfast.client.operation import Noun, Steps, operation
 from holdfast.errors import UsageError, nearest
 from holdfast.model import check
 from holdfast.model.limit import LimitInfo
@@ -116,16 +116,17 @@ class Limits(Noun):
     ) -> Call[int]:
         """Change the limit of a key, or with a template ("domain:{domain}") of all its keys; at once, until it is
         cleared. None restores the value of the code; omitted values stay. Return the number of keys it applies to."""
-        change = given(
-            concurrency=concurrency,
-            rate=rate,
-            per=per,
-            burst=burst,
-            breaker_after=breaker_after,
-            breaker_pause=breaker_pause,
-            breaker_cap=breaker_cap,
-            weight=weight,
-        )
+        given = {
+            "concurrency": concurrency,
+            "rate": rate,
+            "per": per,
+            "burst": burst,
+            "breaker_after": breaker_after,
+            "breaker_pause": breaker_pause,
+            "breaker_cap": breaker_cap,
+            "weight": weight,
+        }
+        change = {name: value for name, value in given.items() if not isinstance(value, EllipsisType)}
         if not change:
             raise UsageError(f"nothing to change; give a value, as in limits.set({key!r}, concurrency=4)")
         return self.calls.set(key, change, by, reason)

@@ -20,7 +20,6 @@ import functools
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterable, Iterator
 from dataclasses import dataclass
-from types import EllipsisType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 from holdfast.store.call import Call
@@ -191,11 +190,6 @@ def _next(steps: Any, result: Any) -> Any:
         return steps.send(result)
     except StopIteration:
         return None
-
-
-def given(**values: T | EllipsisType) -> dict[str, T]:
-    """Return the values without those that are ..., which were not given."""
-    return {name: value for name, value in values.items() if not isinstance(value, EllipsisType)}
 
 
 def _named(function: Any, prefix: str) -> Any:

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from types import EllipsisType
 from typing import Any, TypedDict, TypeVar, Unpack
 
-from holdfast.client.operation import Items, Noun, Steps, Within, given, iteration, operation
+from holdfast.client.operation import Items, Noun, Steps, Within, iteration, operation
 from holdfast.effects.address import Rule, check_url, rule_with
 from holdfast.effects.seal import seal
 from holdfast.effects.signature import check_secret, new_secret
@@ -135,9 +135,15 @@ class Webhooks(Noun):
         description: str | EllipsisType | None = ...,
     ) -> Steps[Endpoint]:
         """Change an endpoint; fields that are not given stay. Waiting deliveries use the new values."""
-        change: dict[str, Any] = given(
-            url=url, events=events, prefix=prefix, timeout=timeout, dev=dev, description=description
-        )
+        given = {
+            "url": url,
+            "events": events,
+            "prefix": prefix,
+            "timeout": timeout,
+            "dev": dev,
+            "description": description,
+        }
+        change = {name: value for name, value in given.items() if not isinstance(value, EllipsisType)}
         if not change:
             raise UsageError(f"nothing to change; give a field, as in update({endpoint_id!r}, timeout=10)")
         if "events" in change:

@@ -8,6 +8,7 @@ from holdfast.store.actions import ActionCalls
 from holdfast.store.batches import BatchCalls
 from holdfast.store.call import Call, first
 from holdfast.store.dead import DeadCalls
+from holdfast.store.errors import ErrorCalls
 from holdfast.store.figures import FigureCalls
 from holdfast.store.jobs import JobCalls
 from holdfast.store.limits import LimitCalls
@@ -26,6 +27,7 @@ class Calls:
     queues: QueueCalls
     batches: BatchCalls
     dead: DeadCalls
+    errors: ErrorCalls
     limits: LimitCalls
     schedules: ScheduleCalls
     outbox: OutboxCalls

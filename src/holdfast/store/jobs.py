@@ -254,6 +254,9 @@ class JobCalls:
     def report_progress(self, reports: Sequence[dict[str, Any]]) -> Call[None]:
         return void(self.schema, "report_progress", "%s::jsonb", msgspec.json.encode(reports).decode())
 
+    def report_log(self, reports: Sequence[dict[str, Any]]) -> Call[None]:
+        return void(self.schema, "report_log", "%s::jsonb", msgspec.json.encode(reports).decode())
+
     def wanted_cancels(self, tokens: Sequence[int]) -> Call[Ids]:
         return Call(
             f"SELECT wanted_cancels::text FROM {self.schema}.wanted_cancels(%s::bigint[])", (array(tokens),), firsts

@@ -14,7 +14,7 @@ from holdfast.store.call import Call, array
 
 T = TypeVar("T")
 PAGE_BYTES = 4_194_304  # of large columns in one page
-HIDDEN = "- 'traceback' - 'output'"  # parts of an error that only operators see
+HIDDEN = "- 'traceback' - 'output' - 'frame'"  # parts of an error that only operators see
 
 
 @dataclass(frozen=True, slots=True)

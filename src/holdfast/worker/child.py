@@ -37,6 +37,7 @@ from holdfast.worker.messages import (
     Done,
     Leave,
     Logged,
+    LogLine,
     Progressed,
     Run,
     Setup,
@@ -167,8 +168,13 @@ class Child:
         return self._handlers.execute(job, self._report(run.number), run.carried or job.headers)
 
     def _report(self, number: int) -> Report:
-        """Return a function that sends progress to the worker."""
-        return lambda _, done, total, message: self._line.say(Progressed(number, done, total, message))
+        """Return a function that sends progress and log lines to the worker."""
+
+        def send(_: Job, message: Progressed | LogLine) -> None:
+            message.number = number
+            self._line.say(message)
+
+        return send
 
     def _why_leave(self) -> str | None:
         settings = self._settings

@@ -13,7 +13,7 @@ import msgspec
 from holdfast.client import Holdfast, Task
 from holdfast.errors import HoldfastError, InvalidPayload, SchemaError, UnknownTask
 from holdfast.model.context import Context, Link
-from holdfast.model.failure import Failure
+from holdfast.model.failure import Failure, fingerprint
 from holdfast.model.job import Job
 from holdfast.model.outcome import FAILURES, SETTLED, Outcome, Verdict, describe, ending_of
 from holdfast.model.resource import Resource
@@ -200,6 +200,7 @@ class Judge:
             return Outcome(job.id, job.lease.token, SETTLED, error=details)
         if (mismatch := self._mismatch(error)) is not None:  # not the job's fault: the attempt is refunded
             return Outcome(job.id, job.lease.token, "released", error=describe(mismatch, self._max_error))
+        details["fingerprint"] = fingerprint(job.task, details)
         counts = self._counts(job, error, details.get("code"))
         if isinstance(error, Verdict):
             return Outcome(job.id, job.lease.token, error.outcome, error=details, delay=error.after, counts=counts)

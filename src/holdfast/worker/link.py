@@ -21,6 +21,8 @@ from holdfast.model.outcome import Outcome, clean
 from holdfast.store.call import Call
 from holdfast.store.calls import Calls
 from holdfast.telemetry import logs
+from holdfast.worker.joblogs import JobLogs
+from holdfast.worker.messages import LogLine, Progressed
 
 if TYPE_CHECKING:
     from holdfast.model.outbox import Emitted
@@ -28,29 +30,35 @@ if TYPE_CHECKING:
     from holdfast.store.wire.transaction import Transaction
 
 log = logs.get("worker")
-Report = Callable[[Job, float, float | None, str | None], None]
-"""Receives a job's progress: done, total and a message."""
+Report = Callable[[Job, Progressed | LogLine], None]
+"""Receives a job's progress and the lines of its log."""
 
 
 class Progress:
-    """The newest report of each job, until it is stored. Threads report too, so each step is one dict operation."""
+    """The newest report of each job and the new lines of its log, until they are stored. Threads report too, so each
+    step is one dict operation."""
 
     def __init__(self, calls: Calls) -> None:
         self._calls = calls
         self._reports: dict[str, dict[str, Any]] = {}
+        self._logs = JobLogs(calls)
         self._turn = asyncio.Lock()
 
-    def report(self, job: Job, done: float, total: float | None, message: str | None) -> None:
-        """Replace the job's last report."""
-        report = {"id": job.id, "token": job.lease.token, "done": done, "total": total, "message": message}
-        self._reports[job.id] = report
+    def report(self, job: Job, message: Progressed | LogLine) -> None:
+        """Replace the job's last report, or add a line to its log."""
+        if isinstance(message, LogLine):
+            self._logs.add(job, message)
+            return
+        report = {"done": message.done, "total": message.total, "message": message.message}
+        self._reports[job.id] = {"id": job.id, "token": job.lease.token, **report}
 
     async def store(self, session: Session) -> None:
-        """Store new reports; if the database is unavailable, they are stored with the next. It also waits for a
-        concurrent call, because a job's last report must be stored before its outcome."""
-        if self._reports or self._turn.locked():
+        """Store new reports and lines; if the database is unavailable, they are stored with the next. It also waits for
+        a concurrent call, because a job's last report must be stored before its outcome."""
+        if self._reports or self._logs.jobs or self._turn.locked():
             async with self._turn:
                 await self._store(session)
+                await self._logs.store(session)
 
     async def _store(self, session: Session) -> None:
         reports = {id_: self._reports.pop(id_) for id_ in list(self._reports)}
@@ -102,7 +110,10 @@ class JobLink(Link):
     def progress(self, done: float, total: float | None, message: str | None) -> None:
         """Report progress. Values are validated here, because reports of several jobs are stored together."""
         text = None if message is None else clean(str(message), 1000)
-        self._report(self._job, _number(done), None if total is None else _number(total), text)
+        self._report(self._job, Progressed(0, _number(done), None if total is None else _number(total), text))
+
+    def log(self, level: str, text: str) -> None:
+        self._report(self._job, LogLine(0, level, clean(text, 1000)))
 
     def set_result(self, value: Any) -> None:
         self._job.result = encode_result(self._hf.registry.tasks[self._job.task], value, self._max_result)

@@ -66,6 +66,14 @@ class Progressed(msgspec.Struct, tag="progress", array_like=True, gc=False):
     message: str | None
 
 
+class LogLine(msgspec.Struct, tag="line", array_like=True, gc=False):
+    """A line that the handler wrote with ctx.log, to be stored with the job."""
+
+    number: int
+    level: str
+    text: str
+
+
 class Logged(msgspec.Struct, tag="log", array_like=True, gc=False):
     """A line for the worker's log, its fields as JSON."""
 
@@ -103,7 +111,7 @@ class Done(msgspec.Struct, tag="done", array_like=True, gc=False):
 
 
 ToChild = Setup | Run | Leave
-ToWorker = Started | Progressed | Logged | Done
+ToWorker = Started | Progressed | LogLine | Logged | Done
 in_child: msgspec.msgpack.Decoder[ToChild] = msgspec.msgpack.Decoder(ToChild)
 in_worker: msgspec.msgpack.Decoder[ToWorker] = msgspec.msgpack.Decoder(ToWorker)
 

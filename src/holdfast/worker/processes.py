@@ -25,7 +25,7 @@ from holdfast.telemetry import logs
 from holdfast.telemetry.scrub import scrub
 from holdfast.worker.execute import TimedOut
 from holdfast.worker.link import Report
-from holdfast.worker.messages import Done, Logged, Progressed, Run, Setup, ToWorker, pack
+from holdfast.worker.messages import Done, Logged, LogLine, Progressed, Run, Setup, ToWorker, pack
 from holdfast.worker.process import LEAVE_WITHIN, OUTPUT_KEPT, Process
 
 log = logs.get("process")
@@ -224,8 +224,8 @@ class Processes:
             return
         elif isinstance(message, Logged):
             _log_again(message)
-        elif isinstance(message, Progressed):
-            call.report(call.job, message.done, message.total, message.message)
+        elif isinstance(message, Progressed | LogLine):
+            call.report(call.job, message)
         else:
             call.started = True
             self._note_start(call)

@@ -369,6 +369,7 @@ def sleeps(path: str) -> None:
 def talks(*, ctx: Context = CONTEXT) -> None:
     ctx.log.info("sent %s", 3, extra={"fields": {"to": "ada"}})
     ctx.log.debug("nobody listens")
+    ctx.log("stored only")
 
 
 @hf.task(runner="process", retry=ONCE)
