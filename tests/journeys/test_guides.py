@@ -186,6 +186,15 @@ async def progress(guide: Guide) -> None:
 
 
 @check
+async def failed(guide: Guide) -> None:
+    job = await guide.load.aenqueue("a.csv")
+    failures = await until(lambda: guide.hf.jobs.afailures(job.id))
+    assert (failures[0].type, failures[0].message) == ("ValueError", "a.csv: line 7 is not a number")
+    (log,) = await guide.hf.jobs.alog(job.id)
+    assert [line.text for line in log.lines] == ["reading a.csv"]
+
+
+@check
 async def resources(guide: Guide) -> None:
     assert await (await guide.count.aenqueue("batches")).aresult(40) == 1
 

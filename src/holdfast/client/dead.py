@@ -7,6 +7,7 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Unpack
 
+from holdfast.client.errors import Errors
 from holdfast.client.jobs import JobFilter, where
 from holdfast.client.operation import Items, Noun, Steps, iteration, operation
 from holdfast.model.job import BlockInfo, JobInfo, parse_id
@@ -32,6 +33,11 @@ class Moved:
 
 class DeadLetters(Noun):
     """`hf.dead`: failed and dead jobs that wait for a decision."""
+
+    @property
+    def errors(self) -> Errors:
+        """Failures in groups, with an example and a trend."""
+        return Errors(self._hf)
 
     def _list(self, *, limit: int = 50, **which: Unpack[JobFilter]) -> Steps[builtins.list[JobInfo]]:
         """Return the failed and dead jobs that match, by the filters of hf.jobs.list(); the last to end come first."""

@@ -74,13 +74,13 @@ class Jobs(Noun):
 
     def _failures(self, job_id: str) -> Call[builtins.list[FailedAttempt]]:
         """Return the last 20 failed attempts of a job, the oldest first."""
-        return self._hf.calls.errors.of_job(parse_id(job_id))
+        return self._calls.errors.of_job(parse_id(job_id))
 
     failures, afailures = operation(_failures)
 
     def _log(self, job_id: str) -> Call[builtins.list[AttemptLog]]:
         """Return what the handlers of a job's last five attempts wrote with ctx.log, the oldest first."""
-        return self._hf.calls.errors.log(parse_id(job_id))
+        return self._calls.errors.log(parse_id(job_id))
 
     log, alog = operation(_log)
 
