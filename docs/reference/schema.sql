@@ -65,6 +65,38 @@ CREATE TYPE holdfast.dedupe_scope AS ENUM (
 );
 
 
+-- Name: failed; Type: TYPE; Schema: holdfast; Owner: -
+
+CREATE TYPE holdfast.failed AS (
+	fingerprint text,
+	task text,
+	type text,
+	code text,
+	message text,
+	frame text,
+	attempts bigint,
+	dead bigint,
+	job uuid,
+	at timestamp with time zone
+);
+
+
+-- Name: failed_attempt; Type: TYPE; Schema: holdfast; Owner: -
+
+CREATE TYPE holdfast.failed_attempt AS (
+	attempt smallint,
+	started_at timestamp with time zone,
+	ended_at timestamp with time zone,
+	worker text,
+	outcome text,
+	type text,
+	message text,
+	code text,
+	frame text,
+	fingerprint text
+);
+
+
 -- Name: freed; Type: TYPE; Schema: holdfast; Owner: -
 
 CREATE TYPE holdfast.freed AS (
@@ -459,6 +491,8 @@ CREATE TABLE holdfast.dead (
     batch uuid,
     headers json,
     keys holdfast.limit_keys,
+    failures holdfast.failed_attempt[],
+    fingerprint text COLLATE pg_catalog."C",
     CONSTRAINT dead_status_check CHECK ((status = ANY (ARRAY['failed'::holdfast.job_status, 'dead'::holdfast.job_status])))
 );
 
@@ -472,6 +506,67 @@ CREATE TABLE holdfast.dedupe (
     keep interval,
     expires_at timestamp with time zone
 );
+
+
+-- Name: error_arrivals; Type: TABLE; Schema: holdfast; Owner: -
+
+CREATE TABLE holdfast.error_arrivals (
+    xid xid8 DEFAULT pg_current_xact_id() NOT NULL,
+    failed holdfast.failed[] NOT NULL
+)
+WITH (autovacuum_vacuum_scale_factor='0.05', autovacuum_vacuum_threshold='5000');
+
+
+-- Name: error_counts; Type: TABLE; Schema: holdfast; Owner: -
+
+CREATE TABLE holdfast.error_counts (
+    fingerprint text NOT NULL COLLATE pg_catalog."C",
+    hour timestamp with time zone NOT NULL,
+    attempts bigint NOT NULL
+)
+WITH (fillfactor='50');
+
+
+-- Name: error_groups; Type: TABLE; Schema: holdfast; Owner: -
+
+CREATE TABLE holdfast.error_groups (
+    fingerprint text NOT NULL COLLATE pg_catalog."C",
+    task text NOT NULL,
+    type text,
+    code text,
+    message text,
+    frame text,
+    attempts bigint DEFAULT 0 NOT NULL,
+    dead bigint DEFAULT 0 NOT NULL,
+    first_at timestamp with time zone NOT NULL,
+    last_at timestamp with time zone NOT NULL,
+    example_job uuid,
+    example jsonb,
+    example_at timestamp with time zone
+)
+WITH (fillfactor='50');
+
+
+-- Name: errors; Type: VIEW; Schema: holdfast; Owner: -
+
+CREATE VIEW holdfast.errors AS
+ SELECT g.fingerprint,
+    g.task,
+    g.type,
+    g.code,
+    g.message,
+    g.frame,
+    g.attempts,
+    g.dead,
+    g.first_at,
+    g.last_at,
+    g.example_job,
+    g.example,
+    COALESCE(c.trend, '{}'::jsonb) AS trend
+   FROM (holdfast.error_groups g
+     LEFT JOIN LATERAL ( SELECT jsonb_object_agg(to_char((c_1.hour AT TIME ZONE 'UTC'::text), 'YYYY-MM-DD"T"HH24:MI:SS"Z"'::text), c_1.attempts ORDER BY c_1.hour) AS trend
+           FROM holdfast.error_counts c_1
+          WHERE (c_1.fingerprint = g.fingerprint)) c ON (true));
 
 
 -- Name: flows; Type: TABLE; Schema: holdfast; Owner: -
@@ -754,6 +849,7 @@ CREATE TABLE holdfast.history (
     dedupe_key text,
     last_error jsonb,
     batch uuid,
+    failures holdfast.failed_attempt[],
     CONSTRAINT history_status_check CHECK ((status = ANY (ARRAY['succeeded'::holdfast.job_status, 'failed'::holdfast.job_status, 'dead'::holdfast.job_status, 'canceled'::holdfast.job_status])))
 )
 PARTITION BY RANGE (finished_at);
@@ -780,7 +876,21 @@ CREATE TABLE holdfast.history_default (
     dedupe_key text,
     last_error jsonb,
     batch uuid,
+    failures holdfast.failed_attempt[],
     CONSTRAINT history_status_check CHECK ((status = ANY (ARRAY['succeeded'::holdfast.job_status, 'failed'::holdfast.job_status, 'dead'::holdfast.job_status, 'canceled'::holdfast.job_status])))
+);
+
+
+-- Name: job_logs; Type: TABLE; Schema: holdfast; Owner: -
+
+CREATE TABLE holdfast.job_logs (
+    id uuid NOT NULL,
+    token bigint NOT NULL,
+    attempt smallint NOT NULL,
+    started_at timestamp with time zone NOT NULL,
+    last_line integer NOT NULL,
+    lines jsonb NOT NULL,
+    updated_at timestamp with time zone NOT NULL
 );
 
 
@@ -808,6 +918,7 @@ CREATE TABLE holdfast.later (
     headers json,
     keys holdfast.limit_keys,
     held text[],
+    failures holdfast.failed_attempt[],
     CONSTRAINT later_is_unclaimed CHECK ((token IS NULL)),
     CONSTRAINT live_has_a_lane CHECK (((lane <> 0) OR ((tenant IS NULL) AND (keys IS NULL)))),
     CONSTRAINT live_is_sound CHECK ((((attempt >= 0) AND (attempt <= (max_attempts)::smallint)) AND ((token IS NULL) = (claimed_at IS NULL)) AND ((token IS NULL) OR (attempt > 0))))
@@ -838,6 +949,7 @@ CREATE TABLE holdfast.live (
     headers json,
     keys holdfast.limit_keys,
     held text[],
+    failures holdfast.failed_attempt[],
     CONSTRAINT live_has_a_lane CHECK (((lane <> 0) OR ((tenant IS NULL) AND (keys IS NULL)))),
     CONSTRAINT live_is_sound CHECK ((((attempt >= 0) AND (attempt <= (max_attempts)::smallint)) AND ((token IS NULL) = (claimed_at IS NULL)) AND ((token IS NULL) OR (attempt > 0))))
 )
@@ -895,7 +1007,8 @@ CREATE VIEW holdfast.jobs AS
     l.deadline,
     ( SELECT (to_jsonb(p.*) - 'id'::text)
            FROM holdfast.progress p
-          WHERE (p.id = l.id)) AS progress
+          WHERE (p.id = l.id)) AS progress,
+    to_jsonb(l.failures) AS failures
    FROM holdfast.live l
 UNION ALL
  SELECT later.id,
@@ -926,7 +1039,8 @@ UNION ALL
     later.deadline,
     ( SELECT (to_jsonb(p.*) - 'id'::text)
            FROM holdfast.progress p
-          WHERE (p.id = later.id)) AS progress
+          WHERE (p.id = later.id)) AS progress,
+    to_jsonb(later.failures) AS failures
    FROM holdfast.later
 UNION ALL
  SELECT dead.id,
@@ -954,7 +1068,8 @@ UNION ALL
     NULL::timestamp with time zone AS deadline,
     ( SELECT (to_jsonb(p.*) - 'id'::text)
            FROM holdfast.progress p
-          WHERE (p.id = dead.id)) AS progress
+          WHERE (p.id = dead.id)) AS progress,
+    to_jsonb(dead.failures) AS failures
    FROM holdfast.dead
 UNION ALL
  SELECT history.id,
@@ -982,7 +1097,8 @@ UNION ALL
     NULL::timestamp with time zone AS deadline,
     ( SELECT (to_jsonb(p.*) - 'id'::text)
            FROM holdfast.progress p
-          WHERE (p.id = history.id)) AS progress
+          WHERE (p.id = history.id)) AS progress,
+    to_jsonb(history.failures) AS failures
    FROM holdfast.history;
 
 
@@ -1652,6 +1768,7 @@ CREATE VIEW holdfast.webhook_deliveries AS
             jobs.batch,
             jobs.deadline,
             jobs.progress,
+            jobs.failures,
                 CASE
                     WHEN (jobs.status = 'succeeded'::holdfast.job_status) THEN jobs.result
                     ELSE (jobs.last_error #> '{details,response}'::text[])
@@ -1817,6 +1934,18 @@ ALTER TABLE ONLY holdfast.dedupe
     ADD CONSTRAINT dedupe_pkey PRIMARY KEY (key);
 
 
+-- Name: error_counts error_counts_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
+
+ALTER TABLE ONLY holdfast.error_counts
+    ADD CONSTRAINT error_counts_pkey PRIMARY KEY (fingerprint, hour);
+
+
+-- Name: error_groups error_groups_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
+
+ALTER TABLE ONLY holdfast.error_groups
+    ADD CONSTRAINT error_groups_pkey PRIMARY KEY (fingerprint);
+
+
 -- Name: flows flows_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
 
 ALTER TABLE ONLY holdfast.flows
@@ -1827,6 +1956,12 @@ ALTER TABLE ONLY holdfast.flows
 
 ALTER TABLE ONLY holdfast.folds
     ADD CONSTRAINT folds_pkey PRIMARY KEY (queue);
+
+
+-- Name: job_logs job_logs_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
+
+ALTER TABLE ONLY holdfast.job_logs
+    ADD CONSTRAINT job_logs_pkey PRIMARY KEY (id, token);
 
 
 -- Name: kept_orders kept_orders_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
@@ -2019,6 +2154,11 @@ CREATE INDEX batches_under_way ON holdfast.batches USING btree (id) WHERE (finis
 CREATE INDEX cancels_by_token ON holdfast.cancels USING btree (token);
 
 
+-- Name: dead_by_fingerprint; Type: INDEX; Schema: holdfast; Owner: -
+
+CREATE INDEX dead_by_fingerprint ON holdfast.dead USING btree (fingerprint, id);
+
+
 -- Name: dead_by_time; Type: INDEX; Schema: holdfast; Owner: -
 
 CREATE INDEX dead_by_time ON holdfast.dead USING btree (finished_at DESC, id);
@@ -2032,6 +2172,21 @@ CREATE INDEX dead_deliveries ON holdfast.dead USING btree ("substring"((payload)
 -- Name: dedupe_expiring; Type: INDEX; Schema: holdfast; Owner: -
 
 CREATE INDEX dedupe_expiring ON holdfast.dedupe USING btree (expires_at) WHERE (expires_at IS NOT NULL);
+
+
+-- Name: error_arrivals_new; Type: INDEX; Schema: holdfast; Owner: -
+
+CREATE INDEX error_arrivals_new ON holdfast.error_arrivals USING btree (xid);
+
+
+-- Name: error_counts_by_hour; Type: INDEX; Schema: holdfast; Owner: -
+
+CREATE INDEX error_counts_by_hour ON holdfast.error_counts USING btree (hour);
+
+
+-- Name: error_groups_by_task; Type: INDEX; Schema: holdfast; Owner: -
+
+CREATE INDEX error_groups_by_task ON holdfast.error_groups USING btree (task);
 
 
 -- Name: flows_ring; Type: INDEX; Schema: holdfast; Owner: -
@@ -2062,6 +2217,11 @@ CREATE INDEX history_default_id_idx ON holdfast.history_default USING btree (id)
 -- Name: history_default_substring_finished_at_idx; Type: INDEX; Schema: holdfast; Owner: -
 
 CREATE INDEX history_default_substring_finished_at_idx ON holdfast.history_default USING btree ("substring"((payload)::text, '"endpoint" ?: ?"([0-9a-f-]{36})"'::text), finished_at) WHERE ((task)::text = 'holdfast.webhook'::text);
+
+
+-- Name: job_logs_by_time; Type: INDEX; Schema: holdfast; Owner: -
+
+CREATE INDEX job_logs_by_time ON holdfast.job_logs USING btree (updated_at);
 
 
 -- Name: lanes_closed; Type: INDEX; Schema: holdfast; Owner: -
@@ -2582,6 +2742,11 @@ REVOKE ALL ON FUNCTION holdfast.figures() FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.figures() TO holdfast_reader;
 
 
+-- Name: FUNCTION fingerprint_of(p_task text, p_error jsonb); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.fingerprint_of(p_task text, p_error jsonb) FROM PUBLIC;
+
+
 -- Name: FUNCTION finish(p_ids uuid[], p_tokens bigint[], p_outcomes jsonb, p_closed bigint[], p_locked text); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.finish(p_ids uuid[], p_tokens bigint[], p_outcomes jsonb, p_closed bigint[], p_locked text) FROM PUBLIC;
@@ -2602,6 +2767,11 @@ REVOKE ALL ON FUNCTION holdfast.first_of_order(p_queue text, p_lane bigint, p_at
 -- Name: FUNCTION fold_arrivals(p_queue text, p_token bigint); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.fold_arrivals(p_queue text, p_token bigint) FROM PUBLIC;
+
+
+-- Name: FUNCTION fold_errors(); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.fold_errors() FROM PUBLIC;
 
 
 -- Name: FUNCTION fold_releases(p_token bigint); Type: ACL; Schema: holdfast; Owner: -
@@ -2707,6 +2877,11 @@ GRANT ALL ON FUNCTION holdfast.level_of(p_metric text, p_value double precision)
 REVOKE ALL ON FUNCTION holdfast.limited_tasks() FROM PUBLIC;
 
 
+-- Name: FUNCTION lock_errors(); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.lock_errors() FROM PUBLIC;
+
+
 -- Name: FUNCTION lock_ring(); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.lock_ring() FROM PUBLIC;
@@ -2726,6 +2901,11 @@ GRANT ALL ON FUNCTION holdfast.look_at(p_ids uuid[], p_everyone boolean[], p_who
 -- Name: FUNCTION make_change(p_kind text, p_params jsonb, p_ids uuid[]); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.make_change(p_kind text, p_params jsonb, p_ids uuid[]) FROM PUBLIC;
+
+
+-- Name: FUNCTION make_error_groups(p_failed holdfast.failed[]); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.make_error_groups(p_failed holdfast.failed[]) FROM PUBLIC;
 
 
 -- Name: FUNCTION make_limits(p_keys text[]); Type: ACL; Schema: holdfast; Owner: -
@@ -2798,6 +2978,11 @@ REVOKE ALL ON FUNCTION holdfast.open_flows(p_flows jsonb, p_token bigint) FROM P
 REVOKE ALL ON FUNCTION holdfast.orders_of(p_keys text[]) FROM PUBLIC;
 
 
+-- Name: FUNCTION other_errors(p_task text); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.other_errors(p_task text) FROM PUBLIC;
+
+
 -- Name: FUNCTION page_floor(p_before uuid, p_jobs integer, p_dead boolean); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.page_floor(p_before uuid, p_jobs integer, p_dead boolean) FROM PUBLIC;
@@ -2832,6 +3017,11 @@ GRANT ALL ON FUNCTION holdfast.promote(p_limit integer, p_since interval) TO hol
 
 REVOKE ALL ON FUNCTION holdfast.prune(p_limit integer, OUT partitions_dropped integer, OUT rows_removed integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.prune(p_limit integer, OUT partitions_dropped integer, OUT rows_removed integer) TO holdfast_worker;
+
+
+-- Name: FUNCTION prune_errors(p_limit integer, p_oldest timestamp with time zone); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.prune_errors(p_limit integer, p_oldest timestamp with time zone) FROM PUBLIC;
 
 
 -- Name: FUNCTION prune_limits(p_limit integer, p_oldest timestamp with time zone); Type: ACL; Schema: holdfast; Owner: -
@@ -2952,6 +3142,12 @@ GRANT ALL ON FUNCTION holdfast.renew(p_worker text, p_tokens bigint[], p_ttl int
 -- Name: FUNCTION reopen_lanes(p_keys text[], p_token bigint); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.reopen_lanes(p_keys text[], p_token bigint) FROM PUBLIC;
+
+
+-- Name: FUNCTION report_log(p_reports jsonb); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.report_log(p_reports jsonb) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.report_log(p_reports jsonb) TO holdfast_worker;
 
 
 -- Name: FUNCTION report_progress(p_reports jsonb); Type: ACL; Schema: holdfast; Owner: -
@@ -3338,6 +3534,26 @@ GRANT SELECT ON TABLE holdfast.dead TO holdfast_reader;
 GRANT SELECT ON TABLE holdfast.dedupe TO holdfast_reader;
 
 
+-- Name: TABLE error_arrivals; Type: ACL; Schema: holdfast; Owner: -
+
+GRANT SELECT ON TABLE holdfast.error_arrivals TO holdfast_reader;
+
+
+-- Name: TABLE error_counts; Type: ACL; Schema: holdfast; Owner: -
+
+GRANT SELECT ON TABLE holdfast.error_counts TO holdfast_reader;
+
+
+-- Name: TABLE error_groups; Type: ACL; Schema: holdfast; Owner: -
+
+GRANT SELECT ON TABLE holdfast.error_groups TO holdfast_reader;
+
+
+-- Name: TABLE errors; Type: ACL; Schema: holdfast; Owner: -
+
+GRANT SELECT ON TABLE holdfast.errors TO holdfast_reader;
+
+
 -- Name: TABLE flows; Type: ACL; Schema: holdfast; Owner: -
 
 GRANT SELECT ON TABLE holdfast.flows TO holdfast_reader;
@@ -3402,6 +3618,11 @@ GRANT SELECT ON TABLE holdfast.history TO holdfast_reader;
 -- Name: TABLE history_default; Type: ACL; Schema: holdfast; Owner: -
 
 GRANT SELECT ON TABLE holdfast.history_default TO holdfast_reader;
+
+
+-- Name: TABLE job_logs; Type: ACL; Schema: holdfast; Owner: -
+
+GRANT SELECT ON TABLE holdfast.job_logs TO holdfast_reader;
 
 
 -- Name: TABLE later; Type: ACL; Schema: holdfast; Owner: -
