@@ -262,7 +262,7 @@ async def test_an_outage_is_warned_of_once_and_its_end_is_logged(
     async with working(hf, poll=0.05, upkeep=0.05) as running:
         for number in (1, 2):
             caplog.clear()
-            await until(lambda: getattr(running, "claimer", None) and running.claimer._registered)
+            await until(lambda: running.health.ready().get("database") == "ok")
             proxy.keep_cutting(lambda: 0)
             await until(lambda: len(levels("claim failed")) >= 2)
             proxy.keep_cutting(None)

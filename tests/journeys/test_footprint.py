@@ -32,7 +32,7 @@ async def main():
     worker = Worker(hf)
     running = asyncio.create_task(worker.run())
     async with asyncio.timeout(100):
-        while not hasattr(worker, "finisher") or worker.finisher.succeeded < 10000:
+        while worker.finisher.succeeded < 10000:
             await asyncio.sleep(0.02)
     worker.stop()
     await running

@@ -54,22 +54,22 @@ async def relay() -> AsyncIterator[Relay]:
 
 async def connected_to_broker(worker: Any) -> None:
     """Wait until the worker is connected to the broker."""
-    await until(lambda: getattr(worker, "hears", None) and worker.hears.connected)
+    await until(lambda: worker.consumer.connected)
 
 
 async def asleep(worker: Any) -> None:
     """Wait until the worker receives messages and sleeps for long: its first looks are short."""
     await connected_to_broker(worker)
-    claimer, naps = worker.claimer, [0.0]
-    wait = type(claimer)._wait
+    wakeup, naps = worker.claimer.wakeup, [0.0]
+    pause = type(wakeup).pause
 
     async def watched(seconds: float) -> bool:
         naps.append(seconds)
-        return bool(await wait(claimer, seconds))
+        return bool(await pause(wakeup, seconds))
 
-    claimer._wait = watched
-    claimer.stir.set()
-    await until(lambda: naps[-1] > 5 and not claimer.stir.is_set())
+    wakeup.pause = watched
+    wakeup.set()
+    await until(lambda: naps[-1] > 5 and not wakeup.is_set())
 
 
 def runs(hf: Holdfast) -> tuple[Any, asyncio.Queue[int]]:
@@ -125,13 +125,13 @@ async def test_claimed_jobs_start_before_the_worker_claims_more(
 
     async with working(wired, **DEAF) as worker:
         await asleep(worker)
-        run = worker.claimer.session.run
+        run = worker.claimer.intake.session.run
 
         async def recording_run(call: Any) -> Any:
             order.append("claim")
             return await run(call)
 
-        worker.claimer.session.run = recording_run  # type: ignore[method-assign]
+        worker.claimer.intake.session.run = recording_run  # type: ignore[method-assign]
         await note.aenqueue()
         await until(lambda: "started" in order)
     assert order[:2] == ["claim", "started"], "a claim before the start would cost the job a third of a millisecond"
@@ -225,13 +225,13 @@ def hint(**more: str) -> bytes:
 def counted(worker: Any) -> list[float]:
     """Record when the worker claims, from now on."""
     looks: list[float] = []
-    claim = worker.claimer._claim
+    claim = worker.claimer.intake.claim
 
     async def noted(*args: Any, **kwargs: Any) -> int:
         looks.append(time.monotonic())
         return int(await claim(*args, **kwargs))
 
-    worker.claimer._claim = noted
+    worker.claimer.intake.claim = noted
     return looks
 
 
@@ -247,7 +247,7 @@ async def test_a_broker_may_be_absent_at_the_start_die_and_come_back(
                 await note.aenqueue(number)  # the broker is away: no error, no delay, and polling finds it
                 assert time.monotonic() - began < 2
                 assert await soon(ran) == number
-                assert worker.hears is not None and not worker.hears.connected
+                assert worker.consumer is not None and not worker.consumer.connected
                 await relay.up()
                 before = relay.connections
                 await connected_to_broker(worker)
@@ -256,7 +256,7 @@ async def test_a_broker_may_be_absent_at_the_start_die_and_come_back(
                 assert relay.connections >= before
                 caplog.clear()
                 await relay.down()
-                await until(lambda: not worker.hears.connected)
+                await until(lambda: not worker.consumer.connected)
                 await until(lambda: "message queue unavailable; polling continues" in caplog.text)
             await relay.up()
             await connected_to_broker(worker)
@@ -273,7 +273,7 @@ async def test_a_worker_is_woken_again_when_the_broker_is_back(
             await note.aenqueue(1)
             assert await soon(ran) == 1
             await relay.down()
-            await until(lambda: not worker.hears.connected)
+            await until(lambda: not worker.consumer.connected)
             await note.aenqueue(2)  # not announced: the worker looks when it is connected again
             await relay.up()
             assert await soon(ran) == 2
@@ -297,7 +297,7 @@ async def test_a_port_that_is_no_broker_does_no_harm(dsn: str, exchange: str) ->
                 job = await note.aenqueue(1)
                 assert await soon(ran) == 1
                 await ended(hf, job.id)
-                assert not worker.hears.connected
+                assert not worker.consumer.connected
 
 
 async def test_a_try_that_fails_leaves_no_connection_behind(

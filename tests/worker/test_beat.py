@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast, Status
+from holdfast.model.clock import Clock
 from holdfast.settings import Settings
 from holdfast.worker import Worker
-from holdfast.worker.beat import LEAST, LoopMonitor
-from holdfast.worker.prefetch import PrefetchBuffer
+from holdfast.worker.beat import LEAST, Beat, longest_block
+from holdfast.worker.block import find_job
 from tests.conftest import wait_until
 from tests.support.running import ended, until, working
 
@@ -98,7 +99,8 @@ async def test_leases_of_a_stuck_loop_lapse_and_its_neighbours_run_elsewhere(
         if elsewhere():
             release.wait()
 
-    thread = threading.Thread(target=asyncio.run, args=(stuck.run(),))
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_until_complete, args=(stuck.run(),))
     with caplog.at_level(logging.ERROR, "holdfast"):
         thread.start()
         try:
@@ -114,19 +116,12 @@ async def test_leases_of_a_stuck_loop_lapse_and_its_neighbours_run_elsewhere(
                 await until(lambda: other.finisher.idle)
         finally:
             release.set()
-            stuck._loop.call_soon_threadsafe(stuck.stop)
+            loop.call_soon_threadsafe(stuck.stop)
             await asyncio.to_thread(thread.join)
+            loop.close()
     fields = events(caplog, "event loop is stuck")[-1]
     assert fields["task"] == "blocks" and "blocks > " in fields["stack"]
     assert logged(caplog, "leases are not renewed: the event loop is stuck; restart this process")
-
-
-def monitor(hf: Holdfast, clock: list[float], monkeypatch: pytest.MonkeyPatch, **settings: float) -> LoopMonitor:
-    monkeypatch.setattr("holdfast.worker.beat.time.monotonic", lambda: clock[0])
-    loop = asyncio.new_event_loop()
-    made = LoopMonitor(Settings(**settings), loop, PrefetchBuffer(), hf.registry.tasks, lambda: None, lambda: None)
-    loop.close()
-    return made
 
 
 @pytest.mark.parametrize(
@@ -140,30 +135,25 @@ def monitor(hf: Holdfast, clock: list[float], monkeypatch: pytest.MonkeyPatch, *
         ({"lease": 60, "loop_timeout": 0}, 1000, 60),
     ],
 )
-def test_a_renewal_counts_from_the_last_beat(
-    monkeypatch: pytest.MonkeyPatch, settings: dict[str, float], silent: float, seconds: float
-) -> None:
-    clock = [1000.0]
-    made = monitor(Holdfast("postgresql://nowhere"), clock, monkeypatch, **settings)
-    made._owed = True
-    clock[0] += silent
-    assert made.renewable() == seconds
+def test_a_renewal_counts_from_the_last_beat(settings: dict[str, Any], silent: float, seconds: float) -> None:
+    now = 1000.0
+    beat = Beat(Settings(**settings), Clock(lambda: now))
+    beat.request()
+    now += silent
+    assert beat.renewable() == seconds
 
 
 @pytest.mark.parametrize(("timeout", "longest"), [(None, 30.0), (300.0, 30.0), (10.0, 10.0), (0.5, LEAST)])
-def test_a_shorter_timeout_of_the_task_counts_in_place_of_the_loops(
-    monkeypatch: pytest.MonkeyPatch, timeout: float | None, longest: float
-) -> None:
+def test_a_shorter_timeout_of_the_task_counts_in_place_of_the_loops(timeout: float | None, longest: float) -> None:
     hf = Holdfast("postgresql://nowhere")
 
     @hf.task(name="blocks", timeout=timeout)
     async def blocks() -> None: ...
 
-    job: Any = type("Job", (), {"task": "blocks"})()
-    assert monitor(hf, [0.0], monkeypatch)._longest(job) == longest
+    assert longest_block(30.0, hf.registry.tasks["blocks"]) == longest
 
 
-def test_a_handler_that_runs_in_a_task_of_its_own_is_found_by_its_code(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_handler_that_runs_in_a_task_of_its_own_is_found_by_its_code() -> None:
     hf = Holdfast("postgresql://nowhere")
 
     @hf.task(name="blocks")
@@ -171,28 +161,20 @@ def test_a_handler_that_runs_in_a_task_of_its_own_is_found_by_its_code(monkeypat
         frames.append(sys._getframe())
 
     blocks(frames := list[FrameType]())
-    made, job = monitor(hf, [0.0], monkeypatch), SimpleNamespace(task="blocks", id="1")
-    running: Any = made._buffer.running
-    running[object()] = job
-    running[object()] = SimpleNamespace(task="other", id="2")
-    assert made._find_job(frames) is job
-    assert made._find_job([sys._getframe()]) is None
+    job = SimpleNamespace(task="blocks", id="1")
+    running: Any = {object(): job, object(): SimpleNamespace(task="other", id="2")}
+    assert find_job(running, hf.registry.tasks, None, frames) is job
+    assert find_job(running, hf.registry.tasks, None, [sys._getframe()]) is None
     running[object()] = SimpleNamespace(task="blocks", id="3")
-    assert made._find_job(frames) is None, "which of two is not known"
+    assert find_job(running, hf.registry.tasks, None, frames) is None, "which of two is not known"
 
 
-def test_while_the_machine_sleeps_the_loop_is_not_reported_as_blocked(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock, blocked = [1000.0], list[float]()
-    made: Any = monitor(Holdfast("postgresql://nowhere"), clock, monkeypatch)
-    steps = iter([0.25, 0.25, 3600.0, 0.25])
-
-    def wait(_: float) -> bool:
-        step = next(steps, None)
-        clock[0] += step or 0.0
-        return step is None
-
-    made._over = SimpleNamespace(wait=wait)
-    made._ask = lambda _: setattr(made, "_owed", True)
-    made._look = blocked.append
-    made.run()
-    assert blocked == [0.25, 1.25, 1.5]
+def test_while_the_machine_sleeps_the_loop_is_not_reported_as_blocked() -> None:
+    now = 1000.0
+    beat, blocked = Beat(Settings(), Clock(lambda: now)), list[float]()
+    for step in (0.25, 0.25, 3600.0, 0.25):
+        now += step
+        blocked.append(beat.blocked())
+        if not beat.owed:
+            beat.request()
+    assert blocked == [0.0, 0.25, 1.25, 1.5]

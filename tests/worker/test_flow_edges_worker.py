@@ -10,8 +10,9 @@ import psycopg
 import pytest
 
 from holdfast import Holdfast, Limit, Status
+from holdfast.store.jobs import JobCalls
 from holdfast.worker import Worker
-from holdfast.worker.claim import Claimer
+from holdfast.worker.sleeper import Sleeper
 from tests.support import flow
 from tests.support.running import ended, until, working
 
@@ -35,7 +36,7 @@ def calls_of(monkeypatch: pytest.MonkeyPatch, owner: type, name: str) -> list[fl
 @pytest.fixture
 def claims(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """When workers claimed."""
-    return calls_of(monkeypatch, Claimer, "_claim")
+    return calls_of(monkeypatch, JobCalls, "claim")
 
 
 @pytest.mark.parametrize("jobs", [1, 50])
@@ -150,7 +151,7 @@ async def test_a_worker_that_sleeps_starts_a_job_when_another_makes_room(hf: Hol
     using = t.using(tenant="a" if key == "tenant:a" else None)
     first = await using.aenqueue(0)
     async with working(hf, poll=POLL, notify=False) as busy:
-        await until(lambda: getattr(busy, "buffer", None) and busy.buffer.running)
+        await until(lambda: busy.buffer.running)
         async with working(hf, poll=POLL):
             second = await using.aenqueue(1)
             gates[1].set()
@@ -168,7 +169,7 @@ async def test_a_worker_at_thousands_of_full_keys_is_quiet(
 ) -> None:
     """Counted from its first claim on, not after a pause: a slow machine claims later, and must not fail
     for claims that then fall into the measured time."""
-    sleeps = calls_of(monkeypatch, Claimer, "_sleep")
+    sleeps = calls_of(monkeypatch, Sleeper, "sleep")
 
     @hf.task(name="t", limits=[Limit("k:{n}", concurrency=1)])
     async def t(n: int) -> None: ...

@@ -21,8 +21,11 @@ import pytest
 
 from holdfast import ConfigurationError, Holdfast
 from holdfast.settings import Settings
+from holdfast.store.wire.session import ThreadSession
 from holdfast.worker import health
-from holdfast.worker.health import BEAT, LOOK_EVERY, MOST_ASKING, PORTS
+from holdfast.worker.cancel import LOOK_EVERY
+from holdfast.worker.health import BEAT, HealthFile
+from holdfast.worker.probes import MOST_ASKING, PORTS
 from tests.conftest import PATIENCE, wait_until
 from tests.support.running import pump, until, working
 
@@ -182,22 +185,34 @@ async def test_a_claim_loop_that_stalls_is_not_live(hf: Holdfast, port: int) -> 
     async with working(hf, health_port=port) as worker:
         await until_says(port, "/live", 200)
         let_go = asyncio.Event()
-        worker.claimer._step = let_go.wait  # type: ignore[assignment,method-assign]
+        run = worker.claimer.intake.session.run
+
+        async def hang(call: Any) -> Any:
+            await let_go.wait()
+            return await run(call)
+
+        worker.claimer.intake.session.run = hang  # type: ignore[method-assign]
         began = time.monotonic()
         health = await until_says(port, "/live", 503)
         assert time.monotonic() - began < 2 * LOOK_EVERY + SLACK
         assert health["checks"]["claims"].startswith("stalled for")
-        del worker.claimer._step
         let_go.set()
         await until_says(port, "/live", 200)
 
 
-async def test_renewals_that_hang_make_it_unready_within_two_intervals(hf: Holdfast, port: int) -> None:
-    async with working(hf, health_port=port, lease=2.0, renew=0.5) as worker:
+def hold_renewals(monkeypatch: pytest.MonkeyPatch, let_go: threading.Event) -> None:
+    """Let the next calls of the lease thread hang."""
+    run = ThreadSession.run
+    monkeypatch.setattr(ThreadSession, "run", lambda self, call: let_go.wait(PATIENCE) and run(self, call))
+
+
+async def test_renewals_that_hang_make_it_unready_within_two_intervals(
+    hf: Holdfast, port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with working(hf, health_port=port, lease=2.0, renew=0.5):
         await until_says(port, "/ready", 200)
         let_go = threading.Event()
-        renew = worker._keeper._renew
-        worker._keeper._renew = lambda: let_go.wait(PATIENCE) and renew()  # type: ignore[method-assign]
+        hold_renewals(monkeypatch, let_go)
         began = time.monotonic()
         health = await until_says(port, "/ready", 503)
         assert health["checks"]["renewals"] == "failing"
@@ -211,12 +226,11 @@ async def test_a_file_is_fresh_while_a_worker_is_ready_and_gone_within_two_inter
 ) -> None:
     monkeypatch.setattr(health, "BEAT", beat := 0.3)
     file = tmp_path / f"ready-{os.getpid()}"
-    async with working(hf, health_file=str(tmp_path / "ready-{pid}"), lease=2.0, renew=0.5) as worker:
+    async with working(hf, health_file=str(tmp_path / "ready-{pid}"), lease=2.0, renew=0.5):
         first = (await until(lambda: file.exists() and file.stat())).st_mtime
         await until(lambda: file.exists() and file.stat().st_mtime > first)
         let_go = threading.Event()
-        renew = worker._keeper._renew
-        worker._keeper._renew = lambda: let_go.wait(PATIENCE) and renew()  # type: ignore[method-assign]
+        hold_renewals(monkeypatch, let_go)
         began = time.monotonic()
         await until(lambda: not file.exists())
         assert time.monotonic() - began < 2 * 0.5 + beat + SLACK
@@ -228,25 +242,20 @@ async def test_a_file_is_fresh_while_a_worker_is_ready_and_gone_within_two_inter
     assert not file.exists()
 
 
-async def test_the_file_is_never_written_through_a_link(
-    hf: Holdfast, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(health, "BEAT", 0.05)
-    file, there, missing = tmp_path / "ready", tmp_path / "there", tmp_path / "missing"
+def test_the_file_is_never_written_through_a_link(tmp_path: Path) -> None:
+    name, there, missing = tmp_path / "ready", tmp_path / "there", tmp_path / "missing"
     there.write_text("theirs")
     os.utime(there, (1, 1))
-    file.symlink_to(missing)  # before the start: it goes, and nothing is made where it led
-    async with working(hf, health_file=str(file)):
-        await until(lambda: file.is_file() and not file.is_symlink())
-        file.unlink()
-        with contextlib.suppress(FileExistsError):  # between two beats
-            file.symlink_to(there)
-        tries: list[Path] = []
-        touch = health._touch
-        monkeypatch.setattr(health, "_touch", lambda path: (tries.append(path), touch(path)))
-        await until(lambda: len(tries) > 2)
-        assert there.stat().st_mtime == 1
-    assert not missing.exists() and there.read_text() == "theirs"
+    name.symlink_to(missing)  # before the start: it goes, and nothing is made where it led
+    file = HealthFile(str(name))
+    file.update(True)
+    assert name.is_file() and not name.is_symlink()
+    name.unlink()
+    name.symlink_to(there)
+    file.update(True)
+    assert there.stat().st_mtime == 1
+    file.update(False)
+    assert not name.is_symlink() and not missing.exists() and there.read_text() == "theirs"
 
 
 async def test_a_file_that_cannot_be_written_is_an_error_at_once(hf: Holdfast) -> None:
@@ -256,10 +265,15 @@ async def test_a_file_that_cannot_be_written_is_an_error_at_once(hf: Holdfast) -
         await Worker(hf, health_file="/nowhere/x").run()
 
 
-async def test_a_lease_thread_that_has_ended_is_not_live(hf: Holdfast, port: int) -> None:
-    async with working(hf, health_port=port) as worker:
+async def test_a_lease_thread_that_has_ended_is_not_live(
+    hf: Holdfast, port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ends(self: ThreadSession, call: Any) -> Any:
+        raise SystemExit
+
+    async with working(hf, health_port=port, renew=0.5):
         await until_says(port, "/live", 200)
-        worker._keeper.stop()
+        monkeypatch.setattr(ThreadSession, "run", ends)
         health = await until_says(port, "/live", 503)
         assert health["checks"]["lease_thread"] == "ended"
 

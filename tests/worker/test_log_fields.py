@@ -15,7 +15,7 @@ import pytest
 from holdfast import Fail, Holdfast, Retry
 from holdfast.model.job import Job
 from holdfast.telemetry.logs import Console, Fields, JsonLines
-from holdfast.worker.finish import MOST_KEYS, Failures
+from holdfast.worker.attempt_log import MOST_KEYS, Failures
 from holdfast.worker.prefetch import Lease
 from tests.support import flow
 from tests.support.running import until, working
@@ -44,7 +44,7 @@ async def test_lines_have_durations_counts_and_what_fails_most(
             flow.put(sql, task="fetch", keys=["domain:a.example"], number=3)
             flow.put(sql, task="fetch", keys=["domain:b.example"], number=1)
             flow.put(sql, task="fine", number=2)
-            await until(lambda: hasattr(worker, "finisher") and worker.finisher.failed == 4)
+            await until(lambda: worker.finisher.failed == 4)
             await until(lambda: worker.finisher.succeeded == 2)
     (window,) = lines(caplog, "window")
     assert (window["batch_claimed_count"], window["success_count"], window["fail_count"]) == (6, 2, 4)
@@ -83,7 +83,7 @@ async def test_at_level_debug_a_failure_shows_where_it_was_raised_and_a_choice_o
         with caplog.at_level(level, "holdfast"):
             await odd.aenqueue_many([["plain"], ["chosen"], ["caused"]])
             async with working(hf) as worker:
-                await until(lambda w=worker: hasattr(w, "finisher") and w.finisher.failed == 3)
+                await until(lambda w=worker: w.finisher.failed == 3)
         (plain,), failed = console(caplog, "job dead"), console(caplog, "job failed")
         (chosen,), (caused,) = ([each for each in failed if word in each] for word in ("as agreed", "because of that"))
         assert ("\n  Traceback (most recent call last):\n" in plain) is shown

@@ -18,8 +18,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from holdfast import ConfigurationError, Fail, Holdfast
-from holdfast.telemetry import metrics
 from holdfast.telemetry.metrics import FOLD, MOST_LABELS, OTHERS, DatabaseMetrics, Stats, WorkerMetrics, exposition
+from holdfast.worker import probes
 from tests.support import flow
 from tests.support.running import until, working
 
@@ -66,9 +66,7 @@ async def test_a_worker_shows_what_it_did(hf: Holdfast, sql: Sql) -> None:
     flow.put(sql, task="unknown", number=1)
     port = free_port()
     async with working(hf, metrics_port=port, concurrency=7) as worker:
-        await until(
-            lambda: hasattr(worker, "finisher") and worker.finisher.succeeded == 5 and worker.finisher.failed == 2
-        )
+        await until(lambda: worker.finisher.succeeded == 5 and worker.finisher.failed == 2)
         await until(lambda: OTHERS in worker.finisher.stats.read())
         read = await scraped(port)
     assert of(read, "holdfast_attempts_total", task="ok", outcome="succeeded") == 5
@@ -96,7 +94,7 @@ async def test_a_port_that_is_taken_is_left_for_the_next(hf: Holdfast, caplog: p
 
 
 def test_a_host_that_is_not_this_machine_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="metrics_port"), metrics.served("203.0.113.1", 9999):
+    with pytest.raises(ConfigurationError, match="metrics_port"), probes.served("metrics", "203.0.113.1", 9999, {}):
         pass
 
 

@@ -354,7 +354,7 @@ def test_the_shorter_way_reads_what_the_propagators_read(headers: dict[str, str]
 
     outside = contexts.attach(baggage.set_baggage("outer", "yes"))
     try:
-        assert read(otel._parent(headers)) == read(propagate.extract(headers))
+        assert read(otel.extract(headers)) == read(propagate.extract(headers))
     finally:
         contexts.detach(outside)
 
@@ -368,7 +368,7 @@ def test_the_shorter_way_is_left_to_the_usual_propagators(named: list[str]) -> N
         headers = {"traceparent": f"00-{TRACE}-{SPAN}-01"}
         found, read = (
             traces.get_current_span(each).get_span_context()
-            for each in (otel._parent(headers), propagate.extract(headers))
+            for each in (otel.extract(headers), propagate.extract(headers))
         )
         assert found == read and found.is_valid == ("tracecontext" in named)
     finally:

@@ -152,7 +152,7 @@ async def test_one_that_cannot_be_read_here_stops_no_other_and_is_logged_once(
         return Cron(text, zone, missed)
 
     monkeypatch.setattr("holdfast.upkeep.timetable.ASIDE", 0.1)
-    monkeypatch.setattr("holdfast.upkeep.timetable._read", read)
+    monkeypatch.setattr("holdfast.upkeep.timetable.read_cron", read)
     tick.schedule("good", EVERY_SECOND)
     for name, cron, zone in (
         ("text of tomorrow", "@every 5s", "UTC"),

@@ -75,7 +75,7 @@ async def test_a_job_that_meets_a_newer_schema_is_given_back_and_the_worker_stop
     worker = await run_one(hf, sql, migrate, task)
     assert sql("SELECT status::text, attempts, last_error FROM jobs") == [("queued", 0, None)]
     assert worker.counts.failed == 0
-    assert "at version 9999" in worker._vital.ready()["schema"] and "at version 9999" in worker._vital.live()["schema"]
+    assert "at version 9999" in worker.health.ready()["schema"] and "at version 9999" in worker.health.live()["schema"]
 
 
 async def test_a_job_in_a_child_process_is_given_back_too(app: Holdfast, sql: Sql, migrate: Callable[[], None]) -> None:

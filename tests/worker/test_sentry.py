@@ -12,6 +12,7 @@ from sentry_sdk.envelope import Envelope
 from sentry_sdk.transport import Transport
 
 from holdfast import Cancel, ConfigurationError, Dead, Fail, Holdfast, Retry, RetryLater, Snooze
+from holdfast.model.clock import Clock
 from holdfast.model.failure import Failure
 from holdfast.model.job import Job
 from holdfast.model.outcome import describe
@@ -172,11 +173,10 @@ def test_failures_of_a_task_with_the_same_error_are_one_group() -> None:
     )
 
 
-def test_a_flood_of_the_same_failure_is_a_few_events(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_flood_of_the_same_failure_is_a_few_events() -> None:
     now = 100.0
-    monkeypatch.setattr("holdfast.telemetry.sentry.time.monotonic", lambda: now)
     transport = Kept()
-    reporter = Reporter(DSN, transport=transport)
+    reporter = Reporter(DSN, transport=transport, clock=Clock(lambda: now))
     for _ in range(500):
         reporter(failure(ValueError("a")))
     reporter(failure(KeyError("another")))

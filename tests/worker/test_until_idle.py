@@ -31,7 +31,7 @@ async def test_everything_due_is_run_children_included_and_the_worker_ends(hf: H
 
 
 async def test_an_empty_queue_ends_it_at_once(hf: Holdfast) -> None:
-    assert (await run(hf)).claimer.claimed == 0
+    assert (await run(hf)).claimer.intake.counts.claimed == 0
 
 
 async def test_it_waits_for_a_running_job_that_may_still_enqueue(hf: Holdfast) -> None:
@@ -45,7 +45,7 @@ async def test_it_waits_for_a_running_job_that_may_still_enqueue(hf: Holdfast) -
 
     async def claim_while_it_ends(call: Any) -> Any:
         """Claim and find nothing, while the job enqueues its child and ends."""
-        rows = await Session.run(worker.claimer.session, call)
+        rows = await Session.run(worker.claimer.intake.session, call)
         idle.set()
         while worker.buffer.running and not rows:  # noqa: ASYNC110 - no signal for it
             await asyncio.sleep(0.001)
@@ -56,11 +56,11 @@ async def test_it_waits_for_a_running_job_that_may_still_enqueue(hf: Holdfast) -
     worker = Worker(hf, concurrency=5, poll=0.05)
     running = asyncio.create_task(worker.run(until_idle=True))
     async with asyncio.timeout(40):
-        while not getattr(worker, "claimer", None) or not worker.buffer.running:  # noqa: ASYNC110 - no signal for it
+        while not worker.buffer.running:  # noqa: ASYNC110 - no signal for it
             await asyncio.sleep(0.01)
         await asyncio.sleep(0.2)  # several looks at a queue that is empty while the job runs
-        assert not running.done() and worker.claimer.claimed == 1
-        worker.claimer.session.run = claim_while_it_ends  # type: ignore[method-assign]
+        assert not running.done() and worker.claimer.intake.counts.claimed == 1
+        worker.claimer.intake.session.run = claim_while_it_ends  # type: ignore[method-assign]
         await running
     assert worker.finisher.succeeded == 2
 

@@ -10,17 +10,12 @@ from typing import Any
 import pytest
 
 from holdfast import Fail, Holdfast
-from holdfast.worker import Worker
 from holdfast.worker.window import MOST_TENANTS, OTHERS, largest
 from tests.support import flow
 from tests.support.running import until, working
 
 Sql = Callable[..., list[tuple[Any, ...]]]
 ROWS = "select jobs_claimed, jobs_succeeded, jobs_failed, kind from worker_tick_metrics order by tick_started_at"
-
-
-async def built(worker: Worker) -> None:
-    await until(lambda: hasattr(worker, "windows"))
 
 
 def noting(hf: Holdfast) -> None:
@@ -36,7 +31,6 @@ def noting(hf: Holdfast) -> None:
 async def test_a_worker_leaves_rows_while_it_works_and_none_while_it_is_idle(hf: Holdfast, sql: Sql) -> None:
     noting(hf)
     async with working(hf, window=0.5) as worker:
-        await built(worker)
         flow.put(sql, task="note", tenant="a", number=30)
         flow.put(sql, task="hopeless", number=2)
         await until(lambda: sql(ROWS))
@@ -58,7 +52,6 @@ async def test_a_worker_leaves_rows_while_it_works_and_none_while_it_is_idle(hf:
 async def test_what_was_done_before_a_stop_is_recorded_when_it_stops(hf: Holdfast, sql: Sql) -> None:
     noting(hf)
     async with working(hf, window=600.0) as worker:
-        await built(worker)
         flow.put(sql, task="note", number=3)
         await until(lambda: worker.finisher.succeeded == 3)
         assert sql(ROWS) == []
@@ -68,7 +61,6 @@ async def test_what_was_done_before_a_stop_is_recorded_when_it_stops(hf: Holdfas
 async def test_a_worker_that_did_nothing_leaves_nothing(hf: Holdfast, sql: Sql) -> None:
     noting(hf)
     async with working(hf, window=0.1) as worker:
-        await built(worker)
         since = worker.windows.since
         await until(lambda: worker.windows.since > since + 0.3)
     assert sql(ROWS) == []
@@ -77,7 +69,6 @@ async def test_a_worker_that_did_nothing_leaves_nothing(hf: Holdfast, sql: Sql) 
 async def test_windows_can_be_switched_off(hf: Holdfast, sql: Sql) -> None:
     noting(hf)
     async with working(hf, window=0) as worker:
-        await built(worker)
         flow.put(sql, task="note", number=3)
         await until(lambda: worker.finisher.succeeded == 3)
     assert sql(ROWS) == []
@@ -92,7 +83,6 @@ async def test_the_depth_at_the_start_is_what_waited_then(hf: Holdfast, sql: Sql
 
     flow.put(sql, task="held", number=20)
     async with working(hf, window=0.5, concurrency=2, prefetch=0) as worker:
-        await built(worker)
         await until(lambda: worker.windows.open)
         await until(lambda: worker.windows.depth is not None)
         hold.set()
@@ -108,11 +98,10 @@ async def test_a_window_that_cannot_be_stored_goes_on_until_it_can(
 ) -> None:
     noting(hf)
     async with working(hf, window=0.5) as worker:
-        await built(worker)
-        stored, worker.windows.calls.schema = worker.windows.calls.schema, "not_there"
+        stored, worker.windows.rows.calls.schema = worker.windows.rows.calls.schema, "not_there"
         flow.put(sql, task="note", tenant="a", number=3)
         await until(lambda: "window not stored" in caplog.text)
-        worker.windows.calls.schema = stored
+        worker.windows.rows.calls.schema = stored
         assert sql(ROWS) == []
     assert sql(ROWS) == [(3, 3, 0, "window")]
     assert sql("select tenant_jobs from worker_tick_metrics") == [({"a": 3},)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Any
 
@@ -13,7 +14,8 @@ from holdfast import Holdfast, Status
 from holdfast.store.wire.session import Session, ThreadSession
 from holdfast.store.workers import WorkerCalls
 from holdfast.worker import Worker
-from holdfast.worker.claim import LOOKS, Claimer
+from holdfast.worker.sleeper import LOOKS
+from holdfast.worker.wakeup import Wakeup
 from tests.conftest import PATIENCE
 from tests.support.running import ended, until, working
 
@@ -56,20 +58,20 @@ async def test_a_worker_that_begins_to_listen_looks_for_jobs_it_got_no_notificat
 ) -> None:
     """It is among the sleepers before it listens, and meanwhile notifications reach no worker."""
     may_listen, sleeps = asyncio.Event(), asyncio.Event()
-    connect, wait = Session._open, Claimer._wait
+    listen, pause = Session.listen, Wakeup.pause
 
-    async def late(self: Session) -> Any:
-        if self._name.endswith(" listen"):
-            await may_listen.wait()
-        return await connect(self)
+    async def late(self: Session, channel: str) -> AsyncIterator[str]:
+        await may_listen.wait()
+        async for payload in listen(self, channel):
+            yield payload
 
-    async def noted(self: Claimer, seconds: float) -> bool:
+    async def noted(self: Wakeup, seconds: float) -> bool:
         if seconds > 20:
             sleeps.set()
-        return await wait(self, seconds)
+        return await pause(self, seconds)
 
-    monkeypatch.setattr(Session, "_open", late)
-    monkeypatch.setattr(Claimer, "_wait", noted)
+    monkeypatch.setattr(Session, "listen", late)
+    monkeypatch.setattr(Wakeup, "pause", noted)
 
     @hf.task()
     async def quick() -> None: ...
@@ -198,7 +200,7 @@ async def test_a_worker_with_one_slot_does_not_wait_between_jobs(hf: Holdfast) -
 
     each.enqueue_many(range(30))
     async with working(hf, concurrency=1, prefetch=0, poll=5) as worker:  # to wait 30 times would take 150 s
-        await until(lambda: worker.finisher.succeeded == 30 if hasattr(worker, "finisher") else False)
+        await until(lambda: worker.finisher.succeeded == 30)
 
 
 async def test_a_worker_of_plain_queues_sleeps_while_changed_rules_wait_for_other_queues(

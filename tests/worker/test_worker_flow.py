@@ -202,21 +202,21 @@ async def test_a_worker_that_waits_for_limits_rests(hf: Holdfast, sql: Sql, clos
         hold.set() if closed == "rate" else None
         await until(lambda: sql("select count(*) from throttled")[0][0] >= 20)
         await asyncio.sleep(1.0)
-        calls = count_claims(worker)
+        calls = count_claims(hf)
         await asyncio.sleep(2.0)
         assert calls() <= 30
         hold.set()
 
 
-def count_claims(worker: Worker) -> Callable[[], int]:
-    """Count the claims of a worker from now on."""
-    calls, claim = [], worker.claimer._calls.jobs.claim
+def count_claims(hf: Holdfast) -> Callable[[], int]:
+    """Count the claims of an application's workers from now on."""
+    calls, claim = [], hf.database.calls.jobs.claim
 
     def counted(*args: Any, **more: Any) -> Any:
         calls.append(args)
         return claim(*args, **more)
 
-    worker.claimer._calls.jobs.claim = counted  # type: ignore[method-assign]
+    hf.database.calls.jobs.claim = counted  # type: ignore[method-assign]
     return lambda: len(calls)
 
 

@@ -8,13 +8,13 @@ import logging
 import math
 import re
 import sys
-import time
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 
+from holdfast.model.clock import CLOCK, Clock
 from holdfast.telemetry.scrub import scrub
 
 ROOT = "holdfast"
@@ -42,14 +42,15 @@ class Seldom:
     """Rate-limited warnings for conditions that last (an outage): one per interval for each text and subject, repeats
     at level debug."""
 
-    def __init__(self, logger: logging.Logger, every: float = 30.0) -> None:
+    def __init__(self, logger: logging.Logger, every: float = 30.0, clock: Clock = CLOCK) -> None:
         self._logger = logger
+        self._clock = clock
         self._every = every
         self._quiet_until: dict[tuple[str, str], float] = {}
 
     def warn(self, text: str, about: str = "", **fields: Any) -> None:
         """Log a warning, or a debug line if it repeats within the interval."""
-        now, key = time.monotonic(), (text, about)
+        now, key = self._clock.monotonic(), (text, about)
         repeats = now < self._quiet_until.get(key, 0.0)
         if not repeats:
             if len(self._quiet_until) >= _MOST:

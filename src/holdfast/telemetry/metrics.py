@@ -7,7 +7,6 @@ are bounded: registered tasks, existing queues and outcomes. A tenant, a key or 
 from __future__ import annotations
 
 import contextlib
-import logging
 import threading
 from bisect import bisect_right
 from collections import Counter
@@ -19,19 +18,16 @@ from holdfast.model.tick import Figures
 from holdfast.settings import VERSION
 from holdfast.store.call import Call
 from holdfast.store.figures import STATES, FigureCalls
-from holdfast.telemetry import logs
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
     from prometheus_client.registry import Collector
 
 T = TypeVar("T")
-log = logs.get("metrics")
 BUCKETS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0)  # seconds
 MOST_LABELS = 200  # tasks, or queues
 OTHERS = "(others)"
 FOLD = 1000  # durations kept until they are sorted into buckets
-PORTS = 16  # ports to try, from the configured one on: each worker process of a machine needs its own
 LEVELS = {"good": 0, "warning": 1, "critical": 2}
 
 
@@ -260,37 +256,24 @@ _HELP = {
 }
 
 
-def exposition(*collectors: Collector) -> tuple[bytes, str]:
-    """Return the metrics in Prometheus's text format, and its content type."""
-    from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
-
-    return generate_latest(_registry(collectors)), CONTENT_TYPE_LATEST
-
-
-@contextlib.contextmanager
-def served(host: str, port: int, *collectors: Collector) -> Iterator[int]:
-    """Serve the metrics on this port, or the next free one, while a block runs. Yields the port."""
+def exposition(*collectors: Collector, accept: str = "") -> tuple[bytes, str]:
+    """Return the metrics in the format that the client accepts, by default Prometheus's text, and its content type."""
     try:
-        from prometheus_client import start_http_server
+        from prometheus_client.exposition import choose_encoder
     except ImportError:
         raise ConfigurationError("metrics_port needs: pip install 'holdfast[metrics]'") from None
-    for number in range(port, port + PORTS):
-        try:
-            server, thread = start_http_server(number, host, _registry(collectors))
-            break
-        except OSError as error:
-            problem = error
-    else:
-        raise ConfigurationError(
-            f"metrics_port: none of {port} to {port + PORTS - 1} can be opened on {host}: {problem}; set another"
-        )
-    logs.event(log, logging.INFO, "metrics shown", host=host, port=number)
-    try:
-        yield number
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join(5)
+    encode, content_type = choose_encoder(accept)
+    return encode(_registry(collectors)), content_type
+
+
+def pages(*collectors: Collector) -> dict[str, Callable[[str], tuple[bytes, str]]]:
+    """Return the pages of the metrics port, by path."""
+    exposition(*collectors)  # fails at once where prometheus-client is missing
+
+    def page(accept: str) -> tuple[bytes, str]:
+        return exposition(*collectors, accept=accept)
+
+    return {"/metrics": page, "/": page}
 
 
 def _registry(collectors: tuple[Collector, ...]) -> Any:

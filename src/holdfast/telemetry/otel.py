@@ -130,7 +130,7 @@ def _enqueues(tracer: Tracer) -> Callable[[NewJob], Iterator[None]]:
 
 def _attempts(tracer: Tracer) -> Callable[[Context], Iterator[None]]:
     def traced_attempt(ctx: Context) -> Iterator[None]:
-        parent = _parent(_texts(ctx.headers))
+        parent = extract(_texts(ctx.headers))
         producer = traces.get_current_span(parent).get_span_context()
         if producer.is_valid and not producer.trace_flags.sampled:
             token = contexts.attach(parent)
@@ -156,7 +156,7 @@ def _attempts(tracer: Tracer) -> Callable[[Context], Iterator[None]]:
     return traced_attempt
 
 
-def _parent(headers: dict[str, str]) -> contexts.Context:
+def extract(headers: dict[str, str]) -> contexts.Context:
     """Return the context that the propagators extract. The fast path is a traceparent alone, with the default
     propagators."""
     if len(headers) == 1 and (parts := VERSION_0(headers.get("traceparent", ""))) is not None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 
 from holdfast.errors import ConfigurationError
+from holdfast.model.clock import CLOCK, Clock
 from holdfast.model.failure import Failure
 from holdfast.telemetry.scrub import scrub
 
@@ -35,7 +36,8 @@ class Reporter:
     hf.registry.on_failure.append(Reporter(dsn)), or the setting `sentry_dsn` for all that a worker runs.
     """
 
-    def __init__(self, dsn: str, *, transport: Transport | None = None) -> None:
+    def __init__(self, dsn: str, *, transport: Transport | None = None, clock: Clock = CLOCK) -> None:
+        self._clock = clock
         try:
             from sentry_sdk import Client
         except ImportError:
@@ -68,7 +70,7 @@ class Reporter:
 
     def _turn(self, group: tuple[str, ...]) -> int | None:
         """Return how many events of a group were dropped before this one; None if this one is dropped too."""
-        now = time.monotonic()
+        now = self._clock.monotonic()
         if len(self._groups) >= MOST_GROUPS and group not in self._groups:
             self._groups.clear()
         since, number = self._groups.get(group, (now, 0))

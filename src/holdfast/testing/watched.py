@@ -5,19 +5,31 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar, cast
 
 from holdfast.client import Holdfast
+from holdfast.model.clock import Clock
 from holdfast.model.job import Job
 from holdfast.model.outcome import Cancel, Outcome, RetryLater, Snooze
 from holdfast.store.call import Call
 from holdfast.store.dev.scratch import Scratch
+from holdfast.store.wire.session import Session
 from holdfast.worker import Worker
-from holdfast.worker.execute import FailedInChild
+from holdfast.worker.execute import Attempts, FailedInChild
+from holdfast.worker.link import Progress
+from holdfast.worker.slots import cancellation
 
 T = TypeVar("T")
 # A lease longer than any test, however far it moves the clock. It is renewed by real time, that is, never.
-_ALONE = {"lease": 315_360_000.0, "renew": 86_400.0, "prefetch": 0.0, "notify": False, "poll": 0.02, "grace": 5.0}
+_ALONE: dict[str, Any] = {
+    "lease": 315_360_000.0,
+    "renew": 86_400.0,
+    "prefetch": 0.0,
+    "notify": False,
+    "poll": 0.02,
+    "grace": 5.0,
+}
 _CHOSEN = (RetryLater, Snooze, Cancel)  # a handler raises these on purpose, so they are not errors
 
 
@@ -50,40 +62,51 @@ class WatchedWorker(Worker):
         *,
         concurrency: int,
     ) -> None:
-        super().__init__(hf, queues=",".join(queues), concurrency=concurrency, **_ALONE)
         self._database = database
         self._on_attempt = on_attempt
         self.only = only
-        self._errors: dict[str, BaseException] = {}
-        self._execute = self._attempts.execute
-        self._attempts.on_error = self._keep_error
-        self._attempts.execute = self._watch_attempt  # type: ignore[method-assign]
+        self._keeps_connection = concurrency == 1
+        super().__init__(hf, queues=",".join(queues), concurrency=concurrency, **_ALONE)
 
     def halt(self) -> None:
         """Stop claiming; running jobs may end."""
         self.claimer.stop()
-        if not self._stopping.is_set():
+        if not self._shutdown.requested.is_set():
             self.stop()
 
-    def _build(self) -> None:
-        super()._build()
-        if self.settings.concurrency == 1:
-            session: Any = KeptSession(self._database)
-            self._service = self.finisher.session = self.claimer.session = session
-        if self.only is not None:
-            first: Any = FirstSession(self.claimer.session, self._database, self.only)
-            self.claimer.session = first
+    def _session(self, purpose: str, tell: Callable[[str], None] | None = None) -> Session:
+        session: Any = super()._session(purpose, tell)
+        if self._keeps_connection and purpose in ("service", "finish", "claim"):
+            session = KeptSession(self._database)
+        if self.only is not None and purpose == "claim":
+            session = FirstSession(session, self._database, self.only)
+        return cast("Session", session)
+
+    def _make_attempts(
+        self, hf: Holdfast, progress: Progress, clock: Clock, make: Callable[..., Attempts] = Attempts
+    ) -> Attempts:
+        return super()._make_attempts(hf, progress, clock, partial(WatchedAttempts, self._on_attempt))
+
+
+class WatchedAttempts(Attempts):
+    """Attempts that are reported as they end."""
+
+    def __init__(self, on_attempt: Callable[[Seen], None], *parts: Any) -> None:
+        arguments = (*parts, self._keep_error)
+        super().__init__(*arguments)
+        self._on_attempt = on_attempt
+        self._errors: dict[str, BaseException] = {}
 
     def _keep_error(self, job: Job, error: BaseException) -> None:
         if not isinstance(error, FailedInChild):  # its outcome has all details
             self._errors[job.id] = error
 
-    async def _watch_attempt(self, job: Job) -> Outcome | None:
+    async def execute(self, job: Job) -> Outcome | None:
         try:
-            outcome = await self._execute(job)
+            outcome = await super().execute(job)
         except asyncio.CancelledError:
             if job.canceled:
-                self._on_attempt(Seen(job, self._stopped(job), None))
+                self._on_attempt(Seen(job, cancellation(job), None))
             raise
         self._on_attempt(Seen(job, outcome, self._errors.pop(job.id, None)))
         return outcome

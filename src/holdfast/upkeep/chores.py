@@ -7,12 +7,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-import random
-import time
 from collections.abc import Awaitable, Callable
 
 from holdfast.errors import HoldfastError
 from holdfast.model.action import REST
+from holdfast.model.clock import CLOCK, Clock
 from holdfast.settings import Settings
 from holdfast.store.calls import Calls
 from holdfast.store.wire.session import Session
@@ -36,19 +35,26 @@ class Upkeep:
     """The upkeep loop of one worker."""
 
     def __init__(
-        self, worker: str, settings: Settings, session: Session, calls: Calls, on_round: OnRound | None = None
+        self,
+        worker: str,
+        settings: Settings,
+        session: Session,
+        calls: Calls,
+        on_round: OnRound | None = None,
+        clock: Clock = CLOCK,
     ) -> None:
         self._worker = worker
         self._on_round = on_round
         self._every = settings.upkeep
         self._session = session
         self._calls = calls
+        self._clock = clock
         self._prune_at = 0.0
         self._leads = False
         self._snapshot_at = 0.0
         self._acting = False  # whether there are actions to work on
-        self._warnings = logs.Seldom(log)
-        self._timetable = Timetable(settings, session, calls)
+        self._warnings = logs.Seldom(log, clock=clock)
+        self._timetable = Timetable(settings, session, calls, clock)
 
     async def run(self) -> None:
         """Run rounds until canceled."""
@@ -59,7 +65,7 @@ class Upkeep:
             except HoldfastError as error:
                 self._timetable.expect(None)
                 self._warnings.failed("upkeep failed", error)
-            await self._rest(0 if busy else self._every * random.uniform(0.75, 1.25))
+            await self._rest(0 if busy else self._clock.jitter(self._every))
 
     async def once(self) -> None:
         """Run one round and fire due schedules, for a short-lived process. Where workers run, one of them leads and
@@ -67,9 +73,9 @@ class Upkeep:
         try:
             while await self._round():
                 pass
-            await self._timetable.keep(time.monotonic())
-            ends = time.monotonic() + LONGEST_WORK
-            while self._acting and time.monotonic() < ends:
+            await self._timetable.keep(self._clock.monotonic())
+            ends = self._clock.monotonic() + LONGEST_WORK
+            while self._acting and self._clock.monotonic() < ends:
                 await self._work_actions()
         except HoldfastError as error:
             self._warnings.failed("upkeep failed", error)
@@ -79,32 +85,32 @@ class Upkeep:
         actions."""
         steps = math.ceil(seconds / SNAPSHOT_EVERY)
         for _ in range(steps):
-            until = time.monotonic() + seconds / steps
+            until = self._clock.monotonic() + seconds / steps
             try:
                 await self._take_snapshot()
-                while self._acting and time.monotonic() < until:
-                    await self._keep_timetable(min(until, time.monotonic() + await self._work_actions()))
+                while self._acting and self._clock.monotonic() < until:
+                    await self._keep_timetable(min(until, self._clock.monotonic() + await self._work_actions()))
                 await self._keep_timetable(until)
             except HoldfastError as error:
                 self._timetable.expect(None)
                 self._warnings.failed("timetable, snapshot or action failed", error)
-            await asyncio.sleep(until - time.monotonic())
+            await asyncio.sleep(until - self._clock.monotonic())
 
     async def _keep_timetable(self, until: float) -> None:
         await self._timetable.keep(until)
-        await asyncio.sleep(until - time.monotonic())
+        await asyncio.sleep(until - self._clock.monotonic())
 
     async def _work_actions(self) -> float:
         """Make one step of an action. Return the seconds to pause, so that workers keep most of the database's time."""
-        began, self._acting = time.monotonic(), False  # after an error until the next round
+        began, self._acting = self._clock.monotonic(), False  # after an error until the next round
         self._acting = (await self._session.run(self._calls.actions.work())).more
-        return (time.monotonic() - began) * REST
+        return (self._clock.monotonic() - began) * REST
 
     async def _take_snapshot(self) -> None:
-        if not self._leads or (began := time.monotonic()) < self._snapshot_at:
+        if not self._leads or (began := self._clock.monotonic()) < self._snapshot_at:
             return
         await self._session.run(self._calls.figures.take())
-        self._snapshot_at = began + SNAPSHOT_SHARE * (time.monotonic() - began)
+        self._snapshot_at = began + SNAPSHOT_SHARE * (self._clock.monotonic() - began)
 
     async def _round(self) -> bool:
         """Run one round; return whether the next should follow at once."""
@@ -117,8 +123,8 @@ class Upkeep:
         if result.term is None:
             return False
         self._log_reclaims(result)
-        if time.monotonic() >= self._prune_at:
-            self._prune_at = time.monotonic() + PRUNE_EVERY * random.uniform(0.75, 1.25)
+        if self._clock.monotonic() >= self._prune_at:
+            self._prune_at = self._clock.monotonic() + self._clock.jitter(PRUNE_EVERY)
             await self._prune()
         return max(result.promoted, result.expired) >= FULL_ROUND or bool(result.reclaimed)
 

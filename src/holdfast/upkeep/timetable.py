@@ -10,9 +10,9 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
-import time
 from collections.abc import Iterable, Iterator
 
+from holdfast.model.clock import CLOCK, Clock
 from holdfast.model.schedule import MOST, Cron, Due
 from holdfast.settings import Settings
 from holdfast.store.calls import Calls
@@ -36,8 +36,9 @@ def tolerance(upkeep: float) -> float:
 class Timetable:
     """The schedules of the fleet, while this worker leads."""
 
-    def __init__(self, settings: Settings, session: Session, calls: Calls) -> None:
+    def __init__(self, settings: Settings, session: Session, calls: Calls, clock: Clock = CLOCK) -> None:
         self._session = session
+        self._clock = clock
         self._calls = calls
         self._late = tolerance(settings.upkeep)
         self._due_at: float | None = None  # on the monotonic clock
@@ -47,19 +48,19 @@ class Timetable:
 
     def expect(self, seconds: float | None) -> None:
         """Set the seconds until the next slot; None if there is none, or if another worker leads."""
-        self._due_at = None if seconds is None else time.monotonic() + seconds
+        self._due_at = None if seconds is None else self._clock.monotonic() + seconds
 
     async def keep(self, until: float) -> None:
         """Fire schedules until a time on the monotonic clock; at least once if a slot is already due."""
         while self._due_at is not None and self._due_at <= until:
-            await asyncio.sleep(self._due_at - time.monotonic())
+            await asyncio.sleep(self._due_at - self._clock.monotonic())
             self.expect(await self._fire_due(until))
-            if time.monotonic() >= until:
+            if self._clock.monotonic() >= until:
                 break
 
     async def _fire_due(self, until: float) -> float | None:
         """Fire due schedules; return the seconds until the next check."""
-        now = time.monotonic()
+        now = self._clock.monotonic()
         self._aside = {name: again for name, again in self._aside.items() if again > now}
         page = await self._session.run(self._calls.schedules.next(PAGE, list(self._aside)))
         due = [each for each in page if each.wait <= 0]
@@ -69,7 +70,7 @@ class Timetable:
         for batch in batches(self._plan(due)):
             for result in await self._session.run(self._calls.schedules.fire(batch)):
                 moved = self._note(result) or moved
-            if time.monotonic() >= until:
+            if self._clock.monotonic() >= until:
                 break
         if self._problems:
             await self._session.run(self._calls.schedules.flag(self._problems))
@@ -80,7 +81,7 @@ class Timetable:
         """Yield the slots to fire of each schedule; set aside a schedule that this worker cannot read."""
         for slot in due:
             try:
-                plan = _read(slot.cron, slot.zone, slot.missed).due(slot.next_at, slot.now, self._late)
+                plan = read_cron(slot.cron, slot.zone, slot.missed).due(slot.next_at, slot.now, self._late)
             except Exception as error:  # any error: one schedule must not end one leader after another
                 self._problems[slot.name] = str(error) or repr(error)
                 self._set_aside(slot.name, self._problems[slot.name])
@@ -99,13 +100,13 @@ class Timetable:
 
     def _set_aside(self, name: str, problem: str) -> None:
         """Skip a schedule for a while, so that it does not block other schedules."""
-        self._aside[name] = time.monotonic() + ASIDE
+        self._aside[name] = self._clock.monotonic() + ASIDE
         if self._last_logged.get(name) != problem:
             self._last_logged[name] = problem
             logs.event(log, logging.ERROR, "schedule not fired", schedule=name, error=problem)
 
 
-_read = functools.lru_cache(1000)(Cron)  # parsing takes longer than computing the next slot
+read_cron = functools.lru_cache(1000)(Cron)  # parsing takes longer than computing the next slot
 
 
 def batches(planned: Iterable[tuple[NextSlot, Due]]) -> Iterator[list[tuple[NextSlot, Due]]]:

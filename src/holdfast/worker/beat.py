@@ -11,133 +11,132 @@ its process stays.
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
 import math
 import sys
 import threading
-import time
-from collections.abc import Callable, Mapping
-from types import CodeType, FrameType
+from collections.abc import Callable, Iterable, Mapping
+from types import FrameType
 from typing import Any
 
 from holdfast.client.task import Task
+from holdfast.model.clock import CLOCK, Clock
 from holdfast.model.job import Job
 from holdfast.settings import Settings
 from holdfast.telemetry import logs
+from holdfast.worker.block import find_job, frames_of, stack_of
 from holdfast.worker.prefetch import PrefetchBuffer
 
 log = logs.get("loop")
 SLOWEST = 0.25  # seconds between beats
 QUICKEST = 0.05
 LEAST = 5.0  # seconds; a task's shorter timeout does not end a process, because other jobs run in it
-MOST_FRAMES = 12
 MOST_NAMES = 5
-_BEFORE = ("holdfast.worker.", "asyncio.events")  # modules whose frames lead to the handler
 
 
-class LoopMonitor(threading.Thread):
-    """Requests beats from the loop. `on_beat` is called on the loop, `on_stuck` in this thread, once per block."""
+class Beat:
+    """The beat that was requested from the event loop. `stuck` is set while the loop counts as stuck."""
+
+    def __init__(self, settings: Settings, clock: Clock = CLOCK) -> None:
+        self._lease = settings.lease
+        self._longest = settings.loop_timeout
+        self._clock = clock
+        self._requested_at = clock.monotonic()
+        self._blocked = 0.0
+        self._looked_at = self._requested_at
+        self.owed = False
+        self.stuck = False
+
+    def request(self) -> None:
+        """Note that a beat is outstanding."""
+        self._requested_at, self.owed = self._clock.monotonic(), True
+
+    @property
+    def silent(self) -> float:
+        """Return the seconds since the last request."""
+        return self._clock.monotonic() - self._requested_at
+
+    def blocked(self) -> float:
+        """Return for how long the loop has been blocked; 0 while no beat is outstanding. Called at short intervals, so
+        that a time when the process was stopped or the machine slept does not count."""
+        now = self._clock.monotonic()
+        passed, self._looked_at = min(now - self._looked_at, 4 * SLOWEST), now
+        self._blocked = self._blocked + passed if self.owed else 0.0
+        return self._blocked
+
+    def renewable(self) -> float:
+        """Return for how many seconds leases may be renewed now; 0 means not at all."""
+        if self.stuck:
+            return 0.0
+        if not self.owed or not self._longest:
+            return self._lease
+        return max(min(self._lease, max(self._lease, self._longest) - self.silent), 0.0)
+
+
+class LoopMonitor:
+    """Requests beats from the loop, in its own thread. `on_stuck` is called in that thread, once per block."""
 
     def __init__(
         self,
         settings: Settings,
-        loop: asyncio.AbstractEventLoop,
+        beat: Beat,
         buffer: PrefetchBuffer,
         tasks: Mapping[str, Task[Any, Any]],
-        on_beat: Callable[[], None],
         on_stuck: Callable[[], None],
     ) -> None:
-        super().__init__(name="holdfast-loop-monitor", daemon=True)
-        self._settings = settings
-        self._loop = loop
-        self._loop_thread = threading.get_ident()
+        self._warn_after = settings.loop_warning
+        self._longest = settings.loop_timeout
+        self._beat = beat
         self._buffer = buffer
         self._tasks = tasks
-        self._on_beat = on_beat
         self._on_stuck = on_stuck
-        self._every = min(SLOWEST, max(settings.loop_warning / 4, QUICKEST)) if settings.loop_warning else SLOWEST
         self._over = threading.Event()
-        self._requested_at = time.monotonic()
-        self._owed = False
         self._warned = False
-        self.stuck = False
 
-    def run(self) -> None:
-        blocked, looked_at = 0.0, time.monotonic()
-        while not self._over.wait(self._every):
-            now = time.monotonic()
-            if not self._owed:
-                blocked = 0.0
-                self._ask(now)
-            else:
-                # Short steps, so that a time when the process was stopped or the machine slept does not count.
-                blocked += min(now - looked_at, 4 * SLOWEST)
-                self._look(blocked)
-            looked_at = now
+    def start(self, on_beat: Iterable[Callable[[], None]]) -> None:
+        """Monitor the running event loop, which calls `on_beat` at each beat."""
+        arguments = (asyncio.get_running_loop(), threading.get_ident(), tuple(on_beat))
+        threading.Thread(target=self._run, args=arguments, name="holdfast-loop-monitor", daemon=True).start()
 
     def stop(self) -> None:
         """End the thread."""
         self._over.set()
 
-    def renewable(self) -> float:
-        """Return for how many seconds leases may be renewed now; 0 means not at all."""
-        lease, longest = self._settings.lease, self._settings.loop_timeout
-        if self.stuck:
-            return 0.0
-        if not self._owed or not longest:
-            return lease
-        silent = time.monotonic() - self._requested_at
-        return max(min(lease, max(lease, longest) - silent), 0.0)
+    def _run(self, loop: asyncio.AbstractEventLoop, loop_thread: int, on_beat: tuple[Callable[[], None], ...]) -> None:
+        every = min(SLOWEST, max(self._warn_after / 4, QUICKEST)) if self._warn_after else SLOWEST
+        while not self._over.wait(every):
+            if (blocked := self._beat.blocked()) or self._beat.owed:
+                self._look(blocked, loop, loop_thread)
+                continue
+            self._beat.request()
+            try:
+                loop.call_soon_threadsafe(self._on_beat, on_beat)
+            except RuntimeError:  # the loop is closed
+                return
 
-    def _ask(self, now: float) -> None:
-        self._requested_at, self._owed = now, True
-        try:
-            self._loop.call_soon_threadsafe(self._beat)
-        except RuntimeError:  # the loop is closed
-            self._over.set()
-
-    def _beat(self) -> None:
-        self._on_beat()
-        self._owed = False
+    def _on_beat(self, on_beat: tuple[Callable[[], None], ...]) -> None:
+        for each in on_beat:
+            each()
+        self._beat.owed = False
         if self._warned:
-            self._warned = self.stuck = False
-            seconds = round(time.monotonic() - self._requested_at, 1)
-            logs.event(log, logging.WARNING, "event loop runs again", blocked_seconds=seconds)
+            self._warned = self._beat.stuck = False
+            logs.event(log, logging.WARNING, "event loop runs again", blocked_seconds=round(self._beat.silent, 1))
 
-    def _look(self, blocked: float) -> None:
-        warning, longest = self._settings.loop_warning, self._settings.loop_timeout
+    def _look(self, blocked: float, loop: asyncio.AbstractEventLoop, loop_thread: int) -> None:
+        warning, longest = self._warn_after, self._longest
         if not ((warning and blocked >= warning) or (longest and blocked >= min(longest, LEAST))):
             return
-        if self.stuck or (self._warned and not longest):
+        if self._beat.stuck or (self._warned and not longest):
             return
-        frames = _frames(sys._current_frames().get(self._loop_thread))
-        job = self._find_job(frames)
+        frames = frames_of(sys._current_frames().get(loop_thread))
+        job = find_job(self._buffer.running, self._tasks, asyncio.current_task(loop), frames)
         if not self._warned and warning and blocked >= warning:
             self._warned = True
             self._log_block(logging.WARNING, "event loop is blocked", job, frames, blocked)
-        if blocked >= self._longest(job):
-            self._warned = self.stuck = True
+        if blocked >= longest_block(longest, None if job is None else self._tasks.get(job.task)):
+            self._warned = self._beat.stuck = True
             self._log_block(logging.ERROR, "event loop is stuck", job, frames, blocked)
             self._on_stuck()
-
-    def _longest(self, job: Job | None) -> float:
-        longest = self._settings.loop_timeout or math.inf
-        task = None if job is None else self._tasks.get(job.task)
-        if task is None or task.timeout is None:
-            return longest
-        return min(longest, max(task.timeout, LEAST))
-
-    def _find_job(self, frames: list[FrameType]) -> Job | None:
-        """Return the job whose handler blocks the loop. It is found by the running coroutine, or by the running code if
-        the handler has started coroutines of its own."""
-        running = dict(self._buffer.running)
-        current = asyncio.current_task(self._loop)
-        if current is not None and (job := running.get(current)) is not None:
-            return job
-        codes = {frame.f_code for frame in frames}
-        candidates = [job for job in running.values() if _code(self._tasks.get(job.task)) in codes]
-        return candidates[0] if len(candidates) == 1 else None
 
     def _log_block(self, level: int, text: str, job: Job | None, frames: list[FrameType], blocked: float) -> None:
         fields: dict[str, Any] = {"seconds": round(blocked, 1)}
@@ -146,24 +145,12 @@ class LoopMonitor(threading.Thread):
         else:
             names = sorted({each.task for each in list(self._buffer.running.values())})
             fields["running_tasks"] = ",".join(names[:MOST_NAMES])
-        logs.event(log, level, text, **fields, stack=_stack(frames))
+        logs.event(log, level, text, **fields, stack=stack_of(frames))
 
 
-def _frames(inner: FrameType | None) -> list[FrameType]:
-    """Return the handler's frames, outermost first; all frames where no handler runs."""
-    frames = []
-    while inner is not None:
-        frames.append(inner)
-        inner = inner.f_back
-    frames.reverse()
-    before = [n for n, frame in enumerate(frames) if str(frame.f_globals.get("__name__")).startswith(_BEFORE)]
-    return frames[before[-1] + 1 :] if before and before[-1] + 1 < len(frames) else frames
-
-
-def _stack(frames: list[FrameType]) -> str:
-    """Format the stack on one line, without values, which may be secret."""
-    return " > ".join(f"{f.f_code.co_filename}:{f.f_lineno} {f.f_code.co_name}" for f in frames[-MOST_FRAMES:])
-
-
-def _code(task: Task[Any, Any] | None) -> CodeType | None:
-    return None if task is None else getattr(inspect.unwrap(task.handler), "__code__", None)
+def longest_block(loop_timeout: float, task: Task[Any, Any] | None) -> float:
+    """Return the seconds for which a task's handler may block the loop."""
+    longest = loop_timeout or math.inf
+    if task is None or task.timeout is None:
+        return longest
+    return min(longest, max(task.timeout, LEAST))

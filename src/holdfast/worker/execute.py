@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import logging
 from collections.abc import Callable, Mapping
@@ -19,7 +20,7 @@ from holdfast.model.outcome import FAILURES, SETTLED, Outcome, Verdict, describe
 from holdfast.model.resource import Resource
 from holdfast.model.signature import Call
 from holdfast.settings import Settings
-from holdfast.telemetry import logs
+from holdfast.telemetry import logs, sentry
 from holdfast.worker.link import JobLink, encode_result
 
 if TYPE_CHECKING:
@@ -35,7 +36,14 @@ class Attempts:
     """Executes attempts with the tasks of one application: on the loop, in threads, or in child processes."""
 
     def __init__(
-        self, hf: Holdfast, threads: Threads, processes: Processes, progress: Progress, settings: Settings
+        self,
+        hf: Holdfast,
+        threads: Threads,
+        processes: Processes,
+        progress: Progress,
+        settings: Settings,
+        on_mismatch: Callable[[SchemaError], None],
+        on_error: Callable[[Job, BaseException], None] | None = None,
     ) -> None:
         self._hf = hf
         self._tasks = hf.registry.tasks
@@ -43,13 +51,34 @@ class Attempts:
         self._threads = threads
         self._processes = processes
         self._progress = progress
-        self._max_result = settings.max_result
+        self._settings = settings
         self._judge = Judge(hf.registry.tasks, settings)
-        self.resources: dict[Resource[Any], Any] = {}
-        # The test kit re-raises a handler's exception, so it needs the object.
-        self.on_error: Callable[[Job, BaseException], None] | None = None
-        self.on_mismatch: Callable[[SchemaError], None] = lambda error: None
-        self.on_failure: list[Callable[[Failure], None]] = []  # in addition to the application's
+        self._resources: dict[Resource[Any], Any] = {}
+        self._on_error = on_error  # the test kit re-raises a handler's exception, so it needs the object
+        self._on_mismatch = on_mismatch
+        self._on_failure: list[Callable[[Failure], None]] = []  # in addition to the application's
+
+    async def open(self, stack: contextlib.AsyncExitStack) -> None:
+        """Open the registered resources and those of task signatures, which may belong to another application; and
+        Sentry where it is configured."""
+        of_tasks = [each for task in self._tasks.values() for each in task.signature.resources.values()]
+        for resource in dict.fromkeys([*self._hf.registry.resources, *of_tasks]):
+            self._resources[resource] = await resource.open(stack)
+        if self._settings.sentry_dsn:
+            self._on_failure.append(stack.enter_context(sentry.reporting(self._settings.sentry_dsn)))
+
+    def give_back(self) -> None:
+        """Release the jobs that wait for a child process, and take no more."""
+        self._processes.give_back()
+
+    async def close(self, *, at_once: bool) -> None:
+        """End the child processes; unless at_once, idle ones may clean up first."""
+        await self._processes.close(at_once=at_once)
+
+    def kill(self) -> None:
+        """Kill the child processes, and end each thread after its current call."""
+        self._processes.kill()
+        self._threads.shutdown()
 
     async def execute(self, job: Job) -> Outcome | None:
         """Return the outcome of one attempt; None if it succeeded and returned nothing."""
@@ -78,16 +107,16 @@ class Attempts:
             return self._failed(job, error)
 
     def _failed(self, job: Job, error: BaseException) -> Outcome:
-        if self.on_error is not None:
-            self.on_error(job, error)
+        if self._on_error is not None:
+            self._on_error(job, error)
         outcome = self._judge.failed(job, error)
         self._note_mismatch(outcome)
         self._report_failure(job, error, outcome)
         return outcome
 
     def _failed_in_child(self, job: Job, error: FailedInChild) -> Outcome:
-        if self.on_error is not None:
-            self.on_error(job, error)
+        if self._on_error is not None:
+            self._on_error(job, error)
         self._note_mismatch(error.outcome)
         self._report_failure(job, error, error.outcome)
         return error.outcome
@@ -96,13 +125,13 @@ class Attempts:
         """Report a schema that does not fit this process, which Judge.failed marks as released with an error. The error
         concerns the worker, so it is removed from the job."""
         if outcome.outcome == "released" and outcome.error is not None:
-            self.on_mismatch(SchemaError(str(outcome.error.get("message"))))
+            self._on_mismatch(SchemaError(str(outcome.error.get("message"))))
             outcome.error = None
 
     def _report_failure(self, job: Job, error: BaseException, outcome: Outcome) -> None:
         """Call the failure listeners. An exception in one is logged and does not affect the job."""
         if (ending := ending_of(job, outcome)) in FAILURES:
-            for listen in (*self._hf.registry.on_failure, *self.on_failure):
+            for listen in (*self._hf.registry.on_failure, *self._on_failure):
                 try:
                     listen(Failure(job, error, outcome.error or {}, ending))
                 except Exception as broken:
@@ -112,7 +141,7 @@ class Attempts:
         self, task: Task[Any, Any], job: Job, args: tuple[Any, ...], kwargs: dict[str, Any], around: bool
     ) -> Any:
         for name, resource in task.signature.resources.items():
-            kwargs[name] = self.resources[resource]
+            kwargs[name] = self._resources[resource]
         if task.signature.context_name is None and not around:
             return await self._run(task, job, args, kwargs)
         context = make_context(job, self._link(job))
@@ -123,7 +152,7 @@ class Attempts:
             return await self._run(task, job, args, kwargs)
 
     def _link(self, job: Job) -> Link:
-        return JobLink(self._hf, job, self._progress.report, self._max_result)
+        return JobLink(self._hf, job, self._progress.report, self._settings.max_result)
 
     async def _run(self, task: Task[Any, Any], job: Job, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if not task.is_async:

@@ -11,11 +11,12 @@ process that was stopped as a whole: its token is old, and every write it attemp
 from __future__ import annotations
 
 import logging
+import math
 import threading
-import time
 from collections.abc import Callable, Sequence
 
 from holdfast.errors import HoldfastError, SchemaError
+from holdfast.model.clock import CLOCK, Clock
 from holdfast.settings import Settings
 from holdfast.store.calls import Calls
 from holdfast.store.wire.session import ThreadSession
@@ -23,7 +24,6 @@ from holdfast.telemetry import logs
 from holdfast.worker.prefetch import Lease, PrefetchBuffer
 
 log = logs.get("lease")
-LOOK_EVERY = 2.0  # seconds between checks for cancel requests
 
 
 class LeaseKeeper(threading.Thread):
@@ -36,9 +36,9 @@ class LeaseKeeper(threading.Thread):
         calls: Calls,
         buffer: PrefetchBuffer,
         on_lost: Callable[[Sequence[int]], None],
-        on_cancel: Callable[[Sequence[str]], None],
         on_mismatch: Callable[[SchemaError], None],
         renewable: Callable[[], float],
+        clock: Clock = CLOCK,
     ) -> None:
         super().__init__(name="holdfast-lease", daemon=True)
         # A renewal that hangs is as bad as one that fails, so its timeout is shorter than that of other calls.
@@ -49,73 +49,51 @@ class LeaseKeeper(threading.Thread):
         self._calls = calls
         self._buffer = buffer
         self._on_lost = on_lost
-        self._on_cancel = on_cancel
         self._on_mismatch = on_mismatch
         self._renewable = renewable
-        self._stir = threading.Event()
-        self._stopping = False
-        self._margin = min(settings.lease * 0.1, 3.0)
-        self._renewed_at = time.monotonic()
-        self._failing = False
-        self._warnings = logs.Seldom(log)
+        self._clock = clock
+        self._over = threading.Event()
+        self._renewed_at = clock.monotonic()  # -inf after a failure
+        self._warnings = logs.Seldom(log, clock=clock)
 
     @property
-    def failing(self) -> bool:
-        """Return whether renewals fail or hang, so that nothing more may be claimed."""
-        late = time.monotonic() - self._renewed_at > self._settings.renew * 1.5 + self._margin
-        return self._failing or late
+    def _margin(self) -> float:
+        return min(self._settings.lease * 0.1, 3.0)
+
+    def renews(self) -> bool:
+        """Return whether renewals succeed; if they fail or hang, nothing more may be claimed."""
+        return self._clock.monotonic() - self._renewed_at <= self._settings.renew * 1.5 + self._margin
 
     def run(self) -> None:
-        self._renewed_at = time.monotonic()
-        due = self._renewed_at + self._settings.renew
-        while not self._stopping:
-            self._stir.wait(max(min(due - time.monotonic(), LOOK_EVERY), 0))
-            self._stir.clear()
-            if (now := time.monotonic()) >= due:
-                due = now + self._renew()
-            if self._buffer.running and not self._failing and not self._stopping:
-                self._look_for_cancels()
+        self._renewed_at = now = self._clock.monotonic()
+        due = now + self._settings.renew
+        while not self._over.wait(max(due - self._clock.monotonic(), 0)):
+            now = self._clock.monotonic()
+            due = now + self._renew()
         self.session.close()
-
-    def _look_for_cancels(self) -> None:
-        """Read which jobs are to be canceled. A notification is only a hint, because any database client may send one.
-        It may also be lost, or there is no listener, so this runs periodically too."""
-        try:
-            ids = self.session.run(self._calls.jobs.wanted_cancels(list(self._buffer.leases)))
-        except HoldfastError as error:
-            self._warnings.failed("cancel requests not read", error)
-            return
-        if ids:
-            self._on_cancel(ids)
-
-    def look_soon(self) -> None:
-        """Check for cancel requests at once; safe to call from any thread."""
-        self._stir.set()
 
     def stop(self) -> None:
         """End the thread after the current call."""
-        self._stopping = True
-        self._stir.set()
+        self._over.set()
 
     def _renew(self) -> float:
         """Renew all leases; return the seconds until the next renewal."""
         leases = list(self._buffer.leases.values())
-        before = time.monotonic()
+        before = self._clock.monotonic()
         soon = max(self._settings.renew / 10, 0.05)
         if not (seconds := self._renewable()):
-            self._failing = True
+            self._renewed_at = -math.inf
             self._warnings.warn("leases not renewed: the event loop is stuck", leases=len(leases))
             return soon
         try:
             tokens = self.session.run(self._calls.workers.renew(self._worker, [x.token for x in leases], seconds))
         except HoldfastError as error:
-            self._failing = True
+            self._renewed_at = -math.inf
             self._warnings.failed("renewal failed", error, leases=len(leases))
             if isinstance(error, SchemaError):
                 self._on_mismatch(error)
             return soon
-        self._failing = False
-        self._renewed_at = time.monotonic()
+        self._renewed_at = self._clock.monotonic()
         held = set(tokens)
         for lease in leases:
             if lease.token in held:
@@ -126,7 +104,7 @@ class LeaseKeeper(threading.Thread):
 
     def give_up_lapsing(self) -> None:
         """Give up leases near their deadline. The event loop calls this, because a renewal may hang the thread."""
-        near = time.monotonic() + self._margin
+        near = self._clock.monotonic() + self._margin
         self._lose([x for x in list(self._buffer.leases.values()) if x.deadline < near], "could not be renewed in time")
 
     def _lose(self, leases: Sequence[Lease], why: str) -> None:

@@ -14,10 +14,10 @@ import logging
 import os
 from collections import deque
 from collections.abc import Callable
-from time import monotonic
 from typing import Any
 
 from holdfast.client.task import Task
+from holdfast.model.clock import CLOCK, Clock
 from holdfast.model.job import Job
 from holdfast.model.outcome import SETTLED, Outcome, clean
 from holdfast.settings import Settings
@@ -26,7 +26,8 @@ from holdfast.telemetry.scrub import scrub
 from holdfast.worker.execute import TimedOut
 from holdfast.worker.link import Report
 from holdfast.worker.messages import Done, Logged, LogLine, Progressed, Run, Setup, ToWorker, pack
-from holdfast.worker.process import LEAVE_WITHIN, OUTPUT_KEPT, Process
+from holdfast.worker.output import OUTPUT_KEPT
+from holdfast.worker.process import LEAVE_WITHIN, Process
 
 log = logs.get("process")
 CANCEL_GRACE = 5.0
@@ -83,12 +84,20 @@ class ProcessCall:
 
 
 class Processes:
-    """The pool. `at_once` returns whether the worker has stopped waiting for running jobs."""
+    """The pool. `at_once` returns whether the worker has stopped waiting for running jobs. `on_late_start` receives a
+    job that waited for a child."""
 
-    def __init__(self, settings: Settings, at_once: Callable[[], bool]) -> None:
-        self.on_late_start: Callable[[Job], None] = lambda job: None  # the job waited for a child
+    def __init__(
+        self,
+        settings: Settings,
+        at_once: Callable[[], bool],
+        on_late_start: Callable[[Job], None] = lambda job: None,
+        clock: Clock = CLOCK,
+    ) -> None:
         self._settings = settings
         self._at_once = at_once
+        self._on_late_start = on_late_start
+        self._clock = clock
         level = logging.getLogger(logs.ROOT).getEffectiveLevel()
         self._setup = pack(Setup(dataclasses.asdict(settings), level))
         self._places = settings.child_processes or _cpus()
@@ -173,7 +182,7 @@ class Processes:
     def _take_idle(self, tenant: str | None) -> Process:
         """Take an idle child, preferably one that has run jobs of this tenant only: its output can be kept."""
         for place in reversed(range(len(self._idle))):
-            if self._idle[place].runs_only(tenant):
+            if self._idle[place].output.runs_only(tenant):
                 return self._idle.pop(place)
         return self._idle.pop()
 
@@ -193,8 +202,8 @@ class Processes:
         self._numbers += 1
         call.number = self._numbers
         tell_start = task.timeout is not None or task.name not in process.known
-        process.begin(job.tenant)
-        process.send(pack(Run(
+        process.output.begin(job.tenant)
+        process.line.send(pack(Run(
             call.number, task.module, task.name, job.payload, job.id, job.queue, job.tenant, job.priority,
             job.attempt, job.max_attempts, job.lease.token, tell_start, job.batch,
             job.sent, call.carried,
@@ -207,10 +216,10 @@ class Processes:
 
     def _note_start(self, call: ProcessCall) -> None:
         """Count the run from now: waiting for a child and for imports is no part of it."""
-        now = monotonic()
+        now = self._clock.monotonic()
         waited, call.job.started = now - call.job.started, now
         if waited > LATE_START:
-            self.on_late_start(call.job)
+            self._on_late_start(call.job)
 
     def _on_message(self, process: Process, message: ToWorker) -> None:
         call = process.call
@@ -239,7 +248,7 @@ class Processes:
         if outcome is not None:
             outcome.id, outcome.token = call.job.id, call.job.lease.token
             call.job.settled = outcome.outcome == SETTLED
-        call.settle(outcome, process.output() if outcome is not None and outcome.error is not None else "")
+        call.settle(outcome, process.output.text() if outcome is not None and outcome.error is not None else "")
         if process.ending:
             self._retire(process, "its job was canceled")
             process.leave()
@@ -265,7 +274,7 @@ class Processes:
         if (process := call.process) is not None:
             process.kill()
             late = ProcessDied(f"{_whose(call)} did not start the job within {seconds:g} s and was killed")
-            call.settle(TimedOut(call.task, seconds) if call.started else late, process.output())
+            call.settle(TimedOut(call.task, seconds) if call.started else late, process.output.text())
 
     def _abandon(self, call: ProcessCall) -> None:
         process = call.process
@@ -287,7 +296,7 @@ class Processes:
         if (call := process.call) is None:
             if not (process.leaving or process.ending):
                 logs.event(log, logging.WARNING, "idle process ended", pid=process.pid, how=process.how_it_ended())
-        elif not process.ending and process.answered and process.has_unread():  # the job never reached it
+        elif not process.ending and process.answered and process.line.has_unread():  # the job never reached it
             self._waiting.appendleft(call.again())
         else:
             self._died(process, call, output)

@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import logging
 import math
-import time
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from holdfast.errors import HoldfastError
+from holdfast.model.clock import CLOCK, Clock
 from holdfast.model.tick import Counts
+from holdfast.settings import Settings
 from holdfast.store.wire.session import Session
 from holdfast.store.workers import WorkerCalls
 from holdfast.telemetry import logs
-from holdfast.worker.finish import Failures
-
-if TYPE_CHECKING:
-    from holdfast.worker.loop import Worker
+from holdfast.worker.attempt_log import Failures
+from holdfast.worker.finish import Finisher
+from holdfast.worker.intake import ClaimCounts
+from holdfast.worker.prefetch import PrefetchBuffer
 
 log = logs.get("worker")
 LOGGED_EVERY = 10.0  # seconds, where no rows are written
@@ -28,88 +29,179 @@ MOST_TENANTS = 100  # in one row; the rest is counted together
 OTHERS = "(others)"
 
 
-class Windows:
-    """One worker's windows."""
+class Activity:
+    """What a worker has done since it started."""
 
-    def __init__(self, worker: Worker, session: Session, *, stored: bool) -> None:
+    def __init__(self, slots: int, claims: ClaimCounts, buffer: PrefetchBuffer, finisher: Finisher) -> None:
+        self._slots = slots
+        self._claims = claims
+        self._buffer = buffer
+        self._finisher = finisher
+
+    @property
+    def counts(self) -> Counts:
+        """Return the counts since the worker started."""
+        claims, finisher = self._claims, self._finisher
+        return Counts(
+            claims.claimed,
+            self._buffer.started,
+            finisher.succeeded,
+            finisher.failed,
+            claims.throttled,
+            claims.contention,
+        )
+
+    @property
+    def stale(self) -> int:
+        """Return the number of results refused because their lease was lost."""
+        return self._finisher.stale
+
+    @property
+    def running(self) -> int:
+        """Return the number of running handlers."""
+        return len(self._buffer.running)
+
+    def take_tenants(self) -> Counter[str | None]:
+        """Return the jobs claimed of each tenant, and count the next from zero."""
+        tenants, self._claims.tenants = self._claims.tenants, Counter()
+        return tenants
+
+    def put_back(self, tenants: Counter[str | None]) -> None:
+        """Count these tenants' jobs in the current window."""
+        self._claims.tenants.update(tenants)
+
+    def take_failures(self) -> Failures:
+        """Return the failures of the window that ends."""
+        return self._finisher.take_failures()
+
+    def counters(self) -> dict[str, float]:
+        """Return the counters of the metrics port."""
+        counts = self.counts
+        return {
+            "jobs_claimed": counts.claimed,
+            "jobs_throttled": counts.throttled,
+            "lock_contentions": counts.contention,
+            "results_refused": self.stale,
+        }
+
+    def gauges(self) -> dict[str, float]:
+        """Return the gauges of the metrics port."""
+        return {"jobs_running": self.running, "jobs_ready": len(self._buffer.ready), "worker_slots": self._slots}
+
+
+class WindowRows:
+    """The rows of `ticks` that a worker writes."""
+
+    def __init__(self, worker: str, settings: Settings, session: Session) -> None:
         self._worker = worker
+        self._queues = settings.queue_list
         self._session = session
-        self.calls = WorkerCalls(worker.settings.schema)
-        self._queues = worker.settings.queue_list
-        self._stored = stored and worker.settings.window > 0
+        self.calls = WorkerCalls(settings.schema)
+
+    async def depth(self) -> int | None:
+        """Return how many jobs wait; for display only, so an error is not retried."""
+        try:
+            return await self._session.run(self.calls.count_waiting(self._queues))
+        except HoldfastError:
+            return None
+
+    async def record(
+        self, seconds: float, done: Counts, tenants: Mapping[str, int], kind: str, depth: int | None
+    ) -> tuple[str, int]:
+        """Store a row; return its id and how many jobs wait now."""
+        call = self.calls.record_tick(self._worker, self._queues, seconds, done, tenants, kind, depth)
+        return await self._session.run(call)
+
+    async def close(self) -> None:
+        """Close the connection."""
+        await self._session.close()
+
+
+class Windows:
+    """One worker's windows. `line` is the log event of each."""
+
+    def __init__(
+        self,
+        worker: str,
+        settings: Settings,
+        rows: WindowRows,
+        activity: Activity,
+        line: str = "window",
+        clock: Clock = CLOCK,
+    ) -> None:
+        self._worker = worker
+        self.rows = rows
+        self.activity = activity
+        self._line = line
+        self._clock = clock
+        self._stored = line == "window" and settings.window > 0
         # A tick has one line, at its end.
-        self._length = math.inf if worker.line == "tick" else worker.settings.window or LOGGED_EVERY
+        self._length = settings.window or LOGGED_EVERY if line == "window" else math.inf
         self.open = False
         self.depth: int | None = None
-        self.since = self._look_at = time.monotonic()
+        self.since = self._look_at = clock.monotonic()
         self._last = Counts()
+
+    def start(self, *, stored: bool) -> None:
+        """Begin the first window now."""
+        self._stored = self._stored and stored
+        self.since = self._clock.monotonic()
 
     async def look(self) -> None:
         """Open a window when the counts have changed, and end it when its time is over."""
-        now, counts = time.monotonic(), self._worker.counts
+        now, counts = self._clock.monotonic(), self.activity.counts
         if not self.open:
             if counts == self._last:
                 self.since = now
                 return
             self.open, self._look_at = True, self.since + self._length
-            await self._measure()
+            if self._stored:
+                self.depth = await self.rows.depth()
         elif now >= self._look_at:
             self._look_at = now + self._length
             await self._end(counts)
 
     async def close(self) -> None:
         """End the last window when the worker stops."""
-        if (counts := self._worker.counts) != self._last:
+        if (counts := self.activity.counts) != self._last:
             await self._end(counts)
-
-    async def _measure(self) -> None:
-        if self._stored:
-            try:
-                self.depth = await self._session.run(self.calls.count_waiting(self._queues))
-            except HoldfastError:
-                self.depth = None  # for display only: not retried
+        await self.rows.close()
 
     async def _end(self, counts: Counts) -> None:
-        done, now = counts.since(self._last), time.monotonic()
+        done, now = counts.since(self._last), self._clock.monotonic()
         if not any(done):
             self.open, self.since = False, now
             return
-        tenants, self._worker.claimer.tenants = self._worker.claimer.tenants, Counter()
+        tenants = self.activity.take_tenants()
         if self._stored and not await self._store(done, tenants, now - self.since):
-            self._worker.claimer.tenants.update(tenants)  # the window continues until it can be stored
+            self.activity.put_back(tenants)  # the window continues until it can be stored
             return
         self._log(done, now - self.since)
         self.since, self._last = now, counts
 
     async def _store(self, done: Counts, tenants: Counter[str | None], seconds: float) -> bool:
-        call = self.calls.record_tick(
-            self._worker.id, self._queues, seconds, done, largest(tenants), "window", self.depth
-        )
         try:
-            _, depth = await self._session.run(call)
+            _, self.depth = await self.rows.record(seconds, done, largest(tenants), "window", self.depth)
         except HoldfastError as error:
-            logs.event(log, logging.WARNING, "window not stored", worker=self._worker.id, error=str(error))
+            logs.event(log, logging.WARNING, "window not stored", worker=self._worker, error=str(error))
             return False
-        self.depth = depth
         return True
 
     def _log(self, done: Counts, seconds: float) -> None:
-        worker = self._worker
-        failures, worker.finisher.failures = worker.finisher.failures, Failures()
         logs.event(
             log,
             logging.INFO,
-            worker.line,
-            worker=worker.id,
+            self._line,
+            worker=self._worker,
             seconds=round(seconds, 1),
             batch_claimed_count=done.claimed,
             success_count=done.succeeded,
             fail_count=done.failed,
             skipped_throttle=done.throttled,
             lock_contention_count=done.contention,
-            stale_count=worker.finisher.stale,
-            running=len(worker.buffer.running),
-            **failures.top(),
+            stale_count=self.activity.stale,
+            running=self.activity.running,
+            **self.activity.take_failures().top(),
         )
 
 
