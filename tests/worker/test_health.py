@@ -265,6 +265,7 @@ async def test_a_file_that_cannot_be_written_is_an_error_at_once(hf: Holdfast) -
         await Worker(hf, health_file="/nowhere/x").run()
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # the fault under test
 async def test_a_lease_thread_that_has_ended_is_not_live(
     hf: Holdfast, port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
