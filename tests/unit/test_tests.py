@@ -23,7 +23,6 @@ MAY_REACH_IN = {
     "effects/test_webhook_address.py",
     "effects/test_webhook_send.py",
     "effects/test_webhooks_client.py",
-    "faults/test_database_loss.py",
     "store/test_connect.py",
     "store/test_embedded.py",
     "wakeups/test_broker_outage.py",

@@ -112,5 +112,5 @@ async def test_a_job_at_a_full_key_names_the_holders(hf: Holdfast) -> None:
         assert {holder["worker"] for holder in report.reasons[0].facts["holders"]} == {worker.id}
         go.set()
         await asyncio.gather(*(ended(hf, id_) for id_ in ids))
-    assert hf.database.sync_pool.run(hf.limits.calls.drift()) == []
+    assert hf.database.sync_pool.run(hf.limits.calls.reconcile(repair=False)) == []
     await hf.aclose()

@@ -17,8 +17,9 @@ class FigureCalls:
     def __init__(self, schema: str) -> None:
         self.schema = schema
 
-    def take(self) -> Call[bool]:
-        """Store a snapshot, unless there is one of this second; return whether one was stored."""
+    def take(self) -> Call[bool | None]:
+        """Store a snapshot, unless there is one of this second. Return whether jobs are due, run or ended in the last
+        minute; None if nothing was stored."""
         return Call(f"SELECT {self.schema}.take_snapshot()", (), first)
 
     def read(self) -> Call[Row]:

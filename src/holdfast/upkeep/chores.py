@@ -24,6 +24,7 @@ PRUNE_EVERY = 60.0
 PRUNE_STEP = 1000
 LONGEST_WORK = 1.0  # seconds on actions, for a short-lived process
 SNAPSHOT_EVERY = 1.25  # seconds at most, so that figures are hardly ever older than 2 seconds
+SNAPSHOT_IDLE = 3.5  # seconds between snapshots while there is nothing to do
 SNAPSHOT_SHARE = 20  # a snapshot is followed by so many times its own duration without one
 FULL_ROUND = 1000  # jobs promoted in one round from which the next follows at once
 
@@ -109,8 +110,9 @@ class Upkeep:
     async def _take_snapshot(self) -> None:
         if not self._leads or (began := self._clock.monotonic()) < self._snapshot_at:
             return
-        await self._session.run(self._calls.figures.take())
-        self._snapshot_at = began + SNAPSHOT_SHARE * (self._clock.monotonic() - began)
+        busy = await self._session.run(self._calls.figures.take())
+        pause = SNAPSHOT_SHARE * (self._clock.monotonic() - began)
+        self._snapshot_at = began + max(pause, SNAPSHOT_IDLE if busy is False else 0)
 
     async def _round(self) -> bool:
         """Run one round; return whether the next should follow at once."""

@@ -1,6 +1,7 @@
 -- Stores the counts of this moment, unless the newest snapshot is younger than p_after: jobs by queue, task and tenant,
 -- attempts of the last minute and how long they waited, workers. The cost does not grow with the tables: counts of large
--- ones are estimates, as `estimated` says. Stores the minute that is over, too. Returns whether it stored a snapshot.
+-- ones are estimates, as `estimated` says. Stores the minute that is over, too. Returns whether jobs are
+-- due, run or ended in the last minute; null if it stored nothing.
 -- Two callers at once store two: a lock could be held by an open transaction.
 create or replace function take_snapshot(p_after interval default '1 second') returns boolean
 language plpgsql security definer set search_path from current set jit = off set enable_seqscan = off as $$
@@ -8,7 +9,7 @@ declare
     c_queues constant integer := 500; c_names constant integer := 100;
     v_began timestamptz := clock_timestamp(); v_now timestamptz := clock(); v_queues jsonb; v_tasks jsonb; v_tenants jsonb;
 begin
-    if exists (select 1 from snapshots s where s.at > v_now - p_after and s.at <= v_now) then return false; end if;
+    if exists (select 1 from snapshots s where s.at > v_now - p_after and s.at <= v_now) then return null; end if;
     perform close_minute(date_trunc('minute', v_now - interval '3 seconds') - interval '1 minute');  -- late commits are in
     with recent as (
         select r.queue, round(sum(r.ended)) as ended, round(sum(r.failed)) as failed, round(sum(r.lost)) as lost,
@@ -60,5 +61,7 @@ begin
         'seconds', round(extract(epoch from clock_timestamp() - v_began), 4))
     from workers w where not w.stopping and is_alive(w.id, w.heartbeat_at)
     on conflict (at) do update set figures = excluded.figures;
-    return true;
+    return exists (
+        select 1 from jsonb_to_recordset(v_queues) as q(ready bigint, running bigint, ended double precision)
+        where q.ready + q.running + q.ended > 0);
 end $$;
