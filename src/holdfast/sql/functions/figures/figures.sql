@@ -1,7 +1,7 @@
 -- Returns the newest snapshot with its time, `at`, and `age` in seconds. One is taken first if there is none from the last
 -- 5 seconds: no worker leads.
 create or replace function figures() returns jsonb
-language plpgsql security definer set search_path from current set enable_seqscan = off as $$
+language plpgsql security definer set search_path from current set jit = off set enable_seqscan = off as $$
 begin
     if not exists (select 1 from snapshots s where s.at > clock() - interval '5 seconds') then
         perform take_snapshot();
