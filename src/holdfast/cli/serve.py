@@ -60,6 +60,7 @@ def serve(
         log_config=None,
         access_log=False,
         server_header=False,
+        proxy_headers=False,  # nothing here depends on the address or the scheme of the client
         ws="none",
         timeout_graceful_shutdown=math.ceil(hf.settings.grace),
         **server_options(hf.settings),

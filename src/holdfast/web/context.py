@@ -15,6 +15,7 @@ from holdfast.model.token import Caller
 from holdfast.model.view import View
 from holdfast.store.call import Call
 from holdfast.store.calls import Calls
+from holdfast.web.body import receive_body
 from holdfast.web.problems import Problem
 from holdfast.web.service import TURN, Service, server_stops, token_key
 
@@ -122,4 +123,4 @@ class RequestContext:
 
     async def _fingerprint(self) -> bytes:
         head = f"{self.request.method} {self.request.url.path}?{self.request.url.query}\n".encode()
-        return hashlib.sha256(head + await self.request.body()).digest()
+        return hashlib.sha256(head + await receive_body(self.request)).digest()

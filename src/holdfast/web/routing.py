@@ -94,13 +94,18 @@ class Route:
         self.query = _parameter(hints, Query)
         self.body = _parameter(hints, Body)
 
+    @property
+    def _is_public(self) -> bool:
+        """Whether it is a page or a probe, to whose address others may add parameters."""
+        return self.options.needs is None and self.method == "GET"
+
     async def respond(self, ctx: RequestContext, path_fields: Mapping[str, str]) -> Response:
         """Check a request, call the route's function and return its response."""
         values = decode_path(path_fields, self.path_kinds) if path_fields else {}
         if self.query is not None:
             values[self.query.name] = decode_query(ctx.request.scope["query_string"], self.query.kind)
-        elif ctx.request.scope["query_string"] and self.options.needs is not None:
-            decode_query(ctx.request.scope["query_string"], Query)
+        elif ctx.request.scope["query_string"] and not self._is_public:
+            decode_query(ctx.request.scope["query_string"], Query)  # rejects all parameters
         if self.body is not None:
             values[self.body.name] = await self._read(ctx, self.body.kind)
         if self.keyed and (key := ctx.request.headers.get("idempotency-key")) is not None:
