@@ -133,7 +133,8 @@ CREATE TYPE holdfast.job_filter AS (
 	until timestamp with time zone,
 	finished_since timestamp with time zone,
 	finished_until timestamp with time zone,
-	args jsonb
+	args jsonb,
+	error_group text
 );
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from holdfast import Batch, Holdfast, Task
-from holdfast.cli import batches
+from holdfast.cli import batches, follow
 from tests.conftest import wait_until
 from tests.support.program import as_json, holdfast, ran, started
 
@@ -193,13 +193,13 @@ def test_watch_follows_a_batch_to_its_end(dsn: str, make: Make, sql: Sql, tmp_pa
 
 
 def test_no_time_is_left_when_every_job_has_ended(make: Make, sql: Sql, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batches, "SLOW", -1)
-    batch, pace, lines = make(4), batches.Pace(), []
+    monkeypatch.setattr(follow, "KNOWN_AFTER", -1)
+    batch, pace, lines = make(4), follow.Pace(), []
     for jobs in (1, 2, 1):
         end(sql, jobs)
         info = batch.info()
         assert info is not None
-        lines.append(pace.left(info) is not None)
+        lines.append(pace.left(info.processed, info.total) is not None)
     assert lines == [False, True, False]
 
 

@@ -76,7 +76,10 @@ def test_a_filter_retries_the_dead_jobs_that_match_and_no_others(each_sql: Sql) 
 FILTERS: dict[str, dict[str, Any]] = {
     "status": {"status": "dead"},
     "statuses": {"status": ["dead", "failed"], "task": "t"},
+    "task": {"task": "t"},
+    "tasks that begin so": {"task": "t*"},
     "queue": {"queue": "mail"},
+    "error group": {"error_group": "0123456789abcdef"},
     "tenant": {"tenant": "acme"},
     "error type": {"error": "Oops"},
     "error code": {"error": "BLOCKED"},
@@ -91,7 +94,7 @@ def test_each_field_of_a_filter_selects(sql: Sql, name: str) -> None:
     payload = {"order": {"id": 42, "more": 1}}
     (wanted,) = bury(sql, queue="mail", tenant="acme", payload=payload)
     error = {"type": "app.Oops", "code": "BLOCKED"}
-    sql("update dead set last_error = %s, created_at = created_at", [json.dumps(error)])
+    sql("update dead set last_error = %s, fingerprint = '0123456789abcdef'", [json.dumps(error)])
     (other,) = bury(sql, queue="other", payload={"order": {"id": 43}})
     sql("update dead set status = 'failed', task = 'u', last_error = '{}' where id = %s", [other])
     if name in ("created", "finished"):

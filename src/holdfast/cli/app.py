@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from holdfast.cli import (
+    actions,
     batches,
     dead,
     demo,
@@ -36,7 +37,7 @@ from holdfast.errors import ConfigurationError, DatabaseUnavailable, HoldfastErr
 from holdfast.settings import misspelt
 
 ORDER = (
-    "demo dev worker tick serve migrate jobs why batches dead outbox webhooks schedules limits "
+    "demo dev worker tick serve migrate jobs why batches dead actions audit outbox webhooks schedules limits "
     "pause resume drain tokens top usage doctor bench"
 )
 
@@ -136,6 +137,8 @@ app.command(epilog="Example: holdfast migrate --check")(migrate.migrate)
 app.add_typer(jobs.group, name="jobs")
 app.add_typer(batches.group, name="batches")
 app.add_typer(dead.group, name="dead")
+app.add_typer(actions.group, name="actions")
+app.command(epilog="Example: holdfast audit --by ann@laptop --kind pause")(actions.audit)
 app.add_typer(outbox.group, name="outbox")
 app.add_typer(webhooks.group, name="webhooks")
 app.add_typer(schedules.group, name="schedules")

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from holdfast.cli import render
 from holdfast.cli.commands import Commands
-from holdfast.cli.follow import follow, progress_line
+from holdfast.cli.follow import Pace, follow, progress_line
 from holdfast.cli.options import AsJson, Limit, checked_id, checked_ids
 from holdfast.errors import HoldfastError
 from holdfast.model.job import BatchInfo
@@ -149,7 +149,7 @@ def _report_cancel(result: dict[str, Any]) -> None:
 def watch(hf: Holdfast, id_: BatchId, as_json: AsJson = False) -> None:
     """Follow a batch until it ends; exit 0 when it has succeeded, 1 when not. Ctrl-C leaves the batch alone."""
     pace = Pace()
-    follow(_until_ended(hf, id_), lambda batch: _line(batch, pace.left(batch)), f"batch {id_}")
+    follow(_until_ended(hf, id_), lambda batch: _line(batch, pace.left(batch.processed, batch.total)), f"batch {id_}")
     batch = find_batch(hf, id_)
     if as_json:
         render.emit_json(batch)
@@ -163,21 +163,6 @@ def _until_ended(hf: Holdfast, id_: str) -> Iterator[BatchInfo]:
     while not (batch := find_batch(hf, id_)).ended:
         yield batch
         time.sleep(LOOK_EVERY)
-
-
-class Pace:
-    """An estimate of the remaining time, from the pace since the start of watching."""
-
-    def __init__(self) -> None:
-        self._began: tuple[float, int] | None = None
-
-    def left(self, batch: BatchInfo) -> float | None:
-        """Return the seconds until the end, or None while unknown or when no job is left."""
-        now = time.monotonic()
-        began, before = self._began = self._began or (now, batch.processed)
-        ended, seconds = batch.processed - before, now - began
-        left = batch.total - batch.processed
-        return left / ended * seconds if left > 0 and ended > 0 and seconds > SLOW else None
 
 
 def _line(batch: BatchInfo, left: float | None) -> Text:

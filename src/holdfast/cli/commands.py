@@ -65,21 +65,21 @@ class Commands(typer.Typer):
         return decorate
 
 
-def _with_options(act: Callable[..., None]) -> Callable[..., None]:
-    """Replace the parameters of a command that are made of options by those options."""
+def _with_options(act: Callable[..., Any]) -> Callable[..., Any]:
+    """Replace the parameters of a function that are made of options by those options."""
     parameters = _parameters(act)
-    makers = {name: make for name, each in parameters.items() if (make := _maker(each)) is not None}
+    makers = {name: _with_options(make) for name, each in parameters.items() if (make := _maker(each)) is not None}
     options = {name: _parameters(make) for name, make in makers.items()}
     if not makers:
         return act
 
     @functools.wraps(act)
-    def run(**given: Any) -> None:
+    def run(**given: Any) -> Any:
         with contextlib.ExitStack() as stack:
             for name, make in makers.items():
                 made = make(**{option: given.pop(option) for option in options[name]})
                 given[name] = stack.enter_context(made) if make is application else made
-            act(**given)
+            return act(**given)
 
     offered = [option for name, each in parameters.items() for option in options.get(name, {name: each}).values()]
     last = [each for each in offered if each.name in ("dsn", "schema")]  # they are the same in all commands

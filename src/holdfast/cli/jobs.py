@@ -1,4 +1,4 @@
-"""`holdfast jobs`: list, show, cancel and enqueue jobs. Needs no application code."""
+"""`holdfast jobs`: list, show, change and enqueue jobs. Needs no application code."""
 
 from __future__ import annotations
 
@@ -6,14 +6,13 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
-import msgspec
 import typer
 from rich.text import Text
 
-from holdfast.cli import render
+from holdfast.cli import act, render
 from holdfast.cli.commands import Commands
-from holdfast.cli.options import AsJson, Id, Ids, Limit, Where, checked_id, checked_ids
-from holdfast.errors import HoldfastError, UsageError, nearest
+from holdfast.cli.options import ArgsOnly, AsJson, Before, By, Id, Limit, Reason, Where, checked_id, json_object, moment
+from holdfast.errors import HoldfastError, nearest
 from holdfast.model.job import JobInfo
 
 if TYPE_CHECKING:
@@ -24,10 +23,19 @@ group = Commands(invoke_without_command=True)
 
 
 @group.listing(epilog="Example: holdfast jobs --status retrying --task app.send --limit 20")
-def list_jobs(hf: Holdfast, where: Where, limit: Limit = 50, as_json: AsJson = False) -> None:
-    """List the newest jobs; show, cancel and enqueue them."""
-    found = hf.jobs.list(**where, limit=limit)
+def list_jobs(
+    hf: Holdfast, where: Where, args: ArgsOnly = None, before: Before = None, limit: Limit = 50, as_json: AsJson = False
+) -> None:
+    """List the newest jobs, also by their arguments; show, change and enqueue them."""
+    start = before and checked_id(before)
+    if args is None and start is None:
+        found, rest = hf.jobs.list(**where, limit=limit), None
+    else:
+        result = hf.jobs.search((args and json_object(args, "--args")) or {}, **where, before=start, limit=limit)
+        found, rest = result.jobs, result.next
     show_jobs(hf, found, "created=created_at", where, as_json=as_json, empty="no jobs match", limit=limit)
+    if rest is not None:
+        render.note(f"there may be more; go on with --before {rest}")
 
 
 def show_jobs(
@@ -124,16 +132,82 @@ def _progress(progress: dict[str, Any]) -> Text:
     return Text("  ").join(parts)
 
 
-@group.command(epilog="Example: holdfast jobs cancel 018f2c5e-7d1a-7c3b-9f00-2a4b6c8d0e1f")
-def cancel(hf: Holdfast, id_: Ids, as_json: AsJson = False) -> None:
-    """Cancel jobs: waiting ones at once, running ones are asked to stop (canceling); exit 1 when one is unknown."""
-    outcomes = hf.jobs.cancel(*checked_ids(id_))
-    if as_json:
+group.command(epilog="Example: holdfast jobs retry --task app.send --error TimeoutError --reason 'back'")(act.retry)
+group.command(epilog="Example: holdfast jobs discard --status failed --until 30d")(act.discard)
+
+
+@group.command(epilog="Example: holdfast jobs cancel --queue mail --tenant acme --reason 'account closed'")
+def cancel(hf: Holdfast, jobs: act.Selected) -> None:
+    """Cancel jobs: waiting ones at once, running ones are asked to stop.
+
+    With ids, it prints what became of each: canceled, canceling,
+    finished or unknown; exit 1 when one is unknown.
+    """
+    if not jobs.ids or jobs.where:
+        act.act(hf, "cancel", jobs)
+        return
+    found = hf.jobs.cancel(*jobs.ids, by=jobs.by, reason=jobs.reason)
+    outcomes = {each: found[each] for each in jobs.ids}
+    if jobs.as_json:
         render.emit_json(outcomes)
     else:
         render.show_table(("id", "outcome"), outcomes.items(), empty="no jobs")
     if "unknown" in outcomes.values():
         raise typer.Exit(1)
+
+
+@group.command(epilog="Example: holdfast jobs prioritize --task app.report --tenant acme --to 1")
+def prioritize(
+    hf: Holdfast,
+    jobs: act.Selected,
+    to: Annotated[int, typer.Option(min=0, max=3, metavar="N", help="0 critical, 1 high, 2 normal, 3 low.")],
+) -> None:
+    """Give waiting jobs another priority."""
+    act.act(hf, "prioritize", jobs, priority=to)
+
+
+@group.command(epilog="Example: holdfast jobs move --queue default --task app.report --to reports")
+def move(
+    hf: Holdfast, jobs: act.Selected, to: Annotated[str, typer.Option(metavar="QUEUE", help="Where they shall wait.")]
+) -> None:
+    """Move waiting jobs to another queue; their limits stay."""
+    act.act(hf, "move", jobs, queue=to)
+
+
+@group.command(epilog="Example: holdfast jobs reschedule --task app.report --to 2h")
+def reschedule(
+    hf: Holdfast,
+    jobs: act.Selected,
+    to: Annotated[str, typer.Option(metavar="TIME", help="now, 2h (from now), or 2026-01-31T12:00.")],
+) -> None:
+    """Start waiting jobs at another time."""
+    act.act(hf, "reschedule", jobs, run_at=_start_time(to))
+
+
+def _start_time(text: str) -> datetime:
+    now = datetime.now().astimezone()
+    if text == "now":
+        return now
+    at = moment(text, "--to") or now
+    return at if "-" in text else now + (now - at)
+
+
+@group.command(epilog="""Example: holdfast jobs edit 018f2c5e-7d1a-7c3b-9f00-2a4b6c8d0e1f --args '{"to": "a@b.c"}'""")
+def edit(
+    hf: Holdfast,
+    id_: Id,
+    args: Annotated[str, typer.Option(metavar="JSON", help="The arguments to change; others stay.")],
+    reason: Reason = None,
+    by: By = None,
+    as_json: AsJson = False,
+) -> None:
+    """Change arguments of a waiting job, or of a failed or dead one, which is then retried.
+
+    The old ones stay in `holdfast audit --target ID`. Arguments are not
+    checked against the task's signature: that is in the application.
+    """
+    outcome = hf.jobs.edit(checked_id(id_), json_object(args, "--args"), by=by, reason=reason)
+    render.show_result({"id": id_, "outcome": outcome}, f"{outcome} job {id_}", as_json=as_json)
 
 
 @group.command(epilog="""Example: holdfast jobs enqueue app.send '{"to": "a@b.c"}' --tenant acme --delay 60""")
@@ -160,13 +234,13 @@ def enqueue(
     as_json: AsJson = False,
 ) -> None:
     """Enqueue one job by SQL, without application code."""
-    data = _check_payload(payload)
+    json_object(payload, "the payload")
     known = hf.queues.of_tasks()
     queue_name = queue or known.get(task, "default")
     warn_of_unknown_queue(hf, queue)
     accepted = hf.jobs.enqueue(
         task,
-        data,
+        payload.encode(),
         queue=queue_name,
         tenant=tenant,
         priority=priority,
@@ -181,16 +255,6 @@ def enqueue(
         render.note(f"warning: no worker has registered a task named {task!r} yet{hint}", "yellow")
     text = accepted.id if accepted.outcome == "created" else f"{accepted.id}  ({accepted.outcome})"
     render.show_result({**asdict(accepted), "queue": queue_name}, text, as_json=as_json)
-
-
-def _check_payload(text: str) -> bytes:
-    try:
-        value = msgspec.json.decode(text)
-    except msgspec.DecodeError as error:
-        raise UsageError(f'the payload {text!r} is not JSON: {error}; quote it, as in \'{{"to": "a@b.c"}}\'') from None
-    if not isinstance(value, dict):
-        raise UsageError(f"the payload {text!r} is not a JSON object; give the arguments by name, as in '{{\"n\": 1}}'")
-    return text.encode()
 
 
 @group.command(epilog="Example: holdfast jobs queues --json")

@@ -8,11 +8,14 @@ import re
 import socket
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any, cast
 
+import msgspec
 import typer
 
 from holdfast.errors import UsageError
+from holdfast.model import action
 from holdfast.model.job import Status, parse_id
 
 Target = Annotated[
@@ -28,7 +31,9 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")
 Limit = Annotated[int, typer.Option(min=1, metavar="N", help="At most this many.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 Id = Annotated[str, typer.Argument(metavar="ID", help="The job's id.")]
-Ids = Annotated[list[str], typer.Argument(metavar="ID", help="Job ids.")]
+SomeIds = Annotated[list[str] | None, typer.Argument(metavar="ID", help="Job ids, or options that choose jobs.")]
+Reason = Annotated[str | None, typer.Option(metavar="TEXT", help="Why; `holdfast audit` shows it.")]
+Before = Annotated[str | None, typer.Option(metavar="ID", help="Go on after this one, the last of the list before.")]
 
 
 def _actor(by: str | None) -> str | None:
@@ -68,6 +73,18 @@ ErrorOnly = Annotated[
 BatchOnly = Annotated[str | None, typer.Option("--batch", metavar="ID", help="Only jobs of this batch.")]
 
 
+Since = Annotated[str | None, typer.Option(metavar="TIME", help="Created since: 2h (ago), or 2026-01-31T12:00.")]
+Until = Annotated[str | None, typer.Option(metavar="TIME", help="Created before: 30m (ago), or 2026-01-31T13:00.")]
+ArgsOnly = Annotated[
+    str | None, typer.Option("--args", metavar="JSON", help="""Only jobs with these arguments: '{"order": 42}'.""")
+]
+
+
+GroupOnly = Annotated[
+    str | None, typer.Option(metavar="GROUP", help="Only failed and dead jobs of this group; see `holdfast errors`.")
+]
+
+
 @dataclass(frozen=True)
 class Options:
     """Marks a parameter of a command that a function makes of options of its own: Annotated[T, Options(function)]."""
@@ -75,34 +92,48 @@ class Options:
     make: Callable[..., Any]
 
 
-def _where(
+def _place(
     *,
-    status: StatusOnly = None,
     task: TaskOnly = None,
     queue: QueueOnly = None,
     tenant: TenantOnly = None,
     error: ErrorOnly = None,
     batch: BatchOnly = None,
+    since: Since = None,
+    until: Until = None,
 ) -> dict[str, Any]:
-    status_text, batch = status and str(status), batch and checked_id(batch, "batch")
-    return {"status": status_text, "task": task, "queue": queue, "tenant": tenant, "error": error, "batch": batch}
+    return {
+        "task": task,
+        "queue": queue,
+        "tenant": tenant,
+        "error": error,
+        "batch": batch and checked_id(batch, "batch"),
+        "since": moment(since, "--since"),
+        "until": moment(until, "--until"),
+    }
 
 
-def _dead_where(
-    *,
-    status: DeadStatusOnly = None,
-    task: TaskOnly = None,
-    queue: QueueOnly = None,
-    tenant: TenantOnly = None,
-    error: ErrorOnly = None,
-    batch: BatchOnly = None,
-) -> dict[str, Any]:
-    same = Status(status) if status else None
-    return _where(status=same, task=task, queue=queue, tenant=tenant, error=error, batch=batch)
+Place = Annotated[dict[str, Any], Options(_place)]
+
+
+def _where(*, status: StatusOnly = None, rest: Place) -> dict[str, Any]:
+    return {"status": status and str(status), **rest}
+
+
+def _dead_where(*, status: DeadStatusOnly = None, rest: Place) -> dict[str, Any]:
+    return {"status": status and str(status), **rest}
 
 
 Where = Annotated[dict[str, Any], Options(_where)]
 DeadWhere = Annotated[dict[str, Any], Options(_dead_where)]
+
+
+def _action_where(*, where: Where, error_group: GroupOnly = None, args: ArgsOnly = None) -> action.Where:
+    given = {**where, "error_group": error_group, "args": args and json_object(args, "--args")}
+    return cast("action.Where", {name: value for name, value in given.items() if value is not None})
+
+
+ActionWhere = Annotated[action.Where, Options(_action_where)]
 
 
 def _common(
@@ -144,3 +175,28 @@ def seconds(text: str, option: str) -> float:
     if not parts or "".join(n + unit for n, unit in parts) != re.sub(r"\s", "", text):
         raise UsageError(f"{option} is a length of time such as 90s, 10m, 1h30m or 2d, got {text!r}")
     return sum(float(number) * _UNITS[unit] for number, unit in parts)
+
+
+def moment(text: str | None, option: str) -> datetime | None:
+    """Parse a duration before now, or a date and time, in this machine's zone by default."""
+    if text is None:
+        return None
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        try:
+            return datetime.now(UTC) - timedelta(seconds=seconds(text, option))
+        except UsageError:
+            raise UsageError(f"{option} is a time such as 2h (ago) or 2026-01-31T12:00, got {text!r}") from None
+    return at.astimezone() if at.tzinfo is None else at
+
+
+def json_object(text: str, what: str) -> dict[str, Any]:
+    """Parse arguments by name, a JSON object."""
+    try:
+        value = msgspec.json.decode(text)
+    except msgspec.DecodeError as error:
+        raise UsageError(f'{what} {text!r} is not JSON: {error}; quote it, as in \'{{"to": "a@b.c"}}\'') from None
+    if not isinstance(value, dict):
+        raise UsageError(f"{what} {text!r} is not a JSON object; give arguments by name, as in '{{\"n\": 1}}'")
+    return value

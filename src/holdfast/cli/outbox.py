@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holdfast.cli import render
+from holdfast.cli.act import Selection, act
 from holdfast.cli.commands import Commands
-from holdfast.cli.dead import gathered, move
-from holdfast.cli.options import AsJson, Limit, TenantOnly, Yes, check_selection, checked_ids
+from holdfast.cli.options import AsJson, By, Limit, Reason, TenantOnly, Yes, check_selection, checked_ids
 from holdfast.errors import HoldfastError, UsageError
-from holdfast.model.outbox import MessageInfo
+from holdfast.model.action import Where
+from holdfast.model.outbox import PREFIX, MessageInfo
 
 if TYPE_CHECKING:
     from holdfast.client import Holdfast
@@ -116,34 +117,19 @@ def retry(
     every: All = False,
     channel: ChannelOnly = None,
     tenant: TenantOnly = None,
+    reason: Reason = None,
+    by: By = None,
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
     """Deliver failed and dead messages again, with fresh attempts; handlers see that they may have been sent."""
     usage = "give either the ids of messages to retry, or --all with or without filters"
     check_selection(id_, every, {"channel": channel, "tenant": tenant}, usage)
-    unknown: list[str] = []
-    if every:
-        total = hf.outbox.count_dead(channel=channel, tenant=tenant)
-        if total:
-            render.confirm(f"retry {render.plural(total, 'message')}?", yes)
-        steps = hf.outbox.retry_all(channel=channel, tenant=tenant)
-    else:
-        # Jobs that are no messages must not be retried here.
-        there = {each: hf.outbox.get(each) is not None for each in checked_ids(id_ or [])}
-        known, unknown = ([each for each in there if there[each] is wanted] for wanted in (True, False))
-        total, steps = len(known), move(known, hf.dead.retry)
-    ids, left = gathered(steps, total, "retried")
-    _report(ids, len(left), unknown, as_json)
-
-
-def _report(ids: list[str], left: int, unknown: list[str], as_json: bool) -> None:
-    text = f"retried {render.plural(len(ids), 'message')}"
-    result = {"retried": len(ids), "left": left + len(unknown), "ids": ids}
-    render.show_result(result, text if ids or left or unknown else "no failed or dead messages match", as_json=as_json)
-    for each in unknown:
-        render.note(f"there is no message {each}; delivered ones are pruned with history", "yellow")
-    if left:
-        render.note(f"skipped {render.plural(left, 'message')}: neither failed nor dead", "yellow")
-    if left or unknown:
-        raise typer.Exit(1)
+    ids = checked_ids(id_ or [])
+    for each in ids:
+        if hf.outbox.get(each) is None:  # jobs that are no messages must not be retried here
+            raise UsageError(f"there is no message {each}; delivered ones are pruned with history")
+    where: Where = {"task": f"{PREFIX}{channel or '*'}"}
+    if tenant is not None:
+        where["tenant"] = tenant
+    act(hf, "retry", Selection(ids, where if every else {}, by, reason, yes, True, as_json))

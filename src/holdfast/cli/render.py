@@ -116,9 +116,15 @@ def pick(item: Any, names: str) -> dict[str, Any]:
 
 
 def confirm(question: str, yes: bool) -> None:
-    """Ask for confirmation, unless --yes was given."""
-    if not yes:
+    """Ask for confirmation, unless --yes was given. Without a terminal, only a piped answer confirms."""
+    if yes:
+        return
+    try:
         typer.confirm(question, abort=True, err=True)
+    except typer.Abort:
+        if not sys.stdin.isatty():
+            note("\nnot confirmed; without a terminal, pass --yes", "yellow")
+        raise
 
 
 def show_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, empty: str) -> None:

@@ -7,14 +7,13 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
-from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from holdfast.cli import render
 from holdfast.cli.commands import Commands
-from holdfast.cli.options import AsJson, Limit, Options, Yes, check_selection, seconds
+from holdfast.cli.options import AsJson, Limit, Options, Since, Until, Yes, check_selection, moment, seconds
 from holdfast.errors import HoldfastError, UsageError
 from holdfast.model.webhook import DeliveryInfo, Endpoint, Redelivered
 
@@ -43,8 +42,6 @@ TenantOnly = Annotated[str | None, typer.Option("--tenant", metavar="NAME", help
 EndpointOnly = Annotated[str | None, typer.Option("--endpoint", metavar="ID", help="Only those to this endpoint.")]
 EventOnly = Annotated[str | None, typer.Option("--event", metavar="ID", help="Only those of this event.")]
 TypeOnly = Annotated[str | None, typer.Option("--type", metavar="TYPE", help="Only those of events of this type.")]
-Since = Annotated[str | None, typer.Option(metavar="TIME", help="Created since: 2h (ago), or 2026-01-31T12:00.")]
-Until = Annotated[str | None, typer.Option(metavar="TIME", help="Created before: 30m (ago), or 2026-01-31T13:00.")]
 PREFIX = typer.Option(metavar="NAME", help="Prefix of the headers: X-NAME-Signature.")
 TIMEOUT = typer.Option(metavar="TIME", help="For a whole delivery.")
 DEV = "For development: allow http and private addresses."
@@ -59,7 +56,7 @@ def _which(
     since: Since = None,
     until: Until = None,
 ) -> dict[str, Any]:
-    start, end = _moment(since, "--since"), _moment(until, "--until")
+    start, end = moment(since, "--since"), moment(until, "--until")
     return {"endpoint": endpoint, "tenant": tenant, "event": event, "event_type": type_, "since": start, "until": end}
 
 
@@ -381,17 +378,3 @@ def _show_secret(secret: str) -> None:
 
 def _typed(wanted: bool) -> str | None:
     return sys.stdin.readline().rstrip("\r\n") if wanted else None
-
-
-def _moment(text: str | None, option: str) -> datetime | None:
-    """Parse a duration before now, or a date and time, in this machine's zone by default."""
-    if text is None:
-        return None
-    try:
-        at = datetime.fromisoformat(text)
-    except ValueError:
-        try:
-            return datetime.now(UTC) - timedelta(seconds=seconds(text, option))
-        except UsageError:
-            raise UsageError(f"{option} is a time such as 2h (ago) or 2026-01-31T12:00, got {text!r}") from None
-    return at.astimezone() if at.tzinfo is None else at

@@ -72,6 +72,7 @@ class Actions(Noun):
     def _list(
         self,
         *,
+        on_jobs: bool | None = None,
         kind: str | None = None,
         target: str | None = None,
         by: str | None = None,
@@ -79,11 +80,13 @@ class Actions(Noun):
         before: str | None = None,
         limit: int = 50,
     ) -> Call[builtins.list[ActionInfo]]:
-        """Return the newest actions that match all given values: what operators did. Pass the last one's id as `before`
-        to read on."""
+        """Return the newest actions that match all given values: what operators did; with on_jobs, only actions on
+        jobs. Pass the last one's id as `before` to read on."""
         _check(kind=kind, target=target, by=by, state=state)
         before = None if before is None else parse_id(before)
-        return self._calls.actions.select(kind=kind, target=target, by=by, state=state, before=before, limit=limit)
+        return self._calls.actions.select(
+            on_jobs=on_jobs, kind=kind, target=target, by=by, state=state, before=before, limit=limit
+        )
 
     list, alist = operation(_list)
 

@@ -3,32 +3,15 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable, Generator, Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Unpack
+from collections.abc import Iterable, Sequence
+from typing import Unpack
 
 from holdfast.client.errors import Errors
 from holdfast.client.jobs import JobFilter, where
-from holdfast.client.operation import Items, Noun, Steps, iteration, operation
+from holdfast.client.operation import Noun, Steps, operation
 from holdfast.model.job import BlockInfo, JobInfo, parse_id
 from holdfast.store.call import Call
-from holdfast.store.dead import DeadCalls
-from holdfast.store.jobs import Filter
 from holdfast.store.select import Page, Part
-
-STEP = 500  # jobs of one call
-
-
-@dataclass(frozen=True, slots=True)
-class Moved:
-    """One step of a change to many dead letters: the ids of those that were moved, and of those that were not."""
-
-    ids: list[str]
-    left: list[str]
-
-    @classmethod
-    def of(cls, wanted: Sequence[str], moved: list[str]) -> Moved:
-        return cls(moved, sorted(set(wanted) - set(moved)))
 
 
 class DeadLetters(Noun):
@@ -82,18 +65,6 @@ class DeadLetters(Noun):
         outcomes: dict[str, str] = yield self._calls.actions.act(kind, ids, by, reason)
         return [each for each, outcome in outcomes.items() if outcome == "changed"]
 
-    def _retry_all(self, **which: Unpack[JobFilter]) -> MoveSteps:
-        """Retry all that match, in small committed steps, as you iterate over what each has moved."""
-        return move_all(self._calls.dead, self._calls.dead.retry, where(**which))
-
-    retry_all, aretry_all = iteration(_retry_all)
-
-    def _discard_all(self, **which: Unpack[JobFilter]) -> MoveSteps:
-        """Discard all that match, in small committed steps, as you iterate over what each has moved."""
-        return move_all(self._calls.dead, self._calls.dead.discard, where(**which))
-
-    discard_all, adiscard_all = iteration(_discard_all)
-
     def _blocks(self) -> Call[builtins.list[BlockInfo]]:
         """Return what handlers reported as blocked (Dead(block=...)), the latest first."""
         return self._calls.dead.blocks()
@@ -105,14 +76,3 @@ class DeadLetters(Noun):
         return self._calls.dead.clear_blocks(keys)
 
     clear_blocks, aclear_blocks = operation(_clear_blocks)
-
-
-MoveSteps = Generator[Call[Any] | Items[Moved], Any, None]
-
-
-def move_all(calls: DeadCalls, move: Callable[[Sequence[str]], Call[list[str]]], which: Filter) -> MoveSteps:
-    """Move all that match, in ascending order of ids, so that a job that dies again meanwhile is not taken twice."""
-    page = Page(limit=STEP, order="oldest")
-    while some := (yield calls.ids(which, page)):
-        yield Items([Moved.of(some, (yield move(some)))])
-        page = replace(page, after=some[-1])

@@ -6,8 +6,7 @@ import builtins
 from typing import Any, TypeVar
 
 from holdfast.client.channel import Channel
-from holdfast.client.dead import MoveSteps, move_all
-from holdfast.client.operation import Noun, Steps, Within, iteration, operation
+from holdfast.client.operation import Noun, Steps, Within, operation
 from holdfast.errors import UsageError
 from holdfast.model import check
 from holdfast.model import outbox as words
@@ -15,7 +14,6 @@ from holdfast.model import payload as payloads
 from holdfast.model.job import NewJob, ids, parse_id
 from holdfast.model.outbox import Emitted, MessageInfo
 from holdfast.store.call import Call
-from holdfast.store.jobs import Filter
 from holdfast.store.outbox import Message, MessageFilter
 from holdfast.store.select import Page, Part
 
@@ -61,19 +59,6 @@ class Outbox(Noun):
         return [] if one is None else [one]
 
     find, afind = operation(_find)
-
-    def _count_dead(self, *, channel: str | None = None, tenant: str | None = None) -> Call[int]:
-        """Count the failed and dead messages, of a channel and a tenant if given."""
-        return self._calls.dead.count(_dead(channel, tenant))
-
-    count_dead, acount_dead = operation(_count_dead)
-
-    def _retry_all(self, *, channel: str | None = None, tenant: str | None = None) -> MoveSteps:
-        """Deliver those messages again with fresh attempts, in small committed steps, as you iterate over what each has
-        moved. hf.dead.retry() takes ids."""
-        return move_all(self._calls.dead, self._calls.dead.retry, _dead(channel, tenant))
-
-    retry_all, aretry_all = iteration(_retry_all)
 
     def _emit(
         self,
@@ -125,7 +110,3 @@ class Outbox(Noun):
             payloads.check_headers(headers, settings.max_payload, settings.max_depth)
         emitted: Emitted = yield Within(self._calls.outbox.emit(message), conn)
         return emitted
-
-
-def _dead(channel: str | None, tenant: str | None) -> Filter:
-    return Filter(task=None if channel is None else words.PREFIX + channel, task_prefix=words.PREFIX, tenant=tenant)

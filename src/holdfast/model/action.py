@@ -17,11 +17,14 @@ class Where(TypedDict, total=False):
 
     status: str | list[str]
     task: str
+    """A name, or "mail.*" for all that begin so."""
     queue: str
     tenant: str
     batch: str
     error: str
     """Type or code of the last error."""
+    error_group: str
+    """The fingerprint of an error group."""
     since: datetime | str
     until: datetime | str
     finished_since: datetime | str

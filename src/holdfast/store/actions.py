@@ -72,6 +72,7 @@ class ActionCalls:
     def select(
         self,
         *,
+        on_jobs: bool | None = None,
         kind: str | None = None,
         target: str | None = None,
         by: str | None = None,
@@ -86,6 +87,7 @@ class ActionCalls:
             (
                 visible(self.schema, view, "view_tenant"),
                 *(given(f"{name} = %s", value) for name, value in values.items()),
+                given("(preview IS NOT NULL) = %s", on_jobs),
                 given("actions.id < %s::uuid", before),
             )
         )

@@ -73,7 +73,6 @@ class Filter(Conditions):
 
     status: str | None = None
     task: str | None = None
-    task_prefix: str | None = None
     queue: str | None = None
     tenant: str | None = None
     error: str | None = None
@@ -84,7 +83,6 @@ class Filter(Conditions):
     SQL: ClassVar = {
         "status": "status::text = %s",
         "task": "task = %s",
-        "task_prefix": "starts_with(task, %s)",
         "queue": "queue = %s",
         "tenant": "tenant = %s",
         "error": _ERROR,

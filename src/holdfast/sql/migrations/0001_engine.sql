@@ -494,4 +494,5 @@ create index actions_by_time on actions (finished_at);
 -- A filter, checked (read_filter). status: one or more; null: all that the kind of action changes.
 create type job_filter as (
     status job_status[], task text, queue text, tenant text, batch uuid, error text, since timestamptz,
-    until timestamptz, finished_since timestamptz, finished_until timestamptz, args jsonb);
+    until timestamptz, finished_since timestamptz, finished_until timestamptz, args jsonb,
+    error_group text);

@@ -35,8 +35,8 @@ begin
     if not coalesce(v_where.status <@ v_can, true) then
         raise exception '% changes jobs that are %, not %', p_kind, array_to_string(v_can, ' or '), array_to_string(v_where.status, ' or ')
             using errcode = 'invalid_parameter_value', constraint = 'action';
-    elsif not v_dead and coalesce(v_where.finished_since, v_where.finished_until) is not null then
-        raise exception '% changes jobs that have not ended; finished_since and finished_until match none of them', p_kind
+    elsif not v_dead and coalesce(v_where.error_group, v_where.finished_since::text, v_where.finished_until::text) is not null then
+        raise exception '% changes jobs that have not ended; error_group, finished_since and finished_until match none of them', p_kind
             using errcode = 'invalid_parameter_value', constraint = 'action';
     elsif v_where.tenant <> p_tenant then
         raise exception 'the filter names tenant %, but the caller sees only jobs of %', quote_literal(left(v_where.tenant, 60)), quote_literal(p_tenant)

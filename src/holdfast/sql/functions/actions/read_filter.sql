@@ -1,11 +1,11 @@
--- Returns a filter of jobs, checked: {"status": TEXT or LIST, "task", "queue", "tenant", "batch", "error" (type or code
--- of the last error), "since", "until" (of the creation), "finished_since", "finished_until" (times with their zone),
+-- Returns a filter of jobs, checked: {"status": TEXT or LIST, "task" (a name, or "mail.*" for all that begin so), "queue",
+-- "tenant", "batch", "error" (type or code of the last error), "error_group" (a fingerprint), "since", "until" (of the creation), "finished_since", "finished_until" (times with their zone),
 -- "args" (arguments that the job must have)}. All that are given must hold. Refuses an empty one.
 create or replace function read_filter(p_filter jsonb) returns job_filter
 language plpgsql immutable set search_path from current set datestyle = 'ISO' as $$
 declare
-    v_fields text[] := array['status', 'task', 'queue', 'tenant', 'batch', 'error', 'since',
-                             'until', 'finished_since', 'finished_until', 'args'];
+    v_fields text[] := array['status', 'task', 'queue', 'tenant', 'batch', 'error', 'error_group',
+                             'since', 'until', 'finished_since', 'finished_until', 'args'];
     v_name text; v_value jsonb; v_read job_filter;
 begin
     if jsonb_typeof(p_filter) is distinct from 'object' then
@@ -33,6 +33,7 @@ begin
     v_read.tenant := p_filter ->> 'tenant';
     v_read.batch := (p_filter ->> 'batch')::uuid;
     v_read.error := p_filter ->> 'error';
+    v_read.error_group := p_filter ->> 'error_group';
     v_read.since := (p_filter ->> 'since')::timestamptz;
     v_read.until := (p_filter ->> 'until')::timestamptz;
     v_read.finished_since := (p_filter ->> 'finished_since')::timestamptz;

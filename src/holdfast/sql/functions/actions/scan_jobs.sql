@@ -8,6 +8,7 @@ language plpgsql stable set search_path from current set jit = off set enable_se
 set enable_sort = off as $$
 declare
     v_dead boolean := p_where.status && '{failed,dead}'; v_error text := '.' || p_where.error;
+    v_begin text := case when p_where.task like '%*' then rtrim(p_where.task, '*') end;
 begin
     select array_agg(s.id) filter (where s.fits), (array_agg(s.id))[count(*)], count(*)
     into scan_jobs.ids, scan_jobs.last_id, scan_jobs.scanned
@@ -15,7 +16,7 @@ begin
         select j.id, (
             j.status = any (p_where.status) and coalesce(j.finished_at, j.created_at) <= p_before
             and (p_tenant is null or j.tenant = p_tenant) and (p_deliveries or j.task <> 'holdfast.webhook')
-            and (p_where.task is null or j.task = p_where.task)
+            and (p_where.task is null or j.task = p_where.task or starts_with(j.task, v_begin))
             and (p_where.queue is null or j.queue = p_where.queue)
             and (p_where.tenant is null or j.tenant = p_where.tenant)
             and (p_where.batch is null or j.batch = p_where.batch)
@@ -29,7 +30,10 @@ begin
             and (p_where.args is null or has_args(j.payload, p_where.args))) is true as fits
         from (
             select true as ended, d.id, d.status, d.task, d.queue, d.tenant, d.batch, d.last_error, d.created_at, d.finished_at,
-                   d.payload from dead d
+                   d.payload from dead d where p_where.error_group is null
+            union all
+            select true, d.id, d.status, d.task, d.queue, d.tenant, d.batch, d.last_error, d.created_at, d.finished_at, d.payload
+            from dead d where d.fingerprint = p_where.error_group
             union all
             select false, l.id, case when l.token is not null then 'running'::job_status
                                      when l.attempt > 0 or l.last_error is not null then 'retrying' else 'queued' end,
