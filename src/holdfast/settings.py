@@ -125,6 +125,19 @@ class Settings:
         30.0, "seconds a client of the service may take to send a body, and to receive each 64 kB", 0.1
     )
 
+    dashboard: bool = _setting(True, "serve the dashboard beside `/v1`")
+    dashboard_header: str = _setting(
+        "", "header in which a trusted proxy names the signed-in user, such as `X-Forwarded-User`; empty: tokens only"
+    )
+    dashboard_proxies: str = _setting(
+        "",
+        "addresses or networks of trusted proxies, separated by commas: from them `dashboard_header` and "
+        "`X-Forwarded-Proto` count",
+    )
+    dashboard_scopes: str = _setting(
+        "jobs:read", "scopes of users that a proxy names, for all tenants, separated by commas"
+    )
+
     test_dsn: str = _setting(
         "", "server on which `holdfast.testing` creates its databases; empty: it starts a private one"
     )
@@ -167,6 +180,7 @@ class Settings:
             if (port := getattr(self, name)) > HIGHEST_PORT:
                 raise ConfigurationError(f"{name} is a port, up to {HIGHEST_PORT}, got {port}; set {_env(name)}")
         _check_networks(self.nat64_prefixes)
+        _check_proxies(self.dashboard_header, self.dashboard_proxies)
         if self.log_level.lower() not in ("debug", "info", "warning", "error"):
             raise ConfigurationError(f"log_level is debug, info, warning or error, got {self.log_level!r}")
         if self.log_format not in ("console", "json"):
@@ -249,6 +263,22 @@ def _check_networks(nat64_prefixes: str) -> None:
             raise ConfigurationError(
                 f"nat64_prefixes has {prefix!r}, which is not an IPv6 network ({error}); write it like "
                 "2001:db8:64::/96; set HOLDFAST_NAT64_PREFIXES"
+            ) from None
+
+
+def _check_proxies(header: str, proxies: str) -> None:
+    if header and not proxies:
+        raise ConfigurationError(
+            f"dashboard_header {header!r} would be believed from no one, because dashboard_proxies is empty; set "
+            "HOLDFAST_DASHBOARD_PROXIES to the addresses of the proxies that send it"
+        )
+    for each in filter(None, map(str.strip, proxies.split(","))):
+        try:
+            ipaddress.ip_network(each)
+        except ValueError as error:
+            raise ConfigurationError(
+                f"dashboard_proxies has {each!r}, which is no address or network ({error}); write it like 10.0.0.7 or "
+                "10.0.0.0/24; set HOLDFAST_DASHBOARD_PROXIES"
             ) from None
 
 

@@ -1,4 +1,4 @@
-"""`holdfast serve`: serve the HTTP API of an application."""
+"""`holdfast serve`: serve the HTTP API and the dashboard of an application."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def serve(
     all_queues: AllQueues = False,
     common: Common,
 ) -> None:
-    """Serve the HTTP API until stopped. It runs no jobs, except with --tick.
+    """Serve the HTTP API and the dashboard until stopped. It runs no jobs, except with --tick.
 
     Callers need a token: holdfast tokens create. --queues and --all-queues
     apply to ticks that name no queues.
@@ -60,7 +60,7 @@ def serve(
         log_config=None,
         access_log=False,
         server_header=False,
-        proxy_headers=False,  # nothing here depends on the address or the scheme of the client
+        proxy_headers=False,  # the dashboard needs to know the address of the proxy itself
         ws="none",
         timeout_graceful_shutdown=math.ceil(hf.settings.grace),
         **server_options(hf.settings),
@@ -70,7 +70,9 @@ def serve(
     with _listening(host, port, config.backlog) as listening:
         address, bound = listening.getsockname()[:2]
         keep_what_is_loaded()
-        logs.event(log, logging.INFO, "serving", url=f"http://{address}:{bound}/v1", tick=tick)
+        root = f"http://{address}:{bound}"
+        pages = {"dashboard": f"{root}/"} if hf.settings.dashboard else {}
+        logs.event(log, logging.INFO, "serving", url=f"{root}/v1", **pages, tick=tick)
         server.run(sockets=[listening])
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
 from holdfast.model.tick import Figures, Level
-from holdfast.store.call import Call, Row, dicts, first
+from holdfast.store.call import Call, Row, array, dicts, first
 
 STATES = ("ready", "running", "later", "dead")
 
@@ -25,6 +26,14 @@ class FigureCalls:
     def read(self) -> Call[Row]:
         """Return the newest snapshot: queues, tasks, tenants, workers, slots, its time and its age in seconds."""
         return Call(f"SELECT {self.schema}.figures()", (), first)
+
+    def marks(self, jobs: Sequence[str]) -> Call[tuple[str, list[str]]]:
+        """Return the time of the newest snapshot, and a mark for each job that changes with the job."""
+        return Call(
+            f"SELECT {self.schema}.figures() ->> 'at', {self.schema}.job_marks(%s::uuid[])",
+            (array(jobs),),
+            lambda rows: (rows[0][0], rows[0][1]),
+        )
 
     def minutes(self, since: float = 3600) -> Call[list[Row]]:
         """Return the attempts and depth of each queue in each minute of the last `since` seconds, oldest first."""

@@ -99,6 +99,15 @@ class WorkerCalls:
             "id, host, pid, version, queues, concurrency, started_at, heartbeat_at, heartbeat_age, stopping, alive",
         )
 
+    def leader(self) -> Call[Row | None]:
+        """Return the worker that does the upkeep, and by how many seconds it is late; None before the first."""
+        call = dicts(
+            f"""SELECT worker, extract(epoch FROM {self.schema}.clock() - expires_at)::float8
+                FROM {self.schema}.leader WHERE chore = 'upkeep'""",
+            "worker, late",
+        )
+        return Call(call.sql, call.params, lambda rows: next(iter(call.read(rows)), None))
+
     def expired_claims(self, grace: float) -> Call[Row]:
         """Return the leases that expired more than `grace` seconds ago and were not reclaimed."""
         return one_dict(

@@ -13,6 +13,7 @@ from holdfast.model.token import Caller
 from holdfast.web import batches, dead, health, jobs, limits, observe, outbox, pages, secrets, tick, webhooks
 from holdfast.web.authenticate import Authenticated
 from holdfast.web.context import RequestContext
+from holdfast.web.dashboard.app import Dashboard
 from holdfast.web.guard import Bounds, Guard, route_path
 from holdfast.web.problems import Caught, Problem, of
 from holdfast.web.routing import Route, Router
@@ -28,14 +29,16 @@ NOBODY = Caller("", "", "", frozenset(), None)  # the caller of routes that need
 class Application:
     """The service as an ASGI application, alone or mounted in another one."""
 
-    def __init__(self, hf: Holdfast, *, tick_endpoint: bool = False) -> None:
+    def __init__(self, hf: Holdfast, *, tick_endpoint: bool = False, open_on_loopback: bool = False) -> None:
         self.service = Service(hf)
         tick_secrets = secrets.read(hf.settings.tick_secrets) if tick_endpoint else []
         self.routes: list[Route] = [route for noun in NOUNS for route in noun.routes.all]
         self.routes += tick.routes.all if tick_endpoint else []
         self._router = Router(self.routes)
         self._ticks = tick_endpoint
-        self.figures = observe.Figures(self.service, {route.label for route in self.routes})
+        self.dashboard = Dashboard(self, open_on_loopback=open_on_loopback) if hf.settings.dashboard else None
+        pages_ = set() if self.dashboard is None else self.dashboard.labels
+        self.figures = observe.Figures(self.service, {route.label for route in self.routes} | pages_)
         self.pages = pages.Pages([each for each in self.routes if each.tag])
         guarded = {route.path.split("/")[2] for route in self.routes if route.options.needs is not None}
         inner = Authenticated(self._respond, self.service, "/v1", guarded, tick_secrets)
@@ -65,6 +68,8 @@ class Application:
 
     async def _response(self, request: Request) -> Response:
         path = route_path(request.scope)
+        if self.dashboard is not None and not f"{path}/".startswith("/v1/"):
+            return await self.dashboard.respond(request, observe.ROUTE)
         try:
             route, fields = self._router.find(request.method, path)
         except Problem as problem:
@@ -94,9 +99,10 @@ class Application:
         await send({"type": "lifespan.shutdown.complete"})
 
 
-def app(hf: Holdfast, *, tick_endpoint: bool = False) -> Application:
+def app(hf: Holdfast, *, tick_endpoint: bool = False, open_on_loopback: bool = False) -> Application:
     """Return the service as an ASGI application. Mount it in another one with `app.mount("/holdfast", web.app(hf))`.
 
-    With tick_endpoint, POST /v1/tick runs one bounded pass; callers need one of the setting tick_secrets.
+    With tick_endpoint, POST /v1/tick runs one bounded pass; callers need one of the setting tick_secrets. With
+    open_on_loopback, the dashboard needs no sign-in from this machine, for development.
     """
-    return Application(hf, tick_endpoint=tick_endpoint)
+    return Application(hf, tick_endpoint=tick_endpoint, open_on_loopback=open_on_loopback)

@@ -42,7 +42,7 @@ def decode_body(data: bytes, kind: type[B], content_type: str = "application/jso
             fields = _raw_fields(data)
         except msgspec.ValidationError:
             raise Problem(422, f"body: {_wanted(kind)}") from None
-        raise _invalid("body", kind, fields, str(error)) from None
+        raise invalid("body", kind, fields, str(error)) from None
     except (msgspec.DecodeError, RecursionError) as error:
         raise _malformed(data, kind, error) from None
     return body
@@ -79,7 +79,7 @@ def decode_query(query_string: bytes, kind: type[Q]) -> Q:
     try:
         return msgspec.convert(fields, kind, strict=False, dec_hook=read_field)
     except msgspec.ValidationError as error:
-        raise _invalid("query", kind, fields, str(error)) from None
+        raise invalid("query", kind, fields, str(error)) from None
 
 
 def _parameters(query_string: bytes) -> dict[str, str]:
@@ -101,7 +101,7 @@ def decode_path(fields: Mapping[str, str], kinds: Mapping[str, Any]) -> dict[str
     return found
 
 
-def _invalid(place: str, kind: type[msgspec.Struct], fields: Mapping[str, Any], error: str) -> Problem:
+def invalid(place: str, kind: type[msgspec.Struct], fields: Mapping[str, Any], error: str) -> Problem:
     """Return all errors of a body or a query, found field by field. msgspec reports the first one only."""
     known = {each.encode_name: each.type for each in msgspec.structs.fields(kind)}
     what = "no such parameter" if place == "query" else "no such field"

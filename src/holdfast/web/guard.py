@@ -137,7 +137,8 @@ class _Exchange:
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
-            message["headers"] = [*message["headers"], *ON_EVERY_RESPONSE]
+            kept = any(name == b"cache-control" for name, _ in message["headers"])
+            message["headers"] = [*message["headers"], *ON_EVERY_RESPONSE[kept:]]
             if self._can_close and not self._ended:
                 message["headers"].append((b"connection", b"close"))
             await self._send(message)  # small, so the server buffers it without waiting

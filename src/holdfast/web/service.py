@@ -143,17 +143,18 @@ class Service:
 
     async def seal(self, caller: Caller, id_: str | None) -> str | None:
         """Return the cursor of a place in a list; None at its end."""
-        return None if id_ is None else cursors.seal(await self._key_of_cursors(), caller, id_)
+        return None if id_ is None else cursors.seal(await self.cursor_key(), caller, id_)
 
     async def unseal(self, caller: Caller, cursor: str | None) -> str | None:
         """Return the place that a cursor stands for."""
         if cursor is None:
             return None
-        if (id_ := cursors.unseal(await self._key_of_cursors(), caller, cursor)) is None:
+        if (id_ := cursors.unseal(await self.cursor_key(), caller, cursor)) is None:
             raise Problem(422, f"query.cursor: not the `next` of a page of yours, got {cursor[:60]!r}")
         return id_
 
-    async def _key_of_cursors(self) -> bytes:
+    async def cursor_key(self) -> bytes:
+        """Return the key from which those of cursors and sessions are derived."""
         if not self._cursor_key:
             self._cursor_key = bytes.fromhex(await self.run(self.tokens.cursor_key()))
         return self._cursor_key

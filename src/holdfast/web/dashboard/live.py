@@ -1,0 +1,128 @@
+"""What changed: one stream of server-sent events for each viewer, and one query a second while there are viewers.
+
+An event names topics: `figures` (a new snapshot) and `job` (the job of this viewer's page). The page then fetches those
+of its fragments that show them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from uuid import UUID
+
+from starlette.responses import Response, StreamingResponse
+
+from holdfast.errors import HoldfastError
+from holdfast.web.dashboard.section import Section
+from holdfast.web.dashboard.visit import Visit
+from holdfast.web.fields import Query
+from holdfast.web.problems import Problem
+from holdfast.web.routing import READS
+
+section = Section()
+EVERY = 1.0  # seconds between queries
+SHARE = 10  # a slow query is followed by a pause so many times as long
+MOST_VIEWERS = 500
+STILL_HERE = 15.0  # seconds between comments, so that proxies keep the connection and gone viewers are noticed
+CHECK = 15.0  # seconds between checks that the viewer may still look
+LONGEST = 600.0  # seconds; then the browser connects again
+Marks = tuple[str, Sequence[str]]
+
+
+class Follower:
+    """One viewer's stream: its job, and the topics that have changed since it last looked."""
+
+    def __init__(self, job: str | None) -> None:
+        self.job = job
+        self._marks: dict[str, str] = {}
+        self._topics: set[str] = set()
+        self._changed = asyncio.Event()
+
+    def update(self, topic: str, mark: str) -> None:
+        """Note the mark of a topic. The first one is what the page shows already."""
+        before = self._marks.get(topic)
+        self._marks[topic] = mark
+        if before is not None and before != mark:
+            self._topics.add(topic)
+            self._changed.set()
+
+    async def topics(self, seconds: float) -> list[str]:
+        """Wait at most so many seconds; return the topics that have changed."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._changed.wait()
+        self._changed.clear()
+        found, self._topics = sorted(self._topics), set()
+        return found
+
+
+class Broadcaster:
+    """The followers of a process, and the task that looks for changes while there are any."""
+
+    def __init__(self, read: Callable[[Sequence[str]], Awaitable[Marks]]) -> None:
+        self._read = read
+        self._followers: set[Follower] = set()
+        self._task: asyncio.Task[None] | None = None
+
+    @contextlib.contextmanager
+    def follow(self, job: str | None) -> Iterator[Follower]:
+        """Follow the changes for the length of a block."""
+        if len(self._followers) >= MOST_VIEWERS:
+            raise Problem(503, f"{MOST_VIEWERS} viewers look already; reload the page instead", "full")
+        follower = Follower(job)
+        self._followers.add(follower)
+        if self._task is None or self._task.done():
+            self._task = asyncio.get_running_loop().create_task(self._run())
+        try:
+            yield follower
+        finally:
+            self._followers.discard(follower)
+
+    async def _run(self) -> None:
+        while self._followers:
+            began = time.monotonic()
+            with contextlib.suppress(HoldfastError):  # the database is away: the pages say so
+                await self._look()
+            await asyncio.sleep(max(EVERY, SHARE * (time.monotonic() - began)))
+
+    async def _look(self) -> None:
+        jobs = sorted({each.job for each in self._followers if each.job is not None})
+        at, marks = await self._read(jobs)
+        by_job = dict(zip(jobs, marks, strict=True))
+        for each in self._followers:
+            each.update("figures", at)
+            if each.job is not None:
+                each.update("job", by_job.get(each.job, ""))
+
+
+class Following(Query):
+    job: UUID | None = None
+    """The job whose changes are followed, too."""
+
+
+@section.page("/live", "", READS)
+async def live(visit: Visit, query: Following) -> Response:
+    """Stream the names of what changed."""
+    job = None if query.job is None else str(query.job)
+    if job is not None and await visit.service.look(visit.caller, job) is None:
+        raise Problem(404, f"there is no job {job}")
+    headers = {"X-Accel-Buffering": "no"}  # or nginx would hold events back
+    return StreamingResponse(_stream(visit, job), headers=headers, media_type="text/event-stream")
+
+
+async def _stream(visit: Visit, job: str | None) -> AsyncIterator[str]:
+    began = checked = sent = time.monotonic()
+    yield "retry: 3000\n\n"
+    with visit.dashboard.broadcaster.follow(job) as follower:
+        while (now := time.monotonic()) - began < LONGEST:
+            if topics := await follower.topics(EVERY):
+                yield f"event: changed\ndata: {' '.join(topics)}\n\n"
+                sent = now
+            elif now - sent >= STILL_HERE:
+                yield ": still here\n\n"
+                sent = now
+            if visit.dashboard.stops() or (now - checked >= CHECK and not await visit.stays()):
+                return
+            checked = now if now - checked >= CHECK else checked

@@ -1,0 +1,75 @@
+"""The front page: how much is done, how long jobs wait, what fails, what holds work back, who works."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from starlette.responses import Response
+
+from holdfast.model.limit import LimitInfo
+from holdfast.store.call import Row
+from holdfast.store.doctor import DoctorCalls
+from holdfast.web.dashboard import queues
+from holdfast.web.dashboard.section import Section, Values
+from holdfast.web.dashboard.visit import Visit
+from holdfast.web.routing import EXPLAINS, READS
+
+section = Section("Overview", "/", key="o", needs=EXPLAINS)
+MOST_QUEUES = 12
+MOST_LIMITS = 12
+OLD = 600.0  # seconds after which a transaction is worth a line
+SLOW = 5.0  # seconds for which slowly changing figures are shared
+
+
+@section.page("/", "overview.html", READS)
+async def show(visit: Visit) -> Values | Response:
+    """Show the state of everything; a tenant is sent to its jobs."""
+    if not visit.caller.everyone:
+        return visit.redirect("/jobs")
+    calls = visit.calls
+    every, limits, workers, leader, levels, horizon = await asyncio.gather(
+        queues.read(visit),
+        visit.shared(calls.limits.list(busy=True, limit=200, busiest_first=True), SLOW),
+        visit.shared(calls.workers.list(), SLOW),
+        visit.shared(calls.workers.leader(), SLOW),
+        visit.shared(calls.figures.levels(), SLOW),
+        visit.shared(DoctorCalls(calls.schema).horizon(), 2 * SLOW),
+    )
+    figures = await visit.figures()
+    alive = [each for each in workers if each["alive"]]
+    return {
+        "title": "Overview",
+        "figures": figures,
+        "totals": totals(every["queues"]),
+        **every,
+        "queues": every["queues"][:MOST_QUEUES],
+        "more_queues": max(0, len(every["queues"]) - MOST_QUEUES),
+        "holding": [each for each in limits if holds(each)][:MOST_LIMITS],
+        "pauses": [each for each in limits if each.paused],
+        "workers": alive,
+        "leader": leader,
+        "levels": levels,
+        "horizon": [each for each in horizon if each["seconds"] is None or each["seconds"] > OLD],
+    }
+
+
+def totals(found: Iterable[Row]) -> Mapping[str, Any]:
+    """Return the sums of all queues, their longest waits, and which sums are estimates."""
+    rows = list(found)
+    sums: dict[str, Any] = {name: sum(each[name] for each in rows) for name in queues.COUNTS}
+    for name in queues.WAITS:
+        sums[name] = max((each[name] for each in rows if each[name] is not None), default=None)
+    oldest = max(rows, key=lambda each: each["oldest_wait"] or 0.0, default=None)
+    return sums | {
+        "oldest_queue": oldest["queue"] if oldest is not None and oldest["oldest_wait"] else None,
+        "estimated": {name for each in rows for name in each["estimated"]},
+    }
+
+
+def holds(limit: LimitInfo) -> bool:
+    """Return whether a limit keeps jobs from starting now."""
+    full = limit.concurrency is not None and limit.running >= limit.concurrency
+    empty = limit.tokens is not None and limit.tokens < 1
+    return not limit.paused and (full or empty or limit.breaker in ("open", "half-open"))

@@ -1,0 +1,104 @@
+// Follow what changes by one stream, and fetch the parts of the page that show it. A hidden page follows nothing.
+import { morph } from "./morph.js";
+
+const LEAST = 2; // seconds between two fetches of a part, unless data-every says more
+const updated = new Map(); // part -> when it was fetched
+
+export function live(url) {
+  if (!url) return;
+  let stream = null;
+  let due = new Set();
+  let timer = 0;
+  let busy = false;
+
+  const parts = () => [...document.querySelectorAll("[data-live]")];
+
+  function changed(topics) {
+    for (const part of parts()) {
+      if (part.dataset.live.split(" ").some((topic) => topics.includes(topic))) due.add(part.id);
+    }
+    plan();
+  }
+
+  function plan() {
+    clearTimeout(timer);
+    if (!due.size || busy || document.hidden) return;
+    const waits = [...due].map((id) => wait(id));
+    const ready = [...due].filter((_, place) => waits[place] <= 0);
+    if (ready.length) fetchParts(ready);
+    else timer = setTimeout(plan, Math.min(...waits));
+  }
+
+  function wait(id) {
+    const part = document.getElementById(id);
+    const every = 1000 * Number(part?.dataset.every ?? LEAST);
+    return (updated.get(id) ?? -Infinity) + every - performance.now();
+  }
+
+  async function fetchParts(ids) {
+    busy = true;
+    for (const id of ids) {
+      due.delete(id);
+      updated.set(id, performance.now());
+    }
+    try {
+      const url = new URL(location.href);
+      url.searchParams.set("fragment", ids.join(","));
+      const response = await fetch(url, { headers: { Accept: "text/html" } });
+      if (response.status === 401) location.reload();
+      else if (response.ok) swap(await response.text());
+    } catch {
+      // The service is away; the stream connects again, and asks again.
+    }
+    busy = false;
+    plan();
+  }
+
+  function start() {
+    if (stream || document.hidden) return;
+    stream = new EventSource(url);
+    stream.addEventListener("changed", (event) => changed(event.data.split(" ")));
+    stream.addEventListener("open", () => document.body.removeAttribute("data-offline"));
+    stream.addEventListener("error", () => {
+      document.body.setAttribute("data-offline", "");
+      if (stream.readyState === EventSource.CLOSED) {
+        stream = null;
+        setTimeout(start, 5000);
+      }
+    });
+  }
+
+  function stop() {
+    stream?.close();
+    stream = null;
+  }
+
+  document.addEventListener("visibilitychange", () => {
+    if (document.hidden) return stop();
+    changed(["figures", "job"]); // what was missed
+    start();
+  });
+  addEventListener("pagehide", stop);
+  start();
+  setInterval(() => document.hidden || tick(), 1000);
+}
+
+function swap(html) {
+  const made = new DOMParser().parseFromString(html, "text/html");
+  for (const part of [...made.body.children]) {
+    const old = part.id && document.getElementById(part.id);
+    if (old) morph(old, document.adoptNode(part));
+  }
+  document.dispatchEvent(new Event("swapped"));
+}
+
+const shown = new WeakMap(); // element -> [data-age, when it was first seen]
+
+function tick() {
+  for (const each of document.querySelectorAll("[data-age]")) {
+    const age = each.dataset.age;
+    if (shown.get(each)?.[0] !== age) shown.set(each, [age, performance.now()]);
+    const seconds = Number(age) + (performance.now() - shown.get(each)[1]) / 1000;
+    each.textContent = seconds < 99.5 ? `${seconds.toFixed(0)} s` : `${(seconds / 60).toFixed(0)} m`;
+  }
+}
