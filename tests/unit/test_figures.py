@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import statistics
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,10 +13,10 @@ from tests.conftest import ROOT
 MEDIAN_LINES = 6  # of a function
 P95_LINES = 20  # of a function
 ATTRIBUTES = 12  # of an instance
-CROWDED_CLASSES = 3  # with more attributes; wanted: 0
+# A claimed job is one object with its row and its state: the hot path makes and reads one for each job.
+CROWDED = {"src/holdfast/model/job.py Job"}
 SKIPS = 20  # places where the formatter is switched off
 FILE_LINES = 500
-LONG_FILES = 3  # wanted: 0
 
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
 TREES = {path: ast.parse(path.read_text(encoding="utf-8")) for path in SOURCES}
@@ -66,8 +67,8 @@ def test_functions_are_short() -> None:
 
 
 def test_no_instance_has_many_attributes() -> None:
-    found = list(crowded())
-    assert len(found) <= CROWDED_CLASSES, "\n".join(found)
+    found = {re.sub(r":\d+", "", each).partition(":")[0] for each in crowded()}
+    assert found == CROWDED
 
 
 def test_the_formatter_is_rarely_switched_off() -> None:
@@ -78,8 +79,8 @@ def test_the_formatter_is_rarely_switched_off() -> None:
 
 
 def test_files_fit_in_the_head() -> None:
-    found = [f"{path.relative_to(ROOT)}: {count}" for path in SOURCES if (count := len(lines(path))) >= FILE_LINES]
-    assert len(found) <= LONG_FILES, "\n".join(found)
+    found = [f"{path.relative_to(ROOT)}: {count}" for path in SOURCES if (count := len(lines(path))) > FILE_LINES]
+    assert found == []
 
 
 def test_an_attribute_is_found_wherever_it_is_set() -> None:

