@@ -1009,7 +1009,8 @@ CREATE VIEW holdfast.jobs AS
     ( SELECT (to_jsonb(p.*) - 'id'::text)
            FROM holdfast.progress p
           WHERE (p.id = l.id)) AS progress,
-    to_jsonb(l.failures) AS failures
+    to_jsonb(l.failures) AS failures,
+    ((l.last_error ->> 'fingerprint'::text) COLLATE "C") AS fingerprint
    FROM holdfast.live l
 UNION ALL
  SELECT later.id,
@@ -1041,7 +1042,8 @@ UNION ALL
     ( SELECT (to_jsonb(p.*) - 'id'::text)
            FROM holdfast.progress p
           WHERE (p.id = later.id)) AS progress,
-    to_jsonb(later.failures) AS failures
+    to_jsonb(later.failures) AS failures,
+    ((later.last_error ->> 'fingerprint'::text) COLLATE "C") AS fingerprint
    FROM holdfast.later
 UNION ALL
  SELECT dead.id,
@@ -1070,7 +1072,8 @@ UNION ALL
     ( SELECT (to_jsonb(p.*) - 'id'::text)
            FROM holdfast.progress p
           WHERE (p.id = dead.id)) AS progress,
-    to_jsonb(dead.failures) AS failures
+    to_jsonb(dead.failures) AS failures,
+    dead.fingerprint
    FROM holdfast.dead
 UNION ALL
  SELECT history.id,
@@ -1099,7 +1102,8 @@ UNION ALL
     ( SELECT (to_jsonb(p.*) - 'id'::text)
            FROM holdfast.progress p
           WHERE (p.id = history.id)) AS progress,
-    to_jsonb(history.failures) AS failures
+    to_jsonb(history.failures) AS failures,
+    ((history.last_error ->> 'fingerprint'::text) COLLATE "C") AS fingerprint
    FROM holdfast.history;
 
 
@@ -1770,6 +1774,7 @@ CREATE VIEW holdfast.webhook_deliveries AS
             jobs.deadline,
             jobs.progress,
             jobs.failures,
+            jobs.fingerprint,
                 CASE
                     WHEN (jobs.status = 'succeeded'::holdfast.job_status) THEN jobs.result
                     ELSE (jobs.last_error #> '{details,response}'::text[])
@@ -2926,6 +2931,11 @@ REVOKE ALL ON FUNCTION holdfast.mark_started(p_ids uuid[], p_tokens bigint[], p_
 GRANT ALL ON FUNCTION holdfast.mark_started(p_ids uuid[], p_tokens bigint[], p_ago double precision[]) TO holdfast_worker;
 
 
+-- Name: FUNCTION matching_jobs(p_where holdfast.job_filter, p_before timestamp with time zone, p_ids uuid[], p_tenant text, p_deliveries boolean); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.matching_jobs(p_where holdfast.job_filter, p_before timestamp with time zone, p_ids uuid[], p_tenant text, p_deliveries boolean) FROM PUBLIC;
+
+
 -- Name: FUNCTION may_see(p_everyone boolean, p_who text, p_tenant text); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.may_see(p_everyone boolean, p_who text, p_tenant text) FROM PUBLIC;
@@ -2940,6 +2950,11 @@ REVOKE ALL ON FUNCTION holdfast.move_fold(p_queue text, p_from xid8, p_open xid8
 -- Name: FUNCTION move_jobs(p_places tid[], p_tasks text[]); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.move_jobs(p_places tid[], p_tasks text[]) FROM PUBLIC;
+
+
+-- Name: FUNCTION next_jobs(p_where holdfast.job_filter, p_from uuid, p_except uuid, p_to uuid, p_most integer); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.next_jobs(p_where holdfast.job_filter, p_from uuid, p_except uuid, p_to uuid, p_most integer) FROM PUBLIC;
 
 
 -- Name: FUNCTION next_schedules(p_limit integer, p_except text[]); Type: ACL; Schema: holdfast; Owner: -

@@ -137,6 +137,7 @@ BAD: dict[str, tuple[str, Any, str]] = {
         "the time span of the filter is empty",
     ),
     "ended, of waiting jobs": ("cancel", {"finished_since": "2026-01-02T00:00:00Z"}, "match none of them"),
+    "no fingerprint": ("retry", {"error_group": "mail"}, "the fingerprint of an error group, 16 hexadecimal digits"),
     "no arguments": ("retry", {"args": {}}, "args of a filter is a JSON object of arguments, at least one"),
     "unknown kind": ("explode", {"task": "t"}, "an action is retry, discard, cancel"),
     "no parameter": ("move", {"task": "t"}, 'the parameters of move are {"queue": VALUE}'),

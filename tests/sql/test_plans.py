@@ -223,11 +223,11 @@ def act(sql: Sql, kind: str, ids: list[uuid.UUID]) -> None:
 
 
 def scan(sql: Sql, kind: str) -> None:
-    """Make one step of an action: it reads 500 jobs, however many there are."""
+    """Make one step of an action: it reads 500 jobs, by id and then each by its id, however many there are."""
     sql('select start_action(%s, \'{"task": "nowhere"}\', p_ids => null)', [kind])
     before = rows_read(sql)
     sql("select work_actions(p_within => '0')")
-    assert rows_read(sql) - before <= 700
+    assert rows_read(sql) - before <= 1200
     sql("delete from actions")
 
 
@@ -299,6 +299,33 @@ def test_a_step_of_an_action_reads_500_jobs_however_many_there_are(sql: Sql, wor
         sql("; ".join(f"delete from {table}" for table in BUSY))
     prepare(sql, BACKLOG)
     scan(worker, kind)
+
+
+@pytest.mark.parametrize("kind", ["retry", "discard"])
+def test_an_action_on_an_error_group_reads_its_jobs_only(sql: Sql, worker: Sql, kind: str) -> None:
+    """A group of 50 of 4,000 dead jobs, in a session whose plans were made for one dead job that was of the group."""
+    for _ in range(8):
+        prepare(sql, 1)
+        act_on_group(sql, worker, kind, 1)
+        sql("; ".join(f"delete from {table}" for table in BUSY))
+    prepare(sql, BACKLOG)
+    assert act_on_group(sql, worker, kind, BATCH) <= 20 * BATCH
+
+
+def act_on_group(sql: Sql, worker: Sql, kind: str, jobs: int) -> int:
+    """Retry or discard the jobs of a group, and return the number of rows read."""
+    sql("update dead set fingerprint = md5(id::text)")
+    sql(
+        f"update dead set fingerprint = '00112233445566aa' where id in (select id from dead order by id desc limit {jobs})"
+    )
+    flush(sql)
+    before = rows_read(worker)
+    worker('select start_action(%s, \'{"error_group": "00112233445566aa"}\')', [kind])
+    worker("select work_actions()")
+    read = rows_read(worker) - before
+    assert worker("select state, scanned, changed from actions") == [("done", jobs, jobs)]
+    worker("delete from actions")
+    return read
 
 
 def test_a_large_backlog_without_batch_or_deadline_costs_their_upkeep_nothing(sql: Sql) -> None:

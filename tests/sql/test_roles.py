@@ -335,6 +335,8 @@ INTERNAL += [
     "select is_time('1')",
     "select last_job(true)",
     "select scan_jobs(null, now(), null, null, null, 1, null, true)",
+    "select next_jobs(null, null, null, null, 1)",
+    "select matching_jobs(null, now(), null, null, true)",
     "select step_action(null, now())",
     "select change_matching(null, '{}', now())",
     "select apply_action('retry', '{}', '{}')",

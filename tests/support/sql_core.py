@@ -21,7 +21,7 @@ Job = namedtuple(
     "Job",
     "id task tenant queue priority payload status attempts max_attempts run_at last_error created_at started_at "
     "finished_at result dedupe_key locked_by locked_at heartbeat_at lease_expires_at token batch deadline progress "
-    "failures",
+    "failures fingerprint",
 )
 LONGEST_STATEMENT = 30  # seconds: a statement that waits for a lock for ever fails, and names the place
 PLACES = (

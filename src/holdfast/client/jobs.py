@@ -24,14 +24,15 @@ QUICK = 0.05  # seconds: after a query this quick the next one reads more
 
 
 class JobFilter(TypedDict, total=False):
-    """A filter of jobs; all given values must match. error is the type or the code of the last error; since and until
-    apply to the time of creation."""
+    """A filter of jobs; all given values must match. error is the type or the code of the last error,
+    error_group its fingerprint; since and until apply to the time of creation."""
 
     status: str | None
     task: str | None
     queue: str | None
     tenant: str | None
     error: str | None
+    error_group: str | None
     batch: str | None
     since: datetime | None
     until: datetime | None
@@ -65,8 +66,8 @@ class Jobs(Noun):
     get, aget = operation(_get)
 
     def _list(self, *, limit: int = 50, **which: Unpack[JobFilter]) -> Steps[builtins.list[JobInfo]]:
-        """Return the newest jobs that match status, task, queue, tenant, error (a type or code), batch, since and
-        until."""
+        """Return the newest jobs that match status, task, queue, tenant, error (a type or code),
+        error_group, batch, since and until."""
         part: Part[JobInfo] = yield self._calls.jobs.list(JobInfo, where(**which), Page(limit=limit))
         return part.rows
 

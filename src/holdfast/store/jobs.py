@@ -76,6 +76,7 @@ class Filter(Conditions):
     queue: str | None = None
     tenant: str | None = None
     error: str | None = None
+    error_group: str | None = None
     batch: str | None = None
     since: datetime | None = None
     until: datetime | None = None
@@ -86,6 +87,7 @@ class Filter(Conditions):
         "queue": "queue = %s",
         "tenant": "tenant = %s",
         "error": _ERROR,
+        "error_group": "fingerprint = %s",
         "batch": "batch = %s::uuid",
         "since": "created_at >= %s",
         "until": "created_at < %s",

@@ -11,22 +11,22 @@ select l.id, l.task, l.tenant, l.queue, l.priority, l.payload,
        (select c.heartbeat_at from claims c where c.token = l.token) as heartbeat_at,
        (select c.expires_at from claims c where c.token = l.token) as lease_expires_at,
        l.token, l.batch, l.deadline, (select to_jsonb(p) - 'id' from progress p where p.id = l.id) as progress,
-       to_jsonb(l.failures) as failures
+       to_jsonb(l.failures) as failures, (l.last_error ->> 'fingerprint') collate "C" as fingerprint
 from live l
 union all
 select id, task, tenant, queue, priority, payload,
        case when attempt > 0 or last_error is not null then 'retrying'::job_status else 'queued' end,
        attempt, max_attempts, run_at, last_error, created_at,
        null, null, null, dedupe_key, null, null, null, null, null, batch, deadline,
-       (select to_jsonb(p) - 'id' from progress p where p.id = later.id), to_jsonb(failures)
+       (select to_jsonb(p) - 'id' from progress p where p.id = later.id), to_jsonb(failures), (last_error ->> 'fingerprint') collate "C"
 from later
 union all
 select id, task, tenant, queue, priority, payload, status, attempt, max_attempts, run_at, last_error, created_at,
        started_at, finished_at, null, dedupe_key, worker, null, null, null, null, batch, null,
-       (select to_jsonb(p) - 'id' from progress p where p.id = dead.id), to_jsonb(failures)
+       (select to_jsonb(p) - 'id' from progress p where p.id = dead.id), to_jsonb(failures), fingerprint
 from dead
 union all
 select id, task, tenant, queue, priority, payload, status, attempt, max_attempts, run_at, last_error, created_at,
        started_at, finished_at, result, dedupe_key, worker, null, null, null, null, batch, null,
-       (select to_jsonb(p) - 'id' from progress p where p.id = history.id), to_jsonb(failures)
+       (select to_jsonb(p) - 'id' from progress p where p.id = history.id), to_jsonb(failures), (last_error ->> 'fingerprint') collate "C"
 from history;

@@ -16,6 +16,8 @@ begin
         v_wants := 'a text of 1 to 300 characters';
     elsif p_name = 'batch' then
         if v_text !~ '^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$' then v_wants := 'the id of a batch'; end if;
+    elsif p_name = 'error_group' then
+        if v_text !~ '^[0-9a-f]{16}$' then v_wants := 'the fingerprint of an error group, 16 hexadecimal digits'; end if;
     elsif p_name in ('since', 'until', 'finished_since', 'finished_until') then
         if not is_time(p_value) then v_wants := 'a time with its zone, such as 2026-01-31T12:00:00Z'; end if;
     end if;

@@ -1,6 +1,7 @@
 -- Returns a filter of jobs, checked: {"status": TEXT or LIST, "task" (a name, or "mail.*" for all that begin so), "queue",
--- "tenant", "batch", "error" (type or code of the last error), "error_group" (a fingerprint), "since", "until" (of the creation), "finished_since", "finished_until" (times with their zone),
--- "args" (arguments that the job must have)}. All that are given must hold. Refuses an empty one.
+-- "tenant", "batch", "error" (type or code of the last error), "error_group" (a fingerprint), "since", "until" (of the
+-- creation), "finished_since", "finished_until" (times with their zone), "args" (arguments that the job must have)}. All
+-- that are given must hold. Refuses an empty one.
 create or replace function read_filter(p_filter jsonb) returns job_filter
 language plpgsql immutable set search_path from current set datestyle = 'ISO' as $$
 declare

@@ -13,9 +13,7 @@ begin
         v.locked := '{}';
         v.matched := v.matched - cardinality(v_locked);
         if v.filter is not null then  -- it may not match any more
-            v_ids := array(
-                select i from unnest(v_locked) i cross join lateral scan_jobs(
-                    v_where, v.started_at, i, null, i, 1, v.view_tenant, v.deliveries) s where s.ids <> '{}');
+            v_ids := matching_jobs(v_where, v.started_at, v_locked, v.view_tenant, v.deliveries);
         end if;
         v := change_matching(v, coalesce(v_ids, v_locked), p_until);
     end if;
