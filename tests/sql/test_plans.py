@@ -315,9 +315,8 @@ def test_an_action_on_an_error_group_reads_its_jobs_only(sql: Sql, worker: Sql, 
 def act_on_group(sql: Sql, worker: Sql, kind: str, jobs: int) -> int:
     """Retry or discard the jobs of a group, and return the number of rows read."""
     sql("update dead set fingerprint = md5(id::text)")
-    sql(
-        f"update dead set fingerprint = '00112233445566aa' where id in (select id from dead order by id desc limit {jobs})"
-    )
+    some = f"select id from dead order by id desc limit {jobs}"
+    sql(f"update dead set fingerprint = '00112233445566aa' where id in ({some})")
     flush(sql)
     before = rows_read(worker)
     worker('select start_action(%s, \'{"error_group": "00112233445566aa"}\')', [kind])

@@ -165,7 +165,7 @@ async def test_failures_are_kept_with_the_job_and_grouped(hf: Holdfast) -> None:
     assert len(await hf.dead.errors.adead_ids(refused.fingerprint)) == 3
     assert {job.id for job in await hf.dead.alist(error_group=refused.fingerprint)} == {job.id for job in jobs[5:]}
     assert await hf.dead.acount(error_group=unknown.fingerprint) == 5
-    retried = [each async for step in hf.dead.aretry_all(error_group=refused.fingerprint) for each in step.ids]
-    assert sorted(retried) == [job.id for job in jobs[5:]]
+    action = await hf.actions.astart("retry", {"error_group": refused.fingerprint})
+    assert (action.state, action.scanned, action.changed) == ("done", 3, 3)
     assert (failure.attempt, failure.outcome, failure.message) == (1, "error", "user 0 is unknown")
     assert failure.fingerprint == unknown.fingerprint
