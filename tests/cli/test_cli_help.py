@@ -30,6 +30,7 @@ COMMANDS = [
     ["jobs", "edit"],
     ["jobs", "enqueue"],
     ["jobs", "queues"],
+    ["jobs", "wanted"],
     ["jobs", "workers"],
     ["batches"],
     ["batches", "show"],

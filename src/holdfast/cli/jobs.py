@@ -11,7 +11,20 @@ from rich.text import Text
 
 from holdfast.cli import act, render
 from holdfast.cli.commands import Commands
-from holdfast.cli.options import ArgsOnly, AsJson, Before, By, Id, Limit, Reason, Where, checked_id, json_object, moment
+from holdfast.cli.options import (
+    ArgsOnly,
+    AsJson,
+    Before,
+    By,
+    Id,
+    Limit,
+    Reason,
+    Where,
+    checked_id,
+    json_object,
+    moment,
+    seconds,
+)
 from holdfast.errors import HoldfastError, nearest
 from holdfast.model.job import JobInfo
 
@@ -282,6 +295,19 @@ def _pause(pause: dict[str, Any] | None) -> str:
         return ""
     until = f"until {render.when(datetime.fromisoformat(pause['until']))}, " if pause["until"] else ""
     return f"{until}by {pause['by']}{f': {reason}' if (reason := pause['reason']) else ''}"
+
+
+@group.command(epilog="Example: holdfast jobs wanted mail --within 30s")
+def wanted(
+    hf: Holdfast,
+    queue: Annotated[str, typer.Argument(metavar="QUEUE", help="The queue's name.")],
+    within: Annotated[str, typer.Option(metavar="TIME", help="By when all that waits has started.")] = "60s",
+    as_json: AsJson = False,
+) -> None:
+    """Print how many slots a queue wants, for autoscalers: to start what waits in time, and keep up with its rate."""
+    warn_of_unknown_queue(hf, queue)
+    slots = hf.queues.wanted(queue, within=seconds(within, "--within"))
+    render.show_result({"queue": queue, "slots": slots}, str(slots), as_json=as_json)
 
 
 @group.command(epilog="Example: holdfast jobs workers")

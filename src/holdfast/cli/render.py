@@ -30,6 +30,7 @@ COLOURS = {
 T = TypeVar("T")
 _WIDE = 400  # width for pipes, where lines must not be cut
 _NARROW = 16  # minimum width of a flexible column
+_BARS = "·▁▂▃▄▅▆▇█"
 _UNITS = (("d", 86_400), ("h", 3_600), ("min", 60))
 
 
@@ -183,9 +184,9 @@ def _below(columns: Sequence[str], row: Sequence[Any], width: int) -> list[Text]
     return lines
 
 
-def make_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> Table:
+def make_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, gap: int = 2) -> Table:
     """Return a table: `#name` is a column of numbers, `~name` one that shrinks on a narrow terminal."""
-    table = Table(box=None, pad_edge=False, padding=(0, 1), header_style="bold")
+    table = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style="bold")
     for name in columns:
         justify: JustifyMethod = "right" if name.startswith("#") else "left"
         table.add_column(name.lstrip("#~"), justify=justify, no_wrap=not name.startswith("~"))
@@ -259,6 +260,12 @@ def bar(done: float, total: float, *, width: int = 10) -> Text:
     full, percent = (int(size * share // total) if total > 0 else 0 for size in (width, 100))
     dots = ("." * (width - full), "bright_black")
     return Text.assemble("[", ("#" * full, "green"), dots, f"] {percent:>3} %", no_wrap=True)
+
+
+def sparkline(values: Sequence[float]) -> str:
+    """Return a chart, one character a value: a dot for 0, a full block for the greatest."""
+    most = max(values, default=0)
+    return "".join(_BARS[-int(-value * 8 // most)] if value > 0 else _BARS[0] for value in values)
 
 
 def number(value: float) -> str:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Group, RenderableType
+from rich.table import Table
 from rich.text import Text
 
 from holdfast.cli import limits, render
@@ -15,72 +18,53 @@ from holdfast.cli.options import AsJson
 if TYPE_CHECKING:
     from holdfast.client import Holdfast
 
-MOST = 10_000  # tenants
-SHOWN = 10
-BAR = 24
-WORKER = "worker=id, #claimed=running, #slots=concurrency, ~queues, last heartbeat"
+SHOWN = 10  # rows of a table without a terminal
+CHARTED = 20  # minutes
+WIDE = 120  # columns, from which tables stand side by side
+REST_EVERY = 5.0  # seconds between reads of all but the snapshot
+STALE = 10.0  # seconds
+LEVELS = {"warning": "yellow", "critical": "red"}
+UNITS = {"failing_share": "%", "wait_over_target": "x", "upkeep_late": "s"}
+
+QUEUE = "~queue, #ready, #running, #/min=ended, #failed, #oldest=oldest_wait, #p50, #p95, #p99, note"
+TASK = "~task, #ready, #running, #/min=ended, #failed, #p50, #p95"
+TENANT = "~tenant, share, #running, #ready"
+LIMIT = "~key, use, rate, breaker, ~paused"
+WORKER = "~worker=id, #slots=concurrency, ~queues, heartbeat"
 
 
 def top(
     hf: Holdfast,
     *,
-    once: Annotated[bool, typer.Option("--once", help="Print one snapshot and exit.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Print one picture and exit.")] = False,
     every: Annotated[float, typer.Option(min=0.1, metavar="SECONDS", help="Time between updates.")] = 1.0,
     as_json: AsJson = False,
 ) -> None:
     """Watch queues, tenants' shares, limits in use and workers; Ctrl-C ends it.
 
-    The cost does not depend on how many jobs wait: ~ marks an estimate
-    for a large table. Claimed jobs are those that run, and a few that
-    come next. Without a terminal, and with --json, it prints one
-    snapshot.
+    It reads the snapshot that the leader takes every second or two, so
+    its cost does not depend on how many jobs wait: ~ marks an estimate
+    for a large table. p50, p95 and p99 are the waits, from due to start,
+    of the last minute; failed is the share of its attempts. The charts
+    cover 20 minutes. Without a terminal, and with --json, it prints one
+    picture.
     """
     if as_json:
-        render.emit_json(look(hf))
+        render.emit_json({**hf.queues.figures(), **rest(hf)})
     elif once or not render.out().is_terminal:
-        render.out().print(draw(look(hf), None))
+        render.out().print(draw(hf.queues.figures(), rest(hf), None))
     else:
         _watch(hf, every)
 
 
-def look(hf: Holdfast) -> dict[str, Any]:
-    """Return a snapshot: each part as a list, the busiest first."""
-    running, workers = hf.queues.running(), hf.workers.list()
-    for worker in workers:
-        worker["running"] = sum(each["running"] for each in running if each["worker"] == worker["id"])
-    depth, tenants = hf.queues.list(), hf.limits.tenant_shares(MOST)
-    totals = hf.queues.totals()
-    keys = hf.limits.list(busy=True, limit=SHOWN, busiest_first=True)
+def rest(hf: Holdfast) -> dict[str, Any]:
+    """Return what is not in the snapshot and changes slowly."""
     return {
-        **totals,
-        "later": sum(queue["later"] for queue in depth),
-        "later_estimated": any("later" in queue["estimated"] for queue in depth),
-        "queues": _queues(depth, running, workers),
-        "tenants": tenants[:SHOWN],
-        "more_tenants": len(tenants[SHOWN:]),
-        "limits": keys,
-        "more_limits": max(hf.limits.count_busy() - SHOWN, 0) if len(keys) == SHOWN else 0,
-        "workers": workers,
+        "minutes": hf.queues.minutes(CHARTED * 60),
+        "levels": hf.workers.levels(),
+        "limits": hf.limits.list(busy=True, limit=50, busiest_first=True),
+        "alive": hf.workers.list(),
     }
-
-
-def _queues(
-    depth: list[dict[str, Any]], running: list[dict[str, Any]], workers: list[dict[str, Any]]
-) -> list[dict[str, Any]]:
-    served = {name for worker in workers if worker["alive"] and not worker["stopping"] for name in worker["queues"]}
-    queues = [
-        {
-            "queue": (name := queue["queue"]),
-            "ready": queue["ready"],
-            "running": sum(each["running"] for each in running if each["queue"] == name),
-            "estimated": "ready" in queue["estimated"],
-            "paused": queue["paused"] is not None,
-            "served": name in served,
-        }
-        for queue in depth
-        if queue["ready"] or queue["running"]
-    ]
-    return sorted(queues, key=lambda queue: (-queue["ready"], queue["queue"]))
 
 
 def _watch(hf: Holdfast, every: float) -> None:
@@ -88,77 +72,178 @@ def _watch(hf: Holdfast, every: float) -> None:
 
     try:
         with Live(console=render.out(), screen=True, auto_refresh=False) as live:
-            before = None
+            due = 0.0
             while True:
-                now = look(hf)
-                live.update(draw(now, before), refresh=True)
-                before = now
+                if time.monotonic() >= due:
+                    slow, due = rest(hf), time.monotonic() + REST_EVERY
+                live.update(draw(hf.queues.figures(), slow, render.out().height), refresh=True)
                 time.sleep(every)
     except KeyboardInterrupt:
         return
 
 
-def draw(now: dict[str, Any], before: dict[str, Any] | None) -> RenderableType:
-    """Render a snapshot; with the previous one, also how many jobs end in a second."""
-    parts: list[RenderableType] = [_head(now, before)]
-    tables = {
-        "queues": render.rows_of(now["queues"][:SHOWN], "queue, #ready, #claimed=running, note", _queue),
-        "tenants": render.rows_of(now["tenants"], "tenant, share, #claimed=running, #weight", _tenant),
-        "limits": render.rows_of(now["limits"], limits.COLUMNS, limits.more),
-        "workers": render.rows_of(_living_first(now)[:SHOWN], WORKER, _worker),
+def draw(now: dict[str, Any], slow: dict[str, Any], height: int | None) -> RenderableType:
+    """Render a picture of at most this many lines."""
+    wide = render.out().is_terminal and render.out().width >= WIDE
+    head = [_first_line(now, slow), _health(slow["levels"]), *_charts(now, slow["minutes"])]
+    paused = {limit.key for limit in slow["limits"] if limit.paused}
+    served = {name for worker in slow["alive"] if _alive(worker) for name in worker["queues"]}
+    busy = [queue for queue in now["queues"] if queue["ready"] or queue["running"] or queue["ended"]]
+
+    def queue_cells(queue: dict[str, Any]) -> dict[str, Any]:
+        minutes = [row for row in slow["minutes"] if row["queue"] == queue["queue"]] if wide else []
+        chart = render.sparkline([*_by_minute(now["at"], minutes, "ready"), queue["ready"]])
+        return _queue(queue, paused, served) | ({"ready in 20 min": Text(chart, "cyan")} if wide else {})
+
+    tables: dict[str, tuple[str, Sequence[Any], Any]] = {
+        "queues": (f"{QUEUE}, ready in 20 min" if wide else QUEUE, busy, queue_cells),
+        "tenants": (TENANT, [each for each in now["tenants"] if each["running"] or each["ready"]], _tenant),
+        "keys": (LIMIT, slow["limits"], limits.more),
+        "workers": (WORKER, sorted(slow["alive"], key=lambda worker: not worker["alive"]), _worker),
     }
-    more = {
-        "queues": len(now["queues"][SHOWN:]),
-        "tenants": now["more_tenants"],
-        "limits": now["more_limits"],
-        "workers": len(now["workers"][SHOWN:]),
+    if wide or height is None:
+        tables["tasks"] = (TASK, [task for task in now["tasks"] if task["ready"] or task["ended"]], _rates)
+    counts = {name: len(items) for name, (_, items, _) in tables.items() if items}
+    below = [name for name in counts if name != "queues"]
+    pairs = [below[n : n + 2] for n in range(0, len(below), 2)] if wide else [[name] for name in below]
+    bands = [["queues"], *pairs] if busy else pairs
+    shown = _fit(counts, bands, None if height is None else height - len(head))
+    return Group(*head, *(_side_by_side([_table(n, *tables[n], most=shown[n]) for n in band]) for band in bands))
+
+
+def _fit(counts: dict[str, int], bands: list[list[str]], room: int | None) -> dict[str, int]:
+    """Return how many rows of each table to show: SHOWN, or as many as there is room for. Tables of a band stand side
+    by side."""
+    if room is None:
+        return dict.fromkeys(counts, SHOWN)
+    shown = dict.fromkeys(counts, 0)
+    room -= 3 * len(bands)  # an empty line, the header, and the line about more
+    while room > 0 and (growing := [band for band in bands if any(shown[name] < counts[name] for name in band)]):
+        for band in growing[:room]:
+            shown |= {name: shown[name] + 1 for name in band}
+        room -= len(growing)
+    return shown
+
+
+def _table(name: str, columns: str, items: Sequence[Any], more: Any, *, most: int) -> RenderableType:
+    names, rows = render.rows_of(items[:most], columns, more)
+    left = len(items) - len(rows)
+    note = [Text(f"and {left:,} more {name}", "bright_black")] if left else []
+    return Group(Text(""), render.make_table(names, rows, gap=1 if render.out().width < WIDE else 2), *note)
+
+
+def _side_by_side(drawn: list[RenderableType]) -> RenderableType:
+    if len(drawn) == 1:
+        return drawn[0]
+    grid = Table.grid(padding=(0, 4, 0, 0), expand=True)
+    for _ in drawn:
+        grid.add_column(ratio=1)
+    grid.add_row(*drawn)
+    return grid
+
+
+def _first_line(now: dict[str, Any], slow: dict[str, Any]) -> Text:
+    running = sum(queue["running"] for queue in now["queues"])
+    alive = sum(_alive(worker) for worker in slow["alive"])
+    busy = min(running, now["slots"])
+    ahead = f", {running - busy:,} claimed ahead" if running > busy else ""
+    late = now["age"] > STALE
+    at = datetime.fromisoformat(now["at"])
+    parts = [
+        Text("holdfast", "bold"),
+        Text(f"{render.when(at)}, {render.duration(now['age'])} old", "red" if late else "bright_black"),
+        Text(render.plural(alive, "worker"), "bold" if alive else "bold red"),
+        Text(f"{busy:,} of {now['slots']:,} slots busy{ahead}", "bold"),
+    ]
+    return _one_line(parts)
+
+
+def _one_line(parts: list[Text]) -> Text:
+    line = Text("  ").join(parts)
+    line.no_wrap, line.overflow = True, "ellipsis"
+    return line
+
+
+def _health(levels: list[Any]) -> Text:
+    """Return the line of health: ok, or the metrics that are not."""
+    bad = [level for level in levels if level.level in LEVELS]
+    shown = [Text(f"{each.metric.replace('_', ' ')} {_value(each)}", LEVELS[each.level]) for each in bad]
+    return _one_line([Text("health"), *(shown or [Text("ok", "green")])])
+
+
+def _value(level: Any) -> str:
+    if level.metric == "failing_share":
+        return _percent(level.value)
+    return f"{render.number(round(level.value, 1))}{UNITS.get(level.metric, '')}"
+
+
+def _charts(now: dict[str, Any], minutes: list[dict[str, Any]]) -> list[Text]:
+    """Return throughput and depth, in figures and over the last minutes."""
+    queues = now["queues"]
+    ended, failed, ready, later, dead = (
+        sum(queue[name] for queue in queues) for name in ("ended", "failed", "ready", "later", "dead")
+    )
+    waits = [queue["oldest_wait"] for queue in queues if queue["oldest_wait"] is not None]
+    estimated = {name for queue in queues for name in queue["estimated"]}
+    share = failed / ended if ended else 0.0
+    rate = [Text(f"{ended:,.0f} a minute"), Text(f"{_percent(share)} failed", _failing(share))]
+    depth = [
+        Text(f"{render.about(ready, estimated='ready' in estimated)} ready"),
+        *([Text(f"oldest {render.duration(max(waits))}")] if waits else []),
+        *([Text(f"{render.about(dead, estimated='dead' in estimated)} dead", "red")] if dead else []),
+        *([Text(f"{render.about(later, estimated='later' in estimated)} later", "bright_black")] if later else []),
+    ]
+    lines = []
+    for name, total, colour, figures in (("ended", ended, "green", rate), ("ready", ready, "cyan", depth)):
+        chart = Text(render.sparkline([*_by_minute(now["at"], minutes, name), total]), colour)
+        lines.append(_one_line([Text(name), chart, *figures]))
+    return lines
+
+
+def _by_minute(at: str, minutes: list[dict[str, Any]], column: str) -> list[float]:
+    """Return the sum of a column over all queues for each of the last minutes; 0 where there is none."""
+    sums: dict[int, float] = {}
+    for row in minutes:
+        minute = int(row["minute"].timestamp() // 60)
+        sums[minute] = sums.get(minute, 0.0) + (row[column] or 0)
+    this = int(datetime.fromisoformat(at).timestamp() // 60)
+    return [sums.get(minute, 0.0) for minute in range(this - CHARTED + 1, this)]
+
+
+def _percent(share: float) -> str:
+    return f"{share:.0%}" if share >= 0.1 or not share else f"{share:.1%}"
+
+
+def _failing(share: float) -> str:
+    return "red" if share >= 0.2 else "yellow" if share >= 0.05 else ""
+
+
+def _rates(item: dict[str, Any]) -> dict[str, Any]:
+    share = item["failed"] / item["ended"] if item["ended"] else 0.0
+    cells = {
+        "ready": render.about(item["ready"], estimated="ready" in item["estimated"]),
+        "/min": f"{item['ended']:,.0f}" if item["ended"] else "",
+        "failed": Text(_percent(share) if share else "", _failing(share)),
     }
-    for name, (columns, rows) in tables.items():
-        table = render.make_table(columns, rows)
-        if table.row_count:
-            parts += [Text(""), table]
-        if more[name]:
-            parts.append(Text(f"and {more[name]:,} more {'keys' if name == 'limits' else name}", "bright_black"))
-    return Group(*parts)
+    return cells | {name: render.duration(item[name]) for name in ("p50", "p95", "p99") if name in item}
 
 
-def _head(now: dict[str, Any], before: dict[str, Any] | None) -> Text:
-    alive = [worker for worker in now["workers"] if worker["alive"]]
-    slots = sum(worker["concurrency"] for worker in alive)
-    # A worker claims a few jobs ahead, and ended jobs stay claimed until their outcome is stored.
-    busy = sum(min(worker["running"], worker["concurrency"]) for worker in alive)
-    more = sum(worker["running"] for worker in alive) - busy
-    ahead = f", {more:,} claimed ahead" if more else ""
-    parts = [render.when(now["at"]), render.plural(len(alive), "worker"), f"{busy:,} of {slots:,} slots busy{ahead}"]
-    if now["later"]:
-        parts.append(f"{render.about(now['later'], estimated=now['later_estimated'])} later")
-    if before is not None:
-        parts.append(f"{_ended(now, before):,.0f} ended a second")
-    return Text("  ".join(parts), "bold", no_wrap=True, overflow="ellipsis")
-
-
-def _ended(now: dict[str, Any], before: dict[str, Any]) -> float:
-    passed = (now["at"] - before["at"]).total_seconds()
-    return max(now["ended"] - before["ended"], 0) / passed if passed > 0 else 0.0
-
-
-def _queue(queue: dict[str, Any]) -> dict[str, Any]:
-    notes = {"paused": queue["paused"], "no worker": not queue["served"]}
-    note = Text(", ".join(name for name, holds in notes.items() if holds), "yellow")
-    return {"ready": render.about(queue["ready"], estimated=queue["estimated"]), "note": note}
+def _queue(queue: dict[str, Any], paused: set[str], served: set[str]) -> dict[str, Any]:
+    orphaned = queue["ready"] + queue["running"] and queue["queue"] not in served
+    note = "paused" if f"queue:{queue['queue']}" in paused else "no worker" if orphaned else ""
+    style = "yellow" if note == "paused" else "red"
+    return _rates(queue) | {"oldest": render.duration(queue["oldest_wait"]), "note": Text(note, style)}
 
 
 def _tenant(tenant: dict[str, Any]) -> dict[str, Any]:
-    name = Text("(no tenant)", "bright_black") if tenant["tenant"] is None else tenant["tenant"]
-    weight = None if tenant["weight"] == 1 else render.number(tenant["weight"])
-    return {"tenant": name, "share": render.bar(tenant["share"], 1, width=BAR), "weight": weight}
+    return {"share": render.bar(tenant["share"], 1, width=20)}
+
+
+def _alive(worker: dict[str, Any]) -> bool:
+    return bool(worker["alive"] and not worker["stopping"])
 
 
 def _worker(worker: dict[str, Any]) -> dict[str, Any]:
     state = ", stopping" if worker["stopping"] else "" if worker["alive"] else ", lost"
     heartbeat = f"{render.duration(worker['heartbeat_age'])} ago{state}"
-    return {"last heartbeat": Text(heartbeat, "" if worker["alive"] else "red")}
-
-
-def _living_first(now: dict[str, Any]) -> list[dict[str, Any]]:
-    return sorted(now["workers"], key=lambda worker: not worker["alive"])
+    return {"heartbeat": Text(heartbeat, "" if _alive(worker) else "yellow" if worker["alive"] else "red")}

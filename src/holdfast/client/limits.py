@@ -35,12 +35,6 @@ class Limits(Noun):
 
     list, alist = operation(_list)
 
-    def _count_busy(self) -> Call[int]:
-        """Count the keys that run jobs or hold some back."""
-        return self.calls.count_busy()
-
-    count_busy, acount_busy = operation(_count_busy)
-
     def _rules(self) -> Call[builtins.list[Row]]:
         """Return the limits that code declares, by key template, with operators' overrides."""
         return self.calls.rules()
@@ -52,12 +46,6 @@ class Limits(Noun):
         return self.calls.reconcile(repair=repair)
 
     reconcile, areconcile = operation(_reconcile)
-
-    def _tenant_shares(self, limit: int = 100) -> Call[builtins.list[Row]]:
-        """Return each tenant's share of the running jobs, greatest first."""
-        return self.calls.tenant_shares(limit)
-
-    tenant_shares, atenant_shares = operation(_tenant_shares)
 
     def _warning(self, key: str) -> Steps[str | None]:
         """Return None for a key that is known, or what is wrong with it and which key may have been meant. Call it

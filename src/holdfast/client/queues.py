@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import builtins
 from datetime import datetime
-from typing import Any
 
 from holdfast.client.operation import Noun, Steps, operation
 from holdfast.errors import nearest
@@ -59,14 +58,22 @@ class Queues(Noun):
 
     some_left, asome_left = operation(_some_left)
 
-    def _running(self) -> Call[builtins.list[Row]]:
-        """Count the running jobs of each queue by worker."""
-        return self._calls.queues.running()
+    def _figures(self) -> Call[Row]:
+        """Return the newest snapshot: jobs, rates and waits by queue, task and tenant, workers, slots, its time `at`,
+        its `age` in seconds. It costs one row, however many jobs there are."""
+        return self._calls.figures.read()
 
-    running, arunning = operation(_running)
+    figures, afigures = operation(_figures)
 
-    def _totals(self) -> Call[dict[str, Any]]:
-        """Return the database's time and its counter of ended jobs, from which callers compute a rate."""
-        return self._calls.queues.totals()
+    def _minutes(self, since: float = 3600) -> Call[builtins.list[Row]]:
+        """Return the attempts and the depth of each queue in each minute of the last `since` seconds, oldest first."""
+        return self._calls.figures.minutes(since)
 
-    totals, atotals = operation(_totals)
+    minutes, aminutes = operation(_minutes)
+
+    def _wanted(self, queue: str, *, within: float = 60.0) -> Call[int]:
+        """Return how many slots would start the present backlog of a queue in `within` seconds and keep up with its
+        rate."""
+        return self._calls.figures.wanted_workers(queue, within)
+
+    wanted, awanted = operation(_wanted)

@@ -44,10 +44,6 @@ class LimitCalls:
         rules = [{"template": it.key, "pattern": it.pattern, "code": it.as_json()} for it in limits]
         return void(self.schema, "register_limits", "%s::jsonb", msgspec.json.encode(rules).decode())
 
-    def count_busy(self) -> Call[int]:
-        """Count the keys that have running jobs or block some."""
-        return Call(f"SELECT count(*) FROM {self.schema}.limit_use WHERE {_BUSY}", (), first)
-
     def rules(self) -> Call[builtins.list[Row]]:
         """Return the limits that code declares, by key template, with operators' overrides."""
         return dicts(
@@ -112,15 +108,6 @@ class LimitCalls:
                                WHERE a.tenant = %s)""",
             (tenant, lane(tenant, None), tenant),
             first,
-        )
-
-    def tenant_shares(self, limit: int) -> Call[builtins.list[Row]]:
-        """Return each tenant's share of the running jobs, greatest first."""
-        return dicts(
-            f"SELECT tenant, running, share::float8, weight FROM {self.schema}.tenant_shares "
-            "ORDER BY running DESC, tenant LIMIT %s",
-            "tenant, running, share, weight",
-            (limit,),
         )
 
 

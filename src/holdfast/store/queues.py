@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import builtins
 from datetime import datetime
-from typing import Any
 
 from holdfast.model.job import MOST_COUNTED, Left
 from holdfast.store.call import Call, Row, dicts, firsts, mapping, one_dict
@@ -66,23 +65,6 @@ class QueueCalls:
             (queue, since, limit),
             firsts,
         )
-
-    def running(self) -> Call[builtins.list[Row]]:
-        """Count the running jobs of each queue by worker."""
-        return dicts(
-            f"SELECT queue, worker, count(*) FROM {self.schema}.claimed_jobs() GROUP BY 1, 2 ORDER BY 1, 2",
-            "queue, worker, running",
-        )
-
-    def totals(self) -> Call[dict[str, Any]]:
-        """Return the database's time and its counter of ended jobs, from which callers compute a rate."""
-        call = dicts(
-            f"""SELECT {self.schema}.clock(), (SELECT coalesce(sum(n_tup_ins), 0)::int8 FROM pg_stat_user_tables
-                                               WHERE schemaname = %s AND starts_with(relname, 'history_'))""",
-            "at, ended",
-            (self.schema,),
-        )
-        return Call(call.sql, call.params, lambda rows: call.read(rows)[0])
 
     def task_queues(self) -> Call[dict[str, str]]:
         """Return the queue of each task that a worker has registered."""
