@@ -23,10 +23,10 @@ class Browser:
         self.http = http
         self.csrf = ""
 
-    async def get(self, path: str, status: int = 200, **params: Any) -> str:
-        """Return a page, which must have this status."""
+    async def get(self, path: str, expected: int = 200, /, **params: Any) -> str:
+        """Return a page, whose status must be the expected one."""
         response = await self.http.get(path, params=params or None)
-        assert response.status_code == status, (response.status_code, response.text[:2000])
+        assert response.status_code == expected, (response.status_code, words(response.text)[:500])
         if found := re.search(r'name="csrf" value="([^"]+)"', response.text):
             self.csrf = found[1]
         return response.text

@@ -95,6 +95,37 @@ class PublicJob:
 
 
 @dataclass(frozen=True, slots=True)
+class JobRow:
+    """A job in a list for people, without its large values: `args` and `error` are the first characters."""
+
+    id: str
+    task: str
+    tenant: str | None
+    queue: str
+    status: str
+    attempts: int
+    max_attempts: int
+    run_at: datetime
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    args: str | None
+    error: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobDetails:
+    """What operators see of a job besides: its error with traceback and output, as JSON, its lease, and its limits."""
+
+    error: str | None
+    dedupe_key: str | None
+    worker: str | None
+    heartbeat_at: datetime | None
+    lease_expires_at: datetime | None
+    keys: list[str]
+
+
+@dataclass(frozen=True, slots=True)
 class Left:
     """Jobs enqueued before `at` that have not ended. delayed: not due yet and never failed."""
 

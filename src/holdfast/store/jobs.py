@@ -9,7 +9,7 @@ from typing import Any, ClassVar, TypeVar
 
 import msgspec
 
-from holdfast.model.job import Job, JobInfo, NewJob, PublicJob, Status
+from holdfast.model.job import Job, JobDetails, JobInfo, JobRow, NewJob, PublicJob, Status
 from holdfast.model.limit import Keys
 from holdfast.model.view import EVERYTHING, View
 from holdfast.model.why import Reason, Why
@@ -277,6 +277,16 @@ class JobCalls:
             lambda rows: INFO.read(rows[0]) if rows else None,
         )
 
+    def details(self, id_: str) -> Call[JobDetails | None]:
+        """Return what operators see of a job besides its PublicJob."""
+        places = " UNION ALL ".join(f"SELECT id, keys FROM {self.schema}.{each}" for each in ("live", "later", "dead"))
+        return Call(
+            f"SELECT last_error::text, dedupe_key, locked_by, heartbeat_at, lease_expires_at, "
+            f"(SELECT k.keys FROM ({places}) k WHERE k.id = j.id) FROM {self.schema}.jobs j WHERE id = %s::uuid",
+            (id_,),
+            _details,
+        )
+
     def get_many(self, ids: Iterable[str]) -> Call[Sequence[JobInfo]]:
         return Call(
             f"SELECT {INFO.sql} FROM {self.schema}.jobs WHERE id = ANY(%s::uuid[])",
@@ -287,7 +297,7 @@ class JobCalls:
     def list(
         self, kind: type[T], where: Filter, page: Page, view: View = EVERYTHING, *, args: Any = None
     ) -> Call[Part[T]]:
-        """Return a page of the jobs that match, and have the arguments, as JobInfo or PublicJob."""
+        """Return a page of the jobs that match, and have the arguments, as JobInfo, PublicJob or JobRow."""
         has_args = given(f"{self.schema}.has_args(payload, %s::jsonb)", as_json(args))
         conditions = every((where.where(), visible_jobs(self.schema, view), has_args))
         return select_page(shape(self.schema, kind), f"{self.schema}.jobs", conditions, page)
@@ -351,6 +361,13 @@ def _info(row: Sequence[Any]) -> JobInfo:
     return JobInfo(*values)
 
 
+def _details(rows: Rows) -> JobDetails | None:
+    if not rows:
+        return None
+    names = ("error", "dedupe_key", "worker", "heartbeat_at", "lease_expires_at")
+    return JobDetails(**dict(zip(names, rows[0], strict=False)), keys=rows[0][-1] or [])
+
+
 _AS_TEXT = {"id": "id::text", "status": "status::text", "batch": "batch::text"}
 INFO = Shape({each.name: _AS_TEXT.get(each.name, each.name) for each in fields(JobInfo)}, _info)
 _LARGE = ("args", "error", "result", "progress")
@@ -358,8 +375,18 @@ _NAMES = [each.name for each in fields(PublicJob)]
 _public = raw(_LARGE, _NAMES, PublicJob)
 
 
+# Values that are stored elsewhere because of their size are not read: a list of large jobs is as fast as of small ones.
+_START = {
+    "args": "CASE WHEN pg_column_size(payload) < 2000 THEN left(payload::text, 200) END",
+    "error": "CASE WHEN pg_column_size(last_error) < 100000 THEN left(concat_ws(': ', "
+    "substring(last_error ->> 'type' FROM '[^.]*$'), last_error ->> 'message'), 200) END",
+}
+_ROW_COLUMNS = {each.name: (_AS_TEXT | _START).get(each.name, each.name) for each in fields(JobRow)}
+_ROW = Shape(_ROW_COLUMNS, lambda row: JobRow(*row), tuple(_START))
+
+
 def shape(schema: str, kind: type[T]) -> Shape[T]:
-    """Return how jobs of the view `jobs` are read as JobInfo or PublicJob."""
+    """Return how jobs of the view `jobs` are read as JobInfo, PublicJob or JobRow."""
     public = {
         "args": "payload::text",
         "error": f"(last_error {HIDDEN})::text",
@@ -367,6 +394,8 @@ def shape(schema: str, kind: type[T]) -> Shape[T]:
         "progress": "progress::text",
         "discarded": _discarded(schema, "t"),
     }
+    if kind is JobRow:
+        return _ROW  # type: ignore[return-value]
     columns = {name: (_AS_TEXT | public).get(name, name) for name in _NAMES}
     found: Any = INFO if kind is JobInfo else Shape(columns, _public, _LARGE)
     return found  # type: ignore[no-any-return]

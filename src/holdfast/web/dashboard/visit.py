@@ -58,6 +58,10 @@ class Visit(RequestContext):
         given = self.request.cookies.get("holdfast_theme", "")
         return given if given in THEMES else "auto"
 
+    def given(self) -> list[tuple[str, str]]:
+        """Return the parameters of the URL that are not empty."""
+        return [(name, value) for name, value in self.request.query_params.items() if value and name != "fragment"]
+
     def is_in(self, section: Section) -> bool:
         """Return whether the page is below an entry of the navigation."""
         return self.path == section.path or (section.path != "/" and self.path.startswith(f"{section.path}/"))

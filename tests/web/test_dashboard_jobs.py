@@ -1,0 +1,155 @@
+"""The list of jobs, and the page of one."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from holdfast import Holdfast, Retry
+from holdfast.web.dashboard.jobs import parse_args
+from holdfast.web.problems import Problem
+from tests.support import serving
+from tests.support.looking import browser, words
+from tests.support.serving import shop_fixture  # noqa: F401 - a fixture
+
+HOSTILE = "</pre><script>alert(1)</script>\u202egnp.exe\x07<img src=x onerror=alert(2)>"
+
+
+def rows(page: str) -> list[str]:
+    """Return the ids of a table's rows."""
+    return re.findall(r'<tr data-id="([^"]+)"', page)
+
+
+async def enqueue(shop: Holdfast, to: str = "ada", tenant: str | None = None, **options: Any) -> str:
+    return (await shop.registry.tasks["shop.send"].using(tenant=tenant, **options).aenqueue(to)).id
+
+
+async def test_jobs_are_filtered_by_the_url(shop: Holdfast) -> None:
+    ada, bob = await enqueue(shop, "ada", "acme"), await enqueue(shop, "bob", "globex", queue="mail")
+    async with browser(shop, serving.token(shop, None)) as viewer:
+        assert rows(await viewer.get("/jobs")) == [bob, ada]
+        for query in (
+            {"queue": "mail"},
+            {"tenant": "globex", "task": ""},
+            {"args": "to=bob"},
+            {"args": '{"to": "bob"}'},
+        ):
+            assert rows(await viewer.get("/jobs", **query)) == [bob], query
+        for query in ({"status": "dead"}, {"since": "2100-01-01T00:00:00Z"}, {"args": "copies=2"}, {"error": "X"}):
+            assert "No job matches." in words(await viewer.get("/jobs", **query)), query
+        page = words(await viewer.get("/jobs", 422, status="lost", colour="red"))
+        assert "query.status: expected one of" in page and "query.colour: no such parameter" in page
+
+
+async def test_pages_follow_each_other_while_jobs_are_added(shop: Holdfast) -> None:
+    ids = [await enqueue(shop, str(number)) for number in range(7)]
+    async with browser(shop, serving.token(shop, None)) as viewer:
+        page = await viewer.get("/jobs?limit=3&queue=default")
+        seen = rows(page)
+        while older := re.search(r'<a href="([^"]+)" rel="next">', page):
+            await enqueue(shop, "later")
+            page = await viewer.get(older[1].replace("&amp;", "&"))
+            seen += rows(page)
+        assert seen == ids[::-1]
+
+
+async def test_a_tenant_sees_its_own_jobs_only(shop: Holdfast) -> None:
+    mine, other = await enqueue(shop, "ada", "acme"), await enqueue(shop, "bob", "globex")
+    async with browser(shop, serving.token(shop, "acme")) as tenant:
+        assert rows(await tenant.get("/jobs")) == [mine]
+        assert "No job matches." in words(await tenant.get("/jobs?tenant=globex"))
+        page = await tenant.get(f"/jobs/{mine}")
+        assert "It waits for its turn." in words(page) and "Limits" not in words(page) and "Edit" not in words(page)
+        await tenant.get(f"/jobs/{other}", 404)
+        for act in ("cancel", "retry", "discard"):
+            assert (await tenant.post(f"/jobs/{other}/{act}")).status_code == 404
+        assert (await tenant.http.get(f"/live?job={other}")).status_code == 404
+    assert shop.jobs.get(other).status == "queued"
+
+
+async def test_the_page_of_a_job_says_why_it_waits_and_under_which_limits(shop: Holdfast) -> None:
+    id_ = await enqueue(shop, tenant="acme")
+    shop.limits.pause("queue:default", reason="moving")
+    async with browser(shop, serving.token(shop, None)) as viewer:
+        page = words(await viewer.get(f"/jobs/{id_}"))
+        assert "queue:default was paused" in page and "(moving), until it is resumed" in page
+        assert "host:h" in page and "enqueued" in page
+        assert "hf.jobs.enqueue('shop.send', b'{" in page and "curl -X POST http://service/v1/jobs" in page
+        assert "select * from holdfast.enqueue(p_task => 'shop.send'" in page
+        part = await viewer.get(f"/jobs/{id_}?fragment=why,acts")
+        assert part.count("<section") == 1 and 'id="acts"' in part
+
+
+async def test_what_a_job_contains_is_shown_as_text(shop: Holdfast) -> None:
+    id_ = await enqueue(shop, HOSTILE + "x" * 100_000)
+    short = await enqueue(shop, HOSTILE)
+    async with browser(shop, serving.token(shop, None)) as viewer:
+        for path in (f"/jobs/{id_}", f"/jobs/{short}", "/jobs"):
+            page = await viewer.get(path)
+            assert "<script>alert" not in page and "<img src=x" not in page
+            assert "\u202e" not in page and "\x07" not in page
+        page = await viewer.get(f"/jobs/{short}")
+        assert "\\u202egnp.exe" in page
+        assert len(await viewer.get(f"/jobs/{id_}")) < 150_000 and "more characters" in await viewer.get(f"/jobs/{id_}")
+
+
+async def test_a_job_is_canceled_with_a_reason_that_the_audit_keeps(shop: Holdfast) -> None:
+    id_ = await enqueue(shop)
+    async with browser(shop, serving.token(shop, None)) as viewer:
+        await viewer.get(f"/jobs/{id_}")
+        page = words(await viewer.act(f"/jobs/{id_}/cancel", reason="a mistake"))
+        assert "Canceled." in page and "canceled" in page
+        page = words(await viewer.act(f"/jobs/{id_}/cancel"))
+        assert "It had ended already." in page
+    (action, *_) = reversed(shop.actions.list(target=id_))
+    assert (action.kind, action.by, action.reason) == ("cancel", "of None", "a mistake")
+
+
+async def test_a_dead_job_shows_its_error_and_is_edited_and_retried_or_discarded(shop: Holdfast) -> None:
+    async def failing(to: str) -> None:
+        raise ConnectionError(f"no route to {to}")
+
+    task = shop.task(name="shop.break", retry=Retry.fixed(1, max_attempts=1))(failing)
+    ids = [(await task.aenqueue(to)).id for to in ("ada", "bob")]
+    await shop.atick()
+    async with browser(shop, serving.token(shop, None)) as viewer:
+        page = words(await viewer.get(f"/jobs/{ids[0]}"))
+        assert "ConnectionError" in page and "no route to ada" in page and "Traceback" in page and "attempt 1" in page
+        page = words(await viewer.act(f"/jobs/{ids[0]}/edit", args='{"to": "eve"}'))
+        assert "Edited, and put back into the queue." in page and '"to": "eve"' in page
+        response = await viewer.post(f"/jobs/{ids[0]}/edit", args="{to}")
+        assert response.status_code == 422 and "form.args: not JSON" in response.text
+        assert "Discarded." in words(await viewer.act(f"/jobs/{ids[1]}/discard", reason="test"))
+        assert "It was left as it is" in words(await viewer.act(f"/jobs/{ids[1]}/retry"))
+
+
+async def test_a_viewer_without_jobs_write_has_no_buttons(shop: Holdfast) -> None:
+    id_ = await enqueue(shop)
+    async with browser(shop, serving.token(shop, None, ["jobs:read"])) as viewer:
+        page = await viewer.get(f"/jobs/{id_}")
+        assert f"/jobs/{id_}/cancel" not in page and "Edit" not in words(page)
+        assert (await viewer.post(f"/jobs/{id_}/cancel")).status_code == 403
+        await viewer.get("/jobs/00000000-0000-7000-8000-000000000000", 404)
+        await viewer.get("/jobs/x", 422)
+
+
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [
+        ("to=ada", {"to": "ada"}),
+        ("copies=2", {"copies": 2}),
+        ("to=a=b", {"to": "a=b"}),
+        ('{"a": {"b": null}}', {"a": {"b": None}}),
+        (None, None),
+    ],
+)
+def test_arguments_to_search_for(given: str | None, found: Any) -> None:
+    assert parse_args(given) == found
+
+
+@pytest.mark.parametrize("given", ["to", "{x}", "{"])
+def test_arguments_that_cannot_be_read(given: str) -> None:
+    with pytest.raises(Problem, match=r"query\.args: expected to=ada"):
+        parse_args(given)
