@@ -3,7 +3,7 @@ const TYPING = "input, select, textarea, [contenteditable]";
 const LATE = 1200; // ms after g within which the letter counts
 
 export function keys() {
-  let gone = 0;
+  let gone = -Infinity;
   addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     if (event.target.closest(TYPING)) {
@@ -11,7 +11,7 @@ export function keys() {
       return;
     }
     if (performance.now() - gone < LATE && go(event.key)) return event.preventDefault();
-    gone = 0;
+    gone = -Infinity;
     const act = ACTS[event.key];
     if (event.key === "g") gone = performance.now();
     else if (act && act(event) !== false) event.preventDefault();

@@ -1,0 +1,143 @@
+"""The dashboard in a browser: sign-in, live updates, keys, themes, a narrow screen, no scripts, hostile values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from holdfast import Holdfast
+from tests.support import serving
+
+Look = Callable[..., Any]
+Site = tuple[Holdfast, str]
+HOSTILE = "</pre><script>alert(1)</script><img src=x onerror=alert(2)>\u202egnp.exe\x07"
+
+
+def overflow(page: Any) -> int:
+    """Return by how many pixels a page is wider than the window."""
+    return int(page.evaluate("document.documentElement.scrollWidth - innerWidth"))
+
+
+def test_a_wrong_token_is_refused_and_a_valid_one_leads_to_the_page_that_was_asked_for(site: Site, look: Look) -> None:
+    page = look()
+    page.goto("/queues")
+    page.fill("input[name=token]", "hf_wrong")
+    with page.expect_response("**/sign-in") as refused:
+        page.click("main button")
+    assert refused.value.status == 401 and page.get_by_role("alert").is_visible()
+
+
+def test_a_page_shows_what_changed_without_a_reload(site: Site, look: Look) -> None:
+    hf, _ = site
+    page = look(serving.token(hf, None))
+    page.goto("/queues")
+    page.evaluate("window.kept = true")
+    hf.registry.tasks["shop.send"].enqueue("ada")
+    page.wait_for_selector("tr[data-id=default]")
+    assert page.evaluate("window.kept") is True, "it was not reloaded"
+
+
+def test_a_page_of_a_job_follows_it(site: Site, look: Look) -> None:
+    hf, _ = site
+    id_ = hf.registry.tasks["shop.send"].enqueue("ada").id
+    page = look(serving.token(hf, None))
+    page.goto(f"/jobs/{id_}")
+    assert page.locator("#why .state").inner_text() == "queued"
+    page.wait_for_timeout(2500)  # the stream has its first mark
+    with ThreadPoolExecutor(1) as threads:  # playwright runs an event loop in this one
+        threads.submit(hf.tick).result()
+    page.wait_for_selector("#why .state-succeeded")
+    assert page.locator("#acts button").count() == 0
+
+
+def test_keys_move_through_rows_and_pages(site: Site, look: Look) -> None:
+    hf, _ = site
+    for name in ("ada", "bob"):
+        hf.registry.tasks["shop.send"].enqueue(name)
+    page = look(serving.token(hf, None))
+    page.goto("/jobs")
+    page.keyboard.press("j")
+    page.keyboard.press("j")
+    page.keyboard.press("k")
+    focused = page.evaluate("document.activeElement.dataset.id")
+    assert focused == page.locator("tr[data-id]").first.get_attribute("data-id")
+    page.keyboard.press("?")
+    assert page.locator("#keys").is_visible()
+    page.keyboard.press("Escape")
+    page.keyboard.press("/")
+    assert page.evaluate("document.activeElement.name") in ("status", "task")
+    page.keyboard.press("Escape")
+    page.keyboard.press("g")
+    page.keyboard.press("q")
+    page.wait_for_url("**/queues")
+
+
+def test_a_queue_is_paused_in_two_clicks(site: Site, look: Look) -> None:
+    hf, _ = site
+    hf.registry.tasks["shop.send"].enqueue("ada")
+    page = look(serving.token(hf, None))
+    page.goto("/queues")
+    page.click("tr[data-id=default] button.link")
+    page.fill("form:popover-open input[name=reason]", "moving")
+    page.click("form:popover-open button.main")
+    page.wait_for_selector("tr[data-id=default] .state-paused")
+    assert "moving" in page.locator("#queues").inner_text()
+
+
+def test_the_theme_follows_the_system_and_can_be_chosen(site: Site, look: Look) -> None:
+    def background(page: Any) -> Any:
+        return page.evaluate("getComputedStyle(document.body).backgroundColor")
+
+    token = serving.token(site[0], None)
+    light, dark = look(token, color_scheme="light"), look(token, color_scheme="dark")
+    assert background(light) != background(dark)
+    with light.expect_response("**/theme"):
+        light.click("[data-theme-form] button")
+    assert background(light) == background(dark)
+    light.reload()
+    assert background(light) == background(dark), "the choice is kept"
+
+
+def test_every_page_fits_a_narrow_screen(site: Site, look: Look) -> None:
+    hf, _ = site
+    id_ = hf.registry.tasks["shop.send"].enqueue("a" * 500).id
+    hf.limits.pause("queue:default", reason="b" * 500)
+    page = look(serving.token(hf, None), viewport={"width": 375, "height": 700})
+    for path in ("/", "/jobs", f"/jobs/{id_}", "/queues"):
+        page.goto(path)
+        assert overflow(page) <= 0, path
+
+
+def test_reading_and_acting_need_no_scripts(site: Site, look: Look) -> None:
+    hf, _ = site
+    id_ = hf.registry.tasks["shop.send"].enqueue("ada").id
+    page = look(serving.token(hf, None), java_script_enabled=False)
+    page.goto("/jobs")
+    page.click("tr[data-id] a")
+    page.click("button[popovertarget=cancel]")
+    page.click("#cancel button.main")
+    page.wait_for_selector("#why .state-canceled")
+    assert hf.jobs.get(id_).status == "canceled"
+
+
+def test_hostile_values_are_text(site: Site, look: Look) -> None:
+    hf, _ = site
+    ids = [hf.registry.tasks["shop.send"].enqueue(each).id for each in (HOSTILE, HOSTILE + "x" * 1_000_000)]
+    page = look(serving.token(hf, None))
+    page.on("dialog", lambda dialog: (_ for _ in ()).throw(AssertionError(dialog.message)))
+    for path in ("/jobs", *(f"/jobs/{each}" for each in ids)):
+        page.goto(path)
+        assert page.locator("main script, main img").count() == 0
+        assert "\u202e" not in page.content() and "\x07" not in page.content()
+    assert "more characters" in page.locator("main").inner_text()
+
+
+def test_a_tenant_has_its_own_world(site: Site, look: Look) -> None:
+    hf, _ = site
+    send = hf.registry.tasks["shop.send"]
+    mine, _other = send.using(tenant="acme").enqueue("ada").id, send.using(tenant="globex").enqueue("bob").id
+    page = look(serving.token(hf, "acme"))
+    assert page.url.endswith("/jobs")
+    assert [each.get_attribute("data-id") for each in page.locator("tr[data-id]").all()] == [mine]
+    assert page.locator("nav[aria-label=Pages] a").all_inner_texts() == ["Jobs"]
