@@ -1,4 +1,4 @@
-"""A browser that looks at a served dashboard. A violation of the policy, an error or a request to another host fails."""
+"""A browser that looks at a served dashboard. A violation of the policy, an error or a foreign host fails a test."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import uvicorn
 
 from holdfast import Holdfast
 from holdfast.web import app
+from tests.conftest import wait_until
 from tests.support import serving
 from tests.support.pace import slower
-from tests.conftest import wait_until
 
 playwright = pytest.importorskip("playwright.sync_api", reason="NO PLAYWRIGHT: pip install playwright")
 OPTIONS = (
