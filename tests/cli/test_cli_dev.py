@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 
 from holdfast.cli.dev import watched
@@ -52,6 +53,12 @@ def test_dev_starts_a_database_runs_jobs_and_follows_the_code(tmp_path: Path, em
         dsn = f"embedded:{tmp_path}/.holdfast"
         assert ran(dsn, "jobs", "enqueue", "app.write").returncode == 0
         wait_until(lambda: written.exists() and written.read_text() == "one")
+
+        found = re.search(r"dashboard +(http://127\.0\.0\.1:\d+/)", program.output)
+        assert found is not None
+        assert "Overview" in httpx.get(found[1], timeout=30).text, "open on this machine"
+        rebound = httpx.get(found[1], headers={"Host": "rebound.example"}, timeout=30)
+        assert rebound.status_code == 303 and rebound.headers["location"].startswith("/sign-in")
 
         assert ran(dsn, "jobs", "enqueue", "app.stumble").returncode == 0
         wait_until(lambda: "ZeroDivisionError: division by zero\n" in program.output)

@@ -320,6 +320,7 @@ def _show_next_steps(dsn: str, run: Run) -> None:
         f"holdfast dead retry --all --queue {run.queue} --yes",
         f"holdfast worker holdfast.cli.demo_app:hf --queues {run.queue}",
         "holdfast doctor",
+        "holdfast dev holdfast.cli.demo_app:hf   (and look at all of it in a browser, at the address it prints)",
         "holdfast dev MODULE:ATTRIBUTE     (your own application)",
     ):
         render.echo(f"  {line}")

@@ -1,4 +1,4 @@
-"""`holdfast dev`: start an embedded PostgreSQL, migrate it, and run a worker that reloads the code."""
+"""`holdfast dev`: start an embedded PostgreSQL, migrate it, run a worker that reloads the code, and the dashboard."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import importlib.util
 import os
 import shlex
+import socket
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from holdfast import __version__
-from holdfast.cli import render
+from holdfast.cli import dashboard, render
 from holdfast.cli.address import shareable
 from holdfast.cli.load import check_target
 from holdfast.cli.options import LogFormat, LogLevel, Schema, Target
@@ -37,6 +38,9 @@ def dev(
         str | None, typer.Option(metavar="NAMES", help="Queues to serve. Default: those of all tasks.")
     ] = None,
     concurrency: Concurrency = None,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, metavar="N", help="The dashboard's port, or a free one if it is taken.")
+    ] = 8000,
     reload: Annotated[bool, typer.Option(help="Restart the worker when a Python file changes.")] = True,
     log_format: LogFormat = None,
     log_level: LogLevel = None,
@@ -46,7 +50,10 @@ def dev(
     ] = None,
     schema: Schema = None,
 ) -> None:
-    """Start a database, migrate it, and run a worker that restarts when the code changes."""
+    """Start a database, migrate it, and run a worker that restarts when the code changes.
+
+    The dashboard needs no sign-in here, and can be opened from this machine only.
+    """
     from holdfast.worker.supervise import Supervisor
 
     check_target(target)  # no reload could fix a malformed target
@@ -55,7 +62,8 @@ def dev(
     configure_logs(settings)
     version = migrate(settings).version
     reload = reload and _can_reload()
-    _show_banner(settings, version, reload)
+    listening = dashboard.listen(port) if settings.dashboard else None
+    _show_banner(settings, version, reload, None if listening is None else dashboard.address(listening))
     # The level debug shows each job.
     given = {
         "queues": queues,
@@ -67,7 +75,12 @@ def dev(
         "schema": schema,
     }
     command = child_command(target, given, *([] if queues else ["--all-queues"]))
-    raise typer.Exit(asyncio.run(_run(Supervisor(command, 1, reload=reload), reload)))
+    raise typer.Exit(asyncio.run(_serve(settings, listening, Supervisor(command, 1, reload=reload), reload)))
+
+
+async def _serve(settings: Settings, listening: socket.socket | None, supervisor: Supervisor, reload: bool) -> int:
+    async with dashboard.dashboard(settings, listening):
+        return await _run(supervisor, reload)
 
 
 def _can_reload() -> bool:
@@ -77,13 +90,14 @@ def _can_reload() -> bool:
     return False
 
 
-def _show_banner(settings: Settings, version: int, reload: bool) -> None:
+def _show_banner(settings: Settings, version: int, reload: bool, address: str | None) -> None:
     server = connect.server_dsn(settings)
     shown = shareable(settings.dsn)
     reloading = f"on, for Python files below {os.getcwd()}" if reload else "off"
     render.echo(f"Holdfast {__version__}, for development", "bold green")
     render.show_fields(
         {
+            "dashboard": address,
             "database": shown,
             "url": f"{server} (for other libraries and psql, while this runs)" if server != settings.dsn else None,
             "psql": f"psql {shlex.quote(connect.hide_password(server))}",
