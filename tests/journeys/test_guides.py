@@ -296,7 +296,7 @@ async def pauses(guide: Guide) -> None:
 @check
 async def asking(guide: Guide) -> None:
     first, second, *_ = guide.output.splitlines()[1:]
-    assert re.fullmatch(r"tenant:acme was paused \d+ ms ago by ann \(unpaid\), for another 10 min.*", first), first
+    assert re.fullmatch(r"tenant:acme was paused [\d.]+ m?s ago by ann \(unpaid\), for another 10 min.*", first), first
     assert second.startswith("paused {")
     assert (await ended(guide.hf, guide.waiting.id)).status is Status.SUCCEEDED
 
