@@ -50,17 +50,22 @@ class Selection:
     as_json: bool
 
 
-def _selection(
+def _manner(
     *,
-    id_: SomeIds = None,
-    where: ActionWhere,
     reason: Reason = None,
     by: By = None,
     yes: Yes = False,
     no_wait: Annotated[bool, typer.Option("--no-wait", help="Start it, and leave it to the workers.")] = False,
     as_json: AsJson = False,
-) -> Selection:
-    return Selection(checked_ids(id_ or []), where, by, reason, yes, not no_wait, as_json)
+) -> dict[str, Any]:
+    return {"by": by, "reason": reason, "yes": yes, "wait": not no_wait, "as_json": as_json}
+
+
+Manner = Annotated[dict[str, Any], Options(_manner)]
+
+
+def _selection(*, id_: SomeIds = None, where: ActionWhere, manner: Manner) -> Selection:
+    return Selection(checked_ids(id_ or []), where, **manner)
 
 
 Selected = Annotated[Selection, Options(_selection)]

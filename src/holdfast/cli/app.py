@@ -16,6 +16,7 @@ from holdfast.cli import (
     dev,
     doctor,
     drain,
+    errors,
     jobs,
     limits,
     migrate,
@@ -37,7 +38,7 @@ from holdfast.errors import ConfigurationError, DatabaseUnavailable, HoldfastErr
 from holdfast.settings import misspelt
 
 ORDER = (
-    "demo dev worker tick serve migrate jobs why batches dead actions audit outbox webhooks schedules limits "
+    "demo dev worker tick serve migrate jobs why batches dead errors actions audit outbox webhooks schedules limits "
     "pause resume drain tokens top usage doctor bench"
 )
 
@@ -137,6 +138,7 @@ app.command(epilog="Example: holdfast migrate --check")(migrate.migrate)
 app.add_typer(jobs.group, name="jobs")
 app.add_typer(batches.group, name="batches")
 app.add_typer(dead.group, name="dead")
+app.add_typer(errors.group, name="errors")
 app.add_typer(actions.group, name="actions")
 app.command(epilog="Example: holdfast audit --by ann@laptop --kind pause")(actions.audit)
 app.add_typer(outbox.group, name="outbox")

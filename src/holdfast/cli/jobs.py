@@ -26,6 +26,7 @@ from holdfast.cli.options import (
     seconds,
 )
 from holdfast.errors import HoldfastError, nearest
+from holdfast.model.failure import FailedAttempt
 from holdfast.model.job import JobInfo
 
 if TYPE_CHECKING:
@@ -80,9 +81,14 @@ def warn_of_unknown_queue(hf: Holdfast, queue: str | None) -> None:
 
 
 @group.command(epilog="Example: holdfast jobs show 018f2c5e-7d1a-7c3b-9f00-2a4b6c8d0e1f")
-def show(hf: Holdfast, id_: Id, as_json: AsJson = False) -> None:
-    """Show everything about one job."""
-    show_job(hf, find_job(hf, id_), as_json)
+def show(
+    hf: Holdfast,
+    id_: Id,
+    log: Annotated[bool, typer.Option("--log", help="Also what its handler wrote with ctx.log.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show everything about one job, with its failed attempts."""
+    show_job(hf, find_job(hf, id_), as_json, log)
 
 
 def find_job(hf: Holdfast, text: str) -> JobInfo:
@@ -100,11 +106,13 @@ def _was_discarded(hf: Holdfast, job: JobInfo) -> bool:
     return any(each.facts.get("discarded") for each in hf.jobs.why(job.id).reasons)
 
 
-def show_job(hf: Holdfast, job: JobInfo, as_json: bool) -> None:
-    """Print a job: its fields, then its error with the traceback and the output of its process."""
+def show_job(hf: Holdfast, job: JobInfo, as_json: bool, log: bool = False) -> None:
+    """Print a job: its fields, its error with the traceback and the output of its process, failed attempts, log."""
     discarded = _was_discarded(hf, job)
+    failures, logs = hf.jobs.failures(job.id), hf.jobs.log(job.id) if log else []
     if as_json:
-        render.emit_json(asdict(job) | {"discarded": discarded})
+        more = {"discarded": discarded, "failures": failures} | ({"log": logs} if log else {})
+        render.emit_json(asdict(job) | more)
         return
     error = dict(job.last_error or {})
     trace, output = (str(error.pop(name, "")).rstrip() for name in ("traceback", "output"))
@@ -125,11 +133,26 @@ def show_job(hf: Holdfast, job: JobInfo, as_json: bool) -> None:
         "error code": error.get("code"),
     }
     render.show_fields(render.pick(job, names) | more)
+    _show_failures(failures)
     if trace:
         render.echo(f"\n{trace}")
     if output:
         render.echo("\noutput of its process:", "bold")
         render.echo(output)
+    for attempt in logs:
+        render.echo(f"\nlog of attempt {attempt.attempt}:", "bold")
+        for line in attempt.lines:
+            render.echo(f"{render.when(line.at)} {line.level:<7} {line.text}")
+
+
+def _show_failures(failures: list[FailedAttempt]) -> None:
+    if failures:
+        render.echo("\nfailed attempts:", "bold")
+        columns = "#attempt, started=started_at, #took, outcome, ~error, ~where=frame, ~worker"
+        names, rows = render.rows_of(
+            failures, columns, lambda it: {"took": render.duration(it.seconds), "error": render.error_line(asdict(it))}
+        )
+        render.show_rows(names, rows, head=4, empty="")
 
 
 def _between(begin: datetime | None, end: datetime | None) -> str | None:

@@ -120,8 +120,8 @@ def _where(*, status: StatusOnly = None, rest: Place) -> dict[str, Any]:
     return {"status": status and str(status), **rest}
 
 
-def _dead_where(*, status: DeadStatusOnly = None, rest: Place) -> dict[str, Any]:
-    return {"status": status and str(status), **rest}
+def _dead_where(*, status: DeadStatusOnly = None, error_group: GroupOnly = None, rest: Place) -> dict[str, Any]:
+    return {"status": status and str(status), "error_group": error_group, **rest}
 
 
 Where = Annotated[dict[str, Any], Options(_where)]

@@ -278,7 +278,7 @@ def error_line(error: dict[str, Any] | None) -> str:
     if not error:
         return ""
     name = str(error.get("type", "")).rpartition(".")[2]
-    return " ".join(f"{name}: {error.get('message', '')}".split())
+    return " ".join(f"{name}: {error.get('message') or ''}".split())
 
 
 def printable(text: str) -> str:
