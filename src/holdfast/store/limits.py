@@ -40,6 +40,24 @@ class LimitCalls:
             lambda rows: [LimitInfo(*row) for row in rows],
         )
 
+    def read(self, keys: Sequence[str]) -> Call[builtins.list[LimitInfo]]:
+        """Return those of the keys that have a limit, were paused or were ever claimed under."""
+        return Call(
+            f"SELECT {_LIMIT_COLUMNS} FROM {self.schema}.limit_use WHERE key = ANY(%s)",
+            (list(keys),),
+            lambda rows: [LimitInfo(*row) for row in rows],
+        )
+
+    def paused(self, prefix: str, limit: int) -> Call[builtins.list[LimitInfo]]:
+        """Return the paused keys with a prefix. Only the keys with settings are read."""
+        return Call(
+            f"SELECT {_LIMIT_COLUMNS} FROM {self.schema}.limit_use WHERE paused AND key IN ("
+            f"SELECT key FROM {self.schema}.limit_settings WHERE paused AND starts_with(key, %s) "
+            "ORDER BY key LIMIT %s) ORDER BY key",
+            (prefix, limit),
+            lambda rows: [LimitInfo(*row) for row in rows],
+        )
+
     def register(self, limits: Iterable[Limit]) -> Call[None]:
         rules = [{"template": it.key, "pattern": it.pattern, "code": it.as_json()} for it in limits]
         return void(self.schema, "register_limits", "%s::jsonb", msgspec.json.encode(rules).decode())

@@ -99,6 +99,18 @@ class WorkerCalls:
             "id, host, pid, version, queues, concurrency, started_at, heartbeat_at, heartbeat_age, stopping, alive",
         )
 
+    def running(self, limit: int = 10_000) -> Call[builtins.list[Row]]:
+        """Return what each worker runs now: jobs, the tasks, seconds since the oldest was claimed and until the first
+        lease expires. At most `limit` jobs are read."""
+        return dicts(
+            f"""SELECT worker, count(*), array_agg(DISTINCT task),
+                       extract(epoch FROM {self.schema}.clock() - min(claimed_at))::float8,
+                       extract(epoch FROM min(expires_at) - {self.schema}.clock())::float8
+                FROM {self.schema}.claimed_jobs(NULL, %s) GROUP BY worker""",
+            "worker, jobs, tasks, oldest, lease",
+            (limit,),
+        )
+
     def leader(self) -> Call[Row | None]:
         """Return the worker that does the upkeep, and by how many seconds it is late; None before the first."""
         call = dicts(

@@ -53,6 +53,17 @@ def meter(part: float, whole: float, title: str, *, width: int = 80, height: int
     return _svg("meter", width, height, title, f"{share:.0%}", track + (used if share else Markup("")))
 
 
+def against(part: float, fair: float | None, title: str, *, width: int = 160, height: int = 14) -> Markup:
+    """Return a part of 1 as a bar, with a mark at the fair part."""
+    text = f"{part:.0%}" + (f", fair {fair:.0%}" if fair is not None else "")
+    track = Markup('<rect class="meter-track" y="4" width="{}" height="6" rx="3"/>').format(width)
+    used = Markup('<rect class="meter-part" y="4" width="{:.1f}" height="6" rx="3"/>').format(width * min(1.0, part))
+    body = track + (used if part else Markup(""))
+    if fair is not None:
+        body += Markup('<rect class="mark" x="{:.1f}" width="2" height="{}"/>').format((width - 2) * fair, height)
+    return _svg("meter", width, height, title, text, body)
+
+
 def ceiling(value: float) -> float:
     """Return the next of 1, 2, 5, 10, 20, 50 and so on."""
     size = 1.0

@@ -1,0 +1,49 @@
+"""Pauses of tasks and tenants: the form, and what it does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated
+
+from msgspec import Meta
+
+from holdfast.model.limit import LimitInfo
+from holdfast.web.dashboard.form import Form
+from holdfast.web.dashboard.section import Done
+from holdfast.web.dashboard.visit import Visit
+from holdfast.web.fields import LongText, Name
+
+Minutes = Annotated[float, Meta(gt=0, le=5_256_000)]  # ten years
+MOST = 200  # pauses shown
+
+
+class Pause(Form):
+    """A pause of one name: for some minutes, or until it is resumed."""
+
+    name: Name
+    reason: LongText | None = None
+    minutes: Minutes | None = None
+
+
+class Resume(Form):
+    name: Name
+
+
+async def pause(visit: Visit, kind: str, form: Pause) -> Done:
+    """Start no more jobs of a task or tenant."""
+    seconds = None if form.minutes is None else 60 * form.minutes
+    await visit.run(visit.calls.limits.pause(f"{kind}:{form.name}", visit.caller.name, form.reason, seconds))
+    visit.forget()
+    return Done(f"/{kind}s", f"Paused {form.name}: no more of its jobs start; those that run go on.")
+
+
+async def resume(visit: Visit, kind: str, form: Resume) -> Done:
+    """Let jobs of a task or tenant start again."""
+    was = await visit.run(visit.calls.limits.resume(f"{kind}:{form.name}", visit.caller.name))
+    visit.forget()
+    return Done(f"/{kind}s", f"Resumed {form.name}." if was else f"{form.name} was not paused.")
+
+
+def by_name(kind: str, keys: Iterable[LimitInfo]) -> dict[str, LimitInfo]:
+    """Return keys by the name of their task or tenant."""
+    return {each.key.removeprefix(f"{kind}:"): each for each in keys}
