@@ -11,7 +11,7 @@ import pytest
 
 from holdfast import Holdfast
 from holdfast.store.call import Call
-from holdfast.web import changes, jobs
+from holdfast.web import changes
 from tests.support import serving
 from tests.support.running import until
 from tests.support.serving import Sql, http_fixture, json_body, shop_fixture  # noqa: F401 - fixtures
@@ -32,7 +32,7 @@ async def test_five_hundred_who_wait_cost_one_query_in_each_interval(
     monkeypatch.setattr(shop.database.async_pool, "run", noting)
     http.headers["Authorization"] = f"Bearer {serving.token(shop, None)}"  # of one tenant fewer may wait
     waiting = [asyncio.create_task(http.get(f"/jobs/{id_}", params={"wait": 50})) for id_ in ids]
-    await until(lambda: jobs.waiting() == 500)
+    await until(lambda: waiting.waiting() == 500)
     await until(lambda: [kind for _, kind in queries[-4:]] == ["marks"] * 4)  # the first looks are over
     began, from_here = time.monotonic(), len(queries)
     await until(lambda: len(queries) >= from_here + 5)
@@ -42,7 +42,7 @@ async def test_five_hundred_who_wait_cost_one_query_in_each_interval(
     sql("select finish(array_agg(id), array_agg(token)) from claim('w', '{default}', 500)")
     responses = await asyncio.gather(*waiting)
     assert {response.json()["status"] for response in responses} == {"succeeded"}
-    assert not jobs.waiting()
+    assert not waiting.waiting()
 
 
 async def test_a_change_of_any_kind_is_a_new_mark(shop: Holdfast, sql: Sql) -> None:

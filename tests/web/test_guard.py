@@ -15,7 +15,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from holdfast import Holdfast
 from holdfast.store.select import PAGE_BYTES
-from holdfast.web import app, authenticate, guard, jobs
+from holdfast.web import app, authenticate, guard, waiting
 from holdfast.web.guard import Bounds, Guard
 from holdfast.web.pages import MOST_PAGES, Pages
 from holdfast.web.service import CALLER, TURN, Service, token_key
@@ -205,7 +205,7 @@ async def test_a_tenant_has_a_quarter_of_the_places_and_others_have_theirs(hf: H
     async with httpx.AsyncClient(transport=transport, base_url="http://service/v1", timeout=60) as http:
         first, other = ({"Authorization": f"Bearer {each}"} for each in bearers)
         held = [asyncio.create_task(http.get(f"/jobs/{id_}?wait=60", headers=first)) for _ in range(2)]
-        await until(lambda: jobs.waiting() == 2)
+        await until(lambda: waiting.waiting() == 2)
         problem(await http.get(f"/jobs/{id_}", headers=first), 429, "too-many")
         assert (await http.get("/jobs", headers=other)).status_code == 200
         for each in held:
@@ -218,7 +218,7 @@ async def test_a_tenant_has_a_quarter_of_the_places_and_others_have_theirs(hf: H
 async def test_no_tenant_has_more_places_to_wait_than_its_own_however_many_come_at_once(
     shop: Holdfast, http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(jobs, "MOST_OF_ONE", 5)
+    monkeypatch.setattr(waiting, "MOST_OF_ONE", 5)
     id_ = shop.registry.tasks["shop.fail"].using(tenant="acme", delay=3600).enqueue().id
     responses = [asyncio.create_task(http.get(f"/jobs/{id_}?wait=60")) for _ in range(40)]
     streams = [asyncio.create_task(http.get(f"/jobs/{id_}/events")) for _ in range(40)]
@@ -226,11 +226,11 @@ async def test_no_tenant_has_more_places_to_wait_than_its_own_however_many_come_
     async with asyncio.timeout(40):
         while len(done) < 75:
             done, _ = await asyncio.wait([*responses, *streams], timeout=0.05)
-    assert {each.result().status_code for each in done} == {429} and jobs.waiting() == 5
+    assert {each.result().status_code for each in done} == {429} and waiting.waiting() == 5
     for each in (*responses, *streams):
         each.cancel()
     await asyncio.gather(*responses, *streams, return_exceptions=True)
-    await until(lambda: not jobs.waiting())
+    await until(lambda: not waiting.waiting())
 
 
 async def until(holds: Callable[[], bool]) -> None:

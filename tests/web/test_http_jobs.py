@@ -14,7 +14,7 @@ import pytest
 
 from holdfast import Holdfast
 from holdfast.errors import ConfigurationError
-from holdfast.web import app, jobs
+from holdfast.web import app, waiting
 from tests.support import serving
 from tests.support.serving import Sql, http_fixture, problem, shop_fixture  # noqa: F401 - fixtures
 
@@ -28,7 +28,7 @@ async def made(http: httpx.AsyncClient, **job: Any) -> str:
 async def streamed(http: httpx.AsyncClient, id_: str) -> asyncio.Task[httpx.Response]:
     """Return a stream of a job's changes that has begun."""
     streaming = asyncio.create_task(http.get(f"/jobs/{id_}/events"))
-    await until(jobs.waiting)
+    await until(waiting.waiting)
     return streaming
 
 
@@ -244,13 +244,13 @@ async def test_a_jobs_changes_are_streamed_until_it_has_ended(shop: Holdfast, ht
     assert response.headers["content-type"].startswith("text/event-stream")
     statuses = [json.loads(line[6:])["status"] for line in response.text.splitlines() if line.startswith("data: ")]
     assert statuses[0] == "queued" and statuses[-1] == "succeeded" and len(statuses) == len(set(statuses))
-    assert not jobs.waiting()
+    assert not waiting.waiting()
 
 
 async def test_the_number_of_waiting_requests_is_bounded(
     shop: Holdfast, http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(jobs, "MOST_WAITING", 0)
+    monkeypatch.setattr(waiting, "MOST_WAITING", 0)
     id_ = await made(http)
     result = await http.get(f"/jobs/{id_}", params={"wait": 50})
     assert problem(result, 429, "too-many") and result.headers["retry-after"]
@@ -260,7 +260,7 @@ async def test_the_number_of_waiting_requests_is_bounded(
 async def test_one_tenant_cannot_take_the_places_of_other_tenants(
     shop: Holdfast, http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(jobs, "MOST_OF_ONE", 1)
+    monkeypatch.setattr(waiting, "MOST_OF_ONE", 1)
     streaming = await streamed(http, await made(http))
     problem(await http.get(f"/jobs/{await made(http)}", params={"wait": 50}), 429, "too-many")
     async with serving.client(shop, serving.token(shop, "other")) as other:
@@ -275,7 +275,7 @@ async def test_a_revoked_token_gets_nothing_more_while_it_waits(hf: Holdfast, ds
             id_ = await made(http)
             streaming = await streamed(http, id_)
             polling = asyncio.create_task(http.get(f"/jobs/{id_}", params={"wait": 50}))
-            await until(lambda: jobs.waiting() == 2)
+            await until(lambda: waiting.waiting() == 2)
             strict.tokens.revoke(info.id)
             async with asyncio.timeout(10):
                 assert (await streaming).text.count("event: job") == 1
@@ -300,11 +300,11 @@ async def test_a_disconnected_client_waits_no_more(shop: Holdfast, http: httpx.A
     async def send(message: Any) -> None: ...
 
     asking = asyncio.create_task(app(shop)(scope, receive, send))
-    await until(jobs.waiting)
+    await until(waiting.waiting)
     gone.set()
     async with asyncio.timeout(10):
         await asking
-    assert not jobs.waiting()
+    assert not waiting.waiting()
 
 
 async def test_jobs_are_canceled_one_or_many(http: httpx.AsyncClient) -> None:

@@ -7,17 +7,20 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from holdfast.client.operation import Noun, Steps, operation
 from holdfast.errors import UsageError
 from holdfast.model import payload as payloads
 from holdfast.model.failure import AttemptLog, FailedAttempt
-from holdfast.model.job import JobInfo, NewJob, ids, parse_id
+from holdfast.model.job import JobInfo, NewJob, PublicJob, ids, parse_id
 from holdfast.model.why import Why
 from holdfast.store.call import Call
 from holdfast.store.jobs import Accepted, Filter
 from holdfast.store.select import Page, Part
+
+if TYPE_CHECKING:
+    from holdfast.client.app import Holdfast
 
 FIRST_STEP, LONGEST_STEP = 100, 16_000  # jobs that one query of a search reads
 QUICK = 0.05  # seconds: after a query this quick the next one reads more
@@ -134,19 +137,11 @@ class Jobs(Noun):
         info: JobInfo | None = yield self._calls.jobs.get(id_ := parse_id(job_id))
         if info is None:
             raise UsageError(f"there is no job {id_}")
-        data, keys = self._checked(info, {**info.payload, **args})
+        data, keys = edited_args(self._hf, info, {**info.payload, **args})
         outcome: str = yield self._calls.actions.edit(id_, data, info.payload, keys, by, reason)
         return outcome
 
     edit, aedit = operation(_edit)
-
-    def _checked(self, info: JobInfo, args: dict[str, Any]) -> tuple[bytes, Sequence[str] | None]:
-        """Return arguments as JSON, and the keys of their limits; None if the task is not known here."""
-        data = payloads.encode(args, f"the payload of task {info.task!r}")
-        if (task := self._hf.registry.tasks.get(info.task)) is None:
-            return data, None
-        checked = task.check_payload(data)
-        return checked, task.keys(checked, info.tenant, info.queue) or ()
 
     def _search(
         self,
@@ -176,3 +171,13 @@ class Jobs(Noun):
             step = min(step * 4, LONGEST_STEP) if time.monotonic() - began < QUICK else step
 
     search, asearch = operation(_search)
+
+
+def edited_args(hf: Holdfast, job: JobInfo | PublicJob, args: dict[str, Any]) -> tuple[bytes, Sequence[str] | None]:
+    """Return a job's new arguments as JSON, checked, and the keys of their limits; None if the task is unknown here."""
+    data = payloads.encode(args, what := f"the payload of task {job.task!r}")
+    if (task := hf.registry.tasks.get(job.task)) is None:
+        payloads.check_limits(data, what, hf.settings.max_payload, hf.settings.max_depth)
+        return data, None
+    checked = task.check_payload(data)
+    return checked, task.keys(checked, job.tenant, job.queue) or ()

@@ -8,6 +8,7 @@ from typing import Any
 
 from holdfast.model.tick import Figures, Level
 from holdfast.store.call import Call, Row, array, dicts, first
+from holdfast.store.select import given
 
 STATES = ("ready", "running", "later", "dead")
 
@@ -35,16 +36,21 @@ class FigureCalls:
             lambda rows: (rows[0][0], rows[0][1]),
         )
 
-    def minutes(self, since: float = 3600) -> Call[list[Row]]:
-        """Return the attempts and depth of each queue in each minute of the last `since` seconds, oldest first."""
+    def minutes(self, since: float = 3600, *, queue: str | None = None, limit: int | None = None) -> Call[list[Row]]:
+        """Return the attempts and depth of each queue, or of one, in each minute of the last `since` seconds, oldest
+        first; the newest rows, if there are more than `limit`."""
+        some, wait = given("queue = %s", queue), f"{self.schema}.wait_at"
+        columns = "minute, queue, ended, failed, lost, run_seconds, p50, p95, p99, ready, running, later, dead"
         return dicts(
-            f"""SELECT minute, queue, ended, failed, lost, run_seconds, {self.schema}.wait_at(steps, counts, 0.5),
-                    {self.schema}.wait_at(steps, counts, 0.95), {self.schema}.wait_at(steps, counts, 0.99),
+            f"""SELECT minute, queue, ended, failed, lost, run_seconds, {wait}(steps, counts, 0.5) AS p50,
+                    {wait}(steps, counts, 0.95) AS p95, {wait}(steps, counts, 0.99) AS p99,
                     ready, running, later, dead
-                FROM {self.schema}.minutes WHERE minute > {self.schema}.clock() - make_interval(secs => %s)
+                FROM (SELECT * FROM {self.schema}.minutes
+                      WHERE minute > {self.schema}.clock() - make_interval(secs => %s) AND {some.sql}
+                      ORDER BY minute DESC, queue DESC LIMIT %s) m
                 ORDER BY minute, queue""",
-            "minute, queue, ended, failed, lost, run_seconds, p50, p95, p99, ready, running, later, dead",
-            (since,),
+            columns,
+            (since, *some.params, limit),
         )
 
     def wanted_workers(self, queue: str, seconds: float) -> Call[int]:

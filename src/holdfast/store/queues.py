@@ -24,12 +24,20 @@ class QueueCalls:
         return Call(
             "SELECT coalesce(q.queue, p.queue), coalesce(ready, 0), coalesce(running, 0), coalesce(later, 0), "
             "coalesce(dead, 0), oldest_wait, coalesce(estimated, '{}'), p.pause "
-            f"FROM {self.schema}.queue_depth q FULL JOIN (SELECT "
-            "substr(key, 7) AS queue, jsonb_build_object('since', paused_at, 'until', paused_until, 'by', paused_by, "
-            f"'reason', paused_reason) AS pause FROM {self.schema}.limit_use "
-            "WHERE starts_with(key, 'queue:') AND paused) p ON p.queue = q.queue ORDER BY 1",
+            f"FROM {self.schema}.queue_depth q FULL JOIN {self._pauses()} ON p.queue = q.queue ORDER BY 1",
             (),
             lambda rows: [dict(zip(names, row, strict=True)) for row in rows],
+        )
+
+    def pauses(self) -> Call[dict[str, Row]]:
+        """Return the pauses of queues, by their names."""
+        return Call(f"SELECT queue, pause FROM {self._pauses()}", (), mapping)
+
+    def _pauses(self) -> str:
+        return (
+            "(SELECT substr(key, 7) AS queue, jsonb_build_object('since', paused_at, 'until', paused_until, "
+            f"'by', paused_by, 'reason', paused_reason) AS pause FROM {self.schema}.limit_use "
+            "WHERE starts_with(key, 'queue:') AND paused) p"
         )
 
     def names(self, *, of_workers: bool = True) -> Call[builtins.list[str]]:

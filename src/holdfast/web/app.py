@@ -10,7 +10,22 @@ from starlette.types import Message, Receive, Scope, Send
 
 from holdfast.errors import HoldfastError
 from holdfast.model.token import Caller
-from holdfast.web import batches, dead, health, jobs, limits, observe, outbox, pages, secrets, tick, webhooks
+from holdfast.web import (
+    actions,
+    batches,
+    dead,
+    errors,
+    figures,
+    health,
+    jobs,
+    limits,
+    observe,
+    outbox,
+    pages,
+    secrets,
+    tick,
+    webhooks,
+)
 from holdfast.web.authenticate import Authenticated
 from holdfast.web.context import RequestContext
 from holdfast.web.dashboard.app import Dashboard
@@ -22,7 +37,7 @@ from holdfast.web.service import CALLER, Service
 if TYPE_CHECKING:
     from holdfast.client import Holdfast
 
-NOUNS = (jobs, batches, dead, outbox, webhooks, limits, observe, health, pages)
+NOUNS = (jobs, batches, dead, errors, actions, outbox, webhooks, limits, figures, observe, health, pages)
 NOBODY = Caller("", "", "", frozenset(), None)  # the caller of routes that need no token
 
 

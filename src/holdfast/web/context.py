@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from holdfast.client import Holdfast
     from holdfast.web.app import Application
 
+P = ParamSpec("P")
 T = TypeVar("T")
 _IDEMPOTENCY_KEY = re.compile("[ -~]{1,200}")
 
@@ -74,6 +75,21 @@ class RequestContext:
         if self.conn is not None:
             return await self.service.run(call, self.conn)
         return await self.service.run_for(self.caller, call)
+
+    async def do(self, method: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Do an operation of `hf`, in the request's transaction if there is one: ctx.do(hf.jobs.aget, id)."""
+        operation: Any = method
+        made = operation.__wrapped__(operation.__self__, *args, **kwargs)
+        return await (self.run(made) if isinstance(made, Call) else self._run_steps(made))
+
+    async def _run_steps(self, steps: Generator[Any, Any, T]) -> T:
+        try:
+            call = next(steps)
+            while True:
+                call = steps.send(await self.run(call))
+        except StopIteration as end:
+            value: T = end.value
+            return value
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Any]:

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Literal
 from uuid import UUID
 
-from msgspec import Meta
-
 from holdfast.model.job import PublicJob
-from holdfast.model.view import View
-from holdfast.store.call import Call
 from holdfast.store.select import Page
 from holdfast.web.context import RequestContext
-from holdfast.web.fields import MOST_JOBS, Body, DeadStatus, Ids, Name, Paged, text
+from holdfast.web.fields import Body, DeadStatus, Ids, Name, Paged, Reason
 from holdfast.web.jobs import Jobs, job_filter
 from holdfast.web.routing import READS, WRITES, Routes
 
 routes = Routes("/dead", "dead")
-Move = Callable[[Sequence[str], View], Call[list[str]]]
 
 
 class ListDead(Paged):
@@ -33,37 +27,19 @@ class ListDead(Paged):
 
 
 class WhichDead(Body):
-    """A selection of failed and dead jobs: by ids, or all that match, oldest first, at most `limit` after `after`."""
+    """Failed and dead jobs. For all that match a filter, start an action."""
 
-    ids: Ids | None = None
-    """These jobs; filters are ignored."""
-    all: bool = False
-    """All failed and dead jobs, if there is no filter."""
-    status: DeadStatus | None = None
-    task: Name | None = None
-    queue: Name | None = None
-    tenant: Name | None = None
-    error: Name | None = None
-    """Type or code of the last error."""
-    batch: UUID | None = None
-    after: UUID | None = None
-    """`next` of the previous response."""
-    limit: Annotated[int, Meta(ge=1, le=MOST_JOBS)] = MOST_JOBS
-    """Maximum number of jobs in one request."""
-
-    def __post_init__(self) -> None:
-        which = self.ids, self.status, self.task, self.queue, self.tenant, self.error, self.batch
-        if not self.all and all(each is None for each in which):
-            raise ValueError('say which jobs: ids, status, task, queue, tenant, error or batch; or "all": true for all')
+    ids: Ids
+    reason: Reason | None = None
+    """With a reason, the change is kept in the log of actions."""
 
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """The jobs that were retried or discarded, those left unchanged, and the `after` of the next request."""
+    """The jobs that were retried or discarded, and those left unchanged."""
 
     ids: list[str]
     left: list[str]
-    next: str | None
 
 
 @routes.get("", READS)
@@ -79,25 +55,21 @@ async def list_dead(ctx: RequestContext, query: ListDead) -> Jobs:
 
 @routes.post("/retry", WRITES)
 async def retry(ctx: RequestContext, which: WhichDead) -> Moved:
-    """Put failed and dead jobs back into the queue with fresh attempts; pass `next` as `after` to go on."""
-    return await _move(ctx, which, ctx.calls.dead.retry)
+    """Put failed and dead jobs back into the queue with fresh attempts."""
+    return await _move(ctx, "retry", which)
 
 
 @routes.post("/discard", WRITES)
 async def discard(ctx: RequestContext, which: WhichDead) -> Moved:
-    """Discard failed and dead jobs; pass `next` as `after` to go on."""
-    return await _move(ctx, which, ctx.calls.dead.discard)
+    """Move failed and dead jobs to the history."""
+    return await _move(ctx, "discard", which)
 
 
-async def _move(ctx: RequestContext, which: WhichDead, move: Move) -> Moved:
-    ids, rest = await _select(ctx, which)
-    moved = await ctx.run(move(ids, ctx.view)) if ids else []
-    return Moved(moved, sorted(set(ids) - set(moved)), rest)
-
-
-async def _select(ctx: RequestContext, which: WhichDead) -> tuple[list[str], str | None]:
-    if which.ids is not None:
-        return list(dict.fromkeys(map(str, which.ids))), None
-    page = Page(limit=which.limit, after=text(which.after), order="oldest")
-    ids = await ctx.run(ctx.calls.dead.ids(job_filter(which), page, ctx.view))
-    return ids, ids[-1] if len(ids) == which.limit else None
+async def _move(ctx: RequestContext, kind: Literal["retry", "discard"], which: WhichDead) -> Moved:
+    ids = list(dict.fromkeys(map(str, which.ids)))
+    if which.reason is None:
+        moved = await ctx.run(getattr(ctx.calls.dead, kind)(ids, ctx.view))
+    else:
+        outcomes = await ctx.run(ctx.calls.actions.act(kind, ids, ctx.caller.name, which.reason, ctx.view))
+        moved = [each for each in ids if outcomes[each] == "changed"]
+    return Moved(moved, sorted(set(ids) - set(moved)))

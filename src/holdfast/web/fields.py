@@ -19,6 +19,7 @@ _TEXT = "^[^\\x00]*$"  # PostgreSQL cannot store a NUL
 Name = Annotated[str, Meta(min_length=1, max_length=200, pattern=_TEXT)]
 Queue = Annotated[str, Meta(min_length=1, max_length=100, pattern="^[^/\\x00]+$")]
 LongText = Annotated[str, Meta(min_length=1, max_length=2000, pattern=_TEXT)]
+Reason = Annotated[str, Meta(min_length=1, max_length=1000, pattern=_TEXT)]
 Key = Annotated[str, Meta(min_length=1, max_length=300, pattern=_TEXT)]
 Prefix = Annotated[str, Meta(max_length=300, pattern=_TEXT)]
 Seconds = Annotated[float, Meta(ge=0, le=LONGEST)]

@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
-from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
 import msgspec
 from msgspec import Meta
-from starlette.responses import Response, StreamingResponse
-from starlette.types import Receive, Scope, Send
+from starlette.responses import Response
 
+from holdfast.client.jobs import edited_args
 from holdfast.client.task import Dedupe, Enqueuer, Task
-from holdfast.errors import DatabaseUnavailable, UnknownTask, UsageError
+from holdfast.errors import UnknownTask, UsageError
+from holdfast.model import payload
 from holdfast.model.job import PublicJob
 from holdfast.model.outbox import PREFIX
 from holdfast.model.payload import Encoded
 from holdfast.model.retry import LONGEST
-from holdfast.model.token import Caller
 from holdfast.model.why import Why
 from holdfast.store.jobs import Filter
 from holdfast.store.select import Page
@@ -39,22 +37,22 @@ from holdfast.web.fields import (
     Priority,
     Query,
     Queue,
+    Reason,
     Seconds,
     Since,
     text,
 )
 from holdfast.web.problems import Problem, of, unknown
 from holdfast.web.routing import EXPLAINS, READS, WRITES, Routes
+from holdfast.web.service import FIRST_STEP
+from holdfast.web.waiting import ended, look, stream, tag
 
 routes = Routes("/jobs", "jobs")
 LONGEST_WAIT = 60.0
-LONGEST_STREAM = 300.0  # seconds; then the client reconnects, and its token is checked again
-STILL_HERE = 15.0  # seconds between keep-alive comments of a stream
-LOOK_UP = 0.5  # seconds between checks that a waiting request may keep waiting
-MOST_WAITING = 1000
+_raw_args = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_args: Callable[[str], dict[str, Any]] = msgspec.json.Decoder(Annotated[dict[str, Any], Meta(min_length=1)]).decode
+FEW = 100  # jobs of the first step of a search: their arguments may be large
 OPTIONS = ("queue", "delay", "run_at", "max_attempts", "deadline")  # of a new job, passed on as they are
-MOST_OF_ONE = 250  # of them, of one tenant
-_waiting: Counter[str | None] = Counter()  # by tenant, for all applications of this process
 Status = Literal["queued", "running", "retrying", "succeeded", "failed", "dead", "canceled"]
 _OBJECT = {"type": "object", "additionalProperties": True, "default": {}}
 
@@ -136,6 +134,16 @@ class ListJobs(Paged):
     """Created since: a time with its zone, or 90m, 24h, 30d."""
     until: Moment | None = None
     """Created before: a time with its zone."""
+    args: Annotated[str, Meta(min_length=2, max_length=4000)] | None = None
+    """Arguments that the job must have, as JSON: {"order": 42}."""
+
+
+class Edit(Body):
+    """Arguments to change; the others stay."""
+
+    args: Annotated[dict[str, Any], Meta(min_length=1)]
+    reason: Reason | None = None
+    """Kept in the log."""
 
 
 class Wait(Query):
@@ -284,11 +292,24 @@ async def _check(ctx: RequestContext, task: Task[Any, Any], job: Job) -> Encoded
 
 @routes.get("", READS)
 async def list_jobs(ctx: RequestContext, query: ListJobs) -> Jobs:
-    """List the jobs that match, newest first."""
+    """List the jobs that match, newest first. A search by args reads the jobs, so a page may end early."""
+    args, step = (None, FIRST_STEP) if query.args is None else (_wanted_args(ctx, query.args), FEW)
     page = Page(limit=query.limit, before=await ctx.before(query.cursor))
     where = replace(job_filter(query), since=query.since, until=query.until)
     calls = ctx.calls.jobs
-    return Jobs(*await ctx.service.page(ctx.caller, lambda part: calls.list(PublicJob, where, part, ctx.view), page))
+    found = await ctx.service.page(
+        ctx.caller, lambda part: calls.list(PublicJob, where, part, ctx.view, args=args), page, step=step
+    )
+    return Jobs(*found)
+
+
+def _wanted_args(ctx: RequestContext, given: str) -> dict[str, Any]:
+    """Return the arguments of a search."""
+    payload.check_limits(given.encode(), "query.args", ctx.hf.settings.max_payload, ctx.hf.settings.max_depth)
+    try:
+        return _args(given)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise Problem(422, f'query.args: wanted a JSON object such as {{"order": 42}}: {error}') from None
 
 
 def job_filter(given: Any) -> Filter:
@@ -322,27 +343,14 @@ _TAGGED = {
 @routes.get("/{job_id}", READS, described=_TAGGED)
 async def get(ctx: RequestContext, job_id: UUID, query: Wait) -> PublicJob | Response:
     """Return a job. With wait, respond when it has ended or the time is over."""
-    found = await _look(ctx, job_id)
+    found = await look(ctx, job_id)
     if query.wait and not found.ended:
-        found = await _ended(ctx, found, time.monotonic() + query.wait)
+        found = await ended(ctx, found, time.monotonic() + query.wait)
     body = msgspec.json.encode(found)
-    tag = _tag(body)
-    if ctx.request.headers.get("if-none-match") in (tag, f"W/{tag}", "*"):
-        return Response(None, 304, {"ETag": tag})
-    return Response(body, 200, {"ETag": tag}, "application/json")
-
-
-async def _ended(ctx: RequestContext, found: PublicJob, until: float) -> PublicJob:
-    """Return a job when it has ended or the time is over."""
-    ctx.begin_wait()
-    with _Place(ctx.caller), ctx.service.changes.watch(found.id) as observer:
-        while not found.ended and (left := until - time.monotonic()) > 0:
-            changed = await observer.changed(min(left, LOOK_UP))
-            if not await ctx.stays():
-                break
-            if changed:
-                found = await _look(ctx, UUID(found.id))
-    return found
+    etag = tag(body)
+    if ctx.request.headers.get("if-none-match") in (etag, f"W/{etag}", "*"):
+        return Response(None, 304, {"ETag": etag})
+    return Response(body, 200, {"ETag": etag}, "application/json")
 
 
 _STREAM = {
@@ -355,41 +363,13 @@ _STREAM = {
 @routes.get("/{job_id}/events", READS, described=_STREAM)
 async def events(ctx: RequestContext, job_id: UUID) -> Response:
     """Stream the job as server-sent events named "job", one for each change, until it has ended."""
-    found = await _look(ctx, job_id)
-    place = _Place(ctx.caller)
-    ctx.begin_wait()
-    return _Stream(_stream(ctx, found), place)
-
-
-async def _stream(ctx: RequestContext, found: PublicJob) -> AsyncIterator[bytes]:
-    last, sent_at = None, time.monotonic()
-    ends = sent_at + LONGEST_STREAM
-    # A client that reconnects gets the 503.
-    with suppress(DatabaseUnavailable), ctx.service.changes.watch(found.id) as observer:
-        while True:
-            body = msgspec.json.encode(found)
-            if body != last:
-                yield b"event: job\nid: %b\ndata: %b\n\n" % (_tag(body).strip('"').encode(), body)
-                last, sent_at = body, time.monotonic()
-            elif time.monotonic() - sent_at >= STILL_HERE:
-                yield b": still here\n\n"  # proxies close idle connections
-                sent_at = time.monotonic()
-            if found.ended or time.monotonic() >= ends:
-                return
-            changed = await observer.changed(LOOK_UP)
-            if not await ctx.stays():
-                return
-            if not changed:
-                continue
-            if (now := await ctx.service.look(ctx.caller, found.id)) is None:
-                return
-            found = now
+    return stream(ctx, await look(ctx, job_id))
 
 
 @routes.get("/{job_id}/why", EXPLAINS)
 async def why(ctx: RequestContext, job_id: UUID) -> Why:
     """Explain why a job does not run."""
-    await _look(ctx, job_id)
+    await look(ctx, job_id)
     explanation = await ctx.hf.jobs.awhy(str(job_id))
     if explanation.status is None:
         raise unknown("job", job_id)
@@ -409,57 +389,34 @@ async def cancel(ctx: RequestContext, job_id: UUID) -> Outcome:
 async def retry(ctx: RequestContext, job_id: UUID) -> Made:
     """Put a failed or dead job back into the queue with fresh attempts."""
     if not await ctx.run(ctx.calls.dead.retry([str(job_id)], ctx.view)):
-        raise Problem(409, f"job {job_id} was not put back: {_why_not(await _look(ctx, job_id))}")
+        raise Problem(409, f"job {job_id} was not put back: {_why_not(await look(ctx, job_id))}")
     return Made(str(job_id), existing=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Edited:
+    """The outcome of an edit: edited, or retried for a failed or dead job."""
+
+    id: str
+    outcome: str
+
+
+@routes.post("/{job_id}/edit", WRITES)
+async def edit(ctx: RequestContext, job_id: UUID, change: Edit) -> Edited:
+    """Change arguments of a waiting job, or of a failed or dead one, which is then retried. They are checked against
+    the task's signature if the service knows the task."""
+    found = await look(ctx, job_id)
+    if found.discarded or found.status in ("running", "succeeded", "canceled"):
+        raise Problem(
+            409, f"job {job_id} cannot be edited: it {'was discarded' if found.discarded else 'is ' + found.status}"
+        )
+    args = {**_raw_args(found.args), **change.args}
+    data, keys = await ctx.service.in_thread(ctx.caller, edited_args, ctx.hf, found, args)
+    call = ctx.calls.actions.edit(str(job_id), data, found.args, keys, ctx.caller.name, change.reason, ctx.view)
+    return Edited(str(job_id), await ctx.run(call))
 
 
 def _why_not(found: PublicJob) -> str:
     if found.status not in ("failed", "dead"):
         return f"it is {found.status}"
     return "it was discarded" if found.discarded else "a newer job holds its dedupe key"
-
-
-async def _look(ctx: RequestContext, job_id: UUID) -> PublicJob:
-    found = await ctx.service.look(ctx.caller, str(job_id))
-    if found is None:
-        raise unknown("job", job_id)
-    return found
-
-
-def _tag(body: bytes) -> str:
-    return f'"{hashlib.blake2b(body, digest_size=12).hexdigest()}"'
-
-
-class _Place:
-    """A slot for a waiting request, taken at once or refused with 429. No tenant can use all slots."""
-
-    def __init__(self, caller: Caller) -> None:
-        self._tenant = caller.tenant
-        mine, every = _waiting[self._tenant], _waiting.total()
-        if every >= MOST_WAITING or (mine >= MOST_OF_ONE and not caller.everyone):
-            raise Problem(429, f"{mine} of your requests wait already; try again later", headers={"Retry-After": "5"})
-        _waiting[self._tenant] += 1
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, *_: object) -> None:
-        _waiting[self._tenant] -= 1
-        if not _waiting[self._tenant]:
-            del _waiting[self._tenant]
-
-
-class _Stream(StreamingResponse):
-    """A stream that releases its slot even if it never begins."""
-
-    def __init__(self, content: AsyncIterator[bytes], place: _Place) -> None:
-        super().__init__(content, media_type="text/event-stream")
-        self._place = place
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with self._place:
-            await super().__call__(scope, receive, send)
-
-
-def waiting() -> int:
-    """Return how many requests wait for a job."""
-    return _waiting.total()

@@ -1,8 +1,7 @@
-"""/v1/limits, /v1/keys, /v1/queues, /v1/workers: for operators, with tokens for all tenants."""
+"""/v1/limits, /v1/keys, pauses of queues, /v1/workers: for operators, with tokens for all tenants."""
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +11,7 @@ from msgspec import UNSET, UnsetType
 from holdfast.model.limit import LimitInfo
 from holdfast.store.call import Call
 from holdfast.web.context import RequestContext
-from holdfast.web.fields import Amount, Body, Key, LongText, PageSize, Prefix, Query, Queue, Seconds, Whole, given
+from holdfast.web.fields import Amount, Body, Key, PageSize, Prefix, Query, Queue, Reason, Seconds, Whole, given
 from holdfast.web.routing import OPERATES, Routes
 
 routes = Routes("", "operate")
@@ -29,21 +28,32 @@ class ListLimits(Query):
 class WhichKey(Query):
     key: Key
     """A limit's key, or queue:NAME, task:NAME, tenant:NAME."""
+    reason: Reason | None = None
+    """Kept in the log."""
 
 
 class OneKey(Body):
     """A limit's key, or queue:NAME, task:NAME, tenant:NAME."""
 
     key: Key
+    reason: Reason | None = None
+    """Kept in the log."""
 
 
 class QueuePause(Body):
     """Reason and length of a pause."""
 
-    reason: LongText | None = None
-    """Shown to operators."""
+    reason: Reason | None = None
+    """Shown to operators, and kept in the log."""
     seconds: Seconds | None = None
     """Length of the pause; without it, until resumed."""
+
+
+class Resume(Body):
+    """Reason of a change."""
+
+    reason: Reason | None = None
+    """Kept in the log."""
 
 
 class NewPause(QueuePause, kw_only=True):
@@ -111,14 +121,14 @@ async def limits(ctx: RequestContext, query: ListLimits) -> Limits:
 async def set_limit(ctx: RequestContext, change: LimitChange) -> ChangeResult:
     """Override the limits of a key, or of all keys of a template, until cleared."""
     values = given(change)
-    warning = await _unknown_key_warning(ctx, key := values.pop("key"))
+    warning = await ctx.do(ctx.hf.limits.awarning, key := values.pop("key"))
     return ChangeResult(await ctx.hf.limits.aset(key, by=ctx.caller.name, **values), warning)
 
 
 @routes.delete("/limits", OPERATES)
 async def clear_limit(ctx: RequestContext, query: WhichKey) -> Done:
     """Remove the overrides of a key or a template."""
-    return Done(await ctx.hf.limits.aclear(query.key))
+    return Done(await ctx.hf.limits.aclear(query.key, by=ctx.caller.name, reason=query.reason))
 
 
 @routes.post("/keys/pause", OPERATES)
@@ -130,19 +140,13 @@ async def pause(ctx: RequestContext, new: NewPause) -> ChangeResult:
 @routes.post("/keys/resume", OPERATES)
 async def resume(ctx: RequestContext, one: OneKey) -> Done:
     """Resume a paused key."""
-    return await changed(ctx, ctx.calls.limits.resume(one.key))
+    return await changed(ctx, ctx.calls.limits.resume(one.key, ctx.caller.name, one.reason))
 
 
 @routes.post("/keys/reset", OPERATES)
 async def reset(ctx: RequestContext, one: OneKey) -> Done:
     """Close a key's breaker and clear its failures."""
-    return await changed(ctx, ctx.calls.limits.reset_breaker(one.key))
-
-
-@routes.get("/queues", OPERATES)
-async def queues(ctx: RequestContext) -> Rows:
-    """List the queues that have jobs or are paused, with their counts, and who paused them, why and until when."""
-    return Rows(await ctx.run(ctx.calls.queues.list()))
+    return await changed(ctx, ctx.calls.limits.reset_breaker(one.key, ctx.caller.name, one.reason))
 
 
 @routes.post("/queues/{queue}/pause", OPERATES, optional_body=True)
@@ -151,10 +155,10 @@ async def pause_queue(ctx: RequestContext, queue: Queue, why: QueuePause) -> Cha
     return await _pause(ctx, f"queue:{queue}", why)
 
 
-@routes.post("/queues/{queue}/resume", OPERATES)
-async def resume_queue(ctx: RequestContext, queue: Queue) -> Done:
+@routes.post("/queues/{queue}/resume", OPERATES, optional_body=True)
+async def resume_queue(ctx: RequestContext, queue: Queue, why: Resume) -> Done:
     """Resume a paused queue."""
-    return await changed(ctx, ctx.calls.limits.resume(f"queue:{queue}"))
+    return await changed(ctx, ctx.calls.limits.resume(f"queue:{queue}", ctx.caller.name, why.reason))
 
 
 @routes.get("/workers", OPERATES)
@@ -170,27 +174,6 @@ async def changed(ctx: RequestContext, call: Call[bool]) -> Done:
 
 
 async def _pause(ctx: RequestContext, key: str, how: QueuePause) -> ChangeResult:
-    warning = await _unknown_key_warning(ctx, key)
+    warning = await ctx.do(ctx.hf.limits.awarning, key)
     was = await ctx.run(ctx.calls.limits.pause(key, ctx.caller.name, how.reason, how.seconds))
     return ChangeResult(int(was), warning)
-
-
-async def _unknown_key_warning(ctx: RequestContext, key: str) -> str | None:
-    """Return a warning if a key is unknown, with the nearest known one. Call it before the change.
-
-    Tenants are recorded in jobs only, and templates are checked when they are set, so neither is checked here."""
-    kind, _, name = key.partition(":")
-    declared = [limit.pattern for limit in ctx.hf.registry.limits]
-    if kind == "tenant" or "{" in key or await ctx.run(ctx.calls.limits.is_known(key, declared)):
-        return None
-    if kind not in ("queue", "task"):
-        return f"{key} matches no declared limit, and no job has been claimed under it yet"
-    tasks = ctx.hf.registry.tasks
-    if kind == "queue":
-        known = {*await ctx.run(ctx.calls.queues.names()), *(task.queue for task in tasks.values())}
-    else:
-        known = {*await ctx.run(ctx.calls.queues.task_queues()), *tasks}
-    if name in known:
-        return None
-    near = difflib.get_close_matches(name, known, n=1)
-    return f"unknown key {key}{f'; did you mean {kind}:{near[0]}?' if near else ''}"

@@ -15,12 +15,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from holdfast.model.tick import Level, Usage
 from holdfast.telemetry.metrics import LEVELS, OTHERS, DatabaseMetrics, RequestMetrics, Stats, exposition
-from holdfast.web import jobs
 from holdfast.web.coalesce import Coalescer
 from holdfast.web.context import RequestContext
 from holdfast.web.fields import Moment, Name, PageSize, Query, Since
 from holdfast.web.routing import READS, WATCHES, Routes
 from holdfast.web.service import Service
+from holdfast.web.waiting import waiting
 
 routes = Routes("", "observe")
 FRESH = 1.0  # seconds for which metrics are cached
@@ -47,7 +47,7 @@ class Figures:
         if (began := time.monotonic()) >= self._fresh_until:
             database = DatabaseMetrics(self._service.hf.settings.schema, lambda _: found)
             found = await self._service.run(database.call)
-            self._cached = exposition(RequestMetrics(self.stats, jobs.waiting), database)
+            self._cached = exposition(RequestMetrics(self.stats, waiting), database)
             ended = time.monotonic()
             self._fresh_until = ended + max(FRESH, SHARE * (ended - began))
         return [self._cached] * len(requests)

@@ -34,6 +34,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 MOST_TOKENS = 10_000  # in the token cache
 FIRST_STEP, LONGEST_STEP = 1_000, 64_000  # jobs that one query of a list scans
+QUICK = 0.1  # seconds: after a query this quick the next one scans more
 LONGEST_LOOK = 0.5  # seconds after which a list stops scanning
 FIRST_ROWS = 64  # rows of the first query of a list; later queries read more
 MOST_LARGE = 10_000  # ids of large jobs kept in memory
@@ -116,17 +117,24 @@ class Service:
         return await self.run(self.hf.database.calls.jobs.enqueue_many(jobs, "existing"))
 
     async def page(
-        self, caller: Caller, call: Callable[[Page], Call[Part[Listed]]], page: Page, *, dead: bool = False
+        self,
+        caller: Caller,
+        call: Callable[[Page], Call[Part[Listed]]],
+        page: Page,
+        *,
+        dead: bool = False,
+        step: int = FIRST_STEP,
     ) -> tuple[list[Listed], str | None]:
         """Return a page of a list, and the cursor of the next one.
 
         Scan from the newest job to older ones, in steps, until rows, bytes or time are used up. A page can be empty
-        and still have a cursor, because a tenant's few jobs may be behind millions.
+        and still have a cursor, because a tenant's few jobs may be behind millions. `step`: jobs of the first step.
         """
         found: list[Listed] = []
         size = PAGE_BYTES
-        step, rows, ends = FIRST_STEP, FIRST_ROWS, time.monotonic() + LONGEST_LOOK
+        rows, ends = FIRST_ROWS, time.monotonic() + LONGEST_LOOK
         while True:
+            began = time.monotonic()
             floor = await self.run_for(caller, self.hf.database.calls.jobs.floor(page.before, step, dead=dead))
             some = min(page.limit - len(found), rows)
             part = await self.run_for(caller, call(replace(page, floor=floor, limit=some, size=size)))
@@ -139,7 +147,8 @@ class Service:
                 continue
             if floor is None or time.monotonic() > ends:
                 return found, await self.seal(caller, floor)
-            page, step = replace(page, before=floor), min(step * 8, LONGEST_STEP)
+            page = replace(page, before=floor)
+            step = min(step * 8, LONGEST_STEP) if time.monotonic() - began < QUICK else step
 
     async def seal(self, caller: Caller, id_: str | None) -> str | None:
         """Return the cursor of a place in a list; None at its end."""
