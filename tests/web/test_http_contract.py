@@ -70,6 +70,7 @@ def known(shop: Holdfast) -> dict[str, list[str]]:
         shop.registry.tasks["shop.fail"].using(batch=batch).enqueue()
     endpoint = shop.webhooks.add("https://example.org/", tenant="acme")
     delivery = shop.webhooks.publish(None, Event("order.paid", {"a": 1}, tenant="acme")).deliveries[0]
+    action = shop.actions.start("cancel", {"queue": "nothing"}, by="ada")
     message = shop.outbox.emit(None, "email", {"a": 1}, key="k", tenant="acme").id
     return {
         "job_id": [*jobs, delivery],
@@ -78,6 +79,8 @@ def known(shop: Holdfast) -> dict[str, list[str]]:
         "delivery_id": [delivery],
         "message_id": [message],
         "queue": ["default"],
+        "action_id": [action.id],
+        "fingerprint": ["0123456789abcdef", *(each.fingerprint for each in shop.dead.errors.list())],
     }
 
 

@@ -66,19 +66,44 @@ async def test_a_repeated_batch_is_made_once(http: httpx.AsyncClient, sql: Sql) 
     assert sql("select (select count(*) from batches), (select count(*) from jobs)") == [(1, 1)]
 
 
-async def test_dead_jobs_that_match_are_retried_and_discarded_step_by_step(http: httpx.AsyncClient, sql: Sql) -> None:
+async def test_dead_jobs_are_listed_retried_and_discarded(http: httpx.AsyncClient, sql: Sql) -> None:
     ids = json_body(await http.post("/jobs/many", json={"jobs": [{"task": "shop.fail"}] * 5}), 201)["ids"]
     die(sql)
     assert [job["id"] for job in json_body(await http.get("/dead", params={"error": "Broken"}))["items"]] == ids[::-1]
     assert json_body(await http.get("/dead", params={"task": "shop.send"}))["items"] == []
-    first = json_body(await http.post("/dead/retry", json={"task": "shop.fail", "limit": 2}))
-    assert (first["ids"], first["left"], first["next"]) == (ids[:2], [], ids[1])
-    then = json_body(await http.post("/dead/retry", json={"task": "shop.fail", "limit": 2, "after": first["next"]}))
-    assert then["ids"] == ids[2:4]
+    first = json_body(await http.post("/dead/retry", json={"ids": ids[:2]}))
+    assert (sorted(first["ids"]), first["left"]) == (ids[:2], [])
     gone = json_body(await http.post("/dead/discard", json={"ids": [ids[4], ids[0]]}))
-    assert gone == {"ids": [ids[4]], "left": [ids[0]], "next": None}
-    assert json_body(await http.get("/dead"))["items"] == []
-    assert json_body(await http.post("/dead/discard", json={"all": True})) == {"ids": [], "left": [], "next": None}
+    assert gone == {"ids": [ids[4]], "left": [ids[0]]}
+    assert len(json_body(await http.get("/dead"))["items"]) == 2
+    assert json_body(await http.get("/actions"))["items"] == []
+
+
+async def test_a_change_with_a_reason_is_kept_in_the_log(http: httpx.AsyncClient, sql: Sql) -> None:
+    ids = json_body(await http.post("/jobs/many", json={"jobs": [{"task": "shop.fail"}] * 2}), 201)["ids"]
+    die(sql)
+    gone = json_body(await http.post("/dead/discard", json={"ids": [*ids, UNKNOWN], "reason": "sent by hand"}))
+    assert (gone["ids"], gone["left"]) == (ids, [UNKNOWN])
+    (log,) = json_body(await http.get("/actions", params={"kind": "discard"}))["items"]
+    assert (log["by"], log["reason"], log["changed"]) == ("of acme", "sent by hand", 2)
+
+
+async def test_what_operators_do_to_limits_is_kept_with_their_names(operator: httpx.AsyncClient) -> None:
+    json_body(await operator.patch("/limits", json={"key": "host:a", "concurrency": 3, "reason": "slow"}))
+    json_body(await operator.request("DELETE", "/limits", params={"key": "host:a", "reason": "fast again"}))
+    json_body(await operator.post("/keys/pause", json={"key": "host:a", "reason": "down"}))
+    json_body(await operator.post("/keys/resume", json={"key": "host:a", "reason": "up"}))
+    json_body(await operator.post("/queues/done/pause"))
+    json_body(await operator.post("/queues/done/resume"))
+    log = json_body(await operator.get("/actions", params={"by": "of None"}))["items"]
+    assert [(each["kind"], each["target"], each["reason"]) for each in log[::-1]] == [
+        ("limits.set", "host:a", "slow"),
+        ("limits.clear", "host:a", "fast again"),
+        ("pause", "host:a", "down"),
+        ("resume", "host:a", "up"),
+        ("pause", "queue:done", None),
+        ("resume", "queue:done", None),
+    ]
 
 
 async def test_limits_are_looked_at_changed_and_cleared(operator: httpx.AsyncClient, sql: Sql) -> None:
@@ -115,7 +140,7 @@ async def test_operators_see_queues_workers_and_why_a_job_waits(operator: httpx.
 
 async def test_paused_queues_are_shown_and_an_unknown_name_is_doubted(operator: httpx.AsyncClient) -> None:
     body = json_body(await operator.post("/queues/doen/pause", json={"reason": "first"}))
-    assert body == {"changed": 1, "warning": "unknown key queue:doen; did you mean queue:done?"}
+    assert body == {"changed": 1, "warning": "no worker has registered queue:doen yet; did you mean queue:done?"}
     assert json_body(await operator.post("/queues/doen/pause", json={"reason": "second", "seconds": 60})) == {
         "changed": 0
     }
@@ -128,7 +153,7 @@ async def test_paused_queues_are_shown_and_an_unknown_name_is_doubted(operator: 
 
 
 async def test_a_key_that_fits_no_rule_is_changed_with_a_warning(operator: httpx.AsyncClient, sql: Sql) -> None:
-    doubt = "hots:a matches no declared limit, and no job has been claimed under it yet"
+    doubt = "hots:a matches no declared limit, and no job has been claimed under it yet; keys are queue:NAME, task:NAME, tenant:NAME"
     assert json_body(await operator.post("/keys/pause", json={"key": "hots:a"})) == {"changed": 1, "warning": doubt}
     sql("delete from limit_settings")
     body = json_body(await operator.patch("/limits", json={"key": "hots:a", "concurrency": 1}))
@@ -136,14 +161,6 @@ async def test_a_key_that_fits_no_rule_is_changed_with_a_warning(operator: httpx
     for known in ("hots:a", "host:a", "tenant:new"):
         assert "warning" not in json_body(await operator.patch("/limits", json={"key": known, "concurrency": 1}))
     assert json_body(await operator.post("/keys/pause", json={"key": "host:b"})) == {"changed": 1}
-
-
-async def test_all_dead_jobs_are_meant_only_on_request(http: httpx.AsyncClient, sql: Sql) -> None:
-    json_body(await http.post("/jobs", json={"task": "shop.fail"}), 201)
-    die(sql)
-    for verb in ("retry", "discard"):
-        assert '"all": true' in json_body(await http.post(f"/dead/{verb}", json={"limit": 10}), 422)["detail"]
-    assert len(json_body(await http.post("/dead/discard", json={"all": True}))["ids"]) == 1
 
 
 @pytest.mark.parametrize("path", ["/limits", "/queues", "/workers", f"/jobs/{UNKNOWN}/why"])
@@ -269,7 +286,7 @@ async def test_the_service_needs_the_rights_of_its_role_and_no_others(hf: Holdfa
                 json_body(await http.get(path))
             for path in (f"/jobs/{id_}/cancel", f"/batches/{batch}/cancel"):
                 json_body(await http.post(path))
-            json_body(await http.post("/dead/retry", json={"all": True}))
+            json_body(await http.post("/dead/retry", json={"ids": [id_]}))
             json_body(await http.post("/outbox", json={"channel": "email", "payload": 1, "key": "k"}), 201)
             hook = json_body(await http.post("/webhooks/endpoints", json=HOOK), 201)["id"]
             json_body(await http.post("/webhooks/events", json={"type": "order.paid", "body": 1}), 201)
@@ -314,7 +331,8 @@ async def test_tokens_for_jobs_alone_neither_see_nor_change_deliveries(
         assert {each["outcome"] for each in body["items"]} == {"unknown"}
         for move in ("retry", "discard"):
             assert json_body(await http.post(f"/dead/{move}", json={"ids": [dead]}))["ids"] == []
-            assert json_body(await http.post(f"/dead/{move}", json={"task": "holdfast.webhook"}))["ids"] == []
+            body = {"kind": move, "filter": {"task": "holdfast.webhook"}}
+            assert json_body(await http.post("/actions", json=body), 201)["changed"] == 0
         if tenant is None:
             assert (await http.get(f"/jobs/{waiting}/why")).status_code == 404
     assert sql("select id, status::text, attempts from jobs order by id") == before

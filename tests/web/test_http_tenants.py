@@ -23,6 +23,9 @@ BODIES: dict[str, Any] = {
     "POST /v1/jobs": {"task": "shop.fail"},
     "POST /v1/jobs/many": {"jobs": [{"task": "shop.fail"}]},
     "POST /v1/jobs/cancel": "ids",
+    "POST /v1/jobs/{job_id}/edit": {"args": {"why": "edited"}},
+    "POST /v1/actions": {"kind": "discard", "filter": {"queue": "doomed"}},
+    "POST /v1/actions/preview": {"kind": "discard", "filter": {"queue": "doomed"}},
     "POST /v1/dead/retry": "ids",
     "POST /v1/dead/discard": "ids",
     "POST /v1/batches": {"name": "b", "jobs": [{"task": "shop.fail"}]},
@@ -35,7 +38,7 @@ BODIES: dict[str, Any] = {
     "POST /v1/keys/resume": {"key": "k"},
     "POST /v1/keys/reset": {"key": "k"},
 }
-OPERATORS = re.compile(r"/v1/(limits|keys|queues|workers|metrics|levels)|/why$")
+OPERATORS = re.compile(r"/v1/(limits|keys|queues|workers|metrics|levels|errors|figures)|/why$")
 
 
 class World:
@@ -68,7 +71,11 @@ class World:
         delivery = shop.webhooks.publish(None, Event(**event)).deliveries[0]
         sql("insert into usage_counts values (clock(), %s, %s, 1, 1, 0, 1, 1)", [tenant, f"task.{word}"])
         message = shop.outbox.emit(None, "email", {"word": word}, key=word, tenant=tenant)
+        start = "select start_action('retry', '{\"queue\": \"nothing\"}', p_reason => %s, p_tenant => %s)::text"
+        action = sql(start, [word, tenant])[0][0]
         self.ids[tenant] = {
+            "action_id": [action],
+            "fingerprint": [row[0] for row in sql("select fingerprint from dead where id = %s", [dead.id])],
             "job_id": [dead.id, canceled.id, waiting.id, later.id, delivery, message.id],
             "batch_id": [batch.id],
             "message_id": [message.id],
@@ -133,11 +140,15 @@ def requests(method: str, path: str, world: World, victim: str) -> list[dict[str
         {"method": method, "url": re.sub(r"{\w+}", id_, path).removeprefix("/v1"), "json": body, "params": params}
         for id_ in (foreign.get(name, ["default"]) if name else [""])
     ]
+    if "/actions" in path and isinstance(body, dict):
+        made.append({**made[0], "json": {**body, "filter": {"tenant": victim}}})
+        made.append({**made[0], "json": {**body, "filter": {"batch": foreign["batch_id"][0]}}})
+        made.append({**made[0], "json": {"kind": "discard", "ids": foreign["job_id"]}})
     if method == "GET" and name is None:  # lists also without an owner, and by the ids of other tenants
         made.append({**made[0], "params": {}})
         made.append({**made[0], "params": {"batch": foreign["batch_id"][0]}})
         made.append({**made[0], "params": {"endpoint": foreign["endpoint_id"][0]}})
-    if isinstance(body, dict) and method == "POST" and not OPERATORS.search(path):
+    if isinstance(body, dict) and method == "POST" and name is None and not OPERATORS.search(path):
         made.append({**made[0], "json": {**body, "tenant": victim}})
         made.append({**made[0], "json": {**body, "batch": foreign["batch_id"][0]}})
     return made
@@ -183,6 +194,7 @@ async def test_each_tenant_finds_all_that_is_its_own(shop: Holdfast, sql: Sql) -
                 ("endpoint_id", "/webhooks/endpoints"),
                 ("delivery_id", "/webhooks/deliveries"),
                 ("dead", "/dead"),
+                ("action_id", "/actions"),
             ]:
                 text = (await http.get(path)).text
                 assert [id_ for id_ in world.ids[tenant][kind] if id_ not in text] == [], path
