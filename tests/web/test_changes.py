@@ -11,7 +11,7 @@ import pytest
 
 from holdfast import Holdfast
 from holdfast.store.call import Call
-from holdfast.web import changes
+from holdfast.web import changes, waiting
 from tests.support import serving
 from tests.support.running import until
 from tests.support.serving import Sql, http_fixture, json_body, shop_fixture  # noqa: F401 - fixtures
@@ -31,7 +31,7 @@ async def test_five_hundred_who_wait_cost_one_query_in_each_interval(
     ids = json_body(await http.post("/jobs/many", json={"jobs": [{"task": "shop.fail"}] * 500}), 201)["ids"]
     monkeypatch.setattr(shop.database.async_pool, "run", noting)
     http.headers["Authorization"] = f"Bearer {serving.token(shop, None)}"  # of one tenant fewer may wait
-    waiting = [asyncio.create_task(http.get(f"/jobs/{id_}", params={"wait": 50})) for id_ in ids]
+    requests = [asyncio.create_task(http.get(f"/jobs/{id_}", params={"wait": 50})) for id_ in ids]
     await until(lambda: waiting.waiting() == 500)
     await until(lambda: [kind for _, kind in queries[-4:]] == ["marks"] * 4)  # the first looks are over
     began, from_here = time.monotonic(), len(queries)
@@ -40,7 +40,7 @@ async def test_five_hundred_who_wait_cost_one_query_in_each_interval(
     assert {kind for _, kind in queries[from_here:]} == {"marks"}
     assert len(queries) - from_here <= took / changes.EVERY + 1
     sql("select finish(array_agg(id), array_agg(token)) from claim('w', '{default}', 500)")
-    responses = await asyncio.gather(*waiting)
+    responses = await asyncio.gather(*requests)
     assert {response.json()["status"] for response in responses} == {"succeeded"}
     assert not waiting.waiting()
 

@@ -50,7 +50,7 @@ async def test_an_action_is_previewed_started_and_found_in_the_log(
 
 
 @pytest.mark.parametrize(
-    "kind, options, found",
+    ("kind", "options", "found"),
     [
         ("prioritize", {"priority": 1}, "priority = 1"),
         ("move", {"queue": "mail"}, "queue = 'mail'"),
@@ -74,7 +74,7 @@ async def test_jobs_are_canceled_by_a_filter(http: httpx.AsyncClient, sql: Sql) 
 
 
 @pytest.mark.parametrize(
-    "body, at",
+    ("body", "at"),
     [
         ({"kind": "retry", "filter": {}}, "the filter is empty"),
         ({"kind": "retry"}, "by filter or by ids"),

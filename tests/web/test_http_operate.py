@@ -153,7 +153,10 @@ async def test_paused_queues_are_shown_and_an_unknown_name_is_doubted(operator: 
 
 
 async def test_a_key_that_fits_no_rule_is_changed_with_a_warning(operator: httpx.AsyncClient, sql: Sql) -> None:
-    doubt = "hots:a matches no declared limit, and no job has been claimed under it yet; keys are queue:NAME, task:NAME, tenant:NAME"
+    doubt = (
+        "hots:a matches no declared limit, and no job has been claimed under it yet; "
+        "keys are queue:NAME, task:NAME, tenant:NAME"
+    )
     assert json_body(await operator.post("/keys/pause", json={"key": "hots:a"})) == {"changed": 1, "warning": doubt}
     sql("delete from limit_settings")
     body = json_body(await operator.patch("/limits", json={"key": "hots:a", "concurrency": 1}))

@@ -44,7 +44,6 @@ from holdfast.web.fields import (
 )
 from holdfast.web.problems import Problem, of, unknown
 from holdfast.web.routing import EXPLAINS, READS, WRITES, Routes
-from holdfast.web.service import FIRST_STEP
 from holdfast.web.waiting import ended, look, stream, tag
 
 routes = Routes("/jobs", "jobs")
@@ -293,7 +292,7 @@ async def _check(ctx: RequestContext, task: Task[Any, Any], job: Job) -> Encoded
 @routes.get("", READS)
 async def list_jobs(ctx: RequestContext, query: ListJobs) -> Jobs:
     """List the jobs that match, newest first. A search by args reads the jobs, so a page may end early."""
-    args, step = (None, FIRST_STEP) if query.args is None else (_wanted_args(ctx, query.args), FEW)
+    args, step = (None, None) if query.args is None else (_wanted_args(ctx, query.args), FEW)
     page = Page(limit=query.limit, before=await ctx.before(query.cursor))
     where = replace(job_filter(query), since=query.since, until=query.until)
     calls = ctx.calls.jobs

@@ -123,7 +123,7 @@ class Service:
         page: Page,
         *,
         dead: bool = False,
-        step: int = FIRST_STEP,
+        step: int | None = None,
     ) -> tuple[list[Listed], str | None]:
         """Return a page of a list, and the cursor of the next one.
 
@@ -132,7 +132,7 @@ class Service:
         """
         found: list[Listed] = []
         size = PAGE_BYTES
-        rows, ends = FIRST_ROWS, time.monotonic() + LONGEST_LOOK
+        step, rows, ends = step or FIRST_STEP, FIRST_ROWS, time.monotonic() + LONGEST_LOOK
         while True:
             began = time.monotonic()
             floor = await self.run_for(caller, self.hf.database.calls.jobs.floor(page.before, step, dead=dead))
