@@ -36,12 +36,34 @@ async def test_a_group_is_listed_and_shown_with_its_example_and_trend(
     problem(await operator.get("/errors", params={"tusk": "a"}), 422, "invalid")
 
 
+async def test_the_dead_jobs_of_a_group_are_retried_and_discarded_by_an_action(
+    shop: Holdfast, operator: httpx.AsyncClient, sql: Sql
+) -> None:
+    id_ = fail_one(shop, sql)
+    done = json_body(await operator.post("/errors/0123456789abcdef/retry", json={"reason": "fixed"}), 201)
+    assert (done["kind"], done["changed"], done["reason"], done["by"]) == ("retry", 1, "fixed", "of None")
+    assert sql("select id::text from live") == [(id_,)]
+    gone = json_body(await operator.post("/errors/0123456789abcdef/discard"), 201)
+    assert (gone["state"], gone["changed"]) == ("done", 0)
+    problem(await operator.post("/errors/0000000000000000/discard"), 404, "not-found")
+
+
+async def test_a_tenant_retries_its_own_jobs_of_a_group(shop: Holdfast, http: httpx.AsyncClient, sql: Sql) -> None:
+    id_, foreign = fail_one(shop, sql), fail_one(shop, sql, "other")
+    body = {"kind": "retry", "filter": {"error_group": "0123456789abcdef"}}
+    assert json_body(await http.post("/actions", json=body), 201)["changed"] == 1
+    assert (sql("select id::text from live"), sql("select id::text from dead")) == ([(id_,)], [(foreign,)])
+    body["filter"] = {"error_group": "none"}
+    assert "error_group" in problem(await http.post("/actions", json=body), 422, "invalid")["detail"]
+
+
 async def test_a_tenant_sees_no_groups_because_they_count_all_tenants(
     shop: Holdfast, http: httpx.AsyncClient, sql: Sql
 ) -> None:
     fail_one(shop, sql, "other")
     for path in ("/errors", "/errors/0123456789abcdef"):
         assert "all tenants" in problem(await http.get(path), 403, "one-tenant")["detail"]
+    problem(await http.post("/errors/0123456789abcdef/retry"), 403, "one-tenant")
 
 
 async def test_only_operators_see_the_traceback_of_an_example(shop: Holdfast, sql: Sql) -> None:

@@ -16,7 +16,7 @@ from holdfast.model.action import ActionInfo, Kind, Preview
 from holdfast.model.job import ids as new_ids
 from holdfast.store.select import PAGE_BYTES
 from holdfast.web.context import RequestContext
-from holdfast.web.fields import Body, Ids, Moment, Name, Paged, Priority, Queue, Reason, Since, given, text
+from holdfast.web.fields import Body, Ids, Moment, Name, Paged, Priority, Queue, Reason, Since, Why, given, text
 from holdfast.web.jobs import Status
 from holdfast.web.problems import Problem, unknown
 from holdfast.web.routing import OPERATES, WRITES, Routes
@@ -38,6 +38,8 @@ class ActionFilter(Body):
     batch: UUID | UnsetType = UNSET
     error: Name | UnsetType = UNSET
     """Type or code of the last error."""
+    error_group: Name | UnsetType = UNSET
+    """Fingerprint of the last error."""
     since: Since | UnsetType = UNSET
     """Enqueued since: a time with its zone, or 90m, 24h, 30d."""
     until: Moment | UnsetType = UNSET
@@ -85,13 +87,6 @@ class NewAction(Body):
         if (self.filter is None) == (self.ids is None):
             raise ValueError("say which jobs: by filter or by ids, and not by both")
         _check_options(self.kind, self.options)
-
-
-class WhyAbort(Body):
-    """Reason of an abort."""
-
-    reason: Reason | None = None
-    """Kept in the log."""
 
 
 class ListActions(Paged):
@@ -175,7 +170,7 @@ async def get(ctx: RequestContext, action_id: UUID) -> ActionInfo:
 
 
 @routes.post("/{action_id}/abort", WRITES, optional_body=True)
-async def abort(ctx: RequestContext, action_id: UUID, why: WhyAbort) -> ActionInfo:
+async def abort(ctx: RequestContext, action_id: UUID, why: Why) -> ActionInfo:
     """Stop an action: what it has changed stays changed. One that has ended stays as it is."""
     id_ = str(action_id)
     await get(ctx, action_id)

@@ -8,15 +8,18 @@ from uuid import UUID
 
 from msgspec import Meta
 
+from holdfast.model.action import ActionInfo
 from holdfast.model.failure import AttemptLog, ErrorGroup, FailedAttempt
 from holdfast.web import jobs
+from holdfast.web.actions import begin
 from holdfast.web.context import RequestContext
-from holdfast.web.fields import Name, PageSize, Query
+from holdfast.web.fields import Name, PageSize, Query, Why
 from holdfast.web.problems import Problem
-from holdfast.web.routing import EXPLAINS, READS, Routes
+from holdfast.web.routing import EXPLAINS, READS, Needs, Routes
 from holdfast.web.waiting import look
 
 routes = Routes("/errors", "errors")
+CHANGES = Needs("jobs:write", operator=True)
 INTERNAL = ("traceback", "output")  # parts of an example that only operators see
 Fingerprint = Annotated[str, Meta(min_length=1, max_length=100, pattern="^[^/\\x00]+$")]
 
@@ -77,6 +80,20 @@ async def log(ctx: RequestContext, job_id: UUID) -> Logs:
     """List what the handlers of a job's last five attempts wrote with ctx.log, the oldest first."""
     await look(ctx, job_id)
     return Logs(await ctx.run(ctx.calls.errors.log(str(job_id))))
+
+
+@routes.post("/{fingerprint}/retry", CHANGES, status=201, optional_body=True)
+async def retry(ctx: RequestContext, fingerprint: Fingerprint, why: Why) -> ActionInfo:
+    """Start an action that retries the dead jobs of a group (for all tenants)."""
+    group = await get(ctx, fingerprint)
+    return await begin(ctx, "retry", {"error_group": group.fingerprint}, None, {}, why.reason)
+
+
+@routes.post("/{fingerprint}/discard", CHANGES, status=201, optional_body=True)
+async def discard(ctx: RequestContext, fingerprint: Fingerprint, why: Why) -> ActionInfo:
+    """Start an action that discards the dead jobs of a group (for all tenants)."""
+    group = await get(ctx, fingerprint)
+    return await begin(ctx, "discard", {"error_group": group.fingerprint}, None, {}, why.reason)
 
 
 def _public(ctx: RequestContext, group: ErrorGroup) -> ErrorGroup:

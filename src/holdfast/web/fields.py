@@ -76,6 +76,13 @@ class Body(Struct, kw_only=True, forbid_unknown_fields=True):
     """The body of a request. Unknown fields are rejected."""
 
 
+class Why(Body):
+    """Reason of a change."""
+
+    reason: Reason | None = None
+    """Kept in the log."""
+
+
 class Query(Struct, kw_only=True, forbid_unknown_fields=True):
     """The query parameters of a request. Unknown ones are rejected: a misspelled filter would match everything."""
 

@@ -11,7 +11,7 @@ from msgspec import UNSET, UnsetType
 from holdfast.model.limit import LimitInfo
 from holdfast.store.call import Call
 from holdfast.web.context import RequestContext
-from holdfast.web.fields import Amount, Body, Key, PageSize, Prefix, Query, Queue, Reason, Seconds, Whole, given
+from holdfast.web.fields import Amount, Body, Key, PageSize, Prefix, Query, Queue, Reason, Seconds, Whole, Why, given
 from holdfast.web.routing import OPERATES, Routes
 
 routes = Routes("", "operate")
@@ -47,13 +47,6 @@ class QueuePause(Body):
     """Shown to operators, and kept in the log."""
     seconds: Seconds | None = None
     """Length of the pause; without it, until resumed."""
-
-
-class Resume(Body):
-    """Reason of a change."""
-
-    reason: Reason | None = None
-    """Kept in the log."""
 
 
 class NewPause(QueuePause, kw_only=True):
@@ -156,7 +149,7 @@ async def pause_queue(ctx: RequestContext, queue: Queue, why: QueuePause) -> Cha
 
 
 @routes.post("/queues/{queue}/resume", OPERATES, optional_body=True)
-async def resume_queue(ctx: RequestContext, queue: Queue, why: Resume) -> Done:
+async def resume_queue(ctx: RequestContext, queue: Queue, why: Why) -> Done:
     """Resume a paused queue."""
     return await changed(ctx, ctx.calls.limits.resume(f"queue:{queue}", ctx.caller.name, why.reason))
 
