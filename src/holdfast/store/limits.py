@@ -48,6 +48,24 @@ class LimitCalls:
             lambda rows: [LimitInfo(*row) for row in rows],
         )
 
+    def busiest(self, prefix: str, limit: int) -> Call[builtins.list[LimitInfo]]:
+        """Return the keys with a prefix under which nothing can start, and then those with the most running jobs. They
+        are chosen from the tables, because the view takes ten times as long for 10,000 keys."""
+        _check(key=prefix)
+        return Call(
+            f"""SELECT {_LIMIT_COLUMNS} FROM {self.schema}.limit_use WHERE key = ANY(ARRAY(
+                    SELECT coalesce(m.key, s.key)
+                    FROM {self.schema}.limits m FULL JOIN {self.schema}.limit_settings s ON s.key = m.key
+                    LEFT JOIN {self.schema}.limit_rules r ON r.template = m.template
+                    WHERE starts_with(coalesce(m.key, s.key), %s)
+                    ORDER BY coalesce(s.paused, false) OR m.open_until IS NOT NULL
+                             OR coalesce(m.running >= coalesce(s.concurrency, r.concurrency), false) DESC,
+                        coalesce(m.running, 0) DESC, 1 LIMIT %s))
+                ORDER BY {_BLOCKS} DESC, running DESC, throttled DESC, key""",
+            (prefix, limit),
+            lambda rows: [LimitInfo(*row) for row in rows],
+        )
+
     def paused(self, prefix: str, limit: int) -> Call[builtins.list[LimitInfo]]:
         """Return the paused keys with a prefix. Only the keys with settings are read."""
         return Call(

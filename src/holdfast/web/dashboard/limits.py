@@ -74,7 +74,9 @@ class Change(OneKey):
 async def show(visit: Visit, query: ListLimits) -> Values:
     """Show the keys, those first under which nothing can start, and the limits that code declares."""
     calls = visit.calls.limits
-    listed = calls.list(query.prefix, busy=query.busy, limit=MOST + 1, busiest_first=True)
+    size = MOST + 1
+    busy = calls.list(query.prefix, busy=True, limit=size, busiest_first=True)
+    listed = busy if query.busy else calls.busiest(query.prefix, size)
     keys, rules = await asyncio.gather(visit.shared(listed, 2.0), visit.shared(calls.rules(), SLOW))
     return {
         "title": "Limits",
