@@ -128,7 +128,7 @@ def test_ctrl_c_leaves_the_action_running_and_says_how_to_go_on(dsn: str, sql: S
             wait_until(lambda: "of 1" in program.output)
             program.process.send_signal(signal.SIGINT)
             assert program.ended() == 130
-            assert f"action {action} goes on; to watch it: holdfast actions watch {action}" in program.output
+            assert f"action {action} goes on\nto watch it: holdfast actions watch {action}" in program.output
             assert f"holdfast actions abort {action}" in program.output
 
 
@@ -165,3 +165,14 @@ def test_jobs_are_found_by_their_arguments_page_by_page(dsn: str, jobs: list[str
     rest = holdfast(dsn, "jobs", "--args", '{"order": 1}', "--tenant", "acme", "--before", page[1], "--json")
     assert [job["id"] for job in as_json(rest)] == [jobs[0]]
     assert as_json(holdfast(dsn, "jobs", "--args", '{"order": 2}', "--json")) == []
+
+
+def test_who_and_why_are_recorded_for_every_change(dsn: str) -> None:
+    author = ("--by", "ann", "--reason", "a test")
+    holdfast(dsn, "pause", "queue:mail", *author)
+    holdfast(dsn, "resume", "queue:mail", *author)
+    holdfast(dsn, "limits", "set", "tenant:acme", "--concurrency", "4", *author)
+    holdfast(dsn, "limits", "clear", "tenant:acme", *author)
+    holdfast(dsn, "tokens", "create", "web", "--tenant", "acme", "--scopes", "jobs:read", *author)
+    log = as_json(holdfast(dsn, "audit", "--json"))
+    assert {(each["by"], each["reason"]) for each in log} == {("ann", "a test")} and len(log) == 5

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from holdfast.cli import render
 from holdfast.cli.follow import Pace, following, progress_line
-from holdfast.cli.options import ActionWhere, AsJson, By, Options, Reason, SomeIds, Yes, checked_ids
+from holdfast.cli.options import ActionWhere, AsJson, Author, Options, SomeIds, Yes, checked_ids
 from holdfast.errors import UsageError
 from holdfast.model.action import ActionInfo, Kind, Where
 from holdfast.model.job import MOST_COUNTED
@@ -52,13 +52,12 @@ class Selection:
 
 def _manner(
     *,
-    reason: Reason = None,
-    by: By = None,
+    author: Author,
     yes: Yes = False,
     no_wait: Annotated[bool, typer.Option("--no-wait", help="Start it, and leave it to the workers.")] = False,
     as_json: AsJson = False,
 ) -> dict[str, Any]:
-    return {"by": by, "reason": reason, "yes": yes, "wait": not no_wait, "as_json": as_json}
+    return {**author, "yes": yes, "wait": not no_wait, "as_json": as_json}
 
 
 Manner = Annotated[dict[str, Any], Options(_manner)]
@@ -101,9 +100,9 @@ def _confirm(hf: Holdfast, kind: Kind, where: Where, params: dict[str, Any]) -> 
     if not found.matching:
         return
     examples = [job for each in found.examples if (job := hf.jobs.get(each)) is not None]
-    columns = "id, status, ~task, ~tenant, #tries=attempts, created=created_at, ~last error"
+    columns = "id, status, ~task, ~tenant, created=created_at, ~error"
     names, rows = render.rows_of(
-        examples, columns, lambda it: {"status": str(it.status), "last error": render.error_line(it.last_error)}
+        examples, columns, lambda it: {"status": str(it.status), "error": render.error_line(it.last_error)}
     )
     render.err().print(render.make_table(names, rows))
     if found.matching > len(examples):
@@ -117,7 +116,7 @@ def watch(hf: Holdfast, action: ActionInfo) -> ActionInfo:
     if action.ended:
         return action
     pace = Pace()
-    hint = f"to watch it: holdfast actions watch {action.id}; to stop it: holdfast actions abort {action.id}"
+    hint = _hint(action)
 
     def line(it: ActionInfo) -> Text:
         return _line(it, pace)
@@ -125,6 +124,10 @@ def watch(hf: Holdfast, action: ActionInfo) -> ActionInfo:
     with following(line, f"action {action.id}", hint) as show:
         show(action)
         return hf.actions.join(action.id, on_progress=show)
+
+
+def _hint(it: ActionInfo) -> str:
+    return f"to watch it: holdfast actions watch {it.id}\nto stop it:  holdfast actions abort {it.id}"
 
 
 def _line(it: ActionInfo, pace: Pace) -> Text:
@@ -142,7 +145,7 @@ def report(it: ActionInfo, as_json: bool) -> None:
     else:
         render.echo(_outcome(it))
     if not it.ended:
-        render.note(f"to watch it: holdfast actions watch {it.id}; to stop it: holdfast actions abort {it.id}")
+        render.note(_hint(it))
     listed = it.filter is None
     if left := (it.preview or 0) - it.changed if listed and it.ended else it.skipped:
         render.note(f"skipped {render.plural(left, 'job')}: {LEFT.get(it.kind, WAITING)}", "yellow")

@@ -8,7 +8,7 @@ import typer
 
 from holdfast.cli import act, render
 from holdfast.cli.commands import Commands
-from holdfast.cli.options import AsJson, Before, By, Limit, Reason, checked_id
+from holdfast.cli.options import AsJson, Author, Before, Limit, checked_id
 from holdfast.model.action import ActionInfo
 
 if TYPE_CHECKING:
@@ -82,10 +82,10 @@ def show(hf: Holdfast, id_: ActionId, as_json: AsJson = False) -> None:
 
 
 @group.command(epilog="Example: holdfast actions abort 018f2c5e-7d1a-7c3b-9f00-2a4b6c8d0e1f --reason 'wrong queue'")
-def abort(hf: Holdfast, id_: ActionId, reason: Reason = None, by: By = None, as_json: AsJson = False) -> None:
+def abort(hf: Holdfast, id_: ActionId, author: Author, as_json: AsJson = False) -> None:
     """Stop an action. What it has changed stays changed; exit 1 if it had ended."""
     checked = checked_id(id_, "action")
-    was = hf.actions.abort(checked, by=by, reason=reason)
+    was = hf.actions.abort(checked, **author)
     it = hf.actions.get(checked)
     done = f"{act.DONE.get(it.kind, it.kind)} {render.plural(it.changed, 'job')}"
     render.show_result(

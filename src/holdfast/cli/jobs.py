@@ -14,11 +14,10 @@ from holdfast.cli.commands import Commands
 from holdfast.cli.options import (
     ArgsOnly,
     AsJson,
+    Author,
     Before,
-    By,
     Id,
     Limit,
-    Reason,
     Where,
     checked_id,
     json_object,
@@ -233,8 +232,8 @@ def edit(
     hf: Holdfast,
     id_: Id,
     args: Annotated[str, typer.Option(metavar="JSON", help="The arguments to change; others stay.")],
-    reason: Reason = None,
-    by: By = None,
+    *,
+    author: Author,
     as_json: AsJson = False,
 ) -> None:
     """Change arguments of a waiting job, or of a failed or dead one, which is then retried.
@@ -242,7 +241,7 @@ def edit(
     The old ones stay in `holdfast audit --target ID`. Arguments are not
     checked against the task's signature: that is in the application.
     """
-    outcome = hf.jobs.edit(checked_id(id_), json_object(args, "--args"), by=by, reason=reason)
+    outcome = hf.jobs.edit(checked_id(id_), json_object(args, "--args"), **author)
     render.show_result({"id": id_, "outcome": outcome}, f"{outcome} job {id_}", as_json=as_json)
 
 

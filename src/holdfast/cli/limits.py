@@ -9,7 +9,7 @@ from rich.text import Text
 
 from holdfast.cli import render
 from holdfast.cli.commands import Commands
-from holdfast.cli.options import AsJson, By, Limit
+from holdfast.cli.options import AsJson, Author, Limit
 from holdfast.errors import UsageError
 from holdfast.model.limit import LimitInfo
 
@@ -136,7 +136,7 @@ def set_limit(
     weight: Annotated[
         float | None, typer.Option(metavar="N", help="A tenant's share relative to other tenants (tenant:NAME).")
     ] = None,
-    by: By = None,
+    author: Author,
     as_json: AsJson = False,
 ) -> None:
     """Override the limits of a key, or of all keys of a rule. Options that are not given stay as they are.
@@ -148,7 +148,7 @@ def set_limit(
     if not change:
         raise UsageError(f"nothing to change; give an option, as in: holdfast limits set {key} --concurrency 4")
     warn_of_unknown(hf, key)
-    _show_change(hf, key, change, hf.limits.set(key, by=by, **change), as_json)
+    _show_change(hf, key, change, hf.limits.set(key, **author, **change), as_json)
 
 
 def _show_change(hf: Holdfast, key: str, change: dict[str, Any], keys: int, as_json: bool) -> None:
@@ -185,25 +185,26 @@ def clear(
         list[str] | None,
         typer.Option("--only", metavar="NAME", help=f"Only this: {', '.join(NAMES)}; may be repeated."),
     ] = None,
-    by: By = None,
+    *,
+    author: Author,
     as_json: AsJson = False,
 ) -> None:
     """Remove the overrides of a key or a rule, so that the code's limits apply again; exit 1 when there are none."""
     if only:
         warn_of_unknown(hf, key)
         names = [name.replace("-", "_") for name in only]
-        _show_change(hf, key, dict.fromkeys(names), hf.limits.clear(key, only=names, by=by), as_json)
+        _show_change(hf, key, dict.fromkeys(names), hf.limits.clear(key, only=names, **author), as_json)
         return
-    keys = hf.limits.clear(key)
+    keys = hf.limits.clear(key, **author)
     _report(key, "cleared" if keys else "nothing was set", as_json, keys=keys)
     if not keys:
         raise typer.Exit(1)
 
 
 @group.command(epilog="Example: holdfast limits reset domain:example.org")
-def reset(hf: Holdfast, key: Key, as_json: AsJson = False) -> None:
+def reset(hf: Holdfast, key: Key, author: Author, as_json: AsJson = False) -> None:
     """Close a key's breaker and clear its failures; exit 1 when it was not open."""
-    was = hf.limits.reset_breaker(key)
+    was = hf.limits.reset_breaker(key, **author)
     _report(key, "reset" if was else "was not open", as_json)
     if not was:
         raise typer.Exit(1)

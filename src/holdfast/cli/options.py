@@ -136,6 +136,13 @@ def _action_where(*, where: Where, error_group: GroupOnly = None, args: ArgsOnly
 ActionWhere = Annotated[action.Where, Options(_action_where)]
 
 
+def _author(*, reason: Reason = None, by: By = None) -> dict[str, Any]:
+    return {"by": by, "reason": reason}
+
+
+Author = Annotated[dict[str, Any], Options(_author)]
+
+
 def _common(
     *, log_format: LogFormat = None, log_level: LogLevel = None, dsn: Dsn = None, schema: Schema = None
 ) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import typer
 
 from holdfast.cli import render
 from holdfast.cli.limits import warn_of_unknown
-from holdfast.cli.options import AsJson, By, seconds
+from holdfast.cli.options import AsJson, Author, seconds
 
 if TYPE_CHECKING:
     from holdfast.client import Holdfast
@@ -26,8 +26,7 @@ def pause(
         str | None,
         typer.Option("--for", metavar="TIME", help="Resume after 90s, 10m, 1h30m ... Default: until resumed."),
     ] = None,
-    reason: Annotated[str | None, typer.Option(metavar="TEXT", help="Why; `holdfast why` shows it.")] = None,
-    by: By = None,
+    author: Author,
     as_json: AsJson = False,
 ) -> None:
     """Pause a queue, a task, a tenant or a limit's key.
@@ -37,7 +36,7 @@ def pause(
     """
     lasts = None if length is None else seconds(length, "--for")
     warn_of_unknown(hf, key)
-    new = hf.limits.pause(key, reason=reason, for_=lasts, by=by)
+    new = hf.limits.pause(key, for_=lasts, **author)
     if as_json:
         render.emit_json({"key": key, "outcome": "paused" if new else "paused again", "seconds": lasts})
         return
@@ -46,9 +45,9 @@ def pause(
     render.note(f"to resume: holdfast resume {key}")
 
 
-def resume(hf: Holdfast, key: Key, as_json: AsJson = False) -> None:
+def resume(hf: Holdfast, key: Key, author: Author, as_json: AsJson = False) -> None:
     """Resume what was paused, at once; exit 1 when it was not paused."""
-    was = hf.limits.resume(key)
+    was = hf.limits.resume(key, **author)
     paused = [] if was else [each.key for each in hf.limits.list(limit=10_000, busy=True) if each.paused]
     if as_json:
         render.emit_json({"key": key, "outcome": "resumed" if was else "not paused"})

@@ -9,7 +9,7 @@ import typer
 
 from holdfast.cli import render
 from holdfast.cli.commands import Commands
-from holdfast.cli.options import AsJson
+from holdfast.cli.options import AsJson, Author
 from holdfast.errors import ConfigurationError
 from holdfast.model.schedule import Cron, ScheduleInfo, local_time
 
@@ -38,30 +38,30 @@ def list_schedules(hf: Holdfast, as_json: AsJson = False) -> None:
 
 
 @group.command(epilog="Example: holdfast schedules pause nightly-report")
-def pause(hf: Holdfast, name: Name, as_json: AsJson = False) -> None:
+def pause(hf: Holdfast, name: Name, author: Author, as_json: AsJson = False) -> None:
     """Pause a schedule until it is resumed, even across restarts of workers."""
-    hf.schedules.pause(name)
+    hf.schedules.pause(name, **author)
     _report(name, "paused", as_json)
 
 
 @group.command(epilog="Example: holdfast schedules resume nightly-report")
-def resume(hf: Holdfast, name: Name, as_json: AsJson = False) -> None:
+def resume(hf: Holdfast, name: Name, author: Author, as_json: AsJson = False) -> None:
     """Resume a paused schedule with its next slot; missed slots are skipped."""
-    hf.schedules.resume(name)
+    hf.schedules.resume(name, **author)
     _report(name, "resumed", as_json)
 
 
 @group.command(epilog="Example: holdfast schedules run nightly-report")
-def run(hf: Holdfast, name: Name, as_json: AsJson = False) -> None:
+def run(hf: Holdfast, name: Name, author: Author, as_json: AsJson = False) -> None:
     """Enqueue a schedule's job once, now; its slots stay as they are."""
-    job = hf.schedules.run(name)
+    job = hf.schedules.run(name, **author)
     render.show_result({"name": name, "job": job}, job, as_json=as_json)
 
 
 @group.command(epilog="Example: holdfast schedules remove nightly-report")
-def remove(hf: Holdfast, name: Name, as_json: AsJson = False) -> None:
+def remove(hf: Holdfast, name: Name, author: Author, as_json: AsJson = False) -> None:
     """Remove a schedule that is no longer in the code; otherwise the next worker to start registers it again."""
-    hf.schedules.remove(name)
+    hf.schedules.remove(name, **author)
     _report(name, "removed", as_json)
 
 

@@ -9,7 +9,7 @@ import typer
 
 from holdfast.cli import render
 from holdfast.cli.commands import Commands
-from holdfast.cli.options import AsJson, seconds
+from holdfast.cli.options import AsJson, Author, seconds
 from holdfast.errors import UsageError
 from holdfast.model.token import SCOPES, TokenInfo
 
@@ -56,6 +56,7 @@ def create(
         float | None,
         typer.Option(metavar="N", help="Requests a second that each service process accepts. Default: any."),
     ] = None,
+    author: Author,
     as_json: AsJson = False,
 ) -> None:
     """Create a token; it is shown once, now."""
@@ -65,6 +66,7 @@ def create(
     token, made = hf.tokens.create(
         name, tenant=tenant, scopes=[each.strip() for each in scopes.split(",") if each.strip()],
         lifetime=None if expires is None else seconds(expires, "--expires"), priority=best_priority, rate=rate,
+        **author,
     )  # fmt: skip
     if as_json:
         render.emit_json({**asdict(made), "token": token})
@@ -74,7 +76,9 @@ def create(
 
 
 @group.command(epilog="Example: holdfast tokens revoke 018f2c5e-7d1a-7c3b-9f00-2a4b6c8d0e1f")
-def revoke(hf: Holdfast, id_: Annotated[str, typer.Argument(metavar="ID", help="The token's id.")]) -> None:
+def revoke(
+    hf: Holdfast, id_: Annotated[str, typer.Argument(metavar="ID", help="The token's id.")], author: Author
+) -> None:
     """Revoke a token; running services stop accepting it within seconds."""
-    was = hf.tokens.revoke(id_)
+    was = hf.tokens.revoke(id_, **author)
     render.echo(f"revoked token {id_}" if was else f"token {id_} was already invalid")
