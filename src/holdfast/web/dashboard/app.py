@@ -14,7 +14,19 @@ from holdfast.errors import HoldfastError
 from holdfast.model.token import Caller
 from holdfast.telemetry.metrics import LEVELS
 from holdfast.web.body import receive_body
-from holdfast.web.dashboard import jobs, limits, live, overview, queues, signin, static, tasks, tenants, workers
+from holdfast.web.dashboard import (
+    batches,
+    jobs,
+    limits,
+    live,
+    overview,
+    queues,
+    signin,
+    static,
+    tasks,
+    tenants,
+    workers,
+)
 from holdfast.web.dashboard import session as sessions
 from holdfast.web.dashboard.access import VISITOR, Access
 from holdfast.web.dashboard.form import pairs
@@ -31,7 +43,7 @@ from holdfast.web.service import CALLER, server_stops
 if TYPE_CHECKING:
     from holdfast.web.app import Application
 
-SECTIONS = (overview, jobs, queues, tasks, tenants, limits, workers, live, signin)
+SECTIONS = (overview, jobs, queues, batches, tasks, tenants, limits, workers, live, signin)
 """The modules of the dashboard, in the order of the navigation."""
 NAMES = {"operates": OPERATES, "writes": WRITES}  # what templates ask visit.may() for
 NOBODY = Caller("", "", "", frozenset(), None)

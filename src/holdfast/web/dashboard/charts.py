@@ -64,6 +64,20 @@ def against(part: float, fair: float | None, title: str, *, width: int = 160, he
     return _svg("meter", width, height, title, text, body)
 
 
+def progress(
+    succeeded: int, failed: int, canceled: int, whole: int, title: str, *, width: int = 120, height: int = 6
+) -> Markup:
+    """Return the ended parts of a whole, side by side."""
+    parts = {"part-good": succeeded, "part-bad": failed, "part-rest": canceled}
+    body, left = Markup('<rect class="meter-track" width="{}" height="{}"/>').format(width, height), 0.0
+    for name, part in parts.items():
+        wide = width * part / whole if whole > 0 else 0.0
+        body += _BAR.format(name, left, 0, wide, height) if part else Markup("")
+        left += wide
+    text = f"{succeeded:,} succeeded, {failed:,} failed and {canceled:,} canceled of {whole:,}"
+    return _svg("progress", width, height, title, text, body)
+
+
 def ceiling(value: float) -> float:
     """Return the next of 1, 2, 5, 10, 20, 50 and so on."""
     size = 1.0
