@@ -21,6 +21,7 @@ from holdfast.web.dashboard import (
     live,
     overview,
     queues,
+    schedules,
     signin,
     static,
     tasks,
@@ -43,7 +44,7 @@ from holdfast.web.service import CALLER, server_stops
 if TYPE_CHECKING:
     from holdfast.web.app import Application
 
-SECTIONS = (overview, jobs, queues, batches, tasks, tenants, limits, workers, live, signin)
+SECTIONS = (overview, jobs, queues, batches, schedules, tasks, tenants, limits, workers, live, signin)
 """The modules of the dashboard, in the order of the navigation."""
 NAMES = {"operates": OPERATES, "writes": WRITES}  # what templates ask visit.may() for
 NOBODY = Caller("", "", "", frozenset(), None)
