@@ -15,6 +15,7 @@ from holdfast.model.token import Caller
 from holdfast.telemetry.metrics import LEVELS
 from holdfast.web.body import receive_body
 from holdfast.web.dashboard import (
+    audit,
     batches,
     jobs,
     limits,
@@ -44,7 +45,7 @@ from holdfast.web.service import CALLER, server_stops
 if TYPE_CHECKING:
     from holdfast.web.app import Application
 
-SECTIONS = (overview, jobs, queues, batches, schedules, tasks, tenants, limits, workers, live, signin)
+SECTIONS = (overview, jobs, queues, batches, schedules, tasks, tenants, limits, workers, audit, live, signin)
 """The modules of the dashboard, in the order of the navigation."""
 NAMES = {"operates": OPERATES, "writes": WRITES}  # what templates ask visit.may() for
 NOBODY = Caller("", "", "", frozenset(), None)

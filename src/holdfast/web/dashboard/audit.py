@@ -1,0 +1,84 @@
+"""What operators did: who, when, why, with the values before and after; bulk actions with their progress."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+from uuid import UUID
+
+from holdfast.model.action import ActionInfo
+from holdfast.web.dashboard import paging
+from holdfast.web.dashboard.form import Form
+from holdfast.web.dashboard.section import Done, Section, Values
+from holdfast.web.dashboard.visit import Visit
+from holdfast.web.fields import Key, LongText, Name, Paged
+from holdfast.web.problems import Problem, unknown
+from holdfast.web.routing import READS, WRITES
+
+section = Section("Audit", "/audit", key="a", needs=READS)
+FRESH = 2.0  # seconds for which viewers share what runs
+MOST_RUNNING = 50
+STATES = ("running", "done", "aborted", "failed")
+Change = tuple[str, Any, Any]
+
+
+class ListActions(Paged):
+    kind: Name | None = None
+    target: Key | None = None
+    by: Name | None = None
+    state: Literal["running", "done", "aborted", "failed"] | None = None
+
+
+class Abort(Form):
+    reason: LongText | None = None
+
+
+@section.page("/audit", "audit.html", READS)
+async def show(visit: Visit, query: ListActions) -> Values:
+    """List what was done, newest first, below the actions that run."""
+    calls, before = visit.calls.actions, await visit.before(query.cursor)
+    given: Any = {name: getattr(query, name) for name in ("kind", "target", "by", "state")}
+    found = await visit.run(calls.select(**given, before=before, limit=query.limit, view=visit.view))
+    running = calls.select(on_jobs=True, state="running", limit=MOST_RUNNING, view=visit.view)
+    return {
+        "title": "Audit",
+        "entries": [(each, changes(each)) for each in found],
+        "running": await visit.shared(running, FRESH),
+        "given": paging.filters(visit, *given),
+        "states": STATES,
+        "newest": paging.newest(visit),
+        "older": await paging.older(visit, found[-1].id if len(found) == query.limit else None),
+    }
+
+
+@section.page("/audit/{action_id}", "action.html", READS)
+async def show_action(visit: Visit, action_id: UUID) -> Values:
+    """Show one entry: an action on jobs with its progress, or a change with its values."""
+    found = await find(visit, action_id)
+    return {"title": f"{found.kind} {found.id[-8:]}", "action": found, "changes": changes(found)}
+
+
+@section.action("/audit/{action_id}/abort", WRITES)
+async def abort(visit: Visit, action_id: UUID, form: Abort) -> Done:
+    """Stop an action; what it has changed stays changed."""
+    found = await find(visit, action_id)
+    stopped = await visit.run(visit.calls.actions.abort(found.id, visit.caller.name, form.reason, visit.view))
+    if not stopped:
+        raise Problem(409, f"action {found.id} does not run; it is {found.state}")
+    visit.forget()
+    return Done(f"/audit/{found.id}", "Aborted: what it has changed stays changed.")
+
+
+async def find(visit: Visit, action_id: UUID) -> ActionInfo:
+    """Return an entry that the viewer may see, or raise a 404."""
+    found = await visit.run(visit.calls.actions.get(str(action_id), visit.view))
+    if found is None:
+        raise unknown("action", action_id)
+    return found
+
+
+def changes(action: ActionInfo) -> Sequence[Change]:
+    """Return the values that differ before and after, by name. None: it had no value, or has none."""
+    before, after = action.before or {}, action.params
+    names = dict.fromkeys([*before, *after])
+    return [(name, before.get(name), after.get(name)) for name in names if before.get(name) != after.get(name)]
