@@ -20,6 +20,7 @@ from holdfast.web.dashboard import (
     jobs,
     limits,
     live,
+    outbox,
     overview,
     queues,
     schedules,
@@ -27,6 +28,7 @@ from holdfast.web.dashboard import (
     static,
     tasks,
     tenants,
+    webhooks,
     workers,
 )
 from holdfast.web.dashboard import session as sessions
@@ -45,7 +47,22 @@ from holdfast.web.service import CALLER, server_stops
 if TYPE_CHECKING:
     from holdfast.web.app import Application
 
-SECTIONS = (overview, jobs, queues, batches, schedules, tasks, tenants, limits, workers, audit, live, signin)
+SECTIONS = (
+    overview,
+    jobs,
+    queues,
+    batches,
+    schedules,
+    tasks,
+    tenants,
+    limits,
+    workers,
+    outbox,
+    webhooks,
+    audit,
+    live,
+    signin,
+)
 """The modules of the dashboard, in the order of the navigation."""
 NAMES = {"operates": OPERATES, "writes": WRITES}  # what templates ask visit.may() for
 NOBODY = Caller("", "", "", frozenset(), None)

@@ -1,0 +1,73 @@
+"""The outbox: messages by status, what was sent and why it failed; retry."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from holdfast.model.outbox import MessageInfo
+from holdfast.store.outbox import MessageFilter
+from holdfast.store.select import Page
+from holdfast.web.dashboard import paging
+from holdfast.web.dashboard.form import Form
+from holdfast.web.dashboard.section import Done, Section, Values
+from holdfast.web.dashboard.visit import Visit
+from holdfast.web.fields import LongText
+from holdfast.web.outbox import ListMessages
+from holdfast.web.problems import Problem, unknown
+from holdfast.web.routing import READS, WRITES
+
+section = Section("Outbox", "/outbox", key="x", needs=READS)
+FILTERS = ("channel", "status", "tenant", "key", "order")
+STATUSES = ("pending", "delivering", "delivered", "failed", "dead", "canceled")
+DEAD = ("failed", "dead")
+
+
+class Retry(Form):
+    reason: LongText | None = None
+
+
+@section.page("/outbox", "outbox.html", READS)
+async def show(visit: Visit, query: ListMessages) -> Values:
+    """List the messages that match, newest first."""
+    given: Any = {name: getattr(query, name) for name in FILTERS}
+    where, calls = MessageFilter(**given), visit.calls.outbox
+    page = Page(limit=query.limit, before=await visit.before(query.cursor))
+    rows, cursor = await visit.service.page(
+        visit.caller, lambda part: calls.list(where, part, visit.view, as_json=True), page
+    )
+    return {
+        "title": "Outbox",
+        "messages": rows,
+        "given": paging.filters(visit, *FILTERS),
+        "statuses": STATUSES,
+        "dead": DEAD,
+        "newest": paging.newest(visit),
+        "older": paging.following(visit, cursor),
+    }
+
+
+@section.page("/outbox/{message_id}", "message.html", READS)
+async def show_message(visit: Visit, message_id: UUID) -> Values:
+    """Show one message."""
+    found = await find(visit, message_id)
+    return {"title": f"Message {found.key[:60]}", "message": found, "dead": DEAD}
+
+
+@section.action("/outbox/{message_id}/retry", WRITES)
+async def retry(visit: Visit, message_id: UUID, form: Retry) -> Done:
+    """Deliver a failed or dead message again, with fresh attempts."""
+    found = await find(visit, message_id)
+    call = visit.calls.actions.act("retry", [found.id], visit.caller.name, form.reason, visit.view)
+    if "changed" not in (await visit.run(call)).values():
+        raise Problem(409, f"message {found.id} is {found.status}; failed and dead ones can be sent again")
+    visit.forget()
+    return Done(f"/outbox/{found.id}", "It is delivered again, with fresh attempts.")
+
+
+async def find(visit: Visit, message_id: UUID) -> MessageInfo:
+    """Return a message of the viewer, or raise a 404."""
+    found = await visit.run(visit.calls.outbox.get(str(message_id), visit.view, as_json=True))
+    if found is None:
+        raise unknown("message", message_id)
+    return found

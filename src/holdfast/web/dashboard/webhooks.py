@@ -1,0 +1,163 @@
+"""Webhooks: endpoints with their state, and their deliveries; redeliver, enable, disable, rotate the secret."""
+
+from __future__ import annotations
+
+from typing import Literal
+from uuid import UUID
+
+from starlette.responses import Response
+
+from holdfast.model.webhook import DeliveryInfo, Endpoint
+from holdfast.store.select import PAGE_BYTES, Page
+from holdfast.store.webhooks import Deliveries
+from holdfast.web.dashboard import paging
+from holdfast.web.dashboard.form import Form
+from holdfast.web.dashboard.section import Done, Section, Values
+from holdfast.web.dashboard.visit import Visit
+from holdfast.web.fields import LongText, Name, Paged, Seconds
+from holdfast.web.problems import Problem, unknown
+from holdfast.web.routing import READS_HOOKS, WRITES_HOOKS
+
+section = Section("Webhooks", "/webhooks", key="h", needs=READS_HOOKS)
+MOST = 500  # endpoints in the list
+STATUSES = ("PENDING", "DELIVERED", "FAILED")
+OUTCOMES = {
+    "retried": "It is delivered again, with fresh attempts.",
+    "copied": "A new delivery of the same event is due.",
+    "due": "It was waiting, and is due now.",
+    "running": "It is being delivered now.",
+}
+
+
+class ListDeliveries(Paged):
+    status: Literal["PENDING", "DELIVERED", "FAILED"] | None = None
+    event_type: Name | None = None
+
+
+class Disable(Form):
+    reason: LongText | None = None
+
+
+class Rotate(Form):
+    """Hours for which deliveries are signed with the old secrets, too."""
+
+    hours: Seconds = 24.0
+
+
+@section.page("/webhooks", "webhooks.html", READS_HOOKS)
+async def show(visit: Visit) -> Values:
+    """List the newest endpoints."""
+    found = await visit.shared(visit.calls.webhooks.endpoints(visit.view, limit=MOST), 2.0)
+    return {"title": "Webhooks", "endpoints": [(each, state(each)) for each in found], "most": MOST}
+
+
+@section.page("/webhooks/{endpoint_id}", "endpoint.html", READS_HOOKS)
+async def show_endpoint(visit: Visit, endpoint_id: UUID, query: ListDeliveries) -> Values:
+    """Show an endpoint and its deliveries, newest first."""
+    found = await find(visit, endpoint_id)
+    which = Deliveries(endpoint=found.id, status=query.status, event_type=query.event_type)
+    page = Page(limit=query.limit, before=await visit.before(query.cursor), size=PAGE_BYTES)
+    part = await visit.run(visit.calls.webhooks.deliveries(which, page, visit.view))
+    end = part.rows[-1].id if part.cut or len(part.rows) == query.limit else None
+    return {
+        "title": found.url[:60],
+        "endpoint": found,
+        "state": state(found),
+        "changes": WRITES_HOOKS,
+        "deliveries": part.rows,
+        "given": paging.filters(visit, "status", "event_type"),
+        "statuses": STATUSES,
+        "newest": paging.newest(visit),
+        "older": await paging.older(visit, end),
+    }
+
+
+def state(endpoint: Endpoint) -> str:
+    """Return the state of an endpoint in one word."""
+    if not endpoint.enabled:
+        return "disabled"
+    return "open" if endpoint.breaker_open_until is not None else "enabled"
+
+
+@section.page("/webhooks/deliveries/{delivery_id}", "delivery.html", READS_HOOKS)
+async def show_delivery(visit: Visit, delivery_id: UUID) -> Values:
+    """Show what was sent, and the response."""
+    found = await find_delivery(visit, delivery_id)
+    return {"title": f"Delivery {found.id[-8:]}", "delivery": found, "changes": WRITES_HOOKS}
+
+
+@section.action("/webhooks/deliveries/{delivery_id}/redeliver", WRITES_HOOKS)
+async def redeliver(visit: Visit, delivery_id: UUID) -> Done:
+    """Deliver again: a failed delivery with fresh attempts, one that has ended as a new one, a waiting one at once."""
+    found = await find_delivery(visit, delivery_id)
+    (result,) = await visit.run(visit.calls.webhooks.redeliver([found.id], visit.view))
+    if result.outcome == "disabled":
+        raise Problem(409, "the endpoint is disabled; enable it first")
+    if result.outcome not in OUTCOMES:
+        raise unknown("delivery", delivery_id)
+    return Done(f"/webhooks/deliveries/{result.delivery or found.id}", OUTCOMES[result.outcome])
+
+
+@section.action("/webhooks/{endpoint_id}/enable", WRITES_HOOKS)
+async def enable(visit: Visit, endpoint_id: UUID) -> Done:
+    """Enable deliveries to an endpoint, and close its breaker."""
+    found = await find(visit, endpoint_id)
+    await visit.run(visit.calls.webhooks.enable(found.id))
+    return done(visit, found, "Enabled.")
+
+
+@section.action("/webhooks/{endpoint_id}/disable", WRITES_HOOKS)
+async def disable(visit: Visit, endpoint_id: UUID, form: Disable) -> Done:
+    """Disable deliveries to an endpoint."""
+    found = await find(visit, endpoint_id)
+    await visit.run(visit.calls.webhooks.disable(found.id, form.reason))
+    return done(visit, found, "Disabled: waiting deliveries fail when they are due.")
+
+
+@section.action("/webhooks/{endpoint_id}/test", WRITES_HOOKS)
+async def test(visit: Visit, endpoint_id: UUID) -> Done:
+    """Send an event of type holdfast.test to an endpoint."""
+    found = await find(visit, endpoint_id)
+    delivery = await visit.run(visit.hf.webhooks.testing(found.id))
+    if delivery is None:
+        raise unknown("endpoint", endpoint_id)
+    return Done(f"/webhooks/deliveries/{delivery}", "A test event is on its way, in one attempt.")
+
+
+@section.action("/webhooks/{endpoint_id}/rotate", WRITES_HOOKS)
+async def rotate(visit: Visit, endpoint_id: UUID, form: Rotate) -> Response:
+    """Give an endpoint a new secret, and show it in the response, which no browser keeps."""
+    found = await find(visit, endpoint_id)
+    secret, call = visit.hf.webhooks.rotating(found.id, 3600 * form.hours)
+    if not await visit.run(call):
+        raise unknown("endpoint", endpoint_id)
+    visit.forget()
+    values = {
+        "title": "New secret",
+        "secret": secret,
+        "about": f"It signs deliveries to {found.url}. The old secret signs them, too, for {form.hours:g} hours.",
+        "back": f"/webhooks/{found.id}",
+    }
+    return await visit.dashboard.html(visit, "secret.html", values)
+
+
+def done(visit: Visit, endpoint: Endpoint, text: str) -> Done:
+    visit.forget()
+    return Done(f"/webhooks/{endpoint.id}", text)
+
+
+async def find(visit: Visit, endpoint_id: UUID) -> Endpoint:
+    """Return an endpoint of the viewer, or raise a 404."""
+    found = await visit.run(visit.calls.webhooks.endpoints(visit.view, id_=str(endpoint_id)))
+    if not found:
+        raise unknown("endpoint", endpoint_id)
+    return found[0]
+
+
+async def find_delivery(visit: Visit, delivery_id: UUID) -> DeliveryInfo:
+    """Return a delivery of the viewer, or raise a 404."""
+    page = Page(limit=1)
+    found = await visit.run(visit.calls.webhooks.deliveries(Deliveries(id=str(delivery_id)), page, visit.view))
+    if not found.rows:
+        raise unknown("delivery", delivery_id)
+    return found.rows[0]
