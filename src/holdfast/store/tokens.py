@@ -49,14 +49,16 @@ class TokenCalls:
             _first,
         )
 
-    def list(self, *, tenant: str | None = None, id_: str | None = None) -> Call[builtins.list[TokenInfo]]:
-        """Return all tokens, those of a tenant, or one; newest first."""
+    def list(
+        self, *, tenant: str | None = None, id_: str | None = None, before: str | None = None, limit: int | None = None
+    ) -> Call[builtins.list[TokenInfo]]:
+        """Return all tokens, those of a tenant, one, or a page of them before an id; newest first."""
         return Call(
             f"SELECT {_COLUMNS}, CASE WHEN revoked_at IS NOT NULL THEN 'revoked' "
             f"WHEN expires_at <= {self.schema}.clock() THEN 'expired' ELSE 'valid' END FROM {self.schema}.api_tokens "
             "WHERE (%s::text IS NULL OR tenant = %s) AND (%s::uuid IS NULL OR id = %s::uuid) "
-            "ORDER BY api_tokens.id DESC",
-            (tenant, tenant, id_, id_),
+            "AND (%s::uuid IS NULL OR api_tokens.id < %s::uuid) ORDER BY api_tokens.id DESC LIMIT %s",
+            (tenant, tenant, id_, id_, before, before, limit),
             lambda rows: [TokenInfo(*row) for row in rows],
         )
 

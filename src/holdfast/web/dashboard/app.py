@@ -28,6 +28,8 @@ from holdfast.web.dashboard import (
     static,
     tasks,
     tenants,
+    tokens,
+    usage,
     webhooks,
     workers,
 )
@@ -59,7 +61,9 @@ SECTIONS = (
     workers,
     outbox,
     webhooks,
+    usage,
     audit,
+    tokens,
     live,
     signin,
 )
