@@ -53,22 +53,23 @@ begin
                                  failures)
             select id, 'succeeded', priority, attempt, max_attempts, run_at, created_at, claimed_at,
                    v_now, queue, task, v_worker, tenant, payload, dedupe_key, last_error, batch, failures
-            from ended returning id, dedupe_key, batch)
+            from ended returning id, dedupe_key, batch),
+        parts as materialized (  -- a few rows, of which usage and attempts are summed
+            select e.queue, e.task, e.tenant, wait_step(e.waited) as wait, count(*) as jobs, sum(e.ran) as ran, sum(e.waited) as waited
+            from (select queue, task, tenant, greatest(date_part('epoch', claimed_at - run_at), 0) as waited,
+                         greatest(date_part('epoch', v_now - claimed_at), 0) as ran from ended offset 0) e
+            group by e.queue, e.task, e.tenant, wait_step(e.waited))
         select array_agg(k.id), array_agg(k.id) filter (where k.dedupe_key is not null),
                array_agg(k.dedupe_key) filter (where k.dedupe_key is not null),
                array_agg(k.batch) filter (where k.batch is not null),
                (select array_agg((e.id, coalesce(e.keys || e.held, e.keys, e.held), 1, null)::freed)
                 from ended e where e.keys is not null or e.held is not null),
                (select array_agg(u.part) from (
-                    select (coalesce(e.tenant, ''), e.task, count(*), 0,
-                            extract(epoch from sum(greatest(v_now - e.claimed_at, interval '0'))),
-                            extract(epoch from sum(greatest(e.claimed_at - e.run_at, interval '0'))))::used as part
-                    from ended e where v_counts group by e.tenant, e.task) u),
+                    select (coalesce(p.tenant, ''), p.task, sum(p.jobs), 0, sum(p.ran), sum(p.waited))::used as part
+                    from parts p where v_counts group by p.tenant, p.task) u),
                (select array_agg(c.part) from (
-                    select (w.queue, w.task, w.wait, count(*), 0, 0, sum(w.seconds))::counted as part
-                    from (select e.queue, e.task, wait_step(date_part('epoch', e.claimed_at - e.run_at)) as wait,
-                                 greatest(date_part('epoch', v_now - e.claimed_at), 0) as seconds from ended e) w
-                    group by w.queue, w.task, w.wait) c)
+                    select (p.queue, p.task, p.wait, sum(p.jobs), 0, 0, sum(p.ran))::counted as part
+                    from parts p group by p.queue, p.task, p.wait) c)
         into v_ended, v_keyed, v_keys, v_batch, v_freed, v_used, v_counted from kept k;
         perform count_attempts(v_counted);
         if v_used is not null then perform count_usage(v_used); end if;

@@ -33,15 +33,16 @@ begin
     -- Looked up one by one and moved by ctid: a join could be planned for an empty table and then read all of a full one
     -- (decision 011).
     held as materialized (
-        select l.*, g.outcome, g.result, g.error, g.delay, g.counts,
+        select l.*, row_number() over () as number, g.outcome, g.result, g.error, g.delay, g.counts,
             case when (g.outcome in ('succeeded', 'canceled', 'snoozed', 'released')) is not true
-                 then case when g.error ->> 'fingerprint' ~ '^[0-9a-f]{16}$' then g.error ->> 'fingerprint'
+                 then case when octet_length(g.error ->> 'fingerprint') = 16
+                           and translate(g.error ->> 'fingerprint', '0123456789abcdef', '') = '' then g.error ->> 'fingerprint'
                            else fingerprint_of(l.task, g.error) end collate "C" end as fingerprint
         from (select * from given order by id) g cross join lateral (
             select l.ctid as place, l.id, l.task, l.attempt, l.max_attempts, l.retry
             from live l where l.ctid = g.place and l.token = g.token offset 0) l),
     decided as materialized (
-        select h.place, h.id, h.result, h.counts, h.outcome, h.fingerprint,
+        select h.place, h.id, h.number, h.result, h.counts, h.outcome, h.fingerprint,
             case when h.fingerprint <> coalesce(h.error ->> 'fingerprint', '') and jsonb_typeof(h.error) = 'object'
                  then h.error || jsonb_build_object('fingerprint', h.fingerprint) else h.error end as error,
             case when h.outcome = 'succeeded' then 1 when h.outcome in ('error', 'failed', 'dead') then -1 else 0 end as went,
@@ -64,7 +65,7 @@ begin
         from held h),
     gone as (delete from live where ctid = any (array(select d.place from decided d)) returning *),
     moved as materialized (
-        select g.*, d.verdict, d.delay, coalesce(d.refund, 0) as refund, d.result, d.went, d.fails, d.lost, d.counts, d.released,
+        select g.*, d.number, d.verdict, d.delay, coalesce(d.refund, 0) as refund, d.result, d.went, d.fails, d.lost, d.counts, d.released,
                coalesce(d.error, g.last_error) as error, d.fingerprint,
                case when d.fingerprint is null then g.failures
                     else g.failures[greatest(cardinality(g.failures) - 18, 1):] || (  -- the last 20
@@ -121,27 +122,30 @@ begin
                            count(*) filter (where verdict in ('failed', 'dead')),
                            count(*) filter (where verdict = 'canceled'))
         from moved where batch is not null and verdict <> 'waits' group by batch),
-    used as (  -- released and snoozed jobs are no attempts
+    parts as materialized (  -- a few rows, of which usage and attempts are summed; released and snoozed jobs are no attempts
+        select e.queue, e.task, e.tenant, wait_step(e.waited) as wait, count(*) as jobs, count(*) filter (where e.fails) as failed,
+               count(*) filter (where e.lost) as lost, sum(e.ran) as ran, sum(e.waited) as waited
+        from (select queue, task, tenant, fails, lost, greatest(date_part('epoch', claimed_at - run_at), 0) as waited,
+                     greatest(date_part('epoch', v_now - claimed_at), 0) as ran from moved where refund = 0 offset 0) e
+        group by e.queue, e.task, e.tenant, wait_step(e.waited)),
+    used as (
         select count_usage(array_agg(u.part)) from (
-            select (coalesce(tenant, ''), task, count(*), count(*) filter (where fails),
-                    extract(epoch from sum(greatest(v_now - claimed_at, interval '0'))),
-                    extract(epoch from sum(greatest(claimed_at - run_at, interval '0'))))::used as part
-            from moved where v_counts and refund = 0 group by tenant, task) u),
+            select (coalesce(p.tenant, ''), p.task, sum(p.jobs), sum(p.failed), sum(p.ran), sum(p.waited))::used as part
+            from parts p where v_counts group by p.tenant, p.task) u),
     attempts as (
         select count_attempts(array_agg(c.part)) from (
-            select (w.queue, w.task, w.wait, count(*), count(*) filter (where w.fails), count(*) filter (where w.lost),
-                    sum(w.seconds))::counted as part
-            from (select queue, task, fails, lost, wait_step(date_part('epoch', claimed_at - run_at)) as wait,
-                         greatest(date_part('epoch', v_now - claimed_at), 0) as seconds from moved where refund = 0) w
-            group by w.queue, w.task, w.wait) c),
+            select (p.queue, p.task, p.wait, sum(p.jobs), sum(p.failed), sum(p.lost), sum(p.ran))::counted as part
+            from parts p group by p.queue, p.task, p.wait) c),
     in_groups as (  -- one row, whatever the number of groups; fold_errors counts it
         insert into error_arrivals (failed)
         select array_agg((f.fingerprint, f.task, (f.last).type, (f.last).code, (f.last).message, (f.last).frame, f.attempts,
                           f.dead, f.id, v_now)::failed)
-        from (select fingerprint, (array_agg(task))[1] as task, (array_agg(past[cardinality(past)]))[1] as last,
-                     (array_agg(id))[1] as id, count(*) as attempts,
-                     count(*) filter (where verdict in ('failed', 'dead')) as dead
-              from moved where fingerprint is not null group by fingerprint) f
+        from (
+            select n.*, m.task, m.id, m.past[cardinality(m.past)] as last from (
+                select fingerprint, min(number) as number, count(*) as attempts,
+                       count(*) filter (where verdict in ('failed', 'dead')) as dead
+                from moved where fingerprint is not null group by fingerprint) n
+            join moved m on m.number = n.number offset 0) f
         having count(*) > 0),
     blocked as (
         select note_block(b.key, b.reason, b.id) from (
