@@ -2165,6 +2165,11 @@ CREATE INDEX cancels_by_token ON holdfast.cancels USING btree (token);
 CREATE INDEX dead_by_fingerprint ON holdfast.dead USING btree (fingerprint, id);
 
 
+-- Name: dead_by_tenant; Type: INDEX; Schema: holdfast; Owner: -
+
+CREATE INDEX dead_by_tenant ON holdfast.dead USING btree (tenant, finished_at DESC, id) WHERE (tenant IS NOT NULL);
+
+
 -- Name: dead_by_time; Type: INDEX; Schema: holdfast; Owner: -
 
 CREATE INDEX dead_by_time ON holdfast.dead USING btree (finished_at DESC, id);

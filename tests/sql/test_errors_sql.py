@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import random
 import uuid
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from holdfast import Holdfast
+from holdfast.model.view import View
 from tests.support import sql_core as core
 from tests.support.sql_clock import Clock, clock_fixture  # noqa: F401 - a fixture
 from tests.support.sql_core import Claimed, Sql
@@ -178,6 +182,124 @@ def test_groups_are_pruned_when_nothing_failed_for_the_retention_and_nothing_is_
     clock.advance(6 * DAY)
     sql("select prune()")
     assert [each["example_job"] for each in groups(sql)] == [str(kept)]
+
+
+def test_a_tenant_sees_the_groups_of_its_own_dead_jobs_only(hf: Holdfast, sql: Sql) -> None:
+    for tenant, message in (
+        ("a", "account 'a-1'"),
+        ("a", "account 'a-2'"),
+        ("b", "account 'b-1'"),
+        (None, "no account"),
+    ):
+        core.put(sql, tenant=tenant)
+        error = {"type": "Oops", "message": message, "traceback": "Traceback", "frame": "app.py:f"}
+        core.fail(sql, core.claim_one(sql), error, outcome="dead")
+    fold(sql)
+    assert {group.dead for group in hf.dead.errors.list()} == {1, 3}
+    (group,) = hf.dead.errors.list(tenant="a")
+    assert (group.attempts, group.dead, group.frame, group.message) == (2, 2, None, "account 'a-2'")
+    assert group.example == {"type": "Oops", "message": "account 'a-2'", "fingerprint": group.fingerprint}
+    assert sum(group.trend.values()) == 2
+    assert hf.dead.errors.get(group.fingerprint, tenant="a") == group
+    assert hf.dead.errors.get(group.fingerprint, tenant="c") is None
+    assert hf.dead.errors.list(task="u", tenant="a") == []
+
+
+@pytest.mark.parametrize("error", ['"text"', "[1]", "7", "null"])
+def test_a_tenants_view_shows_any_error(hf: Holdfast, sql: Sql, error: str) -> None:
+    core.put(sql, tenant="a")
+    job = core.claim_one(sql)
+    sql("select fail(%s, %s, %s::jsonb, p_outcome => 'dead')", [job.id, job.token, error])
+    (group,) = hf.dead.errors.list(tenant="a")
+    assert (group.type, group.dead) == (None, 1)
+
+
+def test_a_tenants_groups_are_read_along_an_index(hf: Holdfast, sql: Sql) -> None:
+    columns = "id, status, queue, priority, lane, run_at, created_at, finished_at, attempt, max_attempts, task, payload"
+    values = "gen_random_uuid(), 'dead', 'default', 2, 0, clock(), clock(), clock(), 1, 1, 't', '{}'"
+    sql(
+        f"insert into dead ({columns}, tenant, fingerprint) "
+        f"select {values}, case when n % 500 = 0 then 'a' else 'b' end, 'f' from generate_series(1, 5000) n"
+    )
+    sql("analyze dead")
+    call = hf.database.calls.errors.list(view=View(tenant="a"))
+    plan = "\n".join(core.firsts(sql(f"explain {call.sql}", call.params)))
+    assert "dead_by_tenant" in plan
+    assert "Seq Scan on dead" not in plan
+
+
+def test_random_changes_keep_failures_and_groups_count_the_dead(sql: Sql, seeded: random.Random) -> None:
+    """Whatever moves a job keeps its failures; whatever is dead has a group, which counts it."""
+    failed: dict[uuid.UUID, int] = {}
+    running: list[Claimed] = []
+
+    def enqueue() -> None:
+        delay, tenant = seeded.choice([None, None, "1 hour"]), seeded.choice([None, "a"])
+        id_ = core.put(sql, seeded.choice("tuv"), max_attempts=3, retry=AT_ONCE, delay=delay, tenant=tenant)
+        failed[id_] = 0
+
+    def end() -> None:
+        if running:
+            job = running.pop(seeded.randrange(len(running)))
+            how = seeded.choice([core.finish, core.snooze, core.release, fail, fail, fail, fail])
+            how(sql, job)
+
+    def fail(sql: Sql, job: Claimed) -> None:
+        error = {"type": seeded.choice(["Oops", "KeyError"]), "message": f"order {seeded.random()} failed"}
+        failed[job.id] += 1
+        core.fail(sql, job, error, outcome=seeded.choice(["error", "error", "failed", "dead"]))
+
+    def lose() -> None:
+        for job in running:
+            failed[job.id] += 1
+        running.clear()
+        core.lose(sql)
+
+    def some(condition: str) -> list[uuid.UUID]:
+        return core.firsts(sql(f"select id from jobs where {condition} order by random() limit 3"))
+
+    def edit() -> None:
+        for id_ in some("status in ('queued', 'retrying') or id in (select id from dead)"):
+            sql("select edit_job(%s, %s::jsonb)", [id_, json.dumps({"n": seeded.random()})])
+
+    def act() -> None:
+        kind, params = seeded.choice(
+            [
+                ("reschedule", {"run_at": "2999-01-01T00:00:00Z"}),
+                ("reschedule", {"run_at": "2000-01-01T00:00:00Z"}),
+                ("prioritize", {"priority": 1}),
+                ("move", {"queue": "other"}),
+            ]
+        )
+        ids = some("status in ('queued', 'retrying')")
+        sql("select act_on_jobs(%s, %s, %s::jsonb)", [kind, ids, json.dumps(params)])
+
+    def expire() -> None:
+        sql("update live set deadline = clock() - interval '1 s' where id = any (%s)", [some("status = 'queued'")[:1]])
+        sql("select expire()")
+
+    steps: dict[Callable[[], Any], int] = {
+        enqueue: 6,
+        lambda: running.extend(core.claim(sql, limit=3, queues=("default", "other"))): 5,
+        end: 8,
+        lose: 1,
+        edit: 1,
+        act: 1,
+        expire: 1,
+        lambda: core.cancel(sql, *some("true")[:1]): 1,
+        lambda: core.retry_dead(sql, *some("status in ('dead', 'failed')")): 1,
+        lambda: core.discard_dead(sql, *some("status in ('dead', 'failed')")[:1]): 1,
+        lambda: core.promote(sql): 1,
+        lambda: sql("select fold_errors()"): 2,
+    }
+    for step in seeded.choices(list(steps), list(steps.values()), k=400):
+        step()
+    sql("select fold_errors()")
+    counted = sql("select fingerprint, dead from error_groups where dead > 0 order by 1")
+    assert counted == sql("select fingerprint, count(*) from dead group by 1 order by 1")
+    assert sql("select sum(attempts) from error_groups") == [(sum(failed.values()) or None,)]
+    stored = dict(sql("select id, coalesce(jsonb_array_length(failures), 0) from jobs"))
+    assert stored == {id_: min(number, 20) for id_, number in failed.items()}
 
 
 def report(sql: Sql, job: Claimed, *numbers: int, seconds: float = 1.0) -> None:

@@ -96,6 +96,7 @@ create table dead (
 );
 create index dead_by_time on dead (finished_at desc, id);
 create index dead_by_fingerprint on dead (fingerprint, id);
+create index dead_by_tenant on dead (tenant, finished_at desc, id) where tenant is not null;
 
 create table history (
     id uuid not null, status job_status not null check (status in ('succeeded', 'failed', 'dead', 'canceled')),
