@@ -1,7 +1,7 @@
 """Failures of 40 kinds, counted in groups: `python -m bench.failures [FAILURES]`.
 
 Each failure has values of its own in its message: ids, numbers, addresses, times, paths. Workers' fingerprints and
-settle() by calls of 500 jobs; upkeep folds once a second. Prints the groups found, failures a second, and time a failure.
+finish() by calls of 500 jobs; fold_errors() once a second. Prints the groups found and the time of each failure.
 """
 
 from __future__ import annotations
