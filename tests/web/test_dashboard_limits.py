@@ -7,6 +7,7 @@ import re
 
 from holdfast import Holdfast
 from tests.support import serving
+from tests.support.flow import claim_on, put
 from tests.support.looking import Browser, browser, words
 from tests.support.serving import shop_fixture  # noqa: F401 - a fixture
 
@@ -88,6 +89,18 @@ async def test_a_key_is_paused_and_resumed_with_a_record(shop: Holdfast) -> None
         assert "Resumed domain:a." in words(await viewer.act("/limits/resume", key="domain:a"))
         assert "domain:a was not paused." in words(await viewer.act("/limits/resume", key="domain:a"))
         assert "domain:a has no open breaker." in words(await viewer.act("/limits/reset", key="domain:a"))
+
+
+async def test_an_open_breaker_is_shown_and_closed(shop: Holdfast, sql: serving.Sql) -> None:
+    put(sql, keys=["api:b"])
+    shop.limits.set("api:b", breaker_after=5)
+    claim_on(sql)
+    sql("UPDATE limits SET open_until = clock() + interval '5 minutes', failure_streak = 5 WHERE key = 'api:b'")
+    async with browser(shop, serving.token(shop, None)) as viewer:
+        page = words(await viewer.get("/limits"))
+        assert "api:b open" in page and "open after 5 failures in a row; one job tries again in" in page
+        assert "Closed the breaker of api:b." in words(await viewer.act("/limits/reset", key="api:b"))
+        assert [each.breaker for each in shop.limits.list("api:b")] == ["closed"]
 
 
 async def test_a_hostile_key_is_text(shop: Holdfast) -> None:
