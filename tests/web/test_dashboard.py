@@ -236,3 +236,10 @@ def test_a_changed_or_ended_session_is_none() -> None:
 
 def test_a_session_ends_with_its_token() -> None:
     assert sessions.begin(b"d" * 32, 60).ends < sessions.begin(b"d" * 32, None).ends
+
+
+def test_each_page_of_the_navigation_has_a_key_of_its_own(shop: Holdfast) -> None:
+    dashboard = app(shop).dashboard
+    assert dashboard is not None
+    keys = [each.key for each in dashboard.sections if each.title]
+    assert all(keys) and len(set(keys)) == len(keys)

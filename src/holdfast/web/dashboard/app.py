@@ -15,8 +15,10 @@ from holdfast.model.token import Caller
 from holdfast.telemetry.metrics import LEVELS
 from holdfast.web.body import receive_body
 from holdfast.web.dashboard import (
+    actions,
     audit,
     batches,
+    dead,
     jobs,
     limits,
     live,
@@ -52,6 +54,7 @@ if TYPE_CHECKING:
 SECTIONS = (
     overview,
     jobs,
+    dead,
     queues,
     batches,
     schedules,
@@ -64,6 +67,7 @@ SECTIONS = (
     usage,
     audit,
     tokens,
+    actions,
     live,
     signin,
 )

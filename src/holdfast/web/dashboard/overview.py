@@ -19,6 +19,7 @@ from holdfast.web.routing import EXPLAINS, READS
 section = Section("Overview", "/", key="o", needs=EXPLAINS)
 MOST_QUEUES = 12
 MOST_LIMITS = 12
+MOST_GROUPS = 6
 OLD = 600.0  # seconds after which a transaction is worth a line
 SLOW = 5.0  # seconds for which slowly changing figures are shared
 
@@ -29,15 +30,16 @@ async def show(visit: Visit) -> Values | Response:
     if not visit.caller.everyone:
         return visit.redirect("/jobs")
     calls = visit.calls
-    every, limits, workers, leader, levels, horizon = await asyncio.gather(
+    every, limits, workers, leader, levels, groups = await asyncio.gather(
         queues.read(visit),
         visit.shared(calls.limits.list(busy=True, limit=200, busiest_first=True), SLOW),
         visit.shared(calls.workers.list(), SLOW),
         visit.shared(calls.workers.leader(), SLOW),
         visit.shared(calls.figures.levels(), SLOW),
-        visit.shared(DoctorCalls(calls.schema).horizon(), 2 * SLOW),
+        visit.shared(calls.errors.list(limit=MOST_GROUPS), SLOW),
     )
     figures = await visit.figures()
+    horizon = await visit.shared(DoctorCalls(calls.schema).horizon(), 2 * SLOW)
     alive = [each for each in workers if each["alive"]]
     return {
         "title": "Overview",
@@ -49,6 +51,7 @@ async def show(visit: Visit) -> Values | Response:
         "holding": [each for each in limits if holds(each)][:MOST_LIMITS],
         "pauses": [each for each in limits if each.paused],
         "workers": alive,
+        "groups": groups,
         "leader": leader,
         "levels": levels,
         "horizon": [each for each in horizon if each["seconds"] is None or each["seconds"] > OLD],

@@ -1,0 +1,86 @@
+"""Dead letters by error group, and the progress of a change of many jobs."""
+
+from __future__ import annotations
+
+import re
+
+from holdfast import Holdfast, Retry
+from tests.support import serving
+from tests.support.looking import browser, words
+from tests.support.serving import shop_fixture  # noqa: F401 - a fixture
+
+
+async def kill_some(shop: Holdfast, number: int = 3) -> list[str]:
+    """Let jobs die of one error, and one of another."""
+
+    @shop.task(name="shop.break", retry=Retry.fixed(1, max_attempts=1))
+    async def broken(to: str) -> None:
+        if to == "odd":
+            raise KeyError(to)
+        raise ConnectionError(f"no route to <b>{to}</b>")
+
+    made = [(await broken.aenqueue(f"host {each}")).id for each in range(number)]
+    await broken.aenqueue("odd")
+    await shop.atick()
+    await shop.database.async_pool.run(shop.database.calls.workers.upkeep("test", 60.0))  # folds the errors
+    return made
+
+
+def group_of(page: str, name: str) -> str:
+    """Return the path of the group of an error."""
+    return next(path for path, text in re.findall(r'<a href="(/dead/\w+)">(\w+)</a>', page) if text == name)
+
+
+async def test_errors_are_grouped_and_a_group_is_retried(shop: Holdfast) -> None:
+    ids = await kill_some(shop)
+    async with browser(shop, serving.token(shop, None)) as viewer:
+        page = await viewer.get("/dead")
+        assert page.count("<tr data-id") == 2 and "<b>" not in page
+        assert "ConnectionError" in await viewer.get("/"), "the front page shows what fails"
+        path = group_of(page, "ConnectionError")
+        page = await viewer.get(path)
+        assert set(re.findall(r'<tr data-id="([^"]+)"', page)) == set(ids)
+        assert "Retry all 3" in words(page) and "Traceback" in words(page)
+        page = words(await viewer.act(f"{path}/retry", reason="the network is back"))
+        assert "3 changed" in page and "the network is back" in page and "Started." in page
+        assert "None of its jobs is dead now." in words(await viewer.get(path))
+    assert [shop.jobs.get(each).status for each in ids] == ["retrying"] * 3
+
+
+async def test_pages_of_a_group_follow_each_other(shop: Holdfast) -> None:
+    ids = await kill_some(shop, 5)
+    async with browser(shop, serving.token(shop, None)) as viewer:
+        path = group_of(await viewer.get("/dead", task="shop.break"), "ConnectionError")
+        page, seen = await viewer.get(f"{path}?limit=2"), []
+        while True:
+            seen += re.findall(r'<tr data-id="([^"]+)"', page)
+            if not (older := re.search(r'<a href="([^"]+)" rel="next">', page)):
+                break
+            page = await viewer.get(older[1].replace("&amp;", "&") + "&limit=2")
+        assert seen == ids[::-1]
+
+
+async def test_a_group_is_discarded_by_operators_only(shop: Holdfast) -> None:
+    await kill_some(shop, 1)
+    async with browser(shop, serving.token(shop, None, ["jobs:read"])) as looking:
+        path = group_of(await looking.get("/dead"), "ConnectionError")
+        assert "Retry all" not in words(await looking.get(path))
+        assert (await looking.post(f"{path}/discard")).status_code == 403
+    async with browser(shop, serving.token(shop, None)) as viewer:
+        await viewer.get(path)
+        page = await viewer.act(f"{path}/discard")
+        assert "1 changed" in words(page)
+        action = re.search(r"<code class=\"muted\">([^<]+)", page)
+        assert action is not None
+        assert "It had ended already." in words(await viewer.act(f"/actions/{action[1]}/abort"))
+        assert (await viewer.post(f"{path}/burn")).status_code == 422
+        await viewer.get("/dead/0000000000000000", 404)
+        await viewer.get("/actions/00000000-0000-7000-8000-000000000000", 404)
+
+
+async def test_a_tenant_sees_no_groups_and_no_actions_of_others(shop: Holdfast) -> None:
+    await kill_some(shop, 1)
+    action = shop.actions.start("retry", {"task": "shop.break"})
+    async with browser(shop, serving.token(shop, "acme")) as tenant:
+        await tenant.get("/dead", 403)
+        await tenant.get(f"/actions/{action.id}", 404)
