@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast, Retry
-from holdfast.web.dashboard.jobs import parse_args
+from holdfast.web.dashboard.search import parse_args
 from holdfast.web.problems import Problem
 from tests.support import serving
 from tests.support.looking import browser, words

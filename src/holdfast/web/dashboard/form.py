@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args, get_origin
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -46,6 +46,4 @@ def read_form(data: bytes, kind: type[S]) -> S:
 
 
 def _is_list(kind: Any) -> bool:
-    return getattr(kind, "__origin__", None) is list or any(
-        getattr(each, "__origin__", None) is list for each in getattr(kind, "__args__", ())
-    )
+    return get_origin(kind) is list or any(map(_is_list, get_args(kind)))

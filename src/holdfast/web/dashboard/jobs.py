@@ -16,6 +16,7 @@ from holdfast.store.jobs import Filter
 from holdfast.store.select import Page
 from holdfast.web.dashboard import snippets
 from holdfast.web.dashboard.form import Form
+from holdfast.web.dashboard.search import FILTERS, parse_args
 from holdfast.web.dashboard.section import Done, Section, Values
 from holdfast.web.dashboard.timeline import timeline
 from holdfast.web.dashboard.visit import Visit
@@ -28,7 +29,6 @@ section = Section("Jobs", "/jobs", key="j", needs=READS)
 STATUSES = ("queued", "running", "retrying", "succeeded", "failed", "dead", "canceled")
 WAITING = ("queued", "retrying")
 DEAD = ("failed", "dead")
-FILTERS = ("status", "task", "queue", "tenant", "batch", "error", "args", "since", "until")
 REASONS = {
     "queued": "It waits for its turn.",
     "retrying": "It failed, and is tried again.",
@@ -89,22 +89,6 @@ async def show(visit: Visit, query: ListJobs) -> Values:
         "statuses": STATUSES,
         "first": not query.cursor,
     }
-
-
-def parse_args(given: str | None) -> Any:
-    """Return the arguments to search for: a JSON object, or `name=value` with a value in JSON or as it is."""
-    if given is None:
-        return None
-    name, _, value = given.partition("=")
-    try:
-        found = msgspec.json.decode(given if given.lstrip().startswith("{") else value)
-    except (msgspec.DecodeError, RecursionError):
-        found = value
-    if given.lstrip().startswith("{") or not value:
-        if not isinstance(found, dict):
-            raise Problem(422, f'query.args: expected to=ada or {{"to": "ada"}}, got {given[:100]!r}')
-        return found
-    return {name.strip(): found}
 
 
 @section.page("/jobs/{job_id}", "job.html", READS)

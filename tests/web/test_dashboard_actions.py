@@ -1,0 +1,60 @@
+"""Changes of many jobs: selected ones, and all that match."""
+
+from __future__ import annotations
+
+import re
+
+from holdfast import Holdfast
+from tests.support import serving
+from tests.support.looking import browser, words
+from tests.support.serving import shop_fixture  # noqa: F401 - a fixture
+
+
+async def enqueue(shop: Holdfast, tenant: str, number: int) -> list[str]:
+    send = shop.registry.tasks["shop.send"].using(tenant=tenant)
+    return [(await send.aenqueue(f"{tenant} {each}")).id for each in range(number)]
+
+
+async def test_selected_jobs_are_changed_at_once(shop: Holdfast) -> None:
+    ids = await enqueue(shop, "acme", 3)
+    async with browser(shop, serving.token(shop, None)) as viewer:
+        await viewer.get("/jobs")
+        page = await viewer.act("/actions/selected", kind="cancel", ids=ids[:2], reason="a mistake")
+        assert "2 jobs were canceled." in words(page)
+        page = await viewer.act("/actions/selected", kind="retry", ids=ids)
+        assert "0 jobs were put back into the queue; 3 left as they were." in words(page)
+        assert "No job was selected." in words(await viewer.act("/actions/selected", kind="retry"))
+    assert [shop.jobs.get(each).status for each in ids] == ["canceled", "canceled", "queued"]
+
+
+async def test_all_that_match_are_previewed_and_changed(shop: Holdfast) -> None:
+    mine, other = await enqueue(shop, "acme", 3), await enqueue(shop, "globex", 1)
+    async with browser(shop, serving.token(shop, None)) as viewer:
+        page = await viewer.get("/jobs?tenant=acme&status=queued")
+        link = re.search(r'<a href="([^"]+)">Cancel</a>', page)
+        assert link is not None
+        page = await viewer.get(link[1].replace("&amp;", "&"))
+        assert "3 jobs will be canceled." in words(page) and mine[0] in page
+        page = await viewer.act("/actions", kind="cancel", tenant="acme", status="queued", reason="moved away")
+        assert "3 changed" in words(page) and "moved away" in words(page)
+        assert "No job matches" in words(await viewer.get("/actions?kind=cancel&tenant=acme"))
+    assert [shop.jobs.get(each).status for each in (*mine, *other)] == ["canceled"] * 3 + ["queued"]
+
+
+async def test_a_tenants_changes_concern_its_own_jobs(shop: Holdfast) -> None:
+    mine, other = await enqueue(shop, "acme", 1), await enqueue(shop, "globex", 1)
+    async with browser(shop, serving.token(shop, "acme")) as tenant:
+        await tenant.get("/jobs")
+        assert "1 job will be canceled." in words(await tenant.get("/actions?kind=cancel&queue=default"))
+        assert "would match every job" in await tenant.get("/actions?kind=cancel", 422)
+        await tenant.act("/actions/selected", kind="cancel", ids=other)
+        await tenant.act("/actions", kind="cancel", queue="default")
+    assert [shop.jobs.get(each).status for each in (*mine, *other)] == ["canceled", "queued"]
+
+
+async def test_changes_need_jobs_write(shop: Holdfast) -> None:
+    async with browser(shop, serving.token(shop, None, ["jobs:read"])) as viewer:
+        await enqueue(shop, "acme", 1)
+        assert "All that match" not in words(await viewer.get("/jobs"))
+        await viewer.get("/actions?kind=cancel", 403)
+        assert (await viewer.post("/actions", kind="cancel")).status_code == 403
