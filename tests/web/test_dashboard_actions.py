@@ -36,7 +36,7 @@ async def test_all_that_match_are_previewed_and_changed(shop: Holdfast) -> None:
         page = await viewer.get(link[1].replace("&amp;", "&"))
         assert "3 jobs will be canceled." in words(page) and mine[0] in page
         page = await viewer.act("/actions", kind="cancel", tenant="acme", status="queued", reason="moved away")
-        assert "3 changed" in words(page) and "moved away" in words(page)
+        assert "3 of 3 jobs changed" in words(page) and "moved away" in words(page)
         assert "No job matches" in words(await viewer.get("/actions?kind=cancel&tenant=acme"))
     assert [shop.jobs.get(each).status for each in (*mine, *other)] == ["canceled"] * 3 + ["queued"]
 

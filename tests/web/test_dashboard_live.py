@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast.errors import DatabaseUnavailable
-from holdfast.store.call import Call
+from holdfast.store.call import Call, Row
 from holdfast.web.dashboard import live
 from holdfast.web.dashboard.live import Broadcaster
 from holdfast.web.dashboard.shared import Shared
@@ -28,12 +28,12 @@ class Source:
         self.down = False
         self.was_read = asyncio.Event()
 
-    async def read(self, jobs: Sequence[str]) -> tuple[str, list[str]]:
+    async def read(self, jobs: Sequence[str]) -> tuple[Row, list[str]]:
         self.reads.append(list(jobs))
         self.was_read.set()
         if self.down:
             raise DatabaseUnavailable("away")
-        return self.at, [self.jobs.get(each, "") for each in jobs]
+        return {"at": self.at}, [self.jobs.get(each, "") for each in jobs]
 
     async def next_read(self) -> None:
         """Wait until it is read once more, and the followers have heard of it."""
@@ -64,7 +64,7 @@ async def test_a_follower_hears_of_new_figures_and_of_its_own_job() -> None:
         source.jobs[JOB] = "2"
         assert await topics(mine) == ["job"]
         source.at = "2"
-        assert await topics(mine) == ["figures"]
+        assert await topics(mine) == ["figures"] and broadcaster.snapshot() == {"at": "2"}
         assert await topics(other) == ["figures"]
 
 

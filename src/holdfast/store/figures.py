@@ -28,10 +28,10 @@ class FigureCalls:
         """Return the newest snapshot: queues, tasks, tenants, workers, slots, its time and its age in seconds."""
         return Call(f"SELECT {self.schema}.figures()", (), first)
 
-    def marks(self, jobs: Sequence[str]) -> Call[tuple[str, list[str]]]:
-        """Return the time of the newest snapshot, and a mark for each job that changes with the job."""
+    def marks(self, jobs: Sequence[str]) -> Call[tuple[Row, list[str]]]:
+        """Return the newest snapshot, and a mark for each job that changes with the job."""
         return Call(
-            f"SELECT {self.schema}.figures() ->> 'at', {self.schema}.job_marks(%s::uuid[])",
+            f"SELECT {self.schema}.figures(), {self.schema}.job_marks(%s::uuid[])",
             (array(jobs),),
             lambda rows: (rows[0][0], rows[0][1]),
         )

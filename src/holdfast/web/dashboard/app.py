@@ -221,7 +221,7 @@ class Dashboard:
         if visit.viewer.caller is None or not visit.caller.everyone:
             return None
         try:
-            figures, levels = await asyncio.gather(visit.figures(), visit.shared(visit.calls.figures.levels(), 5.0))
+            figures, levels = await asyncio.gather(visit.figures(), visit.shared(visit.calls.figures.levels(), 10.0))
         except HoldfastError:
             return {"level": "critical", "bad": ["database"], "age": None}
         bad = [each.metric for each in levels if each.level in ("warning", "critical")]

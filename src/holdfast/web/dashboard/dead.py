@@ -18,9 +18,9 @@ from holdfast.web.dashboard.section import Done, Section, Values
 from holdfast.web.dashboard.visit import Visit
 from holdfast.web.fields import LongText, Name, Paged, Query
 from holdfast.web.problems import Problem
-from holdfast.web.routing import EXPLAINS, OPERATES
+from holdfast.web.routing import READS, WRITES
 
-section = Section("Dead letters", "/dead", key="d", needs=EXPLAINS)
+section = Section("Dead letters", "/dead", key="d", needs=READS)
 MOST = 100  # groups on the page
 HOURS = 24
 Fingerprint = Annotated[str, Meta(pattern="^[0-9a-z]{1,32}$")]
@@ -34,13 +34,11 @@ class Reason(Form):
     reason: LongText | None = None
 
 
-@section.page("/dead", "dead.html", EXPLAINS)
+@section.page("/dead", "dead.html", READS)
 async def show(visit: Visit, query: ListGroups) -> Values:
     """List the error groups, those with the latest failures first."""
-    groups, figures = await asyncio.gather(
-        visit.shared(visit.calls.errors.list(task=query.task, limit=MOST), 2.0), visit.figures()
-    )
-    dead = sum(each["dead"] for each in figures["queues"])
+    groups = await visit.shared(visit.calls.errors.list(task=query.task, limit=MOST, view=visit.view), 2.0)
+    dead = sum(each.dead for each in groups)
     return {"title": "Dead letters", "groups": groups, "dead": dead, "task": query.task, "trends": trends(groups)}
 
 
@@ -51,13 +49,13 @@ def trends(groups: list[ErrorGroup]) -> dict[str, list[float | None]]:
     return {each.fingerprint: [each.trend.get(hour, 0) for hour in hours] for each in groups}
 
 
-@section.page("/dead/{fingerprint}", "group.html", EXPLAINS)
+@section.page("/dead/{fingerprint}", "group.html", READS)
 async def show_group(visit: Visit, fingerprint: Fingerprint, query: Paged) -> Values:
     """Show one group with an example and its dead jobs, newest first."""
     page = Page(limit=query.limit, before=await visit.before(query.cursor))
     where = Filter(error_group=fingerprint)
     group, part = await asyncio.gather(
-        visit.run(visit.calls.errors.get(fingerprint)),
+        visit.run(visit.calls.errors.get(fingerprint, visit.view)),
         visit.run(visit.calls.dead.list(JobRow, where, page, visit.view)),
     )
     if group is None:
@@ -69,7 +67,7 @@ async def show_group(visit: Visit, fingerprint: Fingerprint, query: Paged) -> Va
     return {"title": (group.type or "Error").rpartition(".")[2], **shown, "first": query.cursor is None}
 
 
-@section.action("/dead/{fingerprint}/{kind}", OPERATES)
+@section.action("/dead/{fingerprint}/{kind}", WRITES)
 async def act(visit: Visit, fingerprint: Fingerprint, kind: Literal["retry", "discard"], form: Reason) -> Done:
     """Retry or discard the dead jobs of a group."""
     return await actions.start(visit, kind, {"error_group": fingerprint}, form.reason)

@@ -15,6 +15,7 @@ from uuid import UUID
 from starlette.responses import Response, StreamingResponse
 
 from holdfast.errors import HoldfastError
+from holdfast.store.call import Row
 from holdfast.web.dashboard.section import Section
 from holdfast.web.dashboard.visit import Visit
 from holdfast.web.fields import Query
@@ -22,13 +23,13 @@ from holdfast.web.problems import Problem
 from holdfast.web.routing import READS
 
 section = Section()
-EVERY = 1.0  # seconds between queries
+EVERY = 1.25  # seconds between queries; snapshots are not taken more often
 SHARE = 10  # a slow query is followed by a pause so many times as long
 MOST_VIEWERS = 500
 STILL_HERE = 15.0  # seconds between comments, so that proxies keep the connection and gone viewers are noticed
 CHECK = 15.0  # seconds between checks that the viewer may still look
 LONGEST = 600.0  # seconds; then the browser connects again
-Marks = tuple[str, Sequence[str]]
+Marks = tuple[Row, Sequence[str]]
 
 
 class Follower:
@@ -65,6 +66,13 @@ class Broadcaster:
         self._read = read
         self._followers: set[Follower] = set()
         self._task: asyncio.Task[None] | None = None
+        self._snapshot: tuple[float, Row] | None = None
+
+    def snapshot(self) -> Row | None:
+        """Return the newest snapshot if it was just read."""
+        if self._snapshot is None or time.monotonic() - self._snapshot[0] > 2 * EVERY:
+            return None
+        return self._snapshot[1]
 
     @contextlib.contextmanager
     def follow(self, job: str | None) -> Iterator[Follower]:
@@ -89,10 +97,11 @@ class Broadcaster:
 
     async def _look(self) -> None:
         jobs = sorted({each.job for each in self._followers if each.job is not None})
-        at, marks = await self._read(jobs)
+        figures, marks = await self._read(jobs)
+        self._snapshot = time.monotonic(), figures
         by_job = dict(zip(jobs, marks, strict=True))
         for each in self._followers:
-            each.update("figures", at)
+            each.update("figures", figures["at"])
             if each.job is not None:
                 each.update("job", by_job.get(each.job, ""))
 

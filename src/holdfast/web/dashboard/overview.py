@@ -21,7 +21,7 @@ MOST_QUEUES = 12
 MOST_LIMITS = 12
 MOST_GROUPS = 6
 OLD = 600.0  # seconds after which a transaction is worth a line
-SLOW = 5.0  # seconds for which slowly changing figures are shared
+SLOW = 10.0  # seconds for which slowly changing figures are shared
 
 
 @section.page("/", "overview.html", READS)
@@ -39,7 +39,7 @@ async def show(visit: Visit) -> Values | Response:
         visit.shared(calls.errors.list(limit=MOST_GROUPS), SLOW),
     )
     figures = await visit.figures()
-    horizon = await visit.shared(DoctorCalls(calls.schema).horizon(), 2 * SLOW)
+    horizon = await visit.shared(DoctorCalls(calls.schema).horizon(), SLOW)
     alive = [each for each in workers if each["alive"]]
     return {
         "title": "Overview",

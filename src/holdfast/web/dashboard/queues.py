@@ -40,7 +40,7 @@ async def read(visit: Visit) -> Values:
     """Return the queues of the newest snapshot with their pauses, and their last hour."""
     limits = visit.calls.limits.list("queue:", limit=500)
     figures, minutes, keys = await asyncio.gather(
-        visit.figures(), visit.shared(visit.calls.figures.minutes(60 * (MINUTES + 2)), 10.0), visit.shared(limits, 2.0)
+        visit.figures(), visit.shared(visit.calls.figures.minutes(60 * (MINUTES + 2)), 10.0), visit.shared(limits, 5.0)
     )
     paused = {each.key.removeprefix("queue:"): each for each in keys if each.paused}
     known = {queue["queue"] for queue in figures["queues"]}

@@ -105,7 +105,8 @@ class Visit(RequestContext):
 
     async def figures(self) -> Row:
         """Return the newest snapshot: figures of all tenants, so only for viewers of all."""
-        return await self.shared(self.calls.figures.read(), 1.0)
+        found = self.dashboard.broadcaster.snapshot()
+        return await self.shared(self.calls.figures.read(), 1.0) if found is None else found
 
     async def stays(self) -> bool:
         """Return whether a stream may go on: the server runs, the client is connected, the viewer may still look."""
