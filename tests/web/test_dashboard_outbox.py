@@ -51,6 +51,7 @@ async def test_a_dead_message_shows_its_error_and_is_retried(shop: Holdfast, sql
     id_ = emit(shop, "invoice-1")
     kill(sql)
     async with browser(shop, serving.token(shop, None)) as viewer:
+        assert "SMTPError: <i>mailbox full</i>" in words(await viewer.get("/outbox"))
         page = await viewer.get(f"/outbox/{id_}")
         assert "<i>mailbox" not in page and "<i>mailbox full</i>" in words(page) and HOSTILE in words(page)
         page = words(await viewer.act(f"/outbox/{id_}/retry", reason="the mailbox has room"))

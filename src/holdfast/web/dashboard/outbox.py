@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
+import msgspec
+
 from holdfast.model.outbox import MessageInfo
 from holdfast.store.outbox import MessageFilter
 from holdfast.store.select import Page
@@ -39,6 +41,7 @@ async def show(visit: Visit, query: ListMessages) -> Values:
     return {
         "title": "Outbox",
         "messages": rows,
+        "errors": {each.id: summary(each.error) for each in rows if each.error is not None},
         "given": paging.filters(visit, *FILTERS),
         "statuses": STATUSES,
         "dead": DEAD,
@@ -63,6 +66,12 @@ async def retry(visit: Visit, message_id: UUID, form: Retry) -> Done:
         raise Problem(409, f"message {found.id} is {found.status}; failed and dead ones can be sent again")
     visit.forget()
     return Done(f"/outbox/{found.id}", "It is delivered again, with fresh attempts.")
+
+
+def summary(error: Any) -> str:
+    """Return an error, which is JSON, as its type and message."""
+    found = msgspec.json.decode(error)
+    return f"{found.get('type', '')}: {found.get('message', '')}" if isinstance(found, dict) else str(found)
 
 
 async def find(visit: Visit, message_id: UUID) -> MessageInfo:
