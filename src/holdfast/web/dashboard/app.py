@@ -72,7 +72,6 @@ SECTIONS = (
     signin,
 )
 """The modules of the dashboard, in the order of the navigation."""
-NAMES = {"operates": OPERATES, "writes": WRITES}  # what templates ask visit.may() for
 NOBODY = Caller("", "", "", frozenset(), None)
 NOTE = "holdfast_note"  # cookie: what the last action did, shown once
 LONGEST_NOTE = 1000
