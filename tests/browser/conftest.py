@@ -41,7 +41,7 @@ def site(dsn: str) -> Iterator[tuple[Holdfast, str]]:
         thread.join(30)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture
 def chromium() -> Iterator[Any]:
     path = shutil.which("chromium")
     if path is None:

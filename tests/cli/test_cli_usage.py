@@ -71,8 +71,12 @@ def test_the_doctor_reports_levels(dsn: str, busy: None, sql: Sql) -> None:
         checks = json.loads(holdfast(dsn, "doctor", "--json").stdout)["checks"]
         return next(each for each in checks if each["name"] == "levels")
 
-    assert found()["level"] == "ok" and "queue depth 0 (good)" in found()["found"]
+    assert found()["level"] == "ok" and "leases lost 0 (good)" in found()["found"]
+    ((before,),) = sql("select value from settings where name = 'thresholds'")
+    ticks = {"tick_duration": {"warning": 30, "critical": 50}, "lock_contentions": {"warning": 1}}
+    sql("update settings set value = %s::jsonb where name = 'thresholds'", [json.dumps(ticks)])
     sql("select record_tick('w', '{q}', 51, 1, 1, 1, 1, 1, 2, '{}')")
     levels = found()
+    sql("update settings set value = %s::jsonb where name = 'thresholds'", [json.dumps(before)])
     assert levels["level"] == "warning"
     assert "tick duration 51 s (critical)" in levels["found"] and "lock contentions 2 (warning)" in levels["found"]

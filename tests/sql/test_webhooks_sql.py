@@ -15,7 +15,7 @@ import pytest
 from psycopg.errors import InvalidParameterValue
 
 from holdfast import Holdfast
-from holdfast.client.webhooks import HOST_LIMIT
+from holdfast.client.delivery import HOST_LIMIT
 from tests.conftest import wait_until
 from tests.support import sql_core as core
 from tests.support.sql_clock import Clock, clock_fixture  # noqa: F401 - fixture

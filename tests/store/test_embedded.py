@@ -22,7 +22,7 @@ import pytest
 
 from holdfast import Holdfast
 from holdfast.errors import ConfigurationError
-from holdfast.store.dev import embedded
+from holdfast.store.dev import access
 from holdfast.store.dev.embedded import EmbeddedPostgres, open_embedded, parse_embedded
 from tests.conftest import PATIENCE
 
@@ -144,8 +144,8 @@ def test_another_dsn_cannot_be_opened_as_an_embedded_one() -> None:
 
 def test_an_application_returns_the_address_that_other_libraries_connect_with(server: EmbeddedPostgres) -> None:
     other = "postgresql://ada@db.example.org/shop"
-    assert Holdfast(f"embedded:{server.path}").url == server.start()
-    assert Holdfast(other).url == other
+    assert Holdfast(f"embedded:{server.path}").database.url == server.start()
+    assert Holdfast(other).database.url == other
 
 
 def test_starting_twice_uses_the_running_server(server: EmbeddedPostgres) -> None:
@@ -375,8 +375,8 @@ def test_an_access_control_list_keeps_its_earlier_entries(tmp_path: Path) -> Non
     folder.chmod(0o750)
     first, second = pwd.getpwnam("daemon"), pwd.getpwnam("nobody")
     for account in (first, second, first):
-        embedded._allow_search(folder, account)
-    assert embedded._acl(folder) == {
+        access.allow_search(folder, account)
+    assert access._acl(folder) == {
         (1, NO_ID): 7,
         (2, first.pw_uid): 1,
         (2, second.pw_uid): 1,
@@ -385,8 +385,8 @@ def test_an_access_control_list_keeps_its_earlier_entries(tmp_path: Path) -> Non
         (32, NO_ID): 0,
     }
     folder.chmod(0o700)  # denies all of them
-    embedded._allow_search(folder, first)
-    assert embedded._acl(folder) == {
+    access.allow_search(folder, first)
+    assert access._acl(folder) == {
         (1, NO_ID): 7,
         (2, first.pw_uid): 1,
         (2, second.pw_uid): 0,

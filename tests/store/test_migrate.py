@@ -155,8 +155,8 @@ def test_jobs_are_still_there_after_an_upgrade(empty: str, add_release: Callable
         conn.execute("insert into live (id, task, token, claimed_at, attempt) values (%s, 'old', 1, now(), 1)", [runs])
         conn.execute("insert into claims values (1, 'ada', now(), now(), now() + '1 hour', array[%s::uuid])", [runs])
         conn.execute(
-            "insert into later select %s, queue, priority, lane, now(), now(), 0, 5, task, null, payload "
-            "from live where id = %s",
+            "insert into later (id, queue, priority, lane, run_at, created_at, attempt, max_attempts, task, payload) "
+            "select %s, queue, priority, lane, now(), now(), 0, 5, task, payload from live where id = %s",
             [later, waits],
         )
         conn.execute(

@@ -27,7 +27,7 @@ from holdfast import (
     UsageError,
 )
 from holdfast.testing import Kit
-from holdfast.testing.watched import WatchedWorker
+from holdfast.testing.watched import WatchedAttempts
 from tests.support.pace import slower
 
 HOUR = 3600.0
@@ -210,7 +210,7 @@ def test_an_error_of_which_only_the_word_is_known_is_raised_with_that(
     kit: Kit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As it is with a handler in another process."""
-    monkeypatch.setattr(WatchedWorker, "_keep_error", lambda *_: None)
+    monkeypatch.setattr(WatchedAttempts, "_keep_error", lambda *_: None)
 
     @kit.hf.task(name="remote")
     async def remote() -> None:

@@ -5,7 +5,8 @@ declare
     v_text text := p_value #>> '{}';
 begin
     return coalesce(jsonb_typeof(p_value) = 'string'
-        and v_text ~ '^\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d([.]\d+)?)?(Z|[+-]\d\d(:?\d\d)?)$' and v_text::timestamptz is not null, false);
+        and v_text ~ '^[0-9]{4}(-[0-9]{2}){2}[T ][0-9]{2}:[0-9]{2}(:[0-9]{2}([.][0-9]+)?)?(Z|[+-][0-9]{2}(:?[0-9]{2})?)$'
+        and v_text::timestamptz is not null, false);
 exception when data_exception then
     return false;
 end $$;

@@ -28,7 +28,7 @@ begin
     return jsonb_build_array(jsonb_strip_nulls(jsonb_build_object(
         'kind', v_job.status, 'rank', 0, 'finished_at', v_job.finished_at, 'attempt', v_job.attempts,
         'max_attempts', v_job.max_attempts, 'worker', v_job.locked_by, 'batch', v_job.batch,
-        'error', v_job.last_error - 'traceback' - 'output', 'discarded', case when v_gone then true end, 'text', case
+        'error', v_job.last_error - '{traceback,output,fingerprint,frame}'::text[], 'discarded', case when v_gone then true end, 'text', case
             when v_job.status = 'succeeded' then format('it succeeded %s, on %s', v_ago, v_attempt)
             when v_job.status = 'failed' then format('it failed for good %s, on %s: %s', v_ago, v_attempt, v_error)
             when v_job.status = 'dead' and v_job.attempts >= v_job.max_attempts then

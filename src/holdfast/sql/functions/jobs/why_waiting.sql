@@ -27,7 +27,7 @@ begin
         v_found := v_found || jsonb_strip_nulls(jsonb_build_object(
             'kind', 'later', 'rank', 30, 'run_at', v_job.run_at, 'attempt', v_job.attempt, 'max_attempts', v_job.max_attempts,
             'in_seconds', extract(epoch from v_job.run_at - clock()), 'short', 'its time',
-            'error', v_job.last_error - 'traceback' - 'output', 'text',
+            'error', v_job.last_error - '{traceback,output,fingerprint,frame}'::text[], 'text',
             case when v_job.last_error is null and v_job.attempt = 0 then 'it was put off'
                  else format('it waits for attempt %s of %s', v_job.attempt + 1, v_job.max_attempts) end
             || case when v_late then format(', due in %s', in_words(v_job.run_at - clock()))
