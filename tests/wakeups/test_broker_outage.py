@@ -136,8 +136,8 @@ async def outage(dsn: str, exchange: str, broker: Relay | Node, seconds: float, 
             record.starts[number].append(time.monotonic())
 
         def connected() -> bool:
-            hears, voice = getattr(worker, "hears", None), hf.database.publisher._voice
-            return bool(hears and hears.connected and voice and voice.link.connected)
+            consumer, voice = getattr(worker, "consumer", None), hf.database.publisher._voice
+            return bool(consumer and consumer.connected and voice and voice.link.connected)
 
         async with working(hf, notify=False, poll=POLL) as worker:
             load = Load(note, record)
